@@ -1,7 +1,9 @@
-"""For all tests: signals mean what they mean at a terminal; a property does not race a clock; psutil reads /proc."""
+"""For all tests: signals mean what they mean at a terminal; a property does not race a clock; psutil reads /proc;
+garbage is looked for seldom."""
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 from collections.abc import Iterator
@@ -16,6 +18,10 @@ settings.load_profile("no clock")
 # A shell that starts the tests in the background has them ignore Ctrl-C, nohup a lost terminal; children would too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+# An app leaves a hundred thousand objects behind: with the usual thresholds every one has all of them looked at again.
+gc.set_threshold(10_000, 10, 10)
 
 
 @pytest.fixture(autouse=True)

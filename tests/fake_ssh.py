@@ -30,8 +30,8 @@ STATUS = {
     "memory": {"total_bytes": 128_500_000_000, "available_bytes": 64_424_509_440},
     "docker": {"version": "28.3.3"},
     "engines": [
-        {"id": "qwen3", "state": "SERVING", "served_name": "qwen", "model": "org/qwen3", "port": 8000},
-        {"id": "gemma", "state": "STARTING", "model": None, "model_reason": "not yet", "port": 8001},
+        {"id": "qwen3", "state": "ready", "served_name": "qwen", "model": "org/qwen3", "port": 8000},
+        {"id": "gemma", "state": "starting", "model": None, "model_reason": "not yet", "port": 8001},
     ],
 }
 """What `spark-tui status --json` prints, as far as others read it."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from spark_tui.domain.chat.message import AnswerFinished, ChatEvent, ChatRequest, ContentDelta, Usage
 from spark_tui.domain.engine.state import Endpoint, Health, ServedModel
@@ -30,12 +31,18 @@ class FakeEngineApi:
     answer: Script = HELLO
     scripts: deque[Script] = field(default_factory=deque)
     requests: list[tuple[Endpoint, ChatRequest]] = field(default_factory=list)
+    posts: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
+    reply: Any = None
     open_streams: int = 0
     health_calls: int = 0
 
     def serve(self) -> None:
         """Ready from now on."""
         self.state = Health.OK
+
+    def refuse(self) -> None:
+        """Nothing listens from now on."""
+        self.state = Health.NOT_LISTENING
 
     async def health(self, endpoint: Endpoint) -> Health:
         self.health_calls += 1
@@ -50,6 +57,10 @@ class FakeEngineApi:
 
     async def version(self, endpoint: Endpoint) -> str:
         return self.version_text
+
+    async def ask(self, endpoint: Endpoint, path: str, body: bytes) -> AsyncGenerator[str, None]:
+        self.posts.append((path, json.loads(body)))
+        yield json.dumps(self.reply)
 
     async def chat(self, endpoint: Endpoint, request: ChatRequest) -> AsyncGenerator[ChatEvent, None]:
         self.requests.append((endpoint, request))

@@ -28,9 +28,11 @@ from spark_tui.domain.engine.container import (
     ContainerSpec,
     ContainerStatus,
     DaemonFacts,
+    ImageDisk,
     ImageFacts,
     LayerProgress,
     PullProgress,
+    StoredImage,
 )
 from spark_tui.domain.errors import (
     DaemonNotRunning,
@@ -61,6 +63,16 @@ class _FakeContainer:
         moved.set()
 
 
+def _names_digest(image: ImageFacts, reference: str) -> bool:
+    """Whether `NAME:TAG@DIGEST` or `NAME@DIGEST` is one of its names in registries."""
+    name, _, digest = reference.partition("@")
+    return bool(digest) and any(
+        found.partition("@")[2] == digest and (name == found.partition("@")[0] or
+                                               name.startswith(found.partition("@")[0] + ":"))
+        for found in image.digests
+    )  # fmt: skip
+
+
 class FakeDocker(SimulatedDocker[_FakeContainer]):
     """Implements `spark_tui.services.ports.ContainerEngine`.
 
@@ -77,6 +89,11 @@ class FakeDocker(SimulatedDocker[_FakeContainer]):
         self.exit_code_on_stop = 0
         self.closed = False
         self._images: dict[str, ImageFacts] = {}
+        self._stored: dict[str, StoredImage] = {}
+        self.digests: dict[str, str | SparkError] = {}
+        """What registries have for a tag, or how they fail; other tags are gone there."""
+        self.printed: tuple[str, ...] = ("{}",)
+        """What programs of `run_once` print."""
         self._remote: dict[str, tuple[ImageFacts, tuple[tuple[LayerProgress, ...], ...]]] = {}
         self._scripts: dict[str, tuple[tuple[str, ...], int | None]] = {}
         self._failures: dict[str, deque[SparkError]] = {}
@@ -95,8 +112,10 @@ class FakeDocker(SimulatedDocker[_FakeContainer]):
     ) -> ImageFacts:
         """An image that is here."""
         image = ImageFacts(f"sha256:{reference}", reference, entrypoint, (), self.facts.architecture, "linux")
-        self._images[reference] = replace(image, **changes)
-        return self._images[reference]
+        self._images[reference] = image = replace(image, **changes)
+        tags = () if "@" in reference else (reference,)
+        self._stored[reference] = StoredImage(image.id, tags, image.digests, EPOCH, image.size, image.size // 4)
+        return image
 
     def add_remote_image(
         self,
@@ -106,7 +125,7 @@ class FakeDocker(SimulatedDocker[_FakeContainer]):
     ) -> ImageFacts:
         """An image that a pull can fetch; each stage is one report of its layers."""
         image = self.add_image(reference, **changes)
-        del self._images[reference]
+        self._image_removed(reference)
         reports = tuple(tuple(stage) for stage in stages) or (
             (LayerProgress("a1", "Downloading", 0, 1000),),
             (LayerProgress("a1", "Downloading", 500, 1000),),
@@ -221,6 +240,31 @@ class FakeDocker(SimulatedDocker[_FakeContainer]):
             yield PullProgress(reference, layers, layers[-1].status if layers else "")
             await self._called("pull_stage", reference)
         self._images[reference] = image
+        self._stored[reference] = StoredImage(image.id, (reference,), image.digests, EPOCH, image.size)
+
+    async def images(self) -> ImageDisk:
+        """Images with the same id are one with several tags; a quarter of each is the same layers."""
+        await self._called("images")
+        found: dict[str, StoredImage] = {}
+        for each in self._stored.values():
+            one = found.get(each.id, each)
+            found[each.id] = replace(one, tags=tuple(dict.fromkeys((*one.tags, *each.tags))))
+        shared = max((each.shared or 0 for each in found.values()), default=0)
+        return ImageDisk(tuple(found.values()), shared + sum(each.unique or 0 for each in found.values()))
+
+    async def registry_digest(self, reference: str) -> str:
+        await self._called("registry_digest", reference)
+        digest = self.digests.get(reference, ImageNotFound(f"No image {reference} there.", "Check its name and tag."))
+        if isinstance(digest, SparkError):
+            raise digest
+        return digest
+
+    async def run_once(self, image: str, argv: Sequence[str]) -> tuple[str, ...]:
+        await self._called("run_once", image)
+        return self.printed
+
+    def _image_removed(self, reference: str) -> None:
+        del self._images[reference], self._stored[reference]
 
     def _created(self, spec: ContainerSpec, image: ImageFacts) -> str:
         self.created.append(spec)
@@ -276,13 +320,17 @@ class FakeDocker(SimulatedDocker[_FakeContainer]):
             raise failures.popleft()
 
     def _image(self, reference: str) -> ImageFacts | None:
-        return self._images.get(reference)
+        found = (image for image in self._images.values() if reference == image.id or _names_digest(image, reference))
+        return self._images.get(reference) or next(found, None)
 
     def _removed(self, one: _FakeContainer) -> None:
         del self.all_containers[one.facts.id]
         one.facts = replace(one.facts, status=ContainerStatus.EXITED)
         one.notify()
         self._tell("destroy", one.facts)
+
+    def _renamed(self, one: _FakeContainer, name: str) -> None:
+        self._change(one, name=name)
 
     def _run_of(self, one: _FakeContainer) -> object:
         return one if one.facts.running else None

@@ -55,14 +55,17 @@ class FakeHistory:
         return Ok(tuple(self.stretches.get(key, SeriesSlice(key, 1.0)) for key in keys))
 
     async def starts(
-        self, *, engine: str = "", preset: str = "", failed: bool = False, limit: int = 200
+        self, *, engine: str = "", preset: str = "", failed: bool = False, ready: bool = False, limit: int = 200
     ) -> Reading[tuple[StartRecord, ...]]:
         if self.state.reason:
             return Missing(self.state.reason)
         found = [
             start
             for start in self.known.values()
-            if engine in ("", start.engine) and preset in ("", start.preset) and (start.failed or not failed)
+            if engine in ("", start.engine)
+            and preset in ("", start.preset)
+            and (start.failed or not failed)
+            and (start.of_preset or not ready)
         ]
         return Ok(tuple(sorted(found, key=lambda start: start.at, reverse=True)[:limit]))
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import time
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
+from spark_tui.domain.cluster.protocol import Router, RouteRequest
 from spark_tui.domain.engine.runtimes import KEY_VARIABLES
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.host.detectors import SharedFile
@@ -80,9 +84,34 @@ class FakeClock:
 
 
 async def settle(rounds: int = 50) -> None:
-    """Gives every ready task its turns. Tasks that wait for real input or output are not waited for."""
-    for _ in range(rounds):
-        await asyncio.sleep(0)
+    """Gives every ready task its turns, and waits for calls on threads. A task that is always ready gets `rounds`
+    turns, a call that hangs `PATIENCE_SECONDS`; other input and output is not waited for."""
+    loop: Any = asyncio.get_running_loop()
+    latest = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        idle = 0
+        for _ in range(rounds):
+            await asyncio.sleep(0)
+            idle = 0 if loop._ready else idle + 1
+            if idle == 3:
+                break
+        if not any(call.get_loop() is loop for call in _CALLS) or time.monotonic() > latest:
+            return
+        await asyncio.sleep(0.0005)
+
+
+def _counted(call: Any, *, loop: Any = None) -> asyncio.Future[Any]:
+    """`asyncio.wrap_future`, through which every call on a thread comes back to its loop."""
+    waiter: asyncio.Future[Any] = _wrap_future(call, loop=loop)
+    _CALLS.add(waiter)
+    waiter.add_done_callback(_CALLS.discard)
+    return waiter
+
+
+PATIENCE_SECONDS = 2.0
+_CALLS: weakref.WeakSet[asyncio.Future[Any]] = weakref.WeakSet()
+_wrap_future = asyncio.wrap_future
+asyncio.wrap_future = _counted
 
 
 SPARK = HostIdentity("spark-test", "DGX Spark", "6.17.0-1014-nvidia", "aarch64", 20, is_spark=True)
@@ -114,6 +143,7 @@ class FakeHost:
     make_error: SparkError | None = None
     free: Reading[int] = field(default_factory=lambda: Ok(2000 * GIB, EPOCH))
     memory_reads: int = 0
+    kernel: tuple[str, ...] = ()
     containers: dict[int, str] = field(default_factory=dict)
     shared: Reading[tuple[SharedFile, ...]] = field(default_factory=lambda: Ok((), EPOCH))
 
@@ -132,6 +162,12 @@ class FakeHost:
 
     def port_owner(self, port: int) -> str | None:
         return self.ports.get(port)
+
+    def kernel_lines(self, at: float) -> tuple[str, ...]:
+        return self.kernel
+
+    def addresses(self) -> tuple[str, ...]:
+        return ("127.0.0.1", "10.0.0.9")
 
     def has_folder(self, path: Path) -> bool:
         return self.all_folders or path in self.folders
@@ -153,6 +189,28 @@ class FakeHost:
 
     def shared_files(self) -> Reading[tuple[SharedFile, ...]]:
         return self.shared
+
+
+@dataclass
+class FakeRouters:
+    """A Routers port: programs by launch, as long as they run."""
+
+    installed: bool = True
+    running: dict[str, RouteRequest] = field(default_factory=dict)
+
+    def available(self) -> bool:
+        return self.installed
+
+    def start(self, request: RouteRequest) -> Router:
+        self.running[request.launch] = request
+        return Router(request.launch, 4000, 1)
+
+    def runs(self, router: Router) -> bool:
+        return router.launch in self.running
+
+    def end(self, router: Router) -> bool:
+        self.running.pop(router.launch, None)
+        return True
 
 
 @dataclass

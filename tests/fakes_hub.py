@@ -41,6 +41,7 @@ class FakeHub:
     broken: SparkError | None = None
     queries: list[SearchQuery] = field(default_factory=list)
     tokens: list[Secret | None] = field(default_factory=list)
+    facts: Reading[CheckpointFacts] = field(default_factory=lambda: Missing("it has no config.json"))
 
     def add(self, facts: RepoFacts) -> RepoFacts:
         """Puts a repository on it."""
@@ -70,7 +71,7 @@ class FakeHub:
 
     async def inspect(self, facts: RepoFacts, token: Secret | None = None) -> Reading[CheckpointFacts]:
         self._ask(token)
-        return Missing("it has no config.json")
+        return self.facts
 
     async def close(self) -> None:
         return

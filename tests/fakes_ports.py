@@ -17,7 +17,8 @@ from spark_tui.domain.models.download import Limits, LocalFiles
 from spark_tui.domain.models.store import StoreContents
 from spark_tui.domain.reading import Missing
 from spark_tui.services import ports as types
-from spark_tui.services.bench.results import MemoryResults
+from spark_tui.services.bench.results import MemoryProofs, MemoryResults
+from spark_tui.services.state import MemoryState
 from tests.fakes_host import FakeDropper
 
 NAMES: Final = ("clock", "docker", "api", "host", "gpu", "presets", "secrets", "archive")
@@ -109,4 +110,6 @@ _ABSENT: Final[dict[str, Any]] = {
     "history": _no_history,
     "dropper": FakeDropper,
     "results": MemoryResults,
+    "proofs": MemoryProofs,
+    "state": MemoryState,
 }

@@ -134,6 +134,15 @@ class PtyApp:
         status: int | None = self._process.exitstatus
         return status
 
+    def press_until(self, key: str, text: str, most: int = 20) -> str:
+        """Presses the key until the screen shows the text, which a moving screen may take a moment for."""
+        for _ in range(most):
+            try:
+                return self.wait_for(text, timeout=2.0)
+            except AssertionError:
+                self.send(key)
+        return self.wait_for(text)
+
     def wait_quiet(self, seconds: float = 1.0, timeout: float = 30.0) -> None:
         """Returns once nothing was written for `seconds`."""
         deadline = time.monotonic() + timeout

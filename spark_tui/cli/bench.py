@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from spark_tui.cli.command import command, complete, engine_argument, group, yes_option
-from spark_tui.cli.engines import find_container
+from spark_tui.cli.names import find_container
 from spark_tui.cli.output import Interrupted
 from spark_tui.cli.session import Session, confirm
 from spark_tui.core.bench import BenchProgress, BenchStep
@@ -110,17 +110,15 @@ def bench(
     runs = session.run(work, on_interrupt=ticker.interrupted)
     session.err.settle()
     found = compare(*runs) if len(runs) == 2 else None
-    if session.as_json:
-        session.out.json(runs_object(runs, found))
-    else:
+    session.out.json(runs_object(runs, found))
 
-        async def show(context: Context) -> None:
-            for run in runs:
-                show_run(session, context, run)
-            if found is not None:
-                show_comparison(session, found)
+    async def show(context: Context) -> None:
+        for run in runs:
+            show_run(session, context, run)
+        if found is not None:
+            show_comparison(session, found)
 
-        session.run(show)
+    session.run(show)
     return ExitCode.DONE if all(run.ending is RunOutcome.COMPLETED for run in runs) else ExitCode.FAILED
 
 
@@ -213,6 +211,8 @@ def show_comparison(session: Session, found: Comparison) -> None:
     if not found.comparable:
         session.out.lines(f"  not comparable: {present.difference_text(each)}" for each in found.obstacles)
         return
+    if verdict := present.pair_verdict(found, "The second"):
+        session.out.page((Section(rows=(verdict,)),))
     session.out.table(capitals(present.pair_table(found, "first", "second")))
     session.out.lines(f"  {present.difference_text(each)}" for each in found.differences)
     if not found.paired:
@@ -249,9 +249,8 @@ def list_results(session: Session, model: str = "", status: str = "") -> None:
         ]
         for problem in context.results.problems():
             session.err.note(problem)
-        if session.as_json:
-            session.out.json([result_object(result) for result in kept])
-        elif kept:
+        session.out.json([result_object(result) for result in kept])
+        if kept:
             session.out.table(present.result_table(kept, context.clock.now()))
         else:
             session.err.say("No results yet: spark-tui bench NAME")
@@ -266,10 +265,8 @@ def show_results(session: Session, keys: tuple[str, ...]) -> None:
 
     async def work(context: Context) -> None:
         found = [context.results.find(key) for key in keys or ("last",)]
-        if session.as_json:
-            objects = [result_object(result, whole=True) for result in found]
-            session.out.json(objects[0] if len(objects) == 1 else objects)
-            return
+        objects = [result_object(result, whole=True) for result in found]
+        session.out.json(objects[0] if len(objects) == 1 else objects)
         for result in found:
             if result.run is not None:
                 show_run(session, context, result.run)
@@ -292,10 +289,8 @@ def compare_results(session: Session, first: str, second: str) -> int:
         return context.results.compare(first, second)
 
     found: Comparison = session.run(work)
-    if session.as_json:
-        session.out.json(comparison_object(found))
-    else:
-        show_comparison(session, found)
+    session.out.json(comparison_object(found))
+    show_comparison(session, found)
     return ExitCode.DONE if found.comparable else ExitCode.FAILED
 
 
@@ -312,10 +307,9 @@ def export_results(session: Session, keys: tuple[str, ...], format_: str) -> Non
         for problem in context.results.problems():
             session.err.note(problem)
         found = tuple(context.results.find(key) for key in keys) if keys else kept
-        if format_ == "json" or session.as_json:
-            session.out.json([result_to_json(result) for result in found])
-        else:
-            session.out.write(exported(found, format_))
+        session.out.as_json |= format_ == "json"
+        session.out.json([result_to_json(result) for result in found])
+        session.out.write(exported(found, format_))
 
     session.run(work)
 
@@ -339,10 +333,8 @@ def mark_result(session: Session, model: str, status: str, reason: str, quantiza
             platform=host.product or host.hostname,
             reason=reason,
         )
-        if session.as_json:
-            session.out.json(result_object(result))
-        else:
-            session.err.say(f"saved as {result.id}")
+        session.out.json(result_object(result))
+        session.err.say(f"saved as {result.id}")
 
     session.run(work)
 
@@ -358,9 +350,8 @@ def remove_results(session: Session, keys: tuple[str, ...], yes: bool) -> None:
         return tuple(found.values()), context.clock.now()
 
     found, now = session.run(find)
-    if not session.as_json:
-        for result in found:
-            session.err.say(f"{result.id}  {present.result_line(result, now)}")
+    for result in found:
+        session.err.say(f"{result.id}  {present.result_line(result, now)}")
     what = "this result" if len(found) == 1 else f"these {len(found)} results"
     if not confirm(session, f"Delete {what} for good?", yes=yes):
         session.err.say("Nothing was deleted.")
@@ -370,7 +361,5 @@ def remove_results(session: Session, keys: tuple[str, ...], yes: bool) -> None:
         return context.results.delete(found)
 
     count = session.run(delete)
-    if session.as_json:
-        session.out.json({"id": " ".join(result.id for result in found), "deleted": count})
-    else:
-        session.err.say(f"Deleted: {count} of {len(found)}.")
+    session.out.json({"id": " ".join(result.id for result in found), "deleted": count})
+    session.err.say(f"Deleted: {count} of {len(found)}.")

@@ -11,6 +11,7 @@ import click
 
 from spark_tui.cli.chat_repl import ReplSession, converse, find_target
 from spark_tui.cli.command import F, command, engine_argument
+from spark_tui.cli.names import find_container
 from spark_tui.cli.session import Session
 from spark_tui.core.context import Context
 from spark_tui.domain.chat.request import NO_SETTINGS, check_together
@@ -112,6 +113,7 @@ def start_chat(session: Session, name: str, options: ChatOptions, *, ask: Callab
         piped = "" if typing or session.stdin is None else session.stdin.read()
         parts = [part for part in (options.message or "", piped.rstrip("\n")) if part.strip()]
         if not parts:
+            session.run(lambda context: find_container(context, name))  # a wrong name is the first thing to say
             raise UsageError("The message is empty.", 'Give it with -m "...", or pipe it in.')
         message = "\n\n".join(parts)
     elif session.as_json:

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from spark_tui.cli.engines import find_container
+from spark_tui.cli.names import find_container
 from spark_tui.cli.output import Interrupted, table_lines
 from spark_tui.cli.session import Session
 from spark_tui.core.chat import ChatTarget, Conversation, advised, target_of
@@ -26,16 +26,7 @@ from spark_tui.domain.errors import ApiKeyRejected, EngineDead, EngineUnreachabl
 from spark_tui.domain.quantities import human_duration
 from spark_tui.domain.settings import folders_of, suggestion
 from spark_tui.domain.text import clean, clean_line, truncate
-from spark_tui.present.chat import (
-    VALUE_CELLS,
-    answer_figures,
-    answered_object,
-    brief,
-    context_gauge,
-    conversation_table,
-    setting_rows,
-    tool_call_object,
-)
+from spark_tui.present import chat
 
 UNSURE_TOKENS: Final = 5
 HISTORY_LINES: Final = 2000
@@ -96,13 +87,13 @@ class AnswerWriter:
         answer, err = exchange.answer, self._session.err
         if self._session.as_json:
             for call in answer.tool_calls:
-                self._session.out.json_line({"type": "tool_call", **tool_call_object(call)})
-            self._session.out.json_line({"type": "answer", **answered_object(exchange, conversation)})
+                self._session.out.json_line({"type": "tool_call", **chat.tool_call_object(call)})
+            self._session.out.json_line({"type": "answer", **chat.answered_object(exchange, conversation)})
             return
         self._end_reasoning(answer)
         for call in answer.tool_calls:
             err.say(f"tool call: {call.name}({call.arguments})")
-        for line in ("   ".join(answer_figures(exchange)), *unsure(answer)):
+        for line in ("   ".join(chat.answer_figures(exchange)), *unsure(answer)):
             err.say(line, "dim")
         if answer.finish_reason == "length":
             err.note("Answer cut at the token limit. Raise it with --max-tokens, or /continue.")
@@ -179,7 +170,7 @@ class ReplSession:
         if use.room in (ContextRoom.NEAR, ContextRoom.OVER) and use.limit is not None:
             trims = "; or ".join(trim.sentence for trim in self.conversation.trims(use))
             hint = f" /trim to {trims}." if trims else ""
-            self.session.err.note(f"With this question: {context_gauge(use).text}.{hint}")
+            self.session.err.note(f"With this question: {chat.context_gauge(use).text}.{hint}")
         attachments, self.attachments = self.attachments, ()
         await self.write(lambda: self.conversation.ask(question, self.target, attachments))
 
@@ -277,8 +268,8 @@ async def _system(talk: ReplSession, rest: str, context: Context) -> None:
 async def _set(talk: ReplSession, rest: str, context: Context) -> None:
     name, _, value = rest.replace("=", " ", 1).partition(" ")
     if not name:
-        for row in setting_rows(talk.conversation.settings):
-            value = truncate(row.value, VALUE_CELLS) or f"({row.default})"
+        for row in chat.setting_rows(talk.conversation.settings):
+            value = truncate(row.value, chat.VALUE_CELLS) or f"({row.default})"
             talk.session.err.say(f"  {row.key:<19} {value:<20}  {row.help}")
     elif value.strip():
         await _change(talk, context, name, value.strip())
@@ -310,7 +301,7 @@ async def _tools(talk: ReplSession, rest: str, context: Context) -> None:
         tools = () if rest == "off" else await context.conversations.tools(rest)
         talk.conversation.settings = replace(talk.conversation.settings, tools=tools, tool_choice="")
     for tool in talk.conversation.settings.tools:
-        talk.session.err.say(f"  {tool.name}  {truncate(tool.description, VALUE_CELLS)}")
+        talk.session.err.say(f"  {tool.name}  {truncate(tool.description, chat.VALUE_CELLS)}")
     if not talk.conversation.settings.tools:
         talk.say("No tools. /tools FILE reads them; you type their results.")
 
@@ -367,7 +358,7 @@ def _number_and_text(conversation: Conversation, rest: str) -> tuple[int, str]:
 async def _past(talk: ReplSession, _: str, __: Context) -> None:
     for each in talk.conversation.exchanges:
         unsent = "   no longer sent" if each.number < talk.conversation.sent_from else ""
-        talk.session.err.say(f"  {each.number:>3}  {brief(each)}   ({each.model}, {each.outcome.value}){unsent}")
+        talk.session.err.say(f"  {each.number:>3}  {chat.brief(each)}   ({each.model}, {each.outcome.value}){unsent}")
 
 
 @command("fork", "[N]", "continue in a copy that ends with the last answer, or number N")
@@ -382,7 +373,7 @@ async def _fork(talk: ReplSession, rest: str, context: Context) -> None:
 @command("context", "", "how full the context is")
 async def _context(talk: ReplSession, _: str, __: Context) -> None:
     use = talk.conversation.use(talk.target)
-    talk.session.err.say(context_gauge(use).text or "context empty")
+    talk.session.err.say(chat.context_gauge(use).text or "context empty")
     _list_trims(talk)
 
 
@@ -437,7 +428,7 @@ async def _new(talk: ReplSession, _: str, context: Context) -> None:
 
 @command("list", "", "the saved conversations")
 async def _list(talk: ReplSession, _: str, context: Context) -> None:
-    table, err = conversation_table(await context.conversations.summaries()), talk.session.err
+    table, err = chat.conversation_table(await context.conversations.summaries()), talk.session.err
     for line in table_lines(table, err.terminal.width, err.terminal.paint):
         err.stream(f"{line}\n")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable
 from functools import update_wrapper
 from importlib import import_module
@@ -11,6 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from spark_tui.cli.session import Session
+from spark_tui.domain.text import same_name
 
 F = TypeVar("F", bound=Callable[..., Any])
 Work = Callable[..., int | None]
@@ -25,6 +27,18 @@ class Commands(click.Group):
     def summaries(self, ctx: click.Context) -> list[tuple[str, str]]:
         found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         return [(name, each.get_short_help_str(limit=200)) for name, each in found if each and not each.hidden]
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Finds a command whatever its case, and names the nearest one for a mistyped word."""
+        word, known = args[0], self.list_commands(ctx)
+        meant = same_name(word, known)
+        if meant or word.startswith("-"):
+            return super().resolve_command(ctx, [meant or word, *args[1:]])
+        near = difflib.get_close_matches(word.lower(), known, 3, 0.5)
+        hint = f" Did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
+        raise click.UsageError(f"No such command {word!r}.{hint}", ctx=ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """First sentences whole: wrapped where the window is narrow, and never cut."""
@@ -57,7 +71,7 @@ def _common(*names: str, **attributes: Any) -> Callable[[F], F]:
         if session is None or not value or parameter.name is None:
             return
         setattr(session.options, parameter.name, value)
-        session.err.as_json = session.options.as_json
+        session.out.as_json = session.err.as_json = session.options.as_json
 
     return click.option(*names, expose_value=False, callback=keep, is_eager=True, **attributes)
 
@@ -101,15 +115,15 @@ def command(name: str, examples: str = "") -> Callable[[Work], click.Command]:
     return make
 
 
-def group(name: str) -> Callable[[Callable[[Session], None]], Commands]:
+def group(name: str) -> Callable[[Callable[..., int | None]], Commands]:
     """A group with the common options. What it decorates is its work when none of its commands is given."""
 
-    def make(work: Callable[[Session], None]) -> Commands:
-        def alone(ctx: click.Context) -> None:
-            if ctx.invoked_subcommand is None:
-                work(ctx.obj)
+    def make(work: Callable[..., int | None]) -> Commands:
+        def alone(ctx: click.Context, /, **given: Any) -> int | None:
+            return work(ctx.obj, **given) if ctx.invoked_subcommand is None else None
 
-        callback = common_options()(click.pass_context(update_wrapper(alone, work)))
+        update_wrapper(alone, work)
+        callback = common_options()(click.pass_context(alone))
         return click.group(name, cls=Commands, invoke_without_command=True)(callback)
 
     return make

@@ -51,6 +51,14 @@ async def _models(context: Context) -> Iterable[str]:
     return () if view is None else (entry.model.id for entry in view.entries)
 
 
+async def _images(context: Context) -> Iterable[str]:
+    return (name for image in (await context.docker.images()).images for name in image.tags)
+
+
+async def _clusters(context: Context) -> Iterable[str]:
+    return (cluster.name for cluster in context.settings.clusters)
+
+
 async def _downloads(context: Context) -> Iterable[str]:
     return (download.id for download in await context.downloads.refresh())
 
@@ -59,7 +67,9 @@ SOURCES: Final[dict[str, Callable[[Context], Awaitable[Iterable[str]]]]] = {
     "presets": _presets,
     "engines": _engines,
     "models": _models,
+    "images": _images,
     "downloads": _downloads,
+    "clusters": _clusters,
 }
 
 
@@ -94,17 +104,13 @@ def completion(session: Session, shell: str, install: bool) -> None:
     root = click.get_current_context().find_root().command
     script = ShellComplete.source(SHELLS[shell](root, {}, PROGRAM, VARIABLE))
     if not install:
-        if session.as_json:
-            session.out.json({"id": shell, "script": script})
-        else:
-            session.out.write(script)
+        session.out.json({"id": shell, "script": script})
+        session.out.write(script)
         return
     if session.options.demo:
         raise RefusedError("A demo changes nothing on this machine.", "Leave out --demo.")
     files = _install(session, shell, script)
-    if session.as_json:
-        session.out.json({"id": shell, "installed": True, "files": [str(file) for file in files]})
-        return
+    session.out.json({"id": shell, "installed": True, "files": [str(file) for file in files]})
     session.out.lines(str(file) for file in files)
     session.err.say(f"Installed. New {shell} shells complete {PROGRAM}.")
 

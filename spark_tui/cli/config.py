@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import click
 
-from spark_tui.cli.command import group, setting_argument
+from spark_tui.cli.command import command, group, setting_argument
 from spark_tui.cli.session import Session
 from spark_tui.cli.settings import folders_for
 from spark_tui.core.actions import use_keys
 from spark_tui.core.config import Config
 from spark_tui.core.context import open_config
-from spark_tui.domain.errors import RefusedError
+from spark_tui.domain.errors import RefusedError, SparkError
 from spark_tui.domain.settings import SettingSource
 from spark_tui.present import config as show
+
+LAST_COPY = "last-copy"
+"""The control centre's file in the state folder."""
 
 _SET_EXAMPLES = """\
   spark-tui config set theme spark-light
@@ -27,9 +30,7 @@ def _config(session: Session) -> Config:
 
 def _list(session: Session) -> None:
     entries = _config(session).entries()
-    if session.as_json:
-        session.out.json([show.setting_object(entry) for entry in entries])
-        return
+    session.out.json([show.setting_object(entry) for entry in entries])
     session.out.table(show.settings_table(entries))
     session.err.say("Change one: spark-tui config set SETTING VALUE", "dim")
 
@@ -51,9 +52,7 @@ def config_list(session: Session) -> None:
 def config_get(session: Session, key: str) -> None:
     """Print one value on stdout, its origin on stderr."""
     entry = _config(session).entry(key)
-    if session.as_json:
-        session.out.json(show.setting_object(entry))
-        return
+    session.out.json(show.setting_object(entry))
     session.out.line(show.value_text(entry.value))
     session.err.say(f"from {entry.origin.where or 'the defaults'}", "dim")
 
@@ -78,9 +77,7 @@ def _change(session: Session, key: str, value: str | None) -> None:
         raise RefusedError("A demo changes nothing: the settings are your own.", "Leave out --demo.")
     settings = _config(session)
     entry = settings.change(key, value)
-    if session.as_json:
-        session.out.json(show.setting_object(entry))
-        return
+    session.out.json(show.setting_object(entry))
     where = entry.origin.where or "the defaults"
     session.err.say(f"{key} is now {show.value_text(entry.value) or 'empty'} (from {where}).")
     if entry.origin.source is SettingSource.ENVIRONMENT:
@@ -91,17 +88,32 @@ def _change(session: Session, key: str, value: str | None) -> None:
 def config_keys(session: Session) -> None:
     """List actions of the control centre: id for `keymap`, keys, screen."""
     use_keys(dict(_config(session).keymap))
-    if session.as_json:
-        session.out.json(show.keys_object())
-    else:
-        session.out.table(show.keys_table())
+    session.out.json(show.keys_object())
+    session.out.table(show.keys_table())
 
 
 @config.sub("path", "  $EDITOR $(spark-tui config path)")
 def config_path(session: Session) -> None:
     """Print the path of the settings file, which need not exist."""
     path = _config(session).path
-    if session.as_json:
-        session.out.json({"id": str(path), "exists": path.exists()})
-    else:
-        session.out.line(str(path))
+    session.out.json({"id": str(path), "exists": path.exists()})
+    session.out.line(str(path))
+
+
+@command("last-copy", "  spark-tui last-copy | xclip")
+def last_copy(session: Session) -> None:
+    """Print what was copied last on the screen.
+
+    For terminals that drop a copy (OSC 52).
+    """
+    from spark_tui.services.files import ScreenFolder
+
+    files = ScreenFolder(folders_for(session.options, session.environment).state)
+    try:
+        text = files.read(LAST_COPY)
+    except OSError as error:
+        raise SparkError(f"The last copy cannot be read: {error.strerror or error}.", "Copy again with y.") from error
+    if text is None:
+        raise SparkError("Nothing copied yet.", "Copy on the screen with y. A key is never kept.")
+    session.out.json({"id": LAST_COPY, "text": text})
+    session.out.write(text if text.endswith("\n") else f"{text}\n")

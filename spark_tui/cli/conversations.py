@@ -46,9 +46,8 @@ def list_conversations(session: Session, search: str = "") -> None:
             session.err.note(problem)
         data = [summary_object(each) for each in found]
         table, none = conversation_table(found), "No conversations yet: spark-tui chat NAME"
-    if session.as_json:
-        session.out.json(data)
-    elif data:
+    session.out.json(data)
+    if data:
         session.out.table(table)
     else:
         session.err.say(none)
@@ -59,10 +58,8 @@ def list_conversations(session: Session, search: str = "") -> None:
 def show_conversation(session: Session, name: str) -> None:
     """Show one conversation as Markdown, or as data with --json."""
     thread = session.run(lambda context: context.conversations.read(name))
-    if session.as_json:
-        session.out.json(thread_object(thread))
-    else:
-        session.out.write(exported(thread, "markdown"))
+    session.out.json(thread_object(thread))
+    session.out.write(exported(thread, "markdown"))
     if thread.damaged:
         session.err.note(f"{thread.damaged} lines of its file cannot be read and are left out.")
 
@@ -81,10 +78,9 @@ def export_conversation(session: Session, name: str, form: str, output: str, for
     if output:
         written = session.run(lambda context: context.user_files.write(output, text, replace=force))
         session.err.say(f"Written: {written}")
-    if session.as_json:
-        file = maybe("file", written or None, "no --output")
-        session.out.json({"id": thread.id, "format": form, "text": text, **file})
-    elif not output:
+    file = maybe("file", written or None, "no --output")
+    session.out.json({"id": thread.id, "format": form, "text": text, **file})
+    if not output:
         session.out.write(text)
 
 
@@ -101,11 +97,9 @@ def import_conversation(session: Session, path: str) -> None:
             await made.close()
 
     id_, title, count = session.run(import_file)
-    if session.as_json:
-        session.out.json({"id": id_, "title": title, "exchanges": count})
-    else:
-        session.out.line(id_)
-        session.err.say(f"{title}: {count} exchanges. Continue: spark-tui chat NAME --continue {id_}")
+    session.out.json({"id": id_, "title": title, "exchanges": count})
+    session.out.line(id_)
+    session.err.say(f"{title}: {count} exchanges. Continue: spark-tui chat NAME --continue {id_}")
 
 
 @conversations.sub("rename", '  spark-tui conversations rename last "Kernel hunt"')
@@ -115,8 +109,7 @@ def rename_conversation(session: Session, name: str, title: str) -> None:
     """Rename a conversation."""
     id_ = session.run(lambda context: context.conversations.rename(name, title))
     session.err.say(f"{id_}: {title}")
-    if session.as_json:
-        session.out.json({"id": id_, "title": title})
+    session.out.json({"id": id_, "title": title})
 
 
 @conversations.sub("rm", "  spark-tui conversations rm 20261121-101500-3fa2c1")
@@ -129,5 +122,4 @@ def remove_conversation(session: Session, name: str, yes: bool) -> None:
         return
     id_ = session.run(lambda context: context.conversations.delete(thread.id))
     session.err.say(f"Deleted: {id_}")
-    if session.as_json:
-        session.out.json({"id": id_, "deleted": True})
+    session.out.json({"id": id_, "deleted": True})

@@ -22,6 +22,7 @@ from spark_tui.domain.finding import Finding, Severity, worst
 from spark_tui.domain.secret import MASK, mask_secrets
 from spark_tui.domain.text import clean, clean_line
 from spark_tui.present.doctor import VERDICTS, counts, report_object
+from spark_tui.present.engines import engine_status
 from spark_tui.present.page import TONES
 
 LABEL_WIDTH: Final = 20
@@ -42,8 +43,6 @@ def doctor(session: Session, gpu_container: bool, report: str) -> int:
     """Check this machine: what is wrong and how to fix it. Exit code 1: a check fails."""
 
     async def work(context: Context) -> tuple[tuple[Finding, ...], str]:
-        if gpu_container:
-            session.refuse_if_read_only(context)
         terminal = session.out.terminal
         try:
             size = os.get_terminal_size()
@@ -56,18 +55,16 @@ def doctor(session: Session, gpu_container: bool, report: str) -> int:
         results = await context.doctor.examine(state, gpu_container=gpu_container)
         return results, await _report(context, results) if report else ""
 
-    results, text = session.run(work)
-    if session.as_json:
-        session.out.json(report_object(results))
-    else:
-        paint, width = session.out.terminal.paint, session.out.terminal.width
-        for group, members in groupby(results, key=lambda result: CHECK_BY_ID[result.id].group):
-            session.out.line(paint(group.value, "bold"))
-            for result in members:
-                verdict = paint(f"{VERDICTS[result.severity]:<5}", STYLES[TONES[result.severity]])
-                session.out.lines(_lines(result, verdict, width))
-        session.out.line("")
-        session.out.line(counts(results))
+    results, text = session.run(work, changes=gpu_container)
+    session.out.json(report_object(results))
+    paint, width = session.out.terminal.paint, session.out.terminal.width
+    for group, members in groupby(results, key=lambda result: CHECK_BY_ID[result.id].group):
+        session.out.line(paint(group.value, "bold"))
+        for result in members:
+            verdict = paint(f"{VERDICTS[result.severity]:<5}", STYLES[TONES[result.severity]])
+            session.out.lines(_lines(result, verdict, width))
+    session.out.line("")
+    session.out.line(counts(results))
     if report:
         written = write_new(report, text, "--report", mode=PRIVATE)
         session.err.say(f"Report written to {written}. Keys and tokens are masked; read it before you share it.")
@@ -105,7 +102,7 @@ async def _report(context: Context, results: tuple[Finding, ...]) -> str:
             facts, watch = view.container, context.supervisor.find(view.container.name)
             parts += [
                 "",
-                f"== {facts.name}: {view.state.value}, {facts.image}, exit {facts.exit_code}, runtime {view.runtime}",
+                f"== {facts.name}: {engine_status(view).text}, {facts.image}, runtime {view.runtime}",
                 "argv: " + " ".join(facts.argv),
                 "environment: " + " ".join(facts.environment),
             ]

@@ -12,8 +12,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from spark_tui.cli.command import command, complete
+from spark_tui.cli.names import find_preset
 from spark_tui.cli.output import Interrupted, bar
-from spark_tui.cli.presets import find_preset
 from spark_tui.cli.session import Session
 from spark_tui.core.context import Context
 from spark_tui.domain.errors import UsageError
@@ -92,8 +92,6 @@ def models_pull(
         return tuple(replace(each, again=again) for each in wanted)
 
     async def prepare(context: Context) -> tuple[DownloadPlan, ...]:
-        if not dry_run:
-            session.refuse_if_read_only(context)
         wanted = requests(context)
         if not wanted:
             raise UsageError(
@@ -107,7 +105,7 @@ def models_pull(
                 raise refusal
         return plans
 
-    plans = session.run(prepare)
+    plans = session.run(prepare, changes=not dry_run)
     if dry_run:
         _print_plans(session, plans)
         return
@@ -136,9 +134,7 @@ def _note_plans(session: Session, plans: Sequence[DownloadPlan]) -> None:
 
 
 def _print_plans(session: Session, plans: Sequence[DownloadPlan]) -> None:
-    if session.as_json:
-        session.out.json([show.plan_object(plan) for plan in plans])
-        return
+    session.out.json([show.plan_object(plan) for plan in plans])
     for plan in plans:
         commit = f" at {plan.facts.commit[:12]}" if plan.facts is not None else ""
         session.out.line(f"{clean_line(plan.request.title)}{commit}")
@@ -165,9 +161,7 @@ def _follow(
 ) -> None:
     """Reports downloads until all have ended. Ctrl-C pauses them; closing the terminal does not."""
     if background:
-        if session.as_json:
-            session.out.json({"started": list(ids)})
-            return
+        session.out.json({"started": list(ids)})
         session.out.lines(ids)
         session.err.say("Downloading in the background. Progress: spark-tui models downloads")
         return
@@ -183,9 +177,7 @@ def _follow(
 
     def report(found: Sequence[Download]) -> None:
         """A bar on a terminal, a line every tenth in a pipe, an object twice a second as data."""
-        if session.as_json:
-            session.out.json_lines({"type": "progress", **show.download_object(each, files=False)} for each in found)
-            return
+        session.out.json_lines({"type": "progress", **show.download_object(each, files=False)} for each in found)
         drawn = []
         for each in found:
             fraction = each.fraction or 0
@@ -229,10 +221,8 @@ def _follow(
 
 def _print_result(session: Session, ended: Sequence[Download], plans: Sequence[DownloadPlan]) -> None:
     whole = [plan.request.title for plan in plans if plan.whole]
-    if session.as_json:
-        done = [show.download_object(each) for each in ended]
-        session.out.json_line({"type": "result", "downloads": done, "here_already": whole})
-        return
+    done = [show.download_object(each) for each in ended]
+    session.out.json_line({"type": "result", "downloads": done, "here_already": whole})
     session.out.lines(f"{clean_line(title)}: downloaded already" for title in whole)
     session.out.lines(f"{clean_line(each.request.title)}: downloaded, {human_bytes(each.done)}" for each in ended)
 
@@ -268,13 +258,11 @@ def models_downloads(session: Session, limit: str, at_once: int | None, clear: b
         return await context.downloads.refresh(), limits
 
     found, limits = session.run(work)
-    if session.as_json:
-        session.out.json({
-            **maybe("limit_bytes_per_second", limits.bytes_per_second, "there is no cap"),
-            "at_once": limits.at_once,
-            "downloads": [show.download_object(each) for each in found],
-        })  # fmt: skip
-        return
+    session.out.json({
+        **maybe("limit_bytes_per_second", limits.bytes_per_second, "there is no cap"),
+        "at_once": limits.at_once,
+        "downloads": [show.download_object(each) for each in found],
+    })  # fmt: skip
     if found:
         session.out.table(show.downloads_table(found))
     else:
@@ -300,16 +288,13 @@ def models_pause(session: Session, names: tuple[str, ...]) -> None:
     """Pause downloads, by id or repository. Downloaded data is kept."""
 
     async def pause(context: Context) -> list[Download]:
-        session.refuse_if_read_only(context)
         found = [await context.downloads.get(name) for name in names]
         await _pause_all(context, [each.id for each in found])
         return [await context.downloads.get(each.id) for each in found]
 
-    found = session.run(pause)
-    if session.as_json:
-        session.out.json([show.download_object(each) for each in found])
-    else:
-        session.out.lines(f"{each.id}: {each.phase.value}" for each in found)
+    found = session.run(pause, changes=True)
+    session.out.json([show.download_object(each) for each in found])
+    session.out.lines(f"{each.id}: {each.phase.value}" for each in found)
 
 
 @command("resume")
@@ -319,10 +304,9 @@ def models_resume(session: Session, names: tuple[str, ...], background: bool) ->
     """Resume paused, interrupted or failed downloads."""
 
     async def resume(context: Context) -> list[str]:
-        session.refuse_if_read_only(context)
         return [await context.downloads.resume(name) for name in names]
 
-    _follow(session, session.run(resume), background=background)
+    _follow(session, session.run(resume, changes=True), background=background)
 
 
 @command("cancel")
@@ -332,14 +316,11 @@ def models_cancel(session: Session, names: tuple[str, ...], discard: bool) -> No
     """Cancel downloads and remove them from the list. Whole files stay; so do parts, unless --discard."""
 
     async def cancel(context: Context) -> list[tuple[str, int]]:
-        session.refuse_if_read_only(context)
         found = [await context.downloads.get(name) for name in names]
         return [(each.id, await context.downloads.cancel(each.id, discard=discard)) for each in found]
 
-    done = session.run(cancel)
-    if session.as_json:
-        session.out.json([{"id": id_, "freed_bytes": freed} for id_, freed in done])
-        return
+    done = session.run(cancel, changes=True)
+    session.out.json([{"id": id_, "freed_bytes": freed} for id_, freed in done])
     for id_, freed in done:
         kept = f"{human_bytes(freed)} freed" if discard else "downloaded data is kept"
         session.out.line(f"{id_}: cancelled, {kept}")

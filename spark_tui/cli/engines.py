@@ -1,68 +1,35 @@
-"""Engines on the command line: the one that a name means, and the table of all."""
+"""Engines on the command line: their logs, and what stops and restarts them."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Final
 
 import click
 
-from spark_tui.cli.command import command, engine_argument, yes_option
+from spark_tui.cli.command import command, complete, engine_argument, yes_option
+from spark_tui.cli.names import find_container, find_view
 from spark_tui.cli.output import Interrupted
 from spark_tui.cli.progress import LaunchProgress, keeps_starting, resumed, shown, supervised
 from spark_tui.cli.session import Session, confirm, interrupted
 from spark_tui.core.context import Context
+from spark_tui.core.engines import is_measured, stamp_before, stamp_of_start
 from spark_tui.core.jobs import StepState
 from spark_tui.core.secure import Secured
 from spark_tui.domain.engine.container import ContainerFacts
-from spark_tui.domain.engine.state import runtime_of
-from spark_tui.domain.errors import ContainerNotFound, RefusedError
+from spark_tui.domain.errors import ContainerNotFound, ExitCode, RefusedError, UsageError
+from spark_tui.domain.logs.moments import by_time, moment_of
+from spark_tui.domain.logs.timeline import PhaseId
 from spark_tui.domain.secret import mask_secrets
-from spark_tui.domain.text import clean, clean_line, last_overwrite, truncate
+from spark_tui.domain.text import clean, last_overwrite
+from spark_tui.present.cluster import cleared_object
 from spark_tui.present.engines import ago, engine_object
+from spark_tui.services.ports import LogLine
 
-SHORT_ID: Final = 12
-_MAX_NAMED: Final = 8
-
-
-def suggestion(wanted: str, known: Iterable[str], what: str) -> str:
-    """`Did you mean qwen36?`, else what there is, else that there is none."""
-    names = sorted(clean_line(name) for name in known)
-    near = difflib.get_close_matches(wanted.lower(), [name.lower() for name in names], n=3, cutoff=0.5)
-    meant = [name for name in names if name.lower() in near] or [
-        name for name in names if wanted.lower() in name.lower()
-    ]
-    if meant:
-        return f"Did you mean {' or '.join(meant[:3])}?"
-    if not names:
-        return f"No {what} found."
-    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-    return f"Known {what}: {', '.join(names[:_MAX_NAMED])}{more}."
-
-
-async def find_container(context: Context, name: str, *, engines_only: bool = True) -> ContainerFacts:
-    """The container that a name or an id means. Raises ContainerNotFound with near names.
-
-    With `engines_only` a container that serves no model is not found: stopping a database by a slip of the finger is
-    not what this program is for.
-    """
-    containers = await context.docker.containers()
-    by_id = [c for c in containers if len(name) >= SHORT_ID and c.id.startswith(name)]
-    found = next((c for c in containers if c.name == name), by_id[0] if len(by_id) == 1 else None)
-    shown = truncate(clean_line(name), 60)
-    engines = [c.name for c in containers if runtime_of(c)]
-    if found is None:
-        what = "engine" if engines_only else "container"
-        raise ContainerNotFound(f"There is no {what} named {shown}.", suggestion(name, engines, "engines"))
-    if engines_only and not runtime_of(found):
-        raise ContainerNotFound(
-            f"{shown} is a container ({clean_line(found.image)}), and not one that serves a model.",
-            f"{suggestion(name, engines, 'engines')} For other containers use docker itself.",
-        )
-    return found
+GATHER_SECONDS: Final = 0.2
 
 
 # --- down ---------------------------------------------------------------------------------------------
@@ -78,11 +45,18 @@ _grace = click.option(
 @engine_argument
 @click.option("--remove", is_flag=True, help="Remove the container too, with its log.")
 @_grace
-def down(session: Session, name: str, remove: bool, grace_seconds: int) -> None:
-    """Stop an engine. Its container and log stay, unless --remove."""
+@yes_option
+def down(session: Session, name: str, remove: bool, grace_seconds: int, yes: bool) -> int:
+    """Stop an engine. Its container and log stay, unless --remove.
+
+    One on several nodes is stopped and removed on all of them, and each is proven to be clean (exit code 1 if not).
+    """
+    if session.run(lambda context: _on_nodes(context, name)):
+        return _down_on_nodes(session, name)
+    if not _free(session, name, "Stop", yes=yes):
+        return ExitCode.DONE
 
     async def work(context: Context) -> tuple[ContainerFacts, bool]:
-        session.refuse_if_read_only(context)
         container = await find_container(context, name)
         if remove and not container.ours:
             raise RefusedError(
@@ -96,16 +70,47 @@ def down(session: Session, name: str, remove: bool, grace_seconds: int) -> None:
             await context.supervisor.remove(container.name)
         return container, container.running
 
-    container, ran = session.run(work)
-    if session.as_json:
-        session.out.json(
-            {"id": container.name, "container_id": container.id, "was_running": ran, "stopped": True, "removed": remove}
-        )
-        return
+    container, ran = session.run(work, changes=True)
+    session.out.json(
+        {"id": container.name, "container_id": container.id, "was_running": ran, "stopped": True, "removed": remove}
+    )
     done = "stopped" if ran else "was not running"
     session.err.say(f"{container.name} {done}{' and is removed, its log too' if remove else ''}.")
     if not remove:
         session.err.say(f"Its log is kept: spark-tui logs {container.name}")
+    return ExitCode.DONE
+
+
+def _free(session: Session, name: str, verb: str, *, yes: bool) -> bool:
+    """Whether an engine may be stopped: asks where a benchmark runs on it. Raises RefusedError without a terminal."""
+
+    async def measured(context: Context) -> str:
+        container = await find_container(context, name)
+        return container.name if is_measured(container.name, context.ports.state) else ""
+
+    found = session.run(measured, changes=True)
+    if not found or confirm(session, f"{found} is being measured by a benchmark. {verb} {found} now?", yes=yes):
+        return True
+    session.err.say("Nothing was changed.")
+    return False
+
+
+async def _on_nodes(context: Context, name: str) -> bool:
+    return context.ports.has("remote_shell") and context.clusters.read(name) is not None
+
+
+def _down_on_nodes(session: Session, name: str) -> int:
+    session.err.say(f"Stopping {name} on all nodes ...")
+    results = session.run(lambda context: context.clusters.stop(name), changes=True)
+    session.out.json({"id": name, "stopped": True, "nodes": [cleared_object(each) for each in results]})
+    for each in results:
+        session.err.say(each.text)
+        if each.problem is not None:
+            session.err.say(f"  {each.problem.remedy}")
+    if all(each.clean for each in results):
+        return ExitCode.DONE
+    session.err.say(f"It is remembered. Again, when the node is back: spark-tui down {name}")
+    return ExitCode.FAILED
 
 
 # --- restart ------------------------------------------------------------------------------------------
@@ -115,14 +120,15 @@ def down(session: Session, name: str, remove: bool, grace_seconds: int) -> None:
 @engine_argument
 @click.option("--wait/--no-wait", default=False, help="Wait until it serves again.  [--no-wait]")
 @_grace
-def restart(session: Session, name: str, wait: bool, grace_seconds: int) -> None:
+@yes_option
+def restart(session: Session, name: str, wait: bool, grace_seconds: int, yes: bool) -> None:
     """Stop and start an engine with its current settings."""
-
+    if not _free(session, name, "Restart", yes=yes):
+        return
     begun: list[str] = []
     between: list[str] = []
 
     async def work(context: Context) -> None:
-        session.refuse_if_read_only(context)
         container = await find_container(context, name)
         session.err.say(f"Restarting {container.name} ...")
 
@@ -138,9 +144,8 @@ def restart(session: Session, name: str, wait: bool, grace_seconds: int) -> None
             view = await supervised(context, resumed(session, context, container.name))
         else:
             view = (await context.supervisor.watch(container.name)).view()
-        if session.as_json:
-            session.out.json_line({"type": "result", **engine_object(view, context.clock.now())})
-        elif wait:
+        session.out.json_line({"type": "result", **engine_object(view, context.clock.now())})
+        if wait:
             session.out.line(view.base_url)
         else:
             session.err.say(f"{container.name} is starting. Follow it: spark-tui logs {container.name} -f")
@@ -152,39 +157,102 @@ def restart(session: Session, name: str, wait: bool, grace_seconds: int) -> None
             return Interrupted(f"{between[0]} was stopped.", f"Start it: spark-tui restart {between[0]}")
         return interrupted()
 
-    session.run(work, on_interrupt=left)
+    session.run(work, changes=True, on_interrupt=left)
 
 
 # --- logs ---------------------------------------------------------------------------------------------
 
 
-@command("logs", "  spark-tui logs gpt-oss-120b -f\n  spark-tui logs gpt-oss-120b --tail 50 > boot.log")
-@engine_argument
+@command(
+    "logs", "  spark-tui logs gpt-oss-120b --tail 50 > boot.log\n  spark-tui logs gpt-oss-120b qwen -f --since -10m"
+)
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete("engines"))
 @click.option("-f", "--follow", is_flag=True, help="Follow the log until the engine ends.")
 @click.option("-n", "--tail", type=click.IntRange(0), metavar="N", help="The last N lines only.")
+@click.option("--since", metavar="TIME", default="", help="Lines from then on: 14:05, 14:05:30, -10m, start, ready.")
+@click.option("--until", metavar="TIME", default="", help="Lines up to then: 14:05, 14:05:30, -10m.")
 @click.option("-t", "--timestamps", "stamps", is_flag=True, help="Docker's time before each line.")
 @click.option("--raw", is_flag=True, help="Keep colours and other control codes.")
-def logs(session: Session, name: str, follow: bool, tail: int | None, stamps: bool, raw: bool) -> None:
-    """Print a container's log. Keys and tokens are always masked."""
+def logs(
+    session: Session, names: tuple[str, ...], follow: bool, tail: int | None, since: str, until: str, stamps: bool,
+    raw: bool,
+) -> None:  # fmt: skip
+    """Print a container's log, or those of several by time. Keys and tokens are always masked."""
 
     async def work(context: Context) -> None:
-        container = await find_container(context, name, engines_only=False)
-        batches = context.docker.logs(container.id, tail=tail, follow=follow and container.running)
-        async with aclosing(batches):
-            async for batch in batches:
-                _write(session, batch, stamps=stamps, raw=raw)
-        if follow:
-            session.err.say(await _end_of(context, container))
+        asked = [await find_container(context, name, engines_only=False) for name in names]
+        found = tuple({each.id: each for each in asked}.values())
+        now, several = context.clock.now(), len(found) > 1
+        end, width = stamp_before(moment_of(until, now)) if until else "~", max(len(each.name) for each in found)
+        streams = []
+        for each in found:
+            begun = await _begin(context, each, since, now) if since else ""
+            streams.append(context.docker.logs(each.id, tail=tail, follow=follow and each.running, since=begun))
+        async with aclosing(_in_step(streams)) as arrivals:
+            async for batches in arrivals:
+                order = [(found[log].name, *batches[log][at]) for log, at in by_time(batches)]
+                lines = [
+                    (name, stamp, mask_secrets(text if raw else clean(last_overwrite(text))))
+                    for name, stamp, text in order
+                    if stamp <= end
+                ]
+                rows = ({"engine": name, "stamp": stamp, "text": text} for name, stamp, text in lines)
+                plain = ({"stamp": stamp, "text": text} for _, stamp, text in lines)
+                session.out.json_lines(rows if several else plain, raw=raw)
+                heads = (f"{name:<{width}} | " * several + f"{stamp} " * stamps for name, stamp, _ in lines)
+                session.out.lines(head + text for head, (_, _, text) in zip(heads, lines, strict=True))
+        for each in found if follow else ():
+            session.err.say(await _end_of(context, each))
 
     session.run(work)
 
 
-def _write(session: Session, batch: Sequence[tuple[str, str]], *, stamps: bool, raw: bool) -> None:
-    lines = [(stamp, mask_secrets(text if raw else clean(last_overwrite(text)))) for stamp, text in batch]
-    if session.as_json:
-        session.out.json_lines(({"stamp": stamp, "text": text} for stamp, text in lines), raw=raw)
-    else:
-        session.out.lines(f"{stamp} {text}" if stamps else text for stamp, text in lines)
+async def _begin(context: Context, container: ContainerFacts, since: str, now: float) -> str:
+    """The stamp of the first line that is wanted. Raises UsageError for what is no moment of this engine."""
+    if since == "start":
+        return stamp_of_start(container)
+    if since != "ready":
+        return stamp_before(moment_of(since, now))
+    views = await context.supervisor.look()
+    found = (each.timeline.phase(PhaseId.READY).started_at for each in views if each.container.id == container.id)
+    at = next(found, None)
+    if at is None:
+        raise UsageError(f"{container.name} has not been ready since its last start.", "Use: --since start")
+    return stamp_before(at)
+
+
+async def _in_step(
+    streams: Sequence[AsyncGenerator[Sequence[LogLine], None]],
+) -> AsyncGenerator[list[Sequence[LogLine]], None]:
+    """Lines of each stream, none later than what the others still have to hand over; a stream that is silent is
+    waited for only a moment. Keeps one batch of each."""
+    waiting: list[Sequence[LogLine]] = [() for _ in streams]
+    reads = {asyncio.ensure_future(anext(stream, None)): at for at, stream in enumerate(streams)}
+    ended, done = set[int](), set[asyncio.Task[Sequence[LogLine] | None]]()
+    try:
+        while reads or any(waiting):
+            pause, done = GATHER_SECONDS if any(waiting) else None, set()
+            if reads:
+                done, _ = await asyncio.wait(reads, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+            for read in done:
+                at, batch = reads.pop(read), read.result()
+                waiting[at] = batch or ()
+                if batch is None:
+                    ended.add(at)
+            if done and reads:
+                continue
+            upto = "~" if reads else min((max(batch)[0] for batch in waiting if batch), default="~")
+            cuts = [next((at for at, line in enumerate(batch) if line.stamp > upto), len(batch)) for batch in waiting]
+            yield [batch[:cut] for batch, cut in zip(waiting, cuts, strict=True)]
+            waiting = [batch[cut:] for batch, cut in zip(waiting, cuts, strict=True)]
+            for at in {at for at, batch in enumerate(waiting) if not batch} - ended - set(reads.values()):
+                reads[asyncio.ensure_future(anext(streams[at], None))] = at
+    finally:
+        for read in reads:
+            read.cancel()
+        await asyncio.gather(*reads, return_exceptions=True)
+        for stream in streams:
+            await stream.aclose()
 
 
 async def _end_of(context: Context, container: ContainerFacts) -> str:
@@ -211,15 +279,10 @@ def secure(session: Session, name: str, wait: bool, yes: bool) -> None:
     """
 
     async def look(context: Context) -> tuple[str, Secured]:
-        session.refuse_if_read_only(context)
-        container = await find_container(context, name)
-        views = await context.supervisor.look()
-        view = next((each for each in views if each.name == container.name), None)
-        if view is None:
-            raise ContainerNotFound(f"{container.name} has just gone.", "See: spark-tui ps -a")
+        view = await find_view(context, name)
         return view.name, await context.securing.plan(view)
 
-    engine, secured = session.run(look)
+    engine, secured = session.run(look, changes=True)
     session.err.note(secured.what)
     if not confirm(session, f"Make a key for {engine}?", yes=yes):
         session.err.say("Nothing was changed.")
@@ -230,16 +293,14 @@ def secure(session: Session, name: str, wait: bool, yes: bool) -> None:
         progress = LaunchProgress(session, context, engine, moved)
         request = replace(secured.request, wait=wait)
         launched = await supervised(context, shown(progress, context.launcher.launch(request, progress.step)))
-        if session.as_json:
-            session.out.json_line(
-                {
-                    "type": "result",
-                    **engine_object(launched.view, context.clock.now()),
-                    "key_file": secured.key_file,
-                    "key_variable": secured.key_variable,
-                }
-            )
-            return
+        session.out.json_line(
+            {
+                "type": "result",
+                **engine_object(launched.view, context.clock.now()),
+                "key_file": secured.key_file,
+                "key_variable": secured.key_variable,
+            }
+        )
         session.out.line(secured.key_file)
         session.err.say(f"The API key is in that file, as {secured.key_variable}.")
 

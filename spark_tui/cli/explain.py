@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import gzip
 import os
+import stat
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import IO, Final, cast
 import click
 
 from spark_tui.cli.command import command, complete
-from spark_tui.cli.engines import find_container
+from spark_tui.cli.names import find_container
 from spark_tui.cli.output import bulleted, labelled, wrapped
 from spark_tui.cli.session import Session
 from spark_tui.core.context import Context
@@ -54,9 +55,7 @@ def explain(session: Session, what: str) -> None:
             if not Path(what).is_file():
                 raise
             found = _from_file(what)
-    if session.as_json:
-        session.out.json(explanation_object(found))
-        return
+    session.out.json(explanation_object(found))
     session.out.lines(explanation_lines(found, session.out.terminal.width))
     if not found.engine and found.cause is None:
         session.err.note("No engine is recognised in it. Is it an engine's log, from its first line on?")
@@ -68,8 +67,9 @@ def _from_container(session: Session, name: str) -> Explanation:
 
         container = await find_container(context, name, engines_only=False)
         return await explain_container(
-            container, context.docker, context.api, context.host, context.clock, context.checkpoints
-        )
+            container, context.docker, context.api, context.host, context.clock, context.checkpoints,
+            context.results.baseline(container),
+        )  # fmt: skip
 
     return session.run(work)
 
@@ -86,7 +86,12 @@ def _from_standard_input(session: Session) -> Explanation:
 def _from_file(path: str) -> Explanation:
     shown = truncate(clean_line(path), 200)
     try:
-        with Path(path).open("rb") as raw:
+        # A pipe without a writer ends at once, and one of `<(...)` is read to its end.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as raw:
+            if stat.S_ISCHR(os.fstat(descriptor).st_mode):
+                raise UsageError(f"{shown} is a device.", "Name a file with an engine's log in it, or - for input.")
+            os.set_blocking(descriptor, True)
             zipped = raw.peek(2)[:2] == b"\x1f\x8b"
             return _read(lines_of(cast("IO[bytes]", gzip.GzipFile(fileobj=raw)) if zipped else raw))
     except IsADirectoryError:

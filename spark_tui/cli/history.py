@@ -1,4 +1,4 @@
-"""history: earlier starts of engines: how long they took, what they measured, why some failed."""
+"""history and events: earlier starts of engines, and what happened on this machine."""
 
 from __future__ import annotations
 
@@ -7,40 +7,59 @@ import click
 from spark_tui.cli.command import command, complete
 from spark_tui.cli.session import Session
 from spark_tui.core.context import Context
+from spark_tui.core.pins import GoodStart
 from spark_tui.domain.errors import UsageError
+from spark_tui.domain.event import Event
 from spark_tui.domain.history import HistoryOff
 from spark_tui.domain.logs.starts import StartRecord
 from spark_tui.domain.reading import Missing
 from spark_tui.present import history as show
+from spark_tui.present.events import event_object, events_table
 
 _EXAMPLES = """\
   spark-tui history                             the latest starts
   spark-tui history gpt-oss-120b       one engine or preset, the newest in full
   spark-tui history --failed --json | jq -r '.[].failure'
+  spark-tui history --good gpt-oss-120b         the image digests that served well
 """
 
 
 @command("history", _EXAMPLES)
 @click.argument("name", required=False, shell_complete=complete("engines"))
 @click.option("--failed", is_flag=True, help="Only failed starts.")
+@click.option("--good", is_flag=True, help="Only launches that served well, with image digest and options.")
 @click.option(
     "-n", "--limit", type=click.IntRange(1, 5000), default=20, metavar="N", help="Maximum number of entries.  [20]"
 )
-def history(session: Session, name: str | None, failed: bool, limit: int) -> None:
+def history(session: Session, name: str | None, failed: bool, good: bool, limit: int) -> None:
     """Show earlier starts: duration, measurements, failures.
 
     Recorded while spark-tui is open, and by `up`: ~/.local/share/spark-tui/history.
     """
+    if good and failed:
+        raise UsageError("--good and --failed exclude each other.", "Leave one of them out.")
 
-    async def look(context: Context) -> tuple[tuple[StartRecord, ...], tuple[str, ...]]:
-        return await _find(context, name, failed=failed, limit=limit), context.history.state.notes
+    async def look(context: Context) -> tuple[tuple[StartRecord, ...], tuple[GoodStart, ...], tuple[str, ...]]:
+        starts = await _find(context, name, failed=failed, good=good, limit=limit)
+        measured = context.pins.measured(starts) if good else ()
+        return starts, measured, context.history.state.notes
 
-    starts, notes = session.run(look)
+    starts, measured, notes = session.run(look)
     for note in notes:
         session.err.note(note)
-    if session.as_json:
-        session.out.json([show.start_object(start) for start in starts])
-    elif starts:
+    if good:
+        session.out.json([show.good_object(each) for each in measured])
+        if not measured:
+            session.err.say(f"No good starts of {name}." if name else "No good starts yet.")
+            return
+        session.out.table(show.good_table(measured))
+        if name is not None:
+            session.out.line()
+            session.out.page(show.good_page(measured[0]))
+            session.err.say(f"Pin the image of the newest: spark-tui presets pin {measured[0].start.preset}")
+        return
+    session.out.json([show.start_object(start) for start in starts])
+    if starts:
         session.out.table(show.starts_table(starts))
         for start in starts:
             if start.failure:
@@ -54,8 +73,45 @@ def history(session: Session, name: str | None, failed: bool, limit: int) -> Non
         session.err.say("No starts yet. They are recorded while spark-tui is open, and by spark-tui up.")
 
 
-async def _find(context: Context, name: str | None, *, failed: bool, limit: int) -> tuple[StartRecord, ...]:
+_EVENT_EXAMPLES = """\
+  spark-tui events                              the latest events
+  spark-tui events -n 100 --json | jq -r '.[] | select(.kind == "failed").text'
+"""
+
+
+@command("events", _EVENT_EXAMPLES)
+@click.option(
+    "-n", "--limit", type=click.IntRange(1, 5000), default=20, metavar="N", help="Maximum number of entries.  [20]"
+)
+def events(session: Session, limit: int) -> None:
+    """Show what happened on this machine.
+
+    Launches, downloads, failures, benchmarks, what the memory guard did.
+
+    Recorded while spark-tui is open: ~/.local/share/spark-tui/history.
+    """
+
+    async def look(context: Context) -> tuple[tuple[Event, ...], float]:
+        reading = await context.history.events(limit)
+        if isinstance(reading, Missing):
+            raise _off(context, reading.reason)
+        return reading.value, context.clock.now()
+
+    found, now = session.run(look)
+    session.out.json([event_object(event) for event in reversed(found)])
+    if found:
+        session.out.table(events_table(found, now))
+    else:
+        session.err.say("No events yet. They are recorded while spark-tui is open.")
+
+
+async def _find(context: Context, name: str | None, *, failed: bool, good: bool, limit: int) -> tuple[StartRecord, ...]:
     """The latest starts; of one engine or preset where a name is given. Raises UsageError for an unknown name."""
+    if good:
+        ready = (*await _starts(context, engine=name or "", ready=True, limit=5000),
+                 *(await _starts(context, preset=name, ready=True, limit=5000) if name else ()))  # fmt: skip
+        found = {start.key: start for start in ready if start.good}
+        return tuple(sorted(found.values(), key=lambda start: start.at, reverse=True)[:limit])
     if name is None:
         return await _starts(context, failed=failed, limit=limit)
     by_engine = await _starts(context, engine=name, failed=failed, limit=limit)
@@ -68,10 +124,13 @@ async def _find(context: Context, name: str | None, *, failed: bool, limit: int)
 
 
 async def _starts(
-    context: Context, *, engine: str = "", preset: str = "", failed: bool, limit: int
+    context: Context, *, engine: str = "", preset: str = "", failed: bool = False, ready: bool = False, limit: int
 ) -> tuple[StartRecord, ...]:
-    reading = await context.history.find_starts(engine=engine, preset=preset, failed=failed, limit=limit)
+    reading = await context.history.find_starts(engine=engine, preset=preset, failed=failed, ready=ready, limit=limit)
     if isinstance(reading, Missing):
-        remedy = context.history.state.remedy or "Engines serve without it."
-        raise HistoryOff(f"The history is off: {reading.reason}.", remedy)
+        raise _off(context, reading.reason)
     return reading.value
+
+
+def _off(context: Context, reason: str) -> HistoryOff:
+    return HistoryOff(f"The history is off: {reason}.", context.history.state.remedy or "Engines serve without it.")

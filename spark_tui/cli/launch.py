@@ -7,23 +7,31 @@ from collections.abc import Mapping
 import click
 
 from spark_tui.cli.command import command, complete, preset_argument, settings_option
+from spark_tui.cli.names import find_preset
 from spark_tui.cli.output import Interrupted
-from spark_tui.cli.presets import find_preset, planned
+from spark_tui.cli.presets import observe
 from spark_tui.cli.progress import LaunchProgress, keeps_starting, shown, supervised
 from spark_tui.cli.session import Session, typed
+from spark_tui.core.cluster import ClusterVerdict
 from spark_tui.core.context import Context
 from spark_tui.core.fit import WillNotFit
 from spark_tui.core.jobs import StepState
-from spark_tui.core.launch import LaunchRequest, LaunchResult
+from spark_tui.core.launch import DEFAULT_READY_TIMEOUT_SECONDS, LaunchRequest, LaunchResult
+from spark_tui.domain.cluster.plan import Spread
+from spark_tui.domain.cluster.record import record_of
+from spark_tui.domain.engine.container import LOOPBACK
 from spark_tui.domain.engine.docker_run import render_argv, render_text
-from spark_tui.domain.errors import UnreachableError
+from spark_tui.domain.engine.state import Exposure
+from spark_tui.domain.errors import SparkError, UsageError
 from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.presets.fit import Fit
+from spark_tui.domain.presets.fit_verdict import LaunchVerdict
 from spark_tui.domain.presets.overrides import overrides_from_pairs, pairs_from
 from spark_tui.domain.presets.plan import LaunchPlan, key_wanted
 from spark_tui.domain.text import clean_line
+from spark_tui.present import cluster
 from spark_tui.present.engines import engine_object, timeline_object
-from spark_tui.present.launch import finding_fix, finding_object, fit_figures, fit_object, fit_verdict
+from spark_tui.present.launch import finding_fix, finding_object, fit_figures, fit_object, fit_verdict, verdict_object
 from spark_tui.present.logs import set_options
 
 _UP_EXAMPLES = """\
@@ -31,6 +39,7 @@ _UP_EXAMPLES = """\
   spark-tui up gpt-oss-120b --set max_model_len=65536 --port 8001
   spark-tui up gpt-oss-120b --expose lan        with an API key, made for you
   spark-tui up gpt-oss-120b --dry-run           print the docker run
+  spark-tui up minimax-m2.7-awq --nodes duo     on several Sparks
   spark-tui up gpt-oss-120b --json              one object per step, then the result
 """
 
@@ -42,6 +51,12 @@ _UP_EXAMPLES = """\
 @click.option("--name", "engine", metavar="NAME", help="The container's name.  [the preset's]")
 @click.option("--expose", type=click.Choice(["local", "lan"]), help="Who can reach it.  [local]")
 @click.option("--api-key/--no-api-key", default=None, help="Require a key.  [with --expose lan]")
+@click.option("--nodes", metavar="NAMES", help="A cluster, or nodes of one with commas.")
+@click.option(
+    "--parallel",
+    type=click.Choice([each.value for each in Spread]),
+    help="How the nodes share the work.  [the preset's, else tp]",
+)
 @click.option("--dry-run", is_flag=True, help="Print the docker run and change nothing; works without Docker.")
 @click.option("--wait/--no-wait", default=True, help="Wait until it serves.  [--wait]")
 @click.option("--warm/--no-warm", default=True, help="Make the slow first request.  [--warm]")
@@ -53,6 +68,7 @@ _UP_EXAMPLES = """\
     "--replace", "replace_running", is_flag=True, help="Stop an engine of that name that runs with other settings."
 )
 @click.option("--force", is_flag=True, help="Launch even if it does not fit in memory.")
+@click.option("--service", is_flag=True, help="For systemd: wait for Docker, stay until the engine ends.")
 def up(
     session: Session,
     name: str,
@@ -61,7 +77,10 @@ def up(
     engine: str | None,
     expose: str | None,
     api_key: bool | None,
+    nodes: str | None,
+    parallel: str | None,
     dry_run: bool,
+    service: bool,
     **how: bool,
 ) -> None:
     """Launch a preset and follow it until it serves.
@@ -73,11 +92,16 @@ def up(
     options = (("port", port), ("name", engine), ("exposure", expose), ("api_key", key))
     # An option of its own wins over the same key after `--set`.
     pairs = pairs_from(settings) | {key: str(value) for key, value in options if value is not None}
+    if nodes is not None:
+        _on_nodes(session, name, pairs, nodes, Spread(parallel) if parallel else None, how, dry_run=dry_run)
+        return
+    if parallel:
+        raise UsageError("--parallel is about several nodes.", f"Name them: spark-tui up {name} --nodes CLUSTER")
     if dry_run:
         _dry_run(session, name, pairs, fetch=how["fetch"])
         return
     try:
-        _launch(session, name, pairs, how)
+        _launch(session, name, pairs, how, service=service)
     except WillNotFit as error:
         if session.stdin is None or not session.stdin.isatty() or session.as_json:
             raise
@@ -89,62 +113,127 @@ def up(
         _launch(session, name, pairs, {**how, "force": True})
 
 
-def _launch(session: Session, name: str, pairs: dict[str, str], how: Mapping[str, bool]) -> None:
+def _launch(
+    session: Session, name: str, pairs: dict[str, str], how: Mapping[str, bool], *, service: bool = False
+) -> None:
     overrides = overrides_from_pairs(pairs)
     engine = overrides.name or name
     moved: dict[str, StepState] = {}
 
     async def work(context: Context) -> None:
-        session.refuse_if_read_only(context)
+        nonlocal engine
         preset = find_preset(context, name)
-        plan = await context.preflight.plan(preset, overrides)
-        findings = await context.checks.check(preset, overrides)
-        _note(session, name, plan, pairs, findings)
+        engine = overrides.name or preset.name  # as it is written, however it was typed
+        if service:
+            await context.boot.await_docker()
+        await observe(session, context)
+        verdict = await context.checks.judge(preset, overrides)
+        findings = verdict.findings
+        _note(session, name, verdict.plan, pairs, findings)
         request = LaunchRequest(preset, overrides, **how)
         progress = LaunchProgress(session, context, engine, moved)
+        problem = context.last_launches.keep(preset, overrides)
+        if problem:
+            session.err.note(problem)
         launched = await supervised(context, shown(progress, context.launcher.launch(request, progress.step)))
-        _show_result(session, launched, request, findings, context.clock.now())
+        lan = context.store.world.identity.lan_address
+        _show_result(session, launched, request, findings, context.clock.now(), lan)
+        if service:
+            await context.boot.stay(engine)
 
-    session.run(work, on_interrupt=lambda: _interrupted(session.command, engine, moved))
+    session.run(work, changes=True, on_interrupt=lambda: _interrupted(session.command, engine, moved))
 
 
 def _dry_run(session: Session, name: str, pairs: dict[str, str], *, fetch: bool) -> None:
     overrides = overrides_from_pairs(pairs)
 
-    async def work(context: Context) -> tuple[LaunchPlan, tuple[Finding, ...]]:
+    async def work(context: Context) -> LaunchVerdict:
         preset = find_preset(context, name)
-        plan = await planned(context, preset, overrides)
-        context.collectors.sample_identity()
-        findings = await context.checks.check(preset, overrides)
+        await observe(session, context)
+        verdict = await context.checks.judge(preset, overrides)
+        plan = verdict.plan
         missing = await context.fetching.missing(plan) if fetch and context.fetching is not None else ()
         if missing:
             titles = ", ".join(dict.fromkeys(clean_line(each.title) for each in missing))
             session.err.note(f"Fetched first: {titles}. How much that is: spark-tui models pull {name} --dry-run")
-        return plan, findings
+        return verdict
 
-    plan, findings = session.run(work)
-    if session.as_json:
-        session.out.json(
-            {
-                "id": plan.spec.name,
-                "preset": plan.preset.name,
-                "image": plan.spec.image,
-                "model": plan.model,
-                "served_name": plan.served_name,
-                "port": plan.host_port,
-                "url": plan.base_url,
-                "docker_run": render_text(plan.spec),
-                "argv": list(render_argv(plan.spec)),
-                "directories": list(plan.directories),
-                "notes": list(plan.notes),
-                "findings": [finding_object(each) for each in findings],
-            }
-        )
-        return
+    verdict = session.run(work)
+    plan, findings = verdict.plan, verdict.findings
+    session.out.json(
+        {
+            "id": plan.spec.name,
+            "preset": plan.preset.name,
+            "image": plan.spec.image,
+            "model": plan.model,
+            "served_name": plan.served_name,
+            "port": plan.host_port,
+            "url": plan.base_url,
+            "docker_run": render_text(plan.spec),
+            "argv": list(render_argv(plan.spec)),
+            "directories": list(plan.directories),
+            "notes": list(plan.notes),
+            "fit": verdict_object(verdict.fit),
+            "findings": [finding_object(each) for each in findings],
+        }
+    )
     session.out.line(render_text(plan.spec))
     _note(session, name, plan, pairs, findings)
     for path in plan.spec.env_files:
         session.err.note(f"{path} holds the keys; spark-tui writes it at launch.")
+
+
+def _on_nodes(
+    session: Session, name: str, pairs: dict[str, str], nodes: str, spread: Spread | None, how: Mapping[str, bool],
+    *, dry_run: bool,
+) -> None:  # fmt: skip
+    overrides = overrides_from_pairs(pairs)
+
+    async def judge(context: Context) -> ClusterVerdict:
+        return await context.cluster_planner.judge(find_preset(context, name), overrides, nodes.split(","), spread)
+
+    verdict = session.run(judge)
+    plan = verdict.plan
+    if dry_run and session.as_json:
+        session.out.json(cluster.verdict_object(verdict))
+        return
+    if dry_run:
+        session.out.line(cluster.commands(plan))
+        session.err.page(cluster.verdict_page(verdict))
+    for note in plan.notes:
+        session.err.note(note)
+    for each in verdict.findings:
+        if each.severity is not Severity.INFO:
+            session.err.note(f"{each.summary} {finding_fix(each, flags=True)}")
+    if dry_run:
+        return
+    if verdict.fit.blocked and not how["force"]:
+        raise WillNotFit(plan.head.plan.spec.name, verdict.fit)
+
+    async def work(context: Context) -> None:
+        context.reviewed(plan.head.plan.preset)
+        record = record_of(plan, patience=plan.head.plan.preset.ready_timeout_seconds or DEFAULT_READY_TIMEOUT_SECONDS)
+        progress = LaunchProgress(session, context, record.name)
+        ready = await shown(
+            progress, context.clusters.launch(record, progress.step, replace_running=how["replace_running"])
+        )
+        try:
+            context.clusters.watched(ready)
+        except SparkError as error:
+            session.err.note(str(error))
+        session.out.json_line({"type": "result", **cluster.record_object(ready)})
+        if router := cluster.router_url(ready):
+            session.out.line(f"{router} (router)")
+        session.out.lines(f"http://{LOOPBACK}:{each.start.ports[0]}  on {each.node.name}" for each in ready.servers)
+        session.err.say(f"Talk to it: spark-tui --host {ready.head.node.host} chat {ready.name}")
+        session.err.say(f"Stop it on all nodes: spark-tui down {ready.name}")
+
+    session.run(
+        work, changes=True,
+        on_interrupt=lambda: Interrupted(
+            f"{plan.head.plan.spec.name} was stopped on all nodes.", "See what is left: spark-tui cluster status"
+        ),
+    )  # fmt: skip
 
 
 def _note(session: Session, name: str, plan: LaunchPlan, pairs: dict[str, str], findings: tuple[Finding, ...]) -> None:
@@ -161,23 +250,25 @@ def _note(session: Session, name: str, plan: LaunchPlan, pairs: dict[str, str], 
 
 
 def _show_result(
-    session: Session, launched: LaunchResult, request: LaunchRequest, findings: tuple[Finding, ...], now: float
-) -> None:
+    session: Session, launched: LaunchResult, request: LaunchRequest, findings: tuple[Finding, ...], now: float,
+    lan: str,
+) -> None:  # fmt: skip
+    """`lan` is this machine's address in the network; empty where unknown."""
     view, plan = launched.view, launched.plan
-    if session.as_json:
-        session.out.json_line(
-            {
-                "type": "result",
-                **engine_object(view, now),
-                "url": plan.base_url,
-                "already_running": launched.already_running,
-                "phases": timeline_object(view.timeline),
-                "notes": list(plan.notes),
-                "findings": [finding_object(each) for each in findings],
-            }
-        )
-        return
+    session.out.json_line(
+        {
+            "type": "result",
+            **engine_object(view, now),
+            "url": plan.base_url,
+            "already_running": launched.already_running,
+            "phases": timeline_object(view.timeline),
+            "notes": list(plan.notes),
+            "findings": [finding_object(each) for each in findings],
+        }
+    )
     session.out.line(plan.base_url)
+    if lan and view.exposure in (Exposure.LAN, Exposure.LAN_NO_KEY):
+        session.err.say(f"From the network: http://{lan}:{plan.host_port}/v1")
     if key_wanted(request.preset, request.overrides):
         for path in plan.spec.env_files:
             session.err.say(f"API key: in {path}, as {request.preset.server.key_variable}")
@@ -217,18 +308,11 @@ def fit(session: Session, name: str, settings: tuple[str, ...]) -> None:
 
     async def work(context: Context) -> Fit:
         preset = find_preset(context, name)
-        await context.history.load()
-        await context.collectors.collect_once()
-        try:
-            await context.supervisor.look()
-        except UnreachableError as error:
-            session.err.note(f"{error.summary} Other engines are unknown.")
-        return await context.checks.fit(preset, overrides)
+        await observe(session, context)
+        return (await context.checks.judge(preset, overrides)).fit
 
     found = session.run(work)
-    if session.as_json:
-        session.out.json(fit_object(name, found))
-        return
+    session.out.json(fit_object(name, found))
     session.out.page((*fit_verdict(found), *fit_figures(found)))
     for change in found.changes:
         if change.pairs:

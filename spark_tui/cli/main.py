@@ -22,31 +22,47 @@ COMMANDS: Final = {
     "status": ("status", "Show the machine, Docker and what is serving."),
     "memory": ("memory", "Show unified memory: engines, applications, driver, cache, free, available."),
     "presets": ("presets", "List and show recipes."),
+    "registries": ("registries", "Use recipes of public registries, pinned to a commit."),
+    "recommend": ("presets", "Recommend presets for a purpose on this machine, and say why others are left out."),
+    "from-ollama": ("presets", "Propose presets for the models that Ollama has, with the speed to expect."),
     "models": ("models", "List, download, inspect, verify and delete checkpoints."),
+    "images": ("images", "List container images: disk, versions inside, used by, moved tags."),
+    "draft": ("models", "Draft a preset for a model that has none."),
     "fit": ("launch", "Check whether a preset fits in the memory that is free now."),
     "up": ("launch", "Launch a preset and follow it until it serves."),
     "ps": ("status", "List engines: name, state, port, exposure, model."),
-    "logs": ("engines", "Print a container's log."),
+    "logs": ("engines", "Print a container's log, or those of several by time."),
     "explain": ("explain", "Explain a start-up log: phases, kernels, memory, root cause, fix."),
     "history": ("history", "Show earlier starts: duration, measurements, failures."),
+    "events": ("history", "Show what happened on this machine."),
     "chat": ("chat", "Chat with an engine."),
+    "connect": ("connect", "Connect a coding agent or a chat front end to an engine."),
     "metrics": ("metrics", "Show how fast an engine serves, by its own counters."),
     "conversations": ("conversations", "Manage saved conversations."),
     "bench": ("bench", "Measure how fast an engine is: one stream, several, long prompts."),
     "results": ("bench", "List, show, compare and export benchmark results."),
+    "prove": ("prove", "Prove that an engine does what agents need: tool calls, reasoning, structured output, depth."),
+    "edit": ("edit", "Change the settings of a running engine."),
     "restart": ("engines", "Stop and start an engine with its current settings."),
     "secure": ("engines", "Give an engine that is open to the network an API key."),
     "down": ("engines", "Stop an engine."),
+    "boot": ("boot", "Start engines with the machine."),
+    "gateway": ("gateway", "Serve all engines at one address, and launch models on request."),
     "drop-caches": ("memory", "Free the page cache, which CUDA counts as used."),
     "guard": ("memory", "Stop an engine before the machine runs out of memory and freezes."),
     "doctor": ("doctor", "Check this machine: what is wrong and how to fix it."),
     "config": ("config", "Show and change settings."),
     "serve": ("serve", "Open the control centre in a browser, behind a token."),
     "hosts": ("remote", "List other machines: reachable, serving, available memory."),
+    "cluster": ("cluster", "Manage sets of machines that serve one model together."),
+    "last-copy": ("config", "Print what was copied last on the screen."),
     "completion": ("completion", "Set up shell completion for bash, zsh or fish."),
 }
 """Every command in the order of the help: the module that declares it, and its first sentence. `--help` imports none
 of the modules; a command's own is imported when it is asked for."""
+
+UNLISTED: Final = {"node": "node"}
+"""Commands that the program itself uses, with their modules."""
 
 SSH_DEFAULTS: Final = (("TEXTUAL_FPS", "20"), ("TEXTUAL_ANIMATIONS", "none"), ("TEXTUAL_SMOOTH_SCROLL", "0"))
 """Fewer bytes over a line that may be slow. Below 15 frames a second typing would lag."""
@@ -80,10 +96,18 @@ class Program(Commands):
         return [(name, summary.rstrip(".")) for name, (_, summary) in COMMANDS.items()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name in COMMANDS and cmd_name not in self.commands:
-            module = import_module(f"{__package__}.{COMMANDS[cmd_name][0]}")
+        module_name = COMMANDS[cmd_name][0] if cmd_name in COMMANDS else UNLISTED.get(cmd_name)
+        if module_name and cmd_name not in self.commands:
+            module = import_module(f"{__package__}.{module_name}")
             self.add_command(getattr(module, cmd_name.replace("-", "_")))
         return super().get_command(ctx, cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] in UNLISTED:
+            return args[0], self.get_command(ctx, args[0]), args[1:]
+        return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[click.shell_completion.CompletionItem]:
         """Command names without importing a command."""
@@ -104,16 +128,17 @@ class Program(Commands):
 @common_options(everything=True)
 @click.version_option(__version__, prog_name=PROGRAM, message="%(prog)s %(version)s")
 @click.pass_context
-def cli(ctx: click.Context) -> None:
+def cli(ctx: click.Context) -> int:
     """Serve language models on a DGX Spark: pick a preset, launch it, watch it boot, talk to it.
 
     Without a command: the control centre, full screen.
     """
     if ctx.invoked_subcommand is None:
-        open_control_centre(ctx.obj)
+        return open_control_centre(ctx.obj)
+    return ExitCode.DONE
 
 
-def open_control_centre(session: Session) -> None:
+def open_control_centre(session: Session) -> int:
     if session.as_json:
         raise UsageError("The control centre has no --json.", "Ask for data with: spark-tui status --json")
     in_browser = session.environment.get("TEXTUAL_DRIVER", "").endswith(":WebDriver")  # `serve` uses pipes
@@ -130,7 +155,7 @@ def open_control_centre(session: Session) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup too: without its terminal a screen has no purpose
     from spark_tui.tui.app import run_app
 
-    run_app(session.opened())
+    return run_app(session.opened())
 
 
 def run(arguments: Sequence[str], streams: Streams | None = None, opener: Opener | None = None) -> int:

@@ -6,9 +6,9 @@ import asyncio
 import signal
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -57,10 +57,8 @@ def memory(session: Session, watch: bool) -> None:
         session.run(lambda context: _watch(session, context))
         return
     mem, found, world = session.run(_look)
-    if session.as_json:
-        session.out.json({"id": "memory", **show.memory_object(found, mem, world)})
-    else:
-        session.out.page(show.memory_page(found, mem, world))
+    session.out.json({"id": "memory", **show.memory_object(found, mem, world)})
+    session.out.page(show.memory_page(found, mem, world))
 
 
 async def _look(context: Context) -> tuple[MemInfo, MemoryBreakdown, World]:
@@ -88,18 +86,16 @@ async def _watch(session: Session, context: Context) -> None:
     while True:
         mem, found, world = await _look(context)
         now = context.clock.now()
-        if session.as_json:
-            session.out.json_line({"id": "memory", "at": moment(now), **show.memory_object(found, mem, world)})
-        else:
-            if count % HEADING_EVERY == 0:
-                session.out.line(_cells(_COLUMNS))
-            sizes = (mem.available, found.engine_memory, found.apps, found.driver, mem.cache, mem.free, mem.swap_used)
-            pressure, state = value_of(world.pressure), world.memory_state
-            at, level = datetime.fromtimestamp(now).astimezone().strftime("%H:%M:%S"), show.LEVELS[state.severity]
-            figures = ["n/a" if size is None else gib(size) for size in sizes]
-            figures.append("n/a" if pressure is None else f"{pressure:.1f}")
-            figures.append(level if state.severity is Severity.OK else f"{level}: {state.summary}")
-            session.out.line(_cells((at, *figures)))
+        session.out.json_line({"id": "memory", "at": moment(now), **show.memory_object(found, mem, world)})
+        if count % HEADING_EVERY == 0:
+            session.out.line(_cells(_COLUMNS))
+        sizes = (mem.available, found.engine_memory, found.apps, found.driver, mem.cache, mem.free, mem.swap_used)
+        pressure, state = value_of(world.pressure), world.memory_state
+        at, level = datetime.fromtimestamp(now).astimezone().strftime("%H:%M:%S"), show.LEVELS[state.severity]
+        figures = ["n/a" if size is None else gib(size) for size in sizes]
+        figures.append("n/a" if pressure is None else f"{pressure:.1f}")
+        figures.append(level if state.severity is Severity.OK else f"{level}: {state.summary}")
+        session.out.line(_cells((at, *figures)))
         count += 1
         await context.clock.sleep(context.settings.refresh_seconds)
 
@@ -141,14 +137,13 @@ def _drop(session: Session, image: str, *, yes: bool) -> None:
     """Drops the cache by the best way that is permitted, asking where a person has to decide."""
 
     async def look(context: Context) -> DropPlan:
-        session.refuse_if_read_only(context)
         try:
             await context.supervisor.look()
         except SparkError as error:
             session.err.note(f"Cannot check for starting engines: {error.summary}")
         return await context.cache.plan(image)
 
-    plan = session.run(look)
+    plan = session.run(look, changes=True)
     if plan.warning:
         session.err.note(plan.warning)
         if not confirm(session, "Drop the cache now?", yes=yes):
@@ -173,20 +168,12 @@ def _drop(session: Session, image: str, *, yes: bool) -> None:
         return await context.cache.drop(image=image, consent=consent, on_terminal=on_terminal if terminal else None)
 
     result = session.run(drop)
-    if session.as_json:
-        session.out.json(show.drop_object(result))
-    else:
-        session.out.line(result.sentence)
+    session.out.json(show.drop_object(result))
+    session.out.line(result.sentence)
 
 
-def _writable(session: Session) -> Callable[[Context], Coroutine[Any, Any, Context]]:
-    """The core; raises RefusedError in read-only mode."""
-
-    async def opened(context: Context) -> Context:
-        session.refuse_if_read_only(context)
-        return context
-
-    return opened
+async def _core(context: Context) -> Context:
+    return context
 
 
 def _show_files(session: Session, files: Sequence[tuple[str, str]], question: str, *, yes: bool) -> None:
@@ -203,7 +190,6 @@ def _install(session: Session, *, polkit: bool, yes: bool) -> None:
     """Shows the sudo rule, or the systemd unit and the polkit rule, and writes them through sudo."""
 
     async def prepare(context: Context) -> tuple[Context, tuple[SystemFile, ...]]:
-        session.refuse_if_read_only(context)
         dropper = context.cache.dropper
         name, uid = dropper.user()
         if uid == 0:
@@ -222,7 +208,7 @@ def _install(session: Session, *, polkit: bool, yes: bool) -> None:
             raise SparkError("visudo refuses the grant.", "Nothing was written.", detail=problem)
         return context, (grant,)
 
-    context, files = session.run(prepare)
+    context, files = session.run(prepare, changes=True)
     shown = [(f"{file.path}, {file.mode}, owner root", file.text) for file in files]
     _show_files(session, shown, "Write both?" if polkit else "Write it?", yes=yes)
     if code := context.cache.dropper.write_files(files):
@@ -231,24 +217,20 @@ def _install(session: Session, *, polkit: bool, yes: bool) -> None:
             f"The {'unit' if polkit else 'grant'} was not written: sudo exited {code}.",
             f"Check your permission: sudo -v{undo}",
         )
-    if session.as_json:
-        session.out.json(_grant_object(polkit=polkit, installed=True))
-    else:
-        now = "start that unit now, without sudo" if polkit else "need no password now"
-        session.err.say(f"Written. `spark-tui drop-caches` and the key D {now}.")
+    session.out.json(_grant_object(polkit=polkit, installed=True))
+    now = "start that unit now, without sudo" if polkit else "need no password now"
+    session.err.say(f"Written. `spark-tui drop-caches` and the key D {now}.")
 
 
 def _uninstall(session: Session, *, polkit: bool) -> None:
     """Removes the sudo rule, or unit and polkit rule, through sudo."""
 
     paths = (RULE_FILE, UNIT_FILE) if polkit else (GRANT_FILE,)
-    if code := session.run(_writable(session)).cache.dropper.remove_files(paths):
+    if code := session.run(_core, changes=True).cache.dropper.remove_files(paths):
         what = "unit" if polkit else "grant"
         raise SparkError(f"The {what} was not removed: sudo exited {code}.", f"By hand: sudo rm {' '.join(paths)}")
-    if session.as_json:
-        session.out.json(_grant_object(polkit=polkit, installed=False))
-    else:
-        session.err.say(f"Removed: {' and '.join(paths)}")
+    session.out.json(_grant_object(polkit=polkit, installed=False))
+    session.err.say(f"Removed: {' and '.join(paths)}")
 
 
 def _grant_object(*, polkit: bool, installed: bool) -> Object:
@@ -294,12 +276,10 @@ def guard(
     elif install:
         _install_unit(session, every_engine=every_engine, yes=yes)
     elif uninstall:
-        units = session.run(_writable(session)).guarding.units
+        units = session.run(_core, changes=True).guarding.units
         was, path = units.uninstall(UNIT_NAME), str(units.path(UNIT_NAME))
-        if session.as_json:
-            session.out.json({"id": "guard-unit", "file": path, "installed": False, "was_installed": was})
-        else:
-            session.err.say(f"Removed: {path}" if was else "No guard unit is installed.")
+        session.out.json({"id": "guard-unit", "file": path, "installed": False, "was_installed": was})
+        session.err.say(f"Removed: {path}" if was else "No guard unit is installed.")
     else:
         _guard(session, every_engine=every_engine, while_engines_run=while_engines_run)
 
@@ -308,10 +288,8 @@ def _guard(session: Session, *, every_engine: bool, while_engines_run: bool) -> 
     """Guards until Ctrl-C or SIGTERM. What it does is written to standard output, line by line."""
 
     def write(entry: GuardEntry) -> None:
-        if session.as_json:
-            session.out.json_line(show.guard_entry_object(entry))
-        else:
-            session.out.line(show.guard_text(entry))
+        session.out.json_line(show.guard_entry_object(entry))
+        session.out.line(show.guard_text(entry))
 
     stop = threading.Event()
     context = session.opened()
@@ -347,26 +325,24 @@ def _guard(session: Session, *, every_engine: bool, while_engines_run: bool) -> 
 async def _guard_status(session: Session, context: Context) -> None:
     guarding, policy = context.guarding, context.guard_policy
     running, entries = guarding.journal.running(), guarding.journal.entries()
-    if session.as_json:
-        session.out.json(
-            {
-                "id": "guard",
-                "running": running,
-                "unit_installed": guarding.units.path(UNIT_NAME).exists(),
-                "serving_floor_bytes": policy.serving_floor,
-                "loading_floor_bytes": policy.loading_floor,
-                "entries": [show.guard_entry_object(entry) for entry in entries],
-            }
-        )
-    else:
-        start = "start it: spark-tui guard, or as a unit: spark-tui guard --install"
-        session.out.line(f"guard  {'running' if running else f'not running; {start}'}")
-        session.out.lines(show.guard_text(entry) for entry in entries)
+    session.out.json(
+        {
+            "id": "guard",
+            "running": running,
+            "unit_installed": guarding.units.path(UNIT_NAME).exists(),
+            "serving_floor_bytes": policy.serving_floor,
+            "loading_floor_bytes": policy.loading_floor,
+            "entries": [show.guard_entry_object(entry) for entry in entries],
+        }
+    )
+    start = "start it: spark-tui guard, or as a unit: spark-tui guard --install"
+    session.out.line(f"guard  {'running' if running else f'not running; {start}'}")
+    session.out.lines(show.guard_text(entry) for entry in entries)
 
 
 def _install_unit(session: Session, *, every_engine: bool, yes: bool) -> None:
     """Shows the unit, then writes, enables and starts it."""
-    context = session.run(_writable(session))
+    context = session.run(_core, changes=True)
     units = context.guarding.units
     words = [sys.executable, "-P", "-m", "spark_tui", "guard"]  # -P: never import from the unit's working folder
     words += ["--config", session.options.config] if session.options.config else []
@@ -376,7 +352,5 @@ def _install_unit(session: Session, *, every_engine: bool, yes: bool) -> None:
     text, path = unit_text(words, [("DOCKER_HOST", address)] if address else []), str(units.path(UNIT_NAME))
     _show_files(session, [(path, text)], "Write, enable and start it?", yes=yes)
     units.install(UNIT_NAME, text)
-    if session.as_json:
-        session.out.json({"id": "guard-unit", "file": path, "installed": True})
-    else:
-        session.err.say("The guard is running. To keep it running after logout: loginctl enable-linger")
+    session.out.json({"id": "guard-unit", "file": path, "installed": True})
+    session.err.say("The guard is running. To keep it running after logout: loginctl enable-linger")

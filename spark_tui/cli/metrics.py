@@ -10,17 +10,26 @@ from typing import Any, Final
 import click
 
 from spark_tui.cli.command import command, engine_argument
-from spark_tui.cli.engines import find_container
+from spark_tui.cli.names import find_container
 from spark_tui.cli.session import Session
 from spark_tui.core.context import Context
+from spark_tui.core.gateway import read_status
+from spark_tui.core.nodes import HERE
+from spark_tui.domain.cluster.record import ClusterRecord
 from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.errors import EngineUnreachable
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.metrics.series import MetricId, Sample
 from spark_tui.domain.reading import value_of
 from spark_tui.present import metrics as show
-from spark_tui.present.json import moment
+from spark_tui.present.agents import agents_page
+from spark_tui.present.cluster import vitals_objects, vitals_section
+from spark_tui.present.engines import engine_status
+from spark_tui.present.json import Object, moment
+from spark_tui.present.page import Page
 
+ACCESS_LINES: Final = 5_000
+"""Of a log's end, in which clients are counted."""
 HEADING_LINES: Final = 20
 """Lines of `--watch` between two headings."""
 WATCHED: Final = (
@@ -41,6 +50,8 @@ WATCHED: Final = (
 _EXAMPLES = """\
   spark-tui metrics gpt-oss-120b              speed, queue, latency, KV cache
   spark-tui metrics gpt-oss-120b --watch        a line each second
+  spark-tui metrics gpt-oss-120b --agents       prompts read again, by client, and why
+  spark-tui metrics minimax-m2.7-awq            on several nodes: what each does, too
   spark-tui metrics gpt-oss-120b --json | jq .ttft.p95_seconds
 """
 
@@ -50,7 +61,10 @@ _EXAMPLES = """\
 @click.option("-w", "--watch", is_flag=True, help="A line each second, until Ctrl-C.")
 @click.option("-n", "--count", type=click.IntRange(1), metavar="N", help="Number of lines of --watch.")
 @click.option("--seconds", type=click.FloatRange(1, 60), metavar="S", help="Length of the measurement.  [5]")
-def metrics(session: Session, name: str, watch: bool, count: int | None, seconds: float | None) -> None:
+@click.option("--agents", is_flag=True, help="What agents' prompts cost, by client, since the start.")
+def metrics(
+    session: Session, name: str, watch: bool, count: int | None, seconds: float | None, agents: bool
+) -> None:  # fmt: skip
     """Show how fast an engine serves, by its own counters.
 
     Quantiles come from histograms: beside each stands how far off it can be.
@@ -59,12 +73,21 @@ def metrics(session: Session, name: str, watch: bool, count: int | None, seconds
         raise click.UsageError("--watch has no end of its own: leave out --seconds.")
     if count is not None and not watch:
         raise click.UsageError("--count needs --watch.")
+    if agents and watch:
+        raise click.UsageError("--agents looks back to the start: leave out --watch.")
     if watch:
         session.run(lambda context: _watch(session, context, name, count))
         return
     window = seconds or 5.0
 
-    async def work(context: Context) -> show.MetricsSnapshot:
+    async def work(context: Context) -> tuple[Object, Page, tuple[str, ...]]:
+        record = await _launch_on_nodes(context, name)
+        looks = context.store.world.nodes
+        nodes = () if record is None else (vitals_section(record, looks),)
+        objects = [] if record is None else vitals_objects(record, looks)
+        if record is not None and (host := context.nodes.reach(record.head.node)).destination != HERE:
+            there = f"Speed and latency: spark-tui --host {host.name} metrics {record.name}"
+            return {"id": record.name, "nodes": objects}, nodes, (there,)
         view = await _serving(context, name)
         session.err.say(f"Measuring for {window:g} s...", "dim")
         first: float | None = None
@@ -78,15 +101,39 @@ def metrics(session: Session, name: str, watch: bool, count: int | None, seconds
         if now is None:
             raise EngineUnreachable(f"{view.name} reported no metrics.", f"See its log: spark-tui logs {view.name}")
         ever, parts = value_of(collector.lifetime(view.name)), collector.of(view.name).parts()
-        return show.MetricsSnapshot(view, now, ever, parts, context.store.world.gpu, context.clock.now())
+        if agents and ever is not None:
+            gateway = await context.in_thread(read_status, context.ports.state)
+            clients = gateway.clients if gateway is not None else ()
+            page, shape = agents_page(view, ever, await _log_end(context, view), clients)
+            return shape, page, ()
+        look = show.MetricsSnapshot(view, now, ever, parts, context.store.world.gpu, context.clock.now())
+        return {**show.look_object(look), "nodes": objects}, (*show.metrics_page(look), *nodes), now.notes
 
-    look = session.run(work)
-    if session.as_json:
-        session.out.json(show.look_object(look))
-        return
-    session.out.page(show.metrics_page(look))
-    for note in look.now.notes:
+    found, page, notes = session.run(work)
+    session.out.json(found)
+    session.out.page(page)
+    for note in notes:
         session.err.say(note, "dim")
+
+
+async def _log_end(context: Context, view: EngineView) -> tuple[str, ...]:
+    """The last lines of an engine's log."""
+    lines: list[str] = []
+    async with aclosing(context.docker.logs(view.container.id, tail=ACCESS_LINES, follow=False)) as batches:
+        async for batch in batches:
+            lines += [line.text for line in batch]
+    return tuple(lines)
+
+
+async def _launch_on_nodes(context: Context, name: str) -> ClusterRecord | None:
+    """The launch on several nodes of that name, once each of its nodes was asked what it does; None for another."""
+    if not context.settings.clusters or not context.ports.has("remote_shell"):
+        return None
+    await context.cluster_monitor.read()
+    record = next((each for each in context.store.world.launches if each.name == name), None)
+    if record is not None:
+        await context.cluster_monitor.look(record)
+    return record
 
 
 async def _serving(context: Context, name: str) -> EngineView:
@@ -95,9 +142,9 @@ async def _serving(context: Context, name: str) -> EngineView:
     views = await context.supervisor.look()
     view = next((view for view in views if view.container.id == container.id), None)
     if view is None or view.state is not EngineState.SERVING:
-        state = "gone" if view is None else view.state.value.lower()
+        state = "gone" if view is None else engine_status(view).text
         raise EngineUnreachable(
-            f"{container.name} is not serving ({state}); metrics need a serving engine.",
+            f"{container.name} is not serving: {state}. Metrics need a serving engine.",
             f"See its log: spark-tui logs {container.name}",
         )
     return view
@@ -150,14 +197,12 @@ async def _watch(session: Session, context: Context, name: str, count: int | Non
         async for sample in samples:
             host = {metric: context.metrics.series("", metric, 10.0).last for metric in MetricId if metric.of_host}
             values = {**{metric: value for metric, value in host.items() if value is not None}, **sample.values}
-            if session.as_json:
-                session.out.json_line(show.sample_object(sample, values))
-            else:
-                if written % HEADING_LINES == 0:
-                    session.out.line("TIME      " + " ".join(f"{title:>{width}}" for title, _, width in WATCHED))
-                cells = (f"{_cell(values.get(metric), metric):>{width}}" for _, metric, width in WATCHED)
-                at = (moment(sample.at) or "")[11:19]
-                session.out.line(f"{at}  " + " ".join(cells) + ("  restarted" if sample.restarted else ""))
+            session.out.json_line(show.sample_object(sample, values))
+            if written % HEADING_LINES == 0:
+                session.out.line("TIME      " + " ".join(f"{title:>{width}}" for title, _, width in WATCHED))
+            cells = (f"{_cell(values.get(metric), metric):>{width}}" for _, metric, width in WATCHED)
+            at = (moment(sample.at) or "")[11:19]
+            session.out.line(f"{at}  " + " ".join(cells) + ("  restarted" if sample.restarted else ""))
             written += 1
             if count is not None and written >= count:
                 break

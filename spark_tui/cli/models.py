@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 from spark_tui.cli import downloads
-from spark_tui.cli.command import command, group, model_argument
+from spark_tui.cli.command import command, complete, group, model_argument
 from spark_tui.cli.output import bar, bulleted
 from spark_tui.cli.session import Session, typed
 from spark_tui.core.context import Context
@@ -20,7 +20,6 @@ from spark_tui.domain.models.hub import RepoFacts, SearchHit, SearchQuery, Sort
 from spark_tui.domain.models.inspection import Inspection, inspected
 from spark_tui.domain.models.store import (
     Completeness,
-    Deleted,
     DeleteExtent,
     DeletePlan,
     Layout,
@@ -29,19 +28,25 @@ from spark_tui.domain.models.store import (
     fetch_again,
 )
 from spark_tui.domain.models.weights import formats_typed
+from spark_tui.domain.presets.draft import Draft
+from spark_tui.domain.presets.fit_verdict import LaunchVerdict
 from spark_tui.domain.presets.model_use import LibraryEntry, LibraryView
+from spark_tui.domain.presets.overrides import overrides_from_pairs
+from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.quantities import human_bytes
 from spark_tui.domain.reading import Missing, Reading, reason_of, value_of
 from spark_tui.domain.settings import Settings
 from spark_tui.domain.text import clean_line
 from spark_tui.present import inspection as checkpoint
 from spark_tui.present import models as show
+from spark_tui.present.draft import draft_object, draft_page
 
 _REMEDIES: Final = {
     Completeness.PARTIAL: "Download the rest: spark-tui models pull {model}",
     Completeness.CORRUPT: "List files to download again: spark-tui models verify {model}",
 }
 _BAR: Final = 20
+_SHARE: Final = "gpu_memory_utilization"
 
 _revision = click.option("--revision", default="", metavar="REF", help="A branch, tag or commit.  [the current one]")
 
@@ -75,9 +80,7 @@ def list_models(session: Session) -> None:
         return view, context.clock.now()
 
     view, now = session.run(look)
-    if session.as_json:
-        session.out.json(show.store_object(view))
-        return
+    session.out.json(show.store_object(view))
     if view.entries:
         session.out.table(show.store_table(view.entries, now))
     session.err.say(show.disk_summary(view))
@@ -138,9 +141,7 @@ def models_search(
         return await context.hub.search(query), context.clock.now()
 
     hits, now = session.run(search)
-    if session.as_json:
-        session.out.json([checkpoint.hit_object(hit) for hit in hits])
-        return
+    session.out.json([checkpoint.hit_object(hit) for hit in hits])
     if hits:
         session.out.table(checkpoint.hits_table(hits, now))
     else:
@@ -188,10 +189,8 @@ def models_inspect(session: Session, name: str, revision: str, files: bool, hub:
 
     entry, listed, found = session.run(look)
     model = entry.model
-    if session.as_json:
-        shape = show.entry_object(entry) | {"files": [show.file_object(each) for each in listed]}
-        session.out.json(shape | checkpoint.checkpoint_object(found))
-        return
+    shape = show.entry_object(entry) | {"files": [show.file_object(each) for each in listed]}
+    session.out.json(shape | checkpoint.checkpoint_object(found))
     about = (
         ("model", model.id),
         ("state", model.completeness.value),
@@ -221,9 +220,7 @@ def _inspect_on_hub(session: Session, repo: str, revision: str, *, files: bool) 
         return card, inspected(await context.hub.inspect(card), card.repo, card.memory)
 
     card, found = session.run(look)
-    if session.as_json:
-        session.out.json(checkpoint.repo_object(card) | checkpoint.checkpoint_object(found))
-        return
+    session.out.json(checkpoint.repo_object(card) | checkpoint.checkpoint_object(found))
     about = (
         ("model", card.repo),
         ("page", card.page),
@@ -239,6 +236,56 @@ def _inspect_on_hub(session: Session, repo: str, revision: str, *, files: bool) 
         session.out.lines(
             f"{checkpoint.size_or_unknown(each.size):>10}  {clean_line(each.path)}" for each in card.files
         )
+
+
+# --- draft ------------------------------------------------------------------------------------------------
+
+_DRAFT_EXAMPLES = """\
+  spark-tui draft RedHatAI/Qwen3.6-35B-A3B-NVFP4
+  spark-tui draft RedHatAI/Qwen3.6-35B-A3B-NVFP4 --save qwen36 --launch
+  spark-tui draft my-container --save mine
+"""
+
+
+@command("draft", _DRAFT_EXAMPLES)
+@click.argument("name", metavar="MODEL|CONTAINER", shell_complete=complete("models"))
+@click.option("--save", "saved", metavar="NAME", default="", help="Save it as your preset of that name.")
+@click.option("--launch", is_flag=True, help="Save and launch it; as `spark-tui up` does.")
+def draft(session: Session, name: str, saved: str, launch: bool) -> None:
+    """Draft a preset for a model that has none.
+
+    A stored model, one on the Hub, or a container that was started by hand. Prints each value with its source, and
+    marks uncertain ones with `?`. Without --save nothing is changed.
+    """
+
+    async def work(context: Context) -> tuple[Draft, LaunchVerdict | None, Preset | None]:
+        found = await context.drafts.of(name)
+        kept = context.drafts.save(found, saved) if saved or launch else None
+        verdict = None
+        if not launch:
+            await context.collectors.collect_once()
+            try:
+                await context.supervisor.look()
+                verdict = await context.checks.judge(kept or found.preset, overrides_from_pairs({_SHARE: "auto"}))
+            except SparkError as error:
+                session.err.note(f"Fit unknown: {error.summary}")
+        return found, verdict, kept
+
+    found, verdict, kept = session.run(work, changes=bool(saved or launch))
+    file = kept.file if kept is not None else ""
+    if launch and kept is not None:
+        from spark_tui.cli.launch import up
+
+        session.err.say(f"Saved: {file}")
+        context = click.get_current_context()
+        context.invoke(up, name=kept.name)
+        return
+    session.out.json(draft_object(found, verdict, file))
+    session.out.page(draft_page(found, verdict))
+    if file:
+        session.err.say(f"Saved: {file}. Launch it: spark-tui up {kept.name if kept is not None else ''}")
+    else:
+        session.err.say(f"Save it: spark-tui draft {shlex.quote(clean_line(name))} --save {found.name}")
 
 
 # --- verify -----------------------------------------------------------------------------------------------
@@ -283,15 +330,13 @@ def models_verify(session: Session, name: str, revision: str) -> int:
     session.err.settle()
     result = last[0]
     again = fetch_again(entry.model, [each.name for each in result.wrong], settings, revision=result.revision)
-    if session.as_json:
-        session.out.json_line({"type": "result", **show.verified_object(result, again)})
-    else:
-        for each in (*result.wrong, *(result.unsure if result.matching else ())):
-            detail = f" ({clean_line(each.detail)})" if each.detail else ""
-            session.out.line(f"{clean_line(each.name)}: {each.verdict.value}{detail}")
-        session.out.line(result.sentence)
-        if again:
-            session.err.say(f"Download again: {again}")
+    session.out.json_line({"type": "result", **show.verified_object(result, again)})
+    for each in (*result.wrong, *(result.unsure if result.matching else ())):
+        detail = f" ({clean_line(each.detail)})" if each.detail else ""
+        session.out.line(f"{clean_line(each.name)}: {each.verdict.value}{detail}")
+    session.out.line(result.sentence)
+    if again:
+        session.err.say(f"Download again: {again}")
     return ExitCode.FAILED if result.wrong else ExitCode.DONE
 
 
@@ -323,35 +368,26 @@ def models_rm(
     extent = DeleteExtent.LEFTOVERS if leftovers else DeleteExtent.REVISION if revision else DeleteExtent.MODEL
 
     async def prepare(context: Context) -> DeletePlan:
-        if not dry_run:
-            session.refuse_if_read_only(context)
         return await context.library.plan_delete(name, extent, revision, unchecked=unchecked)
 
-    plan = session.run(prepare)
-    if dry_run and session.as_json:
+    plan = session.run(prepare, changes=not dry_run)
+    if dry_run:
         session.out.json({**show.delete_object(plan), "deleted": False})
-    elif dry_run:
         session.out.line(plan.sentence)
         session.out.lines(f"  {clean_line(path)}" for path in (*plan.removes, *plan.shared))
         if plan.obstacles:
             session.out.line("Would be refused:")
             reasons = [show.finding_text(each) for each in plan.obstacles]
             session.out.lines(bulleted(reasons, session.out.terminal.width))
-    if dry_run:
         return
     plan.check()
     session.err.say(plan.sentence)
     if not yes and not typed(session, f"Type {clean_line(plan.name)} to delete: ", plan.name):
         raise RefusedError(f"{plan.model} was not deleted.", "Type its name when asked, or use --yes.")
 
-    async def delete(context: Context) -> Deleted:
-        return await context.library.delete(plan, plan.name, unchecked=unchecked)
-
-    done = session.run(delete)
-    if session.as_json:
-        session.out.json({**show.delete_object(done.plan), "deleted": True, "freed_bytes": done.freed})
-    else:
-        session.out.line(f"{plan.model}: deleted, {human_bytes(done.freed)} freed.")
+    done = session.run(lambda context: context.library.delete(plan, plan.name, unchecked=unchecked))
+    session.out.json({**show.delete_object(done.plan), "deleted": True, "freed_bytes": done.freed})
+    session.out.line(f"{plan.model}: deleted, {human_bytes(done.freed)} freed.")
 
 
 models.add(

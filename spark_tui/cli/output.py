@@ -33,17 +33,12 @@ class ReaderGone(Exception):
     """The reader of our output has stopped reading (`| head`). Not an error."""
 
 
-class OutputFailed(SparkError):
+class OutputFailed(SparkError, id="output_failed"):
     """Standard output cannot be written: a full disk, mostly."""
 
-    id = "output_failed"
 
-
-class Interrupted(SparkError):
+class Interrupted(SparkError, id="interrupted", exit_code=ExitCode.INTERRUPTED):
     """The person pressed Ctrl-C. With an empty summary nothing is printed: the exit code says it."""
-
-    id = "interrupted"
-    exit_code = ExitCode.INTERRUPTED
 
 
 class Terminal:
@@ -62,6 +57,13 @@ class Terminal:
     def unicode(self) -> bool:
         encoding = getattr(self._stream, "encoding", None) or "utf-8"
         return encoding.lower().replace("_", "-") in ("utf-8", "utf8")
+
+    @property
+    def descriptor(self) -> int | None:
+        try:
+            return None if self._stream is None else self._stream.fileno()
+        except OSError:  # in memory
+            return None
 
     @property
     def width(self) -> int | None:
@@ -87,13 +89,26 @@ class Terminal:
 
 
 class Output:
-    """Standard output: data, and nothing else."""
+    """Standard output: data, and nothing else.
+
+    A command gives both its forms, texts and `json`; the one that was not asked for is left out.
+    """
 
     def __init__(self, stream: TextIO | None, environment: Mapping[str, str]) -> None:
         self.terminal = Terminal(stream, environment)
+        self.as_json = False
+
+    @property
+    def descriptor(self) -> int | None:
+        """Of the stream; None where it has none."""
+        return self.terminal.descriptor
 
     def write(self, text: str) -> None:
         """Text as it is, at once. Raises ReaderGone or OutputFailed."""
+        if not self.as_json:
+            self._write(text)
+
+    def _write(self, text: str) -> None:
         try:
             self.terminal.write(text)
         except BrokenPipeError:
@@ -105,7 +120,7 @@ class Output:
             ) from error
 
     def flush(self) -> None:
-        self.write("")
+        self._write("")
 
     def ask(self, prompt: str) -> str:
         """A person's next line, edited with readline. Raises EOFError at the end of input.
@@ -117,11 +132,10 @@ class Output:
         return input(prompt if self.terminal.interactive else "")
 
     def line(self, text: str = "") -> None:
-        self.write(f"{text}\n")
+        self.lines((text,))
 
     def lines(self, texts: Iterable[str]) -> None:
-        text = "".join(f"{line}\n" for line in texts)
-        if text:
+        if text := "".join(f"{line}\n" for line in texts):
             self.write(text)
 
     def table(self, table: Table) -> None:
@@ -133,15 +147,18 @@ class Output:
 
     def json(self, value: Any) -> None:
         """One JSON document, indented. Control codes are removed from every text in it."""
-        self.line(json.dumps(cleaned(value), ensure_ascii=not self.terminal.unicode, indent=2))
+        if self.as_json:
+            self._write(json.dumps(cleaned(value), ensure_ascii=not self.terminal.unicode, indent=2) + "\n")
 
     def json_line(self, value: Any) -> None:
         self.json_lines((value,))
 
     def json_lines(self, values: Iterable[Any], *, raw: bool = False) -> None:
         """Many in one write. `raw` keeps control codes, escaped."""
-        ascii_only = raw or not self.terminal.unicode
-        self.lines(json.dumps(value if raw else cleaned(value), ensure_ascii=ascii_only) for value in values)
+        if self.as_json:
+            ascii_only = raw or not self.terminal.unicode
+            shown = (json.dumps(value if raw else cleaned(value), ensure_ascii=ascii_only) for value in values)
+            self._write("".join(f"{line}\n" for line in shown))
 
 
 def cleaned(value: Any) -> Any:
@@ -179,6 +196,11 @@ class Diagnostics:
         """One line, cleaned."""
         if not self.as_json:
             self._line(self.terminal.paint(clean_line(text), style))
+
+    def page(self, sections: Page) -> None:
+        if not self.as_json:
+            for line in page_lines(sections, self._room(0), self.terminal.paint):
+                self._line(line)
 
     def columns(self, text: str, word: str, style: str) -> None:
         """One line, cut to the window, with its first `word` in a style."""

@@ -1,21 +1,28 @@
-"""presets: list, show, check, diff, import, export."""
+"""presets: list, show, pin, check, diff, import, export."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Final, cast
+from typing import IO, Any, Final, cast
 
 import click
 
-from spark_tui.cli.command import complete, group, preset_argument, settings_option
-from spark_tui.cli.engines import suggestion
+from spark_tui.cli.command import command, complete, group, preset_argument, settings_option
+from spark_tui.cli.names import find_preset
 from spark_tui.cli.output import error_object, write_new
 from spark_tui.cli.session import Session
+from spark_tui.core.candidates import Candidate
 from spark_tui.core.context import Context
+from spark_tui.core.finder import SORTS, Search
+from spark_tui.core.from_ollama import Replacement, replacements
+from spark_tui.core.pins import LastGood, PinPlan
 from spark_tui.core.preflight import container_of, preset_diff
-from spark_tui.core.preset_imports import ImportedRecipe, ImportReport, PastedText, import_recipes
+from spark_tui.core.preset_imports import ImportedRecipe, ImportReport, PastedText, import_copy, import_recipes
+from spark_tui.core.recommend import Use, purpose_of
+from spark_tui.core.recommend import recommend as ranked
 from spark_tui.domain.engine.container import ContainerSpec
 from spark_tui.domain.engine.docker_run import render_text
 from spark_tui.domain.errors import (
@@ -27,56 +34,52 @@ from spark_tui.domain.errors import (
     UnreachableError,
     UsageError,
 )
-from spark_tui.domain.finding import Severity
+from spark_tui.domain.finding import Finding, Severity
+from spark_tui.domain.models.ollama import OllamaModels
 from spark_tui.domain.presets.dialects.container_files import compose_text, quadlet_text, systemd_text
 from spark_tui.domain.presets.dialects.recipe_files import to_eugr, to_sparkrun
 from spark_tui.domain.presets.dialects.yaml_text import comment, yaml_text
 from spark_tui.domain.presets.diff import Diff
+from spark_tui.domain.presets.fit_verdict import LaunchVerdict
 from spark_tui.domain.presets.located import MappingValue
 from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs, pairs_from
 from spark_tui.domain.presets.plan import LaunchPlan
-from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue
+from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue, Tag
+from spark_tui.domain.quantities import parse_bytes
 from spark_tui.domain.secret import mask_secrets
-from spark_tui.domain.text import clean_line, truncate
+from spark_tui.domain.text import clean_line
+from spark_tui.present.from_ollama import replacements_object, replacements_page
+from spark_tui.present.history import last_good_object, last_good_rows, pin_object, pin_page
 from spark_tui.present.json import Object, maybe
-from spark_tui.present.launch import finding_count, finding_object, finding_section
+from spark_tui.present.launch import finding_count, finding_object, finding_section, verdict_object
 from spark_tui.present.page import Page, Row, Section, Tone
 from spark_tui.present.presets import (
-    Checked,
+    MARKS,
+    candidate_object,
+    comparison,
     diff_page,
+    drift_object,
     import_page,
     names_table,
     overview,
     preset_detail,
-    preset_object,
     recipe,
+    recommendation,
+    recommendation_object,
 )
 
 MAX_PIPED: Final = 1024 * 1024
 """Bytes or characters; what is longer is refused."""
 
 
-def find_preset(context: Context, name: str) -> Preset:
-    """The preset of that name. Raises UsageError with near names, or the PresetError of a file that would be it."""
-    catalogue = context.presets.load()
-    found = catalogue.get(name)
-    if found is not None:
-        return found
-    for problem in catalogue.problems:
-        if problem.file.rpartition("/")[2].rpartition(".")[0] == name:
-            raise problem
-    raise UsageError(
-        f"There is no preset named {truncate(clean_line(name), 60)}.",
-        suggestion(name, [preset.name for preset in catalogue.presets], "presets"),
-    )
-
-
-async def planned(context: Context, preset: Preset, overrides: Overrides) -> LaunchPlan:
-    """With the image's own entrypoint where Docker answers, else by its name."""
+async def observe(session: Session, context: Context) -> None:
+    """Reads memory, GPU, engines and their earlier starts once: what a launch is judged by."""
+    await context.history.load()
+    await context.collectors.collect_once()
     try:
-        return await context.preflight.plan(preset, overrides)
-    except UnreachableError:
-        return context.preflight.dry_plan(preset, overrides)
+        await context.supervisor.look()
+    except UnreachableError as error:
+        session.err.note(f"{error.summary} Other engines are unknown.")
 
 
 @group("presets")
@@ -88,41 +91,243 @@ def presets(session: Session) -> None:
     list_presets(session)
 
 
-@presets.sub("list")
-def presets_list(session: Session) -> None:
-    """List presets; unreadable files are named on stderr."""
-    list_presets(session)
+_LIST_EXAMPLES = """\
+  spark-tui presets list --tag coding --fits --sort tok_s
+  spark-tui presets list qwen --tools --on-disk --context 64k --users 2
+"""
 
 
-def list_presets(session: Session) -> None:
-    """Every preset that can be read; what cannot goes to standard error."""
+def _tokens(_: click.Context, __: click.Parameter, text: str) -> int | None:
+    """`64k` is 65,536 tokens, as on screen. Raises UsageError."""
+    if not text:
+        return None
+    factor = {"k": 1024, "m": 1024**2}.get(text[-1].lower(), 1)
+    digits = text[:-1] if factor > 1 else text
+    if not (digits.isascii() and digits.isdigit() and 0 < int(digits) * factor <= 100_000_000):
+        raise UsageError(f"`--context` must be a number of tokens; got {clean_line(text)[:40]!r}.", "For example: 64k")
+    return int(digits) * factor
 
-    async def load(context: Context) -> PresetCatalogue:
-        return context.presets.load()
 
-    catalogue = session.run(load)
-    if session.as_json:
-        session.out.json([preset_object(preset) for preset in catalogue.presets])
-    else:
-        session.out.table(names_table(catalogue))
+def _size(_: click.Context, __: click.Parameter, text: str) -> int | None:
+    if not text:
+        return None
+    try:
+        return parse_bytes(text)
+    except ValueError:
+        raise UsageError(f"`--max-need` must be a size; got {clean_line(text)[:40]!r}.", "For example: 30GiB") from None
+
+
+def search_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What the launch that is judged is like."""
+    users = click.option("--users", type=click.IntRange(1, 65536), metavar="N", help="Requests at once.  [as preset]")
+    context = click.option(
+        "--context", default="", callback=_tokens, metavar="TOKENS", help="Context to judge, e.g. 64k.  [as preset]"
+    )
+    return context(users(function))
+
+
+@presets.sub("list", _LIST_EXAMPLES)
+@click.argument("words", nargs=-1)
+@click.option("--tag", "tags", multiple=True, type=click.Choice([tag.value for tag in Tag]), help="Use or trait.")
+@click.option("--fits", is_flag=True, help="Only what fits now.")
+@click.option("--tools", is_flag=True, help="Only what calls tools.")
+@click.option("--on-disk", is_flag=True, help="Only with a downloaded model.")
+@click.option("--max-need", "most_bytes", default="", callback=_size, metavar="SIZE", help="Maximum memory need.")
+@click.option("--sort", type=click.Choice(list(SORTS)), default="preset", help="Column to sort by.  [preset]")
+@click.option("--reverse", is_flag=True, help="The other way round.")
+@search_options
+def presets_list(session: Session, words: tuple[str, ...], tags: tuple[str, ...], **wanted: Any) -> None:
+    """Find presets by words, use and limits; unreadable files are named on stderr.
+
+    Speeds with * were measured on this machine, others are published. Memory in GiB is what the launch needs.
+    """
+    list_presets(session, Search(tuple(word.lower() for word in words), tuple(Tag(tag) for tag in tags), **wanted))
+
+
+def list_presets(session: Session, search: Search = Search()) -> None:  # noqa: B008 - immutable
+    """Every preset that is found; what cannot be read goes to standard error."""
+
+    async def work(context: Context) -> tuple[tuple[Candidate, ...], PresetCatalogue]:
+        await look_around(context)
+        world = context.store.world
+        return await context.finder.judged(world, search), world.presets
+
+    found, catalogue = session.run(work)
+    if search.sort == "preset":
+        found = tuple(sorted(found, key=lambda each: each.preset.name, reverse=search.reverse))
+    session.out.json([candidate_object(each) for each in found])
+    session.out.table(names_table(found))
     for problem in catalogue.problems:
         session.err.problem(problem)
+
+
+async def look_around(context: Context) -> None:
+    """What a verdict depends on: memory, engines, earlier starts, presets, the model store. What cannot be read stays
+    unknown."""
+    context.collectors.load_presets()
+    await context.history.load()
+    await context.collectors.collect_once()
+    with contextlib.suppress(UnreachableError):
+        await context.supervisor.look()
+    if context.ports.has("models"):
+        await context.library.refresh()
+    with contextlib.suppress(SparkError):
+        context.store.update(proofs=tuple(sorted(context.ports.proofs.all(), key=lambda proof: -proof.at)))
+
+
+@presets.sub("compare", "  spark-tui presets compare gpt-oss-20b gpt-oss-120b --context 64k --users 2")
+@click.argument("names", nargs=-1, required=True, shell_complete=complete("presets"))
+@search_options
+def compare_presets(session: Session, names: tuple[str, ...], context: int | None, users: int | None) -> None:
+    """Compare two or three presets: fit, speed, format, licence, cautions."""
+    if not 2 <= len(set(names)) <= len(MARKS):
+        raise UsageError("Name two or three different presets.", "For example: spark-tui presets compare A B")
+    search = Search(context=context, users=users)
+
+    async def work(context: Context) -> list[Candidate]:
+        await look_around(context)
+        chosen = [find_preset(context, name) for name in names]
+        for preset in chosen:
+            await context.finder.judge(preset, search)
+        found = {each.preset.name: each for each in context.finder.candidates(context.store.world, search)}
+        return [found[preset.name] for preset in chosen]
+
+    found = session.run(work)
+    session.out.json([candidate_object(each) for each in found])
+    session.out.page(comparison(found))
+
+
+_RECOMMEND_EXAMPLES = """\
+  spark-tui recommend                                  for chat, with what is free now
+  spark-tui recommend --for agent --context 128k --users 2
+"""
+
+
+@command("recommend", _RECOMMEND_EXAMPLES)
+@click.option("--for", "use", type=click.Choice([use.value for use in Use]), default=Use.CHAT.value, help="[chat]")
+@click.option("-n", "--most", type=click.IntRange(1), default=5, metavar="N", help="Presets to list.  [5]")
+@search_options
+def recommend(session: Session, use: str, most: int, context: int | None, users: int | None) -> None:
+    """Recommend presets for a purpose on this machine, and say why others are left out.
+
+    By fit in the memory that is free now, speed (measured here before published before estimated), size of the model,
+    earlier starts, context and licence.
+    """
+    purpose = purpose_of(Use(use), context, users)
+    search = Search(context=purpose.context, users=purpose.users)
+
+    async def work(context: Context) -> tuple[Candidate, ...]:
+        await look_around(context)
+        return await context.finder.judged(context.store.world, search)
+
+    picks, others = ranked(session.run(work), purpose)
+    session.out.json(recommendation_object(picks, others))
+    session.out.page(recommendation(picks, others, most))
+    if picks:
+        session.err.say(f"Launch the first: spark-tui up {picks[0].candidate.preset.name}")
+
+
+_OLLAMA_EXAMPLES = """\
+  spark-tui from-ollama
+  spark-tui from-ollama --address 192.168.1.20:11434 --context 32k
+"""
+
+
+@command("from-ollama", _OLLAMA_EXAMPLES)
+@click.option("--address", default="", metavar="HOST:PORT", help="Where Ollama listens.  [OLLAMA_HOST, this machine]")
+@search_options
+def from_ollama(session: Session, address: str, context: int | None, users: int | None) -> None:
+    """Propose presets for the models that Ollama has, with the speed to expect.
+
+    Reads the list of models over Ollama's API and changes nothing there. Speeds: measured here before published before
+    estimated from bytes per token.
+    """
+    purpose = purpose_of(Use.CHAT, context, users)
+    search = Search(context=purpose.context, users=purpose.users)
+
+    async def work(context: Context) -> tuple[OllamaModels, tuple[Replacement, ...]]:
+        store = await context.ports.ollama.models(address)
+        await look_around(context)
+        return store, replacements(store.models, await context.finder.judged(context.store.world, search), purpose)
+
+    store, found = session.run(work)
+    session.out.json(replacements_object(store, found))
+    session.out.page(replacements_page(store, found))
+    if store.left_out:
+        session.err.note(f"{store.left_out} more models of Ollama's are left out.")
+    first = next((each.picks[0].candidate.preset.name for each in found if each.picks), "")
+    if first:
+        session.err.say(f"Launch the first: spark-tui up {first}")
 
 
 @presets.sub("show", "  spark-tui presets show gpt-oss-120b")
 @preset_argument
 def show_preset(session: Session, name: str) -> None:
-    """Show everything about one preset, and its command."""
+    """Show everything about one preset, its command and its last good start."""
 
-    async def load(context: Context) -> Preset:
-        return find_preset(context, name)
+    async def load(context: Context) -> tuple[Preset, Finding | None, LastGood]:
+        preset = find_preset(context, name)
+        await context.history.load()
+        last = context.pins.last_good(preset, await context.pins.image(preset))
+        return preset, context.drifts((preset,)).get(preset.name), last
 
-    preset = session.run(load)
-    if session.as_json:
-        session.out.json(preset_detail(preset))
-        return
-    session.out.page((*overview(preset), *recipe(preset)))
-    session.err.say(f"The exact docker run: spark-tui up {preset.name} --dry-run")
+    preset, drift, last = session.run(load)
+    session.out.json({**preset_detail(preset), **drift_object(drift), **last_good_object(last)})
+    good = last_good_rows(last, f"spark-tui presets pin {preset.name}")
+    session.out.page((*overview(preset, drift=drift, good=good), *recipe(preset)))
+    nodes = " --nodes CLUSTER" if preset.min_nodes > 1 else ""
+    session.err.say(f"The exact docker run: spark-tui up {preset.name}{nodes} --dry-run")
+
+
+# --- pin ----------------------------------------------------------------------------------------------
+
+
+_PIN_EXAMPLES = """\
+  spark-tui presets pin gpt-oss-120b --dry-run
+  spark-tui presets pin gpt-oss-120b --digest sha256:3f8e21
+"""
+
+
+@presets.sub("pin", _PIN_EXAMPLES)
+@preset_argument
+@click.option("--digest", default="", metavar="DIGEST", help="Another digest.  [of the last good start]")
+@click.option("--dry-run", is_flag=True, help="Show the change; write nothing.")
+def pin_preset(session: Session, name: str, digest: str, dry_run: bool) -> None:
+    """Pin a preset to the image that last served well, by its digest.
+
+    Written into your preset file; of a built-in preset, into a copy that becomes yours.
+    """
+
+    async def work(context: Context) -> PinPlan:
+        preset = find_preset(context, name)
+        await context.history.load()
+        return await context.pins.plan(preset, digest)
+
+    _pin(session, work, dry_run=dry_run)
+
+
+@presets.sub("unpin", "  spark-tui presets unpin gpt-oss-120b")
+@preset_argument
+@click.option("--dry-run", is_flag=True, help="Show the change; write nothing.")
+def unpin_preset(session: Session, name: str, dry_run: bool) -> None:
+    """Let a pinned preset follow its image tag again."""
+
+    async def work(context: Context) -> PinPlan:
+        return context.pins.unpin_plan(find_preset(context, name))
+
+    _pin(session, work, dry_run=dry_run)
+
+
+def _pin(session: Session, make: Callable[[Context], Awaitable[PinPlan]], *, dry_run: bool) -> None:
+    async def work(context: Context) -> tuple[PinPlan, str]:
+        plan = await make(context)
+        return plan, "" if dry_run else context.pins.apply(plan).file
+
+    plan, file = session.run(work, changes=not dry_run)
+    session.out.json(pin_object(plan, file))
+    session.out.page(pin_page(plan, file))
+    if dry_run:
+        session.err.say("Nothing written.")
 
 
 # --- import -------------------------------------------------------------------------------------------
@@ -130,36 +335,42 @@ def show_preset(session: Session, name: str) -> None:
 
 _IMPORT_EXAMPLES = """\
   spark-tui presets import recipe.yaml --name mine
+  spark-tui presets import eugr.qwen3-coder --name coder    # a copy, yours to change
   spark-tui presets import serve.sh          # a docker run command; - reads what you paste, until Ctrl-D
   git clone https://github.com/spark-arena/eugr-recipes.git && spark-tui presets import eugr-recipes
 """
 
 
 @presets.sub("import", _IMPORT_EXAMPLES)
-@click.argument("source", metavar="FILE|FOLDER|-")
+@click.argument("source", metavar="FILE|FOLDER|NAME|-")
 @click.option("--name", default="", metavar="NAME", help="The preset's name.  [the file's, the container's]")
 @click.option("--force", "replace", is_flag=True, help="Replace a preset of that name.")
 def import_presets(session: Session, source: str, name: str, replace: bool) -> None:
-    """Import recipes of eugr (version 1) and sparkrun (version 2), and docker run commands, as your presets.
+    """Import recipes of eugr (version 1), sparkrun (version 2) and vLLM, and docker run commands, as your presets.
 
     A file, a folder of them, or a registry cloned with git; a script or guide with docker run commands; - for standard
-    input. Nothing in them is run: hooks and mods are shown. Keys and tokens are removed.
+    input. Nothing in them is run: hooks and mods are shown. Keys and tokens are removed. NAME of a registry's recipe
+    makes a copy that remembers its commit and hash: `presets show` and doctor say when the recipe there changes.
     """
     given = PastedText(_piped(session), "standard input") if source == "-" else Path(source)
+    is_file = isinstance(given, Path) and given.exists()
 
     async def work(context: Context) -> ImportReport:
-        session.refuse_if_read_only(context)
-        builtin = [preset.name for preset in context.presets.load().presets if preset.origin is Origin.BUILTIN]
+        catalogue = context.presets.load()
+        builtin = [preset.name for preset in catalogue.presets if preset.origin is Origin.BUILTIN]
+        preset = catalogue.get(source)
+        if preset is not None and preset.origin is Origin.REGISTRY and not is_file:
+            copy = context.registries.copy(preset, name)
+            return import_copy(context.recipes, copy, builtin=builtin, replace=replace)
         return import_recipes(context.recipes, given, builtin=builtin, name=name, replace=replace, paths=context.paths)
 
-    report = session.run(work)
+    report = session.run(work, changes=True)
     refused = [recipe.problem for recipe in report.recipes if recipe.problem is not None]
     if len(refused) == len(report.recipes) == 1:
         raise refused[0]
-    if session.as_json:
-        session.out.json(_report_object(report))
-    else:
-        session.out.page(import_page(report, refused=False))
+    session.out.json(_report_object(report))
+    session.out.page(import_page(report, refused=False))
+    if not session.as_json:
         for problem in (*refused, *report.passed_over):
             session.err.problem(problem)
         done = [recipe.recipe.name for recipe in report.recipes if recipe.problem is None]
@@ -251,16 +462,15 @@ def export_preset(session: Session, name: str, format_: str, settings: tuple[str
     async def work(context: Context) -> tuple[str, Sequence[str]]:
         preset = find_preset(context, name)
         if format_ in _OF_SPEC:
-            return _of_plan(await planned(context, preset, overrides), format_)
+            await observe(session, context)
+            return _of_plan((await context.checks.judge(preset, overrides)).plan, format_)
         return _of_recipe(context, preset, overrides, format_)
 
     text, notes = session.run(work)
     if output:
         write_new(output, text, "-o")
-    if session.as_json:
-        file = maybe("file", output, "it was not asked for")
-        session.out.json({"id": name, "format": format_, "text": text, **file, "notes": list(notes)})
-        return
+    file = maybe("file", output, "it was not asked for")
+    session.out.json({"id": name, "format": format_, "text": text, **file, "notes": list(notes)})
     if not output:
         session.out.write(text)
     for note in notes:
@@ -325,11 +535,7 @@ def diff_preset(session: Session, name: str, container: str, settings: tuple[str
 
     found = session.run(work)
     rows = found.rows if everything else found.differing
-    if session.as_json:
-        session.out.json(
-            {"id": found.preset, "container": found.container or None, "rows": [asdict(row) for row in rows]}
-        )
-        return
+    session.out.json({"id": found.preset, "container": found.container or None, "rows": [asdict(row) for row in rows]})
     session.out.page(diff_page(found, rows, launch=bool(settings)))
 
 
@@ -341,8 +547,8 @@ def check_presets(session: Session, name: str | None, settings: tuple[str, ...],
     """Check what would fail in a launch, why, and the setting that helps. Exit code 4: an error was found."""
     overrides = overrides_from_pairs(pairs_from(settings))
 
-    async def work(context: Context) -> list[tuple[Preset, Checked]]:
-        context.collectors.sample_identity()
+    async def work(context: Context) -> list[tuple[Preset, LaunchVerdict | SparkError]]:
+        await observe(session, context)
         presets = (find_preset(context, name),) if name else context.presets.load().presets
         return [(preset, await _checked(context, preset, overrides)) for preset in presets]
 
@@ -350,33 +556,32 @@ def check_presets(session: Session, name: str | None, settings: tuple[str, ...],
     wrong = next((outcome for _, outcome in checked if name and isinstance(outcome, UsageError)), None)
     if wrong is not None:
         raise wrong
-    if session.as_json:
-        session.out.json([_check_object(preset, outcome) for preset, outcome in checked])
-    else:
-        for preset, outcome in checked:
-            session.out.page(_check_page(preset, outcome, notes=everything or name is not None))
-    bad = any(isinstance(o, SparkError) or any(f.severity is Severity.ERROR for f in o) for _, o in checked)
+    session.out.json([_check_object(preset, outcome) for preset, outcome in checked])
+    for preset, outcome in checked:
+        session.out.page(_check_page(preset, outcome, notes=everything or name is not None))
+    bad = any(isinstance(o, SparkError) or any(f.severity is Severity.ERROR for f in o.findings) for _, o in checked)
     return ExitCode.REFUSED if bad else ExitCode.DONE
 
 
-async def _checked(context: Context, preset: Preset, overrides: Overrides) -> Checked:
+async def _checked(context: Context, preset: Preset, overrides: Overrides) -> LaunchVerdict | SparkError:
     try:
-        return await context.checks.check(preset, overrides)
+        return await context.checks.judge(preset, overrides)
     except SparkError as error:
         return error
 
 
-def _check_page(preset: Preset, outcome: Checked, *, notes: bool) -> Page:
+def _check_page(preset: Preset, outcome: LaunchVerdict | SparkError, *, notes: bool) -> Page:
     if isinstance(outcome, SparkError):
         refused = (Row(outcome.summary, "error", Tone.BAD), Row(outcome.remedy, "fix"))
         return (Section(f"{preset.name}: cannot be launched", refused),)
-    shown = [finding for finding in outcome if notes or finding.severity is not Severity.INFO]
-    head = Section(f"{preset.name}: {finding_count(outcome)}")
+    shown = [finding for finding in outcome.findings if notes or finding.severity is not Severity.INFO]
+    head = Section(f"{preset.name}: {outcome.text}, {finding_count(outcome.findings)}")
     return (head, *(finding_section(finding, flags=True) for finding in shown))
 
 
-def _check_object(preset: Preset, outcome: Checked) -> Object:
-    error = outcome if isinstance(outcome, SparkError) else None
-    findings = () if isinstance(outcome, SparkError) else outcome
-    refused = {"id": error.id, "summary": error.summary, "remedy": error.remedy} if error is not None else None
-    return {"id": preset.name, "refused": refused, "findings": [finding_object(each) for each in findings]}
+def _check_object(preset: Preset, outcome: LaunchVerdict | SparkError) -> Object:
+    if isinstance(outcome, SparkError):
+        refused = {"id": outcome.id, "summary": outcome.summary, "remedy": outcome.remedy}
+        return {"id": preset.name, "refused": refused, "fit": None, "findings": []}
+    findings = [finding_object(each) for each in outcome.findings]
+    return {"id": preset.name, "refused": None, "fit": verdict_object(outcome.fit), "findings": findings}

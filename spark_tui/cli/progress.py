@@ -17,15 +17,7 @@ from spark_tui.core.jobs import Step, StepState
 from spark_tui.domain.logs.starts import UNKNOWN, Eta, EtaBasis, eta_text
 from spark_tui.domain.logs.timeline import PhaseState
 from spark_tui.domain.logs.view import EngineView
-from spark_tui.present.engines import (
-    STEP_WORDS,
-    estimate_object,
-    phase_line,
-    phase_object,
-    progress_line,
-    step_line,
-    step_object,
-)
+from spark_tui.present import engines
 
 T = TypeVar("T")
 
@@ -70,8 +62,8 @@ class LaunchProgress:
             now = self._clock.monotonic()
             if changed or announced or now - self._json_at >= JSON_SECONDS:
                 self._json_at = now
-                left = estimate_object(self._eta(step)) if step.id == "follow" and not step.state.over else {}
-                self._session.out.json_line({"type": "step", **step_object(step), **left})
+                left = engines.estimate_object(self._eta(step)) if step.id == "follow" and not step.state.over else {}
+                self._session.out.json_line({"type": "step", **engines.step_object(step), **left})
         elif step.state.over:
             self._current = None
             self._session.err.settle()
@@ -103,17 +95,17 @@ class LaunchProgress:
             found = self._eta(step)
             if found.basis is EtaBasis.HISTORY:
                 self._estimated = True
-                self._session.err.say(progress_line("", "", None, eta_text(found)))
+                self._session.err.say(engines.progress_line("", "", None, eta_text(found)))
 
     def _overwrite(self, step: Step) -> None:
-        self._session.err.standing(step_line(step, self._elapsed(step), eta_text(self._eta(step))))
+        self._session.err.standing(engines.step_line(step, self._elapsed(step), eta_text(self._eta(step))))
 
     def _print(self, step: Step) -> None:
-        word, tone = STEP_WORDS[step.state]
+        word, tone = engines.STEP_WORDS[step.state]
         left = "" if step.state.over else eta_text(self._eta(step))
         self._estimated = self._estimated or bool(left)
         elapsed = self._elapsed(step) if step.state.over or step.id in _MEASURED else None
-        self._session.err.columns(step_line(step, elapsed, left), word, STYLES[tone])
+        self._session.err.columns(engines.step_line(step, elapsed, left), word, STYLES[tone])
 
     def _eta(self, step: Step) -> Eta:
         """How long the boot will still take, by earlier starts or its own progress."""
@@ -133,10 +125,10 @@ class LaunchProgress:
                 continue
             self._phases[phase.id] = phase.state
             if self._session.as_json:
-                self._session.out.json_line({"type": "phase", **phase_object(phase)})
+                self._session.out.json_line({"type": "phase", **engines.phase_object(phase)})
             elif phase.id.value not in _RESUMED:  # those have steps of their own
                 failed = phase.state is PhaseState.FAILED
-                self._session.err.columns(phase_line(phase), phase.state.value, "red" if failed else "dim")
+                self._session.err.columns(engines.phase_line(phase), phase.state.value, "red" if failed else "dim")
 
 
 def keeps_starting(engine: str, wait: str = "") -> Interrupted:

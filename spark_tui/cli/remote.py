@@ -33,9 +33,8 @@ def hosts(session: Session) -> int:
         return sorted([view async for view in context.hosts.look()], key=lambda view: view.host.name)
 
     views = session.run(look)
-    if session.as_json:
-        session.out.json([_host_object(view) for view in views])
-    elif views:
+    session.out.json([_host_object(view) for view in views])
+    if views:
         columns = (
             Column("NAME", least=28),
             Column("HOST", keep=7, least=12),

@@ -43,9 +43,7 @@ def serve(session: Session, host: str, port: int, to_network: bool) -> None:
     def ready(bound: int) -> None:
         name = f"[{host}]" if ":" in host else host
         url = f"http://{name}:{bound}/?token={token.reveal()}"
-        if session.as_json:
-            session.out.json_line({"id": "serve", "url": url, "host": host, "port": bound})
-            return
+        session.out.json_line({"id": "serve", "url": url, "host": host, "port": bound})
         session.out.line(url)
         session.err.say("Open that address; anyone who has it can use the control centre. Ctrl-C stops it.")
         if host not in LOOPBACK_NAMES:

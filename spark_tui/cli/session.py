@@ -82,23 +82,27 @@ class Session:
         self,
         work: Callable[[Context], Coroutine[Any, Any, T]],
         *,
+        changes: bool = False,
         on_interrupt: Callable[[], Interrupted] = interrupted,
     ) -> T:
-        """Runs `work` on the core. Raises its SparkError, or what `on_interrupt` makes of a Ctrl-C."""
+        """Runs `work` on the core. Raises its SparkError, or what `on_interrupt` makes of a Ctrl-C; RefusedError where
+        it `changes` something in read-only mode."""
         if self._runner is None:
             import asyncio
 
             self._runner = asyncio.Runner()
         try:
-            return self._runner.run(self._work(work))
+            return self._runner.run(self._work(work, changes))
         except KeyboardInterrupt:
             raise on_interrupt() from None
 
-    async def _work(self, work: Callable[[Context], Coroutine[Any, Any, T]]) -> T:
+    async def _work(self, work: Callable[[Context], Coroutine[Any, Any, T]], changes: bool) -> T:
         if self._context is None:
             self._context = self.opened()
             if self._context.demo:
                 self.err.say("DEMO: a simulated Spark.", "dim")
+        if changes:
+            self.refuse_if_read_only(self._context)
         return await work(self._context)
 
     def opened(self) -> Context:

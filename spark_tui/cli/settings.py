@@ -51,7 +51,8 @@ def open_context(options: Options, environment: Mapping[str, str]) -> Context:
                 settings = _changed(settings, key, environment[name], SettingOrigin(SettingSource.ENVIRONMENT, name))
         if settings.keymap:
             checked_keys(settings)
-        return build_demo(_changed(settings, "read_only", True) if options.read_only else settings)
+        settings = _changed(settings, "read_only", True) if options.read_only else settings
+        return build_demo(settings, folders_for(options, environment))
     folders = folders_for(options, environment)
     settings = read_settings(folders, environment)
     store = str(_typed(options.store, folders.home)) if options.store else ""

@@ -57,14 +57,12 @@ def status(session: Session, plain: bool, watch: bool) -> None:
         plain_status(session, watch=watch)
         return
     look = session.run(_look)
-    if session.as_json:
-        session.out.json(status_object(look.world, look.daemon, look.views, look.error, look.now, demo=look.demo))
-    else:
-        session.out.page(status_page(look.world, look.daemon, look.views, look.error))
-        if look.views:
-            session.out.line()
-            session.out.table(engine_table(look.views, look.now))
-        _note_failures(session, look.views)
+    session.out.json(status_object(look.world, look.daemon, look.views, look.error, look.now, demo=look.demo))
+    session.out.page(status_page(look.world, look.daemon, look.views, look.error))
+    if look.views:
+        session.out.line()
+        session.out.table(engine_table(look.views, look.now))
+    _note_failures(session, look.views)
     if look.error is not None:
         raise look.error
 
@@ -96,13 +94,15 @@ def ps(session: Session, everything: bool) -> None:
     """
 
     async def look(context: Context) -> tuple[tuple[EngineView, ...], float]:
+        for problem in context.editor.unreadable():
+            session.err.note(f"{problem.summary} {problem.remedy}")
+        for entry in context.editor.interrupted():
+            session.err.note(f"The edit of {entry.name} was interrupted. Finish it: spark-tui edit {entry.name}")
         return await context.supervisor.look(), context.clock.now()
 
     views, now = session.run(look)
     shown = views if everything else tuple(view for view in views if view.container.running)
-    if session.as_json:
-        session.out.json([engine_object(view, now) for view in shown])
-        return
+    session.out.json([engine_object(view, now) for view in shown])
     session.out.table(engine_table(shown, now))
     _note_failures(session, shown)
     hidden = len(views) - len(shown)
@@ -141,11 +141,9 @@ def plain_status(session: Session, *, watch: bool) -> None:
             if not before and "docker" in now and now.keys() <= _MACHINE:
                 lines.append(("engines", "No engines."))
             stamp = context.clock.now()
-            if session.as_json:
-                session.out.json_lines({"at": moment(stamp), "id": key, "text": text} for key, text in lines)
-            else:
-                hour = datetime.fromtimestamp(stamp).astimezone().strftime("%H:%M:%S ") if watch else ""
-                session.out.lines(f"{hour}{text}" for _, text in lines)
+            session.out.json_lines({"at": moment(stamp), "id": key, "text": text} for key, text in lines)
+            hour = datetime.fromtimestamp(stamp).astimezone().strftime("%H:%M:%S ") if watch else ""
+            session.out.lines(f"{hour}{text}" for _, text in lines)
             before = {key: changed.get(key) or before[key] for key in now}
             if not watch:
                 if look.error is not None:

@@ -26,6 +26,11 @@ class Scope(StrEnum):
     BENCH = "Bench"
     DOCTOR = "Doctor"
     MEMORY = "Memory"
+    EVENTS = "Events"
+    CLUSTER = "Cluster"
+    CLUSTER_DOCTOR = "Cluster doctor"
+    CONNECT = "Connect"
+    IMAGES = "Images"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +52,19 @@ class Action:
         """The keys that it has in this context: the person's own, else the default ones."""
         return _own_keys.get().get(self.id, self.default_keys)
 
+    @property
+    def typed(self) -> bool:
+        """Whether its key writes or edits text in an input."""
+        return self.keys[0] in ("space", "left", "right", "delete") or len(shown(self.keys[0])) == 1
+
 
 _own_keys: ContextVar[Mapping[str, tuple[str, ...]]] = ContextVar("own_keys", default=MappingProxyType({}))
+_on_screen: ContextVar[bool] = ContextVar("on_screen", default=False)
+
+
+def use_screen() -> None:
+    """In this context, and in the tasks that it starts, a person sees a screen, and types no commands."""
+    _on_screen.set(True)
 
 
 def use_keys(own: Mapping[str, tuple[str, ...]]) -> None:
@@ -67,29 +83,41 @@ _TABLE: Final = (
     (Scope.GLOBAL, "show_chat", "6", "Chat", "Chat with the selected engine", "-", "chat NAME"),
     (Scope.GLOBAL, "show_bench", "7", "Bench", "Benchmark and compare engines", "-", "results list"),
     (Scope.GLOBAL, "show_doctor", "8", "Doctor", "Check this machine", "-", "doctor"),
-    (Scope.GLOBAL, "help", "question_mark", "Help", "Keys of this screen", "", ""),
-    (Scope.GLOBAL, "tour", "f1", "Tour", "Quick tour", "-", ""),
-    (Scope.GLOBAL, "command_palette", "ctrl+p", "Palette", "All commands by name", "", ""),
+    (Scope.GLOBAL, "yank", "y", "Copy", "Copy from this screen: URL, model, key, command, line", "", "last-copy"),
+    (Scope.GLOBAL, "help", "question_mark", "Help", "Keys of this screen; the tour is in it", "", ""),
+    (Scope.GLOBAL, "help_anywhere", "f1", "Help", "Keys of this place, also while typing and in dialogs", "-", ""),
+    (Scope.GLOBAL, "tour", "f12", "Tour", "Quick tour", "-", ""),
+    (Scope.GLOBAL, "command_palette", "ctrl+p colon", "Palette", "Find an action, engine, preset, model", "", ""),
+    (Scope.GLOBAL, "next_engine", "right_square_bracket", "Next engine", "Select the next engine", "", ""),
+    (Scope.GLOBAL, "previous_engine", "left_square_bracket", "Previous engine", "Select the one before", "-", ""),
+    (Scope.GLOBAL, "screenshot", "ctrl+s", "Screenshot", "Save this screen as a picture (SVG)", "-", ""),
     (Scope.GLOBAL, "drop_cache", "D", "Free cache", "Free the page cache: CUDA counts it as used", "!-", "drop-caches"),
     (Scope.GLOBAL, "open_memory", "m", "Memory", "Memory by owner, guard, history", "-", "memory"),
+    (Scope.GLOBAL, "open_events", "E", "Events", "What happened, with the whole text", "-", "events"),
     (Scope.GLOBAL, "open_hosts", "H", "Other hosts", "Open another host over ssh", "-", "hosts"),
+    (Scope.GLOBAL, "open_cluster", "J", "Cluster", "Nodes of a cluster, and what runs on them", "-", "cluster status"),
     (Scope.GLOBAL, "suspend_process", "ctrl+z", "Suspend", "Suspend to shell (fg to return)", "-", ""),
     (Scope.GLOBAL, "quit", "q ctrl+q", "Quit", "Quit; containers keep running", "-", ""),
     # Home
     (Scope.HOME, "launch", "l", "Launch", "Choose a preset and launch it", "!", "up PRESET"),
+    (Scope.HOME, "edit_engine", "e", "Edit", "Change the settings of the selected engine", "!", "edit NAME"),
     (Scope.HOME, "stop", "x", "Stop", "Stop the selected engine", "!", "down NAME"),
     (Scope.HOME, "restart", "r", "Restart", "Restart the selected engine", "!", "restart NAME"),
     (Scope.HOME, "cancel_job", "c", "Cancel", "Cancel the launch in progress", "!", ""),
     (Scope.HOME, "remove", "delete", "Remove", "Remove a stopped engine and its log", "!-", "down NAME --remove"),
-    (Scope.HOME, "apply_remedy", "a", "Apply remedy", "Relaunch with the suggested fix", "!-", "explain NAME"),
+    (Scope.HOME, "apply_remedy", "a", "Fix", "Relaunch with the suggested fix", "!", "explain NAME"),
+    (Scope.HOME, "draft_engine", "i", "Import",
+     "Draft a preset of an engine started by hand", "!", "draft CONTAINER"),
     (Scope.HOME, "secure_engine", "K", "Make a key",
-     "Restart an engine open to the network with an API key", "!-", "secure NAME"),
+     "Restart the engine open to the network, with an API key", "!-", "secure NAME"),
+    (Scope.HOME, "toggle_boot", "B", "At boot", "Start the engine with the machine: on, off", "!-", "boot on NAME"),
+    (Scope.HOME, "open_connect", "o", "Connect", "Connect a coding agent or chat front end", "", "connect CLIENT NAME"),
     (Scope.HOME, "open_logs", "enter", "Logs", "Open the selected engine's log", "", "logs NAME"),
     # Models
-    (Scope.MODELS, "search_hub", "s", "Search Hub", "Search the Hub and download", "", "models search"),
+    (Scope.MODELS, "search_hub", "h", "Search Hub", "Search the Hub and download", "", "models search"),
     (Scope.MODELS, "get_model", "g", "Get", "Resume, repair or update", "!", "models pull MODEL"),
     (Scope.MODELS, "verify_model", "v", "Verify", "Compare every file with the Hub's hash", "", "models verify"),
-    (Scope.MODELS, "open_uses", "enter", "Its presets", "Presets using it, else its checkpoint", "", ""),
+    (Scope.MODELS, "open_uses", "enter", "Serve", "Presets using it; without one, draft a preset", "", "draft MODEL"),
     (Scope.MODELS, "filter_models", "slash", "Filter", "Filter the list", "", ""),
     (Scope.MODELS, "pause_download", "p", "Pause", "Pause or resume the download", "!", "models pause DOWNLOAD"),
     (Scope.MODELS, "cancel_work", "c", "Cancel", "Cancel the download or verification", "", "models cancel DOWNLOAD"),
@@ -97,38 +125,68 @@ _TABLE: Final = (
      "Delete a model, a revision or leftovers; shows the space freed first", "!", "models rm MODEL"),
     (Scope.MODELS, "next_model_page", "right", "Page", "Next page: overview, files, inspect", "", ""),
     (Scope.MODELS, "previous_model_page", "left", "Page back", "Previous page", "-", ""),
-    (Scope.MODELS, "copy_fix", "u", "Copy fix", "Copy the command that fixes it", "-", ""),
-    (Scope.MODELS, "limit_downloads", "b", "Bandwidth",
+    (Scope.MODELS, "limit_downloads", "R", "Bandwidth",
      "Limit the rate of all downloads together", "!-", "models downloads --limit 50m"),
+    (Scope.MODELS, "open_images", "9", "Images", "Container images: disk, versions, moved tags", "", "images"),
     (Scope.MODELS, "reload_models", "ctrl+r", "Reload", "Scan the model store again", "-", ""),
+    # Images
+    (Scope.IMAGES, "check_images", "v", "Verify", "Ask the registries whether tags have moved", "", "images --check"),
+    (Scope.IMAGES, "inspect_image", "Q", "Versions",
+     "Read the versions inside, in a container without network", "!", "images --inspect NAME"),
+    (Scope.IMAGES, "delete_image", "delete", "Delete",
+     "Delete an image; shows the space freed first", "!", "images delete NAME"),
+    (Scope.IMAGES, "reload_images", "ctrl+r", "Reload", "Read the images again", "-", "images"),
+    (Scope.IMAGES, "leave_images", "escape", "Back", "Back to Models", "", ""),
     # Presets
     (Scope.PRESETS, "launch_preset", "l enter", "Launch", "Set the options and launch", "!", "up PRESET"),
-    (Scope.PRESETS, "copy_command", "y", "Copy command", "Copy the docker run command", "", "up PRESET --dry-run"),
     (Scope.PRESETS, "filter_presets", "slash", "Filter", "Filter the list", "", ""),
+    (Scope.PRESETS, "sort_presets", "s", "Sort", "Sort by the next column", "", "presets list --sort COLUMN"),
+    (Scope.PRESETS, "reverse_presets", "S", "Reverse", "Reverse the order", "-", ""),
+    (Scope.PRESETS, "mark_preset", "space", "Mark", "Mark up to three presets to compare", "", ""),
+    (Scope.PRESETS, "compare_presets", "C", "Compare", "Compare the marked presets", "", "presets compare A B"),
+    (Scope.PRESETS, "longer_context", "greater_than_sign", "Context", "Judge a longer context", "-",
+     "presets list --context 64k"),
+    (Scope.PRESETS, "shorter_context", "less_than_sign", "Context", "Judge a shorter context", "-", ""),
+    (Scope.PRESETS, "more_users", "plus equals_sign", "Users", "Judge more users at once", "-",
+     "presets list --users 2"),
+    (Scope.PRESETS, "fewer_users", "minus", "Users", "Judge fewer users at once", "-", ""),
+    (Scope.PRESETS, "next_use", "U", "Use", "Only presets for one use: coding, agent, chat, ...", "-",
+     "presets list --tag coding"),
+    (Scope.PRESETS, "only_tools", "T", "Tools", "Only presets that call tools", "-", "presets list --tools"),
+    (Scope.PRESETS, "only_vision", "V", "Vision", "Only presets that read images", "-", "presets list --tag vision"),
+    (Scope.PRESETS, "only_on_disk", "O", "On disk", "Only presets with a downloaded model", "-",
+     "presets list --on-disk"),
+    (Scope.PRESETS, "only_fitting", "F", "Fits", "Only presets that fit now", "-", "presets list --fits"),
+    (Scope.PRESETS, "limit_need", "M", "Limit", "Limit the memory need: 16, 30, 60, 90 GiB", "-",
+     "presets list --max-need 30GiB"),
     (Scope.PRESETS, "import_recipes", "i", "Import", "Import recipe files of other tools", "!-", "presets import PATH"),
-    (Scope.PRESETS, "apply_fixes", "a", "Apply fixes",
-     "Launch with the fixes that the checks suggest", "!-", "presets check PRESET"),
+    (Scope.PRESETS, "apply_fixes", "a", "Fix",
+     "Launch with the fixes that fit and checks suggest", "!", "presets check PRESET"),
+    (Scope.PRESETS, "pin_preset", "X", "Pin",
+     "Pin the image that last served well, by its digest; again: follow its tag", "!-", "presets pin PRESET"),
     (Scope.PRESETS, "next_page", "right", "Page", "Next page: overview, command, checks, fit", "", ""),
     (Scope.PRESETS, "previous_page", "left", "Page back", "Previous page", "-", ""),
     (Scope.PRESETS, "reload_presets", "ctrl+r", "Reload", "Read the preset folders again", "-", ""),
     # Doctor
-    (Scope.DOCTOR, "examine_again", "r", "Re-run", "Re-run checks", "", "doctor"),
-    (Scope.DOCTOR, "try_gpu_container", "t", "GPU container",
+    (Scope.DOCTOR, "examine_again", "ctrl+r", "Re-run", "Re-run checks", "", "doctor"),
+    (Scope.DOCTOR, "try_gpu_container", "P", "GPU container",
      "Test a container with the GPU", "!", "doctor --gpu-container"),
-    (Scope.DOCTOR, "copy_remedy", "y", "Copy remedy", "Copy the remedy", "", ""),
+    (Scope.DOCTOR, "toggle_passed", "z", "Fold", "Show or hide the checks that passed", "", ""),
     # Logs
     (Scope.LOGS, "follow", "f end", "Follow", "Follow the end of the log", "", "logs NAME -f"),
     (Scope.LOGS, "search", "slash", "Search", "Search; Next and Previous jump between matches", "", ""),
     (Scope.LOGS, "next_match", "n", "Next", "Next match, or next finding", "-", ""),
-    (Scope.LOGS, "previous_match", "p N", "Previous", "Previous match, or previous finding", "-", ""),
+    (Scope.LOGS, "previous_match", "N", "Previous", "Previous match, or previous finding", "-", ""),
     (Scope.LOGS, "filter_log", "ampersand", "Filter", "Show matching lines only", "", ""),
-    (Scope.LOGS, "level", "v", "Level", "All levels, warnings, errors", "", ""),
+    (Scope.LOGS, "level", "exclamation_mark", "Level", "All levels, warnings, errors", "", ""),
+    (Scope.LOGS, "fold", "z", "Fold", "Show the latest of repeating lines only: bars, requests, statistics", "", ""),
+    (Scope.LOGS, "since_start", "L", "Since start", "Lines of the latest start only", "-", ""),
+    (Scope.LOGS, "all_engines", "A", "All engines", "Lines of all running engines by time, or of the selected one", "",
+     "logs NAME NAME"),
+    (Scope.LOGS, "go_to_time", "at", "Time", "Go to a time: 14:05, -10m, start, ready", "", "logs NAME --since 14:05"),
     (Scope.LOGS, "wrap", "w", "Wrap", "Wrap long lines", "", ""),
-    (Scope.LOGS, "copy_line", "y", "Copy", "Copy the line or the marked lines", "", ""),
-    (Scope.LOGS, "copy_traceback", "Y", "Traceback", "Copy the whole traceback of the line", "-", ""),
-    (Scope.LOGS, "dump", "s", "Save", "Save the log to a file", "", "logs NAME > FILE"),
-    (Scope.LOGS, "apply_log_remedy", "a", "Apply remedy", "Relaunch with the suggested fix", "!-", "explain NAME"),
-    (Scope.LOGS, "next_engine", "right_square_bracket", "Next engine", "Next engine", "-", ""),
+    (Scope.LOGS, "dump", "W", "Save", "Save the log to a file", "-", "logs NAME > FILE"),
+    (Scope.LOGS, "apply_log_remedy", "a", "Fix", "Relaunch with the suggested fix", "!", "explain NAME"),
     # Metrics
     (Scope.METRICS, "cursor_back", "left", "Read", "Read values: one cell earlier", "", ""),
     (Scope.METRICS, "cursor_on", "right", "Read on", "Read values: one cell later, then now", "-", ""),
@@ -138,25 +196,55 @@ _TABLE: Final = (
     (Scope.METRICS, "shorter_window", "plus equals_sign", "Shorter", "Shorter window", "", ""),
     (Scope.METRICS, "next_graphs", "pagedown down", "Page", "Next page of graphs", "", ""),
     (Scope.METRICS, "previous_graphs", "pageup up", "Page back", "Previous page of graphs", "-", ""),
-    (Scope.METRICS, "pause_metrics", "space p", "Pause", "Pause the display; sampling continues", "", ""),
+    (Scope.METRICS, "pause_metrics", "p", "Pause", "Pause the display; sampling continues", "", ""),
     (Scope.METRICS, "latency_table", "t", "Table", "p50, p95 and p99 with their bucket error", "", ""),
-    (Scope.METRICS, "copy_values", "y", "Copy", "Copy the values at the cursor, or the latest", "", ""),
-    (Scope.METRICS, "graph_kind", "g", "Marks", "Draw with dots, blocks or plain characters", "-", ""),
-    (Scope.METRICS, "metrics_of_next", "right_square_bracket", "Next engine", "Next engine", "-", ""),
+    (Scope.METRICS, "graph_kind", "d", "Marks", "Draw with dots, blocks or plain characters", "-", ""),
     # Bench
     (Scope.BENCH, "start_bench", "b", "Measure", "Benchmark one engine, or compare two", "!", "bench NAME"),
     (Scope.BENCH, "cancel_bench", "c", "Cancel", "Cancel the benchmark; results so far are kept", "", ""),
+    (Scope.BENCH, "prove_engine", "I", "Prove",
+     "Prove that an engine does what agents need: tool calls, reasoning, ...", "!", "prove NAME"),
     (Scope.BENCH, "mark_run", "space", "Mark", "Mark two runs, A and B, to compare", "", "results compare A B"),
-    (Scope.BENCH, "export_runs", "e", "Export", "Export runs to .md, .csv or .json", "", "results export"),
-    (Scope.BENCH, "copy_run", "y", "Copy", "Copy the run, or both marked ones, as Markdown", "", ""),
+    (Scope.BENCH, "export_runs", "W", "Save", "Save runs as .md, .csv or .json", "", "results export"),
     (Scope.BENCH, "filter_runs", "slash", "Filter", "Filter the list", "", ""),
     (Scope.BENCH, "delete_run", "delete", "Delete", "Delete the run, or both marked ones", "!-", "results rm"),
-    (Scope.BENCH, "next_bench_page", "right", "Page", "Next page: run, conditions, compare, A/B", "", ""),
+    (Scope.BENCH, "next_bench_page", "right", "Page", "Next page: run, conditions, compare, A/B, prove", "", ""),
     (Scope.BENCH, "previous_bench_page", "left", "Page back", "Previous page", "-", ""),
     (Scope.BENCH, "open_run", "enter", "Read", "Scroll the page; on an empty list: benchmark", "-", ""),
     # Memory
     (Scope.MEMORY, "leave_memory", "escape", "Back", "Back to the previous screen", "", ""),
-    (Scope.MEMORY, "memory_window", "w", "Window", "Longer history: 15 min, 1 h, 6 h", "", ""),
+    (Scope.MEMORY, "stop_owner", "x", "Stop", "Stop the engine of this process", "!", "down NAME"),
+    (Scope.MEMORY, "memory_window", "minus", "Window", "Longer history: 15 min, 1 h, 6 h", "", ""),
+    # Events
+    (Scope.EVENTS, "leave_events", "escape", "Back", "Back to the previous screen", "", ""),
+    (Scope.EVENTS, "filter_events", "slash", "Filter", "Filter the list", "", ""),
+    # Cluster
+    (Scope.CLUSTER, "launch_on_nodes", "l", "Launch", "Choose a preset and launch it", "!", "up PRESET --nodes NAMES"),
+    (Scope.CLUSTER, "stop_launch", "x", "Stop", "Stop the launch on all its nodes", "!", "down NAME"),
+    (Scope.CLUSTER, "launch_logs", "enter", "Logs", "Open the log of the head", "", "logs NAME -f"),
+    (Scope.CLUSTER, "open_cluster_doctor", "v", "Verify", "Doctor: check all nodes and the paths between them", "",
+     "cluster doctor NAME"),
+    (Scope.CLUSTER, "ask_nodes", "ctrl+r", "Refresh", "Ask all nodes again", "", "cluster status"),
+    (Scope.CLUSTER, "leave_cluster", "escape", "Back", "Back to the previous screen", "", ""),
+    # Cluster doctor
+    (Scope.CLUSTER_DOCTOR, "check_cluster", "ctrl+r", "Re-run", "Re-run checks", "", "cluster doctor NAME"),
+    (Scope.CLUSTER_DOCTOR, "compare_preset", "C", "Compare",
+     "Compare the image and the model of a preset on all nodes", "", "cluster doctor NAME --preset PRESET"),
+    (Scope.CLUSTER_DOCTOR, "measure_bandwidth", "b", "Measure",
+     "Bandwidth of RDMA, TCP and NCCL; loads the fabric", "!", "cluster doctor NAME --bandwidth"),
+    (Scope.CLUSTER_DOCTOR, "cancel_checks", "c", "Cancel", "Cancel the checks", "", ""),
+    (Scope.CLUSTER_DOCTOR, "next_cluster", "n", "Next", "Check the next cluster", "", ""),
+    (Scope.CLUSTER_DOCTOR, "leave_cluster_doctor", "escape", "Back", "Back to Cluster", "", ""),
+    # Connect
+    (Scope.CONNECT, "write_client", "W", "Save", "Write the client's files; a backup is kept", "!",
+     "connect CLIENT --write"),
+    (Scope.CONNECT, "undo_client", "delete", "Undo", "Restore the client's files", "!", "connect CLIENT --undo"),
+    (Scope.CONNECT, "check_client", "v", "Verify", "Send one request with a tool call, as the client would", "",
+     "connect CLIENT --check"),
+    (Scope.CONNECT, "toggle_gateway", "Y", "Gateway", "Connect to the engine, or to the gateway", "",
+     "connect CLIENT --gateway"),
+    (Scope.CONNECT, "fix_engine", "a", "Fix", "Change the engine's settings as suggested", "!", "edit NAME"),
+    (Scope.CONNECT, "leave_connect", "escape", "Back", "Back to the previous screen", "", ""),
     # Chat
     (Scope.CHAT, "stop_answer", "escape", "Stop", "Stop the answer, or leave the input, or the screen", "", ""),
     (Scope.CHAT, "write", "enter", "Write", "Move to the input", "", ""),
@@ -173,13 +261,13 @@ _TABLE: Final = (
     (Scope.CHAT, "compare", "f5", "Compare", "Ask another engine the last question, side by side", "-", ""),
     (Scope.CHAT, "copy_code", "f6", "Code", "Copy a code block; again: the previous one", "-", ""),
     (Scope.CHAT, "make_room", "f7", "Room", "Leave older messages out of the request", "-", ""),
-    (Scope.CHAT, "token_chances", "ctrl+r", "Tokens", "Show token probabilities", "-", ""),
+    (Scope.CHAT, "token_chances", "f10", "Tokens", "Show token probabilities", "-", ""),
     (Scope.CHAT, "attach", "f8", "Attach", "Attach an image or audio to the next question", "-", ""),
     (Scope.CHAT, "save_chat", "f9", "Save", "Save the conversation as .md or .json", "-", "conversations export ID"),
     (Scope.CHAT, "follow_answer", "ctrl+end", "Follow", "Scroll to the end and follow", "-", ""),
     (Scope.CHAT, "older_lines", "pageup", "Page up", "Scroll the transcript, also from the input", "-", ""),
     (Scope.CHAT, "newer_lines", "pagedown", "Page down", "Scroll the transcript, also from the input", "-", ""),
-    (Scope.CHAT, "talk_to_next", "right_square_bracket", "Next engine", "Chat with the next serving engine", "-", ""),
+    (Scope.CHAT, "choose_engine", "ctrl+k", "Engine", "Choose the engine to chat with", "-", ""),
 )  # fmt: skip
 """Scope, id, keys, label, help, `!` dangerous and `-` absent from the footer, the command that does the same."""
 
@@ -210,9 +298,25 @@ def action(id_: str) -> Action:
 DANGEROUS = frozenset(found.id for found in ACTIONS if found.dangerous)
 
 
+RETIRED: Final = frozenset(
+    (
+        "copy_fix",
+        "copy_command",
+        "copy_remedy",
+        "copy_line",
+        "copy_traceback",
+        "copy_values",
+        "copy_run",
+        "metrics_of_next",
+        "talk_to_next",
+    )
+)
+"""Actions of earlier versions, which others do now: a person's settings may still name them, without effect."""
+
+
 def check_keymap(keymap: Keymap) -> None:
     """Raises ValueError for an action that does not exist, and for a new key that another action of the place has."""
-    own = dict(keymap)
+    own = {id_: keys for id_, keys in keymap if id_ not in RETIRED}
     for id_ in own:
         if id_ not in _BY_ID:
             near = suggestion(id_, _BY_ID)
@@ -231,10 +335,11 @@ def check_keymap(keymap: Keymap) -> None:
 
 
 _SHOWN: Final = {
-    "question_mark": "?", "slash": "/", "ampersand": "&", "right_square_bracket": "]", "equals_sign": "=",
+    "at": "@", "left_square_bracket": "[", "exclamation_mark": "!",
+    "question_mark": "?", "colon": ":", "slash": "/", "ampersand": "&", "right_square_bracket": "]", "equals_sign": "=",
     "minus": "-", "plus": "+", "escape": "Esc", "enter": "Enter", "delete": "Del", "space": "Space", "end": "End",
     "up": "Up", "down": "Down", "left": "Left", "right": "Right", "shift+left": "S-Left", "shift+right": "S-Right",
-    "pagedown": "PgDn", "pageup": "PgUp",
+    "pagedown": "PgDn", "pageup": "PgUp", "less_than_sign": "<", "greater_than_sign": ">",
 }  # fmt: skip
 _SCREENS: Final = ("home", "models", "presets", "logs", "metrics", "chat", "bench", "doctor")
 
@@ -252,6 +357,11 @@ def shown(key: str) -> str:
 def key_of(id_: str) -> str:
     """The key that an action has now, as it is written: `^p`. KeyError for what is no action."""
     return shown(action(id_).keys[0])
+
+
+def by_front_end(screen: str, command: str) -> str:
+    """What a person does next: `screen` in what an app does, `command` in what the command line does."""
+    return screen if _on_screen.get() else command
 
 
 def screen_keys() -> str:

@@ -10,13 +10,14 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequen
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import spark_tui
 from spark_tui.core.bench_ab import Variant
-from spark_tui.core.engines import EngineSupervisor
+from spark_tui.core.engines import MEASURES, EngineSupervisor
 from spark_tui.core.jobs import Step, StepState
 from spark_tui.core.launch import Launcher
+from spark_tui.core.nodes import measured_bandwidth
 from spark_tui.core.results import Results
 from spark_tui.domain.bench.conditions import Conditions, conditions_of
 from spark_tui.domain.bench.plan import (
@@ -47,6 +48,7 @@ from spark_tui.domain.bench.run import (
 )
 from spark_tui.domain.bench.server_side import between, cross_check, others
 from spark_tui.domain.bench.statistics import distribution
+from spark_tui.domain.engine.container import LABEL_NODES
 from spark_tui.domain.engine.runtimes import VLLM, runtime_named
 from spark_tui.domain.engine.state import Endpoint, Health
 from spark_tui.domain.errors import (
@@ -74,11 +76,13 @@ from spark_tui.services.ports import (
     LoadResult,
     MetricsSource,
     RequestSpec,
+    StateFiles,
     Tick,
 )
 
 CALIBRATION_WORDS: Final = 200
 OnTick = Callable[[Tick], None]
+T = TypeVar("T")
 
 
 class BenchSession:
@@ -370,6 +374,7 @@ class Benchmark:
     results: Results
     clock: Clock
     memory_floor: int
+    state: StateFiles
 
     async def run(
         self, variants: Sequence[Variant], plan: BenchPlan, report: OnProgress, *, stop: asyncio.Event | None = None
@@ -388,13 +393,27 @@ class Benchmark:
         check_plan(plan)
         check_memory(value_of(self.host.memory()), self.memory_floor)
         run = _Run(self, variants, plan, report, ended)
-        return await finish_when_cancelled(run.work(), ended, RESTORE_SECONDS if run.launches else END_SECONDS)
+        asked = [variant.name for variant in variants]
+        names = {each.name for each in await self.docker.containers() if each.name in asked or each.id in asked}
+        claimed = [name for name in names if self.state.claim(MEASURES + name)]
+        try:
+            return await finish_when_cancelled(run.work(), ended, RESTORE_SECONDS if run.launches else END_SECONDS)
+        finally:
+            for name in claimed:
+                self.state.release(MEASURES + name)
 
     async def session(self, name: str, plan: BenchPlan, salt: int, at: float) -> BenchSession:
         """A session with an engine that serves. Raises as `run`."""
-        endpoint, view = await self._target(name)
+        endpoint, conditions = await self.target(name)
+        check_context(plan, conditions.context_tokens)
+        return BenchSession(self.driver, self.metrics, endpoint, plan, conditions, at=at, salt=salt)
+
+    async def target(self, name: str) -> tuple[Endpoint, Conditions]:
+        """The address of an engine, and everything that decides its figures. Raises the error that says why it cannot
+        be asked."""
+        endpoint, view = await self._serving(name)
         served = next((model for model in view.models if model.id == view.served_name), None)
-        conditions = conditions_of(
+        return endpoint, conditions_of(
             view,
             host=self.host.identity(),
             image=await self.docker.image(view.container.image_id or view.container.image),
@@ -403,13 +422,11 @@ class Benchmark:
             tool_version=spark_tui.__version__,
             python=platform.python_version(),
             context=served.max_model_len if served else None,
+            bandwidth=measured_bandwidth(self.state, view.container.listed(LABEL_NODES)),
             simulated=self.driver.simulated,
         )
-        check_context(plan, conditions.context_tokens)
-        return BenchSession(self.driver, self.metrics, endpoint, plan, conditions, at=at, salt=salt)
 
-    async def _target(self, name: str) -> tuple[Endpoint, EngineView]:
-        """The address of an engine, and what is known of it. Raises the error that says why it cannot be asked."""
+    async def _serving(self, name: str) -> tuple[Endpoint, EngineView]:
         watch = await self.supervisor.watch(name)
         container = watch.container
         if not container.running:
@@ -662,9 +679,7 @@ class _Run:
         self._report(self._progress)
 
 
-async def finish_when_cancelled(
-    work: Coroutine[None, None, tuple[BenchRun, ...]], stop: asyncio.Event, seconds: float
-) -> tuple[BenchRun, ...]:
+async def finish_when_cancelled(work: Coroutine[None, None, T], stop: asyncio.Event, seconds: float) -> T:
     """Runs the work in a task of its own. A cancelled caller sets `stop` and waits up to `seconds` for its end."""
     task = asyncio.ensure_future(work)
     try:

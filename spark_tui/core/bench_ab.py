@@ -7,15 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from spark_tui.core.launch import LaunchRequest, launched_with
+from spark_tui.core.launch import LaunchRequest, launched_with, request_of, same_place
 from spark_tui.core.preflight import Preflight
 from spark_tui.domain.bench.plan import BenchPlan
-from spark_tui.domain.engine.state import Exposure
 from spark_tui.domain.errors import RefusedError, UsageError
 from spark_tui.domain.logs.view import EngineView
-from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs, pairs_from
+from spark_tui.domain.presets.overrides import SHARE, Overrides, overrides_from_pairs, pairs_from
 from spark_tui.domain.presets.preset import PresetCatalogue
-from spark_tui.domain.settings import ExposureChoice
 
 _CONTAINER: Final = "container="
 
@@ -51,24 +49,19 @@ class ABPlanner:
     def plan(self, view: EngineView, other: str) -> tuple[Variant, Variant]:
         """A running engine as it is, and `other`: changes of its launch (`max_num_seqs=8 image=vllm:nightly`), or the
         name of a preset. Raises RefusedError or UsageError for what cannot be launched."""
-        container = view.container
-        if not container.ours:
+        if not view.container.ours:
             raise RefusedError(
                 f"Not started by spark-tui: {view.name}. It cannot be restarted for an A/B.",
                 "Compare it with another serving engine, or launch it from a preset.",
             )
-        preset = self._catalogue().get(container.preset)
-        if preset is None:
-            raise RefusedError(
-                f"The preset {container.preset} of {view.name} is not available.",
-                "Launch it from another preset: spark-tui presets list",
-            )
-        settings = launched_with(container)
-        now = LaunchRequest(preset, _same_place(view, overrides_from_pairs(settings)), replace_running=True)
+        now = request_of(view, self._catalogue())
+        preset, settings = now.preset, launched_with(view.container)
         if "=" in other:
             changes = _changes(other)
             changed = replace(preset, image=changes.pop("image", "") or preset.image)
-            overrides = _same_place(view, overrides_from_pairs({**settings, **changes}))
+            overrides = same_place(view, overrides_from_pairs({**settings, **changes}))
+            if overrides.auto_share and SHARE not in changes:  # one setting differs, and not the cache with it
+                overrides = replace(overrides, gpu_memory_utilization=now.overrides.gpu_memory_utilization)
             request = LaunchRequest(changed, overrides, replace_running=True)
             second = Variant(view.name, " ".join(shlex.split(other)), request)
         else:
@@ -84,15 +77,6 @@ class ABPlanner:
         if replace(before, labels=()) == replace(after, labels=()):
             raise UsageError(f"{view.name} already uses {other}.", "Give another value, or another preset.")
         return Variant(view.name, "current settings", now), second
-
-
-def _same_place(view: EngineView, overrides: Overrides) -> Overrides:
-    """With the name, the port and the exposure that the engine has."""
-    lan = view.exposure in (Exposure.LAN, Exposure.LAN_NO_KEY)
-    return replace(
-        overrides, name=view.name, port=view.port, exposure=ExposureChoice.LAN if lan else ExposureChoice.LOCAL,
-        api_key=bool(view.container.api_key_file),
-    )  # fmt: skip
 
 
 def _changes(text: str) -> dict[str, str]:

@@ -13,6 +13,7 @@ from spark_tui.core.store import Store
 from spark_tui.domain.engine.container import ContainerSpec, Mount
 from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.errors import RefusedError, SparkError
+from spark_tui.domain.event import EventKind
 from spark_tui.domain.host.drop_caches import (
     BY_HAND,
     DROP_FILE,
@@ -37,10 +38,8 @@ OnTerminal = Callable[[Sequence[str]], Awaitable[int]]
 """Runs a command on the terminal: a full-screen front end suspends itself meanwhile."""
 
 
-class NoWayToDrop(SparkError):
+class NoWayToDrop(SparkError, id="drop_caches_no_way"):
     """No way is open, or none of them worked."""
-
-    id = "drop_caches_no_way"
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +147,7 @@ class CacheControl:
             ways = routes(await self.dropper.access(), await self._image(image) if consent else "")
             result = await self._first_that_works(ways, on_terminal)
         self.warned()
-        self.store.say(result.sentence)
+        self.store.say(result.sentence, kind=EventKind.CACHE)
         return result
 
     async def drop_quietly(self) -> DropResult | None:
@@ -214,7 +213,7 @@ class CacheControl:
                     last = [line.text async for batch in batches for line in batch]
                 raise NoWayToDrop(
                     f"The container ended with exit code {facts.exit_code}.",
-                    f"The image {route.image} needs a shell. Choose another with --image, or type: {BY_HAND}",
+                    f"The image {route.image} needs a shell. Choose another image, or type: {BY_HAND}",
                     detail="\n".join(last),
                 )
         finally:

@@ -142,7 +142,7 @@ def advised(error: SparkError, target: ChatTarget, key_file: Path, views: Iterab
                 "write that key into the file."
                 if target.endpoint.api_key
                 else f"spark-tui has no key for {target.engine}: it was launched elsewhere. Launch it from a preset "
-                "with --api-key, and the key is made and kept for you."
+                "with an API key, and the key is made and kept for you."
             )
             return ApiKeyRejected(error.summary, remedy, detail=error.detail)
         case ModelNotServed():

@@ -1,71 +1,79 @@
-"""What is read again and again: the host, the GPU, the daemon, the preset folders."""
+"""What is read again and again: the host, its vital signs, the GPU, the daemon, the preset folders."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from spark_tui.core.memory import MemoryWatch
 from spark_tui.core.poller import Poller
 from spark_tui.core.store import Store
-from spark_tui.domain.errors import SparkError
 from spark_tui.domain.host.memory import steady
-from spark_tui.domain.host.vitals import GpuReading
 from spark_tui.domain.reading import NOT_READ_YET, Ok, Reading, aged, value_of
-from spark_tui.services.ports import Clock, ContainerEngine, GpuProbe, HostProbe, PresetSource
+from spark_tui.services.executors import in_thread
+
+if TYPE_CHECKING:  # memory is on the screen before the rest is imported
+    from spark_tui.core.memory import MemoryWatch
+    from spark_tui.core.wiring import Ports
+    from spark_tui.domain.engine.container import DaemonFacts
+    from spark_tui.domain.errors import SparkError
+    from spark_tui.domain.host.vitals import GpuReading, Vitals
 
 HOST_SECONDS = 1.0
 GPU_SECONDS = 2.0
+VITALS_SECONDS = 2.0
+VITALS_DELAY_SECONDS = 1.0
+"""Engines and memory come first: this one imports psutil."""
 DAEMON_SECONDS = 20.0
 
 
 class Collectors:
-    """Feeds the store until cancelled."""
+    """Feeds the store until cancelled. A port is made with its first reading."""
 
     def __init__(
         self,
         store: Store,
-        clock: Clock,
-        host: HostProbe,
-        gpu: GpuProbe,
-        docker: ContainerEngine,
-        presets: PresetSource,
+        ports: Ports,
         refresh_seconds: float = HOST_SECONDS,
         memory_watch: MemoryWatch | None = None,
         on_gpu: Callable[[Reading[GpuReading]], None] | None = None,
     ) -> None:
         self._store = store
-        self._clock = clock
-        self._host = host
-        self._gpu = gpu
-        self._docker = docker
-        self._presets = presets
+        self._ports = ports
+        self._clock = clock = ports.clock
         self._memory_watch = memory_watch
         self._on_gpu = on_gpu
         self.daemon = Poller(
-            "Docker", docker.daemon, lambda facts: store.update(docker=Ok(facts, clock.now())), self._failed("docker"),
-            clock=clock, interval=DAEMON_SECONDS,
+            "Docker", self._ask_docker, lambda facts: store.update(docker=Ok(facts, clock.now())),
+            self._failed("docker"), clock=clock, interval=DAEMON_SECONDS,
         )  # fmt: skip
         self._host_poller = Poller(
             "the host", self._read_host, lambda _: None, self._failed("memory"), clock=clock, interval=refresh_seconds
         )
         self._gpu_poller = Poller(
-            "the GPU driver", gpu.read, self._take_gpu, self._failed("gpu"), clock=clock, interval=GPU_SECONDS
+            "the GPU driver", self._read_gpu, self._take_gpu, self._failed("gpu"), clock=clock, interval=GPU_SECONDS
         )
+        self._vitals_poller = Poller(
+            "the machine", self._look, lambda found: store.update(vitals=Ok(found, clock.now())),
+            self._failed("vitals"), clock=clock, interval=VITALS_SECONDS,
+        )  # fmt: skip
 
     async def run(self) -> None:
-        self._store.update(identity=self._host.identity())
+        """Memory first; the GPU's helper process starts while the rest is imported."""
+        self.sample_identity()
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._host_poller.run())
-            group.create_task(self.daemon.run())
-            group.create_task(self._gpu_poller.run())
+            for poller in (self._host_poller, self._gpu_poller, self.daemon):
+                group.create_task(poller.run())
+            if self._ports.has("vitals"):
+                await self._clock.sleep(VITALS_DELAY_SECONDS)
+                group.create_task(self._vitals_poller.run())
 
     def sample_identity(self) -> None:
-        self._store.update(identity=self._host.identity())
+        self._store.update(identity=self._ports.host.identity())
 
     async def collect_once(self) -> None:
         """One reading of the host and the GPU, for a front end that does not stay."""
-        self._store.update(identity=self._host.identity())
+        self.sample_identity()
         await asyncio.gather(self._host_poller.poll(), self._gpu_poller.poll())
 
     async def collect_ready(self) -> None:
@@ -75,13 +83,13 @@ class Collectors:
             await self._gpu_poller.poll()
 
     def load_presets(self) -> None:
-        self._store.update(presets=self._presets.load())
+        self._store.update(presets=self._ports.presets.load())
 
     def sample_host(self) -> None:
-        world = self._store.world
-        uptime, memory, pressure = self._host.uptime(), self._host.memory(), self._host.memory_pressure()
+        known, host = value_of(self._store.world.memory), self._ports.host
+        uptime, memory, pressure = host.uptime(), host.memory(), host.memory_pressure()
         self._store.update(
-            memory=Ok(steady(value_of(world.memory), memory.value), memory.at) if isinstance(memory, Ok) else memory,
+            memory=Ok(steady(known, memory.value), memory.at) if isinstance(memory, Ok) else memory,
             pressure=pressure,
             uptime_minutes=Ok(int(uptime.value // 60), uptime.at) if isinstance(uptime, Ok) else uptime,
         )
@@ -91,8 +99,20 @@ class Collectors:
     async def _read_host(self) -> None:
         self.sample_host()
 
+    async def _read_gpu(self) -> Reading[GpuReading]:
+        return await self._ports.gpu.read()
+
+    async def _ask_docker(self) -> DaemonFacts:
+        return await self._ports.docker.daemon()
+
+    async def _look(self) -> Vitals:
+        return await in_thread(self._ports.vitals.look)
+
     def _take_gpu(self, reading: Reading[GpuReading]) -> None:
+        first = self._store.world.gpu is NOT_READ_YET
         self._store.update(gpu=reading)
+        if first:
+            self.sample_host()  # now it is known which engine holds how much
         if self._on_gpu is not None:
             self._on_gpu(reading)
 

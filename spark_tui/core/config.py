@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from spark_tui.core.actions import ACTIONS, action, check_keymap
 from spark_tui.domain.keymap import Keymap, keymap_text, read_keymap
+from spark_tui.domain.nodes import cluster_plain, cluster_text, clusters_text, read_cluster, read_clusters
 from spark_tui.domain.remote import check_name, host_plain, host_text, hosts_text, read_host, read_hosts
 from spark_tui.domain.settings import (
     KEYS,
@@ -28,8 +29,30 @@ T = TypeVar("T")
 
 KEYMAP = "keymap"
 _IN_TABLE = f"{KEYMAP}."
-HOSTS = "hosts"
-_IN_HOSTS = f"{HOSTS}."
+
+
+@dataclass(frozen=True, slots=True)
+class _NamedTable:
+    """A setting of named entries: how all of them and one are read from text, and written as text and as TOML."""
+
+    noun: str
+    add: str
+    read: Callable[[object], tuple[Any, ...]]
+    read_one: Callable[[str, str], Any]
+    text: Callable[[Any], str]
+    text_one: Callable[[Any], str]
+    plain_one: Callable[[Any], object]
+
+
+_TABLES: Mapping[str, _NamedTable] = {
+    "hosts": _NamedTable(
+        "host", "spark-tui config set hosts.{} USER@ADDRESS", read_hosts, read_host, hosts_text, host_text, host_plain
+    ),
+    "clusters": _NamedTable(
+        "cluster", "spark-tui cluster add {} --node ADDRESS --node ADDRESS", read_clusters, read_cluster,
+        clusters_text, cluster_text, cluster_plain,
+    ),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,27 +104,26 @@ class Config:
         )  # fmt: skip
 
     def entry(self, key: str) -> SettingEntry:
-        """One setting; `keymap.stop` is one action's keys, `hosts.lab` one host. Raises SettingsError for an unknown
-        one."""
+        """One setting; `keymap.stop` is one action's keys, `hosts.lab` one host, `clusters.duo` one cluster. Raises
+        SettingsError for an unknown one."""
         found = self._entry(key)
-        if key.startswith(_IN_HOSTS) and not found.value:
-            name = key.removeprefix(_IN_HOSTS)
-            near = suggestion(name, [each.name for each in self._current().hosts])
-            add = f"Add it: spark-tui config set {key} USER@ADDRESS"
-            remedy = f"Did you mean `{_IN_HOSTS}{near}`?" if near else add
-            raise SettingsError(f"There is no host `{name}`.", remedy)
+        table, _, name = key.partition(".")
+        if name and table in _TABLES and not found.value:
+            near = suggestion(name, [each.name for each in getattr(self._current(), table)])
+            remedy = f"Did you mean `{table}.{near}`?" if near else f"Add it: {_TABLES[table].add.format(name)}"
+            raise SettingsError(f"There is no {_TABLES[table].noun} `{name}`.", remedy)
         return found
 
     def _entry(self, key: str) -> SettingEntry:
-        """The same; an unknown host has an empty value."""
+        """The same; an unknown host or cluster has an empty value."""
         known_key(key)
         name, _, id_ = key.partition(".")
         found = next(entry for entry in self.entries() if entry.key == name)
         if not id_:
             return found
         settings = self._current()
-        if name == HOSTS:
-            own, usual = {each.name: host_text(each) for each in settings.hosts}, ""
+        if name in _TABLES:
+            own, usual = {each.name: _TABLES[name].text_one(each) for each in getattr(settings, name)}, ""
         else:
             own = {each: ",".join(keys) for each, keys in settings.keymap}
             usual = ",".join(action(id_).default_keys)
@@ -132,13 +154,13 @@ class Config:
                 return [(key, keys[0] if len(keys) == 1 else keys)]
             new = dict(_read(key, lambda: read_keymap(given))) if text is not None else {}
             old: Iterable[str] = dict(self._file.parsed(before).keymap)
-        elif table == HOSTS:
-            given = text or ""
+        elif table in _TABLES:
+            given, kind = text or "", _TABLES[table]
             if name:
-                return [(key, _read(HOSTS, lambda: host_plain(read_host(name, given))))]
+                return [(key, _read(table, lambda: kind.plain_one(kind.read_one(name, given))))]
             if text is not None:
-                new = {each.name: host_plain(each) for each in _read(key, lambda: read_hosts(given))}
-            old = [each.name for each in self._file.parsed(before).hosts]
+                new = {each.name: kind.plain_one(each) for each in _read(key, lambda: kind.read(given))}
+            old = [each.name for each in getattr(self._file.parsed(before), table)]
         else:
             return [(key, None if text is None else toml_plain(key, text))]
         return [(f"{table}.{each}", new.get(each)) for each in sorted({*old, *new})]
@@ -146,8 +168,9 @@ class Config:
 
 def known_key(key: str) -> None:
     """Raises SettingsError, with a suggestion, for an unknown setting."""
-    if key.startswith(_IN_HOSTS):
-        _read(HOSTS, lambda: check_name(key.removeprefix(_IN_HOSTS)))
+    table, dot, name = key.partition(".")
+    if dot and table in _TABLES:
+        _read(table, lambda: check_name(name))
     elif key.startswith(_IN_TABLE):
         known = {each.id for each in ACTIONS}
         given = key.removeprefix(_IN_TABLE)
@@ -171,8 +194,9 @@ def plain(key: str, value: Any) -> bool | float | str:
     """A setting's value for display and for JSON."""
     if isinstance(value, bool | float):
         return value
-    in_tables: Mapping[str, Callable[[Any], str]] = {KEYMAP: keymap_text, HOSTS: hosts_text}
-    return in_tables.get(key, str)(value)
+    if key in _TABLES:
+        return _TABLES[key].text(value)
+    return keymap_text(value) if key == KEYMAP else str(value)
 
 
 def _read(key: str, read: Callable[[], T]) -> T:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from importlib import import_module
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeAlias, TypeVar
 from spark_tui.core.store import Store
 from spark_tui.core.wiring import GuardPorts, Ports, demo_ports, real_ports
 from spark_tui.domain.host.identity import HostPaths
+from spark_tui.domain.presets.preset import Origin, Preset
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.settings import Folders, Settings, defaults, folders_of
 from spark_tui.services.executors import in_thread
@@ -20,30 +23,53 @@ from spark_tui.services.executors import in_thread
 if TYPE_CHECKING:
     from spark_tui.core.bench import Benchmark
     from spark_tui.core.bench_ab import ABPlanner
+    from spark_tui.core.boot import BootUnits
     from spark_tui.core.cache import CacheControl
     from spark_tui.core.chat import ChatTarget, ReadCounters
+    from spark_tui.core.cluster import ClusterPlanner
+    from spark_tui.core.cluster_doctor import ClusterDoctor, NodeExaminer
+    from spark_tui.core.cluster_launch import ClusterLauncher
+    from spark_tui.core.cluster_monitor import ClusterMonitor
     from spark_tui.core.collectors import Collectors
     from spark_tui.core.config import Config
+    from spark_tui.core.connect import Connector
     from spark_tui.core.conversations import Conversations
+    from spark_tui.core.copying import ClusterCopier, NodeCopier
     from spark_tui.core.crash_loops import RestartBreaker
     from spark_tui.core.doctor import Doctor
     from spark_tui.core.downloads import Downloads, Hub, LaunchDownloads
+    from spark_tui.core.draft import Drafts
+    from spark_tui.core.edit import Editor
     from spark_tui.core.engines import EngineSupervisor
+    from spark_tui.core.finder import PresetFinder
     from spark_tui.core.fit import LaunchChecks, MemoryGate
+    from spark_tui.core.gateway import Gateway
     from spark_tui.core.guard import Guard, GuardLauncher, LoadGuard
     from spark_tui.core.health import HealthWatch
     from spark_tui.core.history import History
     from spark_tui.core.hosts import Hosts
-    from spark_tui.core.launch import JobRunner, Launcher
+    from spark_tui.core.images import Images
+    from spark_tui.core.install import Installer
+    from spark_tui.core.last_launches import LastLaunches
+    from spark_tui.core.launch import Launcher
     from spark_tui.core.library import Library
     from spark_tui.core.memory import BreakdownReader, MemoryInspector, MemoryWatch
     from spark_tui.core.metrics import EngineMetricsCollector
+    from spark_tui.core.next_step import NextStep
+    from spark_tui.core.node import Node
+    from spark_tui.core.nodes import Nodes
+    from spark_tui.core.pins import Pins
     from spark_tui.core.preflight import Preflight
+    from spark_tui.core.prove import Prover
+    from spark_tui.core.registries import Registries
     from spark_tui.core.results import Results
+    from spark_tui.core.runner import JobRunner
     from spark_tui.core.secure import Securing
     from spark_tui.core.store import AlarmBoard
     from spark_tui.domain.engine.state import Endpoint
     from spark_tui.domain.errors import SparkError
+    from spark_tui.domain.finding import Finding
+    from spark_tui.domain.gateway import GatewayPolicy
     from spark_tui.domain.host.guard import Policy
     from spark_tui.domain.host.vitals import GpuReading
     from spark_tui.domain.logs.view import EngineView
@@ -61,6 +87,7 @@ if TYPE_CHECKING:
         SecretStore,
         UserFiles,
     )
+    from spark_tui.services.settings import UserThemes
 
 
 P = ParamSpec("P")
@@ -70,8 +97,11 @@ DEMO_HOME: Final = Path("/home/spark")
 """The home of the simulated Spark's user."""
 METRICS_DELAY_SECONDS = 0.3
 """The first frame does not wait for what is not on it."""
-PARTS_TO_RUN = ("collectors", "engines", "metrics", "history", "health", "crash_loops", "guard", "downloads", "launch")
-"""Modules of the core, most of it: a third of a second of imports."""
+OTHER_PARTS = ("metrics", "history", "health", "crash_loops", "guard", "downloads", "launch", "runner")
+"""Most of the core: a third of a second of imports."""
+ENGINES_SECONDS = 2.0
+"""The rest begins when the engines are listed, or after this long."""
+GATEWAY_SECONDS = 5.0
 PARTS_TO_CLOSE = ("jobs", "library", "supervisor")
 """In this order, and only those that were made."""
 PORTS_TO_CLOSE = (
@@ -85,21 +115,20 @@ Part: TypeAlias = tuple[str, "Callable[[Any, Context], Any]"]
 
 PARTS: Final[Mapping[str, Part]] = {
     # engines
-    "supervisor": (
-        "engines:EngineSupervisor",
-        lambda make, c: make(
-            c.docker, c.api, c.secrets, c.store, c.clock, c.ports.get("checkpoints")
-        ),
-    ),
+    "supervisor": ("engines:EngineSupervisor", lambda make, c: make(c.ports, c.store)),
     "metrics": (
         "metrics:EngineMetricsCollector", lambda make, c: make(c.ports.metrics, c.store, c.clock, c.endpoint_of)
     ),
-    "history": ("history:History", lambda make, c: make(c.ports.history, c.clock, c.store)),
+    "history": (
+        "history:History",
+        lambda make, c: make(
+            c.ports.history, c.clock, c.store, c.guarding.journal.entries if c.ports.has("guarding") else None
+        ),
+    ),
     "collectors": (
         "collectors:Collectors",
         lambda make, c: make(
-            c.store, c.clock, c.host, c.ports.gpu, c.docker, c.presets, c.settings.refresh_seconds,
-            memory_watch=c.memory_watch, on_gpu=c.gpu_read,
+            c.store, c.ports, c.settings.refresh_seconds, c.memory_watch, c.gpu_read
         ),
     ),
     # memory
@@ -153,13 +182,24 @@ PARTS: Final[Mapping[str, Part]] = {
         "doctor:Doctor",
         lambda make, c: make(
             c.ports.doctor_probe, c.host, c.ports.gpu, c.docker, c.ports.dropper, c.secrets, c.presets,
-            store=Path(c.paths.store), caches=Path(c.paths.caches),
+            store=Path(c.paths.store), caches=Path(c.paths.caches), themes=lambda: c.user_themes().problems,
+            drifts=c.drifts,
         ),
     ),
     # models
     "library": (
         "library:Library",
         lambda make, c: make(c.ports.models, c.docker, c.presets, c.store, c.clock, c.paths.store, c.paths.home),
+    ),
+    "images": (
+        "images:Images",
+        lambda make, c: make(c.docker, c.presets, c.ports.get("history"), c.store, c.clock),
+    ),
+    "drafts": (
+        "draft:Drafts",
+        lambda make, c: make(
+            c.library, c.checkpoints, c.hub, c.docker, c.presets, c.ports.get("recipes"), c.store, c.paths
+        ),
     ),
     "hub": ("downloads:Hub", lambda make, c: make(c.ports.hub, c.secrets, c.host)),
     "downloads": (
@@ -171,12 +211,25 @@ PARTS: Final[Mapping[str, Part]] = {
         lambda make, c: make(c.downloads, c.ports.models, c.preflight.has_file, c.clock, c.paths.store)
         if c.ports.has("hub") else None,
     ),
+    "next_step": (
+        "next_step:NextStep",
+        lambda make, c: make(
+            c.library, c.checks, c.store, lambda: c.history.starts if c.ports.has("history") else ()
+        ),
+    ),
     # launching
     "preflight": ("preflight:Preflight", lambda make, c: make(c.docker, c.host, c.secrets, c.paths)),
     "checks": (
         "fit:LaunchChecks",
         lambda make, c: make(
-            c.docker, c.host, c.secrets, c.preflight, c.checkpoints, c.store, lambda: c.history.starts
+            c.docker, c.host, c.secrets, c.preflight, c.checkpoints, c.store, lambda: c.history.starts,
+            auto=c.settings.memory_share == "auto",
+        ),
+    ),
+    "finder": (
+        "finder:PresetFinder",
+        lambda make, c: make(
+            c.checks, c.results.all if c.ports.has("results") else tuple, lambda: c.history.starts, c.drifts
         ),
     ),
     "memory_gate": (
@@ -187,10 +240,41 @@ PARTS: Final[Mapping[str, Part]] = {
         "launch:Launcher",
         lambda make, c: make(
             c.docker, c.api, c.archive, c.supervisor, c.preflight, c.clock, c.load_guard, c.memory_gate, c.fetching,
-            c.guard_launcher,
+            c.guard_launcher, c.reviewed,
         ),
     ),
-    "jobs": ("launch:JobRunner", lambda make, c: make(c.launcher, c.supervisor, c.store)),
+    "registries": (
+        "registries:Registries", lambda make, c: make(c.ports.registries, c.recipes, c.clock, c.presets.load)
+    ),
+    "editor": (
+        "edit:Editor",
+        lambda make, c: make(
+            c.launcher, c.preflight, c.checks, c.docker, c.archive, c.secrets, c.ports.state, c.catalogue, c.history,
+            c.in_flight, f"spark-tui on {c.host.identity().hostname} (pid {os.getpid()})",
+        ),
+    ),
+    "pins": (
+        "pins:Pins",
+        lambda make, c: make(
+            c.history, c.presets, c.ports.get("recipes"), c.docker, c.store,
+            lambda: c.results.all() if c.ports.has("results") else (),
+            lambda: c.ports.proofs.all() if c.ports.has("proofs") else (),
+            c.reviewed,
+        ),
+    ),
+    "last_launches": ("last_launches:LastLaunches", lambda make, c: make(c.ports.state, c.preflight)),
+    "jobs": (
+        "runner:JobRunner",
+        lambda make, c: make(
+            c.launcher, c.supervisor, c.store, c.editor, (lambda: c.clusters) if c.ports.has("remote_shell") else None
+        ),
+    ),
+    "boot": ("boot:BootUnits", lambda make, c: make(c.ports.boot, c.supervisor, c.docker, c.clock)),
+    "connector": (
+        "connect:Connector",
+        lambda make, c: make(c.ports.client_files, c.ports.state, c.secrets, c.api, c.host, c.clock),
+    ),
+    "new_gateway": ("gateway:Gateway", partial),  # made by the caller, with a policy
     "securing": ("secure:Securing", lambda make, c: make(c.presets, c.preflight, c.secrets)),
     # chat and bench
     "conversations": (
@@ -207,14 +291,60 @@ PARTS: Final[Mapping[str, Part]] = {
         "bench:Benchmark",
         lambda make, c: make(
             c.ports.load, c.ports.metrics, c.docker, c.host, c.ports.gpu, c.supervisor, c.launcher, c.results, c.clock,
-            c.guard_policy.serving_floor,
+            c.guard_policy.serving_floor, c.ports.state,
         ),
     ),
+    "prover": ("prove:Prover", lambda make, c: make(c.api, c.benchmark, c.ports.proofs, c.store, c.clock)),
     "ab_planner": ("bench_ab:ABPlanner", lambda make, c: make(c.catalogue, c.preflight)),
     # other machines
     "hosts": (
         "hosts:Hosts",
         lambda make, c: make(c.settings.hosts, c.ports.remote_shell, read_only=c.settings.read_only),
+    ),
+    "cluster_planner": (
+        "cluster:ClusterPlanner",
+        lambda make, c: make(
+            c.settings.clusters, c.hosts, c.docker, c.preflight, c.checkpoints, c.nodes,
+            auto=c.settings.memory_share == "auto",
+        ),
+    ),
+    "clusters": (
+        "cluster_launch:ClusterLauncher",
+        lambda make, c: make(
+            c.nodes, c.ports.state, c.archive, c.ports.get("watchers"), c.clock,
+            f"{c.ports.dropper.user()[0]} on {c.host.identity().hostname}",
+        ),
+    ),
+    "cluster_monitor": (
+        "cluster_monitor:ClusterMonitor",
+        lambda make, c: make(
+            c.settings.clusters, c.clusters, c.nodes, c.store, c.clock,
+            *((c.history.note,) if c.ports.has("history") else ()),
+        ),
+    ),
+    "node": (
+        "node:Node",
+        lambda make, c: make(
+            c.docker, c.api, c.ports.metrics, c.host, c.ports.get("fabric"), c.secrets, c.archive, c.ports.state,
+            c.cache, c.guard_launcher, c.ports.gpu, c.ports.vitals, c.ports.get("routers"), c.clock, c.paths
+        ),
+    ),
+    "nodes": ("nodes:Nodes", lambda make, c: make(c.settings.hosts, c.ports.remote_shell, c.host)),
+    "cluster_copier": ("copying:ClusterCopier", lambda make, c: make(c.settings.clusters, c.nodes)),
+    "node_copier": (
+        "copying:NodeCopier",
+        lambda make, c: make(c.docker, c.host, c.ports.models, c.ports.transfers, c.clock, Path(c.paths.store)),
+    ),
+    "examiner": (
+        "cluster_doctor:NodeExaminer",
+        lambda make, c: make(
+            c.docker, c.host, c.ports.doctor_probe, c.ports.fabric, c.ports.models, c.clock, c.paths
+        ),
+    ),
+    "cluster_doctor": ("cluster_doctor:ClusterDoctor", lambda make, c: make(c.nodes, c.ports.state, c.clock)),
+    "installer": (
+        "install:Installer",
+        lambda make, c: make(c.settings.hosts, c.nodes, c.ports.remote_shell, c.ports.program),
     ),
 }  # fmt: skip
 """A part whose ports have no adapter raises RefusedError when it is asked for."""
@@ -261,20 +391,42 @@ class Context:
     restart_breaker: RestartBreaker
     doctor: Doctor
     library: Library
+    images: Images
     hub: Hub
+    drafts: Drafts
     downloads: Downloads
     fetching: LaunchDownloads | None
     preflight: Preflight
     checks: LaunchChecks
+    finder: PresetFinder
     memory_gate: MemoryGate
     launcher: Launcher
+    editor: Editor
+    pins: Pins
+    last_launches: LastLaunches
     jobs: JobRunner
+    boot: BootUnits
+    connector: Connector
+    new_gateway: Callable[[GatewayPolicy], Gateway]
     securing: Securing
     conversations: Conversations
+    registries: Registries
     results: Results
     benchmark: Benchmark
+    prover: Prover
     ab_planner: ABPlanner
     hosts: Hosts
+    cluster_planner: ClusterPlanner
+    nodes: Nodes
+    installer: Installer
+    node: Node
+    examiner: NodeExaminer
+    cluster_doctor: ClusterDoctor
+    clusters: ClusterLauncher
+    cluster_copier: ClusterCopier
+    node_copier: NodeCopier
+    cluster_monitor: ClusterMonitor
+    next_step: NextStep
 
     def __init__(self, settings: Settings, ports: Ports, paths: HostPaths, *, demo: bool = False) -> None:
         self.settings = settings
@@ -301,10 +453,36 @@ class Context:
         """The World."""
         return Store(self.clock)
 
+    def reviewed(self, preset: Preset) -> None:
+        """Raises NotReviewed for a recipe of a registry that the person has not approved."""
+        if preset.origin is Origin.REGISTRY:
+            self.registries.check(preset)
+
+    def drifts(self, presets: Iterable[Preset]) -> Mapping[str, Finding]:
+        """Copies of registries' recipes that are outdated, by the preset's name."""
+        return self.registries.drifts(presets) if self.ports.has("registries") else {}
+
     def endpoint_of(self, name: str) -> Endpoint | None:
         """Where that engine's server is."""
         watch = self.supervisor.find(name)
         return watch.endpoint if watch else None
+
+    async def in_flight(self, name: str) -> int | None:
+        """How many requests that engine answers now, by its last metrics, else by asking it; None where it does not
+        say."""
+        from spark_tui.domain.errors import SparkError
+        from spark_tui.domain.metrics.page import Family
+        from spark_tui.domain.reading import value_of
+
+        latest = value_of(self.metrics.current(name)) if "metrics" in vars(self) else None
+        running = value_of(latest.running) if latest is not None else None
+        endpoint = self.endpoint_of(name)
+        if running is None and endpoint is not None:
+            try:
+                running = (await self.ports.metrics.read(endpoint)).total(Family.RUNNING)
+            except SparkError:
+                return None
+        return None if running is None else int(running)
 
     def gpu_read(self, reading: Reading[GpuReading]) -> None:
         """Watched for a stuck power state once the program stays."""
@@ -325,6 +503,19 @@ class Context:
 
         return meter_on(self.ports.metrics) if self.ports.has("metrics") else None
 
+    @property
+    def config(self) -> Config | None:
+        """The settings, to change them; None in a demo."""
+        folders = self.ports.get("folders")
+        return None if self.demo or folders is None else open_config(folders, self.ports.get("environ") or {})
+
+    def user_themes(self) -> UserThemes:
+        """The user's own themes, read now: call it in a thread."""
+        from spark_tui.services.settings import UserThemes, read_themes
+
+        folders = self.ports.get("folders")
+        return UserThemes() if folders is None else read_themes(folders.themes)
+
     def catalogue(self) -> PresetCatalogue:
         """The presets as they were read last."""
         known = self.store.world.presets
@@ -336,18 +527,32 @@ class Context:
         """From here on earlier starts are known, and those that end are kept."""
         await self.history.load()
         self.supervisor.on_views = self.history.observe
+        self.supervisor.baseline = lambda container: self.results.baseline(container)  # noqa: PLW0108 - made when asked
 
-    def preload(self) -> None:
-        """Imports what `run` is made of, and makes nothing: may be called in a thread."""
-        for name in PARTS_TO_RUN:
+    def first_figures(self) -> None:
+        """This machine's name and memory, from a few small files: for the first frame. A simulated machine is made
+        after it."""
+        if not self.demo:
+            self.collectors.sample_identity()
+            self.collectors.sample_host()
+
+    def preload(self, names: Iterable[str]) -> None:
+        """Imports those parts of the core, and makes nothing: may be called in a thread."""
+        for name in names:
             import_module(f"spark_tui.core.{name}")
 
     async def run(self) -> None:
-        """Collects and watches until cancelled; the TUI runs this beside its own loop."""
+        """Collects and watches until cancelled; the TUI runs this beside its own loop. Memory and GPU come first, then
+        the engines: nothing else is imported before they are listed."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._remember_on())
+            await self.in_thread(self.ports.preload, ("host", "gpu"))
             group.create_task(self.collectors.run())
+            await self.in_thread(self.preload, ("engines",))
             group.create_task(self.supervisor.run())
+            await self.supervisor.listed(ENGINES_SECONDS)
+            self.store.update(presets=await self.in_thread(self._read_presets))
+            await self.in_thread(self.preload, OTHER_PARTS)  # keys are answered meanwhile
+            group.create_task(self._remember_on())
             group.create_task(self._collect_metrics())
             group.create_task(self.health.run())
             group.create_task(self.restart_breaker.run())
@@ -356,6 +561,37 @@ class Context:
             group.create_task(self._follow_downloads())
             if not self.settings.read_only:  # the last step of a launch is a request to the engine
                 group.create_task(self.jobs.resume_starting())
+            if self.settings.clusters and self.ports.has("remote_shell"):
+                await self.in_thread(self.preload, ("cluster_monitor",))
+                group.create_task(self.cluster_monitor.run())
+            if self.ports.has("state"):
+                group.create_task(self._watch_gateway())
+            if self.ports.has("boot"):
+                await self.in_thread(self.preload, ("boot",))
+                await self._look_at_boot()
+
+    async def _watch_gateway(self) -> None:
+        """What a gateway of this machine says of itself."""
+        from spark_tui.core.gateway import read_status
+        from spark_tui.domain.errors import SparkError
+
+        while True:
+            with suppress(SparkError):  # a file that cannot be read: as if there were none
+                self.store.update(gateway=await self.in_thread(read_status, self.ports.state))
+            await self.clock.sleep(GATEWAY_SECONDS)
+
+    async def _look_at_boot(self) -> None:
+        """Which engines start with the machine: once, and after each change here."""
+        from spark_tui.domain.errors import SparkError
+        from spark_tui.domain.finding import Severity
+
+        try:
+            self.store.update(boot=await self.boot.look())
+        except SparkError as error:
+            self.store.say(error.summary, Severity.ERROR, error.remedy, detail=error.detail)
+
+    def _read_presets(self) -> PresetCatalogue:
+        return self.presets.load()
 
     async def _collect_metrics(self) -> None:
         await self.clock.sleep(METRICS_DELAY_SECONDS)
@@ -421,7 +657,7 @@ def build_demo(
     simulated, given = folders_of({}, DEMO_HOME), settings or Settings()
     shown = replace(
         defaults(simulated), read_only=given.read_only, refresh_seconds=given.refresh_seconds,
-        theme=given.theme, glyphs=given.glyphs, keymap=given.keymap,
+        theme=given.theme, glyphs=given.glyphs, keymap=given.keymap, notify=given.notify,
     )  # fmt: skip
     return Context(shown, demo_ports(folders or simulated, seed, clock), _host_paths(shown, simulated), demo=True)
 

@@ -7,22 +7,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from spark_tui.core.chat import Advise, Conversation, Journal, ReadCounters
-from spark_tui.domain.chat import records
+from spark_tui.domain.chat import records, request
 from spark_tui.domain.chat.conversation import ChatThread, ConversationHit, ConversationSummary
 from spark_tui.domain.chat.formats import exported, imported
 from spark_tui.domain.chat.message import Attachment, ToolSpec
-from spark_tui.domain.chat.request import (
-    MOST_BYTES,
-    MOST_CHARS,
-    NO_DEFAULTS,
-    NO_SETTINGS,
-    ChatSettings,
-    Defaults,
-    attachment_of,
-    defaults_of,
-    filled_prompt,
-    tools_from,
-)
 from spark_tui.domain.errors import RefusedError, SparkError, UsageError
 from spark_tui.domain.quantities import MIB
 from spark_tui.services.ports import Clock, ConversationStore, EngineApi, PresetSource, UserFiles
@@ -78,7 +66,7 @@ class Conversations:
 
     # --- one ------------------------------------------------------------------------------------------
 
-    def new(self, settings: ChatSettings = NO_SETTINGS, *, keep: bool = True) -> Conversation:
+    def new(self, settings: request.ChatSettings = request.NO_SETTINGS, *, keep: bool = True) -> Conversation:
         """An empty one; with `keep` it is saved from its first question on."""
         return self._conversation(ChatThread(), settings, exists=False, keep=keep)
 
@@ -120,7 +108,7 @@ class Conversations:
         return made
 
     def _conversation(
-        self, thread: ChatThread, settings: ChatSettings, *, exists: bool, keep: bool = True
+        self, thread: ChatThread, settings: request.ChatSettings, *, exists: bool, keep: bool = True
     ) -> Conversation:
         journal = Journal(self._kept, self._clock, thread, exists=exists) if keep and self._kept is not None else None
         return Conversation(
@@ -185,14 +173,16 @@ class Conversations:
 
     async def attachment(self, path: str) -> Attachment:
         """An image or audio by its path. Raises UsageError, RefusedError."""
-        raw = await self.files.read(path, max(MOST_BYTES.values()))
-        return attachment_of(raw, Path(path).name)
+        raw = await self.files.read(path, max(request.MOST_BYTES.values()))
+        return request.attachment_of(raw, Path(path).name)
 
     async def tools(self, path: str) -> tuple[ToolSpec, ...]:
         """Tools from a JSON file. Raises UsageError."""
-        return tools_from((await self.files.read(path, MOST_CHARS)).decode("utf-8", "replace"), Path(path).name)
+        return request.tools_from(
+            (await self.files.read(path, request.MOST_CHARS)).decode("utf-8", "replace"), Path(path).name
+        )
 
-    async def with_setting(self, settings: ChatSettings, name: str, given: object) -> ChatSettings:
+    async def with_setting(self, settings: request.ChatSettings, name: str, given: object) -> request.ChatSettings:
         """`settings` with one changed; `@FILE` reads a system prompt or a schema from a file. Raises ParameterError,
         UsageError."""
         if name in ("system", "schema") and isinstance(given, str) and given.startswith("@") and "\n" not in given:
@@ -200,13 +190,13 @@ class Conversations:
             given = raw.decode("utf-8", "replace")
         return settings.with_setting(name, given)
 
-    async def defaults(self, preset: str, model: str) -> Defaults:
+    async def defaults(self, preset: str, model: str) -> request.Defaults:
         """The settings with which chats of a preset begin, its recipe's system prompt read from the store. Never
         raises: `problems` says what is missing."""
         found = self._presets.load().get(preset) if preset else None
         if found is None:
-            return NO_DEFAULTS
-        defaults = defaults_of(found)
+            return request.NO_DEFAULTS
+        defaults = request.defaults_of(found)
         if not defaults.prompt_file or self._files is None:
             return defaults
         path = self._root / defaults.prompt_file
@@ -216,5 +206,5 @@ class Conversations:
             problem = f"{found.name} is meant to be used with the system prompt of its repository: {path} is not there."
             return replace(defaults, problems=(*defaults.problems, problem))
         today = datetime.fromtimestamp(self._clock.now(), UTC).date()
-        system = filled_prompt(text, name=model, today=today)
+        system = request.filled_prompt(text, name=model, today=today)
         return replace(defaults, settings=replace(defaults.settings, system=system))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 from typing import Final
 
@@ -33,7 +33,8 @@ PERMANENT: Final = frozenset((
     CauseId.QUANTIZATION_MISMATCH, CauseId.GATED_REPO, CauseId.REPO_NOT_FOUND, CauseId.WEIGHTS_CORRUPT,
     CauseId.WEIGHTS_MISSING, CauseId.PORT_IN_USE, CauseId.NO_GPU, CauseId.DRIVER_TOO_OLD, CauseId.ARCH_NOT_COMPILED,
     CauseId.MISSING_MODULE, CauseId.MISSING_FILE, CauseId.UNSUPPORTED_MODEL_FEATURE, CauseId.KERNEL_FAILURE,
-    CauseId.BAD_ARGUMENT, CauseId.BAD_PARSER, CauseId.TOO_MANY_RANKS, CauseId.STOPPED,
+    CauseId.BAD_ARGUMENT, CauseId.BAD_PARSER, CauseId.TOO_MANY_RANKS, CauseId.DISK_FULL, CauseId.PERMISSION_DENIED,
+    CauseId.IMAGE_UNAVAILABLE, CauseId.STOPPED,
 ))  # fmt: skip
 """The same command meets the same end until a person changes something; `stopped` was a person's wish.
 
@@ -152,29 +153,20 @@ _GUARDED: Final = ("stop the engine", "kill the engine")
 GuardEntries = Callable[[], tuple[GuardEntry, ...]]
 
 
+@dataclass(eq=False)
 class RestartBreaker:
     """Watches every engine that has a restart policy until cancelled. Acts on our own containers alone, and only
     where `acting`; of others it raises an alarm."""
 
-    def __init__(
-        self,
-        docker: ContainerEngine,
-        supervisor: EngineSupervisor,
-        store: Store,
-        clock: Clock,
-        alarms: AlarmBoard,
-        guarded: GuardEntries = tuple,
-        *,
-        acting: bool = True,
-    ) -> None:
-        self._docker = docker
-        self._supervisor = supervisor
-        self._store = store
-        self._clock = clock
-        self._alarms = alarms
-        self._guarded = guarded
-        self._acting = acting
-        self._loops: dict[str, Restarts] = {}
+    _docker: ContainerEngine
+    _supervisor: EngineSupervisor
+    _store: Store
+    _clock: Clock
+    _alarms: AlarmBoard
+    _guarded: GuardEntries = tuple
+    _: KW_ONLY
+    acting: bool = True
+    _loops: dict[str, Restarts] = field(default_factory=dict, init=False)
 
     async def run(self) -> None:
         async for world in self._store.changes(min_interval=LOOK_SECONDS):
@@ -214,7 +206,7 @@ class RestartBreaker:
                 cause.remedy,
             )
             return
-        if not (view.container.ours and self._acting):
+        if not (view.container.ours and self.acting):
             self._tell(view, f"crash loop: {verdict.reason}", Severity.WARNING, cause)
             return
         if loop.given_up:

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from spark_tui.core.actions import by_front_end, key_of
 from spark_tui.domain.doctor import DockerState, Readings, TerminalState, examine
 from spark_tui.domain.engine.container import ContainerSpec, Gpus
 from spark_tui.domain.engine.state import runtime_of
 from spark_tui.domain.errors import ImageNotFound, SparkError
-from spark_tui.domain.finding import Finding
-from spark_tui.domain.presets.preset import PresetCatalogue
+from spark_tui.domain.finding import Finding, Severity
+from spark_tui.domain.presets.preset import Preset, PresetCatalogue
 from spark_tui.domain.quantities import KIB
 from spark_tui.domain.reading import Missing, Ok, Reading
+from spark_tui.services import ports
 from spark_tui.services.executors import in_thread
-from spark_tui.services.ports import (
-    CacheDropper,
-    ContainerEngine,
-    DoctorProbe,
-    GpuProbe,
-    HostProbe,
-    PresetSource,
-    SecretStore,
-)
 
 PROBE_NAME: Final = "spark-tui-doctor"
 PROBE_SECONDS: Final = 60.0
@@ -38,22 +31,31 @@ class Doctor:
     """One examination per call. Reads; changes nothing but with `gpu_container`, which starts a container and removes
     it again."""
 
-    probe: DoctorProbe
-    host: HostProbe
-    gpu: GpuProbe
-    docker: ContainerEngine
-    dropper: CacheDropper
-    secrets: SecretStore
-    presets: PresetSource
+    probe: ports.DoctorProbe
+    host: ports.HostProbe
+    gpu: ports.GpuProbe
+    docker: ports.ContainerEngine
+    dropper: ports.CacheDropper
+    secrets: ports.SecretStore
+    presets: ports.PresetSource
     _: KW_ONLY
     store: Path
     caches: Path
+    themes: Callable[[], Sequence[SparkError]] = tuple
+    """What is wrong with the user's themes; called in a thread."""
+    drifts: Callable[[Iterable[Preset]], Mapping[str, Finding]] = lambda _: {}
+    """Copies of registries' recipes that are outdated, by the preset's name."""
 
     async def examine(
         self, terminal: TerminalState | None = None, *, gpu_container: bool = False
     ) -> tuple[Finding, ...]:
         """Every check. Takes a few seconds at most, a minute with `gpu_container`. Never raises."""
-        return examine(await self.readings(terminal or TerminalState(interactive=False), gpu_container=gpu_container))
+        seen = await self.readings(terminal or TerminalState(interactive=False), gpu_container=gpu_container)
+        test = f"Test it: {by_front_end(key_of('try_gpu_container'), 'spark-tui doctor --gpu-container')}"
+        return tuple(
+            replace(each, remedy=test) if each.id == "gpu_container" and each.severity is Severity.UNKNOWN else each
+            for each in examine(seen)
+        )
 
     async def readings(self, terminal: TerminalState, *, gpu_container: bool = False) -> Readings:
         """What the checks look at."""
@@ -75,6 +77,7 @@ class Doctor:
             engines_run=running,
             docker=state,
             gpu_container=tried,
+            copies=Ok(tuple((await in_thread(self.drifts, catalogue.presets)).values())),
             gated=tuple(preset.name for preset in catalogue.presets if preset.facts.gated),
             ports=tuple((port, self.host.port_owner(port) or "another process") for port in taken),
             terminal=terminal,
@@ -105,6 +108,7 @@ class Doctor:
             store=probe.folder(self.store),
             caches=probe.folder(self.caches),
             token=no_token if token is None else Ok(token.reveal().startswith(TOKEN_BEGINNING)),
+            themes=Ok(tuple(self.themes())),
             links=links,
             default_link=default,
         )

@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from spark_tui.core.actions import by_front_end
 from spark_tui.core.store import Store
 from spark_tui.domain.errors import RefusedError, SparkError, UsageError
+from spark_tui.domain.event import EventKind
 from spark_tui.domain.finding import Severity
 from spark_tui.domain.models import hub_errors
 from spark_tui.domain.models.checkpoint import CheckpointFacts
@@ -158,18 +160,28 @@ class Downloads:
 
     async def refresh(self) -> tuple[Download, ...]:
         """Reads all downloads into the World and returns them, oldest first. Raises SparkError."""
-        before = {each.id: each.phase for each in value_of(self._store.world.downloads) or ()}
+        known = value_of(self._store.world.downloads)
+        before = {each.id: each.phase for each in known or ()}
         found = await self._downloader.all()
         self._store.update(downloads=Ok(found, self._clock.now()))
         for each in found:
-            title, failure = each.request.title, each.failure
-            if before.get(each.id, each.phase) is each.phase:
-                continue
-            if each.phase is DownloadPhase.DONE:
-                self._store.say(f"{title}: downloaded, {human_bytes(each.done)}")
-            elif each.phase is DownloadPhase.FAILED and failure is not None:
-                self._store.say(f"{title}: {failure.summary}", Severity.ERROR, failure.remedy)
+            self._tell(each, before.get(each.id, each.phase if known is None else None))
         return found
+
+    def _tell(self, each: Download, before: DownloadPhase | None) -> None:
+        """What has become of a download goes into the feed; a launch has lines and a bell of its own."""
+        title, failure = each.request.title, each.failure
+        kind = EventKind.FETCH if each.request.preset else EventKind.DOWNLOAD
+        if before is each.phase:
+            return
+        if each.phase is DownloadPhase.DONE:
+            self._store.say(f"{title}: downloaded, {human_bytes(each.done)}", kind=kind, subject=title)
+        elif each.phase is DownloadPhase.FAILED and failure is not None:
+            text = f"{title}: {failure.summary}"
+            self._store.say(text, Severity.ERROR, failure.remedy, kind=kind, subject=title, detail=failure.detail)
+        elif each.phase.active and not each.request.preset and (before is None or not before.active):
+            word = "started" if before is None else "resumed"
+            self._store.say(f"{title}: download {word}", kind=EventKind.FETCH, subject=title)
 
     async def get(self, name: str) -> Download:
         """One by its id, or by its repository where there is one such. Raises UsageError."""
@@ -230,7 +242,6 @@ def combined(downloads: Iterable[Download]) -> tuple[int, int | None, float | No
 Detail = Callable[[str, float | None], None]
 """Takes how far it is: in words, and as a fraction (None: not known)."""
 
-_WAY_AROUND: Final = "Or let the engine download it (--no-fetch; ^f in the launch form)."
 _RESUMES: Final = 3
 """How often a download whose process died is resumed by itself."""
 
@@ -298,7 +309,8 @@ class LaunchDownloads:
         try:
             found = [await self._downloads.plan(request) for request in missing]
         except SparkError as error:
-            error.remedy = f"{error.remedy} {_WAY_AROUND}".strip()
+            way = by_front_end("^f in the launch form", "--no-fetch")
+            error.remedy = f"{error.remedy} Or let the engine download it ({way}).".strip()
             raise
         # Which of a repository's GGUF files is meant, the engine's own command says.
         plans = tuple(each for each in found if not each.whole and not each.choices)

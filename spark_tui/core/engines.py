@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from spark_tui.core.logs import LogBuffer
 from spark_tui.core.poller import pause
 from spark_tui.core.store import Store
-from spark_tui.domain.engine.container import ContainerFacts
+from spark_tui.domain.engine.container import ContainerFacts, ImageFacts
 from spark_tui.domain.engine.state import (
     Endpoint,
     EngineState,
@@ -28,60 +29,54 @@ from spark_tui.domain.engine.state import (
     state_of,
 )
 from spark_tui.domain.errors import ApiKeyRejected, ContainerNotFound, SparkError
-from spark_tui.domain.event import Event
+from spark_tui.domain.event import Event, EventKind
 from spark_tui.domain.finding import Severity
 from spark_tui.domain.logs.explain import Explanation, LogExplainer, explain_view
 from spark_tui.domain.logs.timeline import StartOutcome
 from spark_tui.domain.logs.tracker import LogTracker
-from spark_tui.domain.logs.view import EngineView, LogContext
+from spark_tui.domain.logs.view import Baseline, EngineView, LogContext
 from spark_tui.domain.models.checkpoint import CheckpointFacts
 from spark_tui.domain.quantities import GIB, human_duration
 from spark_tui.domain.reading import Ok, aged, value_of
 from spark_tui.services.executors import in_thread
-from spark_tui.services.ports import (
-    CheckpointSource,
-    Clock,
-    ContainerEngine,
-    EngineApi,
-    HostProbe,
-    LogLine,
-    SecretStore,
-)
+
+if TYPE_CHECKING:
+    from spark_tui.core.wiring import Ports
+    from spark_tui.services.ports import (
+        CheckpointSource,
+        Clock,
+        ContainerEngine,
+        EngineApi,
+        HostProbe,
+        LogLine,
+        StateFiles,
+    )
 
 STARTING_POLL_SECONDS = 1.0
 SERVING_POLL_SECONDS = 15.0
 """Every probe writes an access line into the engine's own log: once it serves, ask seldom."""
 HEAD_LINES = 50_000
 TAIL_LINES = 20_000
+SLICE_LINES = 400
+"""Lines that are read in one go: 3 ms on a slow core."""
 
 
 class EngineWatch:
     """Follows one container from now until `close`. `changed` is called when its view may differ."""
 
-    def __init__(
-        self,
-        container: ContainerFacts,
-        docker: ContainerEngine,
-        api: EngineApi,
-        secrets: SecretStore,
-        clock: Clock,
-        changed: Callable[[], None],
-        checkpoints: CheckpointSource | None = None,
-    ) -> None:
+    def __init__(self, container: ContainerFacts, ports: Ports, changed: Callable[[], None]) -> None:
         self.container = container
         self.buffer = LogBuffer()
-        self._checkpoints = checkpoints
         self._checkpoint: CheckpointFacts | None = None
         self._asked_for = ""
-        self._docker = docker
-        self._api = api
-        self._secrets = secrets
-        self._clock = clock
+        self._image: ImageFacts | None = None
+        self._ports = ports
         self._changed = changed
         self._tasks: list[asyncio.Task[None]] = []
         self._poll_now = asyncio.Event()
         self.log_read = asyncio.Event()
         """Set once the log has been read to its end."""
+        self.changes = 0
         self._moved = asyncio.Condition()
         self._start_read = asyncio.Event()
         self._asked = asyncio.Event()
@@ -94,6 +89,8 @@ class EngineWatch:
         self._models: tuple[ServedModel, ...] = ()
         self._version = ""
         self._was_serving = False
+        self.kernel_lines: tuple[str, ...] = ()
+        """What the kernel said around its end, where it failed."""
         self.stop_requested = False
         self.log_read.clear()
 
@@ -105,8 +102,11 @@ class EngineWatch:
         self._spawn(self._read_log())
         if self.container.running:
             self._spawn(self._poll_health())
+            if self.container.ours and self._image is None:
+                self._spawn(self._read_image())
         else:
             self._asked.set()
+            self._spawn(self._read_kernel())
 
     async def close(self) -> None:
         tasks, self._tasks = self._tasks, []
@@ -124,6 +124,7 @@ class EngineWatch:
         elif before.running and not container.running:
             self._health = Health.UNKNOWN
             self._tracker.container_ended(container.exit_code)
+            self._spawn(self._read_kernel())
         if before != container:
             await self._note()
 
@@ -136,7 +137,7 @@ class EngineWatch:
         """From this start's first line until the server was ready; then it is followed, of a long log only the tail."""
         since, count, name = stamp_of_start(self.container), 0, self.container.id
         try:
-            async with aclosing(self._docker.logs(name, follow=False, since=since)) as batches:
+            async with aclosing(self._ports.docker.logs(name, follow=False, since=since)) as batches:
                 async for batch in batches:
                     await self._take(batch)
                     since, count = batch[-1].stamp, count + len(batch)
@@ -145,7 +146,7 @@ class EngineWatch:
             running = self.container.running
             if running:
                 self._start_read.set()
-            async with aclosing(self._docker.logs(name, follow=running, since=since, tail=TAIL_LINES)) as batches:
+            async with aclosing(self._ports.docker.logs(name, follow=running, since=since, tail=TAIL_LINES)) as batches:
                 async for batch in batches:
                     await self._take(batch)
             self.buffer.end_of_log("the container has ended")
@@ -158,6 +159,12 @@ class EngineWatch:
         await self._note()
 
     async def _take(self, batch: Sequence[LogLine]) -> None:
+        """In slices: keys are answered between them, however many lines a flood hands over at once."""
+        for start in range(0, len(batch), SLICE_LINES):
+            await self._read_slice(batch[start : start + SLICE_LINES])
+            await asyncio.sleep(0)
+
+    async def _read_slice(self, batch: Sequence[LogLine]) -> None:
         self.buffer.extend(batch)
         before, samples = self._tracker.timeline(), self._tracker.samples
         self._tracker.feed_many(batch)
@@ -167,21 +174,30 @@ class EngineWatch:
         if timeline.ready and not before.ready:
             self._poll_now.set()
         model = timeline.facts.model or self.container.model
-        if self._checkpoints is not None and model and model != self._asked_for:
+        if model and model != self._asked_for and self._ports.has("checkpoints"):
             self._asked_for = model
-            self._spawn(self._read_checkpoint(self._checkpoints, model))
+            self._spawn(self._read_checkpoint(model))
         await self._note()
 
-    async def _read_checkpoint(self, checkpoints: CheckpointSource, model: str) -> None:
-        self._checkpoint = value_of(await in_thread(checkpoints.read, model))
+    async def _read_checkpoint(self, model: str) -> None:
+        self._checkpoint = value_of(await in_thread(self._ports.checkpoints.read, model))
         await self._note()
+
+    async def _read_image(self) -> None:
+        """Its names in registries, for the record of its start."""
+        with suppress(SparkError):
+            self._image = await self._ports.docker.image(self.container.image_id or self.container.image)
+            await self._note()
+
+    async def _read_kernel(self) -> None:
+        self.kernel_lines = await kernel_lines(self.container, self._ports.host)
 
     # --- health ---------------------------------------------------------------------------------------
 
     @property
     def endpoint(self) -> Endpoint | None:
         """Where the API is, key included; None while no port is published."""
-        key = self._secrets.api_key(self.container.api_key_file) if self.container.api_key_file else None
+        key = self._ports.secrets.api_key(self.container.api_key_file) if self.container.api_key_file else None
         return endpoint_of(self.container, key)
 
     async def _poll_health(self) -> None:
@@ -190,18 +206,18 @@ class EngineWatch:
             self._asked.set()
             self._poll_now.clear()
             seconds = SERVING_POLL_SECONDS if self.state is EngineState.SERVING else STARTING_POLL_SECONDS
-            await pause(self._clock, seconds, self._poll_now)
+            await pause(self._ports.clock, seconds, self._poll_now)
 
     async def check_health(self) -> Health:
         """Asks `/health`, and `/v1/models` when they are not known yet."""
         endpoint = self.endpoint
         if endpoint is None:
             return Health.UNKNOWN
-        health = await self._api.health(endpoint)
+        health = await self._ports.api.health(endpoint)
         if health is Health.OK and not self._models:
             try:
-                self._models = await self._api.models(endpoint)
-                self._version = await self._api.version(endpoint)
+                self._models = await self._ports.api.models(endpoint)
+                self._version = await self._ports.api.version(endpoint)
             except ApiKeyRejected:
                 self._was_serving = True  # it serves; without its key we cannot ask what
             except SparkError:
@@ -245,13 +261,14 @@ class EngineWatch:
             samples=self._tracker.samples,
             checkpoint=self._checkpoint,
             first_line=self._first_line,
+            stopping=self.stop_requested and self.container.running,
+            image=self._image,
         )
 
-    async def moved(self) -> EngineView:
-        """Waits for the next change and returns the view."""
+    async def moved(self, since: int) -> None:
+        """Waits until there are more changes than the `changes` read before."""
         async with self._moved:
-            await self._moved.wait()
-        return self.view()
+            await self._moved.wait_for(lambda: self.changes > since)
 
     async def settled(self) -> None:
         """Waits until the log of this start has been read once and, while it runs, its health was asked once."""
@@ -259,6 +276,7 @@ class EngineWatch:
         await self._asked.wait()
 
     async def _note(self) -> None:
+        self.changes += 1
         self._changed()
         async with self._moved:
             self._moved.notify_all()
@@ -285,31 +303,22 @@ EXPLAIN_SECONDS = 5.0
 class EngineSupervisor:
     """Finds engines, watches each, and publishes their views to the store."""
 
-    def __init__(
-        self,
-        docker: ContainerEngine,
-        api: EngineApi,
-        secrets: SecretStore,
-        store: Store,
-        clock: Clock,
-        checkpoints: CheckpointSource | None = None,
-    ) -> None:
-        self._docker = docker
-        self._checkpoints = checkpoints
-        self._api = api
-        self._secrets = secrets
+    def __init__(self, ports: Ports, store: Store) -> None:
+        self._ports = ports
         self._store = store
-        self._clock = clock
         self._watches: dict[str, EngineWatch] = {}
         self._dirty = asyncio.Event()
         self._refresh_wanted = asyncio.Event()
         self._refresh_lock = asyncio.Lock()
         self._found = asyncio.Event()
+        self._asked = asyncio.Event()
         self._known: dict[str, EngineState] = {}
         self._explained: dict[str, tuple[EngineView, Explanation]] = {}
         self._error = ""
         self.on_views: Callable[[tuple[EngineView, ...]], None] | None = None
         """Called with every engine whenever something may have changed; must be quick."""
+        self.baseline: Callable[[ContainerFacts], Baseline | None] | None = None
+        """How fast the same engine was before; must be quick."""
 
     # --- the loops ------------------------------------------------------------------------------------
 
@@ -332,19 +341,19 @@ class EngineSupervisor:
         while True:
             self._refresh_wanted.clear()
             await self.refresh()
-            await pause(self._clock, REFRESH_SECONDS, self._refresh_wanted)
-            await self._clock.sleep(SETTLE_SECONDS)  # events come in bursts: one refresh for all of them
+            await pause(self._ports.clock, REFRESH_SECONDS, self._refresh_wanted)
+            await self._ports.clock.sleep(SETTLE_SECONDS)  # events come in bursts: one refresh for all of them
 
     async def _event_loop(self) -> None:
         pause = 1.0
         while True:
             try:
-                async for _ in self._docker.events():
+                async for _ in self._ports.docker.events():
                     pause = 1.0
                     self._refresh_wanted.set()
             except SparkError as error:
                 self._fail(error)
-            await self._clock.sleep(pause)
+            await self._ports.clock.sleep(pause)
             pause = min(pause * 2, REFRESH_SECONDS)
             self._refresh_wanted.set()
 
@@ -353,12 +362,12 @@ class EngineSupervisor:
             await self._dirty.wait()
             self._dirty.clear()
             self.publish()
-            await self._clock.sleep(PUBLISH_SECONDS)
+            await self._ports.clock.sleep(PUBLISH_SECONDS)
 
     async def _explain_loop(self) -> None:
         """Some findings depend on the time alone: an engine that is stuck logs nothing."""
         while True:
-            await self._clock.sleep(EXPLAIN_SECONDS)
+            await self._ports.clock.sleep(EXPLAIN_SECONDS)
             self._explain(self.views(), again=True)
 
     # --- what runs ------------------------------------------------------------------------------------
@@ -370,10 +379,12 @@ class EngineSupervisor:
         """Asks Docker for the containers; a failure leaves the last engines, marked stale."""
         async with self._refresh_lock:
             try:
-                containers = await self._docker.containers()
+                containers = await self._ports.docker.containers()
             except SparkError as error:
                 self._fail(error)
                 return
+            finally:
+                self._asked.set()
             self._error = ""
             await self._adopt(containers)
             self._found.set()
@@ -384,7 +395,7 @@ class EngineSupervisor:
 
         Raises Docker's error. What an engine has not reported within `patience` seconds stays unknown.
         """
-        containers = await self._docker.containers()
+        containers = await self._ports.docker.containers()
         async with self._refresh_lock:
             await self._adopt(containers)
         settled = [asyncio.ensure_future(watch.settled()) for watch in self._watches.values()]
@@ -405,9 +416,7 @@ class EngineSupervisor:
     async def _look(self, container: ContainerFacts) -> EngineWatch:
         watch = self._watches.get(container.id)
         if watch is None:
-            watch = EngineWatch(
-                container, self._docker, self._api, self._secrets, self._clock, self._dirty.set, self._checkpoints
-            )
+            watch = EngineWatch(container, self._ports, self._dirty.set)
             self._watches[container.id] = watch
             watch.start()
         else:
@@ -416,7 +425,7 @@ class EngineSupervisor:
 
     async def watch(self, container: str) -> EngineWatch:
         """The watch of one container by name or id, inspected just now. Raises ContainerNotFound."""
-        facts = await self._docker.inspect(container)
+        facts = await self._ports.docker.inspect(container)
         async with self._refresh_lock:
             watch = await self._look(facts)
         self.publish()
@@ -437,6 +446,10 @@ class EngineSupervisor:
             raise ContainerNotFound(f"No engine named {name}.", f"Known engines: {known}.")
         return watch
 
+    async def listed(self, seconds: float) -> None:
+        """Waits until Docker has answered, or failed to; at most this many seconds."""
+        await pause(self._ports.clock, seconds, self._asked)
+
     async def settled(self) -> None:
         """Waits until the containers are known, and each running engine's log was read and its health asked once."""
         await self._found.wait()
@@ -451,7 +464,7 @@ class EngineSupervisor:
         return tuple(sorted(views, key=lambda view: (not view.container.running, view.name)))
 
     def publish(self) -> None:
-        views, now = self.views(), self._clock.now()
+        views, now = self.views(), self._ports.clock.now()
         if self.on_views is not None:
             self.on_views(views)
         if value_of(self._store.world.engines) is not None:
@@ -475,7 +488,12 @@ class EngineSupervisor:
             before = self._explained.get(view.name)
             if before is None or again or before[0] != view:
                 taken = {port for name, port in ports.items() if name != view.name}
-                explanation = explain_view(view, now=self._clock.now(), pool_gib=pool, taken_ports=taken)
+                watch = self._watches.get(view.container.id)
+                explanation = explain_view(
+                    view, now=self._ports.clock.now(), pool_gib=pool, taken_ports=taken,
+                    kernel_lines=watch.kernel_lines if watch is not None else (),
+                    baseline=self.baseline(view.container) if view.samples and self.baseline is not None else None,
+                )  # fmt: skip
                 before = (view, explanation if before is None or before[1] != explanation else before[1])
             found[view.name] = before
         self._explained = found
@@ -485,8 +503,9 @@ class EngineSupervisor:
         self._error = str(error)
         self._store.update(engines=aged(self._store.world.engines, str(error)))
 
-    def say(self, text: str, severity: Severity = Severity.INFO, remedy: str = "") -> None:
-        self._store.say(text, severity, remedy)
+    def say(self, text: str, severity: Severity = Severity.INFO, remedy: str = "", **about: Any) -> None:
+        """As `Store.say`."""
+        self._store.say(text, severity, remedy, **about)
 
     # --- on request ------------------------------------------------------------------------------
 
@@ -495,7 +514,8 @@ class EngineSupervisor:
         watch = self.find(name)
         if watch is not None:
             watch.stop_requested = True
-        await self._act(name, lambda container: self._docker.stop(container, grace_seconds))
+            self._dirty.set()
+        await self._act(name, lambda container: self._ports.docker.stop(container, grace_seconds))
 
     async def restart(
         self, name: str, grace_seconds: int = 30, *, settle: Callable[[], Awaitable[object]] | None = None
@@ -503,14 +523,14 @@ class EngineSupervisor:
         """Stops and starts an engine with the settings that it has. `settle` is awaited in between: memory of what
         has ended comes back late."""
         if settle is None:
-            await self._act(name, lambda container: self._docker.restart(container, grace_seconds))
+            await self._act(name, lambda container: self._ports.docker.restart(container, grace_seconds))
             return
         await self.stop(name, grace_seconds)
         await settle()
-        await self._act(name, self._docker.start)
+        await self._act(name, self._ports.docker.start)
 
     async def remove(self, name: str) -> None:
-        await self._act(name, self._docker.remove)
+        await self._act(name, self._ports.docker.remove)
 
     async def _act(self, name: str, action: Callable[[str], Awaitable[None]]) -> None:
         watch = self.find(name)
@@ -529,17 +549,38 @@ def _transition(view: EngineView, before: EngineState | None, now: float) -> Eve
             if started is not None and took is not None and now - (started + took) >= NEWS_SECONDS:
                 return None
             after = f" after {human_duration(took)}" if took is not None else ""
-            return Event(now, Severity.INFO, f"{name} is serving{after}")
+            return Event(now, Severity.INFO, f"{name} ready{after}", "", EventKind.READY, name)
         case EngineState.FAILED:
             why = view.timeline.failure.line if view.timeline.failure else "see its log"
-            return Event(now, Severity.ERROR, f"{name} exited {view.container.exit_code}: {why}")
+            text, code = view.timeline.news, view.container.exit_code
+            return Event(now, Severity.ERROR, f"{name} failed (exit {code}): {why}", "", EventKind.FAILED, name, text)
         case EngineState.NOT_ANSWERING:
-            return Event(now, Severity.WARNING, f"{name} is not responding: {view.health.value}", "Check its log.")
+            text = f"{name} is not responding: {view.health.value}"
+            return Event(now, Severity.WARNING, text, "Check its log.", EventKind.STALLED, name)
         case EngineState.STOPPED if before is not None:
-            return Event(now, Severity.INFO, f"{name} stopped")
+            return Event(now, Severity.INFO, f"{name} stopped", "", EventKind.STOPPED, name)
         case EngineState.STARTING if before is not EngineState.CREATED:
-            return Event(now, Severity.INFO, f"{name} is starting")
+            return Event(now, Severity.INFO, f"{name} is starting", "", EventKind.STARTED, name)
     return None
+
+
+MEASURES: Final = "bench-"
+"""Begins the claim of an engine while it is measured: other programs ask before they stop it."""
+
+
+def is_measured(engine: str, state: StateFiles) -> bool:
+    """Whether a spark-tui on this machine measures that engine now. Raises SparkError."""
+    free = state.claim(MEASURES + engine)
+    if free:
+        state.release(MEASURES + engine)
+    return not free
+
+
+async def kernel_lines(container: ContainerFacts, host: HostProbe) -> tuple[str, ...]:
+    """What the kernel said when a container failed; empty for one that runs or ended by itself."""
+    if container.running or container.exit_code in (None, 0) or container.finished_at is None:
+        return ()
+    return await in_thread(host.kernel_lines, container.finished_at)
 
 
 async def explain_container(
@@ -549,6 +590,7 @@ async def explain_container(
     host: HostProbe,
     clock: Clock,
     checkpoints: CheckpointSource,
+    baseline: Baseline | None = None,
 ) -> Explanation:
     """Reads the log of the container's last start and explains it. Raises Docker's errors.
 
@@ -571,4 +613,5 @@ async def explain_container(
         pool_gib=None if memory is None else memory.total / GIB,
         taken_ports={port for other in others if other.running and (port := api_port(other)) is not None},
     )
-    return reader.explanation(context)
+    around = replace(context, kernel_lines=await kernel_lines(container, host), baseline=baseline)
+    return reader.explanation(around)

@@ -4,15 +4,18 @@ is still being released."""
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, replace
+from enum import Enum
 from pathlib import PurePosixPath
-from typing import Final
+from typing import Final, TypeAlias
 
+from spark_tui.core.actions import by_front_end
 from spark_tui.core.cache import CacheControl
 from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.memory import BreakdownReader
 from spark_tui.core.preflight import Preflight
 from spark_tui.core.store import Store
-from spark_tui.domain.engine.container import ImageFacts
+from spark_tui.domain.engine.container import LABEL_SPEC_HASH, ContainerFacts, ImageFacts
 from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.errors import RefusedError, SparkError
 from spark_tui.domain.finding import Finding
@@ -20,10 +23,12 @@ from spark_tui.domain.host.drop_caches import WORTH_BYTES
 from spark_tui.domain.logs.starts import StartRecord, sizes_of
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.models.checkpoint import CheckpointFacts
-from spark_tui.domain.presets.fit import Fit, Neighbour, Verdict, fit, fit_lines
+from spark_tui.domain.presets.fit import HOST_BYTES, Fit, FitWord, Neighbour, measure
+from spark_tui.domain.presets.fit_figures import fit_lines
 from spark_tui.domain.presets.fit_request import OWN_LOG, measured_before, measured_by, request_of
+from spark_tui.domain.presets.fit_verdict import LaunchVerdict, auto_share, judged
 from spark_tui.domain.presets.invocation import parse
-from spark_tui.domain.presets.overrides import Overrides, settings_text
+from spark_tui.domain.presets.overrides import SHARE, Overrides, names_share, settings_text
 from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.presets.rules.check import check
@@ -33,12 +38,22 @@ from spark_tui.domain.reading import Missing, value_of
 from spark_tui.services.executors import in_thread
 from spark_tui.services.ports import CheckpointSource, Clock, ContainerEngine, HostProbe, SecretStore
 
+
+class AskDocker(Enum):
+    """The image is looked up."""
+
+    ASK = "ask"
+
+
+ASK_DOCKER: Final = AskDocker.ASK
 _LOADING = (EngineState.CREATED, EngineState.STARTING, EngineState.RESTARTING)
+_Checkpoints: TypeAlias = tuple[CheckpointFacts | None, CheckpointFacts | None]
+"""A launch's own and its drafter's."""
 
 
 class LaunchChecks:
     """Rules and fit of a launch, by the World's last readings: they must have been collected. `starts` are earlier
-    starts on this machine."""
+    starts on this machine. `auto`: a launch that names no memory share gets what it needs, else the preset's."""
 
     def __init__(
         self,
@@ -49,6 +64,8 @@ class LaunchChecks:
         checkpoints: CheckpointSource,
         store: Store,
         starts: Callable[[], Iterable[StartRecord]] = tuple,
+        *,
+        auto: bool = True,
     ) -> None:
         self._docker = docker
         self._secrets = secrets
@@ -56,91 +73,144 @@ class LaunchChecks:
         self._checkpoints = checkpoints
         self._store = store
         self._starts = starts
+        self._auto = auto
         self._breakdown = BreakdownReader(host)
+        self.claims: dict[str, int] = {}
+        """What launches that passed the memory gate will take, by engine: it is set aside before their start."""
 
-    async def check(self, preset: Preset, overrides: Overrides) -> tuple[Finding, ...]:
-        """All findings of the rules, the worst first. Raises SparkError when the preset cannot be planned at all."""
-        try:
-            image = await self._docker.image(preset.reference)
-        except SparkError:  # a Docker that does not answer leaves it unknown
-            image = None
-        return await self.check_with(image, preset, overrides)
-
-    async def check_with(self, image: ImageFacts | None, preset: Preset, overrides: Overrides) -> tuple[Finding, ...]:
-        """The same with the image as it was found before; None: not downloaded, or not known."""
+    async def judge(
+        self, preset: Preset, overrides: Overrides, *, image: ImageFacts | AskDocker | None = ASK_DOCKER
+    ) -> LaunchVerdict:
+        """One launch against this machine now, its memory share resolved. `image` as it was found before; None: not
+        downloaded, or unknown. Raises SparkError when it cannot be planned at all."""
+        if isinstance(image, AskDocker):
+            try:
+                image = await self._docker.image(preset.reference)
+            except SparkError:  # a Docker that does not answer leaves it unknown
+                image = None
         plan = self._preflight.dry_plan(preset, overrides, image)
-        world = self._store.world
-        engines, memory = value_of(world.engines), value_of(world.memory)
-        reference = preset.reference
-        seen = (each.version for each in engines or () if each.container.image == reference and each.version)
-        return check(
-            LaunchContext(
-                plan,
-                overrides,
-                image,
-                engine_version=next(seen, ""),
-                checkpoint=await self._checkpoint(plan.model, preset.model_revision),
-                is_spark=world.identity.is_spark if world.identity.hostname else None,
-                sparks=1,
-                memory_total=memory.total if memory is not None else None,
-                has_hf_token=self._secrets.hf_token() is not None,
-                neighbours_utilization=None if engines is None else _shares(engines, plan.spec.name),
-                missing_files=self._preflight.missing_files(preset),
-            )
-        )
-
-    async def fit(self, preset: Preset, overrides: Overrides) -> Fit:
-        """One launch against the memory now. Raises SparkError when it cannot be planned at all."""
-        return (await self.fit_reader(self._preflight.dry_plan(preset, overrides)))()
+        checkpoints = await self._read(plan)
+        plan = self._with_share(plan, image, checkpoints)
+        fit_now = self._fit(plan, checkpoints)
+        return LaunchVerdict(plan.overrides, plan, fit_now, self._findings(plan, image, checkpoints[0], fit_now))
 
     async def fit_reader(self, plan: LaunchPlan) -> Callable[[], Fit]:
         """Reads the checkpoints once. The result gives the fit against the memory now, cheap enough for each second."""
+        checkpoints = await self._read(plan)
+        return lambda: self._fit(plan, checkpoints)
+
+    async def _read(self, plan: LaunchPlan) -> _Checkpoints:
         checkpoint = await self._checkpoint(plan.model, plan.preset.model_revision)
         name = request_of(plan, checkpoint).drafter
-        drafter = await self._checkpoint(str(PurePosixPath(name)), "") if name else None
-        return lambda: self._fit(plan, checkpoint, drafter)
+        return checkpoint, await self._checkpoint(str(PurePosixPath(name)), "") if name else None
 
     async def _checkpoint(self, model: str, revision: str) -> CheckpointFacts | None:
         return value_of(await in_thread(self._checkpoints.read, model, revision))
 
-    def _fit(self, plan: LaunchPlan, checkpoint: CheckpointFacts | None, drafter: CheckpointFacts | None) -> Fit:
+    def _with_share(self, plan: LaunchPlan, image: ImageFacts | None, checkpoints: _Checkpoints) -> LaunchPlan:
+        """The plan with the number of an automatic memory share. An engine that runs with just these settings keeps
+        its number, though the memory is another now."""
+        given = plan.overrides
+        wanted = given.auto_share or (self._auto and not names_share(given))
+        if not wanted or given.gpu_memory_utilization is not None:
+            return plan
+        running = self._running(plan.spec.name)
+        if running is not None:
+            for kept in (
+                given,
+                replace(given, auto_share=True, gpu_memory_utilization=share_of(running.container, running.runtime)),
+            ):
+                there = self._planned(plan.preset, kept, image)
+                if there is not None and there.spec.label(LABEL_SPEC_HASH) == running.container.spec_hash:
+                    return there
+        fit_now = self._fit(plan, checkpoints)
+        share = auto_share(fit_now)
+        unnamed = fit_now.utilization_needed is None and LaunchContext(plan).number(SHARE) is None
+        if share is None or share == fit_now.utilization or unnamed:  # nothing known, and nothing to change
+            return plan
+        return self._planned(plan.preset, replace(given, auto_share=True, gpu_memory_utilization=share), image) or plan
+
+    def _planned(self, preset: Preset, overrides: Overrides, image: ImageFacts | None) -> LaunchPlan | None:
+        """None where the command has no place for the overrides."""
+        try:
+            return self._preflight.dry_plan(preset, overrides, image)
+        except SparkError:
+            return None
+
+    def _findings(
+        self, plan: LaunchPlan, image: ImageFacts | None, checkpoint: CheckpointFacts | None, fit_now: Fit
+    ) -> tuple[Finding, ...]:
+        """All findings of the rules, the worst first."""
+        world = self._store.world
+        engines, memory = value_of(world.engines), value_of(world.memory)
+        reference = plan.preset.reference
+        seen = (each.version for each in engines or () if each.container.image == reference and each.version)
+        return check(
+            LaunchContext(
+                plan,
+                plan.overrides,
+                image,
+                engine_version=next(seen, ""),
+                checkpoint=checkpoint,
+                is_spark=world.identity.is_spark if world.identity.hostname else None,
+                sparks=1,
+                memory_total=memory.total if memory is not None else None,
+                has_hf_token=self._secrets.hf_token() is not None,
+                share=auto_share(fit_now) if fit_now.utilization_needed is not None else None,
+                missing_files=self._preflight.missing_files(plan.preset),
+            )
+        )
+
+    def _running(self, name: str) -> EngineView | None:
+        views = value_of(self._store.world.engines) or ()
+        return next((view for view in views if view.name == name and view.container.running), None)
+
+    def _fit(self, plan: LaunchPlan, checkpoints: _Checkpoints) -> Fit:
         world = self._store.world
         breakdown = value_of(self._breakdown.read(world))
         # What each container's CUDA processes hold; empty when the driver does not say.
-        held = {each.container: each.memory for each in breakdown.engines or ()} if breakdown is not None else {}
+        shares = breakdown.engines if breakdown is not None else None
+        held = {each.container: each.memory for each in shares or ()}
+        none = None if shares is None else 0
         engines = [view for view in value_of(world.engines) or () if view.container.running]
         memory = value_of(world.memory)
         total = memory.total if memory is not None else 0
-        own = next((view for view in engines if view.name == plan.spec.name), None)
+        own = self._running(plan.spec.name)
         measured = measured_by(sizes_of(own.timeline.facts), total, OWN_LOG) if own is not None else None
-        return fit(
+        others = [_neighbour(view, held.get(view.container.id, none), total) for view in engines if view is not own]
+        here = {plan.spec.name, *(view.name for view in engines)}
+        coming = {job.title for job in world.jobs if not job.state.over} - here
+        others += [Neighbour(name, 0, self.claims[name]) for name in sorted(coming & self.claims.keys())]
+        whole = measure(
             plan,
-            checkpoint,
+            checkpoints[0],
             world.memory,
-            neighbours=[_neighbour(view, held.get(view.container.id), total) for view in engines if view is not own],
+            neighbours=others,
             measured=measured or measured_before(self._starts(), plan, total),
-            drafter=drafter,
+            drafter=checkpoints[1],
             returns=held.get(own.container.id, 0) if own is not None else 0,
         )
+        return judged(*whole)
 
 
-def _share(view: EngineView) -> float | None:
-    return parse(view.container.argv, view.runtime).number("gpu_memory_utilization")
-
-
-def _shares(engines: Iterable[EngineView], name: str) -> float | None:
-    """The memory shares of the other engines that run; None where one of them does not say its own."""
-    others = (each for each in engines if each.container.running and each.name != name and each.runtime == "vllm")
-    shares = [_share(each) for each in others]
-    return None if None in shares else sum(share or 0 for share in shares)
+def share_of(container: ContainerFacts, runtime: str) -> float | None:
+    """The memory share that an engine's command names."""
+    return parse(container.argv, runtime).number(SHARE)
 
 
 def _neighbour(view: EngineView, holds: int | None, total: int) -> Neighbour:
-    """Another engine: while it loads, its share is still to be taken."""
-    if view.state not in _LOADING:
-        return Neighbour(view.name, holds)
-    share = _share(view)
-    return Neighbour(view.name, holds, None if share is None else max(0, int(total * share) - (holds or 0)))
+    """Another engine. What it has not taken yet of its share, and of what its processes need beside it, is set aside
+    from its first second on: a launch is judged alike before, while and after it loads."""
+    command = parse(view.container.argv, view.runtime)
+    share = command.number(SHARE)
+    if view.runtime != "vllm" or share is None or command.value("kv_cache_memory_bytes") is not None:
+        return Neighbour(view.name, holds, None if view.state in _LOADING else 0)
+    claim = int(total * share)
+    left = max(0, claim - (holds or 0))
+    if view.state in _LOADING:
+        return Neighbour(view.name, holds, left + (int(HOST_BYTES * left / claim) if claim else 0))
+    # One that serves with far less than its share will not take the rest.
+    return Neighbour(view.name, holds, left if holds is not None and left <= claim // 10 else 0)
 
 
 RETURN_SECONDS: Final = 180.0
@@ -155,21 +225,23 @@ NOTABLE_CACHE: Final = 4 * GIB
 """Less page cache gives way by itself while an engine loads."""
 
 
-class WillNotFit(RefusedError):
-    id = "does_not_fit"
-
+class WillNotFit(RefusedError, id="does_not_fit"):
     def __init__(self, name: str, fit: Fit) -> None:
         ways = " ".join(
             f"{each.summary.rstrip('.')} ({settings_text(each.pairs)})." if each.pairs else each.summary
             for each in fit.changes
         )
         super().__init__(
-            f"{name} does not fit. {' '.join(fit.reasons)}",
+            f"{name} does not fit{_other_way(fit)}. {' '.join(fit.reasons)}",
             f"{ways or 'Choose a smaller model, or stop other processes that use memory.'} "
-            "To launch anyway: --force, or type the preset's name on screen.",
+            f"To launch anyway: {by_front_end('type the name of the preset in its form.', '--force')}",
             detail="\n".join(f"{row.label.strip()}: {row.value} {row.note}".rstrip() for row in fit_lines(fit)),
         )
         self.fit = fit
+
+
+def _other_way(fit: Fit) -> str:
+    return "" if fit.word is FitWord.DOES_NOT_FIT else f" as it is: {fit.text}"
 
 
 def short_of_memory(fit: Fit) -> bool:
@@ -180,34 +252,33 @@ def short_of_memory(fit: Fit) -> bool:
     return wanted > fit.available or (fit.left is not None and fit.left < 0)
 
 
+@dataclass(eq=False)
 class MemoryGate:
     """Lets a launch pass when its memory is free. `read` takes a new reading of host and GPU into the store."""
 
-    def __init__(
-        self,
-        checks: LaunchChecks,
-        cache: CacheControl,
-        supervisor: EngineSupervisor,
-        store: Store,
-        clock: Clock,
-        read: Callable[[], Awaitable[None]],
-    ) -> None:
-        self._checks = checks
-        self._cache = cache
-        self._supervisor = supervisor
-        self._store = store
-        self._clock = clock
-        self._read = read
+    _checks: LaunchChecks
+    _cache: CacheControl
+    _supervisor: EngineSupervisor
+    _store: Store
+    _clock: Clock
+    _read: Callable[[], Awaitable[None]]
+
+    async def resolve(self, preset: Preset, overrides: Overrides) -> Overrides:
+        """The overrides of a launch with its memory share as a number, by the memory now."""
+        await self._refresh()
+        return (await self._checks.judge(preset, overrides)).overrides
 
     async def check(self, plan: LaunchPlan, *, force: bool = False) -> Fit:
-        """The fit now. Raises WillNotFit for a launch that is BLOCKED, unless `force` is given or memory of an engine
+        """The fit now. Raises WillNotFit for a launch that does not fit, unless `force` is given or memory of an engine
         that has just ended may still be released; `make_room` decides then. What is not known never refuses."""
         fit_now = await self._checks.fit_reader(plan)
         await self._refresh()
         found = fit_now()
         awaited = short_of_memory(found) and bool(self._just_ended())
-        if found.verdict is Verdict.BLOCKED and not force and not awaited:
+        if found.blocked and not force and not awaited:
             raise WillNotFit(plan.spec.name, found)
+        if found.claim is not None:
+            self._checks.claims[plan.spec.name] = found.claim + sum(part.size or 0 for part in found.outside)
         return found
 
     async def make_room(self, plan: LaunchPlan, say: Callable[[str], None], *, force: bool = False) -> str:
@@ -220,10 +291,10 @@ class MemoryGate:
             done.append(await self._free_cache(found.cache_to_drop, say))
             await self._refresh()
             found = fit_now()
-        if found.verdict is Verdict.BLOCKED and not force:
+        if found.blocked and not force:
             raise WillNotFit(plan.spec.name, found)
-        known = found.verdict is not Verdict.UNKNOWN
-        done.append(f"{found.verdict.value}: {''.join(found.reasons[:1])}" if known else "fit unknown")
+        known = found.word is not FitWord.UNKNOWN
+        done.append(f"{found.text}: {''.join(found.reasons[:1])}" if known else "fit unknown")
         return "; ".join(filter(None, done))
 
     async def await_return(

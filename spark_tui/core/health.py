@@ -14,19 +14,7 @@ from spark_tui.domain.chat.message import ChatParameters, ChatRequest, Message, 
 from spark_tui.domain.engine.state import Endpoint, EngineState
 from spark_tui.domain.errors import EngineDead, EngineFailed, EngineUnreachable, SparkError
 from spark_tui.domain.finding import AlarmId, Finding, Severity
-from spark_tui.domain.host.detectors import (
-    LOW_POWER_REMEDY,
-    PROBE_SECONDS,
-    STALL_REMEDY,
-    LowPowerState,
-    Stall,
-    StallState,
-    TokenSample,
-    leaked,
-    probed,
-    watch_power,
-    watch_tokens,
-)
+from spark_tui.domain.host import detectors
 from spark_tui.domain.host.vitals import GpuReading
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.quantities import MIB
@@ -40,7 +28,7 @@ SHARED_SECONDS: Final = 60.0
 LEAK_WORTH_BYTES: Final = 64 * MIB
 _STUCK: Final = (EngineUnreachable, EngineDead, EngineFailed)
 
-Tokens = Callable[[str], TokenSample | None]
+Tokens = Callable[[str], detectors.TokenSample | None]
 """The latest counters of an engine by its name; None where its metrics cannot be read."""
 
 
@@ -49,7 +37,7 @@ class _WatchedStart:
     """One start of an engine: its suspicion, and the counters made of its log lines."""
 
     start: tuple[str, float | None]
-    state: StallState = field(default_factory=StallState)
+    state: detectors.StallState = field(default_factory=detectors.StallState)
     last_line: int = -1
     generated: float = 0.0
     prompt: float = 0.0
@@ -69,7 +57,7 @@ class HealthWatch:
     _: KW_ONLY
     read_only: bool = False
     _engines: dict[str, _WatchedStart] = field(default_factory=dict, init=False)
-    _power: LowPowerState = field(default_factory=LowPowerState, init=False)
+    _power: detectors.LowPowerState = field(default_factory=detectors.LowPowerState, init=False)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -85,12 +73,12 @@ class HealthWatch:
 
     def gpu_read(self, reading: Reading[GpuReading]) -> None:
         if not isinstance(reading, Ok):
-            self._power = LowPowerState()
+            self._power = detectors.LowPowerState()
         else:
-            self._power = watch_power(self._power, reading.value, self.clock.monotonic())
+            self._power = detectors.watch_power(self._power, reading.value, self.clock.monotonic())
         if self._power.stuck:
             self.alarms.raise_(
-                Finding(AlarmId.LOW_POWER, Severity.ERROR, self._power.sentence, remedy=LOW_POWER_REMEDY)
+                Finding(AlarmId.LOW_POWER, Severity.ERROR, self._power.sentence, remedy=detectors.LOW_POWER_REMEDY)
             )
         else:
             self.alarms.clear(AlarmId.LOW_POWER, over="The GPU clock is normal again.")
@@ -111,20 +99,20 @@ class HealthWatch:
         if watched is None or watched.start != start:
             watched = self._engines[view.name] = _WatchedStart(start)
         if (sample := self._sample(watched, view)) is not None:
-            watched.state = watch_tokens(watched.state, sample)
-        if watched.state.stall is Stall.SUSPECTED and not self.read_only:
+            watched.state = detectors.watch_tokens(watched.state, sample)
+        if watched.state.stall is detectors.Stall.SUSPECTED and not self.read_only:
             answered = await self._answers(view)
             if self._engines.get(view.name) is watched:
-                watched.state = probed(watched.state, answered=answered)
+                watched.state = detectors.probed(watched.state, answered=answered)
         state, name = watched.state, view.name
-        if state.stall is Stall.NONE:
+        if state.stall is detectors.Stall.NONE:
             self.alarms.clear(AlarmId.STALL, name, over=f"{name}: generating tokens again.")
         else:
-            severity = Severity.ERROR if state.stall is Stall.CONFIRMED else Severity.WARNING
+            severity = Severity.ERROR if state.stall is detectors.Stall.CONFIRMED else Severity.WARNING
             sentence = state.sentence(self.clock.monotonic())
-            self.alarms.raise_(Finding(AlarmId.STALL, severity, sentence, remedy=STALL_REMEDY, subject=name))
+            self.alarms.raise_(Finding(AlarmId.STALL, severity, sentence, remedy=detectors.STALL_REMEDY, subject=name))
 
-    def _sample(self, watched: _WatchedStart, view: EngineView) -> TokenSample | None:
+    def _sample(self, watched: _WatchedStart, view: EngineView) -> detectors.TokenSample | None:
         """New counters: from the engine's metrics, else made of what the log's new lines say of the serving."""
         found, last = self.tokens(view.name), watched.state.last
         if found is not None:
@@ -134,7 +122,7 @@ class HealthWatch:
                 watched.last_line = line.line
                 watched.generated += line.generation_rate or 0.0
                 watched.prompt += line.prompt_rate or 0.0
-                found = TokenSample(self.clock.monotonic(), line.running, watched.generated, watched.prompt)
+                found = detectors.TokenSample(self.clock.monotonic(), line.running, watched.generated, watched.prompt)
         return found
 
     async def _answers(self, view: EngineView) -> bool:
@@ -145,7 +133,7 @@ class HealthWatch:
             return True
         request = ChatRequest(served, (Message(Role.USER, "ping"),), ChatParameters(max_tokens=1))
         answer = asyncio.ensure_future(self._ask(endpoint, request))
-        limit = asyncio.ensure_future(self.clock.sleep(PROBE_SECONDS))
+        limit = asyncio.ensure_future(self.clock.sleep(detectors.PROBE_SECONDS))
         try:
             await asyncio.wait((answer, limit), return_when=asyncio.FIRST_COMPLETED)
             return answer.done() and answer.result()
@@ -174,7 +162,7 @@ class HealthWatch:
         files = value_of(await in_thread(self.host.shared_files))
         if files is None:
             return
-        leak = leaked(files, engines_run=any(view.container.running for view in self._views()))
+        leak = detectors.leaked(files, engines_run=any(view.container.running for view in self._views()))
         if leak.size >= LEAK_WORTH_BYTES:
             self.alarms.raise_(Finding(AlarmId.LEAK, Severity.WARNING, leak.sentence, remedy=leak.remedy))
         else:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 from spark_tui.core.store import Store
-from spark_tui.domain.engine.container import ContainerFacts
+from spark_tui.domain.bench.conditions import flags_of
+from spark_tui.domain.engine.container import ContainerFacts, ImageFacts
 from spark_tui.domain.engine.state import EngineState
-from spark_tui.domain.event import Event
+from spark_tui.domain.event import MAX_EVENTS, Event, EventKind, event_of
 from spark_tui.domain.finding import Severity
 from spark_tui.domain.history import HistoryOff, HistoryState, Record
-from spark_tui.domain.logs.starts import Eta, StartRecord, eta, merged, past_starts, start_record
+from spark_tui.domain.host.guard import GuardEntry
+from spark_tui.domain.logs.starts import MOST_GOOD, Eta, StartRecord, eta, merged, past_starts, start_record
 from spark_tui.domain.logs.timeline import BootTimeline
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.metrics.series import HOST, MetricId, Sample, SeriesKey, SeriesSlice
-from spark_tui.domain.reading import Ok, Reading
+from spark_tui.domain.presets.invocation import parse
+from spark_tui.domain.reading import Missing, Ok, Reading, value_of
+from spark_tui.services.executors import in_thread
 from spark_tui.services.ports import Clock, HistoryStore
 
 KNOWN_STARTS: Final = 500
@@ -25,13 +30,16 @@ EVENT: Final = "event"
 """The kind of the records that the event feed leaves: `key` is its text, `body` has severity and remedy."""
 
 
-_Seen: TypeAlias = tuple[BootTimeline, EngineState, bool, str]
+_Seen: TypeAlias = tuple[BootTimeline, EngineState, bool, str, ImageFacts | None]
 
 
 class History:
     """One object for both front ends. `load` first: until then no start is known, and none is kept."""
 
-    def __init__(self, db: HistoryStore, clock: Clock, store: Store) -> None:
+    def __init__(
+        self, db: HistoryStore, clock: Clock, store: Store, acts: Callable[[], Sequence[GuardEntry]] | None = None
+    ) -> None:
+        """`acts` reads what the memory guard did, oldest first."""
         self._db = db
         self._clock = clock
         self._store = store
@@ -40,25 +48,34 @@ class History:
         self._loaded = False
         self._reported = HistoryState()
         self._last_event: Event | None = None
+        self._acts = acts
+        self._acts_since = clock.now()
+
+    @property
+    def loaded(self) -> bool:
+        return self._loaded
 
     @property
     def state(self) -> HistoryState:
         return self._db.state
 
     async def load(self) -> None:
-        """Reads the latest starts, once. A history that is off has none; `state` says why."""
+        """Reads the latest starts and those that came to serve, once. A history that is off has none; `state` says
+        why."""
         if self._loaded:
             return
-        reading = await self._db.starts(limit=KNOWN_STARTS)
-        if isinstance(reading, Ok):
-            self._starts = {start.key: start for start in reversed(reading.value)}
+        found = [start for ready in (False, True)
+                 for start in value_of(await self._db.starts(ready=ready, limit=KNOWN_STARTS)) or ()]  # fmt: skip
+        self._starts = {start.key: start for start in sorted(found, key=lambda start: start.at)}
         self._loaded = True
 
     async def run(self) -> None:
         """Keeps the event feed, and reports in it when the history fails or works again. Until cancelled."""
         await self.load()
+        await self._restore_events()
         while True:
             self._report()
+            await self._report_guard()
             await self._keep_events()
             await self._clock.sleep(LOOK_SECONDS)
 
@@ -70,14 +87,17 @@ class History:
             return
         for view in views:
             container = view.container
-            seen = (view.timeline, view.state, container.running, view.version)
+            seen = (view.timeline, view.state, container.running, view.version, view.image)
             before = self._seen.get(container.id)
             if before is not None and before[0] is seen[0] and before[1:] == seen[1:]:
                 continue
             self._seen[container.id] = seen
-            record = start_record(view)
+            world = self._store.world
+            gpu = value_of(world.gpu)
+            driver = gpu.driver if gpu is not None else ""
+            record = start_record(view, kernel=world.identity.kernel, driver=driver)
             if record is not None:
-                self._keep(record)
+                self._keep(replace(record, flags=flags_of(parse(container.argv, view.runtime).words)))
 
     def _keep(self, record: StartRecord) -> None:
         known = self._starts.get(record.key)
@@ -91,6 +111,11 @@ class History:
         """The latest starts of this machine, oldest first, without asking the disk."""
         return tuple(self._starts.values())
 
+    def good_starts(self, preset: str) -> tuple[StartRecord, ...]:
+        """Those that served well, newest first, without asking the disk."""
+        found = (start for start in self._starts.values() if start.good and start.preset == preset)
+        return tuple(sorted(found, key=lambda start: -start.at)[:MOST_GOOD])
+
     def past(self, container: ContainerFacts) -> tuple[StartRecord, ...]:
         """The earlier starts from which this container's is estimated, latest last."""
         return past_starts(self._starts.values(), container)
@@ -99,10 +124,10 @@ class History:
         return eta(view.timeline, self._clock.now(), self.past(view.container))
 
     async def find_starts(
-        self, *, engine: str = "", preset: str = "", failed: bool = False, limit: int = 200
+        self, *, engine: str = "", preset: str = "", failed: bool = False, ready: bool = False, limit: int = 200
     ) -> Reading[tuple[StartRecord, ...]]:
         """The latest starts from disk, newest first."""
-        return await self._db.starts(engine=engine, preset=preset, failed=failed, limit=limit)
+        return await self._db.starts(engine=engine, preset=preset, failed=failed, ready=ready, limit=limit)
 
     # --- samples --------------------------------------------------------------------------------------
 
@@ -146,6 +171,33 @@ class History:
         elif before.reason and not state.reason:
             self._store.say("The history is on again.")
 
+    async def events(self, limit: int = MAX_EVENTS) -> Reading[tuple[Event, ...]]:
+        """The latest events that were kept, oldest first; of this run and of earlier ones."""
+        reading = await self._db.records(EVENT, limit=limit)
+        if isinstance(reading, Missing):
+            return reading
+        return Ok(tuple(event_of(each.key, each.at, each.body) for each in reversed(reading.value)), reading.at)
+
+    async def _restore_events(self) -> None:
+        """The feed begins with what was kept before."""
+        kept = value_of(await self.events()) or ()
+        now = self._store.world.events
+        self._last_event = kept[-1] if kept else None
+        self._store.update(events=(*kept, *now)[-MAX_EVENTS:])
+        self._acts_since = max((event.at for event in kept if event.kind is EventKind.GUARD), default=self._clock.now())
+
+    async def _report_guard(self) -> None:
+        """What a guard did, in whichever process it runs, also while no screen was open."""
+        if self._acts is None:
+            return
+        for act in await in_thread(self._acts):
+            if act.at > self._acts_since:
+                self._acts_since = act.at
+                text = f"{act.engine}: guard: {act.act}" if act.engine else f"guard: {act.act}"
+                self._store.add_event(
+                    Event(act.at, Severity.WARNING, f"{text} ({act.reason})", "", EventKind.GUARD, act.engine, act.how)
+                )
+
     async def _keep_events(self) -> None:
         """The events since the last time; what cannot be kept now is tried again."""
         events = self._store.world.events
@@ -153,9 +205,8 @@ class History:
         if self._last_event is not None:
             begin = next((i + 1 for i in range(len(events) - 1, -1, -1) if events[i] is self._last_event), 0)
         for event in events[begin:]:
-            body = {"severity": event.severity.value, "remedy": event.remedy}
             try:
-                await self._db.add_record(Record(EVENT, event.text[:500], event.at, body))
+                await self._db.add_record(Record(EVENT, event.text[:500], event.at, event.body))
             except HistoryOff:
                 return  # `state` has the reason, and `_report` shows it
             self._last_event = event

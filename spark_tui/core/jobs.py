@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from spark_tui.domain.errors import SparkError
+from spark_tui.domain.event import EventKind
+from spark_tui.domain.quantities import human_duration
 
 if TYPE_CHECKING:  # the first frame shows steps, and loads none of the ports for them
+    from spark_tui.domain.presets.overrides import Overrides
+    from spark_tui.domain.presets.preset import Preset
     from spark_tui.services.ports import Clock
 
 
@@ -33,7 +37,8 @@ class StepState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of a job. `progress` is 0..1, None when it cannot be known. Times are monotonic seconds."""
+    """One step of a job. `progress` is 0..1, None when it cannot be known. Times are monotonic seconds. `downloads`
+    are the ids of those that it waits for."""
 
     id: str
     label: str
@@ -42,11 +47,13 @@ class Step:
     progress: float | None = None
     started_at: float | None = None
     seconds: float | None = None
+    downloads: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """A job on screen: what it is for, its steps, and how it ended."""
+    """A job on screen: what it is for, its steps, and how it ended. `nodes` are those of a cluster that it works on;
+    empty: this machine."""
 
     id: str
     title: str
@@ -55,6 +62,8 @@ class JobView:
     remedy: str = ""
     detail: str = ""
     state: StepState = StepState.RUNNING
+    nodes: tuple[str, ...] = ()
+    launches: tuple[Preset, Overrides] | None = None
 
     @property
     def current(self) -> Step | None:
@@ -63,11 +72,40 @@ class JobView:
         return next((step for step in self.steps if step.state is StepState.RUNNING), over[-1] if over else None)
 
 
+@dataclass(frozen=True, slots=True)
+class BenchStatus:
+    """The benchmark that runs: what it does, and how many of its segments are done. `total` 0: not known yet."""
+
+    engine: str
+    step: str
+    done: int = 0
+    total: int = 0
+    seconds_left: float | None = None
+
+
 def put(steps: tuple[Step, ...], step: Step) -> tuple[Step, ...]:
     """`steps` with the step of the same id replaced, or added at the end."""
     if any(old.id == step.id for old in steps):
         return tuple(step if old.id == step.id else old for old in steps)
     return (*steps, step)
+
+
+STEP_EVENTS: Final = {"preflight": EventKind.CHECK, "fetch": EventKind.FETCH, "pull": EventKind.IMAGE}
+"""Steps whose beginning and end are events. Of the later ones the engine itself reports."""
+
+
+def step_news(before: Step | None, step: Step) -> str:
+    """`pull image started`, `pull image done in 5s`; empty for what is no event. A fetch begins with its downloads: it
+    first looks whether anything is missing."""
+    begins = step.state is StepState.RUNNING and (step.id == "pull" or bool(step.downloads))
+    if step.id not in STEP_EVENTS or (before is not None and before.state is step.state and not begins):
+        return ""
+    if begins and (before is None or before.state is not step.state or before.downloads != step.downloads):
+        return f"{step.label.lower()} started"
+    if step.state is StepState.DONE:
+        seconds = step.seconds or 0
+        return f"{step.label.lower()} done" + (f" in {human_duration(seconds)}" if seconds >= 1 else "")
+    return ""
 
 
 Report = Callable[[Step], None]
@@ -92,6 +130,9 @@ class StepReporter:
 
     def detail(self, id_: str, detail: str, progress: float | None = None) -> None:
         self._put(id_, detail=detail, progress=progress)
+
+    def waits_for(self, id_: str, downloads: Iterable[str]) -> None:
+        self._put(id_, downloads=tuple(downloads))
 
     def done(self, id_: str, detail: str | None = None) -> None:
         self._end(id_, StepState.DONE, detail)

@@ -7,31 +7,29 @@ Ready means that `/health` answers 200 and `/v1/models` lists a model; a running
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
-from collections.abc import Awaitable, Callable
-from contextlib import aclosing, nullcontext
+from collections.abc import Callable
+from contextlib import aclosing, nullcontext, suppress
 from dataclasses import dataclass, replace
 
 from spark_tui.core.downloads import LaunchDownloads
 from spark_tui.core.engines import EngineSupervisor, EngineWatch
-from spark_tui.core.fit import MemoryGate
+from spark_tui.core.fit import MemoryGate, share_of
 from spark_tui.core.guard import GuardLauncher, LoadGuard
-from spark_tui.core.jobs import JobView, Report, Step, StepReporter, StepState, put
+from spark_tui.core.jobs import Report, Step, StepReporter, StepState
 from spark_tui.core.poller import pause
 from spark_tui.core.preflight import Preflight, PreflightStatus
-from spark_tui.core.store import Store
 from spark_tui.domain.chat.message import ChatParameters, ChatRequest, Message, Role
 from spark_tui.domain.engine.container import LABEL_SPEC_HASH, ContainerFacts
 from spark_tui.domain.engine.runtimes import runtime_named
-from spark_tui.domain.engine.state import EngineState
+from spark_tui.domain.engine.state import EngineState, Exposure
 from spark_tui.domain.errors import EngineExited, RefusedError, SparkError
-from spark_tui.domain.finding import Severity
 from spark_tui.domain.logs.view import EngineView
-from spark_tui.domain.presets.overrides import Overrides
+from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs
 from spark_tui.domain.presets.plan import LaunchPlan
-from spark_tui.domain.presets.preset import Preset
+from spark_tui.domain.presets.preset import Preset, PresetCatalogue
 from spark_tui.domain.quantities import human_bytes, human_duration
+from spark_tui.domain.settings import ExposureChoice
 from spark_tui.services.ports import Clock, ContainerEngine, EngineApi, LogArchive, LogLine
 
 STEPS: tuple[tuple[str, str], ...] = (
@@ -48,7 +46,10 @@ STEPS: tuple[tuple[str, str], ...] = (
 
 DEFAULT_READY_TIMEOUT_SECONDS = 3600.0
 LAST_LINES_SECONDS = 5.0
-MAX_JOBS = 20
+SET_ASIDE = "-former"
+"""Ends the name of a container that is replaced, until its successor runs; of one that is edited, until it serves."""
+RESTORE = "restore"
+"""The step that going back adds to those of a launch."""
 
 
 def pending_steps() -> tuple[Step, ...]:
@@ -80,37 +81,31 @@ class LaunchResult:
     already_running: bool
 
 
+@dataclass(eq=False)
 class Launcher:
-    """Runs launches. One object serves many. `fetching` None: there is no Hub, and engines fetch by themselves."""
+    """Runs launches. One object serves many. `fetching` None: there is no Hub, and engines fetch by themselves.
+    `reviewed` raises for a preset whose content the person has not approved."""
 
-    def __init__(
-        self,
-        docker: ContainerEngine,
-        api: EngineApi,
-        archive: LogArchive,
-        supervisor: EngineSupervisor,
-        preflight: Preflight,
-        clock: Clock,
-        load_guard: LoadGuard | None,
-        gate: MemoryGate,
-        fetching: LaunchDownloads | None,
-        guard_launcher: GuardLauncher | None,
-    ) -> None:
-        self._docker = docker
-        self._api = api
-        self._archive = archive
-        self._supervisor = supervisor
-        self._preflight = preflight
-        self._clock = clock
-        self._guard_launcher = guard_launcher
-        self._load_guard = load_guard
-        self._gate = gate
-        self._fetching = fetching
+    _docker: ContainerEngine
+    _api: EngineApi
+    _archive: LogArchive
+    _supervisor: EngineSupervisor
+    _preflight: Preflight
+    _clock: Clock
+    _load_guard: LoadGuard | None
+    _gate: MemoryGate
+    _fetching: LaunchDownloads | None
+    _guard_launcher: GuardLauncher | None
+    _reviewed: Callable[[Preset], None] = lambda _: None
 
-    async def launch(self, request: LaunchRequest, report: Report) -> LaunchResult:
-        """Brings the preset up. Raises the error of the step that failed, after reporting that step as failed."""
+    async def launch(self, request: LaunchRequest, report: Report, *, keep: str = "") -> LaunchResult:
+        """Brings the preset up. A container of the id `keep` is set aside and not removed. Raises the error of the step
+        that failed, after reporting that step as failed."""
         steps = StepReporter(pending_steps(), report, self._clock)
+        asked = request.overrides
         async with steps.running("preflight"):
+            self._reviewed(request.preset)
+            request = replace(request, overrides=await self._gate.resolve(request.preset, asked))
             status = await self._preflight.check(
                 request.preset,
                 request.overrides,
@@ -123,12 +118,18 @@ class Launcher:
             steps.detail("preflight", f"{where}: already running" if status.runs else where)
         await self._fetch(status, request, steps)
         await self._pull(status, steps)
-        plan = await self._preflight.finish(status, request.preset, request.overrides)
-        await self._make_room(status, request, steps)
-        container_id = await self._bring_up(status, plan, steps)
-        watch = await self._supervisor.watch(container_id)
-        if self._guard_launcher is not None:
-            await self._guard_launcher.ensure()
+        try:
+            await self._make_room(status, request, steps)
+            if not status.runs:  # the model is there now, and the memory is another
+                request = replace(request, overrides=await self._gate.resolve(request.preset, asked))
+                decided = self._preflight.dry_plan(request.preset, request.overrides, status.image)
+                status = replace(status, plan=decided)
+            plan = await self._preflight.finish(status, request.preset, request.overrides)
+            container_id = await self._bring_up(status, plan, steps, keep)
+        except SparkError:
+            await self._undo(status, report)
+            raise
+        watch = await self._guarded(container_id)
         if request.wait:
             await self._until_ready(watch, steps, request.preset.ready_timeout_seconds)
             if request.warm:
@@ -148,6 +149,32 @@ class Launcher:
             await self._warm(watch, steps)
         return watch.view()
 
+    async def bring_back(self, name: str, kept: ContainerFacts, report: Report) -> EngineView:
+        """Starts a container that a launch set aside, in place of the one that has its name now: the same command,
+        image and keys, whatever its preset and tag have become. Raises the error of the step that failed."""
+        steps = StepReporter(pending_steps(), report, self._clock)
+        async with steps.running("create"):
+            for other in await self._docker.containers():
+                if other.name == name and other.id != kept.id and other.ours:
+                    steps.detail("create", await clear_container(self._docker, self._archive, other))
+            if kept.name != name:
+                await self._docker.rename(kept.id, name)
+        async with steps.running("memory"):
+            await self._gate.await_return(lambda text: steps.detail("memory", text))
+        async with steps.running("start"):
+            await self._docker.start(kept.id)
+        watch = await self._guarded(kept.id)
+        await self._until_ready(watch, steps)
+        await self._warm(watch, steps)
+        return watch.view()
+
+    async def _guarded(self, container: str) -> EngineWatch:
+        """The watch of a container that was just started, with the memory guard running."""
+        watch = await self._supervisor.watch(container)
+        if self._guard_launcher is not None:
+            await self._guard_launcher.ensure()
+        return watch
+
     def let_go(self) -> None:
         """This program is closing: downloads of a launch continue without it."""
         if self._fetching is not None:
@@ -165,6 +192,7 @@ class Launcher:
             if not wanted.plans:
                 steps.skip("fetch", "model downloaded" if wanted.here else "nothing to download")
                 return
+            steps.waits_for("fetch", (each.request.id for each in wanted.plans))
             done = await self._fetching.fetch(wanted, lambda text, share: steps.detail("fetch", text, share))
             steps.detail("fetch", done)
 
@@ -198,7 +226,7 @@ class Launcher:
 
     # --- container ------------------------------------------------------------------------------------
 
-    async def _bring_up(self, status: PreflightStatus, plan: LaunchPlan, steps: StepReporter) -> str:
+    async def _bring_up(self, status: PreflightStatus, plan: LaunchPlan, steps: StepReporter, keep: str) -> str:
         existing = status.existing
         if status.runs and existing is not None:
             steps.skip("create", "exists")
@@ -211,30 +239,45 @@ class Launcher:
         else:
             async with steps.running("create"):
                 if existing is not None:
-                    steps.detail("create", await self._clear(existing))
+                    await self._set_aside(existing)
                 container_id = await self._docker.create(plan.spec)
         name = plan.spec.name  # errors show it
         async with steps.running("start"):
-            try:
-                await self._docker.start(name)
-            except SparkError:
-                # A container that never ran holds the name and no log worth keeping.
-                if not same:
-                    await self._docker.remove(name, force=True)
-                raise
+            await self._docker.start(name)
+            if not same and (former := await self._aside(name)) is not None and former.id != keep:
+                try:
+                    kept = await clear_container(self._docker, self._archive, replace(former, name=name))
+                except SparkError as error:
+                    kept = f"{former.name} is kept: {error.summary}"
+                steps.detail("start", kept)
         return container_id
 
-    async def _clear(self, existing: ContainerFacts) -> str:
-        """Makes room for a container of the same name; the old one's log is kept."""
-        if existing.running:
-            await self._docker.stop(existing.id)
-        lines: list[LogLine] = []
-        async with aclosing(self._docker.logs(existing.id, follow=False)) as batches:
-            async for batch in batches:
-                lines.extend(batch)
-        kept = f"old log kept in {self._archive.save(existing.name, lines)}" if lines else "replaces an earlier one"
-        await self._docker.remove(existing.id)
-        return kept
+    async def _aside(self, name: str) -> ContainerFacts | None:
+        """The container that had this name and was set aside."""
+        found = (each for each in await self._docker.containers() if each.ours and each.name == name + SET_ASIDE)
+        return next(found, None)
+
+    async def _set_aside(self, existing: ContainerFacts) -> None:
+        """Frees the name of a container that is started again where its successor cannot start."""
+        await self._docker.stop(existing.id)
+        if (older := await self._aside(existing.name)) is not None:
+            await clear_container(self._docker, self._archive, older)
+        await self._docker.rename(existing.id, existing.name + SET_ASIDE)
+
+    async def _undo(self, status: PreflightStatus, report: Report) -> None:
+        """After a launch that failed before its container ran: what it replaced has its name again, and runs again if
+        it did. A container that never ran holds the name and no log worth keeping."""
+        former, name = status.existing, status.plan.spec.name
+        with suppress(SparkError):
+            for each in await self._docker.containers():
+                if each.name == name and each.started_at is None and (former is None or each.id != former.id):
+                    await self._docker.remove(each.id, force=True)
+            aside = await self._aside(name)
+            if former is not None and aside is not None and aside.id == former.id:
+                await self._docker.rename(former.id, name)
+            if former is not None and former.running and not (await self._docker.inspect(former.id)).running:
+                await self._docker.start(former.id)
+                report(Step(RESTORE, "Go back", StepState.DONE, "the former engine starts again"))
 
     # --- boot -----------------------------------------------------------------------------------------
 
@@ -251,7 +294,10 @@ class Launcher:
 
     async def _follow(self, watch: EngineWatch, steps: StepReporter, patience: float) -> None:
         deadline = self._clock.monotonic() + patience
-        while (view := watch.view()).state is not EngineState.SERVING:
+        while True:
+            seen, view = watch.changes, watch.view()
+            if view.state is EngineState.SERVING:
+                return
             if view.state in (EngineState.FAILED, EngineState.STOPPED):
                 # The reason is in the log, which may still be on its way.
                 await pause(self._clock, LAST_LINES_SECONDS, watch.log_read)
@@ -266,7 +312,7 @@ class Launcher:
                     f"It is still running: read its log, or stop it with: spark-tui down {view.name}",
                     detail=view.timeline.news,
                 )
-            tasks = [asyncio.ensure_future(watch.moved()), asyncio.ensure_future(self._clock.sleep(min(left, 5.0)))]
+            tasks = [asyncio.ensure_future(watch.moved(seen)), asyncio.ensure_future(self._clock.sleep(min(left, 5.0)))]
             try:
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -296,6 +342,23 @@ class Launcher:
             steps.done("warm", "")
 
 
+async def clear_container(docker: ContainerEngine, archive: LogArchive, existing: ContainerFacts) -> str:
+    """Makes room for a container of the same name. Returns what became of the old one's log, which is kept."""
+    if existing.running:
+        await docker.stop(existing.id)
+    lines: list[LogLine] = []
+    async with aclosing(docker.logs(existing.id, follow=False)) as batches:
+        async for batch in batches:
+            lines.extend(batch)
+    try:
+        kept = f"old log kept in {archive.save(existing.name, lines)}" if lines else "replaces an earlier one"
+    except OSError as error:
+        why = f"The log of {existing.name} cannot be saved: {error.strerror or error}."
+        raise SparkError(why, f"Free space on that disk, or remove it: docker rm {existing.name}") from error
+    await docker.remove(existing.id)
+    return kept
+
+
 def _exited(view: EngineView) -> EngineExited:
     failure = view.timeline.failure
     summary = f"{view.name} ended before it was ready (exit code {view.container.exit_code})."
@@ -303,88 +366,6 @@ def _exited(view: EngineView) -> EngineExited:
         return EngineExited(summary, f"Read its log: spark-tui logs {view.name}", detail=view.timeline.news)
     remedy = f"The whole log: spark-tui logs {view.name}"
     return EngineExited(f"{summary} {failure.line}", remedy, detail=failure.line)
-
-
-class JobRunner:
-    """One task per launch. A failure is kept in the job's view, never raised into the loop."""
-
-    def __init__(self, launcher: Launcher, supervisor: EngineSupervisor, store: Store) -> None:
-        self._launcher = launcher
-        self._supervisor = supervisor
-        self._store = store
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._numbers = itertools.count(1)
-
-    def launch(self, request: LaunchRequest) -> str:
-        """Starts a launch and returns the job's id. Raises RefusedError when that engine is being launched already."""
-        name = request.overrides.name or request.preset.name
-        return self._begin(name, lambda report: self._launcher.launch(request, report))
-
-    def resume(self, name: str) -> str:
-        """Follows an engine that starts already, to ready and warm."""
-        return self._begin(name, lambda report: self._launcher.resume(name, report))
-
-    async def resume_starting(self) -> None:
-        """Picks up our containers that were starting when this program was last closed, once it is known which do."""
-        await self._supervisor.settled()
-        for view in self._supervisor.views():
-            if view.container.ours and view.state is EngineState.STARTING and not self.running(view.name):
-                self.resume(view.name)
-
-    def running(self, name: str) -> JobView | None:
-        jobs = self._store.world.jobs
-        return next((job for job in jobs if job.title == name and job.id in self._tasks), None)
-
-    async def cancel(self, name: str) -> None:
-        """Cancels a launch: what it created and started is stopped; the container stays for its log."""
-        job = self.running(name)
-        if job is None:
-            raise RefusedError(f"No launch of {name} is under way.", "Nothing to cancel.")
-        task = self._tasks[job.id]
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        watch = self._supervisor.find(name)
-        if watch is not None and watch.container.running and watch.container.ours:
-            await self._supervisor.stop(name)
-
-    async def close(self) -> None:
-        """Stops following; containers and downloads continue."""
-        self._launcher.let_go()
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    def _begin(self, name: str, work: Callable[[Report], Awaitable[object]]) -> str:
-        if self.running(name) is not None:
-            raise RefusedError(f"{name} is being launched already.", "Wait for it, or cancel it first.")
-        job = JobView(str(next(self._numbers)), name, pending_steps())
-        others = tuple(old for old in self._store.world.jobs if old.title != name)
-        self._store.update(jobs=(*others, job)[-MAX_JOBS:])
-        self._tasks[job.id] = asyncio.create_task(self._run(job.id, name, work))
-        return job.id
-
-    async def _run(self, job_id: str, name: str, work: Callable[[Report], Awaitable[object]]) -> None:
-        def change(make: Callable[[JobView], JobView]) -> None:
-            self._store.update(jobs=tuple(make(job) if job.id == job_id else job for job in self._store.world.jobs))
-
-        try:
-            await work(lambda step: change(lambda job: replace(job, steps=put(job.steps, step))))
-        except SparkError as failure:
-            error = failure
-            change(
-                lambda job: replace(
-                    job, state=StepState.FAILED, error=error.summary, remedy=error.remedy, detail=error.detail
-                )
-            )
-            self._supervisor.say(f"launch of {name} failed: {error.summary}", Severity.ERROR, error.remedy)
-        except asyncio.CancelledError:
-            change(lambda job: replace(job, state=StepState.CANCELLED))
-            raise
-        else:
-            change(lambda job: replace(job, state=StepState.DONE))
-        finally:
-            self._tasks.pop(job_id, None)
 
 
 def launched_with(container: ContainerFacts) -> dict[str, str]:
@@ -399,3 +380,37 @@ def launched_with(container: ContainerFacts) -> dict[str, str]:
             f"The settings of {container.name} cannot be read from its label.", "Launch it again from its preset."
         )
     return pairs
+
+
+def launched_overrides(view: EngineView) -> Overrides:
+    """The same as overrides; an automatic memory share has the number that the engine runs with. Raises likewise."""
+    overrides = overrides_from_pairs(launched_with(view.container))
+    if overrides.auto_share:
+        overrides = replace(overrides, gpu_memory_utilization=share_of(view.container, view.runtime))
+    return overrides
+
+
+def same_place(view: EngineView, overrides: Overrides) -> Overrides:
+    """With the name, the port and the exposure that the engine has."""
+    lan = view.exposure in (Exposure.LAN, Exposure.LAN_NO_KEY)
+    return replace(
+        overrides, name=view.name, port=view.port, exposure=ExposureChoice.LAN if lan else ExposureChoice.LOCAL,
+        api_key=bool(view.container.api_key_file),
+    )  # fmt: skip
+
+
+def request_of(view: EngineView, catalogue: PresetCatalogue) -> LaunchRequest:
+    """The launch that makes an engine as it is now. Raises RefusedError for one that no preset makes."""
+    container = view.container
+    if not container.ours:
+        raise RefusedError(
+            f"Not started by spark-tui: {view.name}.", "Import it as a preset first: spark-tui presets import"
+        )
+    preset = catalogue.get(container.preset)
+    if preset is None:
+        raise RefusedError(
+            f"The preset {container.preset} of {view.name} is not available.",
+            "Launch it from another preset: spark-tui presets list",
+        )
+    overrides = launched_overrides(view)
+    return LaunchRequest(preset, same_place(view, overrides), replace_running=True)

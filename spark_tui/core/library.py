@@ -10,6 +10,7 @@ from dataclasses import replace
 from spark_tui.core.store import Store
 from spark_tui.domain.engine.container import ContainerFacts
 from spark_tui.domain.errors import RefusedError, SparkError, UsageError
+from spark_tui.domain.event import EventKind
 from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.models.store import Deleted, DeleteExtent, DeletePlan, StoredFile, StoredModel, VerifyProgress
 from spark_tui.domain.presets.model_use import LibraryEntry, LibraryView, User, container_use, preset_use
@@ -139,7 +140,7 @@ class Library:
             check = self._checks[model]
             severity = Severity.ERROR if check.wrong else Severity.INFO
             remedy = "Download those files again." if check.wrong else ""
-            self._store.say(f"{model}: {check.sentence}", severity, remedy)
+            self._store.say(f"{model}: {check.sentence}", severity, remedy, kind=EventKind.VERIFY, subject=model)
         finally:
             self._tasks.pop(model, None)
             self._show(model)

@@ -5,13 +5,18 @@ from __future__ import annotations
 import re
 import warnings
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
+from math import inf
 from sys import getsizeof, maxsize
 from typing import TYPE_CHECKING
 
+from spark_tui.domain.logs.groups import REQUESTS, STATISTICS, Repeat, repeat_of
 from spark_tui.domain.logs.line import LineKind, parse_line
+from spark_tui.domain.logs.moments import by_time
 from spark_tui.domain.secret import mask_secrets
 from spark_tui.domain.text import clean_line
 
@@ -68,9 +73,20 @@ class LogBuffer:
             raise IndexError(f"line {number} has gone; the first one is {self.first}")
         return _masked(self._lines[index])
 
+    def unmasked(self, start: int, end: int) -> list[str]:
+        """The texts of lines `start` to `end` (exclusive) as they came, for what is never shown: level, repeats."""
+        return [text for _, text in self._lines[max(0, start - self.first) : max(0, end - self.first)]]
+
     def slice(self, start: int, end: int) -> list[LogLine]:
         """Lines `start` to `end` (exclusive), as far as they are kept."""
         return [_masked(line) for line in self._lines[max(0, start - self.first) : max(0, end - self.first)]]
+
+    def owner(self, number: int) -> int:
+        """Which of several logs the line is of, from 0."""
+        return 0
+
+    def pull(self) -> None:
+        """Takes in what has come since, where lines come from elsewhere."""
 
     def extend(self, batch: Sequence[LogLine]) -> None:
         """Adds lines at the end and drops the oldest. A log that had ended is open again."""
@@ -79,9 +95,9 @@ class LogBuffer:
         lines = self._lines
         lines.extend(batch)
         gone = max(0, len(lines) - self._max_lines)
-        self.bytes += sum(map(_size, batch)) - sum(map(_size, lines[:gone]))
+        self.bytes += _size(batch) - _size(lines[:gone])
         while self.bytes > self._max_bytes and gone < len(lines) - 1:
-            self.bytes -= _size(lines[gone])
+            self.bytes -= _size(lines[gone : gone + 1])
             gone += 1
         if gone:
             del lines[:gone]
@@ -100,13 +116,75 @@ class LogBuffer:
         self.revision += 1
 
 
+LATE_SECONDS = 2.0
+"""A line that comes so much later than its time has the logs put together again: one was still being read."""
+
+
+class MergedLog(LogBuffer):
+    """Several logs by time, with the same bounds; `pull` keeps it up. `logs` are a name, the log and its first line
+    that is wanted."""
+
+    def __init__(self, logs: Sequence[tuple[str, LogBuffer, int]]) -> None:
+        super().__init__()
+        self.logs = tuple(logs)
+        self.names = tuple(name for name, _, _ in logs)
+        self._begin()
+        self.pull()
+
+    def _begin(self) -> None:
+        self.first, self.bytes = self.end, 0
+        self._lines.clear()
+        self._next = [first for _, _, first in self.logs]
+        self._owners: list[int] = []
+        self._places = tuple(deque[tuple[int, int]](maxlen=self._max_lines) for _ in self.logs)
+        self._latest = [""] * len(self.logs)
+
+    def owner(self, number: int) -> int:
+        return self._owners[number - self.first]
+
+    def place(self, log: int, number: int) -> int | None:
+        """Where line `number` of a log is; None for one that has gone or has not come."""
+        places = self._places[log]
+        at = bisect_left(places, (number, 0))
+        found = at < len(places) and places[at][0] == number and places[at][1] >= self.first
+        return places[at][1] if found else None
+
+    def pull(self) -> None:
+        begins = [max(at, log.first) for at, (_, log, _) in zip(self._next, self.logs, strict=True)]
+        batches = [log._lines[at - log.first :] for at, (_, log, _) in zip(begins, self.logs, strict=True)]
+        if order := by_time(batches):
+            log, at = order[0]
+            first, newest = batches[log][at].stamp, max(self._latest)
+            if newest and first > self._latest[log] and _seconds(newest) - _seconds(first) > LATE_SECONDS:
+                self._begin()
+                self.pull()
+                return
+            for number, (log, at) in enumerate(order, self.end):
+                self._places[log].append((begins[log] + at, number))
+            self._next = [log.end for _, log, _ in self.logs]
+            self._latest = [batch[-1].stamp if batch else old for batch, old in zip(batches, self._latest, strict=True)]
+            self._owners += [log for log, _ in order]
+            self.extend([batches[log][at] for log, at in order])
+            del self._owners[: -len(self._lines)]
+        if self.state is LogState.OPEN and all(log.state is not LogState.OPEN for _, log, _ in self.logs):
+            self.end_of_log("the engines have ended")
+
+
+def _seconds(stamp: str) -> float:
+    """Since the epoch; infinity for what is no stamp."""
+    try:
+        return datetime.fromisoformat(stamp).timestamp()
+    except ValueError:
+        return inf
+
+
 def _masked(line: LogLine) -> LogLine:
     text = mask_secrets(line.text)
     return line if text is line.text else line._replace(text=text)
 
 
-def _size(line: LogLine) -> int:
-    return getsizeof(line.text) + _LINE_OVERHEAD
+def _size(lines: Sequence[LogLine]) -> int:
+    return sum([getsizeof(text) for _, text in lines]) + _LINE_OVERHEAD * len(lines)
 
 
 MAX_PATTERN = 200
@@ -202,14 +280,18 @@ def check_regex(text: str) -> int:
 
 @dataclass(frozen=True)
 class LineFilter:
-    """Which lines are shown. `level` is a severity (30 WARNING, 40 ERROR; 0 all of them); both conditions must hold."""
+    """Which lines are shown. `level` is a severity (30 WARNING, 40 ERROR; 0 all of them), `first` the number of the
+    first line; all conditions must hold. `fold` shows the latest of lines that repeat each other only; not with a
+    query, which looks at every line."""
 
     level: int = 0
     query: Query | None = None
+    first: int = 0
+    fold: bool = False
 
     @property
     def off(self) -> bool:
-        return not self.level and self.query is None
+        return not (self.level or self.query or self.first or self.fold)
 
 
 class MatchIndex:
@@ -222,8 +304,14 @@ class MatchIndex:
         self.buffer = buffer
         self.wanted = wanted
         self._numbers: list[int] = []
-        self._next = buffer.first
-        self._severity = 0
+        self._next = max(buffer.first, wanted.first)
+        self._severity: dict[int, int] = {}
+        self._fold = wanted.fold and wanted.query is None
+        self._tail: list[tuple[int, Repeat, int]] = []
+        self.folded: dict[int, int] = {}
+        """How many lines are folded into a line that is shown."""
+        self.hold = -1
+        """Lines up to this one are on screen, and stay where they are."""
 
     @property
     def complete(self) -> bool:
@@ -235,30 +323,67 @@ class MatchIndex:
         first = self.buffer.first
         if self._numbers and self._numbers[0] < first:
             del self._numbers[: bisect_left(self._numbers, first)]
+            self.folded = {number: count for number, count in self.folded.items() if number >= first}
         return self._numbers
 
     def step(self, cost: int = STEP_COST) -> bool:
         """Searches some more lines; True when none is left."""
         buffer, wanted, number = self.buffer, self.wanted, max(self._next, self.buffer.first)
-        while number < buffer.end and cost > 0:
-            text = buffer.line(number).text
-            loud = not wanted.level or self._severity_of(text) >= wanted.level
-            if loud and (wanted.query is None or wanted.query.found_in(clean_line(text))):
-                self._numbers.append(number)
+        fixed = _PARSE_COST if wanted.level else _LINE_COST
+        for text in buffer.unmasked(number, number + cost // fixed + 1):
+            if cost <= 0:
+                break
+            loud = not wanted.level or self._severity_of(text, buffer.owner(number)) >= wanted.level
+            if loud and (wanted.query is None or wanted.query.found_in(clean_line(mask_secrets(text)))):
+                if self._fold:
+                    self._fold_in(number, text)
+                else:
+                    self._numbers.append(number)
             number += 1
-            cost -= len(text) + (_PARSE_COST if wanted.level else _LINE_COST)
+            cost -= len(text) + fixed
         self._next = number
         return self.complete
 
-    def _severity_of(self, text: str) -> int:
+    def _fold_in(self, number: int, text: str) -> None:
+        """Shows a line in place of the one that it repeats, as far as only repeating lines stand between them.
+
+        Statistics say more than the requests around them: those are folded into them.
+        """
+        repeat, owner = repeat_of(text), self.buffer.owner(number)
+        if repeat is None:
+            self._tail = [each for each in self._tail if each[2] != owner] if self._tail else []
+            self._numbers.append(number)
+            return
+        serving = (STATISTICS, REQUESTS)
+        for at in reversed(range(len(self._tail))):
+            shown, before, of = self._tail[at]
+            both = repeat.series in serving and before.series in serving
+            if of != owner or (not both and repeat.series != before.series):
+                continue
+            if repeat.percent < before.percent or shown <= self.hold:
+                break  # another bar, or a line on screen
+            if before.series == STATISTICS and repeat.series == REQUESTS:
+                self.folded[shown] = self.folded.get(shown, 0) + 1
+                return
+            del self._tail[at]
+            index = bisect_left(self._numbers, shown)
+            del self._numbers[index : index + 1]
+            self.folded[number] = self.folded.pop(shown, 0) + 1
+            break
+        self._tail = [*self._tail[-(MAX_FOLDING - 1) :], (number, repeat, owner)]
+        self._numbers.append(number)
+
+    def _severity_of(self, text: str, owner: int) -> int:
         record = parse_line(text)
         if record.severity:
-            self._severity = record.severity
+            self._severity[owner] = record.severity
         elif record.kind not in (LineKind.CONTINUATION, LineKind.TRACEBACK, LineKind.EXCEPTION, LineKind.BLANK):
-            self._severity = 20
-        return self._severity
+            self._severity[owner] = 20
+        return self._severity.get(owner, 0)
 
 
+MAX_FOLDING = 8
+"""Bars and series that may alternate: the ranks of an engine load their shards at once."""
 _FOUND_BY = 120
 """Characters of a line that are enough to find it again."""
 
@@ -273,3 +398,22 @@ def last_line_with(buffer: LogBuffer, text: str, first: int = 0) -> int | None:
         if wanted in line or ("\x1b" in line and wanted in clean_line(line)):
             return number
     return None
+
+
+def first_line_at(buffer: LogBuffer, at: float, first: int = 0) -> int | None:
+    """Number of the first line from `first` on whose stamp is at or after `at`, in seconds since the epoch; None where
+    there is none, and for a log without stamps."""
+
+    def stamp(number: int) -> float:
+        return _seconds(buffer.line(number).stamp)
+
+    number = bisect_left(range(buffer.end), at, max(buffer.first, first), key=stamp)
+    return number if number < buffer.end and stamp(number) != inf else None
+
+
+def nearest_line(buffer: LogBuffer, at: float) -> int | None:
+    """Number of the line whose stamp is nearest to `at`, in seconds since the epoch; None for a log without stamps."""
+    after = first_line_at(buffer, at)
+    around = [number for number in ((buffer.end if after is None else after) - 1, after) if number is not None]
+    gaps = {abs(_seconds(buffer.line(each).stamp) - at): each for each in around if each >= buffer.first}
+    return gaps[min(gaps)] if gaps and min(gaps) != inf else None

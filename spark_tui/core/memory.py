@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from spark_tui.core.store import AlarmBoard, Store, World
 from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.finding import AlarmId, Severity
-from spark_tui.domain.host.guard import GuardEntry
 from spark_tui.domain.host.memory import MemInfo, MemoryBreakdown, fall_rate, memory_breakdown, memory_finding
-from spark_tui.domain.host.vitals import ContainerMemory, HostProcess, Vitals
 from spark_tui.domain.reading import NOT_READ_YET, Missing, Ok, Reading, Stale, value_of
 from spark_tui.services.executors import in_thread
-from spark_tui.services.ports import Clock, HostProbe, VitalsProbe
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # the first frame shows memory, and nothing of these
     from spark_tui.core.wiring import GuardPorts
+    from spark_tui.domain.host.guard import GuardEntry
+    from spark_tui.domain.host.vitals import ContainerMemory, HostProcess, Vitals
+    from spark_tui.services.ports import Clock, HostProbe, VitalsProbe
 
 PROCESSES: Final = 40
 TREND_SECONDS: Final = 6.0
@@ -116,11 +116,11 @@ class GuardStatus:
 
 @dataclass(frozen=True, slots=True)
 class MemoryDetail:
-    """One look."""
+    """One look; without `vitals` none was taken yet."""
 
     processes: Reading[tuple[HostProcess, ...]] = NOT_READ_YET
     containers: tuple[ContainerShare, ...] = ()
-    vitals: Vitals = field(default_factory=Vitals)
+    vitals: Vitals | None = None
     guard: Reading[GuardStatus] = NOT_READ_YET
 
 
@@ -138,6 +138,13 @@ class MemoryInspector:
         """One look, in a thread: it reads hundreds of files. Never raises."""
         return await in_thread(self._look, self._store.world)
 
+    def guard(self) -> Reading[GuardStatus]:
+        """The guard alone: reads two files."""
+        if self._guarding is None:
+            return Missing("nothing to guard: this Spark is simulated")
+        journal = self._guarding.journal
+        return Ok(GuardStatus(journal.running(), journal.entries()), self._clock.now())
+
     def _look(self, world: World) -> MemoryDetail:
         probe = self._probe
         gpu, breakdown = value_of(world.gpu), value_of(world.breakdown)
@@ -152,8 +159,5 @@ class MemoryInspector:
                 cpu = probe.container_memory(facts.pid) if facts.pid else Missing("Docker reports no process")
                 share = held.get(facts.id, 0) if known else None
                 containers.append(ContainerShare(view.name, facts.id, facts.ours, share, cpu))
-        guard: Reading[GuardStatus] = Missing("nothing to guard: this Spark is simulated")
-        if self._guarding is not None:
-            journal = self._guarding.journal
-            guard = Ok(GuardStatus(journal.running(), journal.entries()), self._clock.now())
-        return MemoryDetail(processes, tuple(containers), probe.look(), guard)
+        vitals = value_of(world.vitals) or probe.look()  # the collectors' where they run: rates need even intervals
+        return MemoryDetail(processes, tuple(containers), vitals, self.guard())

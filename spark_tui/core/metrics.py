@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from math import nan
 from typing import Final
 
+from spark_tui.core.jobs import JobView, StepState
 from spark_tui.core.poller import Poller, pause
 from spark_tui.core.store import Store
 from spark_tui.domain.engine.state import Endpoint, EngineState
@@ -145,6 +146,7 @@ class FollowedEngine:
         self._window = MetricWindow()
         self._start: Start | None = None
         self._fresh = False
+        self._warming = False
         self._at = 0.0
 
     # --- looks ----------------------------------------------------------------------------------------
@@ -154,12 +156,21 @@ class FollowedEngine:
         if self._start != start:
             self._fresh = self._start is not None
             self._start = start
+            self._warming = False
             self._window.clear()
+
+    def warming_up(self, now: float) -> Sample | None:
+        """Our own warm-up request is under way: it is left out of the figures. A gap, once."""
+        if self._warming:
+            return None
+        self._warming = True
+        self._window.clear(rebase=True)
+        return self.ended("the engine is warming up", now)
 
     def took(self, snapshot: Snapshot, now: float, *, alone: bool) -> Sample:
         """A good look. `alone`: no other engine works, so that the GPU's power is this one's."""
         restarted = self._window.add(snapshot) or self._fresh
-        self._fresh = False
+        self._fresh = self._warming = False
         metrics = self._window.metrics()
         assert metrics is not None  # noqa: S101 - a window that was just given a snapshot has one
         if not alone and isinstance(metrics.energy, Ok):
@@ -271,7 +282,7 @@ class EngineMetricsCollector:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._host_loop())
                 async for world in self._store.changes(min_interval=0.5):
-                    self._follow(group, value_of(world.engines) or ())
+                    self._follow(group, value_of(world.engines) or (), _warming(world.jobs))
         finally:
             self._asking.clear()
 
@@ -281,12 +292,19 @@ class EngineMetricsCollector:
             self._sample_host()
             await pause(self._clock, self._interval, self._wake)
 
-    def _follow(self, group: asyncio.TaskGroup, views: tuple[EngineView, ...]) -> None:
-        """Begins to ask engines that serve, and stops to ask those that do not."""
+    def _follow(self, group: asyncio.TaskGroup, views: tuple[EngineView, ...], warming: frozenset[str]) -> None:
+        """Begins to ask engines that serve, and stops to ask those that do not, or that a launch warms up."""
         seen = {view.name: view for view in views}
         for view in views:
-            if view.state in _POLLED and view.container.running:
+            if view.state in _POLLED and view.container.running and view.name not in warming:
                 self._begin(group, view)
+        for name in warming & seen.keys():
+            engine, container = self._engines.setdefault(name, FollowedEngine(name)), seen[name].container
+            engine.started((container.id, container.started_at))
+            if name in self._asking:
+                self._asking.pop(name).task.cancel()
+            if gap := engine.warming_up(self._clock.now()):
+                self._publish(gap)
         for name in [name for name in self._asking if name not in seen or seen[name].state not in _POLLED]:
             self._asking.pop(name).task.cancel()
             self._publish(self._engines[name].ended(_why_not(seen.get(name)), self._clock.now()))
@@ -333,7 +351,7 @@ class EngineMetricsCollector:
         world, monotonic = self._store.world, self._clock.monotonic()
         passed = 0.0 if self._host_at is None else monotonic - self._host_at
         self._host_at = monotonic
-        values, reasons = host_values(HostReadings(world.gpu, world.memory))
+        values, reasons = host_values(HostReadings(world.gpu, world.memory, world.vitals))
         watts = values.get(MetricId.GPU_POWER)
         if watts is not None and 0 < passed <= 3 * SLOW_SECONDS:
             self._joules += watts * passed
@@ -400,11 +418,17 @@ class EngineMetricsCollector:
         return self.of(engine).lifetime()
 
 
+def _warming(jobs: tuple[JobView, ...]) -> frozenset[str]:
+    """Engines to which a launch is sending its warm-up request."""
+    now = ((job.title, job.current) for job in jobs if job.state is StepState.RUNNING)
+    return frozenset(name for name, step in now if step and step.id == "warm" and step.state is StepState.RUNNING)
+
+
 def _why_not(view: EngineView | None) -> str:
     if view is None:
         return "the container was removed"
     container = view.container
     if container.running:
-        return f"the engine is {view.state.value.lower()}"
+        return f"the engine is {view.word.value}"
     code = "" if container.exit_code is None else f" with exit code {container.exit_code}"
     return f"the engine has ended{code}"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from spark_tui.domain.errors import SparkError
-from spark_tui.services.ports import Clock
+
+if TYPE_CHECKING:
+    from spark_tui.services.ports import Clock
 
 
 async def pause(clock: Clock, seconds: float, wake: asyncio.Event) -> None:

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
+from spark_tui.core.actions import by_front_end, key_of
+from spark_tui.domain.cluster.plan import ClusterPlan, Spread, plan_cluster
 from spark_tui.domain.engine.container import LABEL_SPEC_HASH, ContainerFacts, DaemonFacts, ImageFacts
 from spark_tui.domain.engine.runtimes import ModelName
 from spark_tui.domain.engine.state import api_port
-from spark_tui.domain.errors import NameInUse, PortInUse, RefusedError, WrongArchitecture
+from spark_tui.domain.errors import NameInUse, NoSpaceLeft, PortInUse, RefusedError, WrongArchitecture
 from spark_tui.domain.host.identity import HostPaths
+from spark_tui.domain.nodes import Cluster
 from spark_tui.domain.presets.diff import Diff, diff
 from spark_tui.domain.presets.fetching import fetch_command
-from spark_tui.domain.presets.overrides import Overrides
+from spark_tui.domain.presets.invocation import parse
+from spark_tui.domain.presets.overrides import AUTO, SHARE, Overrides, names_share
 from spark_tui.domain.presets.plan import LaunchPlan, key_wanted, local_model_path, plan
 from spark_tui.domain.presets.preset import Preset, RequiredFile
+from spark_tui.domain.quantities import MIB, human_bytes
+from spark_tui.domain.reading import value_of
 from spark_tui.domain.secret import Secret, secret_variables
 from spark_tui.services.executors import in_thread
 from spark_tui.services.ports import ContainerEngine, HostProbe, SecretStore
 
+LEAST_DISK: Final = 64 * MIB
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
@@ -53,6 +61,17 @@ class Preflight:
         env_file = self._env_file(preset, overrides, write=False)
         return plan(preset, overrides, self._paths, image=image, env_file=env_file)
 
+    def cluster_plan(
+        self, preset: Preset, overrides: Overrides, cluster: Cluster, launch_id: str, spread: Spread | None,
+        heads: int | None, image: ImageFacts | None,
+    ) -> ClusterPlan:  # fmt: skip
+        """The plan of a launch over several nodes, without asking anyone; their folders are taken to be as here."""
+        env_file = self._env_file(preset, overrides, write=False)
+        return plan_cluster(
+            preset, overrides, self._paths, cluster, launch_id=launch_id, spread=spread, heads=heads, image=image,
+            env_file=env_file,
+        )  # fmt: skip
+
     async def check(
         self, preset: Preset, overrides: Overrides, *, replace_running: bool = False, fetches: bool = False
     ) -> PreflightStatus:
@@ -69,6 +88,8 @@ class Preflight:
         runs = existing is not None and _runs_already(proposal, existing, replace_running=replace_running)
         if not runs:
             await self._check_port(proposal.host_port, containers, existing)
+            if existing is not None and existing.running:
+                self._check_disk(daemon)
         return PreflightStatus(image, existing, daemon, proposal, runs)
 
     async def finish(self, status: PreflightStatus, preset: Preset, overrides: Overrides) -> LaunchPlan:
@@ -141,6 +162,13 @@ class Preflight:
                 "Download the model to that place, or set the store root in the settings.",
             )
 
+    def _check_disk(self, daemon: DaemonFacts) -> None:
+        """What replaces an engine needs a little room for keys, logs and its container: known before anything stops."""
+        for folder in (self._paths.home or "/", daemon.root):
+            free = value_of(self._host.free_disk(Path(folder)))
+            if free is not None and free < LEAST_DISK:
+                raise NoSpaceLeft(f"The disk of {folder} has {human_bytes(free)} free.", "Free space, then try again.")
+
     async def _check_port(
         self, port: int, containers: tuple[ContainerFacts, ...], existing: ContainerFacts | None
     ) -> None:
@@ -176,7 +204,10 @@ def _runs_already(proposal: LaunchPlan, existing: ContainerFacts, *, replace_run
     if existing.running and not same and not replace_running:
         raise NameInUse(
             f"{name} is already running with other settings.",
-            f"Stop it first (spark-tui down {name}), or launch with --replace.",
+            by_front_end(
+                f"Change it on Home: {key_of('edit_engine')}. Or stop it first: {key_of('stop')}.",
+                f"Change it: spark-tui edit {name} --set KEY=VALUE. Or launch with --replace.",
+            ),
         )
     return existing.running and same
 
@@ -198,6 +229,12 @@ def preset_diff(
     name: str = "",
 ) -> Diff:
     """Raises SparkError when the preset cannot be launched with these changes."""
-    plain = preflight.dry_plan(preset, Overrides(), image)
-    launch = preflight.dry_plan(preset, overrides, image)
-    return diff(preset.name, plain.spec, launch.spec, container_of(preset, containers, name))
+    container, plain = container_of(preset, containers, name), Overrides()
+    if container is not None and f'"{SHARE}": "{AUTO}"' in container.overrides:  # its share is no difference
+        share = parse(container.argv, preset.server.id).number(SHARE)
+        plain, overrides = (
+            each if names_share(each) else replace(each, auto_share=True, gpu_memory_utilization=share)
+            for each in (plain, overrides)
+        )
+    specs = [preflight.dry_plan(preset, each, image).spec for each in (plain, overrides)]
+    return diff(preset.name, specs[0], specs[1], container)

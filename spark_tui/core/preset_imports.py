@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from spark_tui.core.actions import by_front_end
 from spark_tui.domain.errors import RefusedError, SparkError, UsageError
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.presets.dialects.importing import (
@@ -86,13 +88,7 @@ def import_recipes(
             raise UsageError(
                 f"--name is for one recipe; there are {len(names)}.", "Name one file, or leave out --name."
             )
-        try:
-            names = dict.fromkeys(names, str(OPTIONS["name"].read(name)))
-        except ValueError:
-            raise UsageError(
-                f"{truncate(clean_line(name), 60)} cannot be a preset's name.",
-                "Letters, digits, `_`, `.` and `-`, at most 63, the first a letter or digit.",
-            ) from None
+        names = dict.fromkeys(names, _preset_name(name))
     examined = (examine(each, gathered, names[each.path], paths=paths, chosen=bool(name)) for each in files)
     recipes = tuple(_import(store, each, builtin, replace=replace) for each in examined)
     if not recipes and not isinstance(source, PastedText):
@@ -103,6 +99,27 @@ def import_recipes(
             detail="\n".join(filter(None, (passed, *map(str, gathered.passed_over)))),
         )
     return ImportReport(gathered.registry, recipes, gathered.passed_over)
+
+
+def import_copy(
+    store: RecipeStore, recipe: ExaminedRecipe, *, builtin: Collection[str] = (), replace: bool = False
+) -> ImportReport:
+    """Saves a registry's recipe as a preset of the person's own, under its name there or another one. Raises UsageError
+    for a name that cannot be one."""
+    source = recipe.preset.facts.copy_of if recipe.preset is not None else None
+    registry = Registry("", source.address, source.commit) if source is not None else Registry("")
+    checked = dataclasses.replace(recipe, name=_preset_name(recipe.name))
+    return ImportReport(registry, (_import(store, checked, builtin, replace=replace),))
+
+
+def _preset_name(text: str) -> str:
+    try:
+        return str(OPTIONS["name"].read(text))
+    except ValueError:
+        raise UsageError(
+            f"{truncate(clean_line(text), 60)} cannot be a preset's name.",
+            "Letters, digits, `_`, `.` and `-`, at most 63, the first a letter or digit.",
+        ) from None
 
 
 def _import(store: RecipeStore, recipe: ExaminedRecipe, builtin: Collection[str], *, replace: bool) -> ImportedRecipe:
@@ -118,7 +135,10 @@ def _import(store: RecipeStore, recipe: ExaminedRecipe, builtin: Collection[str]
         elif recipe.name in builtin:
             taken = f"It would take the place of the built-in preset {recipe.name}."
         if taken and not replace:
-            problem = RefusedError(taken, "Give another --name, or replace it with --force.")
+            ways = by_front_end(
+                "Rename its file, or change its --name.", "Give another --name, or replace it with --force."
+            )
+            problem = RefusedError(taken, ways)
             return ImportedRecipe(recipe, ImportOutcome.REFUSED, problem=problem)
         file = store.write(recipe.name, recipe.text, replace=earlier is not None)
         return ImportedRecipe(recipe, ImportOutcome.IMPORTED, str(file))

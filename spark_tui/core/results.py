@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
+from statistics import median
 
 from spark_tui.domain.bench.compare import Comparison, compare
+from spark_tui.domain.bench.conditions import flags_of
 from spark_tui.domain.bench.published import SOURCES, PublishedComparison, beside, references
 from spark_tui.domain.bench.run import BenchRun, Result, Status, result_of
-from spark_tui.domain.errors import UsageError
+from spark_tui.domain.engine.container import ContainerFacts
+from spark_tui.domain.engine.state import runtime_of
+from spark_tui.domain.errors import SparkError, UsageError
+from spark_tui.domain.logs.view import Baseline
+from spark_tui.domain.presets.invocation import parse
 from spark_tui.services.ports import Clock, ResultStore
 
 LEAST_ID = 3
@@ -20,6 +27,25 @@ class Results:
     def __init__(self, store: ResultStore, clock: Clock) -> None:
         self._store = store
         self._clock = clock
+        self._baselines: dict[tuple[str, float | None], Baseline | None] = {}
+
+    def baseline(self, container: ContainerFacts) -> Baseline | None:
+        """How fast one stream was here before this start, with the same preset, image and options: the slowest level of
+        each run, and the median of the runs. Reads the results once for each start."""
+        key = container.id, container.started_at
+        if key not in self._baselines:
+            same = (container.preset, container.image_id, flags_of(parse(container.argv, runtime_of(container)).words))
+            rates = []
+            with suppress(SparkError):  # unreadable results show on Bench
+                for run in (each.run for each in self.all()):
+                    found = [level.decode_rate.p50 for level in (run.levels if run is not None else ())
+                             if level.streams == 1 and level.decode_rate is not None]  # fmt: skip
+                    if run is None or not found or run.at >= (container.started_at or 0.0) or run.conditions.simulated:
+                        continue
+                    if same == (run.conditions.preset, run.conditions.image_id, run.conditions.flags):
+                        rates.append(min(found))
+            self._baselines[key] = Baseline(median(rates), len(rates)) if rates else None
+        return self._baselines[key]
 
     def keep(self, run: BenchRun) -> Result:
         """Keeps a run. Raises SparkError when it cannot be written."""

@@ -7,23 +7,31 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from spark_tui.domain.event import Event, appended
+from spark_tui.domain.event import Event, EventKind, appended
 from spark_tui.domain.finding import AlarmId, Finding, Severity
 from spark_tui.domain.host.identity import HostIdentity
 from spark_tui.domain.host.memory import ALL_WELL
 from spark_tui.domain.presets.preset import PresetCatalogue
 from spark_tui.domain.reading import NOT_READ_YET, Reading
+from spark_tui.domain.secret import mask_secrets
 
 if TYPE_CHECKING:
-    from spark_tui.core.jobs import JobView
+    from spark_tui.core.jobs import BenchStatus, JobView
+    from spark_tui.domain.cluster.protocol import NodeLook
+    from spark_tui.domain.cluster.record import ClusterRecord
+    from spark_tui.domain.engine.boot import BootStatus
     from spark_tui.domain.engine.container import DaemonFacts
+    from spark_tui.domain.errors import SparkError
+    from spark_tui.domain.gateway import GatewayStatus
     from spark_tui.domain.host.drop_caches import DropResult
     from spark_tui.domain.host.memory import MemInfo, MemoryBreakdown
-    from spark_tui.domain.host.vitals import GpuReading
+    from spark_tui.domain.host.vitals import GpuReading, Vitals
     from spark_tui.domain.logs.explain import Explanation
     from spark_tui.domain.logs.view import EngineView
     from spark_tui.domain.models.download import Download
+    from spark_tui.domain.presets.image_use import ImagesView
     from spark_tui.domain.presets.model_use import LibraryView
+    from spark_tui.domain.prove.run import Proof
     from spark_tui.services.ports import Clock
 
 
@@ -40,12 +48,13 @@ class World:
     memory: Reading[MemInfo] = NOT_READ_YET
     pressure: Reading[float] = NOT_READ_YET
     gpu: Reading[GpuReading] = NOT_READ_YET
+    vitals: Reading[Vitals] = NOT_READ_YET
     docker: Reading[DaemonFacts] = NOT_READ_YET
     engines: Reading[tuple[EngineView, ...]] = NOT_READ_YET
     explanations: Mapping[str, Explanation] = field(default_factory=dict)
     """What each engine's log means now, by the engine's name."""
     presets: PresetCatalogue = field(default_factory=PresetCatalogue)
-    images: tuple[str, ...] = ()
+    images: Reading[ImagesView] = NOT_READ_YET
     jobs: tuple[JobView, ...] = ()
     events: tuple[Event, ...] = ()
     breakdown: Reading[MemoryBreakdown] = NOT_READ_YET
@@ -54,6 +63,18 @@ class World:
     last_drop: DropResult | None = None
     library: Reading[LibraryView] = NOT_READ_YET
     downloads: Reading[tuple[Download, ...]] = NOT_READ_YET
+    boot: Mapping[str, BootStatus] = field(default_factory=dict)
+    """The engines that start with the machine, and the state of their units."""
+    bench: BenchStatus | None = None
+    """The benchmark that runs in this program."""
+    proofs: tuple[Proof, ...] = ()
+    """What engines were proved to do, the newest first."""
+    launches: tuple[ClusterRecord, ...] = ()
+    """Launches on several nodes that this machine keeps."""
+    gateway: GatewayStatus | None = None
+    """The gateway that runs on this machine, in another process."""
+    nodes: Mapping[str, NodeLook | SparkError] = field(default_factory=dict)
+    """What each node of a cluster answered last, or why it did not, by its ssh host."""
 
 
 class Store:
@@ -79,11 +100,16 @@ class Store:
             event.set()
         return True
 
-    def say(self, text: str, severity: Severity = Severity.INFO, remedy: str = "") -> None:
+    def say(
+        self, text: str, severity: Severity = Severity.INFO, remedy: str = "", *, kind: EventKind = EventKind.NOTE,
+        subject: str = "", detail: str = "",
+    ) -> None:  # fmt: skip
         """Adds a line to the event feed."""
-        self.add_event(Event(self._clock.now(), severity, text, remedy))
+        self.add_event(Event(self._clock.now(), severity, text, remedy, kind, subject, detail))
 
     def add_event(self, event: Event) -> None:
+        """Secrets in texts of engines are masked: events are kept on disk."""
+        event = replace(event, text=mask_secrets(event.text), detail=mask_secrets(event.detail))
         self.update(events=appended(self._world.events, event))
 
     async def changes(self, min_interval: float = MIN_INTERVAL_SECONDS) -> AsyncIterator[World]:
@@ -115,7 +141,9 @@ class AlarmBoard:
         self._current[alarm.id, alarm.subject] = alarm
         if before is None or alarm.severity.worse_than(before.severity):
             whose = f"{alarm.subject}: " if alarm.subject else ""
-            self._store.say(f"{whose}{alarm.summary}", alarm.severity, alarm.remedy)
+            self._store.say(
+                f"{whose}{alarm.summary}", alarm.severity, alarm.remedy, kind=EventKind.ALARM, subject=alarm.subject
+            )
         self._publish()
 
     def clear(self, id_: AlarmId, subject: str = "", over: str = "") -> None:
@@ -123,7 +151,7 @@ class AlarmBoard:
         if self._current.pop((id_, subject), None) is None:
             return
         if over:
-            self._store.say(over)
+            self._store.say(over, kind=EventKind.ALARM, subject=subject)
         self._publish()
 
     def current(self, id_: AlarmId) -> tuple[Finding, ...]:

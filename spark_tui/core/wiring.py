@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -22,7 +22,14 @@ nothing)."""
 _ABSENT: Final = {
     "guarding": "The memory guard is",
     "user_files": "Files are",
+    "fabric": "Checks of a cluster are",
     "remote_shell": "Remote hosts are",
+    "watchers": "Clusters are",
+    "transfers": "Copies between machines are",
+    "ollama": "Ollama's models are",
+    "registries": "Registries are",
+    "program": "Remote hosts are",
+    "gateway_server": "The gateway is",
 }
 
 
@@ -42,7 +49,9 @@ class Ports:
     gpu: types.GpuProbe
     dropper: types.CacheDropper
     guarding: GuardPorts
+    boot: types.BootPort
     doctor_probe: types.DoctorProbe
+    fabric: types.FabricProbe
     presets: types.PresetSource
     recipes: types.RecipeStore
     checkpoints: types.CheckpointSource
@@ -52,11 +61,22 @@ class Ports:
     history: types.HistoryStore
     load: types.LoadDriver
     results: types.ResultStore
+    proofs: types.ProofStore
     conversations: types.ConversationStore
     user_files: types.UserFiles
+    client_files: types.SettingsFiles
     secrets: types.SecretStore
+    state: types.StateFiles
     archive: types.LogArchive
+    screen_files: types.ScreenFiles
     remote_shell: types.RemoteShell
+    watchers: types.Watchers
+    routers: types.Routers
+    transfers: types.Transfers
+    ollama: types.OllamaApi
+    registries: types.Registries
+    program: types.ProgramSource
+    gateway_server: types.GatewayServer
 
     def __init__(self, adapters: Mapping[str, Adapter], **given: Any) -> None:
         self._adapters = adapters
@@ -69,6 +89,12 @@ class Ports:
     def get(self, name: str) -> Any:
         """That port, None without an adapter."""
         return getattr(self, name) if self.has(name) else None
+
+    def preload(self, names: Iterable[str]) -> None:
+        """Imports those adapters, and makes none: may be called in a thread."""
+        for name in names:
+            if name in self._adapters:
+                import_module(f"spark_tui.services.{self._adapters[name][0].partition(':')[0]}")
 
     def made(self) -> tuple[str, ...]:
         """The names of what was used so far."""
@@ -104,7 +130,7 @@ def _guarding(process: Any, p: Any) -> GuardPorts:
     return GuardPorts(
         guard.SystemGuardActuator(docker, p.dropper.drop_silently, p.dropper.compact_silently),
         journal,
-        guard.SystemdUserUnits(p.folders.home, p.environ),
+        import_module("spark_tui.services.systemd").SystemdUserUnits(p.folders.home, p.environ),
         process(p.settings, p.docker_environ, journal, p.folders.guard / "guard.log", docker.local),
     )
 
@@ -118,6 +144,7 @@ def _private(folder: Path) -> Any:
 _SHARED: Final[Mapping[str, Adapter]] = {
     "clock": ("executors:SystemClock", None),
     "archive": ("files:FileLogArchive", lambda make, p: make(p.folders.logs)),
+    "screen_files": ("files:ScreenFolder", lambda make, p: make(p.folders.state)),
     "builtin_presets": ("presets.store:builtin_directory", None),
 }
 
@@ -131,8 +158,15 @@ REAL: Final[Mapping[str, Adapter]] = {
     "gpu": ("host.nvml:NvmlGpu", lambda make, p: make(p.clock)),
     "dropper": ("host.drop_caches:SystemCacheDropper", None),
     "guarding": ("guard:GuardProcess", _guarding),
+    "boot": ("systemd:SystemdBoot", lambda make, p: make(p.folders.home, p.environ, p.dropper, str(p.folders.config))),
     "doctor_probe": ("host.doctor:FileDoctorProbe", lambda make, p: make(p.environ)),
-    "presets": ("presets.store:PresetFiles", lambda make, p: make(p.builtin_presets, p.settings.presets)),
+    "fabric": ("host.fabric:SystemFabric", lambda make, p: make(p.environ)),
+    "presets": (
+        "presets.store:PresetFiles",
+        lambda make, p: make(p.builtin_presets, p.settings.presets, p.folders.registries / "presets"),
+    ),
+    "ollama": ("ollama:HttpOllama", lambda make, p: make(p.environ)),
+    "registries": ("registries:GitRegistries", lambda make, p: make(p.folders.registries, p.environ)),
     "recipes": ("presets.imports:FolderRecipeStore", lambda make, p: make(p.settings.presets)),
     "checkpoints": ("store.checkpoints:StoreCheckpoints", lambda make, p: make(Path(p.settings.store))),
     "models": (
@@ -149,34 +183,48 @@ REAL: Final[Mapping[str, Adapter]] = {
     "history": ("history.db:HistoryDb", lambda make, p: make(p.folders.history, now=p.clock.now)),
     "load": ("bench.driver:HttpLoadDriver", None),
     "results": ("bench.results:FileResults", lambda make, p: make(p.folders.benchmarks)),
+    "proofs": ("bench.results:FileProofs", lambda make, p: make(p.folders.benchmarks)),
     "conversations": ("conversations:FileConversations", lambda make, p: make(p.folders.conversations)),
     "user_files": ("files:SystemUserFiles", lambda make, p: make(p.folders.home)),
+    "client_files": ("client_files:HomeFiles", lambda make, p: make(p.folders.home, p.environ)),
     "secrets": ("secrets:FileSecrets", lambda make, p: make(_private(p.folders.secrets), p.environ, p.folders.home)),
+    "state": ("state:StateFolder", lambda make, p: make(p.folders.state / "launches")),
     "remote_shell": ("ssh:SshHosts", lambda make, p: make(p.environ)),
+    "watchers": ("detached:Watchers", lambda make, p: make(p.folders.state / "clusters", p.environ)),
+    "routers": ("detached:Routers", lambda make, p: make(p.folders.state / "clusters", p.environ)),
+    "transfers": ("copying:SshTransfers", lambda make, p: make(p.docker_environ)),
+    "program": ("bundle:InstalledProgram", lambda make, p: make(p.builtin_presets)),
+    "gateway_server": ("gateway:HttpGateway", None),
 }
 
 DEMO: Final[Mapping[str, Adapter]] = {
     **_SHARED,
     "world": ("demo.world:DemoWorld", lambda make, p: make(p.clock, p.seed)),
-    "docker": ("demo.docker:DemoDocker", lambda make, p: make(p.world, images=("vllm/vllm-openai:nightly",))),
+    "docker": ("demo.docker:DemoDocker", lambda make, p: make(p.world)),
     "api": ("demo.api:DemoApi", lambda make, p: make(p.world)),
     "metrics": ("demo.metrics:DemoMetrics", lambda make, p: make(p.world)),
     "host": ("demo.host:DemoHost", lambda make, p: make(p.world)),
     "vitals": ("demo.host:DemoVitals", lambda make, p: make(p.world)),
     "gpu": ("demo.host:DemoGpu", lambda make, p: make(p.world)),
     "dropper": ("demo.host:DemoDropper", lambda make, p: make(p.host)),
+    "boot": ("demo.boot:DemoBoot", None),
     "doctor_probe": ("demo.host:DemoDoctorProbe", None),
-    "presets": ("presets.store:PresetFiles", lambda make, p: make(p.builtin_presets)),
-    "recipes": ("presets.imports:FolderRecipeStore", lambda make, _: make(None)),
-    "checkpoints": ("demo.models:DemoCheckpoints", None),
+    "demo_folder": ("demo.folder:DemoFolder", None),  # what is imported lasts as long as the program
+    "presets": ("presets.store:PresetFiles", lambda make, p: make(p.builtin_presets, p.demo_folder.path)),
+    "folder_recipes": ("presets.imports:FolderRecipeStore", lambda make, p: make(p.demo_folder.path)),
+    "recipes": ("demo.recipes:DemoRecipes", lambda make, p: make(p.folder_recipes)),
+    "checkpoints": ("demo.models:DemoCheckpoints", lambda make, p: make(p.models)),
     "models": ("demo.models:DemoModels", lambda make, p: make(p.clock)),
     "hub": ("demo.hub:DemoHub", lambda make, p: make(p.clock)),
     "downloader": ("demo.hub:DemoDownloads", lambda make, p: make(p.clock, p.hub, p.models)),
     "history": ("demo.metrics:DemoHistory", lambda make, p: make(p.clock, p.world)),
     "load": ("demo.bench:DemoLoad", lambda make, p: make(p.world)),
     "results": ("bench.results:MemoryResults", None),
+    "proofs": ("bench.results:MemoryProofs", None),
     "conversations": ("demo.conversations:MemoryConversations", None),
+    "client_files": ("client_files:MemoryFiles", None),
     "secrets": ("demo.conversations:DemoSecrets", lambda make, p: make(p.world)),
+    "state": ("state:MemoryState", None),
 }
 
 

@@ -9,6 +9,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, Final
 
+from spark_tui.domain.errors import SparkError
 from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.host.detectors import (
     STUCK_MHZ,
@@ -124,6 +125,10 @@ class Readings:
     links: Reading[tuple[Link, ...]] = NOT_READ_YET
     default_link: str = ""
     terminal: TerminalState = TerminalState()
+    themes: Reading[tuple[SparkError, ...]] = NOT_READ_YET
+    """What is wrong with files of the user's own themes."""
+    copies: Reading[tuple[Finding, ...]] = NOT_READ_YET
+    """Presets that were copied from a registry whose recipe is another one now, or is unknown."""
 
 
 # --- the checks -------------------------------------------------------------------------------------------
@@ -375,8 +380,7 @@ def _toolkit(seen: Readings, path: str) -> Finding:
 
 def _gpu_container(seen: Readings, _: None) -> Finding:
     if isinstance(seen.gpu_container, Missing):
-        again = "Not tested. Start a test container: spark-tui doctor --gpu-container"
-        return _unknown(again, seen.gpu_container.reason)
+        return _unknown("Not tested: that starts a container.", seen.gpu_container.reason)
     if error := seen.gpu_container.value:
         return _error("A container with the GPU fails to start.", "After a driver update: reboot.", error)
     return _ok("A container with the GPU starts.")
@@ -453,6 +457,15 @@ def _token(seen: Readings, _: None) -> Finding:
     return _ok("Hugging Face token found (gated access not tested).", gated)
 
 
+def _copies(_: Readings, found: tuple[Finding, ...]) -> Finding:
+    """The worst, and how many more there are."""
+    if not found:
+        return _ok("No copied recipe is outdated.")
+    first = min(found, key=lambda each: each.severity.rank)
+    more = f" {len(found) - 1} more." if len(found) > 1 else ""
+    return replace(first, summary=first.summary + more, evidence=tuple(each.subject for each in found[:8]))
+
+
 # --- network and terminal ---------------------------------------------------------------------------------
 
 
@@ -460,7 +473,7 @@ def _ports(seen: Readings, _: None) -> Finding:
     if not seen.ports:
         return _ok("The ports of the presets are free.")
     taken = ", ".join(f"{port}: {clean_line(owner)}" for port, owner in seen.ports[:4])
-    return _warning("A port of a preset is taken.", "Launch with another port: --port 8001", taken)
+    return _warning("A port of a preset is taken.", "Launch with another port, such as 8001.", taken)
 
 
 def _link(seen: Readings, links: tuple[Link, ...]) -> Finding:
@@ -487,6 +500,13 @@ def _terminal(seen: Readings, _: None) -> Finding:
     return _ok("The terminal supports everything.", evidence)
 
 
+def _themes(_: Readings, problems: tuple[SparkError, ...]) -> Finding:
+    if not problems:
+        return _ok("User themes can be read.")
+    first, more = problems[0], len(problems) - 1
+    return _warning(f"{first.summary}{f' {more} more.' if more else ''}", first.remedy, first.detail)
+
+
 CHECKS: Final = (
     Check("machine", Group.MACHINE, "Machine", "", _machine),
     Check("driver", Group.MACHINE, "NVIDIA driver", "", _driver),
@@ -509,9 +529,11 @@ CHECKS: Final = (
     Check("room", Group.STORE, "Disk space", "store", _room),
     Check("caches", Group.STORE, "Compile caches", "caches", _caches),
     Check("token", Group.STORE, "Hub token", "", _token),
+    Check("copies", Group.STORE, "Copied recipes", "copies", _copies),
     Check("ports", Group.NETWORK, "Ports", "", _ports),
     Check("link", Group.NETWORK, "Network", "links", _link),
     Check("terminal", Group.TERMINAL, "Terminal", "", _terminal),
+    Check("themes", Group.TERMINAL, "Themes", "themes", _themes),
 )
 """All checks in display order."""
 CHECK_BY_ID: Final = {check.id: check for check in CHECKS}

@@ -27,11 +27,16 @@ class SparkError(Exception):
     """Base of every failure that a person meets.
 
     Keys and tokens in its summary and its evidence, which quote what others said, are masked here: errors go to
-    screens, files and logs alike.
+    screens, files and logs alike. A class names its `id` and its exit code with its bases, else it has theirs.
     """
 
     id: ClassVar[str] = "failed"
     exit_code: ClassVar[ExitCode] = ExitCode.FAILED
+
+    def __init_subclass__(cls, *, id: str = "", exit_code: ExitCode | None = None) -> None:  # noqa: A002
+        super().__init_subclass__()
+        cls.id = id or cls.id
+        cls.exit_code = cls.exit_code if exit_code is None else exit_code
 
     def __init__(self, summary: str, remedy: str, *, detail: str = "") -> None:
         self.summary = mask_secrets(summary)
@@ -43,126 +48,86 @@ class SparkError(Exception):
         return f"{self.summary} {self.remedy}".strip()
 
 
-class UsageError(SparkError):
+class UsageError(SparkError, id="usage", exit_code=ExitCode.USAGE):
     """The person asked for something that does not exist or makes no sense."""
 
-    id = "usage"
-    exit_code = ExitCode.USAGE
 
-
-class RefusedError(SparkError):
+class RefusedError(SparkError, id="refused", exit_code=ExitCode.REFUSED):
     """A check refused the action; nothing was changed."""
 
-    id = "refused"
-    exit_code = ExitCode.REFUSED
 
-
-class UnreachableError(SparkError):
+class UnreachableError(SparkError, id="unreachable", exit_code=ExitCode.UNREACHABLE):
     """Docker, the Hub or an engine does not answer."""
-
-    id = "unreachable"
-    exit_code = ExitCode.UNREACHABLE
 
 
 # --- Docker -----------------------------------------------------------------------------------------
 
 
-class DaemonNotRunning(UnreachableError):
+class DaemonNotRunning(UnreachableError, id="docker_daemon_not_running"):
     """Nothing listens on the Docker socket."""
 
-    id = "docker_daemon_not_running"
 
-
-class SocketPermissionDenied(UnreachableError):
+class SocketPermissionDenied(UnreachableError, id="docker_socket_permission"):
     """The socket is there; this user may not use it."""
 
-    id = "docker_socket_permission"
 
-
-class StreamBroken(UnreachableError):
+class StreamBroken(UnreachableError, id="docker_stream_broken"):
     """A stream (log, events, pull) ended because the daemon went away."""
 
-    id = "docker_stream_broken"
 
-
-class DockerError(SparkError):
+class DockerError(SparkError, id="docker_failed"):
     """The daemon answered, and refused or failed."""
 
-    id = "docker_failed"
 
-
-class GpuDriverMissing(DockerError):
+class GpuDriverMissing(DockerError, id="docker_gpu_driver_missing"):
     """`--gpus` asked of a Docker without the NVIDIA toolkit."""
 
-    id = "docker_gpu_driver_missing"
 
-
-class ContainerNotFound(DockerError):
+class ContainerNotFound(DockerError, id="container_not_found", exit_code=ExitCode.USAGE):
     """No container of that name or id."""
 
-    id = "container_not_found"
-    exit_code = ExitCode.USAGE
 
-
-class ImageNotFound(DockerError):
+class ImageNotFound(DockerError, id="image_not_found"):
     """The image is neither here nor in its registry."""
 
-    id = "image_not_found"
+
+class ImageInUse(DockerError, id="image_in_use", exit_code=ExitCode.REFUSED):
+    """A container, or another image, needs the image."""
 
 
-class RegistryUnreachable(DockerError):
+class RegistryUnreachable(DockerError, id="registry_unreachable", exit_code=ExitCode.UNREACHABLE):
     """The image is absent here, and its registry does not answer."""
 
-    id = "registry_unreachable"
-    exit_code = ExitCode.UNREACHABLE
 
-
-class RegistryUnauthorized(DockerError):
+class RegistryUnauthorized(DockerError, id="registry_unauthorized"):
     """The registry wants a login."""
 
-    id = "registry_unauthorized"
 
-
-class NameInUse(DockerError):
+class NameInUse(DockerError, id="container_name_in_use", exit_code=ExitCode.REFUSED):
     """Another container has that name."""
 
-    id = "container_name_in_use"
-    exit_code = ExitCode.REFUSED
 
-
-class PortInUse(DockerError):
+class PortInUse(DockerError, id="port_in_use", exit_code=ExitCode.REFUSED):
     """Another container or process listens on the port."""
 
-    id = "port_in_use"
-    exit_code = ExitCode.REFUSED
 
-
-class NoSpaceLeft(DockerError):
+class NoSpaceLeft(DockerError, id="no_space_left"):
     """The disk is full."""
 
-    id = "no_space_left"
 
-
-class WrongArchitecture(DockerError):
+class WrongArchitecture(DockerError, id="image_wrong_architecture"):
     """The image is built for another processor."""
 
-    id = "image_wrong_architecture"
 
-
-class EngineExited(SparkError):
+class EngineExited(SparkError, id="engine_exited"):
     """The container ended before the server was ready."""
-
-    id = "engine_exited"
 
 
 # --- presets ----------------------------------------------------------------------------------------
 
 
-class PresetError(SparkError):
+class PresetError(SparkError, id="preset_invalid", exit_code=ExitCode.USAGE):
     """A preset file that cannot be used. `file` and `line` (1-based, 0 when unknown) say where."""
-
-    id = "preset_invalid"
-    exit_code = ExitCode.USAGE
 
     def __init__(self, summary: str, remedy: str, *, file: str = "", line: int = 0, detail: str = "") -> None:
         super().__init__(summary, remedy, detail=detail)
@@ -182,39 +147,28 @@ class PresetError(SparkError):
 # --- engine API ---------------------------------------------------------------------------------------
 
 
-class EngineUnreachable(UnreachableError):
+class EngineUnreachable(UnreachableError, id="engine_unreachable"):
     """The server does not accept connections, or stopped answering."""
 
-    id = "engine_unreachable"
 
-
-class EngineDead(UnreachableError):
+class EngineDead(UnreachableError, id="engine_dead"):
     """The API server answers, its engine core is gone (`/health` 503)."""
 
-    id = "engine_dead"
 
-
-class ApiKeyRejected(SparkError):
+class ApiKeyRejected(SparkError, id="api_key_rejected"):
     """HTTP 401."""
 
-    id = "api_key_rejected"
 
-
-class ModelNotServed(SparkError):
+class ModelNotServed(SparkError, id="model_not_served", exit_code=ExitCode.USAGE):
     """HTTP 404 for a model name. `served` are the names that the engine does serve, empty when it did not say."""
-
-    id = "model_not_served"
-    exit_code = ExitCode.USAGE
 
     def __init__(self, summary: str, remedy: str, *, detail: str = "", served: tuple[str, ...] = ()) -> None:
         super().__init__(summary, remedy, detail=detail)
         self.served = served
 
 
-class ContextOverflow(SparkError):
+class ContextOverflow(SparkError, id="context_overflow"):
     """The prompt, or prompt plus answer, is longer than the engine's context. Counts in tokens, None when unknown."""
-
-    id = "context_overflow"
 
     def __init__(
         self,
@@ -232,31 +186,25 @@ class ContextOverflow(SparkError):
         self.answer_tokens = answer_tokens
 
 
-class BadRequest(SparkError):
+class BadRequest(SparkError, id="bad_request"):
     """The server refused the request for another reason."""
 
-    id = "bad_request"
+
+class NoSuchPath(BadRequest, id="no_such_path"):
+    """The server has no page of that path."""
 
 
-class EngineBusy(SparkError):
+class EngineBusy(SparkError, id="engine_busy"):
     """The server takes no more requests for now (HTTP 429, or a 503 that says so)."""
 
-    id = "engine_busy"
 
-
-class EngineFailed(SparkError):
+class EngineFailed(SparkError, id="engine_failed"):
     """The server reported an internal error, possibly in the middle of a stream."""
 
-    id = "engine_failed"
 
-
-class MetricsUnavailable(SparkError):
+class MetricsUnavailable(SparkError, id="metrics_unavailable"):
     """The server publishes no metrics, or has them switched off."""
 
-    id = "metrics_unavailable"
 
-
-class ReplyCutOff(SparkError):
+class ReplyCutOff(SparkError, id="reply_cut_off"):
     """A stream that ended without its end: what had arrived is kept."""
-
-    id = "reply_cut_off"

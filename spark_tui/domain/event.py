@@ -2,21 +2,77 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
 
 from spark_tui.domain.finding import Severity
 
 MAX_EVENTS = 200
 
 
+class EventKind(StrEnum):
+    """What an event is about; scripts read it."""
+
+    NOTE = "note"
+    LAUNCH = "launch"
+    FETCH = "fetch"
+    IMAGE = "image"
+    CHECK = "check"
+    STARTED = "started"
+    READY = "ready"
+    STALLED = "stalled"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    EDIT = "edit"
+    DOWNLOAD = "download"
+    VERIFY = "verify"
+    BENCH = "bench"
+    CACHE = "cache"
+    GUARD = "guard"
+    ALARM = "alarm"
+
+
+WORTH_A_BELL: Final = (EventKind.READY, EventKind.FAILED, EventKind.DOWNLOAD, EventKind.BENCH)
+"""Ends of what takes minutes: until then people look elsewhere."""
+
+
 @dataclass(frozen=True, slots=True)
 class Event:
-    """`at` is wall-clock seconds. `remedy` says what to do, where something is to be done."""
+    """`at` is wall-clock seconds. `remedy` says what to do, where something is to be done. `subject` is the engine or
+    model, `detail` more lines of what was seen."""
 
     at: float
     severity: Severity
     text: str
     remedy: str = ""
+    kind: EventKind = EventKind.NOTE
+    subject: str = ""
+    detail: str = ""
+
+    @property
+    def body(self) -> dict[str, str]:
+        """What is kept of it on disk beside its time and text."""
+        found = {
+            "severity": self.severity.value, "remedy": self.remedy, "kind": self.kind.value, "subject": self.subject,
+            "detail": self.detail,
+        }  # fmt: skip
+        return {key: value for key, value in found.items() if value}
+
+
+def event_of(text: str, at: float, body: Any) -> Event:
+    """An event that was kept, by any version of this program."""
+    found: Mapping[str, Any] = body if isinstance(body, Mapping) else {}
+    words = {key: str(found.get(key, "")) for key in ("remedy", "subject", "detail")}
+    severity, kind = found.get("severity"), found.get("kind")
+    return Event(
+        at,
+        Severity(severity) if severity in tuple(Severity) else Severity.INFO,
+        text,
+        kind=EventKind(kind) if kind in tuple(EventKind) else EventKind.NOTE,
+        **words,
+    )
 
 
 def appended(events: tuple[Event, ...], event: Event) -> tuple[Event, ...]:

@@ -19,10 +19,8 @@ MOST_BYTES: Final = 128 * 1024**2
 """What the history may take on disk, its write-ahead log of some MiB apart: the oldest samples go first."""
 
 
-class HistoryOff(SparkError):
+class HistoryOff(SparkError, id="history_off"):
     """The history cannot be read or written now."""
-
-    id = "history_off"
 
 
 @dataclass(frozen=True, slots=True)

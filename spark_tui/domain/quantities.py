@@ -31,6 +31,16 @@ def parse_bytes(text: str | int | float) -> int:
     return int(float(number) * 1024 ** _POWERS[unit.lower()])
 
 
+def parse_count(text: str) -> int:
+    """`65536`, `65,536`, `64k`, `1M`. A power of two is in units of 1024, as contexts are named: 64k is 65,536, and
+    100k is 100,000. Raises ValueError."""
+    plain = text.strip().lower().replace("_", "").replace(",", "")
+    unit = {"k": 1, "m": 2}.get(plain[-1:], 0)
+    number = int(plain[:-1] if unit else plain)
+    binary = number > 0 and number & (number - 1) == 0
+    return int(number * (1024 if binary else 1000) ** unit)
+
+
 def docker_size(size: int) -> str:
     """The shortest exact Docker spelling: 10737418240 -> `10g`, 1000 -> `1000b`."""
     for unit, factor in (("g", GIB), ("m", MIB), ("k", KIB)):
@@ -85,3 +95,11 @@ def short_tokens(count: int) -> str:
     if count < 1_000_000:
         return f"{count // 1000}k"
     return f"{count / 1_000_000:.1f}M"
+
+
+def hexadecimal(text: str) -> int | None:
+    """`0xd85` -> 3461; None for anything else."""
+    try:
+        return int(text, 16)
+    except ValueError:
+        return None

@@ -21,19 +21,28 @@ MOST_HOSTS: Final = 32
 MOST_CHARACTERS: Final = 500
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 _SCHEME: Final = "ssh://"
+_REMOVE_KEY: Final = re.compile(r"ssh-keygen .*-R .*")
+"""What ssh proposes where a host has another key than before."""
 _SHELLS_OWN: Final = frozenset("'\"`$\\;&<>|(){}*?!#,/")
 """ssh itself refuses most of them in a name: they could reach a shell through its ProxyCommand. The comma is ours."""
 _PARTS: Final = ("ssh", "command")
+_HERE: Final = ("localhost", "127.0.0.1")
 _NEEDS_QUOTES: Final = re.compile(r"[\s'\"\\]")
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteHost:
-    """A machine that ssh reaches as `destination` (`nv@spark-2`), where `command` starts spark-tui."""
+    """A machine that ssh reaches as `destination` (`nv@spark-2`), where `command` starts spark-tui. `localhost` is this
+    machine itself, which needs no ssh."""
 
     name: str
     destination: str
     command: str = DEFAULT_COMMAND
+
+    @property
+    def here(self) -> bool:
+        """It is this machine."""
+        return self.destination in _HERE
 
     def line(self, arguments: Sequence[str]) -> str:
         """What the shell there runs: command and arguments, quoted; a leading `~/` is left to that shell."""
@@ -101,7 +110,7 @@ def find_host(hosts: Hosts, name: str) -> RemoteHost:
         return known[name]
     if any(sign in name for sign in "@.:"):
         try:
-            return RemoteHost(name, _destination(name))
+            return RemoteHost(name, check_destination(name))
         except ValueError as error:
             raise UsageError(f"--host {error}.", "Write it as for ssh: spark-tui --host nv@spark-2") from None
     near = next(iter(difflib.get_close_matches(name, known, 1)), "")
@@ -140,13 +149,13 @@ def _of_entry(name: object, given: object) -> RemoteHost:
 def _host(name: object, where: object, command: object) -> RemoteHost:
     named = check_name(name if isinstance(name, str) else repr(name))
     try:
-        return RemoteHost(named, _destination(where), _command(command))
+        return RemoteHost(named, check_destination(where), _command(command))
     except ValueError as error:
         raise ValueError(f"{error} (for {named})") from None
 
 
-def _destination(value: object) -> str:
-    """What ssh takes as a destination and for nothing else."""
+def check_destination(value: object) -> str:
+    """What ssh takes as a destination and for nothing else. Raises ValueError."""
     example = "must be an address as for ssh, such as nv@spark-2"
     if not isinstance(value, str) or not value or len(value) > MOST_CHARACTERS:
         raise ValueError(f"{example}; it is {str(value)[:60]!r}")
@@ -189,16 +198,12 @@ _MOST_ENGINES: Final = 100
 _NOT_REPORTED: Final = "not reported"
 
 
-class HostUnreachable(UnreachableError):
+class HostUnreachable(UnreachableError, id="host_unreachable"):
     """ssh does not connect."""
 
-    id = "host_unreachable"
 
-
-class HostNotReady(SparkError):
+class HostNotReady(SparkError, id="host_not_ready"):
     """ssh connects, but no spark-tui answers."""
-
-    id = "host_not_ready"
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +217,7 @@ class RemoteEngine:
 
     @property
     def serving(self) -> bool:
-        return self.state == "SERVING"
+        return self.state in ("ready", "busy", "SERVING")
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,6 +333,8 @@ def _ssh_remedy(host: RemoteHost, err: str) -> str:
     by_hand = f"ssh {host.destination}"
     if "Permission denied" in err:
         return f"Copy your key: ssh-copy-id {host.destination}. With a password: spark-tui --host {host.name}"
+    if remove := _REMOVE_KEY.search(err):
+        return f"After a new installation there, remove its old key: {clean_line(remove[0])}. Otherwise do not log in."
     if "Host key verification failed" in err:
         return f"Log in once and check the key it shows: {by_hand}"
     if "Could not resolve hostname" in err:

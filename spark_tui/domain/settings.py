@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
@@ -11,6 +12,7 @@ from typing import Any, Final
 
 from spark_tui.domain.errors import UsageError
 from spark_tui.domain.keymap import Keymap, read_keymap
+from spark_tui.domain.nodes import Clusters, read_clusters
 from spark_tui.domain.remote import Hosts, read_hosts
 
 ENV_PREFIX: Final = "SPARK_TUI_"
@@ -19,9 +21,24 @@ GUARD_RANGE: Final = (0.5, 64.0)
 _TRUE: Final = ("1", "true", "yes", "on")
 _FALSE: Final = ("0", "false", "no", "off")
 AUTO: Final = "auto"
-THEME_NAMES: Final = (AUTO, "spark-dark", "spark-light", "spark-contrast", "spark-ansi")
+THEME_NAMES: Final = (
+    AUTO,
+    "spark-dark",
+    "spark-light",
+    "spark-contrast",
+    "spark-nord",
+    "spark-gruvbox",
+    "spark-paper",
+    "spark-ansi",
+)
+THEME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
+"""The name of a theme; which ones there are besides ours is for their files to say."""
 GLYPH_NAMES: Final = (AUTO, "unicode", "console", "ascii")
-LOOKS: Final = ("theme", "glyphs", "keymap")
+SHARE_NAMES: Final = (AUTO, "preset")
+NOTICES: Final = ("title", "bell", "osc9", "osc777")
+"""Signals for the terminal: its window's title, a bell, desktop notices of two kinds."""
+OFF: Final = "off"
+LOOKS: Final = ("theme", "glyphs", "keymap", "notify")
 """Settings of the screen alone, which apply to the demo too."""
 _DOCKER_SCHEMES: Final = ("unix://", "tcp://", "http://", "https://")
 
@@ -31,10 +48,8 @@ class ExposureChoice(StrEnum):
     LAN = "lan"
 
 
-class SettingsError(UsageError):
+class SettingsError(UsageError, id="settings_invalid"):
     """An invalid setting, with its file and line, or its variable."""
-
-    id = "settings_invalid"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +77,11 @@ class Folders:
         return self.data / "benchmarks"
 
     @property
+    def registries(self) -> Path:
+        """Recipes of git repositories, and their pins."""
+        return self.data / "registries"
+
+    @property
     def chat_history(self) -> Path:
         """The prompt history of `spark-tui chat`."""
         return self.state / "chat" / "history"
@@ -70,6 +90,11 @@ class Folders:
     def settings_file(self) -> Path:
         """The settings file; it may be absent."""
         return self.config / "settings.toml"
+
+    @property
+    def themes(self) -> Path:
+        """The user's own themes, `*.toml`."""
+        return self.config / "themes"
 
     @property
     def secrets(self) -> Path:
@@ -130,8 +155,10 @@ class Settings:
     `docker_host` leaves the choice to Docker's own rules. `exposure` is the launch form's default.
     Below `guard_serving_gib` of usable memory the memory guard ends an engine, below `guard_loading_gib` while one
     loads; with `guard_auto` a launch starts a guard where none runs. `stop_crash_loops` lets the control centre and
-    the guard stop an engine of ours that Docker restarts again and again. `auto` as `theme` or `glyphs` follows the
-    terminal; `keymap` has the user's own keys by action id. `hosts` are other machines with a spark-tui.
+    the guard stop an engine of ours that Docker restarts again and again. `memory_share` is a launch's share of the
+    memory where it names none: what it needs, or the preset's. `auto` as `theme` or `glyphs` follows the terminal;
+    `notify` are the signals for the terminal when a start, a download or a benchmark ends; `keymap` has the user's own
+    keys by action id. `hosts` are other machines with a spark-tui.
     """
 
     store: Path = Path("~/vllm")
@@ -145,10 +172,13 @@ class Settings:
     guard_loading_gib: float = 3.0
     guard_auto: bool = True
     stop_crash_loops: bool = True
+    memory_share: str = AUTO
     theme: str = AUTO
     glyphs: str = AUTO
+    notify: str = "title,bell"
     keymap: Keymap = ()
     hosts: Hosts = ()
+    clusters: Clusters = ()
     origins: tuple[tuple[str, SettingOrigin], ...] = field(default=(), compare=False, repr=False)
 
     def origin(self, key: str) -> SettingOrigin:
@@ -238,6 +268,24 @@ def _one_of(names: tuple[str, ...]) -> Callable[[object], str]:
     return read
 
 
+def _notices(value: object) -> str:
+    """`bell,osc9`, or a list of those words, in one order."""
+    words = value if isinstance(value, list) else value.split(",") if isinstance(value, str) else [None]
+    given = [word.strip() if isinstance(word, str) else "" for word in words]
+    if given == [OFF]:
+        return OFF
+    if not given or not all(word in NOTICES for word in given):
+        raise ValueError(f"must be {OFF}, or of {', '.join(NOTICES)}, with commas; it is {value!r}")
+    return ",".join(word for word in NOTICES if word in given)
+
+
+def _theme(value: object) -> str:
+    """One of ours, or a name that a theme of the user's own may have: names that begin as ours do are ours."""
+    if isinstance(value, str) and THEME.fullmatch(value) and not value.startswith("spark-"):
+        return value
+    return _one_of(THEME_NAMES)(value)
+
+
 def read_flag(value: object) -> bool:
     if isinstance(value, bool):
         return value
@@ -259,10 +307,13 @@ _READERS: Final[Mapping[str, Callable[[object], object]]] = {
     "guard_loading_gib": _within(GUARD_RANGE, "GiB"),
     "guard_auto": read_flag,
     "stop_crash_loops": read_flag,
-    "theme": _one_of(THEME_NAMES),
+    "memory_share": _one_of(SHARE_NAMES),
+    "theme": _theme,
     "glyphs": _one_of(GLYPH_NAMES),
+    "notify": _notices,
     "keymap": read_keymap,
     "hosts": read_hosts,
+    "clusters": read_clusters,
 }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable
 
 # No part can take what a later part needs, and a string's body stops at every introducer: one pass, never quadratic.
 _SEQUENCE = re.compile(
@@ -16,6 +17,7 @@ _SEQUENCE = re.compile(
     "|\x1b[ -/]*[0-~]?"  # other escapes
     "|\x9b[0-?]*[ -/]*[@-~]?"
 )
+_COLOUR = re.compile("\x1b\\[[0-9;]*m")
 # Left: tab and newline (the caller decides about them). Gone: C0, DEL, C1, every mark that reorders or hides text
 # (bidi, invisible operators, tags, byte order mark), line and paragraph separators.
 _CONTROL = re.compile(
@@ -26,9 +28,17 @@ _CONTROL = re.compile(
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
+def same_name(wanted: str, names: Iterable[str]) -> str:
+    """The name that is meant: the same one, else the only one that differs in its case alone; empty without one."""
+    known = tuple(names)
+    alike = (wanted,) if wanted in known else tuple(name for name in known if name.lower() == wanted.lower())
+    return alike[0] if len(alike) == 1 else ""
+
+
 def strip_sequences(text: str) -> str:
     """`text` without escape sequences; carriage returns and other control characters stay."""
-    return _SEQUENCE.sub("", text)
+    text = _COLOUR.sub("", text)  # nearly all there is, in half the time
+    return _SEQUENCE.sub("", text) if not text.isprintable() else text
 
 
 def clean(text: str) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from spark_tui.core.actions import key_of
 from spark_tui.core.bench import BenchProgress, BenchStep
@@ -27,6 +27,7 @@ UNKNOWN = "unknown"
 LIVE = "live "
 """Ids of rows that are being measured begin so; a result's id has no blank."""
 QUANT_CELLS = 9
+DIGEST_CHARACTERS = len("sha256:") + 12
 MOST_EARLIER = 6
 MOST_COMPARED = 40
 MOST_PUBLISHED = 8
@@ -80,6 +81,11 @@ def milliseconds(found: Distribution | None, figure: str) -> str:
     return rate(None if found is None else float(getattr(found, figure)) * 1000)
 
 
+def seconds(found: Distribution | None, figure: str) -> str:
+    """A figure of a distribution of seconds; a dash where there is none."""
+    return "-" if found is None else f"{getattr(found, figure):.2f}"
+
+
 def latencies(level: Level) -> tuple[str, ...]:
     """TTFT p50 and p95, ITL p50 and p95, TPOT p50, each in ms, and E2E p50 in s."""
     return (
@@ -88,7 +94,7 @@ def latencies(level: Level) -> tuple[str, ...]:
         milliseconds(level.itl, "p50"),
         milliseconds(level.itl, "p95"),
         milliseconds(level.tpot, "p50"),
-        "-" if level.e2e is None else f"{level.e2e.p50:.2f}",
+        seconds(level.e2e, "p50"),
     )
 
 
@@ -132,9 +138,9 @@ def headline(run: BenchRun) -> str:
     """`1 stream 41.3 tok/s, peak 156 at 8 streams, 54 % of linear, knee 8 or beyond`."""
     curve, parts = run.scaling, []
     if run.single is not None:
-        parts.append(f"1 stream {rate(run.single)} tok/s")
+        parts.append(f"1 stream decodes {rate(run.single)} tok/s")
     if curve is not None and curve.most_streams > 1:
-        parts.append(f"peak {rate(curve.most_throughput)} at {curve.most_streams} streams")
+        parts.append(f"peak throughput {rate(curve.most_throughput)} at {curve.most_streams} streams")
     if curve is not None and curve.efficiency is not None and len(run.sweep) > 1:
         parts += [f"{100 * curve.efficiency:.0f} % of linear", knee_text(curve)]
     return ", ".join(parts)
@@ -199,8 +205,8 @@ def ended_text(run: BenchRun) -> str:
 # --- lists of results -------------------------------------------------------------------------------------
 
 _RUNS = (
-    Column(""), Column("when"), Column("model", least=18), Column("quant", keep=1), Column("single", right=True),
-    Column("best", right=True), Column("knee", right=True, keep=2), Column("status"),
+    Column(""), Column("when"), Column("model", least=18), Column("quant", keep=1), Column("decode", right=True),
+    Column("peak", right=True), Column("knee", right=True, keep=2), Column("status"),
 )  # fmt: skip
 _RESULTS = (
     Column("ID"), Column("WHEN", right=True), Column("STATUS"), Column("SINGLE", right=True),
@@ -295,7 +301,7 @@ def no_engine(engines: Sequence[EngineView] = ()) -> str:
     """Why nothing can be measured, and the keys that help."""
     starting = next((view.name for view in engines if view.state is EngineState.STARTING), "")
     if starting:
-        return f"{clean_line(starting)} is starting. Wait until it is SERVING."
+        return f"{clean_line(starting)} is starting. Wait until it is ready."
     home, presets = key_of("show_home"), key_of("show_presets")
     return f"No engine is serving. Launch one: {home} Home, then {key_of('launch')}; or {presets} Presets."
 
@@ -303,8 +309,8 @@ def no_engine(engines: Sequence[EngineView] = ()) -> str:
 # --- levels -----------------------------------------------------------------------------------------------
 
 _SWEEP = (
-    Column("streams", right=True), Column("tok/s", right=True), Column("± 95 %", right=True, keep=6),
-    Column("each", right=True, keep=8), Column("scaling", right=True, keep=4), Column("TTFT ms", right=True),
+    Column("streams", right=True), Column("total", right=True), Column("± 95 %", right=True, keep=6),
+    Column("decode", right=True, keep=8), Column("scaling", right=True, keep=4), Column("TTFT ms", right=True),
     Column("p95", right=True, keep=7), Column("ITL ms", right=True, keep=8), Column("p95", right=True, keep=5),
     Column("TPOT ms", right=True, keep=3), Column("E2E s", right=True, keep=2), Column("ok", right=True),
     Column("short", right=True), Column("failed", right=True), Column("cut", right=True, keep=1),
@@ -380,6 +386,78 @@ def _counts(level: Level) -> tuple[Cell, Cell, Cell]:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class LevelBar:
+    """A level in a panel: where the parts of its bar end, rising, as shares of the whole bar; no parts where
+    nothing was measured. `low`: below what a knee needs."""
+
+    streams: int
+    ends: tuple[float, ...] = ()
+    text: str = "-"
+    low: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LevelPanel:
+    """Bars of one figure, a level each. `parts` names the parts of a bar; `of_whole`: what is missing to the end of a
+    bar was lost."""
+
+    title: str
+    bars: tuple[LevelBar, ...]
+    parts: tuple[str, ...] = ()
+    of_whole: bool = False
+
+
+def level_panels(run: BenchRun) -> tuple[LevelPanel, ...]:
+    """By level: throughput against linear scaling, each stream's speed against one alone, TTFT, ITL, the time of an
+    answer, and how steady the passes were. Empty with fewer than two levels; without a panel for what no level has."""
+    levels = sorted(run.sweep, key=lambda level: level.key)
+    if len(levels) < 2:
+        return ()
+    each = {level: None if level.decode_rate is None else level.decode_rate.p50 for level in levels}
+    alone = next((speed for level, speed in each.items() if level.streams == 1), None)
+    panels = (
+        _share_panel("throughput, of linear", {level: efficiency(run.throughput, level.streams) for level in levels}),
+        _share_panel("decode, of one stream alone", {
+            level: speed / alone if speed is not None and alone else None for level, speed in each.items()
+        }),
+        _latency_panel("TTFT ms", {level: level.ttft for level in levels}),
+        _latency_panel("ITL ms", {level: level.itl for level in levels}),
+        _latency_panel("E2E s", {level: level.e2e for level in levels}, seconds),
+        _share_panel("slowest pass, of the fastest", {
+            level: min(level.pass_rates) / max(level.pass_rates) if len(level.pass_rates) > 1 else None
+            for level in levels
+        }),
+    )  # fmt: skip
+    return tuple(panel for panel in panels if any(bar.ends for bar in panel.bars))
+
+
+def _share_panel(title: str, shares: Mapping[Level, float | None]) -> LevelPanel:
+    bars = (
+        LevelBar(level.streams) if share is None
+        else LevelBar(level.streams, (share,), f"{share:.0%}", low=share < KNEE_EFFICIENCY)
+        for level, share in shares.items()
+    )  # fmt: skip
+    return LevelPanel(title, tuple(bars), of_whole=True)
+
+
+def _latency_panel(
+    title: str, found: Mapping[Level, Distribution | None], text: Callable[[Distribution, str], str] = milliseconds
+) -> LevelPanel:
+    """On a scale to the greatest p95."""
+    known = [each for each in found.values() if each is not None]
+    most = max((each.p95 for each in known), default=0.0) or 1.0
+    wide = max((len(text(each, "p95")) for each in known), default=0)
+    bars = (
+        LevelBar(level.streams) if each is None
+        else LevelBar(
+            level.streams, (each.p50 / most, each.p95 / most), f"{text(each, 'p50')} {text(each, 'p95'):>{wide}}"
+        )
+        for level, each in found.items()
+    )  # fmt: skip
+    return LevelPanel(title, tuple(bars), ("p50", "p95"))
+
+
 # --- a run ------------------------------------------------------------------------------------------------
 
 
@@ -400,13 +478,27 @@ def head_page(result: Result, now: float) -> Page:
     return (Section(rows=tuple(rows)),)
 
 
-def foot_page(run: BenchRun) -> Page:
-    """Errors and caveats first; then the load, the machine, and what the server says."""
-    rows = [Row(text, "error", Tone.BAD) for text in error_texts(run)]
+def foot_page(run: BenchRun, *, beside: bool = False) -> Page:
+    """What to measure next, errors and caveats; then the load and the machine, unless the conditions are `beside` it,
+    and what the server says."""
+    rows = [Row(next_step(run), "next", Tone.STRONG)]
+    rows += [Row(text, "error", Tone.BAD) for text in error_texts(run)]
     rows += [Row(caveat, "note", Tone.WARNING) for caveat in run.caveats]
-    rows += labelled([("workload", load_text(run)), ("machine", host_text(run))])
+    rows += () if beside else labelled([("workload", load_text(run)), ("machine", host_text(run))])
     judged = agreement_row(run.checks)
     return (Section(rows=(*rows, judged) if judged else tuple(rows)),)
+
+
+def next_step(run: BenchRun) -> str:
+    """What to measure next, with its key."""
+    key, curve = key_of("start_bench"), run.scaling
+    if run.ending is not RunOutcome.COMPLETED:
+        return f"{key} measure again: this run is incomplete."
+    if curve is not None and curve.knee_is_last:
+        return f"{key} measure more than {curve.most_streams} streams: the knee may be beyond."
+    if run.plan.passes < 3:
+        return f"{key} measure with 3 passes or more: then differences have an interval."
+    return f"{key} compare a changed setting (A/B)."
 
 
 def conditions_page(run: BenchRun) -> Page:
@@ -422,7 +514,7 @@ def conditions_page(run: BenchRun) -> Page:
         ("sampling", "default" if plan.temperature is None else f"temperature {plan.temperature:g}"),
         ("seed", str(plan.seed)),
     ]
-    flags = [("flags" if not at else "", flag) for at, flag in enumerate(found.flags or ("none known",))]
+    flags = [("flags", " ".join(found.flags) or "none known")]
     variables = [("variables", " ".join(found.environment))] if found.environment else []
     return (
         Section("Load", _known(load)),
@@ -430,6 +522,20 @@ def conditions_page(run: BenchRun) -> Page:
         Section("Cache", _known(_cache_pairs(run))),
         Section("Machine", _known(_host_pairs(run))),
     )
+
+
+def brief(page: Page) -> Page:
+    """What is known of it, digests cut; the names of all that is unknown stand in one row at the end."""
+    known = [
+        replace(each, rows=tuple(
+            replace(row, text=row.text[:DIGEST_CHARACTERS]) if row.label == "digest" else row
+            for row in each.rows if row.text != UNKNOWN
+        ))
+        for each in page
+    ]  # fmt: skip
+    missing = [row.label for each in page for row in each.rows if row.text == UNKNOWN]
+    rows = (Row(", ".join(missing), UNKNOWN, Tone.QUIET),) if missing else ()
+    return (*(each for each in known if each.rows), *((Section(rows=rows),) if rows else ()))
 
 
 def _known(pairs: Iterable[tuple[str, str]]) -> tuple[Row, ...]:
@@ -487,6 +593,16 @@ def _host_pairs(run: BenchRun) -> list[tuple[str, str]]:
         ("driver", found.driver),
         ("kernel", found.kernel),
         ("clock", ", ".join(clock)),
+        *(
+            [
+                ("nodes", ", ".join(found.nodes)),
+                ("rails", ", ".join(found.rails)),
+                ("NCCL", found.nccl),
+                ("bandwidth", found.bandwidth),
+            ]
+            if found.nodes
+            else []
+        ),
         ("meanwhile", host_text(run)),
         ("time taken to", "" if late is None else f"{late.p99 * 1000:.1f} ms (p99 of the clock's own lateness)"),
         ("measured by", f"spark-tui {found.tool_version}, Python {found.python}".removesuffix(", Python ")),
@@ -529,9 +645,32 @@ def how_to_compare() -> str:
     )
 
 
+def pair_verdict(found: Comparison, second: str = "B") -> Row | None:
+    """The answer in one sentence, by the level whose difference is surest: `B is 18 % faster at 8 streams (95 %: 12 to
+    24 %).` None where the runs cannot be compared."""
+    measured = [(pair, pair.ratio, pair.interval) for pair in found.rows if pair.ratio is not None]
+    if not measured:
+        return None
+    known = [(pair, ratio, interval) for pair, ratio, interval in measured if interval is not None]
+    if not known:
+        return Row("Too few passes to compare. Measure both again with 5 passes.", tone=Tone.WARNING)
+    # The surest: an interval of which the nearer end is furthest from 1.
+    pair, ratio, interval = max(known, key=lambda each: max(each[2].low - 1, 1 - each[2].high))
+    low, high = sorted(100 * abs(end - 1) for end in (interval.low, interval.high))
+    at = f"at {level_name(pair.second.key)}"
+    if pair.verdict in (SpeedVerdict.FASTER, SpeedVerdict.SLOWER):
+        percent = f"{100 * abs(ratio - 1):.0f} %"
+        text = f"{second} is {percent} {pair.verdict.value} {at} (95 %: {low:.0f} to {high:.0f} %)."
+        return Row(text, tone=TONES[pair.verdict])
+    change, least, most = (100 * (each - 1) for each in (ratio, interval.low, interval.high))
+    text = f"No significant difference {at}: {second} {change:+.0f} % (95 %: {least:+.0f} to {most:+.0f} %)."
+    return Row(text, tone=Tone.STRONG)
+
+
 def pair_head(found: Comparison, now: float) -> Page:
-    """Which runs A and B are, and whether they can be compared at all."""
-    rows = []
+    """The verdict; which runs A and B are, and whether they can be compared at all."""
+    verdict = pair_verdict(found)
+    rows = [] if verdict is None else [verdict]
     for mark, run in (("A", found.first), ("B", found.second)):
         model = short_model(run.conditions.model)
         rows.append(Row(f"{run.conditions.engine}  {ago(now - run.at)}  {run.id}  {model}", mark, Tone.STRONG))
@@ -571,7 +710,7 @@ def history_page(run: BenchRun, results: Sequence[Result], now: float) -> Page:
         title = f"{ago(now - before.at)}  {before.id}"
         page.append(Section(title, (Row(text, tone=Tone.QUIET),), pair_table(each, "then", "now")))
     if not like:
-        page[0] = Section("Earlier runs here", sentence("No earlier run of this model with this load.")[0].rows)
+        page[0] = Section(rows=(Row("none of this model with this load", "earlier", Tone.QUIET),))
     if len(like) > MOST_EARLIER:
         page += sentence(f"and {len(like) - MOST_EARLIER} more before.")
     unlike = [
@@ -594,12 +733,12 @@ def history_page(run: BenchRun, results: Sequence[Result], now: float) -> Page:
 def published_page(run: BenchRun, found: Sequence[PublishedComparison], references: Sequence[Reference]) -> Page:
     """Published figures beside ours, with their source and what differs; then those that are not comparable."""
     rows = [row for each in found[:MOST_PUBLISHED] for row in beside_rows(each)]
+    page = [Section("Published by others", tuple(rows))]
     if not rows:
         model = any(family(each.model) == family(run.conditions.model) for each in references)
         unlike = "None of the published figures is of the same format, runtime and number of streams."
         why = why_none(run) or (unlike if model else "No published results for this model.")
-        rows.append(Row(why, tone=Tone.QUIET))
-    page = [Section("Published by others", tuple(rows))]
+        page = [Section(rows=(Row(why, "published", Tone.QUIET),))]
     if found:
         page += sentence("Identical machines differ by 15 % from day to day.")
     compared = {id(each.reference) for each in found}
@@ -619,11 +758,11 @@ def published_page(run: BenchRun, found: Sequence[PublishedComparison], referenc
 def beside_rows(each: PublishedComparison) -> tuple[Row, ...]:
     """One published figure: the ratio, its source, what differs."""
     reference = each.reference
-    scatter = "within the scatter" if each.within_scatter else "beyond the scatter"
-    figures = f"{rate(each.ours):>6} here, {rate(each.theirs):>6} there  x{each.ratio:.2f}  {scatter}"
+    scatter = "similar" if each.within_scatter else "differs"
+    figures = f"{rate(each.ours):>4} here, {rate(each.theirs):>4} there x{each.ratio:.2f} {scatter}"
     rows = [
         Row(
-            f"{level_name((False, reference.streams, 0)):<11}{figures}",
+            f"{level_name((False, reference.streams, 0)):<10}{figures}",
             tone=Tone.PLAIN if each.within_scatter else Tone.WARNING,
         ),
         Row(f"{each.source.title}, {reference.date} ({each.source.licence})", " ", Tone.QUIET),

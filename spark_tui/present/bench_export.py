@@ -32,7 +32,7 @@ _CONDITIONS: Final = (
     "served_name", "revision", "quantization", "runtime", "version", "image", "image_id", "image_digest", "preset",
     "context_tokens", "most_sequences", "kv_tokens", "kv_cache_dtype", "speculation", "attention", "linear_kernel",
     "moe_kernel", "eager", "prefix_caching", "platform", "hostname", "kernel", "gpu", "driver", "tool_version",
-    "python",
+    "python", "nccl", "bandwidth",
 )  # fmt: skip
 _HOST: Final = (
     ("memory_used_bytes_most", "used_bytes_most", NOT_KNOWN, 0),
@@ -128,6 +128,8 @@ def _conditions(found: Conditions) -> Object:
         **maybe("engine_seconds", rounded(found.engine_seconds), NOT_KNOWN),
         "flags": list(found.flags),
         "environment": list(found.environment),
+        "nodes": list(found.nodes),
+        "rails": list(found.rails),
     }
 
 

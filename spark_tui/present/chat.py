@@ -18,10 +18,13 @@ from spark_tui.domain.chat.formats import ending, figures, tokens
 from spark_tui.domain.chat.message import Answer, ToolCall
 from spark_tui.domain.chat.parameters import SETTINGS, written
 from spark_tui.domain.chat.request import NO_DEFAULTS, ChatSettings, Defaults, settings_json
+from spark_tui.domain.logs.view import EngineView
+from spark_tui.domain.metrics.serving import EngineMetrics
 from spark_tui.domain.quantities import human_count
+from spark_tui.domain.reading import value_of
 from spark_tui.domain.text import clean_line, truncate
 from spark_tui.present.json import Object, maybe, moment, rounded
-from spark_tui.present.page import Cell, Column, Table, Tone, cells
+from spark_tui.present.page import Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
 
 BRIEF_CELLS = 60
 NO_METRICS = "not in the engine's metrics"
@@ -69,6 +72,51 @@ def context_gauge(use: ContextUse | None) -> Cell:
     text = f"context {'' if use.counted else 'about '}{human_count(use.tokens)}{limit} tokens"
     word = _ROOM.get(use.room)
     return Cell(f"{text}: {word}", Tone.WARNING) if word else Cell(text, Tone.QUIET)
+
+
+GAUGE_CELLS = 20
+
+
+def rail_page(
+    view: EngineView | None,
+    exchange: Exchange | None,
+    use: ContextUse | None,
+    metrics: EngineMetrics | None,
+    chosen: ChatSettings,
+    marks: tuple[str, str] = ("#", "."),
+) -> Page:
+    """Beside a conversation: the engine now, the last answer's figures, the context as a bar, what was set. `marks`
+    draw the bar's taken and free part."""
+    sections = []
+    if view is not None:
+        rows = [Row(clean_line(view.name), "name", Tone.STRONG), Row(clean_line(view.model), "model", Tone.QUIET)]
+        if metrics is not None:
+            decode, running = value_of(metrics.decode_rate), value_of(metrics.running)
+            usage, hits = value_of(metrics.kv_usage), value_of(metrics.prefix_hits)
+            drafts = value_of(metrics.drafting)
+            accepted = drafts.acceptance if drafts is not None else None
+            rows += labelled(
+                (
+                    ("now", None if decode is None else f"{decode:.1f} tok/s, {running or 0:.0f} running"),
+                    ("KV cache", None if usage is None else f"{usage:.1%} used"),
+                    ("prefix", None if hits is None else f"{hits:.0%} hits"),
+                    ("drafts", None if accepted is None else f"{accepted:.0%} accepted"),
+                )
+            )
+        sections.append(Section("Engine", tuple(rows)))
+    if exchange is not None:
+        title = "Answer" if exchange.live else "Last answer"
+        found = figures(exchange) if exchange.answer.first_token_at is not None else [phase(exchange.answer)]
+        sections.append(Section(title, tuple(Row(text) for text in found)))
+    if use is not None and use.tokens and use.limit:
+        share = min(1.0, use.tokens / use.limit)
+        full = max(1, round(share * GAUGE_CELLS))
+        tone = Tone.WARNING if use.room in _ROOM else Tone.PLAIN
+        bar = Row(f"{marks[0] * full}{marks[1] * (GAUGE_CELLS - full)} {share:.0%}", tone=tone)
+        sections.append(Section("Context", (bar, Row(context_gauge(use).text.removeprefix("context ")))))
+    given = [Row(row.value, row.label) for row in setting_rows(chosen) if row.value]
+    given += [Row(clean_line(chosen.system), "system", Tone.QUIET)] if chosen.system else []
+    return (*sections, *((Section("Settings", tuple(given)),) if given else ()))
 
 
 class SettingRow(NamedTuple):

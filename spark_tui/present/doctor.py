@@ -31,9 +31,39 @@ def check_page(found: Finding) -> Page:
     )
 
 
+PASSED: Final = (Severity.INFO, Severity.OK)
+
+
+def passed_page(findings: Iterable[Finding]) -> Page:
+    """The names of the checks that passed, where they are folded; empty where there are none to fold."""
+    names = [CHECK_BY_ID[each.id].title for each in findings if each.severity in PASSED]
+    return (Section("Passed", (Row(", ".join(names), tone=Tone.QUIET),)),) if names else ()
+
+
+def passed_table(findings: Iterable[Finding]) -> Page:
+    """The checks that passed, with what was found; empty where there are none."""
+    found = [each for each in findings if each.severity in PASSED]
+    rows = tuple(
+        cells(CHECK_BY_ID[each.id].title, each.summary, Cell(", ".join(each.evidence), Tone.QUIET)) for each in found
+    )
+    columns = (Column(""), Column("", least=30), Column("", keep=1, least=30))
+    return (Section(table=Table(columns, rows)),) if rows else ()
+
+
+def attention_first(findings: Iterable[Finding], *, passed: bool = True) -> tuple[Finding, ...]:
+    """The worst first, each severity in the order of its checks. `passed` False: without the checks that passed, unless
+    all did."""
+    ordered = sorted(findings, key=lambda each: each.severity.rank)
+    found = [each for each in ordered if each.severity not in PASSED]
+    return tuple(found if found and not passed else (*found, *(each for each in ordered if each.severity in PASSED)))
+
+
 def checks_table(findings: Iterable[Finding]) -> Table:
+    """Under a heading each: what needs attention, what was skipped, what passed."""
     findings = tuple(findings)
     quiet = (Severity.OK, Severity.UNKNOWN)
+    headings = {Severity.ERROR: "Needs attention", Severity.WARNING: "Needs attention", Severity.UNKNOWN: "Skipped"}
+    groups = tuple(headings.get(each.severity, "Passed") for each in findings)
     rows = tuple(
         cells(
             CHECK_BY_ID[each.id].title,
@@ -42,20 +72,16 @@ def checks_table(findings: Iterable[Finding]) -> Table:
         )
         for each in findings
     )
-    return Table((Column("check"), Column(""), Column("result", least=12)), rows, tuple(each.id for each in findings))
+    columns = (Column("check"), Column(""), Column("result", least=12))
+    return Table(columns, rows, tuple(each.id for each in findings), groups=groups)
 
 
 def counts(findings: Iterable[Finding]) -> str:
-    """`2 fail, 1 warn, 18 pass, 3 skipped`."""
+    """`2 failed, 1 warning, 18 passed, 3 skipped`."""
     words = [VERDICTS[each.severity] for each in findings]
-    found = ((word, words.count(word)) for word in dict.fromkeys(VERDICTS.values()))
-    return ", ".join(f"{count} {'skipped' if word == 'SKIP' else word.lower()}" for word, count in found if count)
-
-
-def first_to_read(findings: Iterable[Finding]) -> str:
-    """The id of the worst failed check; empty where all is well."""
-    bad = [each for each in findings if each.severity in (Severity.ERROR, Severity.WARNING)]
-    return min(bad, key=lambda each: each.severity.rank).id if bad else ""
+    names = {"FAIL": "failed", "WARN": "warning", "PASS": "passed", "SKIP": "skipped"}
+    found = ((name, words.count(word)) for word, name in names.items())
+    return ", ".join(f"{count} {name}{'s' * (name == 'warning' and count > 1)}" for name, count in found if count)
 
 
 def report_object(findings: tuple[Finding, ...]) -> Object:

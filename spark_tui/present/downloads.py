@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from spark_tui.domain.errors import SparkError
@@ -12,7 +13,6 @@ from spark_tui.domain.quantities import human_bytes, human_duration
 from spark_tui.domain.reading import Missing, Reading, value_of
 from spark_tui.present.inspection import (
     NOT_ON_HUB,
-    UNKNOWN,
     card_rows,
     inspection_rows,
     performance,
@@ -24,6 +24,9 @@ from spark_tui.present.json import Object, known, maybe, moment, read
 from spark_tui.present.page import Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
 
 MOST_FILES: Final = 500
+BAR: Final = 6
+"""Cells of a download's bar in a list."""
+FILE_BAR: Final = 16
 _PHASES: Final = {
     DownloadPhase.FINISHING: Tone.STRONG,
     DownloadPhase.DOWNLOADING: Tone.STRONG,
@@ -85,36 +88,24 @@ def downloads_table(downloads: Iterable[Download]) -> Table:
     rows = []
     for each in downloads:
         done = percent(each.fraction) if each.fraction is not None else human_bytes(each.done) if each.done else "-"
-        speed, left = _pace(each)
+        speed, left = pace(each)
         name, size = Cell(each.id, Tone.STRONG), size_or_unknown(each.total)
         rows.append(cells(name, phase_cell(each), done, size, speed or "-", left or "-"))
     return Table(columns, tuple(rows), empty="No downloads.")
 
 
-def strip_table(downloads: Iterable[Download], full: str, empty: str) -> Table:
-    """A row for each download that is not done, with a bar of the characters `full` and `empty`."""
-    columns = (
-        Column("download", least=16),
-        Column("", keep=3),
-        Column("state"),
-        Column("done", right=True),
-        Column("size", right=True, keep=4),
-        Column("speed", right=True, keep=5),
-        Column("left", right=True, keep=6),
-    )
-    rows, found = [], open_downloads(downloads)
-    for each in found:
-        bar, done = "", UNKNOWN
-        if each.fraction is not None:
-            parts = round(10 * each.fraction)
-            bar, done = full * parts + empty * (10 - parts), percent(each.fraction)
-        size = Cell(size_or_unknown(each.total), Tone.QUIET)
-        state = phase_cell(each, phase_word(each))
-        rows.append(cells(name_text(each.request.title), bar, state, done, size, *_pace(each)))
-    return Table(columns, tuple(rows), tuple(each.id for each in found))
+def bar_cell(download: Download, full: str, empty: str) -> Cell:
+    """`████░░ 41%` while it downloads, else its phase: `paused 41%`."""
+    fraction = download.fraction
+    if fraction is None:
+        return phase_cell(download, phase_word(download))
+    if download.phase is not DownloadPhase.DOWNLOADING:
+        return phase_cell(download, f"{download.phase.value} {percent(fraction)}")
+    parts = int(BAR * fraction)
+    return phase_cell(download, f"{full * parts}{empty * (BAR - parts)} {percent(fraction)}")
 
 
-def _pace(download: Download) -> tuple[str, str]:
+def pace(download: Download) -> tuple[str, str]:
     """Speed and time left; empty where unknown."""
     speed = "" if download.speed is None else f"{human_bytes(download.speed)}/s"
     return speed, human_duration(download.eta) if download.phase.active and download.eta else ""
@@ -128,7 +119,7 @@ def progress_text(download: Download) -> str:
     elif download.done:
         size = human_bytes(download.done)
     files = f"{download.files_done} of {count} file{'s' * (count != 1)}" if count else ""
-    speed, left = _pace(download)
+    speed, left = pace(download)
     active = (speed, left and f"{left} left") if download.phase.active else ()
     return "  ".join(filter(None, (download.phase.value, size, files, *active)))
 
@@ -173,6 +164,25 @@ def download_files_page(download: Download) -> Page:
     if not ordered:
         return sentence_page("File list not settled yet.")
     return file_sections([row(file) for file in ordered[:MOST_FILES]], len(ordered))
+
+
+def fetch_page(downloads: Sequence[Download], full: str, empty: str) -> Page:
+    """What a launch waits for: how far each download is, its files with a bar (running ones first), where it goes."""
+    order, page = list(_FILE_STATES), list[Section]()
+    for each in downloads:
+        rows = []
+        for file in sorted(each.files, key=lambda file: order.index(file.state)):
+            share = 1.0 if file.state is FileState.DONE else file.done / file.size if file.size else 0.0
+            parts = int(FILE_BAR * share)
+            bar = Cell(f"{full * parts}{empty * (FILE_BAR - parts)} {percent(share):>4}", _FILE_STATES[file.state])
+            rows.append(cells(Cell(file.path), size_or_unknown(file.size), bar))
+        columns = (Column("file", least=12), Column("size", right=True), Column("downloaded"))
+        _, where = download_page(each)
+        state, *rest = progress_rows(each)
+        text = state.text.removeprefix(f"{DownloadPhase.DOWNLOADING.value}  ")  # the step of the launch says so
+        files = Section(table=Table(columns, tuple(rows[:MOST_FILES])))
+        page += [Section(rows=(replace(state, text=text, label=""), *rest)), files, where]
+    return tuple(page)
 
 
 def file_sections(rows: Sequence[tuple[Cell, ...]], count: int, title: str = "") -> Page:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from spark_tui.core.jobs import JobView, Step, StepState
-from spark_tui.domain.engine.state import EngineState, Exposure
+from spark_tui.domain.engine.boot import BootState
+from spark_tui.domain.engine.state import EngineState, EngineWord, Exposure
 from spark_tui.domain.quantities import GIB, gib, human_duration
 from spark_tui.domain.reading import Missing, Reading, reason_of, value_of
 from spark_tui.domain.secret import mask_secrets
@@ -14,9 +17,12 @@ from spark_tui.present.json import Object, maybe, moment, read, rounded
 from spark_tui.present.page import Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
 
 if TYPE_CHECKING:  # the first frame shows an empty list of engines, and loads nothing of logs and hosts for it
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from spark_tui.core.next_step import Candidate
     from spark_tui.core.store import World
+    from spark_tui.domain.cluster.record import ClusterRecord
+    from spark_tui.domain.engine.boot import BootStatus
     from spark_tui.domain.engine.container import ContainerFacts, DaemonFacts
     from spark_tui.domain.errors import SparkError
     from spark_tui.domain.host.identity import HostIdentity
@@ -25,13 +31,30 @@ if TYPE_CHECKING:  # the first frame shows an empty list of engines, and loads n
     from spark_tui.domain.logs.view import EngineView
 
 STATE_TONES: Final = {
-    EngineState.SERVING: Tone.GOOD,
-    EngineState.STARTING: Tone.WARNING,
-    EngineState.RESTARTING: Tone.WARNING,
-    EngineState.NOT_ANSWERING: Tone.BAD,
-    EngineState.FAILED: Tone.BAD,
+    EngineWord.READY: Tone.GOOD,
+    EngineWord.BUSY: Tone.GOOD,
+    EngineWord.RUNNING: Tone.GOOD,
+    EngineWord.STALLED: Tone.BAD,
+    EngineWord.FAILED: Tone.BAD,
+    EngineWord.LOST: Tone.BAD,
+    EngineWord.STOPPED: Tone.QUIET,
 }
-"""All other states are quiet."""
+"""All other words are of an engine on its way, which is a warning."""
+LAUNCH_WORDS: Final = {
+    "preflight": EngineWord.QUEUED,
+    "fetch": EngineWord.FETCHING,
+    "pull": EngineWord.PULLING,
+    "memory": EngineWord.QUEUED,
+    "warm": EngineWord.WARMING_UP,
+}
+"""Steps of a launch that the engine itself shows nothing of."""
+JOB_WORDS: Final = {
+    StepState.PENDING: EngineWord.QUEUED,
+    StepState.RUNNING: EngineWord.QUEUED,  # before its first step
+    StepState.FAILED: EngineWord.FAILED,
+    StepState.CANCELLED: EngineWord.STOPPED,
+    StepState.DONE: EngineWord.LOST,
+}
 EXPOSURE_TEXTS: Final = {
     Exposure.LOCAL: "this machine only",
     Exposure.LAN: "open to the network, with a key",
@@ -45,18 +68,52 @@ PERCENT_STEP: Final = 25
 # --- one engine -------------------------------------------------------------------------------------------
 
 
-def state_word(view: EngineView) -> str:
-    """`SERVING`, `FAILED 1`, or the boot phase while it starts: `WEIGHTS 62%`."""
-    if view.state is EngineState.FAILED:
-        return f"FAILED {view.container.exit_code}"
-    phase = view.timeline.current
-    if view.state is EngineState.STARTING and phase is not None:
-        return phase.label.upper() + (f" {phase.progress:.0%}" if phase.progress is not None else "")
-    return view.state.value
+@dataclass(frozen=True, slots=True)
+class EngineStatus:
+    """What an engine or its launch does, the same in every place. `percent` is how far that is, where it is known;
+    `rank_of` the launch over several nodes that it is a part of without an API."""
+
+    word: EngineWord
+    percent: int | None = None
+    exit_code: int | None = None
+    rank_of: str = ""
+
+    @property
+    def text(self) -> str:
+        """`ready`, `loading 62%`, `failed (exit 1)`, `running, rank of qwen`."""
+        if self.word is EngineWord.FAILED and self.exit_code is not None:
+            return f"failed (exit {self.exit_code})"
+        rank = f", rank of {self.rank_of}" if self.rank_of else ""
+        return (self.word.value if self.percent is None else f"{self.word.value} {self.percent}%") + rank
+
+    @property
+    def tone(self) -> Tone:
+        return STATE_TONES.get(self.word, Tone.WARNING)
+
+    @property
+    def cell(self) -> Cell:
+        return Cell(self.text, self.tone)
 
 
-def state_cell(view: EngineView) -> Cell:
-    return Cell(state_word(view), STATE_TONES.get(view.state, Tone.QUIET))
+def engine_status(
+    view: EngineView | None, job: JobView | None = None, launches: Sequence[ClusterRecord] = ()
+) -> EngineStatus:
+    """The status of an engine, of its launch before there is an engine, and of both while one becomes the other. A rank
+    serves when its launch does, where that is one of `launches`."""
+    step = job.current if job is not None and job.state is StepState.RUNNING else None
+    if step is not None and (view is None or step.id in LAUNCH_WORDS):
+        word, share = LAUNCH_WORDS.get(step.id, EngineWord.STARTING), step.progress
+    elif view is not None:
+        phase = view.timeline.current if view.state is EngineState.STARTING else None
+        word, share = view.word, phase.progress if phase is not None else None
+    else:
+        word, share = JOB_WORDS[job.state] if job is not None else EngineWord.LOST, None
+    code = view.container.exit_code if view is not None and word is EngineWord.FAILED else None
+    rank_of = view.container.rank_of if view is not None else ""
+    if word is EngineWord.RUNNING:
+        serves = any(each.name == rank_of and each.stage == "ready" for each in launches)
+        word, share = EngineWord.READY if serves else word, None
+    return EngineStatus(word, None if share is None else round(share * 100), code, rank_of)
 
 
 def exposure_cell(view: EngineView) -> Cell:
@@ -64,25 +121,45 @@ def exposure_cell(view: EngineView) -> Cell:
     return Cell(view.exposure.value, Tone.BAD if view.exposure is Exposure.LAN_NO_KEY else quiet)
 
 
-def engine_page(view: EngineView) -> Page:
-    """What an engine is, where it serves, since when."""
-    facts = view.container
-    version = f" {view.version}" if view.version else ""
-    owner = f"preset {facts.preset}" if facts.ours else "not started by spark-tui"
-    address = [view.base_url or "no port published", view.exposure.value]
-    address += [f"as {view.served_name}"] if view.served_name else []
-    state = [state_word(view)]
+def engine_page(
+    view: EngineView,
+    now: float,
+    job: JobView | None = None,
+    *,
+    lan: str = "",
+    secure: str = "K",
+    launches: Sequence[ClusterRecord] = (),
+) -> Page:
+    """What an engine does, and everything a client needs to reach it. `lan` is the machine's address in the network,
+    `secure` the key that makes an API key."""
+    facts, status = view.container, engine_status(view, job, launches)
+    state = [status.text]
     if facts.running and facts.started_at is not None:
-        took = view.timeline.seconds
-        state += [f"ready after {human_duration(took)}"] if view.state is EngineState.SERVING and took else []
-        state.append(f"up since {day_and_time(facts.started_at)}")
+        up = max(0.0, now - facts.started_at)
+        state.append(f"up {human_duration(up // 60 * 60 if up >= 60 else up)}")
     elif facts.finished_at is not None:
         state.append(f"ended {day_and_time(facts.finished_at)}")
+    if facts.preset != view.name:  # its name says it
+        state.append(f"preset {facts.preset}" if facts.ours else "not started by spark-tui")
+    exposed = view.exposure in (Exposure.LAN, Exposure.LAN_NO_KEY)
+    network = f"http://{lan}:{view.port}/v1" if lan else "address of this machine unknown"
+    keyless = not facts.api_key_file and not exposed
+    where = f"network {network}" if exposed else EXPOSURE_TEXTS[view.exposure]
+    url = f"{view.api_url}   {where}{', no key' if keyless else ''}"
+    key = Row(f"in {facts.api_key_file}" if facts.api_key_file else "in its own command or environment", "key")
+    if view.exposure is Exposure.LAN_NO_KEY:
+        key = Row(f"none: anyone on the network can use this engine. {secure} makes a key", "key", Tone.BAD)
+    served = view.served_name or view.model or "not known yet"
+    engine = [f"{view.runtime} {view.version}".strip(), view.model if view.model != served else "", facts.image]
+    if not view.word.serves and view.word not in (EngineWord.STALLED, EngineWord.STOPPING):
+        about = Row("   ".join(filter(None, (engine[0], view.model))), "engine")
+        return (Section(rows=(Row("   ".join(state), "state", status.tone), about)),)
     rows = (
-        Row(view.model or "not known yet", "model", Tone.STRONG),
-        Row(f"{view.runtime}{version}   {owner}   {facts.image}", "engine"),
-        Row("   ".join(address), "address", Tone.BAD if view.exposure is Exposure.LAN_NO_KEY else Tone.PLAIN),
-        Row("   ".join(state), "state", STATE_TONES.get(view.state, Tone.QUIET)),
+        Row("   ".join(state), "state", status.tone),
+        Row(url if view.port else "no port published", "url"),
+        Row(served, "model", Tone.STRONG),
+        *(() if keyless else (key,)),
+        Row("   ".join(filter(None, engine)), "engine"),
     )
     return (Section(rows=rows),)
 
@@ -100,18 +177,50 @@ def ago(seconds: float) -> str:
     return f"{max(0, int(seconds))}s ago"
 
 
+def docker_command(reason: str) -> str:
+    """The command that brings Docker back, out of the reason that names it; empty where it names none."""
+    found = re.search(r"sudo [^.,;]+", reason)
+    return found[0].strip() if found else ""
+
+
+def docker_page(reason: str, copy_key: str, doctor_key: str) -> Page:
+    """Without Docker nothing else can be said: what is wrong, and the command."""
+    command = docker_command(reason)
+    rows = [Row(reason.partition(". ")[0].rstrip(".") + ".", "docker", Tone.BAD)]
+    rows += [Row(f"{command}   ({copy_key} copies)", "fix", Tone.STRONG)] if command else [Row(reason, "fix")]
+    rows.append(Row(f"{doctor_key} checks the whole machine.", "", Tone.QUIET))
+    return (Section("Docker cannot be reached", rows=tuple(rows)),)
+
+
+def next_step_page(
+    found: Sequence[Candidate] | None, *, token: bool, launch_key: str, presets_key: str, models_key: str
+) -> Page:
+    """What to do on a machine without an engine. `found` None: still looking; `token`: the Hub's was found."""
+    if found is None:
+        rows: tuple[Row, ...] = (Row("Checking downloaded models ...", "launch", Tone.QUIET),)
+    elif found:
+        rows = tuple(
+            Row(f"{each.preset.name}   {each.text}, downloaded{', has served here' if each.started else ''}", label)
+            for each, label in zip(found, (f"{launch_key}", *("or" for _ in found[1:])), strict=True)
+        )
+    else:
+        rows = (Row(f"No downloaded model fits. {presets_key} presets, {models_key} models.", "launch"),)
+    hub = "found" if token else "none (needed for gated models only): HF_TOKEN, or `hf auth login`"
+    return (Section("Next", rows=(*rows, Row(hub, "HF token", Tone.PLAIN if token else Tone.QUIET))),)
+
+
 # --- lists ------------------------------------------------------------------------------------------------
 
 
 def engine_table(views: Sequence[EngineView], now: float) -> Table:
     """One row per engine, for the command line."""
     columns = (
-        Column("NAME"), Column("STATE"), Column("PORT", right=True), Column("REACH"), Column("UP", right=True),
+        Column("NAME"), Column("STATE"), Column("PORT", right=True), Column("REACH", keep=1), Column("UP", right=True),
         Column("MODEL", least=12),
     )  # fmt: skip
     rows = tuple(
         cells(
-            Cell(view.name, Tone.STRONG), state_cell(view), str(view.port or "-"), exposure_cell(view),
+            Cell(view.name, Tone.STRONG), engine_status(view).cell, str(view.port or "-"), exposure_cell(view),
             _up(view.container, now), view.model or "-",
         )
         for view in views
@@ -125,38 +234,49 @@ def _up(container: ContainerFacts, now: float) -> str:
     return "-" if container.finished_at is None else ago(now - container.finished_at)
 
 
-def home_table(views: Sequence[EngineView], jobs: Sequence[JobView], empty: str = "") -> Table:
-    """One row per engine, then one per launch that has no engine yet."""
-    columns = (Column("name", least=12), Column("state"), Column("port", right=True, keep=2), Column("reach", keep=1))
+@dataclass(frozen=True, slots=True)
+class LiveCells:
+    """What an engine does this minute: tokens per second, their last minutes as a line, requests running."""
+
+    rate: str = ""
+    line: str = ""
+    running: str = ""
+
+
+def home_table(
+    views: Sequence[EngineView], jobs: Sequence[JobView], empty: str = "", live: Mapping[str, LiveCells] | None = None,
+    boot: Mapping[str, BootStatus] | None = None, launches: Sequence[ClusterRecord] = (),
+) -> Table:  # fmt: skip
+    """One row per engine, then one per launch that has no engine here: not yet, or on other nodes (`launches`). `boot`
+    are those that start with the machine."""
+    columns = (
+        Column("name", least=11), Column("state"), Column("rate", right=True, keep=4), Column("line", keep=3),
+        Column("running", right=True, keep=2), Column("port", right=True, keep=1), Column("reach", keep=0),
+        *((Column("boot", keep=5),) if boot else ()),
+    )  # fmt: skip
     rows, names = [], [view.name for view in views]
     for view in views:
-        job = latest_job(jobs, view.name)
-        current = job.current if job is not None and job.state is StepState.RUNNING else None
-        warming = view.state is EngineState.SERVING and current is not None and current.id == "warm"
-        state = Cell("WARMING UP", Tone.WARNING) if warming else state_cell(view)
+        status = engine_status(view, latest_job(jobs, view.name), launches)
+        now = (live or {}).get(view.name, LiveCells())
         port = Cell(f":{view.port}" if view.port else "", Tone.QUIET)
-        rows.append(cells(view.name, state, port, exposure_cell(view)))
+        line = Cell(now.line, Tone.GOOD)
+        badge = (boot_cell(boot.get(view.name)),) if boot else ()
+        rows.append(cells(view.name, status.cell, now.rate, line, now.running, port, exposure_cell(view), *badge))
     for job in jobs:
         if job.title not in names and job.state is not StepState.DONE:
-            step = job.current if job.state is StepState.RUNNING else None
-            percent = f" {step.progress:.0%}" if step is not None and step.progress is not None else ""
-            word = (step.label if step is not None else job.state.value).upper() + percent
-            rows.append(
-                cells(job.title, Cell(word, Tone.BAD if job.state is StepState.FAILED else Tone.WARNING), "", "")
-            )
+            rows.append(cells(job.title, engine_status(None, job).cell, "", "", "", "", "", *([""] if boot else [])))
             names.append(job.title)
+    for record in launches:
+        if not {record.name, *(rank.name for rank in record.ranks)} & set(names):
+            tone = {"ready": Tone.GOOD, "broken": Tone.BAD}.get(record.stage, Tone.WARNING)
+            state = Cell(f"{record.stage.value}, {len(record.ranks)} nodes", tone)
+            rows.append(cells(record.name, state, "", "", "", "", "", *([""] if boot else [])))
+            names.append(record.name)
     return Table(columns, tuple(rows), tuple(names), empty)
 
 
 def latest_job(jobs: Sequence[JobView], name: str) -> JobView | None:
     return next((job for job in reversed(jobs) if job.title == name), None)
-
-
-def step_word(step: Step) -> str:
-    """A step that is over, in a list of them: `pull image skipped`, `create 3s`."""
-    seconds = f" {human_duration(step.seconds)}" if step.seconds is not None and step.seconds >= 1 else ""
-    state = "" if step.state is StepState.DONE else f" {step.state.value}"
-    return f"{step.label.lower()}{state}{seconds}"
 
 
 STEP_WORDS: Final = {
@@ -205,8 +325,8 @@ def status_page(
     host = [identity.hostname or "this machine", identity.product or identity.architecture]
     host += [] if uptime is None else [f"up {human_duration(uptime * 60)}"]
     gpu = value_of(world.gpu)
-    serving = sum(view.state is EngineState.SERVING for view in views)
-    engines = f"{serving} serving of {len(views)}" if views else "none; launch one: spark-tui up PRESET"
+    serving = sum(view.word.serves for view in views)
+    engines = f"{serving} of {len(views)} ready" if views else "none; launch one: spark-tui up PRESET"
     pairs = (
         ("host", "  ".join(filter(None, host))),
         ("memory", _memory_text(world)),
@@ -285,7 +405,7 @@ def spoken(
 def _spoken_engine(view: EngineView) -> tuple[object, str]:
     """State, and while it starts the phase and each quarter of it."""
     phase = view.timeline.current if view.state is EngineState.STARTING else None
-    text, quarter = view.state.value.lower(), 0
+    text, quarter = engine_status(view).text, 0
     if phase is not None:
         text = f"starting, {phase.label.lower()}"
         if phase.progress is not None:
@@ -294,7 +414,7 @@ def _spoken_engine(view: EngineView) -> tuple[object, str]:
     elif view.state is EngineState.FAILED:
         text = f"failed with exit code {view.container.exit_code}"
     elif view.state is EngineState.SERVING:
-        text += f" {view.model} on port {view.port}, {EXPOSURE_TEXTS[view.exposure]}"
+        text += f" with {view.model} on port {view.port}, {EXPOSURE_TEXTS[view.exposure]}"
     return (view.state, phase.id if phase else None, quarter, view.exposure), f"{view.name}: {text}."
 
 
@@ -332,7 +452,7 @@ def engine_object(view: EngineView, now: float) -> Object:
     return {
         "id": container.name,
         "container_id": container.id,
-        "state": view.state.value,
+        "state": view.word.value,
         **maybe("phase", phase.id.value if phase else None, "no start is under way"),
         **maybe("phase_progress", phase.progress if phase else None, "not known"),
         **maybe("runtime", view.runtime, "no serving runtime was recognised"),
@@ -343,6 +463,8 @@ def engine_object(view: EngineView, now: float) -> Object:
         **maybe("preset", container.preset, "spark-tui did not launch it"),
         **maybe("port", view.port, "no port is published"),
         **maybe("url", view.base_url, "no port is published"),
+        **maybe("base_url", view.api_url, "no port is published"),
+        **maybe("api_key_file", container.api_key_file, "no key file"),
         "exposure": view.exposure.value,
         "health": view.health.value,
         **maybe("started_at", moment(container.started_at), "it was never started"),
@@ -387,4 +509,47 @@ def estimate_object(found: Eta) -> Object:
         "eta_until": found.until.value,
         "eta_basis": found.basis.value,
         "eta_starts": found.starts,
+    }
+
+
+# --- start at boot ----------------------------------------------------------------------------------------
+
+
+def boot_cell(status: BootStatus | None) -> Cell:
+    """The badge in a row."""
+    failed = status is not None and status.state is BootState.FAILED
+    return Cell("boot failed" if failed else "boot" if status else "", Tone.BAD if failed else Tone.QUIET)
+
+
+def boot_text(status: BootStatus) -> str:
+    """`starts at boot`, and what keeps it from that."""
+    match status.state:
+        case BootState.OFF:
+            return "does not start at boot"
+        case BootState.FAILED:
+            own = "" if status.system else "--user "
+            return (
+                f"start at boot failed ({status.detail or 'no reason given'}). See: systemctl {own}status {status.unit}"
+            )
+    return (
+        "starts at boot" if status.lingers else "starts at the next login. For boot: sudo loginctl enable-linger $USER"
+    )
+
+
+def boot_question(status: BootStatus) -> tuple[str, str, str]:
+    """Title, text and verb of the question before a change."""
+    if status.on:
+        return f"Do not start {status.name} at boot?", f"Removes {status.unit}. The engine keeps running.", "Remove"
+    what = "Writes a systemd unit: waits for Docker, launches with these settings, under the memory guard."
+    return f"Start {status.name} at boot?", what, "Enable"
+
+
+def boot_object(status: BootStatus) -> Object:
+    return {
+        "id": status.name,
+        "state": status.state.value,
+        "unit": status.unit or None,
+        "system": status.system,
+        "lingers": status.lingers,
+        "reason": status.detail or None,
     }

@@ -74,10 +74,7 @@ def inspection_rows(found: Inspection) -> tuple[tuple[str, str], ...]:
     ceiling = drafting = ""
     if found.ceiling is not None and found.read is not None:
         wide = f", {human_bytes(found.read.wide)} of them 16 bits wide" if found.read.wide else ""
-        ceiling = (
-            f"{'at most ' if found.ceiling.bound else ''}{found.ceiling.measured:.0f} tokens/s for one stream "
-            f"({found.ceiling.paper:.0f} by the data sheet): {human_bytes(found.read.size)} per token{wide}"
-        )
+        ceiling = f"{found.ceiling.text()} for one stream, estimated: {human_bytes(found.read.size)} per token{wide}"
     if facts.mtp_declared:
         state = {None: "weights unknown", 0: "weights missing"}.get(facts.mtp_layers, "weights included")
         drafting = f"{facts.mtp_declared} MTP {'layer' if facts.mtp_declared == 1 else 'layers'} declared, {state}"
@@ -94,7 +91,7 @@ def inspection_rows(found: Inspection) -> tuple[tuple[str, str], ...]:
         ("weights", ", ".join(filter(None, (form, human_bytes(weights.size) if weights else "")))),
         ("dtypes", ", ".join(f"{name} {human_bytes(size)}" for name, size in weights.by_dtype) if weights else ""),
         ("unquantized", ", ".join(excluded[:_MOST_EXCLUDED]) + more),
-        ("ceiling", ceiling),
+        ("decode", ceiling),
         ("layers", f"{facts.layers}: {kinds}" if facts.layers and kinds else str(facts.layers or "")),
         ("context", f"{facts.max_position_embeddings:,} tokens" if facts.max_position_embeddings else ""),
         ("KV cache", f"{human_bytes(kv.bytes_per_token)} per token in {kv.cache_dtype}" if kv else ""),
@@ -145,6 +142,7 @@ def checkpoint_object(look: Reading[Inspection]) -> Object:
 
 def _checkpoint_object(found: Inspection) -> Object:
     facts, chat, form = found.facts, found.facts.chat, found.facts.quantization
+    span = found.ceiling.span() if found.ceiling is not None else None
     unread = "not in its config"
     chat_shape: Any = None
     if chat is not None:
@@ -167,7 +165,8 @@ def _checkpoint_object(found: Inspection) -> Object:
             {"module": each.module.value, "stored_bytes": each.stored, "read_per_token_bytes": each.read}
             for each in found.wide
         ],
-        **maybe("ceiling_tokens_per_second", rounded(found.ceiling.measured, 1) if found.ceiling else None, NO_HEADERS),
+        **maybe("decode_low_tokens_per_second", rounded(span[0], 1) if span else None, NO_HEADERS),
+        **maybe("decode_high_tokens_per_second", rounded(span[1], 1) if span else None, NO_HEADERS),
         **maybe("kv_bytes_per_token", found.kv.bytes_per_token if found.kv else None, unread),
         **maybe("state_bytes_per_sequence", found.kv.state_bytes if found.kv else None, unread),
         **maybe("mtp_layers_declared", facts.mtp_declared, "none are declared"),

@@ -3,49 +3,74 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Final
 
 from spark_tui.core.downloads import MissingFiles
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.models.download import DownloadRequest
-from spark_tui.domain.presets.fit import Fit, FitChange, Verdict, fit_lines
-from spark_tui.domain.presets.overrides import Overrides
+from spark_tui.domain.presets.fit import Fit, FitChange, FitWord
+from spark_tui.domain.presets.fit_figures import fit_lines
+from spark_tui.domain.presets.fit_verdict import LaunchVerdict
+from spark_tui.domain.quantities import short_tokens
 from spark_tui.present.json import Object
 from spark_tui.present.logs import pairs_text, set_options
 from spark_tui.present.page import Cell, Page, Row, Section, Tone, labelled
 
 FIT_TONES: Final = {
-    Verdict.READY: Tone.GOOD,
-    Verdict.SLOW: Tone.WARNING,
-    Verdict.BLOCKED: Tone.BAD,
-    Verdict.UNKNOWN: Tone.QUIET,
+    FitWord.FITS: Tone.GOOD,
+    FitWord.FITS_WITH: Tone.GOOD,
+    FitWord.FITS_WHEN_STOPPED: Tone.WARNING,
+    FitWord.DOES_NOT_FIT: Tone.BAD,
+    FitWord.UNKNOWN: Tone.QUIET,
 }
 
 
 def fit_word(fit: Fit | None) -> Cell:
-    """READY, SLOW, BLOCKED, BUSY where it fits once other engines are stopped, or UNKNOWN."""
+    """`fits`, `fits with 0.24`, `fits when NAME stops`, `does not fit`, `unknown`; empty before it is worked out."""
     if fit is None:
         return Cell("")
-    if fit.only_neighbours:
-        return Cell("BUSY", Tone.WARNING)
-    return Cell(fit.verdict.value, FIT_TONES[fit.verdict])
+    tone = FIT_TONES[fit.word]
+    return Cell(fit.text, Tone.WARNING if tone is Tone.GOOD and (fit.blocked or fit.slow) else tone)
 
 
 def fit_verdict(fit: Fit | None) -> Page:
-    """The verdict with its reasons, and what would help."""
+    """The word with its reasons, what would help, and what the machine can give."""
     if fit is None:
-        return (
-            Section(rows=(Row("Not worked out yet, or this preset cannot be launched: see Checks.", tone=Tone.QUIET),)),
-        )
-    word = fit_word(fit)
-    rows = [Row(fit.reasons[0] if fit.reasons else "", word.text, word.tone)]
-    rows += [Row(reason, "-") for reason in fit.reasons[1:]]
-    if fit.only_neighbours:
-        rows.append(Row("Fits once other engines are stopped.", tone=Tone.QUIET))
+        text = "Not worked out yet, or this preset cannot be launched: see Checks."
+        return (Section(rows=(Row(text, tone=Tone.QUIET),)),)
+    rows = [*_word_rows(fit), *(Row(reason, "-") for reason in fit.reasons[1:]), *reach_rows(fit)]
     helps = tuple(Row(fit_change(change), "-") for change in fit.changes)
     return (Section(rows=tuple(rows)), *((Section("What would help", helps),) if helps else ()))
+
+
+def _word_rows(fit: Fit) -> list[Row]:
+    """The word, and why."""
+    word = fit_word(fit)
+    return [Row(word.text, tone=word.tone), *(Row(reason, "-") for reason in fit.reasons[:1])]
+
+
+def reach_rows(fit: Fit) -> list[Row]:
+    """What a launch can get: the longest context for its users, and the most users at its context; then the same with
+    all other engines stopped."""
+    reach = fit.reach
+    if reach is None or fit.context is None:
+        return []
+
+    def row(label: str, context: int, users: int) -> Row:
+        longest = f"{short_tokens(context)} context for {_users(reach.users)}; " if context else ""
+        length = short_tokens(fit.context or 0)
+        most = f"{_users(users)} at {length}" if users else f"too little memory for {length}"
+        return Row(longest + most, label, Tone.QUIET)
+
+    others = any(each.holds for each in fit.neighbours)
+    alone = row("alone", reach.context_alone, reach.users_alone)
+    return [row("now", reach.context_now, reach.users_now), *([alone] if others else ())]
+
+
+def _users(count: int) -> str:
+    return f"{count:,} user{'' if count == 1 else 's'}"
 
 
 def fit_change(change: FitChange) -> str:
@@ -61,12 +86,25 @@ def fit_figures(fit: Fit) -> Page:
     return (Section(rows=rows), *notes)
 
 
+def verdict_object(found: Fit) -> Object:
+    """`change` and `stops` are ways to make it launchable; `memory_share` is what the launch uses."""
+    return {
+        "verdict": found.word.value,
+        "text": found.text,
+        "launchable": not found.blocked,
+        "memory_share": found.utilization,
+        "memory_share_auto": found.auto,
+        "change": dict(found.change),
+        "stops": list(found.stops),
+    }
+
+
 def fit_object(name: str, found: Fit) -> Object:
     """Sizes in bytes; null is not known, and `unknown` says which parts are not."""
     kv, decode = found.kv, found.decode
     return {
         "id": name,
-        "verdict": found.verdict.value,
+        **verdict_object(found),
         "reasons": list(found.reasons),
         "notes": list(found.notes),
         "changes": [
@@ -87,9 +125,18 @@ def fit_object(name: str, found: Fit) -> Object:
         "need_all_bytes": found.need_all,
         "left_bytes": found.left,
         "cache_to_drop_bytes": found.cache_to_drop,
-        "utilization": found.utilization,
-        "utilization_needed": found.utilization_needed,
-        "utilization_most": found.utilization_most,
+        "memory_share_least": found.utilization_least,
+        "memory_share_needed": found.utilization_needed,
+        "memory_share_most": found.utilization_most,
+        "reach": None
+        if found.reach is None
+        else {
+            "users": found.reach.users,
+            "longest_context_tokens_now": found.reach.context_now,
+            "longest_context_tokens_others_stopped": found.reach.context_alone,
+            "most_users_now": found.reach.users_now,
+            "most_users_others_stopped": found.reach.users_alone,
+        },
         "neighbours": [
             {"id": other.name, "holds_bytes": other.holds, "will_take_bytes": other.will_take}
             for other in found.neighbours
@@ -106,13 +153,19 @@ def fit_object(name: str, found: Fit) -> Object:
             "state_bytes": kv.state_bytes,
             "dtype": kv.dtype,
         },
-        "decode": None if decode is None else asdict(decode),
+        "decode": None
+        if decode is None
+        else {
+            "read_bytes_per_token": decode.reads,
+            "low_tokens_per_second": round(decode.span()[0], 1),
+            "high_tokens_per_second": round(decode.span(found.published)[1], 1),
+        },
     }
 
 
 # --- findings of the rules ---------------------------------------------------------------------------------
 
-ABOUT_NOW: Final = frozenset(("engines_exceed_machine", "gated_without_token"))
+ABOUT_NOW: Final = frozenset(("gated_without_token",))
 """Rules about this machine at this moment: the list, which describes the recipe, leaves them out."""
 SEVERITIES: Final = {
     Severity.ERROR: ("error", Tone.BAD),
@@ -163,20 +216,6 @@ def finding_object(finding: Finding) -> Object:
 
 
 @dataclass(frozen=True, slots=True)
-class LaunchVerdict:
-    """The fit and the findings of one set of values. None: it could not be worked out."""
-
-    overrides: Overrides
-    fit: Fit | None = None
-    findings: tuple[Finding, ...] = ()
-
-    @property
-    def blocked(self) -> bool:
-        """It cannot fit: a launch needs the preset's name typed."""
-        return self.fit is not None and self.fit.verdict is Verdict.BLOCKED
-
-
-@dataclass(frozen=True, slots=True)
 class ModelStatus:
     """What a launch would download, of all that it `needs`. `wanted` None: unknown, or there is no Hub."""
 
@@ -189,13 +228,11 @@ def judgement_page(judgement: LaunchVerdict | None) -> Page:
     """The verdict with its reason and what would help, then errors and warnings, each with its fix."""
     if judgement is None:
         return (Section(rows=(Row("Checking fit and rules ...", tone=Tone.QUIET),)),)
-    rows: list[Row] = []
     fit = judgement.fit
-    if fit is not None:
-        verdict = fit_word(fit)
-        rows.append(Row(fit.reasons[0] if fit.reasons else "", verdict.text, verdict.tone))
-        rows += [Row(text, "-") for text in fit.reasons[1:] if fit.verdict is Verdict.BLOCKED]
-        rows += [Row(fit_change(change), ">") for change in fit.changes]
+    rows = _word_rows(fit)
+    rows += [Row(text, "-") for text in fit.reasons[1:] if fit.blocked]
+    rows += [Row(fit_change(change), ">") for change in fit.changes]
+    rows += reach_rows(fit)
     for finding in judgement.findings:
         if finding.severity is not Severity.INFO:
             word, tone = SEVERITIES[finding.severity]
@@ -203,7 +240,7 @@ def judgement_page(judgement: LaunchVerdict | None) -> Page:
     notes = sum(finding.severity is Severity.INFO for finding in judgement.findings)
     if notes:
         rows.append(Row(f"{notes} more note{'s' * (notes > 1)}: see Checks of the preset.", tone=Tone.QUIET))
-    return (Section(rows=tuple(rows)),) if rows else ()
+    return (Section(rows=tuple(rows)),)
 
 
 def model_page(status: ModelStatus | None, *, fetch: bool, key: str) -> Page:

@@ -24,8 +24,9 @@ OUTCOMES: Final = {
     StartOutcome.FAILED: "failed",
     StartOutcome.STOPPED: "stopped",
     StartOutcome.STARTING: "starting",
-    StartOutcome.UNKNOWN: "starting",
+    StartOutcome.UNKNOWN: None,
 }
+"""Null: no engine's log."""
 _FP4_TONES: Final = {
     Fp4.NATIVE: Tone.GOOD,
     Fp4.WEIGHT_ONLY_INTENDED: Tone.PLAIN,
@@ -140,7 +141,7 @@ def cause_rows(cause: Finding, *, preset: bool, key: str = "a") -> list[Row]:
     rows = [Row(cause.summary, "likely" if cause.guess else "cause", Tone.BAD), Row(cause.remedy, "fix")]
     if cause.change:
         pairs = pairs_text(cause.change)
-        rows.append(Row(pairs, f"{key} applies") if preset else Row(f"{pairs} in its own command", "setting"))
+        rows.append(Row(pairs if preset else f"{pairs}, in a preset made of this engine", f"{key} applies"))
     return rows
 
 
@@ -157,6 +158,29 @@ def explanation_rows(explanation: Explanation, *, preset: bool, key: str = "a") 
     wrong = [finding for finding in explanation.findings if finding.severity is not Severity.INFO]
     advice = [finding for finding in explanation.findings if finding.severity is Severity.INFO]
     return [*finding_rows(wrong, proposed, key), *verdict_rows(explanation), *finding_rows(advice, proposed, key)]
+
+
+BRIEF: Final = ("FP4", "KV cache", "drafting", "graphs")
+"""Verdicts that are shown where there is room for few."""
+
+
+def health_rows(explanation: Explanation, *, preset: bool, key: str = "a", brief: bool = False) -> list[Row]:
+    """Of an engine that lives: what is wrong with its fix, then each verdict and advice in one line behind a sign."""
+    found = explanation.proposal
+    proposed = found.change if found is not None and preset else ()
+    wrong = [finding for finding in explanation.findings if finding.severity is not Severity.INFO]
+    advice = [finding for finding in explanation.findings if finding.severity is Severity.INFO]
+    signs = {Tone.WARNING: "!", Tone.BAD: "!", Tone.QUIET: "○"}
+    verdicts = [
+        Row(
+            row.text if row.text.startswith(row.label) else f"{row.label} {row.text}",
+            signs.get(row.tone, "●"),
+            row.tone,
+        )
+        for row in sorted(verdict_rows(explanation), key=lambda row: row.tone is Tone.QUIET)
+        if row.label in BRIEF or not brief
+    ]
+    return [*finding_rows(wrong, proposed, key), *verdicts, *(Row(each.summary, "○", Tone.QUIET) for each in advice)]
 
 
 # --- places in the log ------------------------------------------------------------------------------------
@@ -205,7 +229,11 @@ def landmarks(explanation: Explanation, first_line: int, cause_line: int | None 
 def explanation_page(explanation: Explanation) -> tuple[Section, ...]:
     """Engine and outcome, how the start went, why it failed, how it computes, and what could be better."""
     facts, fp4, cause = explanation.timeline.facts, explanation.fp4, explanation.cause
-    outcome, took, current = OUTCOMES[explanation.outcome], explanation.timeline.seconds, explanation.timeline.current
+    outcome, took, current = (
+        OUTCOMES[explanation.outcome] or "unknown",
+        explanation.timeline.seconds,
+        explanation.timeline.current,
+    )
     if explanation.outcome is StartOutcome.READY and took is not None:
         outcome += f" after {human_duration(took)}"
     elif explanation.outcome is StartOutcome.STARTING and current is not None:
@@ -222,9 +250,11 @@ def explanation_page(explanation: Explanation) -> tuple[Section, ...]:
                 *(Row(clean_line(text), "|") for text in cause.evidence),
             ]
         )
-    phases = [
-        each for each in explanation.timeline.phases if each.state not in (PhaseState.PENDING, PhaseState.SKIPPED)
-    ]
+    phases = (
+        [each for each in explanation.timeline.phases if each.state not in (PhaseState.PENDING, PhaseState.SKIPPED)]
+        if explanation.outcome is not StartOutcome.UNKNOWN
+        else []
+    )
     sections.append([Row(_progress(phase), phase.label) for phase in phases])
     sections.append([_numbered(row) for row in verdict_rows(explanation)])
     if fp4.verdict is Fp4.WEIGHT_ONLY_INTENDED:

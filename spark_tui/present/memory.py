@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from spark_tui.core.memory import ContainerShare, MemoryDetail
+from spark_tui.core.memory import ContainerShare, GuardStatus, MemoryDetail
 from spark_tui.core.store import World
 from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.host.drop_caches import DropResult
 from spark_tui.domain.host.guard import GuardEntry
 from spark_tui.domain.host.memory import MemInfo, MemoryBreakdown
 from spark_tui.domain.host.vitals import Vitals, engine_memory
+from spark_tui.domain.presets.fit import RESERVE_BYTES
 from spark_tui.domain.quantities import GIB, gib, human_bytes
 from spark_tui.domain.reading import Missing, Ok, Reading, reason_of, value_of
 from spark_tui.present.json import Object, maybe, moment, read
@@ -63,12 +64,12 @@ def memory_parts(
         BreakdownRow(name, None if missing else size, found.total, note)
         for name, size, note, missing in zip(names, found.sizes, notes, unknown, strict=True)
     ]
-    waiting = value_of(pressure)
+    waiting, room = value_of(pressure), gib(max(0, mem.available - RESERVE_BYTES))
     psi = f"PSI {reason_of(pressure) if waiting is None else f'{waiting:.1f} % of 10 s waited'}"
     swap = f"of {gib(mem.swap_total)} GiB; {psi}" if mem.swap_total else psi
     return (
         *parts,
-        BreakdownRow("available", mem.available, mem.total, "for a new engine"),
+        BreakdownRow("available", mem.available, mem.total, f"an engine of up to {room} GiB fits"),
         BreakdownRow("swap", mem.swap_used, mem.swap_total, swap),
     )
 
@@ -132,13 +133,7 @@ def processes_table(detail: MemoryDetail) -> Table:
 def detail_page(detail: MemoryDetail, drop: DropResult | None, *, drop_key: str) -> Page:
     """Containers, the guard, the last drop, the machine."""
     containers = tuple(_container_row(share) for share in detail.containers)
-    guard = value_of(detail.guard)
-    if guard is None:
-        rows = [Row(reason_of(detail.guard), "guard", Tone.QUIET)]
-    elif guard.running:
-        rows = [Row("running: stops an engine before memory runs out", "guard", Tone.GOOD)]
-    else:
-        rows = [Row("not running: starts with the next launch", "guard", Tone.WARNING)]
+    guard, rows = value_of(detail.guard), [guard_row(detail.guard)]
     if guard is not None and guard.entries:
         rows.append(Row(guard_text(guard.entries[-1]), "last action"))
     if drop is None:
@@ -150,8 +145,18 @@ def detail_page(detail: MemoryDetail, drop: DropResult | None, *, drop_key: str)
     return (
         Section("Containers", containers or (Row("No engine is running.", tone=Tone.QUIET),)),
         Section(rows=tuple(rows)),
-        Section("Machine", _machine_rows(detail.vitals)),
+        Section("Machine", _machine_rows(detail.vitals or Vitals())),
     )
+
+
+def guard_row(status: Reading[GuardStatus]) -> Row:
+    """What the guard does, or why that is unknown."""
+    guard = value_of(status)
+    if guard is None:
+        return Row(reason_of(status), "guard", Tone.QUIET)
+    if guard.running:
+        return Row("watching: stops an engine before memory runs out", "guard", Tone.GOOD)
+    return Row("not running: starts with the next launch", "guard", Tone.WARNING)
 
 
 def _container_row(share: ContainerShare) -> Row:

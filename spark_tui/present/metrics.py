@@ -11,15 +11,17 @@ from typing import Any, Final
 from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.host.vitals import GpuReading
 from spark_tui.domain.logs.view import EngineView
-from spark_tui.domain.metrics.graph import Curve, seconds_text
+from spark_tui.domain.metrics.agents import agent_costs, repeated_prompts
+from spark_tui.domain.metrics.graph import Curve, TimeAxis, seconds_text, totals, value_text
 from spark_tui.domain.metrics.quantiles import Latency, Quantile
 from spark_tui.domain.metrics.series import MetricId, Sample
 from spark_tui.domain.metrics.serving import Drafting, EngineMetrics
-from spark_tui.domain.quantities import GIB, human_count, human_duration
+from spark_tui.domain.metrics.slow import limits, request_time
+from spark_tui.domain.quantities import GIB, human_count, human_duration, short_tokens
 from spark_tui.domain.reading import Missing, Ok, Reading, Stale, reason_of, value_of
 from spark_tui.domain.text import clean_line
 from spark_tui.present.json import Object, maybe, moment, read, rounded
-from spark_tui.present.page import Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
+from spark_tui.present.page import TONES, Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
 
 Read = Callable[[MetricId], Curve]
 """What is known of a series; the name is the graph's to give."""
@@ -27,6 +29,7 @@ Read = Callable[[MetricId], Curve]
 LATENCIES: Final = (("TTFT", "ttft"), ("inter-token", "itl"), ("end to end", "e2e"), ("queue", "queue"))
 KV_FULL_PERCENT: Final = 90.0
 """Near its end the KV cache preempts requests."""
+BY_POSITION: Final = "drafts by position"
 HOT_CELSIUS: Final = 90.0
 """Loaded GB10s were seen at up to 86 C; the board trips at 104.8 C."""
 
@@ -49,7 +52,7 @@ PANELS: Final = (
     Panel("decode", (MetricId.DECODE_RATE,)),
     Panel("TTFT", (MetricId.TTFT_P50, MetricId.TTFT_P95), ("p50", "p95")),
     Panel("requests", (MetricId.RUNNING, MetricId.WAITING), ("running", "waiting")),
-    Panel("KV cache", (MetricId.KV_USAGE,), alarm=KV_FULL_PERCENT),
+    Panel("KV cache", (MetricId.KV_USAGE,), alarm=KV_FULL_PERCENT, domain=(0.0, None)),
     Panel("prefill", (MetricId.PREFILL_RATE,)),
     Panel("inter-token", (MetricId.ITL_P50, MetricId.ITL_P95), ("p50", "p95")),
     Panel("memory", (MetricId.MEMORY_IN_USE, MetricId.MEMORY_ENGINES), ("used", "engines")),
@@ -66,8 +69,24 @@ PANELS: Final = (
     Panel("preemptions", (MetricId.PREEMPTION_RATE,)),
     Panel("waiting", (MetricId.WAITING_CAPACITY, MetricId.WAITING_DEFERRED), ("capacity", "deferred")),
     Panel("energy", (MetricId.ENERGY,)),
+    Panel("CPU", (MetricId.CPU_UTILIZATION,)),
+    Panel("disk", (MetricId.DISK_RATE,)),
 )
 """In the order of a person's questions: is it fast, does it queue, does it fit, what does the machine do, why."""
+
+HOME_PANELS: Final = (
+    Panel("decode", (MetricId.DECODE_RATE,)),
+    Panel("TTFT", (MetricId.TTFT_P50, MetricId.TTFT_P95), ("", "p95")),
+    Panel("prefill", (MetricId.PREFILL_RATE,)),
+    Panel("drafts", (MetricId.ACCEPTANCE,)),
+    Panel("requests", (MetricId.RUNNING, MetricId.WAITING), ("", "queued")),
+    Panel("KV cache", (MetricId.KV_USAGE,), alarm=KV_FULL_PERCENT, domain=(0.0, None)),
+    Panel("prefix hits", (MetricId.PREFIX_HITS,)),
+    Panel("inter-token", (MetricId.ITL_P50, MetricId.ITL_P95), ("", "p95")),
+)
+"""Home's small graphs of an engine that serves: where there is room for few of them, the first ones."""
+HOST_TITLES: Final = ("GPU", "memory", "power", "temperature", "SM clock", "CPU", "disk")
+"""Home's graphs of the machine, in the order in which there is room for them."""
 
 
 def panels_with(memory_total: int | None, floor_bytes: int) -> tuple[Panel, ...]:
@@ -89,6 +108,21 @@ def existing(panels: Sequence[Panel], read_series: Read) -> tuple[Panel, ...]:
         if pairs and pairs[0][0] is panel.metrics[0]:
             found.append(replace(panel, metrics=tuple(m for m, _ in pairs), names=tuple(n for _, n in pairs)))
     return tuple(found)
+
+
+def spark_table(panels: Sequence[Panel], read_series: Read, line: Callable[[Curve, int], str], width: int) -> Table:
+    """Panels without room for a graph: the values, and the first series as a `line` of the cells that are left."""
+    texts = []
+    for panel in panels:
+        last = [(metric, read_series(metric).last) for metric in panel.metrics]
+        values = ["-" if each is None else value_text(each, metric.unit, metric.decimals) for metric, each in last]
+        texts.append("  ".join(f"{name} {value}".strip() for name, value in zip(panel.names, values, strict=True)))
+    used = sum(max(map(len, column), default=0) + 2 for column in ([each.title for each in panels], texts))
+    rows = []
+    for panel, text in zip(panels, texts, strict=True):
+        drawn = line(read_series(panel.metrics[0]), max(1, width - used))
+        rows.append(cells(Cell(panel.title, Tone.QUIET), Cell(text, Tone.STRONG), Cell(drawn, Tone.GOOD)))
+    return Table((Column(""), Column(""), Column("", least=1)), tuple(rows))
 
 
 def not_drawn(panels: Sequence[Panel], shown: Sequence[Panel], read_series: Read) -> tuple[Row, ...]:
@@ -115,10 +149,10 @@ def copied(name: str, at: float, panels: Sequence[Panel], read_series: Read) -> 
     return "\n".join(lines)
 
 
-def trouble(view: EngineView | None, current: Reading[EngineMetrics]) -> Row | None:
-    """Why an engine has no values now; None when it has."""
+def trouble(view: EngineView | None, current: Reading[EngineMetrics], launch: str = "") -> Row | None:
+    """Why an engine has no values now; None when it has. `launch` is what has no engine yet: `qwen fetching 16%`."""
     if view is None:
-        return Row("No engine selected.", tone=Tone.QUIET)
+        return Row(f"{launch}: metrics follow once it serves." if launch else "No engine selected.", tone=Tone.QUIET)
     if isinstance(current, Stale):
         return Row(f"No response: {current.error}", tone=Tone.WARNING)
     if not isinstance(current, Missing):
@@ -140,12 +174,18 @@ def quantile_text(quantile: Quantile, sign: str = "±") -> str:
     return f"{value.removesuffix(unit) if value.endswith(unit) else value} {sign}{error}"
 
 
-def latency_table(title: str, reading: Reading[EngineMetrics], sign: str = "±") -> Table:
-    """A row for each kind of latency: its quantiles, each with its error, the mean and the count."""
-    metrics = value_of(reading)
+def latency_table(
+    title: str, reading: Reading[EngineMetrics], sign: str = "±", *, since: Reading[EngineMetrics] | None = None
+) -> Table:
+    """A row for each kind of latency: its quantiles, each with its error, the mean and the count. What is unknown over
+    the window is shown `since` the start, where that is given, and says so."""
+    metrics, ever = value_of(reading), value_of(since) if since is not None else None
     rows = []
-    for label, field in LATENCIES:
+    for name, field in LATENCIES:
+        label = name
         found: Reading[Latency] = Missing("") if metrics is None else getattr(metrics, field)
+        if value_of(found) is None and ever is not None and value_of(getattr(ever, field)) is not None:
+            found, label = getattr(ever, field), f"{label} *"
         latency = value_of(found)
         if latency is None:
             rows.append(cells(Cell(label, Tone.QUIET), "-", "", "", "", "", Cell(reason_of(found), Tone.QUIET)))
@@ -153,8 +193,48 @@ def latency_table(title: str, reading: Reading[EngineMetrics], sign: str = "±")
         quantiles = (quantile_text(each, sign) for each in (latency.p50, latency.p95, latency.p99))
         mean = Cell("-" if latency.mean is None else seconds_text(latency.mean), Tone.QUIET)
         rows.append(cells(Cell(label, Tone.QUIET), *quantiles, mean, Cell(f"{latency.count:,}", Tone.QUIET), ""))
+    title += " * since start" if any(row[0].text.endswith("*") for row in rows) else ""
     names = ("p50", "p95", "p99", "mean", "count")
     return Table((Column(title), *(Column(name, right=True) for name in names), Column("", least=12)), tuple(rows))
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A value in large digits: `number` in `unit`, and what else is known of it: a second series, or its mean."""
+
+    title: str
+    number: str
+    unit: str
+    note: str
+
+
+FIGURES: Final = (
+    "decode", "TTFT", "requests", "KV cache", "prefill", "GPU", "power", "CPU", "temperature", "prefix hits",
+    "acceptance rate",
+)  # fmt: skip
+
+
+def figure_text(metric: MetricId, value: float | None) -> str:
+    """`41.8 tok/s`; a dash for what is unknown."""
+    return "-" if value is None or not math.isfinite(value) else value_text(value, metric.unit, metric.decimals)
+
+
+def figures(panels: Sequence[Panel], read_series: Read, axis: TimeAxis, cursor: float | None = None) -> list[Figure]:
+    """The values that a person looks for first, now or at the cursor: each with its second series, else with its mean
+    in what the graphs have settled."""
+    by_title, found = {panel.title: panel for panel in panels}, []
+    for panel in filter(None, map(by_title.get, FIGURES)):
+        metric, *others = panel.metrics
+        curves = [read_series(each) for each in panel.metrics]
+        values = [curve.last if cursor is None else curve.at(cursor) for curve in curves]
+        number, _, unit = figure_text(metric, values[0]).partition(" ")
+        known = totals(curves[0].buckets(axis)[: -axis.live * axis.parts])
+        note = f"avg {figure_text(metric, known.mean)}" if known is not None else ""
+        if others:
+            note = f"{panel.names[1]} {figure_text(others[0], values[1])}"
+        note = note.removesuffix(f" {unit}") if unit else note
+        found.append(Figure(panel.title, number, f"{unit} {panel.names[0]}".strip(), note))
+    return found
 
 
 def window_title(metrics: Reading[EngineMetrics]) -> str:
@@ -163,7 +243,7 @@ def window_title(metrics: Reading[EngineMetrics]) -> str:
     return "last look" if known is None or not known.seconds else f"last {human_duration(known.seconds)}"
 
 
-def totals(current: Reading[EngineMetrics], lifetime: Reading[EngineMetrics]) -> list[tuple[str, str]]:
+def counted(current: Reading[EngineMetrics], lifetime: Reading[EngineMetrics]) -> list[tuple[str, str]]:
     """What the server has counted, as label and value."""
     now, ever = value_of(current), value_of(lifetime)
     pairs = []
@@ -172,12 +252,101 @@ def totals(current: Reading[EngineMetrics], lifetime: Reading[EngineMetrics]) ->
         pairs.append(("finished", f"{total:,.0f}" + (f" ({reasons})" if reasons else "")))
     drafting = value_of(now.drafting) if now is not None else None
     if drafting is not None and drafting.positions:
-        pairs.append(("drafts by position", " ".join(f"{share:.0%}" for share in drafting.positions)))
+        pairs.append((BY_POSITION, " ".join(f"{share:.0%}" for share in drafting.positions)))
     if now is not None and (capacity := value_of(now.kv_capacity_tokens)) is not None:
         pairs.append(("KV cache", f"{capacity:,} tokens"))
     if ever is not None and (preempted := value_of(ever.preemptions_ever)) is not None:
         pairs.append(("preemptions", f"{preempted:,.0f}"))
     return pairs
+
+
+def token_counts(lifetime: Reading[EngineMetrics]) -> list[tuple[str, str]]:
+    """Tokens since the server's start, as label and value."""
+    ever = value_of(lifetime)
+    if ever is None:
+        return []
+    counts = (("prompts", value_of(ever.prompt_tokens)), ("answers", value_of(ever.generated_tokens)))
+    return [(label, short_tokens(int(count))) for label, count in counts if count is not None]
+
+
+SHARE_CELLS: Final = 10
+"""Of a bar that stands for a whole request, where the page is narrow."""
+SHARE_BESIDE: Final = 26
+"""Cells left of that bar."""
+
+
+def request_page(
+    current: Reading[EngineMetrics], lifetime: Reading[EngineMetrics], bar: str = "#", bar_cells: int = SHARE_CELLS
+) -> Page:
+    """Where the mean request's time goes: over the window, else since the start. Empty where that is unknown."""
+    metrics, ever = value_of(current), value_of(lifetime)
+    now = request_time(metrics) if metrics is not None else None
+    time = now or (request_time(ever) if ever is not None else None)
+    if time is None or time.whole <= 0:
+        return ()
+    rows = []
+    parts = (("queue", time.queue), ("prefill", time.prefill), ("decode", time.decode), ("in all", time.whole))
+    for label, seconds in parts:
+        share = time.share(seconds)
+        drawn = Cell(bar * round(share * bar_cells), Tone.QUIET)
+        rows.append(cells(Cell(label, Tone.QUIET), seconds_text(seconds), f"{share:.0%}", drawn))
+    columns = (Column(""), Column("", right=True), Column("", right=True), Column("", least=1))
+    title = f"Mean request, {window_title(current) if now is not None else 'since start'}"
+    return (Section(title, table=Table(columns, tuple(rows))),)
+
+
+def slow_page(
+    current: Reading[EngineMetrics], lifetime: Reading[EngineMetrics], gpu: Reading[GpuReading], bar: str = "#"
+) -> Page:
+    """What holds the engine back: every limit with its remedy, then where a request's time goes. Empty without
+    metrics."""
+    metrics, ever = value_of(current), value_of(lifetime)
+    if metrics is None:
+        return ()
+    rows: list[Row] = []
+    repeated = repeated_prompts(agent_costs(ever), (), ever, caching=None) if ever is not None else None
+    for finding in (*limits(metrics, gpu, ever), *((repeated,) if repeated else ())):
+        rows.append(Row(finding.summary, tone=TONES[finding.severity]))
+        rows += [Row(finding.remedy, tone=Tone.QUIET)] if finding.remedy else []
+    slow = Section("What is slow", tuple(rows))
+    return (slow, *request_page(current, lifetime, bar), Section("Since start", _since_start(metrics, ever)))
+
+
+def _since_start(now: EngineMetrics, ever: EngineMetrics | None) -> tuple[Row, ...]:
+    """Means and sums of a server's whole life, but for what `counted` and `token_counts` have."""
+    shapes = (
+        ("decode", "decode_rate", "{:,.1f} tok/s mean"),
+        ("prefill", "prefill_rate", "{:,.0f} tok/s mean"),
+        ("prefix hits", "prefix_hits", "{:.1%}"),
+        ("energy", "energy", "{:.2f} J per token"),
+    )
+    pairs: list[tuple[str, str]] = []
+    for label, field, shape in shapes if ever is not None else ():
+        value = value_of(getattr(ever, field))
+        pairs += [] if value is None else [(label, shape.format(value))]
+    return labelled((*pairs, ("drafts", _speculation(now, ever))))
+
+
+def slow_rows(
+    current: Reading[EngineMetrics], lifetime: Reading[EngineMetrics], gpu: Reading[GpuReading], *, brief: bool
+) -> tuple[Row, ...]:
+    """What holds the engine back, without a table; `brief`: the weightiest limit alone. Empty without metrics."""
+    metrics, ever = value_of(current), value_of(lifetime)
+    if metrics is None:
+        return ()
+    first, *more = limits(metrics, gpu, ever)
+    if brief:
+        return (Row(first.summary, "speed", TONES[first.severity]),)
+    rows = []
+    for finding in (first, *more):
+        rows.append(Row(finding.summary, tone=TONES[finding.severity]))
+        rows += [Row(finding.remedy, tone=Tone.QUIET)] if finding.remedy else []
+    time = request_time(metrics) or (request_time(ever) if ever is not None else None)
+    if time is not None and time.whole > 0:
+        parts = (("queue", time.queue), ("prefill", time.prefill), ("decode", time.decode))
+        shares = ", ".join(f"{name} {time.share(seconds):.0%}" for name, seconds in parts)
+        rows.append(Row(f"{seconds_text(time.whole)}: {shares}", "request"))
+    return (*rows, *figure_rows(metrics, ever))
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +362,22 @@ class MetricsSnapshot:
 
 
 def metrics_page(look: MetricsSnapshot) -> Page:
-    """Speed, queue, cache and GPU; then latencies over the window and since the start."""
-    now, ever = look.now, look.ever
+    """Speed, queue, cache and GPU; what is slow; then latencies over the window and since the start."""
+    now, ever, gpu, energy = look.now, look.ever, value_of(look.gpu), value_of(look.now.energy)
+    engine = "  ".join(filter(None, (look.view.name, look.view.model, look.view.version)))
+    spent = () if energy is None else (f"{energy:.2f} J per token",)
+    silicon = f"n/a: {reason_of(look.gpu)}" if gpu is None else "  ".join((*gpu.figures, *spent)) or "n/a"
+    rows = (*labelled((("engine", engine),)), *figure_rows(now, ever), *labelled((("GPU", silicon),)))
+    found = limits(now, look.gpu, ever)
+    slow = Section("What is slow", tuple(Row(each.summary, tone=TONES[each.severity]) for each in found))
+    tables = [Section(table=latency_table(window_title(Ok(now, look.at)), Ok(now, look.at)))]
+    if ever is not None:
+        tables.append(Section(table=latency_table("since start", Ok(ever, look.at))))
+    return (Section(rows=rows), slow, *tables)
+
+
+def figure_rows(now: EngineMetrics, ever: EngineMetrics | None) -> tuple[Row, ...]:
+    """Speed, requests, cache and speculation now, with means since the start."""
 
     def text(reading: Reading[Any], shape: str) -> str:
         value = value_of(reading)
@@ -205,11 +388,9 @@ def metrics_page(look: MetricsSnapshot) -> Page:
         found = text(getattr(now, name), f"{{:,.{decimals}f}} tok/s")
         return found if mean is None else f"{found} (mean since start {mean:,.{decimals}f})"
 
-    capacity, gpu, energy = value_of(now.kv_capacity_tokens), value_of(look.gpu), value_of(now.energy)
+    capacity = value_of(now.kv_capacity_tokens)
     kv = text(now.kv_usage, "{:.1%}") + (f" of {human_count(capacity)} tokens" if capacity else "")
-    spent = () if energy is None else (f"{energy:.2f} J per token",)
     pairs = (
-        ("engine", "  ".join(filter(None, (look.view.name, look.view.model, look.view.version)))),
         ("decode", speed("decode_rate", 1)),
         ("prefill", speed("prefill_rate", 0)),
         ("requests", _requests(now, ever, text)),
@@ -217,12 +398,8 @@ def metrics_page(look: MetricsSnapshot) -> Page:
         ("prefix hits", text(now.prefix_hits, "{:.1%}")),
         ("preemptions", text(now.preemptions_ever, "{:,.0f} since start")),
         ("speculation", _speculation(now, ever)),
-        ("GPU", f"n/a: {reason_of(look.gpu)}" if gpu is None else "  ".join((*gpu.figures, *spent)) or "n/a"),
     )
-    tables = [Section(table=latency_table(window_title(Ok(now, look.at)), Ok(now, look.at)))]
-    if ever is not None:
-        tables.append(Section(table=latency_table("since start", Ok(ever, look.at))))
-    return (Section(rows=labelled(pairs)), *tables)
+    return labelled(pairs)
 
 
 def _requests(now: EngineMetrics, ever: EngineMetrics | None, text: Callable[[Reading[Any], str], str]) -> str:
@@ -277,6 +454,10 @@ def look_object(look: MetricsSnapshot) -> Object:
         "since_start": metrics_object(look.ever) if look.ever else None,
         "engines": {rank: metrics_object(part) for rank, part in look.parts.items()},
         **read("gpu", look.gpu, gpu_object),
+        "limits": [
+            {"id": each.id, "severity": each.severity.value, "summary": each.summary, "remedy": each.remedy}
+            for each in limits(look.now, look.gpu, look.ever)
+        ],
     }
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
+from spark_tui.domain.errors import SparkError
 from spark_tui.domain.finding import Finding
-from spark_tui.domain.models.download import Download, DownloadPhase
+from spark_tui.domain.models.download import Download
 from spark_tui.domain.models.inspection import Inspection
 from spark_tui.domain.models.store import (
     Completeness,
@@ -18,20 +20,24 @@ from spark_tui.domain.models.store import (
     StoredModel,
     VerifyProgress,
 )
+from spark_tui.domain.presets.draft import Draft
+from spark_tui.domain.presets.fit_verdict import LaunchVerdict
 from spark_tui.domain.presets.model_use import LibraryEntry, LibraryView, User
+from spark_tui.domain.presets.preset import PublishedSpeed
 from spark_tui.domain.quantities import human_bytes, human_duration
 from spark_tui.domain.reading import Reading, value_of
 from spark_tui.present.downloads import (
+    BAR,
     MOST_FILES,
+    bar_cell,
     file_sections,
     name_text,
     open_downloads,
-    percent,
-    phase_cell,
-    phase_word,
+    pace,
     progress_rows,
 )
-from spark_tui.present.inspection import UNKNOWN, age, performance, shown_sections
+from spark_tui.present.draft import FIT_TONES
+from spark_tui.present.inspection import UNKNOWN, age, performance, shown_sections, size_or_unknown
 from spark_tui.present.json import Object, maybe, moment
 from spark_tui.present.page import Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
 
@@ -67,13 +73,15 @@ def shown_entries(
     return [entry for _, entry in sorted(found, key=lambda each: each[0])]
 
 
+def model_id_of(download: Download) -> str:
+    """The model that a download fills."""
+    target = download.request.target
+    return f"/models/{target.strip('/').partition('/')[0]}" if target else download.request.repo
+
+
 def download_of(model: StoredModel, downloads: Iterable[Download]) -> Download | None:
     """The open download that fills this model."""
-    for each in open_downloads(downloads):
-        target = each.request.target
-        if model.id == (f"/models/{target.strip('/').partition('/')[0]}" if target else each.request.repo):
-            return each
-    return None
+    return next((each for each in open_downloads(downloads) if model_id_of(each) == model.id), None)
 
 
 def format_word(look: Reading[Inspection] | None) -> str:
@@ -86,18 +94,16 @@ def format_word(look: Reading[Inspection] | None) -> str:
     return form.formats[0].value.partition(" ")[0] + "+" * (len(form.formats) > 1) if form.formats else UNKNOWN
 
 
-def state_cell(entry: LibraryEntry, download: Download | None = None) -> Cell:
-    """One word: what is being done with it, else how complete it is. `!`: its page has a warning."""
+def state_cell(entry: LibraryEntry, download: Download | None, full: str, empty: str) -> Cell:
+    """What is being done with it, as a bar of the characters `full` and `empty`, else how complete it is. `!`: its page
+    has a warning."""
     model, check = entry.model, entry.check
     if check is not None and not check.over:
         return Cell(f"verify {check.fraction:.0%}", Tone.STRONG)
-    if download is not None and download.phase.active:
-        fraction = download.fraction if download.phase is DownloadPhase.DOWNLOADING else None
-        return phase_cell(download, phase_word(download) if fraction is None else f"fetch {percent(fraction)}")
+    if download is not None and (download.phase.active or model.completeness is not Completeness.COMPLETE):
+        return bar_cell(download, full, empty)
     if model.writing:
         return Cell("fetching", Tone.STRONG)
-    if download is not None and model.completeness is not Completeness.COMPLETE:
-        return phase_cell(download)
     if check is not None and check.wrong:
         return Cell("damaged", Tone.BAD)
     word = "verified" if check is not None and check.matching and not check.unsure else model.completeness.value
@@ -133,40 +139,55 @@ def store_table(entries: Iterable[LibraryEntry], now: float) -> Table:
     return Table(columns, tuple(rows))
 
 
-OTHER, FINDING = "other:", "finding:"
-"""Before the number of another cache, of a finding of the store: their rows' ids. No model's id has a colon."""
+OTHER, FINDING, DOWNLOAD = "other:", "finding:", "download:"
+"""Before the number of another cache, of a finding of the store, before the id of a download whose model is not listed:
+their rows' ids. No model's id has a colon."""
 
 
 def list_table(
     view: LibraryView, entries: Iterable[LibraryEntry], looks: Mapping[str, Reading[Inspection]],
-    downloads: Sequence[Download], now: float, *, rest: bool, empty: str,
+    downloads: Sequence[Download], now: float, marks: tuple[str, str], *, rest: bool, empty: str,
 ) -> Table:  # fmt: skip
-    """A row for each model under its layout; with `rest` also for other caches and for findings of the store."""
+    """A row for each model under its layout; with `rest` also for downloads without a listed model, for other caches
+    and for findings of the store. `marks` are the full and the empty cell of bars."""
+    full, free = marks
     columns = (
-        Column("model", least=20),
+        Column("model", least=18),
         Column("state"),
-        Column("format", keep=5),
-        Column("size", right=True, keep=6),
-        Column("read", right=True, keep=4),
-        Column("used by", keep=3, least=12),
+        Column("size", right=True, keep=7),
+        Column("", keep=4),
+        Column("format", keep=6),
+        Column("presets", keep=5, least=12),
+        Column("read", right=True, keep=3),
     )
+    largest = max((each.model.size for each in view.entries), default=0) or 1
+    listed = {model_id_of(each) for each in downloads} & {each.model.id for each in view.entries}
     rows: list[tuple[str, str, tuple[str | Cell, ...]]] = []
+    for each in open_downloads(downloads) if rest else ():
+        if model_id_of(each) not in listed:
+            size, left = size_or_unknown(each.total), "  ".join(filter(None, pace(each)))
+            row = (name_text(each.request.title), bar_cell(each, full, free), size, "", "", left, "")
+            rows.append((f"{DOWNLOAD}{each.id}", "Downloads", row))
     for entry in entries:
-        model, uses = entry.model, [use.name for use in entry.uses]
-        users = f"{uses[0]}{f' +{len(uses) - 1}' if len(uses) > 1 else ''}" if uses else ""
+        model, presets = entry.model, entry.presets
+        download = download_of(model, downloads)
+        users = f"{len(presets)} presets" if len(presets) > 1 else "".join(presets)
         size, read = _size_and_read(model, now)
+        left = "  ".join(filter(None, pace(download))) if download is not None and download.phase.active else ""
         rows.append((model.id, "Folders" if model.layout is Layout.FOLDER else "Hub cache", (
-            name_text(model.id), state_cell(entry, download_of(model, downloads)), format_word(looks.get(model.id)),
-            size, Cell(read, Tone.QUIET), Cell(users, Tone.GOOD if entry.engines else Tone.PLAIN),
+            name_text(model.id), state_cell(entry, download, full, free), size,
+            Cell(full * (round(BAR * model.size / largest) or bool(model.size)), Tone.QUIET),
+            format_word(looks.get(model.id)), left or Cell(users or "none", Tone.PLAIN if users else Tone.QUIET),
+            Cell(read, Tone.QUIET),
         )))  # fmt: skip
     for number, other in enumerate(view.contents.others if rest else ()):
         name = Cell(f"{_models_text(len(other.models))} in {other.path}", Tone.QUIET)
         size_cell = Cell(human_bytes(other.disk), Tone.QUIET)
         group = "Other caches (not visible to engines)"
-        rows.append((f"{OTHER}{number}", group, (name, "", "", size_cell, "", "")))
+        rows.append((f"{OTHER}{number}", group, (name, "", size_cell, "", "", "", "")))
     for number, finding in enumerate(view.contents.findings if rest else ()):
         summary = Cell(f"! {finding.summary}", Tone.WARNING)
-        rows.append((f"{FINDING}{number}", "Findings", (summary, "", "", "", "", "")))
+        rows.append((f"{FINDING}{number}", "Findings", (summary, "", "", "", "", "", "")))
     ids, groups = tuple(id_ for id_, _, _ in rows), tuple(group for _, group, _ in rows)
     return Table(columns, tuple(cells(*row) for _, _, row in rows), ids, empty, groups)
 
@@ -183,6 +204,15 @@ def disk_summary(view: LibraryView) -> str:
     left = f", {human_bytes(unused)} unused" if unused else ""
     count = _models_text(len(contents.models))
     return f"{count} in {contents.root}: {human_bytes(contents.disk)} of disk{left}, {free}."
+
+
+def disk_shares(view: LibraryView) -> tuple[tuple[str, int], ...]:
+    """What takes the disk: models, all else, free; empty where its size is unknown."""
+    contents = view.contents
+    if contents.free is None or contents.total is None:
+        return ()
+    other = max(0, contents.total - contents.free - contents.disk)
+    return ("models", contents.disk), ("other", other), ("free", contents.free)
 
 
 def finding_text(finding: Finding) -> str:
@@ -215,11 +245,55 @@ def other_cache_page(other: OtherCache) -> Page:
 # --- one model --------------------------------------------------------------------------------------------
 
 
+_ASKED: Final = ("container", "max_model_len", "quantization", "tool_calls", "reasoning_parser", "speculation")
+"""Values of a draft that a person asks for before a launch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """How a model would be served: its draft, or why there is none, and whether it fits now. `published` are speeds
+    that presets of it state."""
+
+    draft: Draft | SparkError
+    verdict: LaunchVerdict | None = None
+    published: tuple[PublishedSpeed, ...] = ()
+
+
+def serving_section(serving: Serving | None, look: Reading[Inspection] | None) -> Section:
+    """Fit, speed, and the values of the draft."""
+    if serving is None:
+        return Section()
+    draft, verdict = serving.draft, serving.verdict
+    if not isinstance(draft, Draft):
+        return Section("To serve it", (Row(draft.summary, tone=Tone.WARNING), Row(draft.remedy, tone=Tone.QUIET)))
+    rows = [Row(verdict.text, "fit", FIT_TONES.get(verdict.word, Tone.WARNING))] if verdict is not None else []
+    if speed := speed_text(look, serving.published):
+        rows.append(Row(speed, "speed"))
+    for each in draft.values:
+        if each.key in _ASKED:
+            unsure = f" (uncertain: {each.doubt})" if each.doubt else ""
+            rows.append(Row(f"{each.text}{unsure}", each.label, Tone.WARNING if each.doubt else Tone.PLAIN))
+    return Section("To serve it", tuple(rows))
+
+
+def speed_text(look: Reading[Inspection] | None, published: Sequence[PublishedSpeed]) -> str:
+    """`estimate 44-63 tok/s, one stream; published 59 tok/s`."""
+    found = value_of(look) if look is not None else None
+    known = [each.tokens_per_second for each in published]
+    texts = []
+    if found is not None and found.ceiling is not None:
+        texts.append(f"estimate {found.ceiling.text(max(known, default=0.0))}, one stream")
+    if known:
+        least, most = min(known), max(known)
+        texts.append(f"published {least:.0f}{f'-{most:.0f}' if round(most) > round(least) else ''} tok/s")
+    return "; ".join(texts)
+
+
 def model_page(
     entry: LibraryEntry, look: Reading[Inspection] | None, download: Download | None, now: float,
-    engines_unknown: str = "",
+    engines_unknown: str = "", serving: Serving | None = None,
 ) -> Page:  # fmt: skip
-    """State and why, verification, download, performance, sizes, engines and presets that use it."""
+    """State and why, verification, download, how it is served, sizes, engines and presets that use it."""
     model, check = entry.model, entry.check
     text, tone = _STATES[model.completeness]
     state = [Row("downloading" if model.writing else text, tone=tone)]
@@ -247,8 +321,9 @@ def model_page(
         Section(rows=tuple(state)),
         Section(rows=progress_rows(download) if download is not None else ()),
         Section(rows=finding_rows(model.findings)),
-        performance(look),
+        serving_section(serving, look),
         Section(rows=(*_facts(model, now), *uses)),
+        performance(look),
     )
 
 

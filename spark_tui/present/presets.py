@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Final, TypeAlias
 
+from spark_tui.core.candidates import Candidate, Disk, on_cpu
+from spark_tui.core.finder import Search
 from spark_tui.core.preset_imports import ImportedRecipe, ImportOutcome, ImportReport
+from spark_tui.core.recommend import Basis, LeftOut, Pick, crowded
 from spark_tui.domain.engine.container import ImageFacts
 from spark_tui.domain.errors import PresetError, SparkError
 from spark_tui.domain.finding import Finding, Severity
-from spark_tui.domain.presets.command import missing_values
+from spark_tui.domain.presets.command import ToolCalls, missing_values, tool_calls_of
 from spark_tui.domain.presets.diff import Diff, DiffRow
-from spark_tui.domain.presets.fit import Fit
+from spark_tui.domain.presets.fit import FitWord
+from spark_tui.domain.presets.options import OFF
 from spark_tui.domain.presets.plan import LaunchPlan
-from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue, PresetFacts
-from spark_tui.domain.quantities import human_bytes, human_count, short_tokens
+from spark_tui.domain.presets.preset import Origin, Preset, PresetFacts, Tag
+from spark_tui.domain.prove.cases import Verdict
+from spark_tui.domain.prove.run import Badge
+from spark_tui.domain.quantities import GIB, human_bytes, human_count, short_tokens
 from spark_tui.domain.secret import mask_secrets
 from spark_tui.domain.text import clean_line, truncate
 from spark_tui.present.json import Object, maybe
-from spark_tui.present.launch import ABOUT_NOW, finding_section, fit_word
-from spark_tui.present.page import Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
+from spark_tui.present.launch import finding_object, finding_section, fit_word, verdict_object
+from spark_tui.present.page import TONES, Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
 
 MAX_CELL: Final = 200
 PROBLEM: Final = "problem:"
@@ -44,72 +50,45 @@ class ImageStatus:
         return "downloaded" if self.image else "not downloaded (pulled at launch)"
 
 
-@dataclass(frozen=True, slots=True)
-class PresetEntry:
-    """A preset with what is known about launching it here. None: not worked out yet."""
-
-    preset: Preset
-    image: ImageStatus = ImageStatus()
-    checked: Checked | None = None
-    fit: Fit | None = None
-
-
 # --- lists ------------------------------------------------------------------------------------------------
 
-COLUMNS: Final = (
-    Column("preset", least=28),  # distinguishes each preset from its variants
-    Column("size", keep=6),
-    Column("quant", keep=4),
-    Column("ctx", right=True, keep=3),
-    Column("tok/s", right=True, keep=5),
-    Column("checks", keep=8),
-    Column("fit", keep=7),
-    Column("image", keep=2),
-    Column("", keep=1),
-)
+COLUMNS: Final[Mapping[str, Column]] = {
+    "preset": Column("preset", least=28),  # distinguishes each preset from its variants
+    "for": Column("for", keep=2, least=14),
+    "ctx": Column("ctx", right=True, keep=5),
+    "needs": Column("GiB", right=True, keep=7),
+    "fits": Column("fits", keep=8, least=11),
+    "tok_s": Column("tok/s", right=True, keep=6),
+    "disk": Column("disk", keep=4),
+    "tools": Column("tools", keep=4),
+    "quant": Column("quant", keep=3),
+    "proved": Column("proved", keep=1),
+}
+"""By the names under which people sort them."""
+MARKS: Final = "ABC"
+"""Before the presets that are marked for a comparison."""
+OWN_SPEED: Final = "*"
+"""After a speed that was measured on this machine."""
 
 
-def matches(preset: Preset, words: Iterable[str]) -> bool:
-    """Whether every word of the filter (in lower case) occurs in what identifies the preset."""
-    facts = preset.facts
-    texts = (preset.name, facts.title, facts.family, facts.quantization, facts.publisher, preset.model, preset.runtime)
-    text = " ".join((*texts, preset.image, facts.category, preset.origin.value)).lower()
-    return all(word in text for word in words)
-
-
-def order(preset: Preset) -> tuple[bool, str, str]:
-    """By family; what needs no GPU comes last."""
-    return (_on_cpu(preset), preset.facts.family.lower() or "~", preset.name)
-
-
-def _on_cpu(preset: Preset) -> bool:
-    return preset.facts.category == "cpu" or preset.cpu_only
-
-
-def list_table(entries: Sequence[PresetEntry], problems: Sequence[PresetError] = (), empty: str = "") -> Table:
-    """A row for each preset, under its family, and for each unreadable file."""
+def list_table(
+    found: Sequence[Candidate],
+    problems: Sequence[PresetError] = (),
+    empty: str = "",
+    *,
+    search: Search = Search(),  # noqa: B008 - immutable
+    marked: Sequence[str] = (),
+) -> Table:
+    """A row for each preset, under its family while nothing else sorts them, and for each unreadable file."""
     rows, groups, ids = [], [], []
-    for entry in entries:
-        preset, facts = entry.preset, entry.preset.facts
-        quantization = facts.quantization[:MAX_CELL].partition(" ")[0].strip(",;")
+    for each in found:
+        preset, facts = each.preset, each.preset.facts
+        quantization = _quantization(facts)
         title = facts.title[:MAX_CELL].replace(f" {quantization}", "") if quantization else facts.title
-        best, image = best_speed(facts), entry.image
-        state = ("here" if image.image else "no") if image.known else "?"
-        rows.append(
-            cells(
-                title or preset.name,
-                Cell(_size(facts), Tone.QUIET),
-                quantization,
-                Cell(short_tokens(facts.context_tokens) if facts.context_tokens else "", Tone.QUIET),
-                f"{best:.0f}" if best else "",
-                verdict(entry.checked),
-                fit_word(entry.fit),
-                Cell(state, Tone.GOOD if image.image else Tone.QUIET),
-                "yours" if preset.origin is Origin.USER else "",
-            )
-        )
+        mark = f"{MARKS[marked.index(preset.name)]} " if preset.name in marked else ""
+        rows.append((Cell(f"{mark}{title or preset.name}"), *_cells(each)))
         family = truncate(clean_line(facts.family), MAX_CELL) or "Others"
-        groups.append("On the CPU" if _on_cpu(preset) else family)
+        groups.append("On the CPU" if on_cpu(preset) else "On several nodes" if preset.min_nodes > 1 else family)
         ids.append(preset.name)
     for number, problem in enumerate(problems):
         file = problem.file.rpartition("/")[2]
@@ -117,85 +96,271 @@ def list_table(entries: Sequence[PresetEntry], problems: Sequence[PresetError] =
         rows.append(cells(Cell(f"unreadable {place}  {problem.summary}", Tone.BAD), *[""] * (len(COLUMNS) - 1)))
         groups.append("Unreadable files")
         ids.append(f"{PROBLEM}{number}")
-    return Table(COLUMNS, tuple(rows), tuple(ids), empty, tuple(groups))
+    columns = tuple(
+        replace(column, title=f"{column.title} {'^' if search.reverse else 'v'}") if name == search.sort else column
+        for name, column in COLUMNS.items()
+    )
+    grouped = search.sort == "preset"
+    heads = {name: _family_head(name, [each for each, group in zip(found, groups, strict=False) if group == name])
+             for name in dict.fromkeys(groups)}  # fmt: skip
+    columns = tuple(COLUMNS.values()) if grouped and not search.reverse else columns
+    return Table(columns, tuple(rows), tuple(ids), empty, tuple(heads[name] for name in groups) if grouped else ())
 
 
-def names_table(catalogue: PresetCatalogue) -> Table:
-    """A row for each preset, with the name that commands take."""
+def _family_head(name: str, found: Sequence[Candidate]) -> str:
+    """`Gemma  6 presets, 3 fit, 2 downloaded, up to 30 tok/s  chat, vision`; of unreadable files the name alone."""
+    fit = sum(each.verdict is not None and each.verdict.word in (FitWord.FITS, FitWord.FITS_WITH) for each in found)
+    stored = sum(each.disk is Disk.YES for each in found)
+    fastest = max((each.speed for each in found if each.speed is not None), default=0.0)
+    counts = ((len(found), "presets"), (fit, "fit"), (stored, "downloaded")) if len(found) > 1 else ()
+    parts = [f"{count} {word}" for count, word in counts if count]
+    parts += [f"up to {fastest:.0f} tok/s"] if fastest else []
+    tags = dict.fromkeys(tag for each in found for tag in each.preset.facts.tags)
+    return "  ".join(filter(None, (name, ", ".join(parts), ", ".join(tags))))
+
+
+_TITLES: Final = {"preset": "NAME", "needs": "GiB"}
+
+
+def names_table(found: Sequence[Candidate]) -> Table:
+    """The same columns with the name that commands take, and the model."""
     columns = (
-        Column("NAME"),
-        Column("WEIGHTS", right=True),
-        Column("CONTEXT", right=True, keep=1),
-        Column("PUBLISHED", right=True, keep=2),
+        *(replace(each, title=_TITLES.get(name, each.title.upper()), least=0) for name, each in COLUMNS.items()),
         Column("MODEL", keep=0, least=24),
     )
+    rows = [(Cell(each.preset.name, Tone.STRONG), *_cells(each), Cell(each.preset.model)) for each in found]
+    return Table(columns, tuple(rows), tuple(each.preset.name for each in found), "No preset matches.")
+
+
+def _cells(each: Candidate) -> tuple[Cell, ...]:
+    """All columns but the name."""
+    facts, speed = each.preset.facts, each.speed
+    own = each.own_speed is not None
+    return (
+        Cell(
+            ", ".join((*([each.preset.origin.value] if each.preset.origin in _NAMED_ORIGINS else []), *facts.tags)),
+            Tone.QUIET,
+        ),
+        Cell(short_tokens(each.context) if each.context else "-", Tone.QUIET),
+        Cell("-" if each.need is None else f"{each.need / GIB:.0f}"),
+        fits_cell(each),
+        Cell("-" if speed is None else f"{speed:.0f}{OWN_SPEED * own}", Tone.STRONG if own else Tone.PLAIN),
+        Cell(*_DISK_CELLS[each.disk]),
+        _tools_cell(each.tools),
+        Cell(_quantization(facts), Tone.QUIET),
+        _proof_cell(each.proof),
+    )
+
+
+def _proof_cell(proof: Badge | None) -> Cell:
+    """`yes`, `3 fail`, `stale`, `part`, or `-` for what was never proved."""
+    if proof is None:
+        return Cell("-", Tone.QUIET)
+    failed = len(proof.proof.ids(Verdict.FAIL))
+    text = {Severity.OK: "yes", Severity.ERROR: f"{failed} fail", Severity.WARNING: "stale"}
+    return Cell(text.get(proof.severity, "part"), TONES[proof.severity])
+
+
+_NAMED_ORIGINS: Final = (Origin.USER, Origin.REGISTRY)
+_DISK_CELLS: Final = {
+    Disk.YES: ("yes", Tone.GOOD),
+    Disk.PARTIAL: ("part", Tone.WARNING),
+    Disk.CORRUPT: ("bad", Tone.BAD),
+    Disk.NO: ("no", Tone.QUIET),
+    Disk.UNKNOWN: ("?", Tone.QUIET),
+}
+_DISK_TEXTS: Final = {
+    Disk.YES: "downloaded",
+    Disk.PARTIAL: "partly downloaded",
+    Disk.CORRUPT: "corrupt: cannot be loaded",
+    Disk.NO: "not downloaded",
+    Disk.UNKNOWN: "unknown",
+}
+
+
+def fits_cell(each: Candidate) -> Cell:
+    """`running`, or the verdict in few words: `fits 0.24`, `stop qwen36`, `no`, `2 nodes`; `error` where a rule or the
+    plan refuses it. A warning of the rules colours it."""
+    found = each.verdict
+    if each.running:
+        return Cell("running", Tone.GOOD)
+    if each.preset.min_nodes > 1:
+        return Cell(f"{each.preset.min_nodes} nodes", Tone.QUIET)
+    if each.worst is Severity.ERROR:
+        return Cell("error", Tone.BAD)
+    if found is None:
+        return Cell("...", Tone.QUIET)
+    whole = fit_word(found.fit)
+    stops = found.stops
+    if found.word is FitWord.FITS_WHEN_STOPPED:
+        return Cell(f"stop {stops[0]}" if len(stops) == 1 else f"stop {len(stops)}", whole.tone)
+    if found.word is FitWord.DOES_NOT_FIT:
+        return Cell("no", whole.tone)
+    warned = whole.tone is Tone.GOOD and each.worst is not None
+    return Cell(whole.text.replace(" with ", " "), Tone.WARNING if warned else whole.tone)
+
+
+def _tools_cell(tools: ToolCalls) -> Cell:
+    if tools.on:
+        return Cell("yes", Tone.GOOD)
+    return Cell("add", Tone.WARNING) if tools.settable else Cell("no", Tone.QUIET)
+
+
+def _quantization(facts: PresetFacts) -> str:
+    return facts.quantization[:MAX_CELL].partition(" ")[0].strip(",;")
+
+
+CONTEXTS: Final = (None, 8_192, 16_384, 32_768, 65_536, 131_072, 262_144, 1_048_576)
+USERS: Final = (None, 1, 2, 4, 8, 16, 32)
+USES: Final[tuple[tuple[Tag, ...], ...]] = ((), *((tag,) for tag in Tag))
+NEEDS: Final = (None, 16 * GIB, 30 * GIB, 60 * GIB, 90 * GIB)
+"""Steps of what a person asks for; None: no limit, or as each recipe has it."""
+
+
+def stepped(steps: Sequence[int | None], value: int | None, step: int) -> int | None:
+    """The next one in that direction; the ends hold."""
+    at = steps.index(value) if value in steps else 0
+    return steps[max(0, min(len(steps) - 1, at + step))]
+
+
+def asked(search: Search) -> tuple[tuple[str, bool], ...]:
+    """What the search is for, part by part, and whether that part is set: the line above the list."""
+    most = search.most_bytes
+    order_text = f"sort {COLUMNS[search.sort].title}{' reversed' if search.reverse else ''}"
+    return (
+        (f"context {_binary(search.context) if search.context else 'default'}", search.context is not None),
+        (f"users {search.users or 'default'}", search.users is not None),
+        (" ".join(search.tags) or "any use", bool(search.tags)),
+        ("tools", search.tools),
+        ("vision", search.vision),
+        ("on disk", search.on_disk),
+        ("fits", search.fits),
+        (f"<= {most // GIB} GiB" if most else "any size", most is not None),
+        (order_text, search.sort != "preset" or search.reverse),
+    )
+
+
+def _binary(tokens: int) -> str:
+    """`64k` for 65536, as people ask for it."""
+    return f"{tokens // 1024}k" if tokens < 1024 * 1024 else f"{tokens // (1024 * 1024)}M"
+
+
+# --- comparison -------------------------------------------------------------------------------------------
+
+
+def comparison(found: Sequence[Candidate], most: int = MAX_CELL) -> Page:
+    """Up to three presets side by side, then what each of them warns of. `most`: cells of a column."""
+    names = (truncate(f"{MARKS[at]}  {each.preset.name}", most) for at, each in enumerate(found))
+    columns = (Column(""), *map(Column, names))
     rows = []
-    for preset in catalogue.presets:
-        facts, best = preset.facts, best_speed(preset.facts)
-        weights = "-" if facts.weights_bytes is None else human_bytes(facts.weights_bytes)
-        context = "-" if facts.context_tokens is None else short_tokens(facts.context_tokens)
-        speed = "-" if best is None else f"{best:.0f} tok/s"
-        rows.append(cells(Cell(preset.name, Tone.STRONG), weights, context, speed, preset.model))
-    return Table(columns, tuple(rows), tuple(preset.name for preset in catalogue.presets))
+    for label, value in _COMPARED:
+        row = (cell if isinstance(cell, Cell) else Cell(cell) for cell in map(value, found))
+        rows.append((Cell(label, Tone.QUIET), *(replace(cell, text=truncate(cell.text, most)) for cell in row)))
+    cautions = (
+        Section(f"{MARKS[at]}  {each.preset.name}", tuple(Row(text, "-") for text in each.preset.facts.cautions))
+        for at, each in enumerate(found)
+        if each.preset.facts.cautions
+    )
+    return (Section(table=Table(columns, tuple(rows))), *cautions)
 
 
-def best_speed(facts: PresetFacts) -> float | None:
-    """The highest published speed in tokens per second."""
-    return max((speed.tokens_per_second for speed in facts.published), default=None)
+def _speed_text(each: Candidate) -> str:
+    parts = [f"{each.own_speed:.0f} measured here"] if each.own_speed is not None else []
+    parts += [f"{each.published_speed:.0f} published"] if each.published_speed is not None else []
+    return ", ".join(parts) or "unknown"
 
 
-def _size(facts: PresetFacts) -> str:
-    """`35/3B`: all parameters and the active ones."""
-    counts = [count for count in (facts.total_parameters, facts.active_parameters) if count is not None]
-    texts = [f"{count / 1e9:.0f}B" if count >= 20e9 else _billions(count) for count in counts]
-    if facts.total_parameters is None:
-        return ""
-    return texts[0] if counts[-1] == counts[0] else f"{texts[0].removesuffix('B')}/{texts[-1]}"
+def _verdict_cell(each: Candidate) -> Cell:
+    """The verdict in full."""
+    short, found = fits_cell(each), each.verdict
+    if each.preset.min_nodes > 1 and not each.running:
+        return Cell(f"needs {short.text}", short.tone)
+    return short if found is None or each.running or each.worst is Severity.ERROR else Cell(found.text, short.tone)
+
+
+_COMPARED: Final[tuple[tuple[str, Callable[[Candidate], Cell | str]], ...]] = (
+    ("for", lambda each: ", ".join(each.preset.facts.tags) or "-"),
+    ("fits", _verdict_cell),
+    ("needs", lambda each: "unknown" if each.need is None else human_bytes(each.need)),
+    ("context", lambda each: f"{human_count(each.context)} tokens" if each.context else "unknown"),
+    ("tok/s", _speed_text),
+    ("quantization", lambda each: each.preset.facts.quantization or "unknown"),
+    ("parameters", lambda each: _sizes(replace(each.preset.facts, weights_bytes=None)) or "unknown"),
+    ("weights", lambda each: human_bytes(size) if (size := each.preset.facts.weights_bytes) else "unknown"),
+    ("tool calls", lambda each: _tools(each.preset)),
+    ("model", lambda each: _DISK_TEXTS[each.disk]),
+    ("started here", lambda each: "yes" if each.served else "not yet"),
+    ("proved", lambda each: each.proof.text if each.proof is not None else "not yet"),
+    ("server", lambda each: each.preset.server.title),
+    ("licence", lambda each: each.preset.facts.licence or "unknown"),
+)
 
 
 def _billions(count: float) -> str:
     return f"{count / 1e9:.3g}B" if count >= 1e9 else f"{count / 1e6:.0f}M"
 
 
+def tools_word(preset: Preset) -> str:
+    """`on`, `off` where a setting turns them on, or `unknown` where no parser is known."""
+    tools = tool_calls_of(preset)
+    return "on" if tools.on else OFF if tools.settable else "unknown"
+
+
 # --- a preset ---------------------------------------------------------------------------------------------
 
 
-def overview(preset: Preset, image: ImageStatus | None = None) -> Page:
-    """Everything that the recipe says of its model. `image`: whether it is downloaded, where that is looked up."""
+def overview(
+    preset: Preset, image: ImageStatus | None = None, found: Candidate | None = None, proof: str = "",
+    drift: Finding | None = None, good: Sequence[tuple[str, str]] = (),
+) -> Page:  # fmt: skip
+    """Everything that the recipe says of its model. `image`: whether it is downloaded, where that is looked up;
+    `found`: what is known of a launch here, `proof`: what was proved when it last ran, `drift`: that the recipe which
+    it is a copy of has changed, `good`: labels and texts about its last good start."""
     facts = preset.facts
     gate = {True: "gated: accept the licence on the model's page first", False: "not gated", None: ""}[facts.gated]
     sparks = "one Spark" if preset.min_nodes == 1 else f"{preset.min_nodes} Sparks"
     values = (
         ("name", "" if image else preset.name),
         ("model", f"{preset.model} @ {preset.model_revision}" if preset.model_revision else preset.model),
+        ("downloaded", _DISK_TEXTS[found.disk] if found is not None else ""),
+        ("proof", proof),
         ("publisher", facts.publisher),
         ("family", facts.family),
         ("kind", facts.architecture),
         ("size", _sizes(facts)),
         ("quantization", facts.quantization),
         ("context", f"{human_count(facts.context_tokens)} tokens" if facts.context_tokens else ""),
+        ("good for", ", ".join(facts.tags)),
         ("input", ", ".join(facts.modalities)),
         ("licence", ", ".join(filter(None, (facts.licence, gate)))),
         ("image", f"{preset.image}, {image.text}" if image else preset.image),
+        *good,
         ("runtime", f"{preset.runtime} on {sparks}{', no GPU needed' if preset.cpu_only else ''}"),
+        ("tool calls", _tools(preset)),
         ("sampling", ", ".join(f"{key} {value}" for key, value in facts.sampling if value is not None)),
         ("includes", ", ".join(preset.includes)),
+        ("copy of", f"{copy.path} of {copy.registry} ({copy.commit[:12]})" if (copy := facts.copy_of) else ""),
         ("source", facts.source),
-        ("file", f"{preset.file} ({preset.origin.value})"),
+        ("file", preset.file if preset.origin is Origin.USER else preset.origin.value),
         ("needs", ", ".join(missing_values(preset))),
     )
     about = (Row(facts.description, tone=Tone.QUIET),) if facts.description else ()
-    speeds = [f"{each.tokens_per_second:g} tok/s: {each.conditions} [{each.source}]" for each in facts.published]
     return (
         Section(facts.title or preset.name, about),
         Section(rows=labelled(values)),
-        *_listed("Published speeds", speeds),
+        *speeds(preset),
+        *((finding_section(drift),) if drift is not None else ()),
         *_listed("Cautions", facts.cautions, Tone.WARNING),
         *_listed("Notes", facts.notes),
         *_listed("Hooks, never run by spark-tui", preset.hooks),
         *_listed("Mods, not applied by spark-tui", preset.mods),
         *_listed("Kept, not used", [mask_secrets(f"{key}: {value}") for key, value in preset.unknown]),
     )
+
+
+def speeds(preset: Preset) -> Page:
+    each = preset.facts.published
+    return _listed("Published speeds", [f"{s.tokens_per_second:g} tok/s: {s.conditions} [{s.source}]" for s in each])
 
 
 def recipe(preset: Preset) -> Page:
@@ -216,6 +381,15 @@ def recipe(preset: Preset) -> Page:
 
 def _listed(title: str, texts: Sequence[str], tone: Tone = Tone.PLAIN) -> Page:
     return (Section(title, tuple(Row(text, "-", tone) for text in texts)),) if texts else ()
+
+
+def _tools(preset: Preset) -> str:
+    tools = tool_calls_of(preset)
+    if tools.on:
+        return f"on (parser {tools.parser})" if tools.parser else "on"
+    if tools.settable:
+        return "off; tool_calls=on adds the parser"
+    return "off: the start script decides" if tools.known else "off: no parser known for this model"
 
 
 def _sizes(facts: PresetFacts) -> str:
@@ -251,25 +425,72 @@ def plan_notes(plan: LaunchPlan, image: ImageStatus) -> Page:
     return (Section(rows=tuple(Row(note, "!", Tone.WARNING) for note in notes)),) if notes else ()
 
 
+# --- recommendations --------------------------------------------------------------------------------------
+
+_PICK_COLUMNS: Final = (
+    Column("", right=True), Column("NAME"), Column("FITS", least=11), Column("TOK/S", right=True),
+    Column("CONTEXT", right=True), Column("GiB", right=True, keep=3), Column("TOOLS", keep=2), Column("DISK", keep=1),
+)  # fmt: skip
+_MOST_EXPLAINED: Final = 3
+
+
+def recommendation(picks: Sequence[Pick], others: Sequence[LeftOut], most: int) -> Page:
+    """The best `most`, what the first of them rest on, and why others are left out."""
+    shown = picks[:most]
+    rows = [
+        cells(
+            str(number),
+            Cell(pick.candidate.preset.name, Tone.STRONG),
+            fits_cell(pick.candidate),
+            f"{pick.speed.rate:.0f}{BASIS_MARKS[pick.speed.basis]}",
+            short_tokens(pick.candidate.context) if pick.candidate.context else "-",
+            "-" if pick.candidate.need is None else f"{pick.candidate.need / GIB:.0f}",
+            "yes" if pick.candidate.tools.on else "no",
+            _DISK_CELLS[pick.candidate.disk][0],
+        )
+        for number, pick in enumerate(shown, 1)
+    ]
+    names = tuple(pick.candidate.preset.name for pick in shown)
+    marks = Row("* measured here   ~ estimated from bytes per token   otherwise published", tone=Tone.QUIET)
+    sections = [
+        Section(table=Table(_PICK_COLUMNS, tuple(rows), names, "No preset serves this.")),
+        Section("", (marks,)),
+    ]
+    for number, pick in enumerate(shown[:_MOST_EXPLAINED], 1):
+        sections.append(Section(f"{number}  {pick.candidate.preset.name}", labelled(_grounds(pick))))
+    if len(picks) > len(shown):
+        sections.append(Section(f"{len(picks) - len(shown)} more: -n {len(picks)}"))
+    reasons = tuple(Row(f"{each.candidate.preset.name}: {each.reason}", tone=Tone.QUIET) for each in others)
+    return (*sections, *((Section(f"Left out: {len(others)}", reasons),) if others else ()))
+
+
+BASIS_MARKS: Final = {Basis.MEASURED: OWN_SPEED, Basis.PUBLISHED: "", Basis.ESTIMATED: "~"}
+
+
+def _grounds(pick: Pick) -> list[tuple[str, str | None]]:
+    """What a rank rests on."""
+    each, facts = pick.candidate, pick.candidate.preset.facts
+    warnings = each.verdict.findings if each.verdict is not None else ()
+    return [
+        ("speed", pick.speed.text),
+        ("size", _sizes(facts) or "not stated: taken as small"),
+        ("memory", each.verdict.text if each.verdict is not None else None),
+        ("users", "the KV cache has no room for all of them at full context" if crowded(each) else None),
+        ("model", _DISK_TEXTS[each.disk]),
+        ("state", "runs now" if each.running else "served here before" if each.served else "not started here yet"),
+        ("licence", clean_line(facts.licence) or "unknown"),
+        ("warning", next((one.summary for one in warnings if one.severity is Severity.WARNING), None)),
+    ]
+
+
 # --- findings of the rules --------------------------------------------------------------------------------
 
 
-def verdict(checked: Checked | None) -> Cell:
-    """The worst that the rules found, in a word."""
-    if checked is None:
-        return Cell("...", Tone.QUIET)
-    if isinstance(checked, SparkError):
-        return Cell("error", Tone.BAD)
-    found = {finding.severity for finding in checked if finding.id not in ABOUT_NOW}
-    if Severity.ERROR in found:
-        return Cell("error", Tone.BAD)
-    return Cell("warn", Tone.WARNING) if Severity.WARNING in found else Cell("ok", Tone.GOOD)
-
-
 def changes_of(findings: Iterable[Finding]) -> dict[str, str]:
-    """What ends the findings: of two that change the same setting, the worse one's, which come first."""
+    """What ends the errors and warnings: of two that change the same setting, the worse one's, which come first. A
+    note's change is a choice, and is not made with them."""
     chosen: dict[str, str] = {}
-    for finding in findings:
+    for finding in (each for each in findings if each.severity.worse_than(Severity.INFO)):
         for key, value in finding.change:
             chosen.setdefault(key, value)
     return chosen
@@ -377,9 +598,59 @@ def preset_object(found: Preset) -> Object:
             found.facts, "family", "category", "quantization", "context_tokens", "weights_bytes", "total_parameters",
             "active_parameters",
         ),
+        "tags": list(found.facts.tags),
+        "tool_calls": tools_word(found),
         "minimum_sparks": found.min_nodes,
+        **maybe("maximum_sparks", found.max_nodes, NOT_STATED),
+        **maybe("copy_of", asdict(copy) if (copy := found.facts.copy_of) else None, "no copy of a registry's recipe"),
         "published": [asdict(speed) for speed in found.facts.published],
     }  # fmt: skip
+
+
+def candidate_object(each: Candidate) -> Object:
+    """A preset with what is known of a launch here."""
+    found, error = each.verdict, each.judged if isinstance(each.judged, SparkError) else None
+    why = error.summary if error is not None else "it is not worked out"
+    return {
+        **preset_object(each.preset),
+        **(verdict_object(found.fit) if found is not None else {"verdict": None, "verdict_reason": why}),
+        **maybe(
+            "worst_finding",
+            each.worst.value if each.worst is not None else None,
+            why if found is None else "no errors and no warnings",
+        ),
+        **maybe("need_bytes", each.need, "a part of it is unknown"),
+        **maybe("launch_context_tokens", each.context, "neither the recipe nor the model says"),
+        **maybe("tokens_per_second", each.speed, "none is published, and none was measured here"),
+        "measured_here": each.own_speed is not None,
+        **maybe("model_on_disk", None if each.disk is Disk.UNKNOWN else each.disk.value, "the store is not known"),
+        "running": each.running,
+        "served_here": each.served,
+        "proved": each.proof is not None and each.proof.severity is Severity.OK,
+        **maybe("proof", each.proof.text if each.proof is not None else None, "never proved here"),
+        **drift_object(each.drift),
+    }
+
+
+def drift_object(drift: Finding | None) -> Object:
+    """Whether the recipe that a preset is a copy of has changed."""
+    return maybe("drift", finding_object(drift) if drift is not None else None, "no copy, or unchanged")
+
+
+def recommendation_object(picks: Sequence[Pick], others: Sequence[LeftOut]) -> Object:
+    return {
+        "picks": [
+            {
+                **candidate_object(pick.candidate),
+                "score": round(pick.score),
+                "speed_tokens_per_second": pick.speed.rate,
+                "speed_basis": pick.speed.basis.value,
+                "speed_source": pick.speed.source,
+            }
+            for pick in picks
+        ],
+        "left_out": [{"id": each.candidate.preset.name, "reason": each.reason} for each in others],
+    }
 
 
 def _stated(facts: PresetFacts, *keys: str) -> Object:

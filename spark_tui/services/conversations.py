@@ -26,55 +26,12 @@ from spark_tui.domain.errors import RefusedError, SparkError, UsageError
 from spark_tui.domain.quantities import MIB, human_bytes
 from spark_tui.domain.text import clean_line, truncate
 from spark_tui.services.executors import CallPool
-from spark_tui.services.files import FILE_MODE, PrivateFolder, is_locked
+from spark_tui.services.files import FILE_MODE, FileLocks, PrivateFolder
 
 MOST_BYTES: Final = 256 * MIB
 """Of one conversation; a context of a million tokens is about 4 MB."""
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _CHUNK: Final = 1 << 20
-
-
-class ConversationLocks:
-    """The claims of this process on conversations in one folder. To be used from one thread."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._held: dict[str, int] = {}
-
-    def _path(self, name: str) -> Path:
-        return self._folder / f"{name}.lock"
-
-    def take(self, name: str) -> bool:
-        """False while another process has it. Raises OSError."""
-        path = self._path(name)
-        while name not in self._held:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                with contextlib.suppress(FileNotFoundError):  # its last holder may have just removed it
-                    if os.path.samestat(os.fstat(descriptor), path.lstat()):
-                        self._held[name] = descriptor
-                        return True
-            except BlockingIOError:
-                return False
-            finally:
-                if name not in self._held:
-                    os.close(descriptor)
-        return True
-
-    def release(self, name: str) -> None:
-        descriptor = self._held.pop(name, None)
-        if descriptor is not None:
-            self._path(name).unlink(missing_ok=True)
-            os.close(descriptor)
-
-    def release_all(self) -> None:
-        for name in tuple(self._held):
-            self.release(name)
-
-    def in_use(self, name: str) -> bool:
-        """Whether any process has it, this one included."""
-        return name in self._held or is_locked(self._path(name))
 
 
 class FileConversations:
@@ -84,7 +41,7 @@ class FileConversations:
         self._folder = folder
         self._private = PrivateFolder(folder)
         self._pool = CallPool("conversations", 1)
-        self._claims = ConversationLocks(folder)
+        self._claims = FileLocks(folder)
         self._known: dict[str, tuple[tuple[int, int], ConversationSummary]] = {}
         self.unreadable: tuple[str, ...] = ()
 

@@ -214,34 +214,44 @@ class VllmApi:
             raise model_not_served(request.model, served, detail=error.detail) from None
 
     async def _answer(self, endpoint: Endpoint, request: ChatRequest) -> AsyncGenerator[ChatEvent, None]:
+        reader, path = StreamReader(), runtime_named(endpoint.runtime).chat_path
+        try:
+            async with aclosing(self.ask(endpoint, path, request_bytes(request))) as payloads:
+                async for data in payloads:
+                    for event in reader.read(data):
+                        yield event
+                    if reader.done:
+                        break
+        except (EngineUnreachable, ReplyCutOff):
+            if not reader.finished:
+                raise
+        reader.close()
+
+    async def ask(self, endpoint: Endpoint, path: str, body: bytes) -> AsyncGenerator[str, None]:
+        """The data of the answer's events; of a server that does not stream, its one JSON text."""
         import httpx
 
-        body, reader, begun = request_bytes(request), StreamReader(), False
+        begun = False
         try:
             async with self._pools.of(endpoint).stream(
                 "POST",
-                endpoint.base_url + runtime_named(endpoint.runtime).chat_path,
+                endpoint.base_url + path,
                 content=body,
                 headers={"Content-Type": "application/json", "Accept": "text/event-stream"},
                 auth=bearer(endpoint),
             ) as response:
                 if response.status_code != 200:
-                    raise api_error(response.status_code, await _error_body(response))
+                    raise api_error(response.status_code, await _error_body(response), path=path)
                 begun = True
                 async with aclosing(_payloads(endpoint, response)) as payloads:
                     async for data in payloads:
-                        for event in reader.read(data):
-                            yield event
-                        if reader.done:
-                            break
+                        yield data
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             if not begun:
                 raise unreachable(endpoint.base_url, error, self._read_seconds) from None
-            if not reader.finished:
-                raise self._broke_off(error) from None
+            raise self._broke_off(error) from None
         except EventTooLong as error:
             raise EngineFailed(f"The engine sent {error}.", "Ask again, or check the engine's log.") from None
-        reader.close()
 
     def _broke_off(self, error: Exception) -> SparkError:
         """In the middle of an answer."""
@@ -307,7 +317,10 @@ async def _error_body(response: httpx.Response) -> str:
 
 def _served(entry: dict[str, Any]) -> ServedModel:
     length = entry.get("max_model_len")
-    return ServedModel(str(entry["id"]), str(entry.get("root") or ""), length if isinstance(length, int) else None)
+    return ServedModel(
+        str(entry["id"]), str(entry.get("root") or ""), length if isinstance(length, int) else None,
+        entry.get("serving") is not False,
+    )  # fmt: skip
 
 
 # --- metrics ----------------------------------------------------------------------------------------------

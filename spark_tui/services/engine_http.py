@@ -16,8 +16,9 @@ KEEP_ALIVE_SECONDS: Final = 2.0
 """uvicorn closes an idle connection after 5 s; a request must not be sent into one that is just being closed."""
 
 
-def new_client(read_seconds: float, *, secure: bool) -> httpx.AsyncClient:
-    """A pool for engines, over https if `secure`. `read_seconds` is how long the next piece of an answer may take."""
+def new_client(read_seconds: float | None, *, secure: bool, idle: int = 8) -> httpx.AsyncClient:
+    """A pool for engines, over https if `secure`. `read_seconds` is how long the next piece of an answer may take
+    (None: for ever), `idle` how many connections are kept for later."""
     import ssl
 
     import httpx
@@ -28,7 +29,7 @@ def new_client(read_seconds: float, *, secure: bool) -> httpx.AsyncClient:
         trust_env=False,
         verify=context,
         timeout=httpx.Timeout(read_seconds, connect=CONNECT_SECONDS, pool=CONNECT_SECONDS),
-        limits=httpx.Limits(max_connections=None, max_keepalive_connections=8, keepalive_expiry=KEEP_ALIVE_SECONDS),
+        limits=httpx.Limits(max_connections=None, max_keepalive_connections=idle, keepalive_expiry=KEEP_ALIVE_SECONDS),
         headers={"Accept-Encoding": "identity"},  # what is small on the wire stays small here
     )
 
@@ -36,14 +37,15 @@ def new_client(read_seconds: float, *, secure: bool) -> httpx.AsyncClient:
 class ClientPools:
     """One pool of connections per scheme, for all engines, made when it is first needed."""
 
-    def __init__(self, read_seconds: float) -> None:
+    def __init__(self, read_seconds: float | None, idle: int = 8) -> None:
         self._read_seconds = read_seconds
+        self._idle = idle
         self._clients: dict[bool, httpx.AsyncClient] = {}
 
     def of(self, endpoint: Endpoint) -> httpx.AsyncClient:
         secure = endpoint.base_url.lower().startswith("https:")
         if secure not in self._clients:
-            self._clients[secure] = new_client(self._read_seconds, secure=secure)
+            self._clients[secure] = new_client(self._read_seconds, secure=secure, idle=self._idle)
         return self._clients[secure]
 
     async def close(self) -> None:

@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future
+from contextvars import copy_context
 from pathlib import Path
 from typing import Generic, ParamSpec, Protocol, TypeVar
 
@@ -36,14 +37,16 @@ class CallPool:
         self._closed = False
 
     async def run(self, call: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """The call's result. Cancelling drops a call that has not begun, and abandons the result of one that has."""
+        """The call's result; it sees the caller's context variables. Cancelling drops a call that has not begun, and
+        abandons the result of one that has."""
         future: Future[R] = Future()
+        context = copy_context()
 
         def job() -> None:
             if not future.set_running_or_notify_cancel():
                 return
             try:
-                result = call(*args, **kwargs)
+                result = context.run(call, *args, **kwargs)
             except BaseException as error:  # noqa: BLE001 - it belongs to the caller, whatever it is
                 future.set_exception(error)
             else:
@@ -266,3 +269,16 @@ class SystemClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+
+def born(pid: int) -> int | None:
+    """When a process was started, in clock ticks since boot; None when there is none (a zombie is none). Pid and
+    birth together are never used twice. Not psutil: its create_time moves with the wall clock."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
+    except OSError:
+        return None
+    parts = text.rpartition(")")[2].split()
+    if len(parts) < 20 or parts[0] in ("Z", "X"):
+        return None
+    return int(parts[19])

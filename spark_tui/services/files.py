@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
@@ -11,7 +12,7 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from spark_tui.domain.errors import RefusedError, SparkError, UsageError
 from spark_tui.domain.quantities import human_bytes
@@ -35,6 +36,15 @@ def file_name(name: str) -> str:
         return name
     readable = _UNSAFE.sub("-", name).strip("-")[:60] or "unnamed"
     return f"{readable}-{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:12]}"
+
+
+def open_plain(path: Path) -> IO[bytes]:
+    """A file to read. Raises OSError, also for a pipe or a device, which are refused and not waited for."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise IsADirectoryError(errno.EISDIR, "Not a plain file")
+    return os.fdopen(descriptor, "rb")
 
 
 def is_locked(path: Path | str) -> bool:
@@ -75,6 +85,49 @@ def write_whole(path: Path, chunks: Iterable[bytes], *, mode: int = FILE_MODE, r
         with contextlib.suppress(FileNotFoundError):
             beside.unlink()
     return path
+
+
+class FileLocks:
+    """The claims of this process on names in one folder; they end with it. To be used from one thread."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._held: dict[str, int] = {}
+
+    def _path(self, name: str) -> Path:
+        return self._folder / f"{name}.lock"
+
+    def take(self, name: str) -> bool:
+        """False while another process has it. Raises OSError."""
+        path = self._path(name)
+        while name not in self._held:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                with contextlib.suppress(FileNotFoundError):  # its last holder may have just removed it
+                    if os.path.samestat(os.fstat(descriptor), path.lstat()):
+                        self._held[name] = descriptor
+                        return True
+            except BlockingIOError:
+                return False
+            finally:
+                if name not in self._held:
+                    os.close(descriptor)
+        return True
+
+    def release(self, name: str) -> None:
+        descriptor = self._held.pop(name, None)
+        if descriptor is not None:
+            self._path(name).unlink(missing_ok=True)
+            os.close(descriptor)
+
+    def release_all(self) -> None:
+        for name in tuple(self._held):
+            self.release(name)
+
+    def in_use(self, name: str) -> bool:
+        """Whether any process has it, this one included."""
+        return name in self._held or is_locked(self._path(name))
 
 
 class PrivateFolder:
@@ -156,6 +209,23 @@ class FileLogArchive:
                 old.unlink(missing_ok=True)
                 total -= size
         return path
+
+
+class ScreenFolder:
+    """The ScreenFiles port. A name may begin with a folder: `screenshots/home.svg`."""
+
+    def __init__(self, folder: Path, most: int = 1 << 24) -> None:
+        self._folder = folder
+        self._most = most
+
+    def write(self, name: str, text: str) -> Path:
+        path = self._folder / name
+        return PrivateFolder(path.parent).write(path, (text.encode("utf-8", "replace"),))
+
+    def read(self, name: str) -> str | None:
+        path = self._folder / name
+        raw = PrivateFolder(path.parent).read(path, self._most)
+        return None if raw is None else raw.decode("utf-8", "replace")
 
 
 class SystemUserFiles:

@@ -18,6 +18,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,7 +31,7 @@ from spark_tui.domain.host.memory import container_id
 from spark_tui.domain.quantities import human_bytes
 from spark_tui.domain.settings import Settings, variable_of
 from spark_tui.domain.text import clean_line
-from spark_tui.services.executors import command, python_path
+from spark_tui.services.detached import START_SECONDS, start_detached
 from spark_tui.services.files import FILE_MODE, FOLDER_MODE, PrivateFolder, is_locked
 from spark_tui.services.ports import GuardDocker, GuardJournal, LogLine
 
@@ -269,48 +270,30 @@ class FileGuardJournal:
 
 # --- its own process --------------------------------------------------------------------------------------
 
-START_SECONDS: Final = 20.0
 _START_LOOK_SECONDS: Final = 0.05
 _SETTINGS: Final = ("guard_serving_gib", "guard_loading_gib", "stop_crash_loops")
 _VARIABLES: Final = ("HOME", "PATH", "LANG", "TMPDIR", "VIRTUAL_ENV", "XDG_", "LC_", "DOCKER_", "PYTHON")
 """What it is given of our environment, by the beginning of the name: no token that we were started with."""
 
 
+@dataclass(eq=False)
 class GuardProcess:
     """The GuardStarter port: `spark-tui guard` in a session of its own, with these settings. `environ` has the address
     of the Docker that is meant, where it is not the default."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        environ: Mapping[str, str],
-        journal: GuardJournal,
-        log: Path,
-        local_docker: Callable[[], bool],
-    ) -> None:
-        self._settings = settings
-        self._local_docker = local_docker
-        self._environ = environ
-        self._journal = journal
-        self._log = log
+    _settings: Settings
+    environ: Mapping[str, str]
+    _journal: GuardJournal
+    _log: Path
+    _local_docker: Callable[[], bool]
 
     def start(self) -> None:
         """Starts it, and waits until it runs. Does nothing where one runs, or where Docker is on another machine.
         Raises SparkError."""
         if self._journal.running() or not self._local_docker():
             return
-        argv = ["setsid", "--fork", *command("spark_tui"), "guard", "--while-engines-run"]
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
-            self._log.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
-            log = os.open(self._log, flags, FILE_MODE)
-            try:
-                subprocess.run(
-                    argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._child_environ(), cwd="/",
-                    timeout=START_SECONDS, check=True,
-                )  # fmt: skip
-            finally:
-                os.close(log)
+            start_detached(("guard", "--while-engines-run"), self._log, self._child_environ())
         except (OSError, subprocess.SubprocessError) as error:
             raise _failed(str(error)) from error
         deadline = time.monotonic() + START_SECONDS
@@ -327,9 +310,9 @@ class GuardProcess:
         return next((line for line in reversed(lines) if line.strip()), "")
 
     def _child_environ(self) -> dict[str, str]:
-        own = {name: value for name, value in self._environ.items() if name.startswith(_VARIABLES)}
+        own = {name: value for name, value in self.environ.items() if name.startswith(_VARIABLES)}
         values = {variable_of(key): str(getattr(self._settings, key)) for key in _SETTINGS}
-        return own | values | {"PYTHONPATH": python_path()}
+        return own | values
 
 
 def _failed(why: str) -> SparkError:
@@ -338,74 +321,3 @@ def _failed(why: str) -> SparkError:
         "See why: spark-tui guard. Without it no engine is stopped before the machine freezes.",
         detail=clean_line(why),
     )
-
-
-# --- its systemd unit -------------------------------------------------------------------------------------
-
-_SYSTEMCTL_SECONDS: Final = 30.0
-UNIT_MODE: Final = 0o644
-
-
-class UnitFailed(SparkError):
-    """systemd refused, or there is none."""
-
-    id = "unit_failed"
-
-
-class SystemdUserUnits:
-    """The UserUnits port by `systemctl --user`. `home` holds the units unless XDG_CONFIG_HOME names another folder."""
-
-    def __init__(self, home: Path, environ: Mapping[str, str]) -> None:
-        given = environ.get("XDG_CONFIG_HOME", "")
-        self._folder = (Path(given) if given.startswith("/") else home / ".config") / "systemd/user"
-        self._environ = environ
-
-    def path(self, name: str) -> Path:
-        return self._folder / name
-
-    def install(self, name: str, text: str) -> None:
-        """Writes the unit, enables and starts it; one that runs is restarted. Raises SparkError."""
-        path = self.path(name)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-            path.chmod(UNIT_MODE)
-        except OSError as error:
-            raise UnitFailed(
-                f"Cannot write {path}: {error.strerror or error}.", "Check who owns its folder."
-            ) from error
-        for words in (("daemon-reload",), ("enable", name), ("restart", name)):
-            self._systemctl(*words)
-
-    def uninstall(self, name: str) -> bool:
-        path = self.path(name)
-        if not path.exists():
-            return False
-        self._systemctl("disable", "--now", name)
-        try:
-            path.unlink()
-        except OSError as error:
-            raise UnitFailed(f"Cannot remove {path}: {error.strerror or error}.", f"Remove it: rm {path}") from error
-        self._systemctl("daemon-reload")
-        return True
-
-    def _systemctl(self, *words: str) -> None:
-        try:
-            done = subprocess.run(
-                ["systemctl", "--user", *words],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                env={**self._environ, "LC_ALL": "C"},
-                timeout=_SYSTEMCTL_SECONDS,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise UnitFailed("systemd does not answer.", "Start the guard in a shell: spark-tui guard") from error
-        if done.returncode != 0:
-            last = (done.stderr.decode("utf-8", "replace").strip().splitlines() or [""])[-1]
-            raise UnitFailed(
-                f"systemctl --user {' '.join(words)} failed.",
-                "Run it in a login session of that user (not through sudo), or start the guard in a shell: "
-                "spark-tui guard",
-                detail=clean_line(last),
-            )

@@ -3,46 +3,67 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, TypeAlias
 
-from spark_tui.domain.bench.record import RequestRecord
-from spark_tui.domain.bench.run import Result
-from spark_tui.domain.chat.conversation import ChatThread, ConversationHit, ConversationSummary
-from spark_tui.domain.chat.message import ChatEvent, ChatRequest
-from spark_tui.domain.engine.container import (
-    ContainerEvent,
-    ContainerFacts,
-    ContainerSpec,
-    DaemonFacts,
-    ImageFacts,
-    PullProgress,
-)
-from spark_tui.domain.engine.state import Endpoint, Health, ServedModel
-from spark_tui.domain.history import HistoryState, Record
-from spark_tui.domain.host.detectors import SharedFile
-from spark_tui.domain.host.drop_caches import Access, Route, SystemFile
-from spark_tui.domain.host.guard import GuardedEngine, GuardEntry
-from spark_tui.domain.host.identity import HostIdentity
-from spark_tui.domain.host.memory import MemInfo
-from spark_tui.domain.host.vitals import ContainerMemory, GpuProcess, GpuReading, HostProcess, Vitals
-from spark_tui.domain.logs.starts import StartRecord
-from spark_tui.domain.metrics.page import MetricPage
-from spark_tui.domain.metrics.series import Sample, SeriesKey, SeriesSlice
-from spark_tui.domain.models.checkpoint import CheckpointFacts
-from spark_tui.domain.models.download import Download, DownloadRequest, Limits, LocalFiles
-from spark_tui.domain.models.hub import RepoFacts, RepoFile, SearchHit, SearchQuery
-from spark_tui.domain.models.store import Deleted, DeleteExtent, DeletePlan, StoreContents, StoredFile, VerifyProgress
-from spark_tui.domain.presets.preset import PresetCatalogue
-from spark_tui.domain.reading import Reading
-from spark_tui.domain.remote import RemoteHost
-from spark_tui.domain.secret import Secret
+if TYPE_CHECKING:  # the shapes are many, and a port names them only
+    from contextlib import AbstractContextManager
 
-if TYPE_CHECKING:
+    from spark_tui.domain.bench.record import RequestRecord
+    from spark_tui.domain.bench.run import Result
+    from spark_tui.domain.chat.conversation import ChatThread, ConversationHit, ConversationSummary
+    from spark_tui.domain.chat.message import ChatEvent, ChatRequest
+    from spark_tui.domain.cluster.copying import ModelFile
+    from spark_tui.domain.cluster.facts import Dial, Ping, ProbeRequest, RoceDevice, Transfer
+    from spark_tui.domain.cluster.install import ProgramBundle
+    from spark_tui.domain.cluster.protocol import FabricLink, Router, RouteRequest
+    from spark_tui.domain.connect import ClientFile, FileFormat, Keys
+    from spark_tui.domain.connect import Path as KeyPath
     from spark_tui.domain.doctor import EngineProcess, Link, StoreState
+    from spark_tui.domain.engine.boot import BootStatus
+    from spark_tui.domain.engine.container import (
+        ContainerEvent,
+        ContainerFacts,
+        ContainerSpec,
+        DaemonFacts,
+        ImageDisk,
+        ImageFacts,
+        PullProgress,
+    )
+    from spark_tui.domain.engine.state import Endpoint, Health, ServedModel
+    from spark_tui.domain.gateway import GatewayModel, Upstream
+    from spark_tui.domain.history import HistoryState, Record
+    from spark_tui.domain.host.detectors import SharedFile
+    from spark_tui.domain.host.drop_caches import Access, Route, SystemFile
+    from spark_tui.domain.host.guard import GuardedEngine, GuardEntry
+    from spark_tui.domain.host.identity import HostIdentity
+    from spark_tui.domain.host.memory import MemInfo
+    from spark_tui.domain.host.vitals import ContainerMemory, GpuProcess, GpuReading, HostProcess, Vitals
+    from spark_tui.domain.logs.starts import StartRecord
+    from spark_tui.domain.metrics.agents import Turn
+    from spark_tui.domain.metrics.page import MetricPage
+    from spark_tui.domain.metrics.series import Sample, SeriesKey, SeriesSlice
+    from spark_tui.domain.models.checkpoint import CheckpointFacts
+    from spark_tui.domain.models.download import Download, DownloadRequest, Limits, LocalFiles
+    from spark_tui.domain.models.hub import RepoFacts, RepoFile, SearchHit, SearchQuery
+    from spark_tui.domain.models.ollama import OllamaModels
+    from spark_tui.domain.models.store import (
+        Deleted,
+        DeleteExtent,
+        DeletePlan,
+        StoreContents,
+        StoredFile,
+        VerifyProgress,
+    )
     from spark_tui.domain.presets.dialects.importing import CollectedFiles, FoundFile
+    from spark_tui.domain.presets.preset import PresetCatalogue
+    from spark_tui.domain.presets.registry import PinnedRegistry
+    from spark_tui.domain.prove.run import Proof
+    from spark_tui.domain.reading import Reading
+    from spark_tui.domain.remote import RemoteHost
+    from spark_tui.domain.secret import Secret
 
 
 class Clock(Protocol):
@@ -78,6 +99,21 @@ class ContainerEngine(Protocol):
     async def containers(self) -> tuple[ContainerFacts, ...]: ...
     async def inspect(self, container: str) -> ContainerFacts: ...
     async def image(self, reference: str) -> ImageFacts | None: ...
+
+    async def images(self) -> ImageDisk:
+        """Every local image with its sizes. Docker measures layers: it may take seconds."""
+
+    async def registry_digest(self, reference: str) -> str:
+        """The digest that the registry has for a name now, asked with the logins of the docker program. Raises
+        ImageNotFound for a tag that is gone, RegistryUnauthorized, RegistryUnreachable."""
+
+    async def remove_image(self, reference: str) -> None:
+        """Removes a tag, and the image with its last one. Raises ImageInUse, ImageNotFound."""
+
+    async def run_once(self, image: str, argv: Sequence[str]) -> tuple[str, ...]:
+        """Runs a program of an image, without network, GPU or mounts, and returns the last lines that it printed. Its
+        container is removed. Raises DockerError where it cannot run or does not end by itself."""
+
     def pull(self, reference: str) -> AsyncGenerator[PullProgress, None]: ...
 
     async def create(self, spec: ContainerSpec) -> str:
@@ -89,6 +125,9 @@ class ContainerEngine(Protocol):
         """SIGTERM, then SIGKILL after the grace time; returns when it has ended. A stopped one is no error."""
 
     async def restart(self, container: str, grace_seconds: int = 30) -> None: ...
+
+    async def rename(self, container: str, name: str) -> None:
+        """Gives a container another name; raises NameInUse."""
 
     async def remove(self, container: str, *, force: bool = False) -> None:
         """Removes a container; its log goes with it."""
@@ -121,6 +160,10 @@ class EngineApi(Protocol):
     def chat(self, endpoint: Endpoint, request: ChatRequest) -> AsyncGenerator[ChatEvent, None]:
         """Streams an answer; closing the iterator closes the connection, which frees the server's slot."""
 
+    def ask(self, endpoint: Endpoint, path: str, body: bytes) -> AsyncGenerator[str, None]:
+        """Sends a JSON body as it is, and yields the data of each event, or the one JSON text of an answer that is not
+        streamed. Raises NoSuchPath where there is none."""
+
     async def close(self) -> None: ...
 
 
@@ -138,6 +181,13 @@ class HostProbe(Protocol):
 
     def port_owner(self, port: int) -> str | None:
         """Who listens on a TCP port: `name (pid)`, `another process` when that cannot be read, None when free."""
+
+    def kernel_lines(self, at: float) -> tuple[str, ...]:
+        """The kernel's messages of the minute before `at` (epoch seconds), the last 200; empty where this user may not
+        read them. Takes up to 3 seconds: not for the event loop."""
+
+    def addresses(self) -> tuple[str, ...]:
+        """The IPv4 addresses of this machine's interfaces."""
 
     def has_folder(self, path: Path) -> bool: ...
     def has_file(self, path: Path) -> bool: ...
@@ -280,6 +330,20 @@ class UserUnits(Protocol):
         """Stops, disables and removes it; false when there was none."""
 
 
+class BootPort(Protocol):
+    """The systemd units that start engines with the machine. Raises SparkError, also where there is no systemd."""
+
+    def all(self) -> tuple[BootStatus, ...]:
+        """Of every engine that has a unit."""
+
+    def enable(self, engine: str, words: Sequence[str], *, system: bool = False) -> None:
+        """Writes, enables and starts the unit that runs spark-tui with these arguments; with `system` one of the
+        machine, written through sudo on the person's terminal."""
+
+    def disable(self, engine: str) -> bool:
+        """Disables and removes it; the engine keeps running. False when there was none."""
+
+
 class PresetSource(Protocol):
     """Where presets come from."""
 
@@ -343,6 +407,16 @@ class LogArchive(Protocol):
 
     def save(self, name: str, lines: Sequence[LogLine]) -> Path:
         """Writes the lines to a private file and returns its path. Raises OSError."""
+
+
+class ScreenFiles(Protocol):
+    """Private texts of the control centre that outlive it: the last copy, screenshots, what was used last."""
+
+    def write(self, name: str, text: str) -> Path:
+        """Puts a file into the state folder, mode 0600, and returns its path. Raises OSError."""
+
+    def read(self, name: str) -> str | None:
+        """Its text; None when there is none. Raises OSError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -421,6 +495,17 @@ class ResultStore(Protocol):
 
     def problems(self) -> tuple[str, ...]:
         """What the last `all` could not read, in words."""
+
+
+class ProofStore(Protocol):
+    """Proofs, kept across runs as results are. Raises SparkError."""
+
+    def add(self, result: Proof) -> None: ...
+
+    def all(self) -> tuple[Proof, ...]:
+        """All that are kept, oldest first."""
+
+    def problems(self) -> tuple[str, ...]: ...
 
 
 class HubClient(Protocol):
@@ -525,6 +610,55 @@ class UserFiles(Protocol):
     async def close(self) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class SettingsText:
+    """A settings file of another program: its path, its text (None where there is none), and its mode."""
+
+    path: str
+    text: str | None
+    mode: int
+
+
+class SettingsFiles(Protocol):
+    """Settings files of other programs, below the person's home. Raises SparkError."""
+
+    def read(self, file: ClientFile) -> SettingsText:
+        """Raises RefusedError, which names the line, for one that does not parse."""
+
+    def edit(self, old: SettingsText, kind: FileFormat, keys: Keys) -> str:
+        """Its text with these values; all else stays as it is written. Raises RefusedError."""
+
+    def value(self, text: str, kind: FileFormat, path: KeyPath) -> Any:
+        """What a text has at that place; None for nothing."""
+
+    def write(self, path: str, text: str | None, mode: int) -> None:
+        """In one step, and through a link; None removes it. Raises RefusedError for a read-only file."""
+
+
+class StateFiles(Protocol):
+    """Small private files of this program's own, by name."""
+
+    def read(self, name: str) -> bytes | None:
+        """None where there is none. Raises SparkError where it cannot be read."""
+
+    def path(self, name: str) -> str:
+        """Where that file is, for a person to look at."""
+
+    def write(self, name: str, data: bytes) -> None:
+        """Whole or not at all, and on the disk when this returns. Raises SparkError."""
+
+    def remove(self, name: str) -> None: ...
+
+    def names(self, prefix: str) -> tuple[str, ...]:
+        """The files whose name begins so. Raises SparkError where they cannot be listed."""
+
+    def claim(self, name: str) -> bool:
+        """Makes this caller the only one that works on it; false while another one does. A dead process holds none.
+        Raises SparkError."""
+
+    def release(self, name: str) -> None: ...
+
+
 class HistoryStore(Protocol):
     """Keeps samples, starts and records across runs of this program. Nothing of it blocks the event loop.
 
@@ -555,9 +689,10 @@ class HistoryStore(Protocol):
         """
 
     async def starts(
-        self, *, engine: str = "", preset: str = "", failed: bool = False, limit: int = 200
+        self, *, engine: str = "", preset: str = "", failed: bool = False, ready: bool = False, limit: int = 200
     ) -> Reading[tuple[StartRecord, ...]]:
-        """The latest starts, newest first: of one engine, of one preset, those that failed, or all."""
+        """The latest starts, newest first: of one engine, of one preset, those that failed, those of presets that came
+        to serve, or all."""
 
     async def records(
         self, kind: str, *, key: str | None = None, since: float | None = None, limit: int = 200
@@ -612,6 +747,28 @@ class DoctorProbe(Protocol):
         """Those of these ports on which a process listens."""
 
 
+class FabricProbe(Protocol):
+    """The network between nodes, as this one sees it. Nothing is changed, and nothing raises. `links` and `devices`
+    read files: not for the event loop."""
+
+    def links(self) -> Reading[tuple[FabricLink, ...]]: ...
+    def devices(self) -> Reading[tuple[RoceDevice, ...]]: ...
+
+    async def route(self, peer: str) -> str | None:
+        """The interface to an address, empty without a route; None where that is not known."""
+
+    async def ping(self, ping: Ping) -> Ping: ...
+
+    async def ssh(self, address: str) -> str:
+        """Why a login there fails; empty when it does not."""
+
+    async def transfer(self, transfer: Transfer, seconds: float) -> Transfer: ...
+
+    async def meet(self, request: ProbeRequest) -> tuple[tuple[Dial, ...], dict[str, str]]:
+        """Listens and connects for as long as asked. The dials with their problems, and for each port why it could not
+        listen."""
+
+
 class ModelStore(Protocol):
     """Checkpoints on the disk. All work is done in threads of its own: nothing blocks the event loop.
 
@@ -650,19 +807,123 @@ class ShellResult:
     err: str
 
 
-class RemoteShell(Protocol):
-    """Runs spark-tui on another host. Nothing secret goes with it: neither in its arguments nor in its environment.
-    Raises UnreachableError when there is no ssh."""
+class ProgramSource(Protocol):
+    """The running program, to be copied to another machine."""
 
-    async def ask(self, host: RemoteHost, arguments: Sequence[str]) -> ShellResult:
-        """Runs it with these arguments, without a terminal and without a question to the person. Raises
-        UnreachableError also for no end in time."""
+    def pack(self) -> ProgramBundle:
+        """All of it, for a thread: takes seconds. Raises InstallFailed for a part whose files are unknown."""
+
+
+class RemoteShell(Protocol):
+    """Runs spark-tui, or the host's other `command`, on another host. Nothing secret goes with it: neither in its
+    arguments nor in its environment. Raises UnreachableError when there is no ssh."""
+
+    async def ask(
+        self,
+        host: RemoteHost,
+        arguments: Sequence[str],
+        *,
+        given: str | bytes = "",
+        seconds: float | None = None,
+        on_line: Callable[[str], None] | None = None,
+    ) -> ShellResult:
+        """Runs it with these arguments and `given` as its input, without a terminal and without a question to the
+        person. `on_line` is called with each line of output as it comes; then none of it is kept. Raises
+        UnreachableError also for no end within `seconds` (None: a few; 0: no limit)."""
 
     async def on_terminal(self, host: RemoteHost, arguments: Sequence[str]) -> int:
         """Runs it on this program's terminal until it ends, and returns its exit code."""
 
     def become(self, host: RemoteHost, arguments: Sequence[str], *, terminal: bool) -> NoReturn:
         """This process becomes ssh, with a terminal there or without."""
+
+
+class Watchers(Protocol):
+    """Starts programs that look after launches over several nodes and outlive this one."""
+
+    def start(self, name: str) -> Path:
+        """A program that watches that launch, if none does; returns where it writes what it did. Raises SparkError."""
+
+
+class Routers(Protocol):
+    """`vllm-router` on this machine: programs that outlive this one."""
+
+    def available(self) -> bool:
+        """Whether it is installed."""
+
+    def start(self, request: RouteRequest) -> Router:
+        """Returns once it listens; blocks until then. Raises SparkError where it does not start."""
+
+    def runs(self, router: Router) -> bool: ...
+
+    def end(self, router: Router) -> bool:
+        """Whether its process is gone afterwards."""
+
+
+@dataclass
+class TransferCount:
+    """How far a transfer is, written by it. `ended`: all is sent, and the receiver works on it."""
+
+    done: int = 0
+    ended: bool = False
+
+
+class OllamaApi(Protocol):
+    """Ollama on this or another machine, read only."""
+
+    async def models(self, address: str = "") -> OllamaModels:
+        """What it has, MAX_MODELS at most. `address` as OLLAMA_HOST has it; empty: what that variable says, else this
+        machine. Raises OllamaUnreachable, UsageError."""
+
+
+class Registries(Protocol):
+    """Git repositories of recipes: what is fetched of them, and the person's pins."""
+
+    def pins(self) -> tuple[PinnedRegistry, ...]:
+        """In the order in which they were pinned. Raises SparkError for a file that cannot be read."""
+
+    def keep(self, pins: tuple[PinnedRegistry, ...]) -> None: ...
+
+    async def fetch(self, name: str, address: str) -> str:
+        """The newest commit of the default branch, without history; returns its hash. Raises GitUnreachable,
+        RegistryTooLarge."""
+
+    async def fetched(self, name: str) -> str:
+        """The commit that was fetched last, without the network; empty for none."""
+
+    def tree(self, name: str, commit: str) -> Path:
+        """A folder with a fetched commit's recipes, scripts and licences as plain files. Raises RegistryTooLarge."""
+
+    def publish(self, name: str, commit: str, presets: Mapping[str, str]) -> None:
+        """Preset files by name, in place of the registry's earlier ones, for PresetSource."""
+
+    def remove(self, name: str) -> None:
+        """Everything of a registry but its pin."""
+
+
+class Transfers(Protocol):
+    """Sends to another machine through this user's own ssh, which must not ask anything. Raises CopyFailed,
+    FabricUnreachable, ReceiverFull; when it is cancelled, all its processes end."""
+
+    def user(self) -> str:
+        """Who this program runs as."""
+
+    def has_rsync(self) -> bool: ...
+
+    def files(self, folder: Path, only: Collection[str] = ()) -> tuple[ModelFile, ...]:
+        """Everything below a folder that is whole, or what of `only` there is; empty without the folder. Reads small
+        files: for a thread. Raises SparkError."""
+
+    async def damaged(self, folder: Path, files: Sequence[ModelFile], count: TransferCount) -> tuple[str, ...]:
+        """Those of these files that are not as expected; by SHA-256 where it is their name. They are removed."""
+
+    async def send_image(self, reference: str, to: str, port: int, count: TransferCount) -> None:
+        """From Docker here into Docker there, in one stream."""
+
+    async def send_files(
+        self, folder: Path, files: Sequence[str], to: str, port: int, place: str, count: TransferCount
+    ) -> None:
+        """Files and links below `folder` to the same names below `place` there. Interrupted files are continued."""
 
 
 class VitalsProbe(Protocol):
@@ -689,3 +950,41 @@ class MetricsSource(Protocol):
         """
 
     async def close(self) -> None: ...
+
+
+class GatewayRouter(Protocol):
+    """What a gateway's HTTP server asks. Raises SparkError, which goes to the client as it is."""
+
+    @property
+    def keyed(self) -> bool:
+        """Whether a client needs a key."""
+
+    def authorize(self, key: str) -> str:
+        """The name of the client whose key it is; empty where it is none's and none is needed. Raises
+        ApiKeyRejected."""
+
+    def models(self) -> tuple[GatewayModel, ...]: ...
+
+    def lease(self, model: str) -> AbstractContextManager[Upstream]:
+        """The engine for one request, which counts as under way meanwhile. Raises NotServing after its launch was
+        requested, ModelNotServed for an unknown name, and the cause of a launch that has just failed."""
+
+    async def ready(self, model: str) -> None:
+        """Returns when a request may be sent; raises the cause of a launch that fails."""
+
+    def eta(self, model: str) -> float | None:
+        """Seconds until a request may be sent; None where unknown."""
+
+    def broken(self, engine: str) -> None:
+        """The engine did not answer, or stopped in the middle of an answer."""
+
+    def answered(self, turn: Turn) -> None:
+        """A prompt was answered, or its client left meanwhile."""
+
+
+class GatewayServer(Protocol):
+    """The HTTP side of a gateway."""
+
+    async def serve(self, router: GatewayRouter, host: str, port: int, on_ready: Callable[[int], None]) -> None:
+        """Serves until it is cancelled; `on_ready` gets the port. Raises GatewayMissing without its packages, PortInUse
+        for an address that cannot be bound."""

@@ -12,7 +12,7 @@ from typing import Final
 from spark_tui.domain.engine.runtimes import KEY_VARIABLES
 from spark_tui.domain.errors import SparkError, UsageError
 from spark_tui.domain.secret import Secret
-from spark_tui.services.files import PrivateFolder
+from spark_tui.services.files import PrivateFolder, open_plain
 
 _TOKEN_VARIABLES: Final = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 _KEY_BYTES: Final = 24
@@ -45,7 +45,7 @@ class FileSecrets:
                 return Secret(token)
         for path in self._token_files():
             try:
-                with path.open("rb") as file:
+                with open_plain(path) as file:
                     token = cleaned(file.read(_MOST_TOKEN).decode("utf-8", "replace"))
             except (FileNotFoundError, NotADirectoryError):
                 continue

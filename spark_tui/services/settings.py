@@ -7,12 +7,14 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from spark_tui.domain.settings import (
     ENV_PREFIX,
     KEYS,
+    THEME_NAMES,
     Folders,
     SettingOrigin,
     Settings,
@@ -23,8 +25,13 @@ from spark_tui.domain.settings import (
     variable_of,
 )
 from spark_tui.domain.text import clean_line, truncate
+from spark_tui.services.files import open_plain
+
+if TYPE_CHECKING:
+    from spark_tui.domain.theme import UserTheme
 
 _MOST_BYTES: Final = 256 * 1024
+_MOST_THEMES: Final = 100
 _TYPO: Final = 0.85
 """Other programs may have variables of our prefix: only a near miss is a mistake."""
 _AT_LINE: Final = re.compile(r" \(at line (\d+), column \d+\)$")
@@ -38,12 +45,13 @@ def load_settings(environ: Mapping[str, str], folders: Folders) -> Settings:
     settings, path = defaults(folders), folders.settings_file
     text = _text(path)
     if text is not None:
-        settings = _from_text(settings, text, path)
+        settings = _from_text(settings, text, folders)
     known = {variable_of(key): key for key in KEYS}
     for name in sorted(environ):
         key = known.get(name)
         if key is not None:
-            settings = _changed(settings, SettingOrigin(SettingSource.ENVIRONMENT, name), name, key, environ[name])
+            origin = SettingOrigin(SettingSource.ENVIRONMENT, name)
+            settings = _changed(settings, origin, name, key, environ[name], folders)
         elif name.startswith(ENV_PREFIX):
             near = suggestion(name.removeprefix(ENV_PREFIX).lower(), likeness=_TYPO)
             if near:
@@ -109,7 +117,7 @@ class SettingsFile:
 
     def parsed(self, text: str) -> Settings:
         """The settings of a file with that text. Raises SettingsError as `load_settings` does."""
-        return _from_text(defaults(self._folders), text, self.path)
+        return _from_text(defaults(self._folders), text, self._folders)
 
     def edited(self, text: str, key: str, value: object) -> str:
         """`text` with `key` set to `value`; None removes it. Raises SettingsError."""
@@ -143,7 +151,7 @@ class SettingsFile:
 def _text(path: Path) -> str | None:
     """The file's text; None when there is none."""
     try:
-        with path.open("rb") as file:
+        with open_plain(path) as file:
             raw = file.read(_MOST_BYTES + 1)
     except FileNotFoundError:
         return None
@@ -160,9 +168,24 @@ def _text(path: Path) -> str | None:
         raise SettingsError(f"{path}:{line} is not UTF-8 text.", "Save it as UTF-8.") from None
 
 
-def _from_text(settings: Settings, text: str, path: Path) -> Settings:
+def _from_text(settings: Settings, text: str, folders: Folders) -> Settings:
+    path = folders.settings_file
+    values = _values(text, path)
+    for key, value in values.items():
+        place = f"{path}:{_line_of(key, text)}".removesuffix(":0")
+        if key not in KEYS:
+            near = suggestion(key)
+            remedy = f"Did you mean `{near}`?" if near else f"The settings are: {', '.join(KEYS)}."
+            raise SettingsError(f"{place}: there is no setting `{truncate(clean_line(key), 60)}`.", remedy)
+        origin = SettingOrigin(SettingSource.FILE, place)
+        settings = _changed(settings, origin, f"{place}: {key}", key, value, folders)
+    return settings
+
+
+def _values(text: str, path: Path) -> dict[str, Any]:
+    """The file's values. Raises SettingsError with the line where it is not TOML."""
     try:
-        values: dict[str, Any] = tomllib.loads(text)
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         at = _AT_LINE.search(str(error))
         place = f"{path}:{at[1]}" if at else f"{path}"
@@ -172,14 +195,6 @@ def _from_text(settings: Settings, text: str, path: Path) -> Settings:
         ) from None
     except RecursionError:
         raise SettingsError(f"{path} is nested too deeply.", "Write one `name = value` a line.") from None
-    for key, value in values.items():
-        place = f"{path}:{_line_of(key, text)}".removesuffix(":0")
-        if key not in KEYS:
-            near = suggestion(key)
-            remedy = f"Did you mean `{near}`?" if near else f"The settings are: {', '.join(KEYS)}."
-            raise SettingsError(f"{place}: there is no setting `{truncate(clean_line(key), 60)}`.", remedy)
-        settings = _changed(settings, SettingOrigin(SettingSource.FILE, place), f"{place}: {key}", key, value)
-    return settings
 
 
 def _line_of(key: str, text: str) -> int:
@@ -189,8 +204,63 @@ def _line_of(key: str, text: str) -> int:
     return next((number for number, line in enumerate(text.splitlines(), 1) if wanted.match(line)), 0)
 
 
-def _changed(settings: Settings, origin: SettingOrigin, what: str, key: str, value: object) -> Settings:
+def _changed(
+    settings: Settings, origin: SettingOrigin, what: str, key: str, value: object, folders: Folders
+) -> Settings:
     try:
-        return settings.changed(origin, **{key: value})
+        changed = settings.changed(origin, **{key: value})
     except ValueError as error:
         raise SettingsError(f"{what} {truncate(clean_line(str(error)), 300)}.", "Correct it, or remove it.") from None
+    if key == "theme" and changed.theme not in THEME_NAMES:
+        own = read_themes(folders.themes)
+        known = (*THEME_NAMES, *(theme.name for theme in own.themes))
+        if own.broken is not None and changed.theme not in (*known, *own.broken):  # the screen reports a broken one
+            must = f"must be {', '.join(known[:-1])} or {known[-1]}; it is {changed.theme!r}"
+            raise SettingsError(f"{what} {must}.", f"Correct it, or add {folders.themes}/{changed.theme}.toml.")
+    return changed
+
+
+# --- the user's own themes --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class UserThemes:
+    """The themes that can be used, what is wrong with every other file, and the names of those files; None: the folder
+    cannot be read."""
+
+    themes: tuple[UserTheme, ...] = ()
+    problems: tuple[SettingsError, ...] = ()
+    broken: tuple[str, ...] | None = ()
+
+
+def read_themes(folder: Path) -> UserThemes:
+    """Every `*.toml` in the folder, in the order of their names. A file with a mistake is left out. Never raises."""
+    from spark_tui.domain.theme import ThemeError, read_theme
+
+    found: dict[str, UserTheme] = {}
+    problems, broken = [], []
+    try:
+        files = sorted(each for each in folder.iterdir() if each.suffix == ".toml" and not each.is_fifo())
+    except FileNotFoundError:
+        return UserThemes()
+    except OSError as error:
+        remedy = "Make it a folder that you may read, or remove it."
+        problem = SettingsError(f"{folder} cannot be read: {error.strerror or error}.", remedy)
+        return UserThemes(problems=(problem,), broken=None)
+    for path in files[:_MOST_THEMES]:
+        text, values = "", dict[str, Any]()
+        try:
+            text = _text(path) or ""
+            values = _values(text, path)
+            theme = read_theme(values, path.stem, found)
+        except SettingsError as error:
+            problems.append(error)
+        except ThemeError as error:
+            place = f"{path}:{_line_of(error.key, text)}".removesuffix(":0")
+            summary = f"{place}: {truncate(clean_line(str(error)), 200)}."
+            problems.append(SettingsError(summary, truncate(clean_line(error.remedy), 200)))
+        else:
+            found[theme.name] = theme
+            continue
+        broken += [path.stem, str(values.get("name", ""))]
+    return UserThemes(tuple(found.values()), tuple(problems), tuple(broken))

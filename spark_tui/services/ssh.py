@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shlex
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Final, NoReturn
 
 from spark_tui.domain.errors import SparkError, UnreachableError
-from spark_tui.domain.remote import RemoteHost, too_slow
+from spark_tui.domain.remote import DEFAULT_COMMAND, RemoteHost, too_slow
 from spark_tui.services.ports import ShellResult
 
 ASK_SECONDS: Final = 5.0
@@ -18,7 +21,13 @@ _END_SECONDS: Final = 1.0
 _MOST_BYTES: Final = 4 * 1024 * 1024
 _CHUNK: Final = 64 * 1024
 # A forward of the user's configuration may be taken by a session that is open: asking needs none.
-_QUIET: Final = ("-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5", "-o", "ClearAllForwardings=yes")
+_QUIET: Final = (
+    "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5", "-o", "ClearAllForwardings=yes",
+    "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3",
+)  # fmt: skip
+_PERSIST_SECONDS: Final = 60
+_LONGEST_FOLDER: Final = 107 - len("/") - 40 - 17
+"""A socket's path has at most 107 bytes; its name is a hash, and while ssh makes it a suffix."""
 
 
 class SshHosts:
@@ -28,27 +37,47 @@ class SshHosts:
         self._environ = dict(environ)
         self._seconds = seconds
 
-    async def ask(self, host: RemoteHost, arguments: Sequence[str]) -> ShellResult:
+    async def ask(
+        self,
+        host: RemoteHost,
+        arguments: Sequence[str],
+        *,
+        given: str | bytes = "",
+        seconds: float | None = None,
+        on_line: Callable[[str], None] | None = None,
+    ) -> ShellResult:
         """In a session of its own, so that nothing can ask on the terminal."""
+        limit = self._seconds if seconds is None else seconds
         try:
             child = await asyncio.create_subprocess_exec(
-                *host.ssh(arguments, *_QUIET),
-                stdin=asyncio.subprocess.DEVNULL,
+                *self._words(host, arguments),
+                stdin=asyncio.subprocess.PIPE if given else asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
                 env=self._environ,
                 start_new_session=True,
+                limit=_MOST_BYTES,
             )
         except OSError as error:
             raise _no_ssh(error) from error
+        out_text = _beginning(child.stdout) if on_line is None else _lines(child.stdout, on_line)
         try:
-            async with asyncio.timeout(self._seconds):
-                out, err, code = await asyncio.gather(_beginning(child.stdout), _beginning(child.stderr), child.wait())
+            async with asyncio.timeout(limit or None):
+                _, out, err, code = await asyncio.gather(
+                    _give(child.stdin, given), out_text, _beginning(child.stderr), child.wait()
+                )
         except TimeoutError:
-            raise too_slow(host, self._seconds) from None
+            raise too_slow(host, limit) from None
         finally:
             await _end(child)
         return ShellResult(code, out, err)
+
+    def _words(self, host: RemoteHost, arguments: Sequence[str]) -> tuple[str, ...]:
+        """This machine is worked without ssh; others over one connection each, which stays open for a while."""
+        if host.here:
+            own = (sys.executable, "-m", "spark_tui") if host.command == DEFAULT_COMMAND else shlex.split(host.command)
+            return (*own, *arguments)
+        return host.ssh(arguments, *_QUIET, *_shared(self._environ))
 
     async def on_terminal(self, host: RemoteHost, arguments: Sequence[str]) -> int:
         """A Ctrl-C is for ssh alone."""
@@ -79,6 +108,35 @@ async def _beginning(stream: asyncio.StreamReader | None) -> str:
     while stream is not None and (chunk := await stream.read(_CHUNK)):
         kept += chunk[: _MOST_BYTES - len(kept)]
     return kept.decode("utf-8", "replace")
+
+
+async def _lines(stream: asyncio.StreamReader | None, on_line: Callable[[str], None]) -> str:
+    while stream is not None and (line := await stream.readline()):
+        on_line(line.decode("utf-8", "replace"))
+    return ""
+
+
+async def _give(stream: asyncio.StreamWriter | None, given: str | bytes) -> None:
+    """A command that ends before it has read all of it is no failure here: its exit code says more."""
+    if stream is None:
+        return
+    with contextlib.suppress(ConnectionError):
+        stream.write(given if isinstance(given, bytes) else given.encode())
+        await stream.drain()
+    stream.close()
+
+
+def _shared(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Options for one connection per host, where there is a private folder for its socket (a path of at most 107
+    bytes)."""
+    folder = Path(environ.get("XDG_RUNTIME_DIR") or "", "spark-tui-ssh")
+    if not folder.is_absolute() or len(str(folder)) > _LONGEST_FOLDER:
+        return ()
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError:
+        return ()
+    return ("-o", "ControlMaster=auto", "-o", f"ControlPath={folder}/%C", "-o", f"ControlPersist={_PERSIST_SECONDS}")
 
 
 async def _end(child: asyncio.subprocess.Process) -> None:

@@ -39,12 +39,12 @@ _READY_FOR_KEYS: Final = """<title>spark-tui</title>
 """Without it the first key goes nowhere until a click into the terminal."""
 
 
-class WebMissing(RefusedError):
-    id = "web_missing"
+class WebMissing(RefusedError, id="web_missing"):
+    pass
 
 
-class PortUnusable(SparkError):
-    id = "port_unusable"
+class PortUnusable(SparkError, id="port_unusable"):
+    pass
 
 
 def web_application(command: str, host: str, token: Secret) -> web.Application:

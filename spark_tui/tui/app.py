@@ -6,37 +6,37 @@ import asyncio
 import gc
 import os
 import shutil
+import signal
 import sys
 import traceback
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from rich.text import Text
 from textual import work
-from textual.app import SuspendNotSupported, SystemCommand
+from textual.app import SuspendNotSupported
 from textual.binding import BindingType
 from textual.events import DescendantFocus, Key, Paste, Resize
 from textual.events import Event as TextualEvent
 from textual.filter import LineFilter
 from textual.geometry import Size
-from textual.notifications import Notify
 from textual.reactive import Initialize, Reactive
-from textual.screen import Screen
 from textual.theme import Theme
 from textual.worker import Worker, WorkerState
 
-from spark_tui.core.actions import ACTIONS, DANGEROUS, Scope, action, allowed, key_of, use_keys
+from spark_tui.core.actions import ACTIONS, DANGEROUS, Scope, key_of, use_keys, use_screen
 from spark_tui.domain.errors import RefusedError, SparkError
 from spark_tui.domain.reading import value_of
 from spark_tui.domain.secret import mask_secrets
+from spark_tui.domain.settings import THEME_NAMES, SettingsError
 from spark_tui.domain.text import clean, clean_line
 from spark_tui.tui.format import Glyphs, PlainCharacters, choose
 from spark_tui.tui.frame import FrameApp, FrameScreen, bindings
 from spark_tui.tui.key_queue import KeyHandled, KeyQueue
 from spark_tui.tui.screen_table import make_screen, modes
-from spark_tui.tui.textual_private import end_same_notices
-from spark_tui.tui.themes import THEMES, theme_for
+from spark_tui.tui.themes import THEMES, in_console_colours, own_theme, theme_for
 
 if TYPE_CHECKING:
     from spark_tui.core.context import Context
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _OUR_THEMES = {each.name: each for each in THEMES}
-NOT_IN_PALETTE = ("command_palette", "help")
-"""The palette itself, and the help, which it lists by itself."""
 CRASHED = "spark-tui crashed. Containers keep running. Please report this: spark-tui doctor --report FILE"
 
 
@@ -56,10 +54,14 @@ def _shows(mode: str) -> Callable[[SparkApp], None]:
     return show
 
 
+END_SECONDS: Final = 10
+"""So long a signal waits for an orderly end."""
+
+
 class SparkApp(FrameApp):
     TITLE = "spark-tui"
     CSS_PATH: ClassVar = ["app.tcss", "screens/home.tcss"]  # both at once: every later file parses all of them again
-    ENABLE_COMMAND_PALETTE = True
+    ENABLE_COMMAND_PALETTE = False  # ours knows engines, presets, models and settings too
     MODES = modes()
     DEFAULT_MODE = "home"
     BINDINGS: ClassVar[list[BindingType]] = bindings(Scope.GLOBAL)
@@ -74,7 +76,7 @@ class SparkApp(FrameApp):
     action_show_bench = _shows("bench")
 
     def _theme_at_start(self) -> str:
-        return self._opening_theme
+        return self._opening_theme.name
 
     theme: Reactive[str] = Reactive(Initialize(_theme_at_start))
     """Ours from the first style sheet on: one that is set later has all of them parsed again."""
@@ -82,16 +84,21 @@ class SparkApp(FrameApp):
     def __init__(self, context: Context, glyphs: Glyphs | None = None, theme: Theme | None = None) -> None:
         glyphs = glyphs or choose(context.settings.glyphs)
         self._plain = PlainCharacters(glyphs)
-        self._opening_theme = (theme or theme_for(context.settings.theme)).name
+        wanted = context.settings.theme
+        self._own_themes = None if wanted in THEME_NAMES else context.user_themes()
+        found = () if self._own_themes is None else self._own_themes.themes
+        named = (own_theme(each) for each in found if each.name == wanted)
+        self._opening_theme = next(named, theme or theme_for(wanted))
         super().__init__(context, glyphs)
-        self._key_queue = KeyQueue(self, super().on_event)
+        self.key_queue = KeyQueue(self, super().on_event)
         own = dict(context.settings.keymap)
         use_keys(own)
+        use_screen()
         self.set_keymap({id_: ",".join(keys) for id_, keys in own.items()})
 
     @property
     def available_themes(self) -> dict[str, Theme]:
-        return super().available_themes | _OUR_THEMES
+        return {self._opening_theme.name: self._opening_theme} | super().available_themes | _OUR_THEMES
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         return [*super().get_line_filters(), *([self._plain] if self._plain.enabled else [])]
@@ -102,8 +109,18 @@ class SparkApp(FrameApp):
         """Starts the core beside the screens, once the first frame is out."""
         # After `fg` the terminal holds what the shell wrote: every cell is written again.
         self.app_resume_signal.subscribe(self, lambda _: self.call_later(self.screen.refresh, layout=True))
+        if not (self.is_headless or self.is_web):
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                asyncio.get_running_loop().add_signal_handler(number, self._end_by, number)
+        self.context.first_figures()
         self.take(self.context.store.world)
+        self.notices.begin(self.context.clock.now())
         self.call_after_refresh(self._start)
+        if self._own_themes is not None and self.theme != self.context.settings.theme:
+            choose = f"Choose another: {key_of('command_palette')} theme"
+            gone = SettingsError(f"Theme {self.context.settings.theme} not found.", choose)
+            for problem in self._own_themes.problems or (gone,):
+                self.call_later(self.report, problem)
 
     def _start(self) -> None:
         self.bridge()
@@ -112,10 +129,8 @@ class SparkApp(FrameApp):
     @work(exit_on_error=False, group="core")
     async def run_core(self) -> None:
         """Collectors and supervisor. They turn failures of the outside into readings."""
-        await self.context.in_thread(self.context.preload)  # keys are answered meanwhile
         gc.freeze()  # what the start has made stays: no collection looks at it again
         try:
-            self.context.collectors.load_presets()
             await self.context.run()
         finally:
             gc.unfreeze()  # of an app that ended, nothing stays behind
@@ -136,8 +151,19 @@ class SparkApp(FrameApp):
                 markup=False,
             )
 
+    def _end_by(self, number: signal.Signals) -> None:
+        """Leaves the terminal as it was, where it is still there. Where that takes too long, the alarm ends the
+        program; so does a second signal."""
+        for each in (signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().remove_signal_handler(each)
+        if not os.isatty(0):  # a connection that was lost
+            os.kill(os.getpid(), number)
+        signal.alarm(END_SECONDS)
+        self.exit(return_code=128 + number)
+
     async def on_unmount(self) -> None:
         """Leaves containers running; ends streams, connections and helpers."""
+        self.notices.end()
         await self.context.close()
 
     async def action_quit(self) -> None:
@@ -164,21 +190,18 @@ class SparkApp(FrameApp):
     async def on_event(self, event: TextualEvent) -> None:
         """What is typed goes to the screens in its order; everything else as Textual has it."""
         if isinstance(event, Key | Paste) and not event.is_forwarded:
-            await self._key_queue.put(event)
+            self.end_error()
+            await self.key_queue.put(event)
         else:
             await super().on_event(event)
 
     def on_key_handled(self, message: KeyHandled) -> None:
-        self._key_queue.handled(message)
+        self.key_queue.handled(message)
 
     def on_descendant_focus(self, event: DescendantFocus) -> None:
         """No cursor blinks: over SSH it would be the only thing sent at rest."""
         if getattr(event.widget, "cursor_blink", False):
             setattr(event.widget, "cursor_blink", False)  # noqa: B010 - of an Input, which is not imported for this
-
-    def on_notify(self, event: Notify) -> None:
-        """A notice that is shown already is not shown twice: it stays for as long as the new one would."""
-        end_same_notices(self, event.notification)
 
     def on_key(self, event: Key) -> None:
         """A key that read-only mode leaves out says so."""
@@ -198,36 +221,62 @@ class SparkApp(FrameApp):
             return False
         return super().check_action(action, parameters)
 
-    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """Every action of this screen and of the whole app that can be done now, the help, and the themes."""
-        scopes = {Scope.GLOBAL, getattr(screen, "SCOPE", Scope.GLOBAL)}
-        named: set[str] = set()
-        for entry in allowed(ACTIONS, read_only=self.context.settings.read_only):
-            offered = not isinstance(screen, FrameScreen) or screen.offers(entry.id)
-            if entry.scope in scopes and entry.id not in NOT_IN_PALETTE and entry.label not in named and offered:
-                named.add(entry.label)  # of two with the same label, the global one does it too
-                name = entry.id if hasattr(screen, f"action_{entry.id}") else f"app.{entry.id}"
-                yield SystemCommand(entry.label, entry.help, partial(screen.run_action, name))
-        yield SystemCommand("Help", action("help").help, self.action_help)
-        for theme in THEMES:
-            yield SystemCommand(f"Theme {theme.name}", "Colours", partial(setattr, self, "theme", theme.name))
+    def action_command_palette(self) -> None:
+        if isinstance(self.screen, FrameScreen):
+            from spark_tui.tui.screens.palette import open_palette
+
+            open_palette(self)
 
     def action_help(self) -> None:
-        scope = getattr(self.screen, "SCOPE", None)
-        if scope is not None:
-            self.push_screen(make_screen("help", scope, read_only=self.context.settings.read_only))
+        """The keys of the screen, or of the dialog over it; in the help itself it closes the help."""
+        screen = self.screen
+        if screen.id in ("help-screen", "tour-screen"):
+            screen.dismiss(None)
+        else:
+            self.push_screen(make_screen("help", screen, read_only=self.context.settings.read_only))
+
+    action_help_anywhere = action_help
+
+    def action_screenshot(self, filename: str | None = None, path: str | None = None) -> None:
+        """The screen as it is, secrets masked as on it, into the state folder."""
+        files = self.context.ports.get("screen_files")
+        if files is None:
+            return
+        stamp = datetime.fromtimestamp(self.context.clock.now()).strftime("%Y%m%d-%H%M%S")
+        try:
+            saved = files.write(f"screenshots/{self.current_mode}-{stamp}.svg", self.export_screenshot())
+        except OSError as error:
+            self.notify(f"Not saved: {error.strerror or error}.", severity="error", markup=False)
+        else:
+            self.notify(f"Saved to {saved}", timeout=10, markup=False)
+
+    def export_screenshot(self, *, title: str | None = None, simplify: bool = False) -> str:
+        picture = super().export_screenshot(title=title, simplify=simplify)
+        return in_console_colours(picture) if self.current_theme.ansi else picture
+
+    def action_next_engine(self, step: int = 1) -> None:
+        """The selected engine is the one after it, of those that the screen can show."""
+        names = self.screen.engine_choices() if isinstance(self.screen, FrameScreen) and self.screen.OF_ENGINE else []
+        if names:
+            at = names.index(self.selected) if self.selected in names else -1 if step > 0 else 0
+            self.selected = names[(at + step) % len(names)]
+
+    def action_previous_engine(self) -> None:
+        self.action_next_engine(-1)
+
+    def action_yank(self) -> None:
+        """Copies from the screen; one entry at once, of several one is chosen."""
+        entries = self.screen.yanks() if isinstance(self.screen, FrameScreen) else ()
+        if len(entries) > 1:
+            self.push_screen(make_screen("yank", entries), lambda chosen: self.copy(chosen) if chosen else None)
+        elif entries:
+            self.copy(entries[0])
+        else:
+            self.notify("Nothing to copy here.", markup=False)
 
     def action_tour(self) -> None:
         if getattr(self.screen, "SCOPE", None) is not None:
             self.push_screen(make_screen("tour"))
-
-    def action_open_memory(self) -> None:
-        """Memory, over whatever is shown; once more goes back."""
-        if self.current_mode == "memory":
-            self.action_back_from_memory()
-        else:
-            self.before_memory = self.current_mode
-            self.switch_mode("memory")
 
     def action_suspend_process(self) -> None:
         """To the shell, where one waits: over `ssh -t HOST spark-tui` there is none to bring the program back."""
@@ -295,5 +344,8 @@ class SparkApp(FrameApp):
         return outcome
 
 
-def run_app(context: Context) -> None:
-    SparkApp(context, theme=theme_for(context.settings.theme, os.environ)).run()
+def run_app(context: Context) -> int:
+    """Returns the exit code once the person has left."""
+    app = SparkApp(context, theme=theme_for(context.settings.theme, os.environ))
+    app.run()
+    return app.return_code or 0

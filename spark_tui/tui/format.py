@@ -15,10 +15,11 @@ from textual.filter import LineFilter
 from spark_tui.domain.finding import Severity
 from spark_tui.domain.quantities import human_duration
 from spark_tui.domain.text import clean_line
-from spark_tui.present.engines import state_cell
+from spark_tui.present.engines import engine_status
 from spark_tui.present.page import Cell, Tone
 
 if TYPE_CHECKING:
+    from spark_tui.core.jobs import JobView
     from spark_tui.domain.event import Event
     from spark_tui.domain.logs.view import EngineView
 
@@ -57,9 +58,9 @@ def styled(value: Cell) -> Content:
     return safe(value.text, TONE_STYLES[value.tone])
 
 
-def state(view: EngineView) -> Content:
-    """The state word in its colour."""
-    return styled(state_cell(view))
+def state(view: EngineView | None, job: JobView | None = None) -> Content:
+    """The status of an engine or its launch in its colour."""
+    return styled(engine_status(view, job).cell)
 
 
 def ago(seconds: float) -> str:
@@ -69,12 +70,10 @@ def ago(seconds: float) -> str:
     return f"{int(seconds // 86400)}d ago"
 
 
-def event_line(event: Event, clock_text: str) -> Content:
-    """One line of the feed: time, what, and what to do."""
-    line = Content.assemble((f"{clock_text}  ", "$dim"), safe(event.text, SEVERITY_STYLE[event.severity]))
-    if event.remedy:
-        line = Content.assemble(line, "  ", safe(event.remedy, "$dim"))
-    return line
+def event_text(event: Event) -> Content:
+    """What happened, and what to do."""
+    text = safe(event.text, SEVERITY_STYLE[event.severity])
+    return Content.assemble(text, "  ", safe(event.remedy, "$dim")) if event.remedy else text
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +98,18 @@ class Glyphs:
     failed: str
     pending: str
     warning: str
+    edge: str
+    """The last cell of a filled part, so that the next one is seen to begin."""
+    tick: str
 
 
-UNICODE = Glyphs("unicode", "█", "▓", "▒", "░", "·", "━", "─", "▌", "•", "│", "…", "─", "▶", "✓", "✗", "·", "!")
-CONSOLE = Glyphs("console", "█", "■", "▒", "░", ".", "█", "░", ">", "•", "│", "…", "─", "►", "+", "x", ".", "!")
-ASCII = Glyphs("ascii", "#", "=", "%", ":", ".", "#", "-", ">", "*", "|", "~", "-", ">", "+", "x", ".", "!")
+UNICODE = Glyphs(
+    "unicode", "█", "▓", "▒", "░", "·", "━", "─", "▌", "•", "│", "…", "─", "▶", "✓", "✗", "·", "!", "▊", "┃"
+)
+CONSOLE = Glyphs(
+    "console", "█", "■", "▒", "░", ".", "█", "░", ">", "•", "│", "…", "─", "►", "+", "x", ".", "!", "│", "│"
+)
+ASCII = Glyphs("ascii", "#", "=", "%", ":", ".", "#", "-", ">", "*", "|", "~", "-", ">", "+", "x", ".", "!", "|", "!")
 
 
 def locale_of(env: Mapping[str, str]) -> str:
@@ -141,12 +147,12 @@ def _table(*pairs: tuple[str, str]) -> dict[int, str]:
 _BOTH: Final = (("✓✔", "+"), ("✗✘", "x"), ("‘’", "'"), ("“”„", '"'), ("–—‑", "-"), ("\u00a0\u202f", " "), ("🔎", "/ "))
 _TO_CONSOLE: Final = _table(
     *_BOTH, ("╭", "┌"), ("╮", "┐"), ("╰", "└"), ("╯", "┘"), ("━╸╺", "═"), ("▔▁┄┅╌", "─"), ("▊▎▏┃╎┊", "│"),
-    ("▂▃", " "), ("▅▆▇", "▄"), ("▶", "►"),
+    ("▂▃", " "), ("▅▆▇", "▄"), ("▶", "►"), ("●", "•"), ("○", "o"),
 )  # fmt: skip
 _TO_ASCII: Final = _table(
     *_BOTH, ("╭╮╰╯┌┐└┘├┤┬┴┼┏┓┗┛╔╗╚╝", "+"), ("━╸╺═", "="), ("─▔▁┄┅╌", "-"), ("│┃║╎┊▏▎▊▌▐", "|"),
-    ("▂▃▄▅▆▇▀", " "), ("█▓", "#"), ("▒", "%"), ("░", ":"), ("…≈±", "~"), ("•", "*"), ("·", "."), ("▶►→", ">"),
-    ("←", "<"), ("×", "x"),
+    ("▂▃▄▅▆▇▀", " "), ("█▓", "#"), ("▒", "%"), ("░", ":"), ("…≈±", "~"), ("•●", "*"), ("·", "."), ("▶►→", ">"),
+    ("○", "o"), ("←", "<"), ("×", "x"),
 )  # fmt: skip
 _TABLES: Final[Mapping[str, Mapping[int, str]]] = {CONSOLE.name: _TO_CONSOLE, ASCII.name: _TO_ASCII}
 

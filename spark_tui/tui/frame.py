@@ -1,52 +1,87 @@
 """What every screen has: the app's slices of the World, and the frame of bars around a screen's body.
 
-The memory strip, the tabs and the keys at the foot are the same on all screens. A hidden screen repaints nothing: it
-catches up when it is shown.
+The status bar, the activity line, the tabs and the keys at the foot are the same on all screens. A hidden screen
+repaints nothing: it catches up when it is shown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.events import Resize
+from textual.notifications import Notify, SeverityLevel
 from textual.reactive import var
 from textual.widget import Widget
 from textual.widgets import Static
 
-from spark_tui.core.actions import ACTIONS, DANGEROUS, Scope, allowed, key_of, of_scope, shown
+from spark_tui.core.actions import DANGEROUS, Scope, allowed, key_of, of_scope, shown
+from spark_tui.domain.cluster.protocol import rank_of
+from spark_tui.domain.errors import SparkError
+from spark_tui.domain.event import EventKind
+from spark_tui.domain.finding import Severity
 from spark_tui.domain.host.identity import HostIdentity
 from spark_tui.domain.host.memory import ALL_WELL
 from spark_tui.domain.presets.preset import PresetCatalogue
+from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import NOT_READ_YET, Reading, value_of
+from spark_tui.domain.text import clean
+from spark_tui.present.activity import activities, engine_counts, engine_statuses, window_title
+from spark_tui.present.page import Cell
 from spark_tui.tui.format import Glyphs
 from spark_tui.tui.screen_table import make_screen
-from spark_tui.tui.textual_private import PlainCrashApp, QuietScreen
-from spark_tui.tui.widgets.bars import KeyBar, TabBar, TopBar
+from spark_tui.tui.terminal_notices import TerminalNotices
+from spark_tui.tui.textual_private import PlainCrashApp, QuietScreen, write_to_terminal
+from spark_tui.tui.widgets.bars import ActivityLine, KeyBar, TabBar, TopBar
 from spark_tui.tui.widgets.line import Line
 from spark_tui.tui.widgets.memory_strip import MemoryStrip
+from spark_tui.tui.yank import LAST_COPY, Yank
 
 if TYPE_CHECKING:
     from spark_tui.core.context import Context
-    from spark_tui.core.jobs import JobView
+    from spark_tui.core.jobs import BenchStatus, JobView
     from spark_tui.core.store import World
+    from spark_tui.domain.cluster.protocol import NodeLook
+    from spark_tui.domain.cluster.record import ClusterRecord
+    from spark_tui.domain.engine.boot import BootStatus
     from spark_tui.domain.engine.container import DaemonFacts
-    from spark_tui.domain.errors import SparkError
     from spark_tui.domain.event import Event
     from spark_tui.domain.finding import Finding
+    from spark_tui.domain.gateway import GatewayStatus
     from spark_tui.domain.host.drop_caches import DropResult
     from spark_tui.domain.host.memory import MemInfo, MemoryBreakdown
-    from spark_tui.domain.host.vitals import GpuReading
+    from spark_tui.domain.host.vitals import GpuReading, Vitals
     from spark_tui.domain.logs.explain import Explanation
     from spark_tui.domain.logs.view import EngineView
     from spark_tui.domain.models.download import Download
+    from spark_tui.domain.presets.image_use import ImagesView
     from spark_tui.domain.presets.model_use import LibraryView
+    from spark_tui.domain.prove.run import Proof
 
+ASIDES = ("memory", "events", "cluster", "cluster_doctor", "connect")
+"""Screens without a tab."""
+TOAST_SECONDS = 3.0
+ERROR_SECONDS = 86_400.0
+"""Until a key is pressed."""
 MINIMUM_WIDTH, MINIMUM_HEIGHT = 60, 15
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """A benchmark of this program: its engines, the event that stops it, and the event of its end."""
+
+    engines: tuple[str, ...]
+    ab: bool
+    stop: asyncio.Event
+    ended: asyncio.Event
 
 
 class FrameApp(PlainCrashApp[None]):
@@ -57,10 +92,10 @@ class FrameApp(PlainCrashApp[None]):
     """
 
     identity: var[HostIdentity] = var(HostIdentity(""), init=False)
-    uptime_minutes: var[Reading[int]] = var(NOT_READ_YET, init=False)
     memory: var[Reading[MemInfo]] = var(NOT_READ_YET, init=False)
     pressure: var[Reading[float]] = var(NOT_READ_YET, init=False)
     gpu: var[Reading[GpuReading]] = var(NOT_READ_YET, init=False)
+    vitals: var[Reading[Vitals]] = var(NOT_READ_YET, init=False)
     docker: var[Reading[DaemonFacts]] = var(NOT_READ_YET, init=False)
     engines: var[Reading[tuple[EngineView, ...]]] = var(NOT_READ_YET, init=False)
     presets: var[PresetCatalogue] = var(PresetCatalogue(), init=False)
@@ -71,14 +106,25 @@ class FrameApp(PlainCrashApp[None]):
     jobs: var[tuple[JobView, ...]] = var((), init=False)
     events: var[tuple[Event, ...]] = var((), init=False)
     library: var[Reading[LibraryView]] = var(NOT_READ_YET, init=False)
+    images: var[Reading[ImagesView]] = var(NOT_READ_YET, init=False)
     downloads: var[Reading[tuple[Download, ...]]] = var(NOT_READ_YET, init=False)
+    boot: var[Mapping[str, BootStatus]] = var({}, init=False)
+    bench: var[BenchStatus | None] = var(None, init=False)
+    proofs: var[tuple[Proof, ...]] = var((), init=False)
+    launches: var[tuple[ClusterRecord, ...]] = var((), init=False)
+    gateway: var[GatewayStatus | None] = var(None, init=False)
+    nodes: var[Mapping[str, NodeLook | SparkError]] = var({}, init=False)
     selected: var[str] = var("", init=False)
     """Name of the selected engine; all screens show that one."""
 
     def __init__(self, context: Context, glyphs: Glyphs) -> None:
         self.context = context  # screens are composed from both: they must be there before them
         self.glyphs = glyphs
-        self.before_memory = "home"
+        wanted = context.settings.notify.split(",")
+        self.notices = TerminalNotices(wanted, os.environ, partial(write_to_terminal, self))
+        self._error_shown = False
+        self._before_aside = "home"
+        self.measurement: Measurement | None = None
         super().__init__()
 
     def take(self, world: World) -> None:
@@ -86,15 +132,95 @@ class FrameApp(PlainCrashApp[None]):
         for name in SLICES:
             setattr(self, name, getattr(world, name))
         names = [view.name for view in value_of(self.engines) or ()]
-        if self.selected not in names and self.selected not in [job.title for job in self.jobs]:
+        others = [job.title for job in self.jobs] + [record.name for record in self.launches]
+        if self.selected not in names and self.selected not in others:
             self.selected = names[0] if names else ""
+        self.notices.events(world.events)
+        self.notices.title(window_title(world))
 
     @property
     def selected_engine(self) -> EngineView | None:
         return next((view for view in value_of(self.engines) or () if view.name == self.selected), None)
 
-    def action_back_from_memory(self) -> None:
-        self.switch_mode(self.before_memory)
+    @property
+    def selected_record(self) -> ClusterRecord | None:
+        """The launch on several nodes that the selected engine is a rank of, where this machine keeps it."""
+        view = self.selected_engine
+        if view is not None and rank_of(view.container) is None:
+            return None
+        named = (each for each in self.launches if self.selected in (each.name, *(rank.name for rank in each.ranks)))
+        return next(named, None)
+
+    def refuses_rank(self, verb: str) -> bool:
+        """Whether the selected engine is one rank of several; says then how `verb` is done on all of them."""
+        view = self.selected_engine
+        if view is None or rank_of(view.container) is None:
+            return False
+        from spark_tui.present.cluster import not_alone
+
+        self.notify(not_alone(view.name, self.selected_record, verb, key_of("stop")), severity="warning", markup=False)
+        return True
+
+    def on_notify(self, event: Notify) -> None:
+        """One toast at a time."""
+        self.clear_notifications()
+        self._error_shown = event.notification.severity == "error"
+
+    def notify(
+        self, message: str, *, title: str = "", severity: SeverityLevel = "information", timeout: float | None = None,
+        markup: bool = True,
+    ) -> None:  # fmt: skip
+        """A toast covers what is under it: it goes soon, whatever it says; an error stays until a key."""
+        seconds = ERROR_SECONDS if severity == "error" else TOAST_SECONDS
+        super().notify(message, title=title, severity=severity, timeout=seconds, markup=markup)
+
+    def end_error(self) -> None:
+        """A key was pressed: the error was read."""
+        if self._error_shown:
+            self._error_shown = False
+            self.clear_notifications()
+
+    def show_aside(self, mode: str) -> None:
+        """Memory or Events, over whatever is shown; once more goes back."""
+        if self.current_mode == mode:
+            self.switch_mode(self._before_aside)
+            return
+        if self.current_mode not in ASIDES:
+            self._before_aside = self.current_mode
+        self.switch_mode(mode)
+
+    def action_open_memory(self) -> None:
+        self.show_aside("memory")
+
+    def action_open_events(self) -> None:
+        self.show_aside("events")
+
+    def action_open_cluster(self) -> None:
+        self.show_aside("cluster")
+
+    def stop_on_nodes(self, record: ClusterRecord | None) -> None:
+        """Stops a launch on all its nodes after asking; one that is still coming up is cancelled, which undoes it."""
+        if record is None:
+            self.notify("Nothing runs on several nodes.", markup=False)
+            return
+        from spark_tui.present.cluster import stop_question
+
+        async def act() -> None:
+            jobs = self.context.jobs
+            try:
+                if jobs.running(record.name) is not None:
+                    await jobs.cancel(record.name)
+                else:
+                    jobs.stop_on_nodes(record)
+            except SparkError as error:
+                self.report(error)
+
+        def decided(yes: bool | None) -> None:
+            if yes:
+                self.run_worker(act(), group="act", exit_on_error=False)
+
+        question, what = stop_question(record)
+        self.push_screen(make_screen("confirm", question, what, verb="Stop"), decided)
 
     def explain(self, view: EngineView) -> Explanation:
         """What the engine's log means now, as core has it; an engine that core does not watch is explained here."""
@@ -110,18 +236,111 @@ class FrameApp(PlainCrashApp[None]):
         if view is None or proposed is None:
             self.notify("No fix available for this engine.", markup=False)
         elif preset is None:
-            presets, imported = key_of("show_presets"), key_of("import_recipes")
-            self.notify(
-                f"Not started by spark-tui. Import it as a preset to edit it ({presets}, {imported}).", markup=False
-            )
+            self.draft_engine(view)
         else:
-            name = {"name": view.name} if view.name != preset.name else {}
-            self.push_screen(make_screen("launch_form", self.context, preset, {**name, **dict(proposed.change)}))
+            record = self.selected_record
+            engine, nodes = (view.name, {}) if record is None else (record.name, {"nodes": record.cluster})
+            name = {"name": engine} if engine != preset.name else {}
+            self.push_screen(make_screen("launch_form", self.context, preset, name | nodes | dict(proposed.change)))
 
-    def report(self, error: SparkError) -> None:
-        """An error in two places: the toast with its remedy, its detail in the log."""
+    def draft_engine(self, view: EngineView | None) -> None:
+        """The draft of a preset for an engine that was started by hand, with the change that its log suggests."""
+        if view is None:
+            self.notify("No engine is selected.", markup=False)
+        elif self.presets.get(view.container.preset) is not None:
+            self.notify(f"{view.name} runs from the preset {view.container.preset}.", markup=False)
+        else:
+            proposed = self.explain(view).proposal
+            changes = dict(proposed.change) if proposed is not None else {}
+            container = view.container
+            dialog = make_screen(
+                "draft", self.context, f"Draft: {view.name}", lambda: self.context.drafts.of_container(container),
+                changes=changes,
+            )  # fmt: skip
+            self.push_screen(dialog, self.launched)
+
+    def launched(self, name: str | None) -> None:
+        """Home shows how an engine starts that a form has launched."""
+        if name:
+            self.selected = name
+            self.switch_mode("home")
+
+    @work(exit_on_error=False, exclusive=True, group="proofs")
+    async def read_proofs(self) -> None:
+        """Reads the kept proofs, in a thread: the command line may have added one."""
+
+        def read() -> tuple[Proof, ...]:
+            return self.context.ports.proofs.all()  # its modules are imported in the thread too
+
+        try:
+            kept = await self.context.in_thread(read)
+        except SparkError as error:
+            self.report(error)
+            return
+        known = {proof.id: proof for proof in (*kept, *self.context.store.world.proofs)}  # one may be new since
+        self.context.store.update(proofs=tuple(sorted(known.values(), key=lambda proof: -proof.at)))
+
+    def measured(self, name: str) -> bool:
+        """Whether a benchmark of this program runs on that engine."""
+        return self.measurement is not None and name in self.measurement.engines
+
+    async def end_measurement(self, name: str, then: str) -> bool:
+        """Whether that engine is free for `then`: asks before a benchmark is stopped for it, and waits for its end. To
+        be called by a worker."""
+        running, status = self.measurement, self.context.store.world.bench
+        if running is None or name not in running.engines:
+            return True
+        kind = "A/B" if running.ab else "benchmark"
+        done = f", {status.done} of {status.total}" if status is not None and status.total else ""
+        question = f"{name} is being measured ({kind}{done}). Stop the measurement?"
+        what = f"Results so far are kept. Then: {then} {name}."
+        if not await self.push_screen_wait(make_screen("confirm", question, what, verb="Stop")):
+            return False
+        running.stop.set()
+        await running.ended.wait()
+        return True
+
+    def edit_engine(self, view: EngineView | None, changes: Mapping[str, str] | None = None) -> None:
+        """The launch form with the settings of an engine that runs; `changes` are written into it."""
+        if view is None or not view.container.running:
+            self.notify("No running engine is selected.", markup=False)
+            return
+        if self.refuses_rank("Edit"):
+            return
+        try:
+            preset = self.context.editor.running(view).preset
+        except SparkError as error:
+            self.report(error)
+        else:
+            self.push_screen(make_screen("launch_form", self.context, preset, changes, view))
+
+    def copy(self, entry: Yank) -> None:
+        """Sends the text to the terminal, which may drop it, and keeps all but a secret in a private file."""
+        try:
+            text = entry.read()
+        except SparkError as error:
+            self.report(error)
+            return
+        self.copy_to_clipboard(text)
+        files, sent = self.context.ports.get("screen_files"), f"{entry.label} sent to the terminal (OSC 52)."
+        if entry.secret:
+            self.notify(f"{sent} Not kept in a file.", markup=False)
+        elif files is None:
+            self.notify(sent, markup=False)
+        else:
+            try:
+                files.write(LAST_COPY, clean(text))
+            except OSError as error:
+                why = f"No copy kept: {error.strerror or error}."
+                self.notify(f"{sent} {why}", severity="warning", markup=False)
+            else:
+                self.notify(f"{sent} Also: spark-tui last-copy", markup=False)
+
+    def report(self, error: SparkError, kind: EventKind = EventKind.NOTE) -> None:
+        """An error in three places: the toast with its remedy, its detail in the log, all of it in the events."""
+        self.context.store.say(error.summary, Severity.ERROR, error.remedy, kind=kind, detail=error.detail)
         self.log.error(error.id, error.summary, error.detail)
-        self.notify(f"{error.summary}\n{error.remedy}".strip(), severity="error", timeout=12, markup=False)
+        self.notify(f"{error.summary}\n{error.remedy}".strip(), severity="error", markup=False)
 
 
 SLICES = tuple(name for name, value in vars(FrameApp).items() if isinstance(value, var) and name != "selected")
@@ -129,10 +348,13 @@ SLICES = tuple(name for name, value in vars(FrameApp).items() if isinstance(valu
 
 
 class FrameScreen(QuietScreen[None]):
-    """Subclasses give `SCOPE`, `TAB` (an action id) and `compose_body`."""
+    """Subclasses give `SCOPE`, `TAB` (an action id) and `compose_body`. `folded`: the key that folds unfolds."""
 
     SCOPE: ClassVar[Scope]
     TAB: ClassVar[str]
+    folded = False
+    OF_ENGINE: ClassVar[bool] = False
+    """Whether it shows the selected engine."""
     KEYS_TOO: ClassVar[tuple[str, ...]] = ()
     """Global actions that the footer names on this screen alone."""
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-normal"), (160, "-wide")]  # noqa: RUF012 - Textual's shape
@@ -140,9 +362,10 @@ class FrameScreen(QuietScreen[None]):
     _focus_before: Widget | None = None
 
     def compose(self) -> ComposeResult:
-        tabs = [action for action in ACTIONS if action.id.startswith("show_")]
-        yield TopBar(demo=self.context.demo, read_only=self.context.settings.read_only)
+        tabs = [action for action in of_scope(Scope.GLOBAL) if action.id.startswith("show_")]
+        yield TopBar(self.spark.glyphs, demo=self.context.demo, read_only=self.context.settings.read_only)
         yield MemoryStrip(self.spark.glyphs)
+        yield ActivityLine(self.spark.glyphs)
         yield TabBar(tabs, self.TAB)
         with Container(id="body"):
             yield from self.compose_body()
@@ -166,6 +389,12 @@ class FrameScreen(QuietScreen[None]):
     def selected_engine(self) -> EngineView | None:
         return self.spark.selected_engine
 
+    @property
+    def selected_launch(self) -> str:
+        """`qwen fetching 16%` while a launch is selected that has no container yet, else empty."""
+        status = engine_statuses(self.context.store.world).get(self.spark.selected)
+        return "" if status is None or self.selected_engine is not None else f"{self.spark.selected} {status.text}"
+
     def engines(self) -> tuple[EngineView, ...]:
         return value_of(self.spark.engines) or ()
 
@@ -180,20 +409,32 @@ class FrameScreen(QuietScreen[None]):
     def on_mount(self) -> None:
         """Binds the bars to their slices. Textual calls the handlers of every class: subclasses do not call this."""
         top, strip, keys = self.query_one(TopBar), self.query_one(MemoryStrip), self.query_one(KeyBar)
+        strip.floor = int(self.context.settings.guard_serving_gib * GIB)
         self.name_keys()
-        for name in ("identity", "uptime_minutes"):
+        for name in ("identity", "gpu", "vitals"):
             self.bind_slice(name, partial(_set, top, name))
-        for name in ("selected", "engines"):
-            self.bind_slice(name, lambda _: self._show_selected_engine(top))
-        for name in ("memory", "pressure", "gpu", "memory_state", "alarms"):
+        for name in ("memory", "breakdown", "pressure", "memory_state"):
             self.bind_slice(name, partial(_set, strip, name))
+        for name in ("engines", "jobs", "selected"):
+            self.bind_slice(name, lambda _: self._show_engines(top))
+        line = self.query_one(ActivityLine)
+        for name in ("engines", "jobs", "downloads", "library", "bench", "alarms"):
+            self.bind_slice(name, lambda _: self._show_activities(line))
         self.bind_slice("docker", partial(_set, keys, "docker"))
 
-    def _show_selected_engine(self, top: TopBar) -> None:
-        """An engine; or a launch that has none yet: only those two can be selected."""
-        top.engine = self.selected_engine
-        top.launching = self.spark.selected if top.engine is None else ""
+    def _show_engines(self, top: TopBar) -> None:
+        """How many there are in each state; of several, the one that is selected."""
+        statuses, name = engine_statuses(self.context.store.world), self.spark.selected
+        known = name in statuses and len(statuses) > 1
+        top.selected = Cell(f"{name} {statuses[name].text}", statuses[name].tone) if known else Cell("")
+        top.counts = engine_counts(statuses)
         top.renew()
+
+    def _show_activities(self, line: ActivityLine) -> None:
+        world = self.context.store.world
+        line.activities = activities(world, lambda view: self.context.history.eta(view).seconds)
+        line.alarms = world.alarms
+        line.renew()
 
     def bind_slice(self, name: str, show: Callable[[Any], None]) -> None:
         """Calls `show` with the app's reactive `name` now and on every change while this screen is the one shown."""
@@ -205,21 +446,46 @@ class FrameScreen(QuietScreen[None]):
         """Catches up with what changed while it was hidden."""
         for name, show in getattr(self, "_slices", []):
             show(getattr(self.app, name))
+        if self.is_mounted:
+            self.name_keys()
 
     # --- keys -----------------------------------------------------------------------------------------
 
     def offers(self, id_: str) -> bool:
         """Whether that action has something to act on now. A key that has not works, and says why it does nothing;
         the footer leaves its room to others."""
-        return True
+        if id_ in ("next_engine", "previous_engine"):
+            return self.OF_ENGINE and len(self.engine_choices()) > 1
+        if id_ == "open_cluster":
+            return bool(self.context.settings.clusters)
+        return id_ != "yank" or type(self).yanks is not FrameScreen.yanks
 
     def name_keys(self) -> None:
         """What the footer names. A screen whose `offers` answers otherwise than before calls it."""
         known = tuple(a for a in (*of_scope(self.SCOPE), *of_scope(Scope.GLOBAL)) if a.footer or a.id in self.KEYS_TOO)
         able = allowed(known, read_only=self.context.settings.read_only)
+        typing = hasattr(self.focused, "cursor_blink")  # an Input or a TextArea, which are not imported for this
         keys = self.query_one(KeyBar)
-        keys.actions = tuple(action for action in able if self.offers(action.id))
+        keys.actions = tuple(
+            replace(each, label="Unfold") if each.label == "Fold" and self.folded else each
+            for each in able
+            if self.offers(each.id) and not (typing and each.typed)
+        )
         keys.renew()
+
+    def on_descendant_focus(self) -> None:
+        self.name_keys()
+
+    def on_descendant_blur(self) -> None:
+        self.name_keys()
+
+    def engine_choices(self) -> list[str]:
+        """The engines that this screen can show."""
+        return [view.name for view in self.engines()]
+
+    def yanks(self) -> tuple[Yank, ...]:
+        """What `y` copies here now."""
+        return ()
 
     # --- size -----------------------------------------------------------------------------------------
 
@@ -259,6 +525,7 @@ def bindings(*scopes: Scope) -> list[BindingType]:
             action.label,
             show=action.footer,
             key_display=shown(action.default_keys[0]),
+            priority=action.id == "help_anywhere",  # fields and dialogs do not keep it
             tooltip=action.help,
             id=action.id,
         )

@@ -39,6 +39,7 @@ class KeyQueue:
     """Holds what is typed while an earlier key is still being handled."""
 
     def __init__(self, app: App[Any], deliver: Callable[[Event], Awaitable[None]]) -> None:
+        self.timeout = TIMEOUT_S
         self._app = app
         self._deliver = deliver
         self._waiting: deque[Event] = deque()
@@ -99,7 +100,7 @@ class KeyQueue:
 
     async def _give_up(self) -> None:
         gone = self._followed is not None and not self._followed.is_running
-        if self._handling(self._number) and (gone or monotonic() - self._sent_at > TIMEOUT_S):
+        if self._handling(self._number) and (gone or monotonic() - self._sent_at > self.timeout):
             await self._next()
 
     async def _next(self) -> None:

@@ -7,15 +7,21 @@ from typing import ClassVar
 from textual import work
 from textual.app import ComposeResult
 from textual.containers import Container, Horizontal, VerticalScroll
+from textual.events import Key
 from textual.widgets import Input, TabbedContent, TabPane
 
 from spark_tui.domain.text import clean_line, truncate
+from spark_tui.present.page import Page as Sections
 from spark_tui.tui.frame import FrameScreen
 from spark_tui.tui.widgets.line import entitle
 from spark_tui.tui.widgets.page import Page
 from spark_tui.tui.widgets.row_list import RowList
 
 MAX_TITLE = 200
+TALL_ENOUGH = 34
+"""Rows of a terminal on which the list may have a page below it."""
+MORE_LEAST = 8
+"""Rows that the list must leave for it."""
 PAINT_SECONDS = 1.0
 """Progress arrives many times a second; a person over SSH needs it once."""
 
@@ -34,6 +40,8 @@ class ListScreen(FrameScreen):
     """What stands in the empty filter; without it there is none."""
     PAGES: ClassVar[tuple[tuple[str, str], ...]]
     """Id and title of each page: its `Page` widget has that id, its tab `ID-page`, what scrolls it `ID-scroll`."""
+    MORE: ClassVar[str] = ""
+    """Title of a page below a short list; without it there is none."""
     _top_of: str | None = None
     _painted_at = float("-inf")
     _paint_waits = False
@@ -50,8 +58,18 @@ class ListScreen(FrameScreen):
                     field.display = False
                     yield field
                 yield from self.compose_list()
+                if self.MORE:
+                    with VerticalScroll(id="more", can_focus=False) as more:
+                        more.border_title = self.MORE
+                        more.display = False
+                        yield Page(id="more-page")
             with Container(id="detail-pane", classes="pane"):
                 yield from self.compose_detail()
+            yield from self.compose_rail()
+
+    def compose_rail(self) -> ComposeResult:
+        """A third pane, where a screen has one."""
+        return ()
 
     def compose_list(self) -> ComposeResult:
         yield RowList(titles=True, gap=1, id=self.LIST)
@@ -97,7 +115,7 @@ class ListScreen(FrameScreen):
 
     def show_count(self, shown: int, total: int, more: str = "") -> None:
         """How many rows there are, at the foot of the list's frame."""
-        count = f"{shown} of {total}" if self.filter_words else str(total)
+        count = f"{shown} of {total}" if self.filter_words or shown != total else str(total)
         entitle(self.query_one("#list-pane"), f"{count}{more}", below=True)
 
     def show_title(self, title: str) -> None:
@@ -108,6 +126,16 @@ class ListScreen(FrameScreen):
             self._top_of = key
             for scroll in self.query("#detail-pane VerticalScroll"):
                 scroll.scroll_home(animate=False)
+
+    def show_more(self, page: Sections) -> bool:
+        """Fills the page below the list. Whether it is shown: it has something to say, and the list leaves room."""
+        more = self.query_one("#more")
+        room = self.query_one("#list-pane").size.height - self.rows.lines_wanted
+        more.display = bool(page) and self.app.size.height >= TALL_ENOUGH and room >= MORE_LEAST
+        if more.display:
+            more.styles.height = room
+            self.page("more-page").show(page)
+        return more.display
 
     def repaint_soon(self) -> None:
         """Calls `show_rows` now, or when a second has passed since the last time."""
@@ -168,16 +196,20 @@ class ListScreen(FrameScreen):
             self.set_filter(event.value)
             self.rows.focus()
 
-    def key_escape(self) -> None:
-        """One step back: from a page to the list, then the filter is cleared, then Home."""
+    def key_escape(self, event: Key) -> None:
+        """One step back: from a page to the list, then the filter is cleared, then Home. A screen without a tab has its
+        own action for the last step."""
         field = self.query_one("#filter", Input) if self.FILTER else None
         if field is not None and field.display and (field.has_focus or self.rows.has_focus):
             self.set_filter("")
             self.rows.focus()
         elif not self.rows.has_focus:
             self.rows.focus()
-        else:
+        elif self.TAB:
             self.spark.switch_mode("home")
+        else:
+            return
+        event.stop()
 
     def key_down(self) -> None:
         """From the filter into what it found."""

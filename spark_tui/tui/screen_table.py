@@ -16,17 +16,25 @@ MODES: Final = {
     "logs": "logs:LogsScreen",
     "metrics": "metrics:MetricsScreen",
     "memory": "memory:MemoryScreen",
+    "events": "events:EventsScreen",
+    "cluster": "cluster:ClusterScreen",
+    "cluster_doctor": "cluster_doctor:ClusterDoctorScreen",
+    "connect": "connect:ConnectScreen",
     "chat": "chat:ChatScreen",
     "bench": "bench:BenchScreen",
     "doctor": "doctor:DoctorScreen",
+    "images": "images:ImagesScreen",
 }
 DIALOGS: Final = {
+    "compare_presets": "presets:CompareScreen",
     "confirm": "modals:ConfirmScreen",
+    "draft": "draft:DraftDialog",
     "help": "help:HelpScreen",
     "hosts": "hosts:HostsDialog",
     "import_form": "import_form:ImportForm",
     "launch_form": "launch_form:LaunchForm",
     "tour": "help:TourScreen",
+    "yank": "modals:YankMenu",
 }
 
 

@@ -5,16 +5,161 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import Any, Final, NamedTuple, TypeVar
 
-from rich.console import RenderableType
+from rich.cells import cell_len
+from rich.color import ColorSystem
+from rich.console import COLOR_SYSTEMS, Console, RenderableType
+from rich.style import Style
+from textual._compositor import ChopsUpdate, Compositor, LayoutUpdate
 from textual.app import App
-from textual.events import Paste, ScreenResume
-from textual.notifications import Notification
+from textual.events import Mount, Paste, ScreenResume
+from textual.geometry import Region
+from textual.message import Message
 from textual.screen import Screen
+from textual.strip import Strip
 from textual.widgets import Input
 
 Answer = TypeVar("Answer")
+
+
+class Codes(NamedTuple):
+    """A style as parameters of SGR: bold and the like, colour, background. Empty is the terminal's own."""
+
+    attributes: str = ""
+    color: str = ""
+    background: str = ""
+
+
+PLAIN: Final = Codes()
+INVISIBLE: Final = frozenset(("", "1", "2"))
+"""Attributes that do not show on a blank: none, bold, dim."""
+
+
+@lru_cache(4096)
+def codes_of(style: Style | None, system: ColorSystem) -> Codes:
+    """The parts of a style for a terminal with that palette."""
+    if style is None:
+        return PLAIN
+
+    def parameters(part: Style) -> str:
+        return part.render("m", color_system=system).removeprefix("\x1b[").partition("m")[0]
+
+    return Codes(
+        parameters(style.without_color.update_link(None)),
+        parameters(Style(color=style.color)),
+        parameters(Style(bgcolor=style.bgcolor)),
+    )
+
+
+@lru_cache(4096)
+def change(before: Codes, after: Codes) -> str:
+    """The escape sequence that leads from one style to another; empty where they are the same."""
+    if before == after:
+        return ""
+    if before.attributes not in ("", after.attributes):
+        return f"\x1b[{';'.join(filter(None, ('0', *after)))}m"
+    parts = [after.attributes] if after.attributes != before.attributes else []
+    parts += [after.color or "39"] if after.color != before.color else []
+    parts += [after.background or "49"] if after.background != before.background else []
+    return f"\x1b[{';'.join(parts)}m"
+
+
+def written(pieces: Iterable[tuple[int, int, Strip]], console: Console) -> str:
+    """Strips at their columns and rows as terminal sequences. A colour that stays is not named again: Textual names
+    both for every piece of text, which is two thirds of what it sends."""
+    system = COLOR_SYSTEMS[console.color_system or "truecolor"]
+    found, now, at = [], PLAIN, (-1, -1)
+    for x, y, strip in pieces:
+        if (x, y) != at:
+            found.append(f"\x1b[{y + 1};{x + 1}H")
+        at = x + strip.cell_length, y
+        for text, style, control in strip:
+            if control or not text:
+                continue
+            if style is not None and style.link:
+                found += (change(now, PLAIN), style.render(text, color_system=system))
+                now = PLAIN
+                continue
+            wanted = codes_of(style, system)
+            if wanted != now:
+                if text.isspace() and wanted.attributes in INVISIBLE and now.attributes in INVISIBLE:
+                    wanted = Codes(now.attributes, now.color, wanted.background)
+                found.append(change(now, wanted))
+                now = wanted
+            found.append(text)
+    found.append("\x1b[0m" if now != PLAIN else "")
+    return "".join(found)
+
+
+class WholeUpdate(LayoutUpdate):
+    """Every cell of the screen."""
+
+    def render_segments(self, console: Console) -> str:
+        return written(self._pieces(), console)
+
+    def _pieces(self) -> Iterator[tuple[int, int, Strip]]:
+        for y, line in enumerate(self.strips, self.region.y):
+            yield self.region.x, y, Strip.join(line)
+
+
+class ChangedUpdate(ChopsUpdate):
+    """The cells that widgets call changed: Textual's begins at the left edge of the widget."""
+
+    def render_segments(self, console: Console) -> str:
+        return written(self._pieces(), console)
+
+    def _pieces(self) -> Iterator[tuple[int, int, Strip]]:
+        for y, begin, end in self.spans:
+            for (x, strip), chop_end in zip(self.chops[y].items(), self.chop_ends[y], strict=False):
+                if strip is None or x >= end or chop_end <= begin:
+                    continue
+                first = max(0, begin - x)
+                if first and any(cell_len(char) != 1 for char in set(strip.text)):
+                    first = 0  # the cell may be in the middle of a wide character
+                yield x + first, y, strip.crop(first, min(end, chop_end) - x)
+
+
+class QuietCompositor(Compositor):
+    """Renders and writes what has changed, and no more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._changed: dict[int, list[tuple[int, int]]] | None = None
+
+    def render_full_update(self, simplify: bool = False) -> LayoutUpdate:
+        update = super().render_full_update(simplify)
+        return WholeUpdate(update.strips, update.region)
+
+    def render_partial_update(self) -> ChopsUpdate | None:
+        self._changed = defaultdict(list)
+        for y, begin, end in self._regions_to_spans(self._dirty_regions):
+            self._changed[y].append((begin, end))
+        try:
+            update = super().render_partial_update()
+        finally:
+            self._changed = None
+        return None if update is None else ChangedUpdate(update.chops, update.spans, update.chop_ends)
+
+    def _get_renders(self, crop: Region | None = None) -> Iterable[tuple[Region, Region, list[Strip]]]:
+        """Of every widget the rows that have changed: Textual's are all widgets between the first and the last
+        change, and all their rows."""
+        if self._changed is None:
+            yield from super()._get_renders(crop)
+            return
+        changed = self._changed
+        for widget, (region, clip) in self.visible_widgets.items():
+            x, y, width, height = region.intersection(clip)
+            rows = [
+                row for row in range(y, y + height)
+                if row in changed and any(begin < x + width and x < end for begin, end in changed[row])
+            ]  # fmt: skip
+            if rows and width:
+                shown = Region(x, rows[0], width, rows[-1] + 1 - rows[0])
+                yield shown, shown, widget.render_lines(shown.translate(-region.offset))
 
 
 class QuietScreen(Screen[Answer]):
@@ -24,6 +169,7 @@ class QuietScreen(Screen[Answer]):
 
     def __init__(self) -> None:
         super().__init__()
+        self._compositor = QuietCompositor()
         # Textual parses all style sheets again for a screen whose count is not the app's.
         self._css_update_count = self.app._css_update_count
         # Breakpoint classes that are set on the first Resize have the whole screen styled a second time.
@@ -37,6 +183,11 @@ class QuietScreen(Screen[Answer]):
         painted. The first picture comes whole once the screen is mounted."""
         if not self.app._batch_count:
             super()._compositor_refresh()
+
+    async def _dispatch_message(self, message: Message) -> None:
+        """A screen that is opened while the app ends gets no widgets: what mounting it does would not find them."""
+        if self.app._running or not isinstance(message, Mount):
+            await super()._dispatch_message(message)
 
     def _on_screen_resume(self, event: ScreenResume) -> None:
         """A screen that is shown for the first time was styled just now: Textual would do it again."""
@@ -54,6 +205,13 @@ class PlainCrashApp(App[Answer]):
     def crash_report(self, error: BaseException) -> RenderableType:
         """What is left on the terminal when the app crashes."""
         raise NotImplementedError
+
+    async def _close_all(self) -> None:
+        """A screen that a key opens meanwhile is closed too: Textual's loop over all screens ends with an error."""
+        try:
+            await super()._close_all()
+        except RuntimeError:
+            await super()._close_all()
 
     def _fatal_error(self) -> None:
         """In place of Textual's traceback, which shows the values of variables: keys, prompts, answers among them."""
@@ -78,7 +236,7 @@ class PasteInput(Input):
         event.stop()
 
 
-def end_same_notices(app: App[Any], notice: Notification) -> None:
-    """Ends notices that say the same as a new one. There is no public list of those that are shown."""
-    for shown in [each for each in app._notifications if (each.message, each.title) == (notice.message, notice.title)]:
-        app._unnotify(shown, refresh=False)
+def write_to_terminal(app: App[Any], text: str) -> None:
+    """Bytes that are no picture: a bell, a title. Textual has a public way for the bell alone."""
+    if app._driver is not None and not app.is_web:
+        app._driver.write(text)

@@ -55,10 +55,10 @@ def test_a_benchmark_prints_its_table_on_stdout_and_its_course_on_stderr() -> No
     result = Demo().run("bench", NAME, *SMALL, "--prefill-depths", "2048")
     assert result.code == 0
     lines = result.out.splitlines()
-    assert lines[1].split()[:3] == ["STREAMS", "TOK/S", "±"]
+    assert lines[1].split()[:3] == ["STREAMS", "TOTAL", "±"]
     assert [line.split()[0] for line in lines[2:4]] == ["1", "2"]
     assert lines[4].split()[0] == "PROMPT"
-    assert lines[6].startswith("1 stream 4")
+    assert lines[6].startswith("1 stream decodes 4")
     assert "pass 1  1 stream " in result.err
     assert "simulated" in result.err
     assert "saved as" not in result.err, "nothing is kept of a simulation"
@@ -92,7 +92,7 @@ def test_as_data_a_run_is_one_object() -> None:
         (("bench", NAME, "--output", "1"), 2, "at least 2"),
         (("bench", NAME, "--output", "1"), 2, "to measure: --output."),
         (("bench", NAME, "--ab", NAME), 2, "one and the same"),
-        (("bench", NAME, "--ab", "max_num_seqs=8", "--yes"), 4, "is not available"),
+        (("bench", NAME, "--ab", "max_num_seqs=8", "--yes"), 2, "already uses max_num_seqs=8"),
         (("bench", NAME, "--ab", f"container={NAME}"), 2, "one and the same"),
         (("bench", NAME, "--ab", "container=nope"), 2, "no engine named nope"),
         (("bench", "qwen-try"), 3, "does not run"),

@@ -23,7 +23,7 @@ def _demo(home: Path, *arguments: str, piped: str = "") -> subprocess.CompletedP
 def engine(tmp_path: Path) -> str:
     """The name of the engine that serves on the simulated Spark."""
     listed = json.loads(_demo(tmp_path, "ps", "--json").stdout)
-    return str(next(each["id"] for each in listed if each["state"] == "SERVING"))
+    return str(next(each["id"] for each in listed if each["state"] in ("ready", "busy")))
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_preset_is_launched_to_the_end(tmp_path: Path) -> None:
                  "--no-fetch")  # fmt: skip
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in done.stdout.splitlines()]
-    assert (lines[-1]["type"], lines[-1]["id"], lines[-1]["state"]) == ("result", "mine", "SERVING")
+    assert (lines[-1]["type"], lines[-1]["id"], lines[-1]["state"]) == ("result", "mine", "ready")
     phases = [line["id"] for line in lines if line["type"] == "phase"]
     assert "weights" in phases
 

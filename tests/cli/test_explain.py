@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,7 @@ def test_a_person_reads_the_story_the_verdicts_and_the_notes() -> None:
     assert lines[0] == "engine   vllm 0.20.2"
     assert "Weights       3m18s  21.42 GiB" in lines
     assert any(line.startswith("FP4        native: linear FlashInferCutlassNvFp4LinearKernel") for line in lines)
-    assert any(line.startswith("KV cache   5.46M tokens (64.7 GiB), room for 21 requests") for line in lines)
+    assert any(line.startswith("KV cache   5.46M tokens (64.7 GiB), room for 20 requests") for line in lines)
     assert "dummy-key" not in result.out
 
 
@@ -190,7 +191,7 @@ def test_the_container_s_command_tells_what_was_meant() -> None:
     assert explained("pinned", world=world)["kernels"]["verdict"] == "weight_only_intended"
     told = explained("fell", world=world)
     assert told["kernels"]["verdict"] == "weight_only_fallback"
-    assert told["findings"][0]["override"] == {"moe_backend": "flashinfer_cutlass"}
+    assert told["findings"][0]["override"] is None, "the image offers no native backend"
 
 
 def test_an_unknown_name_is_an_error_that_names_the_near_ones() -> None:
@@ -228,3 +229,17 @@ def test_any_bytes_are_lines(data: bytes) -> None:
 def test_characters_cut_by_a_chunk_are_put_together_again(texts: list[str], shift: int) -> None:
     lines = ["x" * (CHUNK - shift), *texts, "end"]
     assert list(lines_of(io.BytesIO("\n".join(lines).encode()))) == lines
+
+
+def test_a_device_is_refused_and_a_pipe_without_a_writer_is_empty(tmp_path: Path) -> None:
+    assert World().run("explain", "/dev/zero").code == 2
+    os.mkfifo(tmp_path / "pipe.log")
+    assert World().run("explain", str(tmp_path / "pipe.log")).code == 2
+
+
+def test_a_pipe_is_read_to_its_end(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b"(APIServer pid=1) INFO 04-01 18:00:00 [api_server.py:1] vLLM API server version 0.32.0\n")
+    os.close(writer)
+    assert explained(f"/dev/fd/{reader}")["version"] == "0.32.0"
+    os.close(reader)

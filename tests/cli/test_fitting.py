@@ -30,34 +30,49 @@ def world(available: float = 117.0) -> World:
 def test_the_verdict_comes_first_and_the_figures_follow() -> None:
     result = world().run("fit", "llama")
     assert result.code == 0
-    assert result.out.split()[0] == "READY"
-    assert " 15.0 GiB  Weights  from the recipe" in result.out.splitlines()
+    assert result.out.startswith("fits with 0.72\n")
+    assert "15.0 GiB Weights from the recipe" in " ".join(result.out.split())
+    assert "131k context for 4 users; 5 users at 131k" in result.out
     assert "The checkpoint is not in the store" in result.out
 
 
-def test_what_would_help_is_a_command_to_type() -> None:
-    result = world(60).run("fit", "llama")
-    assert result.out.split()[0] == "BLOCKED"
+def test_a_share_that_is_named_is_kept_and_what_would_help_is_a_command_to_type() -> None:
+    named = ("fit", "llama", "--set", "gpu_memory_utilization=0.8")
+    result = world(60).run(*named)
+    assert result.out.startswith("fits with 0.41")
+    assert "vLLM will refuse to start" in result.out
     assert "spark-tui fit llama --set gpu_memory_utilization=0.41" in result.err
-    assert world(60).run("fit", "llama", "--set", "gpu_memory_utilization=0.41").out.startswith("READY")
+    assert world(60).run("fit", "llama", "--set", "gpu_memory_utilization=0.41").out.startswith("fits\n")
+    found = world(60).run(*named, "--json").json
+    assert (found["verdict"], found["launchable"]) == ("fits_with", False)
+    assert found["change"] == {"gpu_memory_utilization": "0.41"}
+    assert found["claim_bytes"] > found["available_bytes"]
+
+
+def test_the_preset_s_share_counts_where_the_settings_say_so() -> None:
+    found = world(60)
+    found.settings = replace(found.settings, memory_share="preset")
+    assert found.run("fit", "llama", "--json").json["memory_share"] == 0.8
+    auto = found.run("fit", "llama", "--set", "gpu_memory_utilization=auto", "--json").json
+    assert (auto["memory_share"], auto["memory_share_auto"], auto["launchable"]) == (0.41, True, True)
 
 
 def test_the_verdict_as_data() -> None:
     found = world(60).run("fit", "llama", "--json").json
-    assert (found["id"], found["verdict"]) == ("llama", "BLOCKED")
-    assert found["changes"][0]["set"] == {"gpu_memory_utilization": "0.41"}
+    assert (found["id"], found["verdict"], found["text"]) == ("llama", "fits_with", "fits with 0.41")
+    assert (found["memory_share"], found["memory_share_auto"], found["launchable"]) == (0.41, True, True)
+    assert found["reach"]["most_users_now"] == 1
     assert found["unknown"] == []
     assert sum(part["bytes"] for part in found["parts"] if part["id"] != "host") == found["need_bytes"]
     assert found["kv"]["bytes_per_token"] == 131072
-    assert found["claim_bytes"] > found["available_bytes"]
 
 
 def test_what_is_not_known_is_null_and_never_zero() -> None:
     found = world().run("fit", "tiny-1b", "--json").json
-    assert found["verdict"] == "UNKNOWN"
+    assert found["verdict"] == "unknown"
     assert found["unknown"] == ["kv"]
     assert [part["bytes"] for part in found["parts"] if part["id"] == "kv"] == [None]
-    assert (found["need_bytes"], found["kv"]) == (None, None)
+    assert (found["need_bytes"], found["kv"], found["reach"]) == (None, None, None)
     assert found["at_least_bytes"] > 0
 
 
@@ -73,7 +88,7 @@ def test_memory_that_cannot_be_read_is_told() -> None:
     found = world()
     found.host.memory_value = Missing("no /proc here")
     result = found.run("fit", "llama")
-    assert result.out.startswith("UNKNOWN   Memory could not be read: no /proc here.")
+    assert " ".join(result.out.split()).startswith("unknown - Memory could not be read: no /proc here.")
 
 
 def test_a_preset_that_does_not_exist_is_wrong_usage_with_near_names() -> None:
@@ -90,5 +105,5 @@ def test_an_engine_that_serves_is_named_and_not_counted_twice() -> None:
     found = world(60)
     found.engine("tiny-1b")
     result = found.run("fit", "llama", "--set", "gpu_memory_utilization=0.41")
-    assert result.out.startswith("READY")
+    assert result.out.startswith("fits\n")
     assert "  tiny-1b" in result.out

@@ -61,7 +61,8 @@ def test_help_lists_every_command_and_the_contract(capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("statsu",), "'status'"),
+        (("statsu",), "Did you mean 'status'"),
+        (("conf",), "'config'"),
         (("--frob",), "No such option"),
         (("up",), "Missing argument 'PRESET'."),
         (("presets", "shwo"), "Did you mean 'show'?"),
@@ -74,6 +75,22 @@ def test_wrong_usage_exits_2_and_points_to_the_help(arguments: tuple[str, ...], 
     assert result.err.startswith("Error: ")
     assert words in result.err
     assert "--help" in result.err
+
+
+def test_names_are_found_whatever_their_case() -> None:
+    world = example()
+    assert world.run("PS", "--json").json == world.run("ps", "--json").json
+    assert world.run("logs", "Tiny-1B").out == world.run("logs", "tiny-1b").out != ""
+    assert (
+        world.run("presets", "show", "TINY-1B", "--json").json == world.run("presets", "show", "tiny-1b", "--json").json
+    )
+
+
+def test_chat_without_a_terminal_names_an_unknown_engine_first() -> None:
+    result = example().run("chat", "tiny", stdin="")
+    assert result.code == 2
+    assert "There is no engine named tiny." in result.err
+    assert "Did you mean tiny-1b?" in result.err
 
 
 def test_wrong_usage_with_json_is_an_error_object() -> None:

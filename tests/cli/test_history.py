@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from spark_tui.core.history import EVENT
+from spark_tui.domain.event import Event, EventKind
+from spark_tui.domain.finding import Severity
+from spark_tui.domain.history import Record
 from spark_tui.domain.logs.starts import StartRecord, StartSizes
 from spark_tui.domain.logs.timeline import PhaseId, StartOutcome
 from tests.cli.world import World, example
@@ -133,3 +137,46 @@ def test_up_as_data_tells_the_estimate_with_each_step_of_the_boot() -> None:
     _, out, _ = launched("--json", history=FakeHistory())
     boot = [line for line in out.splitlines() if '"id": "follow"' in line or '"id":"follow"' in line]
     assert any("eta_seconds" in line and "eta_basis" in line for line in boot)
+
+
+# --- events ---------------------------------------------------------------------------------------------
+
+
+def eventful(*events: Event) -> World:
+    history = FakeHistory()
+    history.noted = [Record(EVENT, event.text, event.at, event.body) for event in events]
+    return World(history=history)
+
+
+BELL = Event(1_799_990_000.5, Severity.INFO, "tiny ready after 24s", "", EventKind.READY, "tiny")
+BROKEN = Event(
+    1_799_993_600.0,
+    Severity.ERROR,
+    "b failed (exit 1): \x1b[31mno room",
+    "Lower the share.",
+    EventKind.FAILED,
+    "b",
+    "one\ntwo",
+)
+
+
+def test_events_are_listed_newest_first_and_as_data() -> None:
+    heading, newest, oldest = eventful(BELL, BROKEN).run("events").out.splitlines()
+    assert heading.split() == ["TIME", "KIND", "EVENT"]
+    assert (newest.endswith("b failed (exit 1): no room"), oldest.endswith("tiny ready after 24s")) == (True, True)
+    newest, oldest = eventful(BELL, BROKEN).run("events", "--json").json
+    assert (newest["kind"], newest["severity"], newest["subject"]) == ("failed", "error", "b")
+    assert (newest["remedy"], newest["detail"]) == ("Lower the share.", "one\ntwo")
+    assert (oldest["at"], oldest["remedy"]) == ("2027-01-15T05:13:20Z", None)
+    assert oldest["remedy_reason"]
+    assert newest["id"] != oldest["id"]
+
+
+def test_no_events_is_a_word_and_an_empty_list_and_a_history_that_is_off_an_error() -> None:
+    assert "No events yet" in eventful().run("events").err
+    assert eventful().run("events", "--json").json == []
+    broken = eventful()
+    assert broken.history is not None
+    broken.history.switch_off("the disk is full")
+    assert (result := broken.run("events", "-n", "5")).code == 1
+    assert "the disk is full" in result.err

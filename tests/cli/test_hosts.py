@@ -134,7 +134,7 @@ def test_hosts_are_data_too_and_unknown_is_null_with_its_reason(ssh: FakeSsh) ->
     attic, lab = json.loads(run(ssh, "hosts", "--json").stdout)
     assert (lab["reachable"], attic["reachable"]) == (True, False)
     assert (lab["available_bytes"], lab["available_bytes_reason"]) == (None, "/proc is gone")
-    assert [engine["state"] for engine in lab["engines"]] == ["SERVING", "STARTING"]
+    assert [engine["state"] for engine in lab["engines"]] == ["ready", "starting"]
     assert attic["engines"] is None
     assert "Connection refused" in attic["engines_reason"]
     assert attic["error"]["id"] == "host_unreachable"

@@ -49,7 +49,7 @@ def test_a_dry_run_works_without_docker_and_says_what_it_assumed() -> None:
     result = world.run(*UP, "--dry-run")
     assert result.code == 0
     assert result.out.startswith("docker run -d \\\n  --name tiny-1b \\\n")
-    assert result.err.startswith("note: Image not downloaded; assuming the entrypoint vllm serve.")
+    assert "note: Image not downloaded; assuming the entrypoint vllm serve." in result.err
 
 
 def test_a_dry_run_as_data() -> None:
@@ -57,6 +57,7 @@ def test_a_dry_run_as_data() -> None:
     assert found["id"] == "tiny-1b"
     assert found["argv"][:3] == ["docker", "run", "-d"]
     assert "utilization_unset" in {each["id"] for each in found["findings"]}
+    assert found["fit"]["verdict"] == "unknown"
     assert shlex.split(found["docker_run"].replace("\\\n", " ")) == found["argv"]
 
 
@@ -169,7 +170,7 @@ def test_as_data_there_is_one_object_per_change_and_a_result() -> None:
     assert (end["type"], end["id"], end["state"], end["url"]) == (
         "result",
         "tiny-1b",
-        "SERVING",
+        "ready",
         "http://127.0.0.1:8000",
     )
     assert end["already_running"] is False
@@ -228,7 +229,9 @@ def test_an_engine_that_runs_is_found_and_one_with_other_settings_needs_replace(
 
 def test_the_lan_brings_a_key_and_says_where_it_is() -> None:
     world = ready_world()
+    world.host.identity_value = replace(world.host.identity_value, lan_address="192.168.1.40")
     result = world.run(*UP, "--expose", "lan")
+    assert "http://192.168.1.40:8000/v1" in result.err
     (spec,) = world.docker.created
     assert spec.ports[0].host_ip == "0.0.0.0"
     path = world.secrets.path("tiny-1b")

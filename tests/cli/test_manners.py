@@ -86,7 +86,7 @@ WRONG = [
     ("models pause nope", 2, "spark-tui models downloads"),
     ("fit nope", 2, "no preset named nope"),
     (f"up {PRESET} --port 8001", 4, "choose another port, for example 8002"),
-    ("down nope", 2, "Known engines: qwen-try, qwen3.6-35b."),
+    ("down nope", 2, "Known engines: gemma-4-26b, qwen-try, qwen3.6-35b."),
     ("restart nope", 2, "no engine named nope"),
     ("secure nope", 2, "no engine named nope"),
     ("logs nope", 2, "no container named nope"),
@@ -96,7 +96,7 @@ WRONG = [
     ("chat nope -m x", 2, "no engine named nope"),
     ("drop-caches --install --image cuda", 2, "--image cannot be combined"),
     ("conversations export last --force", 2, "--force needs --output."),
-    ("metrics qwen-try", 3, "qwen-try is not serving (failed)"),
+    ("metrics qwen-try", 3, "qwen-try is not serving: failed (exit 1)"),
     ("conversations show nope", 2, "no conversation nope"),
     ("results show nope", 2, "no result nope"),
     ("bench nope", 2, "no engine named nope"),
@@ -154,5 +154,5 @@ def test_what_is_missing_of_a_model_is_listed_with_the_command_that_brings_it(tm
 
 
 def test_a_way_to_fit_keeps_what_was_typed_before(tmp_path: Path) -> None:
-    _, _, err = told("--demo fit gpt-oss-20b --set max_num_seqs=2", tmp_path)
+    _, _, err = told("--demo fit gpt-oss-20b --set max_num_seqs=2 --set gpu_memory_utilization=0.9", tmp_path)
     assert "spark-tui fit gpt-oss-20b --set max_num_seqs=2 --set gpu_memory_utilization=" in err

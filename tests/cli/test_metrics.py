@@ -7,9 +7,13 @@ import json
 import pytest
 
 from spark_tui.domain.errors import EngineUnreachable
+from spark_tui.domain.gateway import GatewayStatus
+from spark_tui.domain.metrics.agents import ClientCosts
+from spark_tui.services.wire import encode
 from tests import metric_fixtures as pages
 from tests.cli.world import World, example
 from tests.fakes_metrics import FakeMetrics
+from tests.present.test_bench import nulls_without_reason
 
 
 @pytest.fixture
@@ -72,6 +76,28 @@ def test_a_quantile_as_data_has_its_bounds(world: World) -> None:
     assert ttft["p50_low_seconds"] <= ttft["p50_seconds"] <= ttft["p50_high_seconds"]
 
 
+def test_what_agents_cost_is_shown_by_client(world: World) -> None:
+    shown = world.run("metrics", "tiny-1b", "--agents")
+    assert (shown.code, "prefix hits" in shown.out, "read again" in shown.out) == (0, True, True)
+    found = world.run("metrics", "tiny-1b", "--agents", "--json").json
+    assert (found["id"], nulls_without_reason(found)) == ("tiny-1b", [])
+    assert found["clients"] == []
+    assert found["gateway_clients"] == []
+    assert world.run("metrics", "tiny-1b", "--agents", "--watch").code == 2
+
+
+def test_what_the_gateway_saw_of_an_engine_s_clients_is_shown(world: World) -> None:
+    mine = ClientCosts("claude-cli", "tiny-1b", "/v1/messages", 9, 9, 90_000, 90_000, 45_000, 9, 4.5)
+    status = GatewayStatus("http://x", 0.0, True, clients=(mine, ClientCosts("aider", "another", "", 3)))
+    assert world.state.claim("gateway")
+    world.state.write("gateway", encode(status).encode())
+    found = world.run("metrics", "tiny-1b", "--agents", "--json").json
+    assert [(each["id"], each["prefix_hit_percent"]) for each in found["gateway_clients"]] == [("claude-cli", 50.0)]
+    assert nulls_without_reason(found) == []
+    shown = world.run("metrics", "tiny-1b", "--agents").out
+    assert ("claude-cli" in shown, "aider" in shown) == (True, False)
+
+
 def test_data_has_no_null_without_a_reason(world: World) -> None:
     def check(value: object) -> None:
         if isinstance(value, dict):
@@ -127,7 +153,7 @@ def test_an_engine_that_dies_ends_the_watch_with_its_error(world: World) -> None
 def test_an_engine_that_has_ended_has_no_metrics(world: World) -> None:
     result = world.run("metrics", "broken-8b")
     assert result.code == 3
-    assert "broken-8b is not serving (failed)" in result.err
+    assert "broken-8b is not serving: failed (exit 1)" in result.err
     assert "spark-tui logs broken-8b" in result.err
 
 

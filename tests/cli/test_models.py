@@ -12,12 +12,16 @@ import pytest
 
 from spark_tui.domain.engine.container import Mount
 from spark_tui.domain.host.identity import HostPaths
+from spark_tui.domain.presets.fit import Basis
 from spark_tui.domain.presets.preset import PresetCatalogue
 from spark_tui.domain.settings import Settings
+from spark_tui.services.presets.imports import FolderRecipeStore
+from spark_tui.services.presets.store import PresetFiles, builtin_directory
 from spark_tui.services.store.checkpoints import StoreCheckpoints
 from spark_tui.services.store.store import FolderModelStore
 from tests.cli.world import TINY, StaticPresets, World
 from tests.fakes_hub import FakeDownloader, FakeHub, card
+from tests.gguf_files import QWEN, write_gguf
 from tests.store_kit import COMMIT, cached, files, local, weights
 
 README = b"---\nlicense: apache-2.0\n---\n# A model\n"
@@ -134,7 +138,7 @@ def test_a_checkpoint_is_shown_in_words_and_figures(root: Path) -> None:
     assert pairs["chat"] == "reasoning, tool calls (switched by enable_thinking)"
     assert "--tool-call-parser hermes" in pairs["parsers"]
     assert pairs["KV cache"] == "256 B per token in bfloat16"
-    assert "One stream decodes at most" in result.out
+    assert "One stream decodes an estimated" in result.out
 
 
 def test_the_inspection_as_data_with_its_files(root: Path) -> None:
@@ -260,3 +264,71 @@ def test_leftovers_alone(root: Path) -> None:
     assert world(root).run("models", "rm", "acme/tiny-1b", "--leftovers", "--yes").code == 0
     assert there(root)
     assert not blob.exists()
+
+
+# --- draft ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def drafting(root: Path, tmp_path: Path) -> World:
+    own = tmp_path / "presets"
+    found = world(root, recipes=FolderRecipeStore(own), hub=FakeHub({"acme/on-hub": card("acme/on-hub")}))
+    found.presets = PresetFiles(builtin_directory(), own)  # type: ignore[assignment]
+    return found
+
+
+def test_a_model_without_a_preset_is_drafted_and_saved(drafting: World, tmp_path: Path) -> None:
+    shown = drafting.run("draft", "acme/tiny-1b")
+    assert shown.code == 0, shown.err
+    assert "hermes" in shown.out
+    assert not (tmp_path / "presets").exists()
+    data = drafting.run("draft", "acme/tiny-1b", "--save", "mine", "--json").json
+    assert (data["id"], data["model"], data["runtime"]) == ("tiny-1b", "acme/tiny-1b", "vllm")
+    assert data["saved"] == str(tmp_path / "presets" / "mine.yaml")
+    assert {each["basis"] for each in data["values"]} >= {"checkpoint", "default"}
+    assert drafting.run("presets", "show", "mine").code == 0
+    assert drafting.run("draft", "acme/tiny-1b", "--save", "mine").code == 4
+    assert drafting.run("draft", "acme/tiny-1b", "--save", "no name").code == 2
+
+
+@pytest.mark.parametrize("name", ["/models/qwen-Q4_K_M.gguf", "acme/qwen-GGUF"])
+def test_a_gguf_file_is_drafted_and_fitted_by_its_header(drafting: World, root: Path, name: str) -> None:
+    write_gguf(root / "qwen-Q4_K_M.gguf", QWEN)
+    content = (root / "qwen-Q4_K_M.gguf").read_bytes()
+    cached(root, "acme/qwen-GGUF", {"qwen-Q4_K_M.gguf": content, "qwen-Q8_0.gguf": content})
+    shown = drafting.run("draft", name, "--save", "mine", "--json")
+    assert shown.code == 0, shown.err
+    values = {each["id"]: each for each in shown.json["values"]}
+    assert (shown.json["runtime"], values["max_model_len"]["basis"]) == ("llama-cpp", "checkpoint")
+    assert values["max_model_len"]["value"].startswith("40,960")
+    assert "Q4_K_M" in values["quantization"]["value"]
+    fit = drafting.run("fit", "mine", "--json").json
+    parts = {part["id"]: part for part in fit["parts"]}
+    assert {parts[each]["basis"] for each in ("weights", "kv")} == {Basis.FILES}
+    assert parts["kv"]["bytes"] == 40960 * 4 * 1024 * 2
+
+
+def test_a_draft_is_saved_and_launched_in_one_command(drafting: World, tmp_path: Path) -> None:
+    drafting.drive = True
+    drafting.docker.add_image("nvcr.io/nvidia/vllm:26.04-py3")
+    drafting.docker.on_start = drafting.api.serve
+    result = drafting.run("draft", "acme/tiny-1b", "--launch")
+    assert (result.code, result.out.strip()) == (0, "http://127.0.0.1:8000"), result.err
+    assert (tmp_path / "presets" / "tiny-1b.yaml").exists()
+
+
+def test_what_cannot_be_drafted_says_why(drafting: World, root: Path) -> None:
+    cached(root, "acme/bge-embed", files() | {"modules.json": b"[]"})
+    for name, code in (("acme/half", 4), ("acme/bge-embed", 4), ("acme/none", 2), ("nothing", 2)):
+        result = drafting.run("draft", name)
+        assert (result.code, bool(result.err), result.out) == (code, True, ""), name
+
+
+def test_a_container_started_by_hand_becomes_a_preset_of_its_own_name(drafting: World, root: Path) -> None:
+    argv = ("vllm", "serve", "acme/tiny-1b", "--max-model-len", "4096", "--api-key", "sk-verysecret123456")
+    drafting.engine("by-hand", argv=argv, labels=(), mounts=(Mount(str(root), "/root/.cache/huggingface"),))
+    data = drafting.run("draft", "by-hand", "--json").json
+    assert (data["id"], data["model"]) == ("by-hand-2", "acme/tiny-1b")
+    assert {each["basis"] for each in data["values"]} == {"container"}
+    assert ("max_model_len", "4096") in {(each["id"], each["value"]) for each in data["values"]}
+    assert "verysecret" not in str(data)

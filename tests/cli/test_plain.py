@@ -11,7 +11,7 @@ def test_everything_is_told_in_sentences() -> None:
     assert result.out == (
         "Memory: 116 of 121 gibibytes available.\n"
         "Docker 28.5.1 answers.\n"
-        "tiny-1b: serving acme/tiny-1b on port 8000, this machine only.\n"
+        "tiny-1b: ready with acme/tiny-1b on port 8000, this machine only.\n"
         "broken-8b: failed with exit code 1.\n"
     )
     assert World().run("status", "--plain").out.endswith("No engines.\n")

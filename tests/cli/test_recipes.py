@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+
+import pytest
 
 from spark_tui.domain.presets.preset import PresetCatalogue
 from tests.cli.world import BIG, TINY, StaticPresets, World
@@ -22,9 +25,11 @@ context       131,072 tokens
 input         text
 licence       Apache-2.0, not gated
 image         vllm/vllm-openai:nightly
+last served   unknown, the history is off: no history is kept here
 runtime       vllm on one Spark
+tool calls    off: no parser known for this model
 source        made up
-file          /presets/tiny-1b.yaml (built in)
+file          built in
 
 Published speeds
   - 41.8 tok/s: one stream [nobody]
@@ -48,11 +53,10 @@ Command
 def test_one_broken_file_never_hides_the_others_and_is_named_with_its_line() -> None:
     result = World().run("presets", "list")
     assert result.code == 0
-    assert result.out == (
-        "NAME     WEIGHTS  CONTEXT  PUBLISHED  MODEL\n"
-        "big-70b        -        -          -  acme/big-70b\n"
-        "tiny-1b  1.9 GiB     131k   42 tok/s  acme/tiny-1b\n"
-    )
+    assert [line.split()[0] for line in result.out.splitlines()] == ["NAME", "big-70b", "tiny-1b"]
+    assert result.out.splitlines()[0].split()[1:] == [
+        "FOR", "CTX", "GiB", "FITS", "TOK/S", "DISK", "TOOLS", "QUANT", "PROVED", "MODEL",
+    ]  # fmt: skip
     assert result.err == "Skipped: /own/broken.yaml:7: `defaults` is not a mapping.\n  Write key: value lines.\n"
 
 
@@ -68,6 +72,51 @@ def test_the_list_as_data() -> None:
     assert result.json[0]["weights_bytes"] is None
     assert result.json[0]["weights_bytes_reason"] == "the recipe does not say"
     assert (result.error["file"], result.error["line"]) == ("/own/broken.yaml", 7)
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (("tiny",), ["tiny-1b"]),
+        (("--sort", "tok_s"), ["tiny-1b", "big-70b"]),
+        (("--reverse",), ["tiny-1b", "big-70b"]),
+        (("--tag", "coding"), []),
+        (("--fits",), []),
+        (("--tools",), []),
+        (("--max-need", "30GiB"), []),
+    ],
+)
+def test_the_list_is_searched_and_sorted(words: tuple[str, ...], names: list[str]) -> None:
+    assert [each["id"] for each in World().run("presets", "list", *words, "--json").json] == names
+
+
+def test_the_list_as_data_has_the_columns_of_the_screen() -> None:
+    found = World().run("presets", "list", "tiny", "--json").json[0]
+    assert (found["verdict"], found["tokens_per_second"], found["measured_here"]) == ("unknown", 41.8, False)
+    assert (found["model_on_disk"], found["model_on_disk_reason"]) == (None, "the store is not known")
+    assert (found["tool_calls"], found["served_here"], found["running"], found["tags"]) == ("unknown", False, False, [])
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("list", "--context", "much"), "must be a number of tokens"),
+        (("list", "--max-need", "much"), "must be a size"),
+        (("compare", "tiny-1b"), "two or three"),
+        (("compare", "tiny-1b", "nope"), "no preset named nope"),
+    ],
+)
+def test_a_search_that_cannot_be_is_refused(words: tuple[str, ...], says: str) -> None:
+    result = World().run("presets", *words)
+    assert result.code == 2
+    assert says in result.err
+
+
+def test_presets_are_compared_side_by_side() -> None:
+    result = World().run("presets", "compare", "tiny-1b", "big-70b", "--context", "64k")
+    assert result.code == 0
+    for word in ("A  tiny-1b", "B  big-70b", "42 published", "Apache-2.0"):
+        assert word in result.out
 
 
 def test_show_tells_everything_that_is_known() -> None:
@@ -87,7 +136,7 @@ def test_show_as_data() -> None:
 def test_a_value_that_the_recipe_leaves_open_is_asked_for() -> None:
     open_value = replace(BIG, command="vllm serve {model} --tokenizer {tokenizer}")
     world = World(presets=StaticPresets(PresetCatalogue((open_value,))))
-    assert "needs    tokenizer" in world.run("presets", "show", "big-70b").out
+    assert re.search(r"needs +tokenizer", world.run("presets", "show", "big-70b").out)
     assert world.run("presets", "show", "big-70b", "--json").json["values_needed"] == ["tokenizer"]
 
 

@@ -122,7 +122,7 @@ def test_restart_wait_follows_it_until_it_serves() -> None:
 
 def test_restart_as_data_ends_with_the_engine() -> None:
     lines = example().run("restart", "tiny-1b", "--wait", "--json").json_lines
-    assert (lines[-1]["type"], lines[-1]["id"], lines[-1]["state"]) == ("result", "tiny-1b", "SERVING")
+    assert (lines[-1]["type"], lines[-1]["id"], lines[-1]["state"]) == ("result", "tiny-1b", "ready")
 
 
 def test_ctrl_c_while_it_boots_again_says_that_it_goes_on() -> None:
@@ -232,3 +232,19 @@ def test_the_log_of_any_container_can_be_read() -> None:
     world = example()
     world.docker.write("db", "ready to accept connections")
     assert world.run("logs", "db").out == "ready to accept connections\n"
+
+
+@pytest.mark.parametrize("verb", ["down", "restart"])
+def test_an_engine_that_is_measured_is_stopped_only_when_the_person_says_so(verb: str) -> None:
+    world = example()
+    assert world.state.claim("bench-tiny-1b"), "a benchmark of another program"
+    refused = world.run(verb, "tiny-1b", "--json")
+    assert refused.code == 4
+    assert "measured" in refused.err
+    assert world.run(verb, "tiny-1b", keyboard="n\n").code == 0
+    assert not world.docker.asked("stop")
+    assert world.run(verb, "tiny-1b", keyboard="y\n").code == 0
+    assert world.run(verb, "tiny-1b", "--yes").code == 0
+    assert world.docker.asked("stop")
+    world.state.release("bench-tiny-1b")
+    assert world.run(verb, "tiny-1b", "--json").code == 0

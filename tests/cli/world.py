@@ -42,8 +42,10 @@ from spark_tui.services.ports import (
     MetricsSource,
     ModelStore,
     RecipeStore,
+    SettingsFiles,
     UserFiles,
 )
+from spark_tui.services.state import MemoryState
 from tests.fakes_docker import EPOCH, FakeDocker
 from tests.fakes_host import FakeArchive, FakeClock, FakeGpu, FakeHost, FakeSecrets
 from tests.fakes_ports import Ports
@@ -110,6 +112,8 @@ class FakeApi:
         self.asked: list[ChatRequest] = []
         self.keys: list[str] = []
         self.hang = False
+        self.posts: list[tuple[str, Mapping[str, Any]]] = []
+        self.reply: Any = {}
 
     def serve(self, container: ContainerFacts, model: str = "tiny") -> None:
         """The container's server is up."""
@@ -127,6 +131,11 @@ class FakeApi:
 
     async def version(self, endpoint: Endpoint) -> str:
         return "0.32.0"
+
+    async def ask(self, endpoint: Endpoint, path: str, body: bytes) -> AsyncGenerator[str, None]:
+        self.posts.append((path, json.loads(body)))
+        self.keys.append(endpoint.api_key.reveal() if endpoint.api_key else "")
+        yield json.dumps(self.reply)
 
     async def chat(self, endpoint: Endpoint, request: ChatRequest) -> AsyncGenerator[ChatEvent, None]:
         self.asked.append(request)
@@ -210,7 +219,9 @@ class World:
     downloader: Downloader | None = None
     conversations: ConversationStore | None = None
     user_files: UserFiles | None = None
+    client_files: SettingsFiles | None = None
     doctor: DoctorProbe | None = None
+    state: MemoryState = field(default_factory=MemoryState)
     paths: HostPaths = field(default_factory=lambda: HostPaths("/store", "/caches", "/home/test"))
     drive: bool = False
     happenings: list[tuple[Callable[[], bool], Callable[[], None]]] = field(default_factory=list)
@@ -229,8 +240,9 @@ class World:
         ports = Ports(
             self.clock, self.docker, self.api, self.host, self.gpu, self.presets, self.secrets, self.archive,
             recipes=self.recipes, models=self.models, metrics=self.metrics, checkpoints=self.checkpoints,
-            history=self.history, hub=self.hub, downloader=self.downloader,
+            history=self.history, hub=self.hub, state=self.state, downloader=self.downloader,
             doctor_probe=self.doctor, conversations=self.conversations, user_files=self.user_files,
+            client_files=self.client_files,
         )  # fmt: skip
         return Context(self.settings, ports, self.paths)
 

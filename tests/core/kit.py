@@ -13,9 +13,10 @@ from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue
 from spark_tui.domain.settings import Settings
 from spark_tui.services.ports import HistoryStore, MetricsSource, RecipeStore
+from spark_tui.services.state import MemoryState
 from tests.fakes_api import FakeEngineApi
 from tests.fakes_docker import FakeDocker
-from tests.fakes_host import FakeArchive, FakeClock, FakeGpu, FakeHost, FakeSecrets
+from tests.fakes_host import FakeArchive, FakeClock, FakeGpu, FakeHost, FakeRouters, FakeSecrets
 from tests.fakes_ports import Ports
 
 IMAGE = "vllm/vllm-openai:nightly"
@@ -68,6 +69,8 @@ class Kit:
         self.recipes: RecipeStore | None = None
         self.history: HistoryStore | None = None
         self.metrics: MetricsSource | None = None
+        self.state = MemoryState()
+        self.routers = FakeRouters()
         self.context = self.opened()
         self.steps: tuple[Step, ...] = ()
         self.reports: list[Step] = []
@@ -86,6 +89,8 @@ class Kit:
             recipes=self.recipes,
             history=self.history,
             metrics=self.metrics,
+            state=self.state,
+            routers=self.routers,
         )
         return Context(Settings(), ports, HostPaths("/store", "/caches", "/home/test"))
 

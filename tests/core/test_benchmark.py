@@ -11,6 +11,7 @@ import pytest
 from spark_tui.core.bench import BenchProgress, BenchSession, BenchStep
 from spark_tui.core.bench_ab import Variant
 from spark_tui.core.context import Context
+from spark_tui.core.engines import is_measured
 from spark_tui.domain.bench.conditions import Conditions
 from spark_tui.domain.bench.plan import BenchPlan, PromptCache, PromptForm
 from spark_tui.domain.bench.run import BenchRun, RunOutcome, Status
@@ -136,6 +137,12 @@ async def test_a_sweep_with_depths_measures_what_the_server_does(lab: Lab, serve
     assert run.conditions.flags == ("--max-num-seqs 4",)
     assert (run.conditions.driver, run.conditions.context_tokens) == ("580.142", 4096)
     assert lab.context.results.all()[0].run == run
+
+
+async def test_other_programs_see_that_an_engine_is_measured(lab: Lab, server: BenchServer) -> None:
+    state, seen = lab.context.benchmark.state, set[bool]()
+    await lab.context.benchmark.run((Variant("tiny"),), PLAN, lambda _: seen.add(is_measured("tiny", state)))
+    assert (seen, is_measured("tiny", state)) == ({True}, False)
 
 
 async def test_every_stream_is_kept_busy_and_no_more(lab: Lab, server: BenchServer) -> None:

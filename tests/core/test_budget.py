@@ -84,7 +84,7 @@ async def test_a_person_who_insists_launches_it_all_the_same() -> None:
     available(kit, 40)
     task = await launched(kit, force=True)
     assert task.exception() is None
-    assert kit.step("memory").detail.startswith("BLOCKED")
+    assert kit.step("memory").detail.startswith("does not fit")
 
 
 async def test_a_fit_that_is_not_known_never_refuses() -> None:

@@ -194,6 +194,7 @@ async def test_ends_are_told_in_the_feed(kit: Kit) -> None:
     await kit.downloads.refresh()
     await kit.downloads.refresh()
     assert [(event.text, event.severity) for event in kit.store.world.events] == [
+        ("acme/b: download started", Severity.INFO),
         ("acme/tiny: downloaded, 1000 B", Severity.INFO),
         ("acme/b: The disk of /store is full; the data so far is kept.", Severity.ERROR),
     ]

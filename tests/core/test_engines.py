@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
 from spark_tui.core.jobs import StepState
 from spark_tui.core.launch import LaunchRequest
-from spark_tui.domain.engine.container import ContainerStatus, PublishedPort
+from spark_tui.domain.engine.container import LABEL_PRESET, ContainerStatus, PublishedPort
 from spark_tui.domain.engine.state import EngineState, Health
 from spark_tui.domain.errors import ApiKeyRejected, ContainerNotFound, RefusedError
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.reading import Missing, Ok, Stale, value_of
+from tests.bench_kit import SPARK, a_run
 from tests.core.kit import PRESET, Kit
 from tests.engine_logs import stats
+from tests.fakes_docker import EPOCH
 from tests.log_fixtures import read_log
 
 PORT = (PublishedPort(8000, 8000),)
@@ -98,7 +101,7 @@ async def test_a_start_and_an_end_are_events_and_what_was_there_before_is_not() 
         assert kit.context.store.world.events == ()
         kit.docker.end("old", 1)
         await kit.until(lambda: engines(kit)["old"].state is EngineState.FAILED)
-        assert "old exited 1" in kit.context.store.world.events[-1].text
+        assert "old failed (exit 1)" in kit.context.store.world.events[-1].text
 
 
 async def test_our_own_stop_is_not_a_failure_even_when_it_took_a_kill() -> None:
@@ -290,3 +293,53 @@ async def test_a_launch_under_way_when_the_program_was_closed_goes_on_when_it_op
         kit.api.serve()
         await kit.until(lambda: kit.context.store.world.jobs[-1].state is StepState.DONE)
         assert len(kit.api.requests) == 1, "it was warmed once"
+
+
+OOM = "2027-01-15T06:59:59+0000 spark kernel: Out of memory: Killed process 4242 (VLLM::EngineCor) total-vm:1kB"
+
+
+@pytest.mark.parametrize("watched", [False, True])
+async def test_the_kernels_lines_decide_where_the_log_does_not(watched: bool) -> None:
+    kit = Kit()
+    kit.host.kernel = (OOM, "usb 1-1: new device")
+    ended = {} if watched else {"status": ContainerStatus.EXITED, "exit_code": 137, "finished_at": EPOCH}
+    kit.docker.add_container("qwen", ports=PORT, lines=["loading"], **ended)
+
+    def evidence() -> tuple[str, ...]:
+        found = kit.context.store.world.explanations.get("qwen")
+        return found.cause.evidence if found is not None and found.cause is not None else ()
+
+    async with kit.supervised():
+        await kit.until(lambda: "qwen" in engines(kit))
+        if watched:
+            kit.docker.end("qwen", 137)
+        await kit.until(lambda: OOM in evidence())
+        cause = kit.context.store.world.explanations["qwen"].cause
+        assert cause is not None
+        assert "memory" in cause.summary
+        assert not any("usb" in line for line in evidence())
+
+
+async def test_an_engine_slower_than_it_was_before_this_start_is_a_finding() -> None:
+    kit = Kit()
+    kit.api.serve()
+    lines = [stats(at, generation=13.0, running=1) for at in range(0, 60, 10)]
+    labels = ((LABEL_PRESET, "qwen"),)
+    made = kit.docker.add_container("qwen", ports=PORT, lines=lines, labels=labels, image_id="sha256:one")
+    same = replace(SPARK, preset="qwen", image_id="sha256:one", flags=())
+    began = made.started_at or 0.0
+    for run in (
+        a_run("before", conditions=same, at=began - 10),
+        a_run("since", (1, (90.0,)), conditions=same, at=began + 1),
+        a_run("other image", (1, (90.0,)), conditions=replace(same, image_id="sha256:two"), at=began - 10),
+        a_run("other options", (1, (90.0,)), conditions=replace(same, flags=("--seed 7",)), at=began - 10),
+    ):
+        kit.context.results.keep(run)
+    await kit.context.remember()
+    baseline = kit.context.results.baseline(made)
+    assert baseline is not None
+    assert (round(baseline.decode_rate), baseline.runs) == (42, 1)
+    async with kit.supervised():
+        await kit.until(lambda: "qwen" in engines(kit) and engines(kit)["qwen"].state is EngineState.SERVING)
+        await kit.until(lambda: "qwen" in kit.context.store.world.explanations)
+        assert "below_baseline" in [each.id for each in kit.context.store.world.explanations["qwen"].findings]

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from spark_tui.core.context import Context
-from spark_tui.core.jobs import StepState
+from spark_tui.core.jobs import JobView, StepState
 from spark_tui.core.launch import LaunchRequest, LaunchResult
 from spark_tui.domain.errors import RefusedError
+from spark_tui.domain.event import EventKind
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.models import hub_errors
 from spark_tui.domain.models.download import DownloadPhase
@@ -97,6 +98,27 @@ async def test_what_is_here_is_not_asked_for(shop: Shop) -> None:
     assert shop.hub.tokens == [], "the Hub was not asked: a launch works without a network"
 
 
+@pytest.mark.parametrize("here", [True, False])
+async def test_a_fetch_is_an_event_where_something_is_fetched(shop: Shop, here: bool) -> None:
+    if here:
+        cached(shop.store, "org/qwen", files(seed=1))
+    job = shop.context.jobs.launch(LaunchRequest(shop.preset, Overrides()))
+
+    def view() -> JobView:
+        return next(each for each in shop.context.store.world.jobs if each.id == job)
+
+    if not here:
+        await shop.until(lambda: bool(shop.downloader.known))
+        [step] = [step for step in view().steps if step.id == "fetch"]
+        assert step.downloads == tuple(shop.downloader.known)
+        shop.downloader.finish(next(iter(shop.downloader.known)))
+    await shop.until(lambda: view().state is StepState.DONE)
+    events = [
+        each for each in shop.context.store.world.events if (each.kind, each.subject) == (EventKind.FETCH, "qwen")
+    ]
+    assert len(events) == (0 if here else 2)  # its beginning and its end
+
+
 async def test_it_can_be_left_to_the_engine(shop: Shop) -> None:
     await shop.launched(fetch=False)
     assert (shop.step("fetch").state, shop.step("fetch").detail) == (StepState.SKIPPED, "left to the engine")
@@ -171,7 +193,7 @@ async def test_without_the_hub_the_way_around_is_told(shop: Shop) -> None:
     shop.hub.broken = hub_errors.offline("https://hub", "no route")
     with pytest.raises(hub_errors.HubOffline) as raised:
         await shop.launched()
-    assert raised.value.remedy.endswith("let the engine download it (--no-fetch; ^f in the launch form).")
+    assert raised.value.remedy.endswith("let the engine download it (--no-fetch).")
     assert shop.step("fetch").state is StepState.FAILED
 
 

@@ -6,13 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from spark_tui.core.history import EVENT
+from spark_tui.core.history import EVENT, History
 from spark_tui.core.launch import LaunchRequest
 from spark_tui.domain.engine.container import LABEL_PRESET, ContainerStatus, PublishedPort
 from spark_tui.domain.engine.state import EngineState, Health
 from spark_tui.domain.errors import SparkError
+from spark_tui.domain.event import EventKind
 from spark_tui.domain.finding import Severity
 from spark_tui.domain.history import HistoryOff, Record
+from spark_tui.domain.host.guard import GuardEntry
 from spark_tui.domain.logs.starts import EtaBasis, StartRecord, StartSizes
 from spark_tui.domain.logs.timeline import PhaseId, StartOutcome
 from spark_tui.domain.metrics.series import MetricId, Sample, SeriesKey, SeriesSlice
@@ -21,8 +23,9 @@ from spark_tui.domain.presets.fit import PartId
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Missing, Ok
-from tests.core.kit import IMAGE, PRESET, Kit
+from tests.core.kit import IMAGE, PRESET, Kit, running
 from tests.fakes_history import FakeHistory
+from tests.fakes_host import EPOCH
 from tests.log_fixtures import read_log
 
 PORT = (PublishedPort(8000, 8000),)
@@ -52,6 +55,20 @@ async def test_a_start_is_kept_when_it_serves_with_its_phases_and_what_it_measur
         assert start.sizes.kv_tokens == 5_463_232
         assert PhaseId.WEIGHTS in dict(start.phases)
         assert PhaseId.DOWNLOAD not in dict(start.phases), "a download happens once"
+
+
+async def test_an_engine_that_serves_already_is_kept_with_its_image_however_late_that_is_read() -> None:
+    kit, history = remembered()
+    kit.docker.add_image(IMAGE, digests=("registry/vllm@sha256:" + "1" * 64,))
+    kit.docker.add_container("one", ports=PORT, lines=READY, labels=((LABEL_PRESET, "qwen"),))
+    kit.api.serve()
+    kit.docker.hold("image")
+    async with kit.whole():
+        await kit.until(lambda: bool(history.kept))
+        assert history.kept[-1].image_digest == ""
+        kit.docker.release()
+        await kit.until(lambda: bool(history.kept[-1].image_digest))
+        assert len(history.known) == 1
 
 
 async def test_a_start_that_fails_is_kept_with_its_cause() -> None:
@@ -97,6 +114,18 @@ async def test_an_engine_that_dies_after_it_served_keeps_that_it_did() -> None:
         assert not start.failed
         assert start.ended_at is not None
         assert len(history.known) == 1, "it is one start"
+
+
+async def test_the_start_of_an_engine_that_is_replaced_keeps_its_name() -> None:
+    kit, history = remembered()
+    made = kit.docker.add_container("one", ports=PORT, lines=READY)
+    kit.api.serve()
+    async with kit.whole():
+        await kit.until(lambda: bool(history.kept))
+        await kit.docker.stop(made.id)
+        await kit.docker.rename(made.id, "one-former")
+        await kit.until(lambda: history.kept[-1].outcome is StartOutcome.STOPPED)
+        assert history.kept[-1].engine == "one"
 
 
 async def test_what_serves_for_days_is_written_once() -> None:
@@ -175,7 +204,7 @@ async def starting(kit: Kit, history: FakeHistory) -> tuple[EtaBasis, int, float
     kit.docker.write("one", "(EngineCore pid=1) INFO 05-21 21:00:00 [x.py:1] Starting to load model x...")
     async with kit.whole():
         await kit.until(lambda: any(v.timeline.current for v in kit.context.supervisor.views()))
-        await kit.clock.advance(1)
+        await kit.context.history.load()
         [view] = kit.context.supervisor.views()
         assert view.state is EngineState.STARTING
         found = kit.context.history.eta(view)
@@ -206,10 +235,10 @@ async def test_a_fit_uses_what_an_earlier_start_measured() -> None:
     start = past(kit, 1.0, 1.0, sizes=StartSizes(weights_gib=21.5, kv_gib=30.0, graphs_gib=0.4))
     kit.history = FakeHistory(start)
     kit.context = kit.opened()
-    before = await kit.context.checks.fit(PRESET, Overrides())
+    before = (await kit.context.checks.judge(PRESET, Overrides())).fit
     assert before.part(PartId.WEIGHTS).size is None  # type: ignore[union-attr]
     await kit.context.history.load()
-    found = await kit.context.checks.fit(PRESET, Overrides())
+    found = (await kit.context.checks.judge(PRESET, Overrides())).fit
     weights = found.part(PartId.WEIGHTS)
     assert weights is not None
     assert (weights.size, weights.basis) == (int(21.5 * GIB), FitBasis.MEASURED)
@@ -244,24 +273,26 @@ async def test_the_event_feed_is_kept_each_event_once_and_later_where_it_could_n
         await kit.clock.advance(2)
         kit.context.supervisor.say("the cache was dropped", Severity.WARNING, "Nothing.")
         history.switch_off("the disk of /data is full")
-        await kit.clock.advance(20)
+        await kit.until(lambda: kit.context.store.world.events[-1].text.startswith("The history is off"))
         assert [r.key for r in history.noted] == []
-        assert [e.text for e in kit.context.store.world.events][-1] == "The history is off: the disk of /data is full."
+        assert kit.context.store.world.events[-1].text == "The history is off: the disk of /data is full."
         kit.context.supervisor.say("the cache was dropped")
         history.switch_on()
-        await kit.clock.advance(20)
+        await kit.until(lambda: "The history is on again." in [record.key for record in history.noted])
         told = [record.key for record in history.noted]
         assert told.count("the cache was dropped") == 2
         assert "The history is on again." in told
         assert history.noted[0] == Record(
-            EVENT, "the cache was dropped", history.noted[0].at, {"severity": "warning", "remedy": "Nothing."}
-        )
+            EVENT, "the cache was dropped", history.noted[0].at,
+            {"severity": "warning", "remedy": "Nothing.", "kind": "note"},
+        )  # fmt: skip
 
 
 async def test_a_file_that_was_set_aside_is_told_once() -> None:
     kit, history = remembered()
     history.note("The history could not be used. It is kept as x.")
     async with kit.whole():
+        await kit.until(lambda: kit.context.store.world.events)
         await kit.clock.advance(60)
         texts = [event.text for event in kit.context.store.world.events]
         assert texts == ["The history could not be used. It is kept as x."]
@@ -273,3 +304,28 @@ async def test_a_record_that_cannot_be_kept_is_an_error_with_a_remedy() -> None:
     with pytest.raises(SparkError) as caught:
         await kit.context.history.add_record(Record("bench", "k", 0.0, {}))
     assert caught.value.remedy == "Make room."
+
+
+async def test_the_feed_of_an_earlier_run_is_there_again_and_the_guard_speaks_in_it() -> None:
+    history, earlier = FakeHistory(), EPOCH - 600
+    history.noted = [
+        Record(EVENT, "qwen ready", earlier, {"severity": "info", "kind": "ready", "subject": "qwen"}),
+        Record(EVENT, "of another version", earlier + 1, {"severity": "dire", "kind": "new", "colour": 1}),
+        Record(EVENT, "no body", earlier + 2, None),
+    ]
+    kit = Kit()
+    kit.history = history
+    context = kit.opened()
+    acts = [GuardEntry(EPOCH - 900, "stop", "old", "before"), GuardEntry(EPOCH + 1, "stop", "qwen", "1.2 GiB usable")]
+    watch = History(history, kit.clock, context.store, lambda: acts)
+    context.store.say("new", kind=EventKind.NOTE)
+    async with running(watch.run()):
+        await kit.clock.until(lambda: any(event.kind is EventKind.GUARD for event in context.store.world.events))
+        await kit.clock.advance(20)
+    events = context.store.world.events
+    assert [(event.text, event.kind) for event in events] == [
+        ("qwen ready", EventKind.READY), ("of another version", EventKind.NOTE), ("no body", EventKind.NOTE),
+        ("new", EventKind.NOTE), ("qwen: guard: stop (1.2 GiB usable)", EventKind.GUARD),
+    ]  # fmt: skip
+    assert events[0].subject == "qwen"
+    assert [record.key for record in history.noted[3:]] == ["new", "qwen: guard: stop (1.2 GiB usable)"], "each once"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from dataclasses import replace
 
 import pytest
@@ -18,6 +19,7 @@ from spark_tui.domain.errors import (
     EngineFailed,
     GpuDriverMissing,
     NameInUse,
+    NoSpaceLeft,
     PortInUse,
     RefusedError,
     RegistryUnreachable,
@@ -25,6 +27,7 @@ from spark_tui.domain.errors import (
     WrongArchitecture,
 )
 from spark_tui.domain.presets.overrides import Overrides
+from spark_tui.domain.reading import Ok
 from spark_tui.domain.secret import Secret
 from spark_tui.domain.settings import ExposureChoice
 from tests.core.kit import IMAGE, PRESET, Kit
@@ -116,10 +119,44 @@ async def test_other_settings_do_not_stop_a_running_engine_unless_asked() -> Non
     kit = Kit()
     await launch(kit)
     error = await fails(kit, NameInUse, Overrides(max_model_len=8192))
-    assert "down qwen" in error.remedy
+    assert "edit qwen" in error.remedy
     assert len(kit.docker.created) == 1
     await launch(kit, Overrides(max_model_len=8192), replace_running=True)
     assert len(kit.docker.created) == 2
+
+
+async def test_a_full_disk_is_known_before_a_running_engine_is_stopped() -> None:
+    kit = Kit()
+    await launch(kit)
+    kit.host.free = Ok(1024, 0.0)
+    error = await fails(kit, NoSpaceLeft, Overrides(max_model_len=8192), replace_running=True)
+    assert "1.0 KiB free" in error.summary
+    assert not kit.docker.asked("stop")
+
+
+@pytest.mark.parametrize("method", ["create", "start", "rename"])
+async def test_an_engine_whose_successor_cannot_start_runs_again(method: str) -> None:
+    kit = Kit()
+    first = await launch(kit)
+    kit.docker.fail(method, NoSpaceLeft("no space left on device", "Free space."))
+    await fails(kit, NoSpaceLeft, Overrides(max_model_len=8192), replace_running=True)
+    [left] = await kit.docker.containers()
+    assert (left.id, left.name, left.running) == (first.container_id, "qwen", True)
+    assert kit.step("restore").state is StepState.DONE
+
+
+async def test_an_old_log_that_cannot_be_saved_stays_in_its_container() -> None:
+    kit = Kit()
+    first = await launch(kit)
+    kit.docker.write(first.container_id, *STOPPED_LINES)
+    kit.archive.error = OSError(errno.ENOSPC, "No space left on device")
+    second = await launch(kit, Overrides(max_model_len=8192), replace_running=True)
+    left = {each.id: (each.name, each.running) for each in await kit.docker.containers()}
+    assert left == {first.container_id: ("qwen-former", False), second.container_id: ("qwen", True)}
+    kit.archive.error = None
+    await launch(kit, Overrides(max_model_len=1024), replace_running=True)
+    assert [each.name for each in await kit.docker.containers()] == ["qwen"]
+    assert len(kit.archive.saved) == 1, "the second one wrote nothing"
 
 
 async def test_a_foreign_container_of_that_name_is_left_alone() -> None:
@@ -266,15 +303,17 @@ async def test_a_cancellation_is_heard_at_any_moment() -> None:
         assert task.cancelled(), f"after {turns} turns of the loop"
 
 
-@pytest.mark.parametrize("held", ["daemon", "pull_stage", "create", "start"])
-async def test_a_launch_can_be_cancelled_at_any_step(held: str) -> None:
+@pytest.mark.parametrize(
+    ("held", "step"), [("daemon", "preflight"), ("pull_stage", "pull"), ("create", "create"), ("start", "start")]
+)
+async def test_a_launch_can_be_cancelled_at_any_step(held: str, step: str) -> None:
     kit = Kit()
     if held == "pull_stage":
         kit.docker._images.clear()
         kit.docker.add_remote_image(IMAGE)
     kit.docker.hold(held)
     task = asyncio.create_task(kit.context.launcher.launch(LaunchRequest(PRESET, Overrides()), kit.report))
-    await kit.clock.advance(1)
+    await kit.until(lambda: bool(kit.steps) and (kit.steps[-1].id, kit.steps[-1].state) == (step, StepState.RUNNING))
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

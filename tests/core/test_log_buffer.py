@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import FrozenInstanceError
+from datetime import datetime
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_tui.core.logs import BadPattern, LineFilter, LogBuffer, LogState, MatchIndex, Query
+from spark_tui.core.logs import BadPattern, LineFilter, LogBuffer, LogState, MatchIndex, Query, first_line_at
 from spark_tui.services.ports import LogLine
 from tests.log_fixtures import read_log, run_log
 
@@ -263,3 +264,58 @@ def test_the_index_does_not_depend_on_the_size_of_its_steps(texts: list[str], co
 def test_a_filter_that_lets_everything_through_says_so() -> None:
     assert LineFilter().off
     assert not LineFilter(level=30).off
+
+
+BAR = "(Worker_TP{rank} pid=9) Loading safetensors checkpoint shards: {percent:3}% Completed | {percent:3}%|###| 1/9"
+STATS = "(APIServer pid=1) INFO 07-01 07:00:0{n} [loggers.py:1] Engine 000: Avg prompt throughput: {n}.0 tokens/s"
+ASKED = '(APIServer pid=1) INFO:     127.0.0.1:5 - "GET /metrics HTTP/1.1" {status} OK'
+
+
+@pytest.mark.parametrize(
+    ("lines", "shown"),
+    [
+        ([BAR.format(rank=0, percent=each) for each in (0, 50, 100)], [2]),
+        ([BAR.format(rank=each % 2, percent=10 * each) for each in range(6)], [4, 5]),
+        ([BAR.format(rank=0, percent=each) for each in (0, 100, 0, 100)], [1, 3]),
+        ([BAR.format(rank=0, percent=0), "something new", BAR.format(rank=0, percent=50)], [0, 1, 2]),
+        ([STATS.format(n=1), ASKED.format(status=200), STATS.format(n=2), ASKED.format(status=200)], [2]),
+        ([ASKED.format(status=200), ASKED.format(status=500), ASKED.format(status=200)], [0, 1, 2]),
+    ],
+    ids=["a bar", "bars of two ranks", "another bar", "news between", "statistics stand for requests", "errors stay"],
+)
+def test_folding_shows_the_latest_of_repeating_lines(lines: list[str], shown: list[int]) -> None:
+    buffer = LogBuffer()
+    buffer.extend([LogLine("", line) for line in lines])
+    index = MatchIndex(buffer, LineFilter(fold=True))
+    while not index.step(100):
+        pass
+    assert index.numbers == shown
+    assert sum(index.folded.values()) == len(lines) - len(shown), "no line is lost"
+
+
+def test_lines_on_screen_are_not_folded_away() -> None:
+    buffer = LogBuffer()
+    index = MatchIndex(buffer, LineFilter(fold=True))
+    buffer.extend([LogLine("", STATS.format(n=1))])
+    index.step()
+    index.hold = 0
+    buffer.extend([LogLine("", STATS.format(n=each)) for each in (2, 3)])
+    index.step()
+    assert index.numbers == [0, 2]
+
+
+def test_a_query_sees_folded_lines() -> None:
+    buffer = LogBuffer()
+    buffer.extend([LogLine("", STATS.format(n=each)) for each in range(4)])
+    index = MatchIndex(buffer, LineFilter(query=Query("throughput"), fold=True))
+    index.step()
+    assert index.numbers == [0, 1, 2, 3]
+
+
+def test_line_at_a_time_is_the_first_one_from_then_on() -> None:
+    buffer = LogBuffer()
+    buffer.extend([LogLine(f"2026-07-01T07:00:0{second}.5Z", "x") for second in range(5)])
+    start = datetime.fromisoformat("2026-07-01T07:00:00+00:00").timestamp()
+    assert [first_line_at(buffer, start + each) for each in (0, 2.5, 2.6, 9)] == [0, 2, 3, None]
+    buffer.extend([LogLine("", "no stamp")])
+    assert first_line_at(buffer, start + 9) is None

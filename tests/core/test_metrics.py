@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from math import isnan
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_tui.core.jobs import JobView, Step, StepState
 from spark_tui.core.metrics import CAPACITY, SLOW_SECONDS, EngineMetricsCollector, SeriesRing
 from spark_tui.core.store import Store
 from spark_tui.domain.engine.container import ContainerFacts, ContainerStatus
@@ -396,3 +398,31 @@ def test_a_ring_holds_six_hours() -> None:
         ring.add(float(second), values)
     assert len(ring) == CAPACITY
     assert len(ring.view(MetricId.RUNNING, 0.0, 1e6, step=1.0).times) == CAPACITY
+
+
+# --- our own warm-up ----------------------------------------------------------------------------------
+
+
+WARMING = JobView("1", "qwen", (Step("warm", "Warm up", StepState.RUNNING),))
+
+
+async def test_the_warm_up_request_of_a_launch_is_in_no_figure(bench: Bench) -> None:
+    bench.source.page = lambda _: pages.vllm(generation_tokens_total=3 + 40 * max(0.0, bench.clock.monotonic() - 1100))
+    async with bench.collecting():
+        bench.engines(view())
+        await bench.clock.advance(6)  # it serves, and the warm-up begins a moment later
+        bench.store.update(jobs=(WARMING,))
+        await bench.clock.advance(1)
+        asked = len(bench.source.asked)
+        await bench.clock.advance(20)
+        assert len(bench.source.asked) == asked
+        assert bench.collector.of("qwen").reason == "the engine is warming up"
+        bench.store.update(jobs=(replace(WARMING, state=StepState.DONE),))
+        await bench.clock.advance(10)
+        ever = value_of(bench.collector.lifetime("qwen"))
+        assert ever is not None
+        assert value_of(ever.decode_rate) == 0, "the three tokens of the warm-up do not count"
+        await bench.clock.advance(100)
+        assert bench.values()[-1] == pytest.approx(40.0)
+    series = bench.collector.series("qwen", MetricId.DECODE_RATE, 600)
+    assert [gap.reason for gap in series.gaps] == ["the engine is warming up"]

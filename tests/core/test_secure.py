@@ -81,7 +81,12 @@ async def test_one_whose_preset_has_changed_since_says_so() -> None:
 async def test_local_and_foreign_engines_are_refused_with_the_way_out() -> None:
     kit = Kit()
     await launched(kit, LaunchRequest(PRESET, replace(OPEN, exposure=ExposureChoice.LOCAL)))
-    assert "it needs no key" in str(await refused(kit))
+    error = await refused(kit)
+    assert "it needs no key" in error.summary
+    assert "exposure=lan" in error.remedy
+    plan = await kit.context.securing.plan(await the_view(kit), publish=True)
+    assert (plan.request.overrides.exposure, plan.request.overrides.api_key) == (ExposureChoice.LAN, True)
+    assert "still open" not in plan.what and "has changed" not in plan.what
     kit.docker.add_container(
         "theirs", image=IMAGE, argv=("vllm", "serve", "x"), ports=(PublishedPort(8000, 8000, "0.0.0.0"),)
     )

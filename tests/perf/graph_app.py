@@ -9,15 +9,18 @@ import math
 import random
 import sys
 import time
+from typing import Any
 
 from textual.app import App, ComposeResult
 from textual.containers import Grid
+from textual.screen import Screen
 
 from spark_tui.domain.metrics.graph import Curve
 from spark_tui.domain.metrics.series import MetricId, SeriesView
 from spark_tui.tui.format import UNICODE
+from spark_tui.tui.textual_private import QuietScreen
 from spark_tui.tui.themes import SPARK_DARK
-from spark_tui.tui.widgets.graph import EngineGraphs, Graph
+from spark_tui.tui.widgets.graph import Graph
 from spark_tui.tui.widgets.graph_picture import GraphKind, Subject, View
 
 GRAPHS = (
@@ -33,20 +36,21 @@ class GraphApp(App[None]):
 
     CSS = "Grid { grid-size: 2; grid-columns: 80; grid-rows: 8; } Graph { width: 80; height: 8; }"
 
-    def __init__(self, window: float, kind: GraphKind, *, idle: bool, small: bool) -> None:
+    def __init__(self, window: float, kind: GraphKind, *, idle: bool) -> None:
         super().__init__()
         self.register_theme(SPARK_DARK)
         self.theme = SPARK_DARK.name
-        self._window, self._kind, self._idle, self._small = window, kind, idle, small
+        self._window, self._kind, self._idle = window, kind, idle
         self._random = random.Random(7)
         self._times: list[float] = []
         self._values: dict[MetricId, list[float]] = {metric: [] for _, metrics in GRAPHS for metric in metrics}
 
+    def get_default_screen(self) -> Screen[Any]:
+        """The program's own, for what it writes."""
+        return QuietScreen()
+
     def compose(self) -> ComposeResult:
         """The graphs."""
-        if self._small:
-            yield EngineGraphs(UNICODE)
-            return
         with Grid():
             for _ in GRAPHS:
                 yield Graph(UNICODE, kind=self._kind)
@@ -79,8 +83,6 @@ class GraphApp(App[None]):
 
     def _draw(self) -> None:
         now = time.time()
-        for small in self.query(EngineGraphs):
-            small.show(lambda metric: SeriesView(metric, tuple(self._times), tuple(self._values[metric])), now)
         view = View(now, self._window)
         for graph, (subject, metrics) in zip(self.query(Graph), GRAPHS, strict=False):
             names = ("",) if len(metrics) == 1 else ("a", "b")
@@ -95,6 +97,4 @@ class GraphApp(App[None]):
 
 
 if __name__ == "__main__":
-    GraphApp(
-        float(sys.argv[1]), GraphKind(sys.argv[2]), idle="idle" in sys.argv[3:], small="small" in sys.argv[3:]
-    ).run()
+    GraphApp(float(sys.argv[1]), GraphKind(sys.argv[2]), idle="idle" in sys.argv[3:]).run()

@@ -1,24 +1,32 @@
-"""The control centre on a quiet Spark: an engine serves, nobody asks, memory drifts by a few MiB a second."""
+"""The control centre on a quiet Spark: an engine serves, nobody asks, memory drifts by a few MiB a second.
+
+With `live`: its memory alone is that; Docker, the engine and the GPU are those of the environment.
+"""
 
 from __future__ import annotations
 
+import os
 import random
+import sys
 from dataclasses import replace
+from pathlib import Path
 
+from spark_tui.core import wiring
 from spark_tui.core.context import Context
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.host.memory import MemInfo
-from spark_tui.domain.host.vitals import GpuProcess, GpuReading
+from spark_tui.domain.host.vitals import GpuProcess, GpuReading, Vitals
 from spark_tui.domain.quantities import GIB, KIB, MIB
 from spark_tui.domain.reading import Ok, Reading
-from spark_tui.domain.settings import Settings
+from spark_tui.domain.settings import Settings, defaults, folders_of
 from spark_tui.services.executors import SystemClock
+from spark_tui.services.ports import VitalsProbe
 from spark_tui.tui.app import run_app
 from tests.core.kit import PRESET, FixedPresets
 from tests.fakes_api import FakeEngineApi
 from tests.fakes_docker import FakeDocker
 from tests.fakes_host import IDLE_MEMORY, FakeArchive, FakeHost, FakeSecrets
-from tests.fakes_ports import Ports
+from tests.fakes_ports import Absent, Ports
 
 FULL = replace(IDLE_MEMORY, free=14 * GIB, available=24 * GIB, cached=12 * GIB)
 DRIFT = 4 * MIB
@@ -52,7 +60,22 @@ class IdleGpu:
         return
 
 
+def live() -> Context:
+    """What others do on the machine that tests run on is not in it."""
+    folders = folders_of(os.environ, Path.home())
+    settings = defaults(folders)
+    vitals = Absent(VitalsProbe, look=Vitals())
+    ports = wiring.Ports(
+        wiring.REAL, settings=settings, folders=folders, environ=os.environ, docker_environ=os.environ,
+        host=DriftingHost(), vitals=vitals,
+    )  # fmt: skip
+    return Context(settings, ports, HostPaths(str(settings.store), str(settings.caches), str(folders.home)))
+
+
 def main() -> None:
+    if "live" in sys.argv:
+        run_app(live())
+        return
     clock = SystemClock()
     docker = FakeDocker()
     api = FakeEngineApi(clock)

@@ -62,7 +62,7 @@ class ChatTerminal(RawTerminal):
 
     def go(self) -> None:
         """To the Chat screen, and into its prompt."""
-        self.wait_for("SERVING", timeout=60)
+        self.wait_for("scripted", timeout=60)
         self.send("6")
         self.wait_for("essage to scripted")  # the cursor stands on the M
 

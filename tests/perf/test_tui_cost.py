@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.perf.live_engine import NAME, live_engine
 from tests.perf.raw_terminal import RawTerminal
-from tests.pty_app import PtyApp, spark_tui
+from tests.pty_app import REPOSITORY, PtyApp, spark_tui
 
 BARE = """
 from textual.app import App
@@ -21,6 +22,7 @@ class Bare(App):
         yield Static("bare frame")
 Bare().run()
 """
+TERMINAL = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}
 ROUNDS = 9
 FRAME = ("DEMO", "MEM", "1 Home", "╭", "Finding engines", "Serve a model", "No events yet", "╰", "Palette")
 """Words and corners of the whole frame, from its first line to its last."""
@@ -53,6 +55,11 @@ SCREENS = {
 the time. Chat comes last: its prompt takes the keys."""
 
 
+LIVE = {"1": (1_000, 0.12), "5": (1_500, 0.2)}
+"""Home and Metrics with an engine under load: bytes a second, and processor time a second in starts of a bare app."""
+ENTRIES = 500
+
+
 def _first_frame(argv: list[str], texts: tuple[str, ...], env: dict[str, str]) -> tuple[float, float]:
     """Seconds, and seconds of the processor: on a busy machine only the latter are the program's own."""
     started = time.monotonic()
@@ -72,9 +79,8 @@ def _quiet_environment(tmp_path: Path) -> dict[str, str]:
 
 
 def test_the_first_frame_comes_within_a_small_factor_of_a_bare_textual_app(tmp_path: Path) -> None:
-    terminal = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}
     compiled = {"PYTHONDONTWRITEBYTECODE": ""}  # as where it is installed, and as Textual is; the first round compiles
-    env = {**os.environ, **terminal, **_quiet_environment(tmp_path), **compiled}
+    env = {**os.environ, **TERMINAL, **_quiet_environment(tmp_path), **compiled}
     ours, bare = [], []
     for _ in range(ROUNDS):
         bare.append(_first_frame([sys.executable, "-c", BARE], ("bare frame",), env))
@@ -130,10 +136,63 @@ def test_a_quiet_screen_sends_nothing_and_a_graph_little(tmp_path: Path) -> None
 def test_a_dashboard_under_live_load_stays_below_two_kilobytes_a_second(tmp_path: Path) -> None:
     seconds = 15.0
     with PtyApp(spark_tui("--demo"), columns=160, rows=50, env=_quiet_environment(tmp_path)) as app:
-        app.wait_for("SERVING", "tok/s", timeout=60)
+        app.wait_for("tok/s", timeout=60)
         time.sleep(5)
         before = app.bytes_read
         time.sleep(seconds)
         sent = (app.bytes_read - before) / seconds
     print(f"\nHome under live load at 1 Hz: {sent:.0f} B/s")
     assert 0 < sent < 2_000
+
+
+@pytest.mark.timeout(300)
+def test_home_and_metrics_of_an_engine_under_load_are_cheap(tmp_path: Path) -> None:
+    seconds = 20.0
+    env = {**os.environ, **TERMINAL, **_quiet_environment(tmp_path)}
+    unit = min(_first_frame([sys.executable, "-c", BARE], ("bare frame",), env)[1] for _ in range(5))
+    sent: dict[str, float] = {}
+    spent: dict[str, float] = {}
+    with (
+        live_engine(tmp_path) as leads,
+        PtyApp([*QUIET_BOX, "live"], columns=160, rows=50, env={**_quiet_environment(tmp_path), **leads}) as app,
+    ):
+        app.wait_for(f"{NAME} ready", timeout=60)
+        for key in LIVE:
+            app.send(key)
+            time.sleep(8)
+            began, before, cpu = time.monotonic(), app.bytes_read, app.cpu_seconds()
+            time.sleep(seconds)
+            took = time.monotonic() - began
+            sent[key], spent[key] = (app.bytes_read - before) / took, (app.cpu_seconds() - cpu) / took
+    for key, name in (("1", "Home"), ("5", "Metrics")):
+        print(f"\n{name} of a live engine: {sent[key]:.0f} B/s, {spent[key]:.2%} of a core", end="")
+        print(f" ({spent[key] / unit:.3f} starts of a bare app a second)", end="")
+    assert [key for key, (most, _) in LIVE.items() if sent[key] > most] == []
+    assert [key for key, (_, most) in LIVE.items() if spent[key] / unit > most] == []
+
+
+@pytest.mark.timeout(300)
+def test_a_key_in_a_palette_of_five_hundred_entries_costs_a_fraction_of_a_start(tmp_path: Path) -> None:
+    env = {**os.environ, **TERMINAL, **_quiet_environment(tmp_path)}
+    unit = min(_first_frame([sys.executable, "-c", BARE], ("bare frame",), env)[1] for _ in range(5))
+    folder, recipes = tmp_path / "config" / "spark-tui" / "presets", sorted((REPOSITORY / "presets").glob("*.yaml"))
+    folder.mkdir(parents=True)
+    for number in range((ENTRIES - 2 * len(recipes)) // 2):  # of each preset two: launch and open
+        recipe = recipes[number % len(recipes)]
+        (folder / f"mine-{number:03}.yaml").write_text(recipe.read_text(encoding="utf-8"), encoding="utf-8")
+    with PtyApp(spark_tui(), columns=160, rows=50, env=_quiet_environment(tmp_path)) as app:
+        app.wait_for("1 Home")
+        app.send("3")
+        app.wait_for("yours", timeout=60)
+        app.send("ctrl+p")
+        app.wait_for("Enter run")
+        app.wait_quiet(1.0)
+        cpu, keys = app.cpu_seconds(), ""
+        for word in ("mine-0", "launch", "gemma", "o"):
+            keys += word + "\x7f" * len(word)
+        for key in keys:
+            app.send(key)
+            app.wait_quiet(0.1)
+        spent = (app.cpu_seconds() - cpu) / len(keys)
+    print(f"\npalette of {ENTRIES} entries: {spent * 1000:.0f} ms a key, {spent / unit:.2f} starts of a bare app")
+    assert spent / unit < 0.25

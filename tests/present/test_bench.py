@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_tui.core.actions import key_of
 from spark_tui.domain.bench.compare import compare
 from spark_tui.domain.bench.run import BenchRun, Result, RunOutcome, Status, result_of
 from spark_tui.domain.errors import UsageError
@@ -22,6 +23,7 @@ from spark_tui.tui.widgets.graph_picture import GraphKind
 from tests.bench_kit import a_run
 
 SWEEP = ((1, (40.0, 41.0, 40.5)), (8, (130.0, 131.0, 129.0)))
+Sweep = tuple[int, tuple[float, ...]]
 CANCELLED = a_run("c", ending=RunOutcome.CANCELLED, reason="stopped before its end")
 
 
@@ -41,9 +43,10 @@ def text_of(page: Page) -> str:
         ([bench.rate(value) for value in (None, 1.234, 12.34, 1234.5)], ["-", "1.23", "12.3", "1,234"]),
         ([bench.level_name(key) for key in ((False, 1, 9), (False, 2, 9), (True, 1, 16384))],
          ["1 stream", "2 streams", "prompt 16,384"]),
-        (bench.headline(a_run("a", *SWEEP)), "1 stream 41.8 tok/s, peak 130 at 8 streams, 40 % of linear, knee 1"),
+        (bench.headline(a_run("a", *SWEEP)),
+         "1 stream decodes 41.8 tok/s, peak throughput 130 at 8 streams, 40 % of linear, knee 1"),
         (bench.ended_text(CANCELLED),
-         "qwen: cancelled, stopped before its end. Kept: 1 stream 41.8 tok/s"),
+         "qwen: cancelled, stopped before its end. Kept: 1 stream decodes 41.8 tok/s"),
         (bench.result_line(Result("v", 0.0, Status.FAILED, "acme/x", reason="no room"), 7300.0),
          "acme/x, 2h ago: no room"),
         ([bench.status_word(result_of(run)) for run in (a_run(), CANCELLED)], ["done", "cancelled"]),
@@ -53,8 +56,24 @@ def test_words(text: object, expected: object) -> None:
     assert text == expected
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ((8, (100.0, 101.0, 99.0)), (8, (118.0, 119.0, 117.0)), "B is 18 % faster at 8 streams (95 %: 15 to 21 %)."),
+        ((8, (100.0, 101.0, 99.0)), (8, (80.0, 81.0, 79.0)), "B is 20 % slower at 8 streams (95 %: 18 to 22 %)."),
+        ((1, (40.0, 41.0, 39.0)), (1, (40.2, 41.2, 39.0)), "No significant difference at 1 stream: B +0 % (95 %: "),
+        ((1, (40.0,)), (1, (44.0,)), "Too few passes to compare."),
+    ],
+    ids=["faster", "slower", "none", "few"],
+)
+def test_two_runs_have_a_verdict_in_one_sentence(first: Sweep, second: Sweep, expected: str) -> None:
+    found = bench.pair_verdict(compare(a_run("a", first), a_run("b", second)))
+    assert found is not None and found.text.startswith(expected)
+
+
 def test_two_runs_of_other_loads_say_why_they_are_not_compared() -> None:
     found = compare(a_run("a", (1, (40.0,))), a_run("b", (4, (90.0,))))
+    assert bench.pair_verdict(found) is None
     assert "Not compared" in text_of(bench.pair_head(found, 2000.0))
     assert "levels: c1 -> c4" in text_of(bench.pair_head(found, 2000.0))
 
@@ -64,6 +83,29 @@ def test_numbers_and_file_names_are_read_as_people_write_them() -> None:
     assert (format_of("a.md"), format_of("A.JSON")) == ("markdown", "json")
     with pytest.raises(UsageError):
         format_of("a.exe")
+
+
+@pytest.mark.parametrize(
+    ("run", "expected"),
+    [
+        (a_run("a", (1, (40.0, 41.0, 40.5)), (2, (79.0, 80.0, 78.0))), "more than 2 streams"),
+        (a_run("b", *SWEEP), "A/B"),
+        (a_run("c", levels=(), ending=RunOutcome.FAILED), "incomplete"),
+    ],
+    ids=["the knee may be beyond", "whole", "broken off"],
+)
+def test_a_run_names_the_next_step_and_its_key(run: BenchRun, expected: str) -> None:
+    text = bench.next_step(run)
+    assert text.startswith(f"{key_of('start_bench')} ") and expected in text
+
+
+def test_what_is_unknown_of_a_run_takes_one_row() -> None:
+    page = bench.conditions_page(a_run("a", *SWEEP))
+    short = [row for section in bench.brief(page) for row in section.rows]
+    assert [row.label for row in short if row.text == bench.UNKNOWN] == []
+    assert short[-1].label == bench.UNKNOWN
+    assert "revision" in short[-1].text
+    assert any(row.label == "model" for row in short)
 
 
 # --- the curve ------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import pytest
 from spark_tui.domain.models.checkpoint import CheckpointFacts, Quantization, WeightFormat
 from spark_tui.domain.models.inspection import inspect
 from spark_tui.present.inspection import inspection_rows
-from spark_tui.services.demo.models import KNOWN
+from spark_tui.services.demo.facts import FACTS as KNOWN
 
 
 def test_of_a_checkpoint_that_tells_nothing_nothing_is_made_up() -> None:
@@ -24,7 +24,7 @@ def test_no_line_is_empty_and_each_label_fits_its_column(name: str) -> None:
 def test_what_stays_wide_and_what_that_costs_per_token_is_told() -> None:
     rows = dict(inspection_rows(inspect(KNOWN["openai/gpt-oss-120b"])))
     assert rows["weights"].startswith("MXFP4 (mxfp4), 60.")
-    assert "GiB of them 16 bits wide" in rows["ceiling"]
+    assert "GiB of them 16 bits wide" in rows["decode"]
     assert rows["unquantized"] == "self_attn, lm_head, embed_tokens"
     assert rows["KV cache"] == "36.0 KiB per token in bfloat16"
     assert rows["parsers"].endswith("--tool-call-parser openai")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.real.lab import Lab, LabUnavailable, PrivateEngine, PrivateRegistry
+from tests.real.lab import Lab, LabUnavailable, PrivateEngine, PrivateRegistry, Rig
 from tests.real.lab.images import ensure_busybox
 from tests.real.lab.support import Progress, Say, fingerprint
 
@@ -27,26 +27,39 @@ PORTS_PER_WORKER = 1_000
 
 
 NEITHER_DOCKER_NOR_CACHE = (
+    "test_connect",
     "test_hub_download",
     "test_hub_download_keys",
     "test_serving_browser",
     "test_sparkrun_reads_ours",
 )
-"""Files that use neither the shared Docker engine nor the machine's page cache. The others run one after another."""
+"""Files that use neither the shared Docker engine nor the machine's page cache."""
+
+ON_THE_RIG = (
+    "test_cluster",
+    "test_cluster_copy",
+    "test_cluster_doctor",
+    "test_cluster_install",
+    "test_cluster_ways",
+    "test_keys_on_cluster",
+    "test_replicas",
+    "test_rig",
+)
+"""Files that work on two hosts of their own. They run one after another, and so does what is in neither list."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Every test here is `real`, has time for the lab unless it sets its own limit, and knows what it must not share.
 
-    With `--dist loadgroup` a second worker runs what touches neither Docker nor the page cache.
+    With `--dist loadgroup` one worker has the shared Docker engine, one the two hosts, and one what needs neither.
     """
     here = Path(__file__).parent
     for item in items:
         if item.path.is_relative_to(here):
             item.add_marker(pytest.mark.real)
             if item.path.stem not in NEITHER_DOCKER_NOR_CACHE:
-                item.add_marker(pytest.mark.xdist_group("machine"))
+                item.add_marker(pytest.mark.xdist_group("rig" if item.path.stem in ON_THE_RIG else "machine"))
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(BUILD_AND_TEST_SECONDS))
 
@@ -67,17 +80,24 @@ def say(request: pytest.FixtureRequest) -> Say:
 def lab(say: Say) -> Iterator[Lab]:
     """The lab with engine, registry and busybox: seconds. Taken down at the end unless it was up to stay."""
     lab = Lab()
+    with available(lab.lease(say)):
+        yield lab
+
+
+@contextlib.contextmanager
+def available(lease: contextlib.AbstractContextManager[None]) -> Iterator[None]:
+    """Uses a part of the lab; skips, or fails where it is required, when this machine cannot run it."""
     with contextlib.ExitStack() as stack:
         obstacle = ""
         try:
-            stack.enter_context(lab.lease(say))
+            stack.enter_context(lease)
         except LabUnavailable as error:
             obstacle = str(error)
         if obstacle and os.environ.get("SPARK_TUI_REAL") == "required":
             pytest.fail(f"SPARK_TUI_REAL=required, but the lab cannot run: {obstacle}", pytrace=False)
         if obstacle:
             pytest.skip(obstacle)
-        yield lab
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -85,6 +105,24 @@ def vllm_lab(lab: Lab, say: Say) -> Lab:
     """The whole lab, with the vLLM images and the models: minutes the first time, then nothing."""
     lab.up(say, keep=False)
     return lab
+
+
+@pytest.fixture(scope="session")
+def rig(lab: Lab, say: Say) -> Iterator[Rig]:
+    """Two hosts and a desk, fresh when the session first asks for them; with busybox. Tests put back what they change.
+
+    Images of the lab come by `load_image`: vLLM takes two minutes the first time, then nothing.
+    """
+    with available(lab.rig.lease(say)):
+        yield lab.rig
+
+
+@pytest.fixture(scope="class")
+def rdma_rig(rig: Rig, say: Say) -> Iterator[Rig]:
+    """The same, booted afresh with the files of a Spark's network cards in /sys; without them again afterwards."""
+    rig.up(say, rdma=True)
+    yield rig
+    rig.up(say)
 
 
 @pytest.fixture(scope="session")

@@ -74,8 +74,10 @@ class Person:
 
 def wait_for(person: Person, share: float) -> str:
     """Waits until so much of it is here, and returns the download's id."""
-    (id_,) = person.records.ids()
     deadline = time.monotonic() + 120
+    while not person.records.ids() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    (id_,) = person.records.ids()
     while time.monotonic() < deadline:
         state = person.records.state(id_)
         total = sum(file.size or 0 for file in state.files) if state else 0

@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
+import sys
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -113,7 +115,7 @@ def talk(server: Served, environment: Mapping[str, str]) -> Iterator[Talk]:
 def talking(environment: Mapping[str, str]) -> Iterator[Talk]:
     """The program, started anew, at its Chat screen."""
     with PtyApp(spark_tui(), rows=40, env=environment) as app:
-        app.wait_for("1 Home", "docker OK", NAME, "SERVING", timeout=60)
+        app.wait_for("1 Home", "docker OK", NAME, "ready", timeout=60)
         app.send("6")
         app.wait_for("Leave prompt", timeout=60)
         for _ in range(10):  # an engine of others may be selected
@@ -251,18 +253,35 @@ def test_a_server_killed_in_mid_answer_leaves_what_came_and_the_talk_goes_on_wit
     engine.docker("kill", NAME)
     shown = talk.app.wait_for("error", "^g retry", "F4 continue", timeout=60)
     assert _spoken(shown)[3:], "what had come is there"
-    talk.app.wait_for("FAILED 137", timeout=60)
+    talk.app.wait_for("failed (exit 137)", timeout=60)
     talk.ask("Are you there?")
     talk.app.wait_for("is not serving", "Are you there?")
 
     engine.docker("start", NAME)
     assert wait_until(lambda: healthy(server.port), READY_SECONDS), _log(engine)
-    talk.app.wait_for("SERVING", timeout=60)
+    talk.app.wait_gone("failed (exit 137)", timeout=60)
+    talk.app.wait_for(f"{NAME} ready", timeout=60)
     talk.app.send("enter")
     talk.answered(" tok/s", "Are you there?")
-    assert talk.app.text().count("Are you there?") == 1, "sent once"
+    sent_once = wait_until(lambda: talk.app.text().count("Are you there?") == 1, 10)
+    assert sent_once, talk.app.text()
 
 
 def _log(engine: PrivateEngine) -> str:
     log = engine.try_docker("logs", "--tail", "40", NAME)
     return log.stdout + log.stderr
+
+
+def test_prove_judges_the_real_engine(server: Served, environment: Mapping[str, str]) -> None:
+    """A tiny model fails many cases. What the engine itself answers for passes."""
+    wanted = ("chat.length", "chat.schema", "responses.text")
+    words = [word for id_ in wanted for word in ("--case", id_)]
+    command = [sys.executable, "-m", "spark_tui", "prove", NAME, *words, "--json"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400)
+    assert done.returncode in (0, 1), done.stderr
+    proof = json.loads(done.stdout)
+    cases = {case["id"]: case for case in proof["cases"]}
+    assert proof["outcome"] == "completed"
+    for id_ in ("chat.length", "chat.schema", "chat.schema.stream"):
+        assert cases[id_]["verdict"] == "pass", cases[id_]
+    assert cases["responses.text"]["verdict"] != "skip", cases["responses.text"]

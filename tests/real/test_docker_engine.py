@@ -105,6 +105,11 @@ def compared(found: dict[str, Any]) -> dict[str, Any]:
     return {"Config": config, "HostConfig": host, "Path": found["Path"], "Args": found["Args"]}
 
 
+def mounts(found: dict[str, Any]) -> list[Any]:
+    """What is mounted where; the daemon lists it in any order."""
+    return sorted(found["Mounts"], key=lambda mount: str(mount["Destination"]))
+
+
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())
 async def test_the_adapter_and_the_rendered_text_make_the_same_container(
     engine: PrivateEngine, docker: DockerEngine, container_name: str, other: str, spec: ContainerSpec, tmp_path: Path
@@ -127,7 +132,7 @@ async def test_the_adapter_and_the_rendered_text_make_the_same_container(
         assert error.detail.partition(":")[0] in ran.stderr
     else:
         assert ran.returncode == 0, ran.stderr
-        assert engine.api("GET", f"/containers/{identity}/json")["Mounts"] == theirs["Mounts"]
+        assert mounts(engine.api("GET", f"/containers/{identity}/json")) == mounts(theirs)
 
 
 async def test_paths_with_a_colon_make_the_same_mounts(
@@ -202,6 +207,9 @@ async def test_a_paused_container_is_stopped_too(
 async def test_a_running_container_is_removed_by_force(docker: DockerEngine, container_name: str) -> None:
     await docker.create(ContainerSpec(container_name, BUSYBOX, SLEEP))
     await docker.start(container_name)
+    await docker.rename(container_name, f"{container_name}-2")
+    assert (await docker.inspect(f"{container_name}-2")).running
+    await docker.rename(f"{container_name}-2", container_name)
     await docker.remove(container_name, force=True)
     with pytest.raises(errors.ContainerNotFound):
         await docker.inspect(container_name)

@@ -31,6 +31,7 @@ from spark_tui.services.host.drop_caches import SystemCacheDropper
 from spark_tui.services.host.procfs import ProcfsHost
 from tests.fakes_api import FakeEngineApi
 from tests.fakes_host import FakeClock, FakeSecrets
+from tests.fakes_ports import Ports
 from tests.ordinary_user import NOBODY
 from tests.real.lab import PrivateEngine
 from tests.real.lab.images import BUSYBOX
@@ -268,7 +269,8 @@ async def test_an_unprivileged_container_with_that_one_file_drops_the_cache_and_
 ) -> None:
     docker = DockerEngine(engine.environ())
     store = Store(SystemClock())
-    supervisor = EngineSupervisor(docker, FakeEngineApi(FakeClock()), FakeSecrets(), store, SystemClock())
+    ports = Ports(SystemClock(), docker, FakeEngineApi(FakeClock()), ProcfsHost(), secrets=FakeSecrets())
+    supervisor = EngineSupervisor(ports, store)
     control = CacheControl(NoAccess(), docker, ProcfsHost(), supervisor, store, SystemClock())
     try:
         with pytest.raises(SparkError, match="needs root"):

@@ -189,7 +189,8 @@ def test_an_engine_core_that_hangs_is_found_out_while_health_still_says_yes(
         def hang() -> dict[str, Any] | None:
             return next((found for found in explain(served.name)["findings"] if found["id"] == "hang"), None)
 
-        assert wait_until(lambda: hang() is not None, FROZEN_SECONDS + 60), explain(served.name)["findings"]
+        found_out = wait_until(lambda: hang() is not None, FROZEN_SECONDS + 60)
+        assert found_out, (explain(served.name), logged(engine, served.name)[-3000:])
         found = hang()
         assert found is not None
         assert found["severity"] == "critical"

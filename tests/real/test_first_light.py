@@ -1,4 +1,7 @@
-"""The main job on real parts: a preset becomes a container, a real vLLM boots in it, a person talks to it."""
+"""The main job on real parts: a preset becomes a container, a real vLLM boots in it, a person talks to it.
+
+The tests of the command line share one engine; each stands alone, and finds it running after the other.
+"""
 
 from __future__ import annotations
 
@@ -6,36 +9,47 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from tests.pty_app import PtyApp, spark_tui
 from tests.real.lab.lab import Lab
+from tests.real.lab.serving import LIGHT
+from tests.real.lab.support import wait_until
+from tests.real.lab.vllm_image import SERVE_TAG
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 PRESET = "cpu-smollm2"
+BY_HAND = "first-by-hand"
 BOOT_SECONDS = 240
 
 
-@pytest.fixture
-def environment(vllm_lab: Lab, tmp_path: Path) -> Mapping[str, str]:
+@pytest.fixture(scope="module")
+def environment(vllm_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
     """A new user's home on the lab's engine and store."""
+    home = tmp_path_factory.mktemp("home")
     return {
         **os.environ,
         **vllm_lab.variables(),
-        "HOME": str(tmp_path),
-        "XDG_CONFIG_HOME": str(tmp_path / "config"),
-        "XDG_STATE_HOME": str(tmp_path / "state"),
-        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        "HOME": str(home),
+        "XDG_CONFIG_HOME": str(home / "config"),
+        "XDG_STATE_HOME": str(home / "state"),
+        "XDG_CACHE_HOME": str(home / "cache"),
         "SPARK_TUI_STORE": str(vllm_lab.store),
     }
 
 
-@pytest.fixture
-def run(environment: Mapping[str, str]) -> Iterator[object]:
+@pytest.fixture(scope="module")
+def port(take_port: Callable[[], int]) -> int:
+    """The port of the engine that the tests of the command line share."""
+    return take_port()
+
+
+@pytest.fixture(scope="module")
+def run(environment: Mapping[str, str]) -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]:
     """`run("ps", "--json")`; what it launched is removed at the end."""
 
     def call(*arguments: str, check: int = 0, stdin: str = "") -> subprocess.CompletedProcess[str]:
@@ -53,19 +67,19 @@ def run(environment: Mapping[str, str]) -> Iterator[object]:
     remove()
 
 
-def test_from_the_command_line(run, free_port: int) -> None:
-    up = run("up", PRESET, "--port", str(free_port), "--wait", "--json")
+def test_from_the_command_line(run, port: int) -> None:
+    up = run("up", PRESET, "--port", str(port), "--wait", "--json")
     steps = [json.loads(line) for line in up.stdout.splitlines()]
     done = {step["id"] for step in steps if step.get("state") in ("done", "skipped")}
     assert {"preflight", "pull", "create", "start", "follow", "ready", "warm"} <= done
 
     engines = json.loads(run("ps", "--json").stdout)
     [engine] = [e for e in engines if e["id"] == PRESET]
-    assert engine["state"] == "SERVING"
-    assert engine["port"] == free_port
+    assert engine["state"] in ("ready", "busy")
+    assert engine["port"] == port
     assert engine["exposure"] == "LOCAL"
 
-    again = run("up", PRESET, "--port", str(free_port), "--wait")
+    again = run("up", PRESET, "--port", str(port), "--wait")
     assert "already running" in again.stdout + again.stderr, "a second launch is the same launch"
 
     log = run("logs", PRESET).stdout
@@ -74,12 +88,41 @@ def test_from_the_command_line(run, free_port: int) -> None:
     answer = run("chat", PRESET, "-m", "What is the capital of France?", "--max-tokens", "40").stdout
     assert len(answer.split()) > 2
 
-    taken = run("up", PRESET, "--name", "second", "--port", str(free_port), check=4)
+    taken = run("up", PRESET, "--name", "second", "--port", str(port), check=4)
     assert PRESET in taken.stderr, "the error names who has the port"
 
+
+def test_an_edit_that_fails_goes_back_also_when_it_is_killed_on_the_way(
+    run, environment: Mapping[str, str], vllm_lab: Lab, port: int
+) -> None:
+    def runs() -> tuple[str, str]:
+        """The running container's id and its context; empty while it does not run."""
+        if not vllm_lab.engine.docker("ps", "--quiet", "--filter", f"name=^{PRESET}$"):
+            return "", ""
+        facts = vllm_lab.engine.api("GET", f"/containers/{PRESET}/json")
+        command = facts["Config"]["Cmd"]
+        return facts["Id"], "" if "--no-such-option" in command else command[command.index("--max-model-len") + 1]
+
+    run("up", PRESET, "--port", str(port), "--wait")
+    first, context = runs()
+    assert context == "2048"
+    bad = ("--set", "max_model_len=1k", "--set", "extra_args=--no-such-option", "--yes")
+    words = spark_tui("edit", PRESET, *bad)
+    with subprocess.Popen(words, env=dict(environment), stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as edit:
+        wait_until(lambda: runs()[0] not in ("", first), BOOT_SECONDS)
+        goes_back = wait_until(lambda: runs() == (first, "2048"), BOOT_SECONDS)
+        edit.kill()
+        assert goes_back, edit.stdout and edit.stdout.read().decode()
+    run("edit", PRESET)  # finishes what was interrupted
+    assert runs() == (first, "2048"), "the container of before is the one that serves"
+    [engine] = [each for each in json.loads(run("ps", "--json").stdout) if each["id"] == PRESET]
+    assert (engine["state"], engine["port"]) == ("ready", port)
+
+    run("edit", PRESET, "--set", "max_model_len=1k", "--yes")
+    assert runs()[1] == "1024"
     run("down", PRESET)
     [engine] = [e for e in json.loads(run("ps", "-a", "--json").stdout) if e["id"] == PRESET]
-    assert engine["state"] == "STOPPED"
+    assert engine["state"] == "stopped"
     assert "Application startup complete" in run("logs", PRESET).stdout, "a stopped container keeps its log"
 
 
@@ -96,12 +139,16 @@ def test_in_the_terminal_by_keys_alone(environment: Mapping[str, str], run, free
         app.wait_quiet(0.3)
         app.send("enter")
         app.wait_for("docker run", "^l")
+        app.send("ctrl+o")
+        app.wait_for("container name: ")
+        app.send("down")
+        app.wait_for("port: ")
         app.send(*str(free_port))
         app.wait_for(f"127.0.0.1:{free_port}:")
         app.send("ctrl+l")
 
         app.wait_for(PRESET, "Engine init", timeout=120)
-        app.wait_for(f"{PRESET}  SERVING", timeout=BOOT_SECONDS)
+        app.wait_for(f"{PRESET} ready", timeout=BOOT_SECONDS)
         app.wait_for("KV cache")
 
         app.send("6")
@@ -119,30 +166,55 @@ def test_in_the_terminal_by_keys_alone(environment: Mapping[str, str], run, free
         app.send("x")
         app.wait_for(f"Stop {PRESET}?")
         app.send("y")
-        app.wait_for(f"{PRESET}  STOPPED", timeout=90)
+        app.wait_for("stopped", timeout=90)
         app.send("q")
         assert app.wait_end() == 0
     assert recording.stat().st_size > 0
 
 
-def test_a_killed_app_leaves_the_container_and_the_next_start_finds_it(
-    environment: Mapping[str, str], run, free_port: int
+@pytest.fixture
+def by_hand(vllm_lab: Lab, free_port: int) -> Iterator[str]:
+    """A container that somebody started with `docker run`, and that was stopped; and what is launched of it."""
+    engine, flags = vllm_lab.engine, ("--served-model-name", "handmade", *LIGHT)
+    names = (BY_HAND, f"{BY_HAND}-2")
+    engine.try_docker("rm", "--force", *names)
+    engine.docker(
+        *("run", "--detach", "--name", BY_HAND, "--publish", f"127.0.0.1:{free_port}:8000"),
+        *("--volume", f"{vllm_lab.store}:/models:ro", SERVE_TAG, "/models/smollm2", *flags),
+    )
+    engine.docker("kill", BY_HAND)
+    yield names[1]
+    engine.try_docker("rm", "--force", *names)
+
+
+def test_a_foreign_engine_is_imported_and_launched_and_outlives_the_killed_app(
+    environment: Mapping[str, str], vllm_lab: Lab, by_hand: str
 ) -> None:
-    run("up", PRESET, "--port", str(free_port), "--no-wait")
     with PtyApp(spark_tui(), env=environment) as app:
-        app.wait_for(PRESET, timeout=60)
+        app.wait_for("1 Home", BY_HAND, timeout=60)
+        app.press_until("down", "i Import")  # the list may hold other engines, which are imported by no key
+        app.send("i")
+        app.wait_for("container", "handmade", "l launch")
+        app.send("l")
+        app.wait_for("docker run", "^l launch")
+        app.send("ctrl+l")
+        app.wait_for(by_hand, timeout=60)
+        assert wait_until(lambda: by_hand in vllm_lab.engine.docker("ps", "--format", "{{.Names}}").split(), 60)
     with PtyApp(spark_tui(), env=environment) as app:  # the first one was killed with SIGKILL
-        app.wait_for(f"{PRESET}  SERVING", timeout=BOOT_SECONDS)
+        app.wait_for(f"{by_hand} ready", timeout=BOOT_SECONDS)
         app.wait_for("KV cache")
         app.send("q")
         app.wait_end()
+    command = vllm_lab.engine.api("GET", f"/containers/{by_hand}/json")["Config"]["Cmd"]
+    assert set(LIGHT) <= set(command), "its options are kept"
+    assert 0 < float(command[command.index("--gpu-memory-utilization") + 1]) < 0.92, "and it takes what it needs"
 
 
 def test_gpus_on_an_engine_without_the_nvidia_toolkit_is_explained(
-    environment: Mapping[str, str], plain_engine, free_port: int, tmp_path: Path
+    environment: Mapping[str, str], plain_engine, free_port: int
 ) -> None:
-    folder = tmp_path / "config" / "spark-tui" / "presets"
-    folder.mkdir(parents=True)
+    folder = Path(environment["XDG_CONFIG_HOME"], "spark-tui/presets")
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "needs-gpu.yaml").write_text(
         'recipe_version: "2"\nmodel: some/model\nruntime: vllm\n'
         f"container: {plain_engine.busybox}\ncommand: sleep 60\n",

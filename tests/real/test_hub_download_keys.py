@@ -47,7 +47,7 @@ def test_two_gigabytes_by_keys(place: Path) -> None:
 
         with models_screen(person) as app:
             app.wait_for("the store does not exist yet", timeout=PATIENCE)
-            app.send("s")
+            app.send("h")
             app.wait_for("Search the Hub")
             app.send(*"gigabytes", "enter")
             app.wait_for(REPO, "1 found", timeout=PATIENCE)
@@ -79,7 +79,7 @@ def test_two_gigabytes_by_keys(place: Path) -> None:
 
             app.send("v")
             app.wait_for("verified", timeout=PATIENCE)
-            app.send("enter")
+            app.send("right", "right")
             app.wait_for("1.07 B", "full attention", timeout=PATIENCE)
 
             app.send("\x1b[3~")

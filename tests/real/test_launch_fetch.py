@@ -85,7 +85,7 @@ def test_a_launch_fetches_its_model_and_the_engine_finds_it(
     steps = {line["id"]: line for line in lines if line["type"] == "step"}
     assert steps["fetch"]["state"] == "done"
     assert steps["fetch"]["detail"].startswith("downloaded acme/tiny, ")
-    assert lines[-1]["state"] == "SERVING"
+    assert lines[-1]["state"] == "ready"
     [model] = json.loads(run("models", "list", "--json").stdout)["models"]
     assert (model["id"], model["state"]) == ("acme/tiny", "complete")
 

@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from spark_tui.domain.presets.dialects.recipe_files import to_sparkrun
 from spark_tui.domain.presets.dialects.yaml_text import yaml_text
 from spark_tui.domain.presets.located import MappingValue
 from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs
-from spark_tui.domain.presets.preset import Preset
+from spark_tui.domain.presets.preset import Origin, Preset
 from spark_tui.domain.settings import ExposureChoice
 from spark_tui.domain.shell import is_shell, join_lines, split_words
 from spark_tui.services.presets.imports import FolderRecipeStore
@@ -95,8 +96,10 @@ def read(python: Path, files: list[Path], home: Path) -> dict[Path, Any]:
 
 
 def words(preset: Preset) -> tuple[str, ...]:
-    """Our command line with the port open to the network, as sparkrun always has it."""
-    return command_of(preset, Overrides(exposure=ExposureChoice.LAN), preset.model).argv
+    """Our command line with the port open to the network, as sparkrun always has it; built-in presets as they are
+    written, without the parsers that a launch adds."""
+    written = replace(preset, origin=Origin.USER)
+    return command_of(written, Overrides(exposure=ExposureChoice.LAN), preset.model).argv
 
 
 def agree(preset: Preset, theirs: Any) -> None:

@@ -12,6 +12,7 @@ import pytest
 from spark_tui.domain.models.checkpoint import CheckpointFacts
 from spark_tui.domain.reading import Missing, Ok
 from spark_tui.services.store.checkpoints import StoreCheckpoints
+from tests.gguf_files import QWEN, TENSORS, write_gguf
 
 CONFIG = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -226,3 +227,35 @@ def test_three_hundred_shards_are_read_within_a_second_of_processor_time(tmp_pat
     assert found.weights is not None
     assert found.weights.tensors == 300
     assert time.process_time() - start < 1.0
+
+
+def test_a_gguf_file_is_read_by_its_path_whole_split_and_as_a_link_of_the_cache(tmp_path: Path) -> None:
+    write_gguf(tmp_path / "m.gguf", QWEN)
+    source = StoreCheckpoints(tmp_path)
+    found = source.read("/models/m.gguf")
+    assert isinstance(found, Ok)
+    assert found.value.weights is not None
+    assert (found.value.layers, found.value.weights.complete) == (4, True)
+    assert source.read("/models/m.gguf") is found, "kept"
+    write_gguf(tmp_path / "m.gguf", QWEN, cut=100)
+    again = source.read("/models/m.gguf")
+    assert isinstance(again, Ok)
+    assert again.value.weights is not None
+    assert not again.value.weights.complete
+    for number, (keys, tensors) in enumerate(((QWEN, TENSORS[:2]), ({}, TENSORS[2:])), 1):
+        blob = write_gguf(tmp_path / "hub/models--a--b/blobs" / str(number), keys, tensors)
+        link = tmp_path / f"hub/models--a--b/snapshots/c/s-0000{number}-of-00002.gguf"
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(f"../../blobs/{blob.name}")
+    split = source.read("/models/hub/models--a--b/snapshots/c/s-00001-of-00002.gguf")
+    assert isinstance(split, Ok)
+    assert split.value.weights is not None
+    assert (split.value.weights.tensors, split.value.weights.complete) == (len(TENSORS), True)
+
+
+@pytest.mark.parametrize(
+    "model", ["/models/none.gguf", "/models/../x.gguf", "/etc/x.gguf", "/models/pipe.gguf", "m.gguf"]
+)
+def test_a_gguf_path_that_leads_to_no_file_is_missing(tmp_path: Path, model: str) -> None:
+    os.mkfifo(tmp_path / "pipe.gguf")
+    assert isinstance(StoreCheckpoints(tmp_path).read(model), Missing)

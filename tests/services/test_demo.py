@@ -16,6 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import spark_tui.services.demo
+from spark_tui.core.context import build_demo
+from spark_tui.core.launch import launched_with
+from spark_tui.core.preset_imports import ImportOutcome, import_recipes
 from spark_tui.domain.chat.message import (
     Answer,
     AnswerBuilder,
@@ -49,21 +52,32 @@ from spark_tui.domain.errors import (
 )
 from spark_tui.domain.host.memory import MemInfo, memory_breakdown
 from spark_tui.domain.host.vitals import GpuReading, engine_memory
-from spark_tui.domain.logs.timeline import StartOutcome
+from spark_tui.domain.logs.timeline import BootTimeline, StartOutcome
 from spark_tui.domain.logs.tracker import LogTracker
+from spark_tui.domain.presets.overrides import overrides_from_pairs
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Ok, value_of
 from spark_tui.domain.secret import Secret
 from spark_tui.services.demo.api import DemoApi, canned_answer, tokens_of
 from spark_tui.services.demo.conversations import DemoSecrets
 from spark_tui.services.demo.docker import PULL_SECONDS, DemoDocker
+from spark_tui.services.demo.engines import EngineProfile, vllm_start
 from spark_tui.services.demo.host import DemoGpu, DemoHost
-from spark_tui.services.demo.recording import boot_script
-from spark_tui.services.demo.world import FAILED_NAME, SERVING_NAME, SERVING_PORT, VLLM_IMAGE, DemoWorld
-from spark_tui.services.ports import LogLine
+from spark_tui.services.demo.recipes import SAMPLES
+from spark_tui.services.demo.world import (
+    FAILED_NAME,
+    FAILED_OURS,
+    SERVING_MODEL,
+    SERVING_NAME,
+    SERVING_PORT,
+    SERVING_PRESET,
+    VLLM_IMAGE,
+    DemoWorld,
+)
+from spark_tui.services.ports import ContainerEngine, LogLine
 from tests.fakes_host import FakeClock
 
-BOOT_SECONDS = boot_script().seconds / 20
+BOOT_SECONDS = vllm_start(EngineProfile("vllm", "nvidia/Some-Model"))[1].ready / 20
 STANDING = Endpoint(f"http://127.0.0.1:{SERVING_PORT}")
 NEW = Endpoint("http://127.0.0.1:8000")
 
@@ -136,7 +150,15 @@ def spec(name: str, port: int = 8000, image: str = VLLM_IMAGE, **labels: str) ->
     return ContainerSpec(
         name,
         image,
-        ("nvidia/Some-Model", "--served-model-name", name, "--max-model-len", "131072"),
+        (
+            "nvidia/Some-Model",
+            "--served-model-name",
+            name,
+            "--max-model-len",
+            "131072",
+            "--gpu-memory-utilization",
+            "0.4",
+        ),
         ports=(PublishedPort(8000, port),),
         labels=tuple(labels.items()),
     )
@@ -168,7 +190,7 @@ async def test_it_opens_with_an_engine_that_has_served_for_hours(spark: Spark) -
     assert (model.id, model.max_model_len) == (SERVING_NAME, 262_144)
     timeline = story(await spark.log(SERVING_NAME), facts.started_at).timeline()
     assert timeline.ready
-    assert timeline.seconds == pytest.approx(boot_script().seconds, abs=1), "its start took what the recorded one took"
+    assert timeline.seconds == pytest.approx(409, abs=2), "as the recorded one, but for the download"
     assert timeline.facts.version == await spark.api.version(STANDING)
 
 
@@ -225,6 +247,7 @@ async def test_a_replay_has_the_dates_of_its_own_day_and_no_mark_is_left(spark: 
     await spark.launch()
     await spark.clock.advance(60)
     lines, text = await spark.log("new"), await spark.text("new")
+    assert "Some-Model" in text
     for absent in ("<<", "05-21", "2026-05-21", "dummy-key"):
         assert absent not in text
     assert "01-15 08:00:" in text
@@ -278,9 +301,99 @@ async def test_after_the_first_engine_has_stopped_there_is_room_again(spark: Spa
     assert (await spark.gpu_now()).sm_clock_mhz == 208
     await spark.launch()
     await spark.clock.advance(60)
-    assert "Available KV cache memory: 64.69 GiB" in await spark.text("new")
+    assert "Available KV cache memory: 28." in await spark.text("new")
     gpu = await spark.gpu_now()
     assert (gpu.utilization_percent, gpu.sm_clock_mhz) == (0, 2411), "loaded, and nobody asks"
+
+
+async def launched(preset_name: str, **pairs: str) -> tuple[BootTimeline, str]:
+    """What the log of a preset's start says, with the engine that serves stopped first; and its text."""
+    clock = FakeClock()
+    context = build_demo(clock=clock)
+    docker, overrides = context.docker, overrides_from_pairs({"port": "9000", **pairs})
+    preset = context.presets.load().get(preset_name)
+    assert preset is not None
+    plan = context.preflight.dry_plan(preset, overrides)
+    for work in (docker.stop(SERVING_NAME), _pulled(docker, plan.spec.image)):
+        task = asyncio.create_task(work)
+        await clock.advance(20)
+        await task
+    await docker.start(await docker.create(plan.spec))
+    await clock.advance(150)
+    facts = await docker.inspect(plan.spec.name)
+    async with aclosing(docker.logs(plan.spec.name, follow=False)) as batches:
+        lines = [line async for batch in batches for line in batch]
+    tracker = story(lines, facts.started_at)
+    if facts.exit_code is not None:
+        tracker.container_ended(facts.exit_code)
+    return tracker.timeline(), "\n".join(line.text for line in lines)
+
+
+async def _pulled(docker: ContainerEngine, image: str) -> None:
+    async with aclosing(docker.pull(image)) as progress:
+        async for _ in progress:
+            pass
+
+
+STARTS = {  # preset: weights in GiB, and what the kernels and the quantization are
+    "gpt-oss-20b": (12.86, {"fp4_moe": "TRITON", "fp4_linear": "", "quantization": "mxfp4", "speculation": ""}),
+    "gpt-oss-120b": (61.1, {"fp4_moe": "TRITON", "max_model_len": 131072}),
+    "llama-3.3-70b-instruct-nvfp4": (40.0, {"fp4_moe": "", "architecture": "LlamaForCausalLM"}),
+    "qwen3.6-35b-a3b-nvfp4-tools": (21.51, {"fp4_moe": "MARLIN", "speculation": "mtp 3", "kv_cache_dtype": "fp8"}),
+    "qwen3-8b-nvfp4-sglang": (6.5, {"quantization": "modelopt_fp4"}),
+    "qwen3-30b-a3b-gguf-llama-cpp": (17.3, {"quantization": "Q4_K - Medium", "kv_tokens": 32768}),
+    "qwen3-32b-ollama": (18.6, {"version": "0.12.6"}),
+    "qwen3-30b-a3b-nvfp4-trtllm": (15.7, {"version": "1.2.0rc6"}),
+    "cpu-smollm2": (0.3, {"eager": True}),
+}
+
+
+@pytest.mark.parametrize("preset", STARTS)
+async def test_a_start_has_the_figures_and_kernels_of_its_own_model(preset: str) -> None:
+    weights, expected = STARTS[preset]
+    timeline, text = await launched(preset)
+    assert timeline.ready
+    assert timeline.facts.load_gib == weights
+    assert {name: getattr(timeline.facts, name) for name in expected} == expected
+    assert "<<" not in text
+
+
+REFUSALS = {
+    "more than is free": ("0.99", "65536", "Free memory on device"),
+    "no room beside the weights": ("0.1", "65536", "No available memory for the cache blocks"),
+    "too little for the context": ("0.153", "131072", "To serve at least one request"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+async def test_settings_that_cannot_fit_fail_in_the_engine_s_own_words(case: str) -> None:
+    share, context, words = REFUSALS[case]
+    timeline, _ = await launched("gpt-oss-20b", gpu_memory_utilization=share, max_model_len=context)
+    assert timeline.outcome is StartOutcome.FAILED
+    assert timeline.failure is not None
+    assert words in timeline.failure.line
+
+
+async def test_more_memory_and_a_smaller_cache_type_hold_more_tokens() -> None:
+    tokens = []
+    for settings_ in ({"gpu_memory_utilization": "0.3"}, {"gpu_memory_utilization": "0.5"},
+                      {"gpu_memory_utilization": "0.5", "kv_cache_dtype": "fp8"}):  # fmt: skip
+        timeline, _ = await launched("gpt-oss-20b", **settings_)
+        tokens.append(timeline.facts.kv_tokens or 0)
+    assert tokens == sorted(tokens)
+    assert tokens[2] > 1.8 * tokens[1] > 3 * tokens[0] > 0
+
+
+def test_what_serves_was_launched_from_a_preset_of_the_catalogue() -> None:
+    context = build_demo(clock=FakeClock())
+    facts = context.ports.get("world").named(SERVING_NAME).facts
+    preset = context.presets.load().get(facts.preset)
+    assert preset is not None
+    assert (preset.name, preset.model) == (SERVING_PRESET, SERVING_MODEL)
+    overrides = overrides_from_pairs({**launched_with(facts), "name": SERVING_NAME, "port": str(SERVING_PORT)})
+    spec = context.preflight.dry_plan(preset, overrides).spec
+    assert spec.command == facts.argv
+    assert spec.image == facts.image
 
 
 # --- Docker's manners -----------------------------------------------------------------------------------
@@ -306,7 +419,7 @@ async def test_a_container_is_found_by_name_id_and_the_beginning_of_its_id(spark
     facts = await spark.docker.inspect(SERVING_NAME)
     assert await spark.docker.inspect(facts.id) == facts
     assert await spark.docker.inspect(facts.id[:12]) == facts
-    assert [each.name for each in await spark.docker.containers()] == sorted([SERVING_NAME, FAILED_NAME])
+    assert [each.name for each in await spark.docker.containers()] == sorted([SERVING_NAME, FAILED_NAME, FAILED_OURS])
 
 
 async def test_a_restart_begins_a_new_story_in_the_same_log(spark: Spark) -> None:
@@ -316,7 +429,7 @@ async def test_a_restart_begins_a_new_story_in_the_same_log(spark: Spark) -> Non
     assert facts.running
     assert facts.finished_at is not None, "its history holds an earlier end"
     assert await spark.api.health(STANDING) is Health.NOT_LISTENING
-    await spark.clock.advance(BOOT_SECONDS + 1)
+    await spark.clock.advance(30)
     assert await spark.api.health(STANDING) is Health.OK
     lines = await spark.log(SERVING_NAME)
     assert lines[: len(before)] == before
@@ -327,6 +440,7 @@ async def test_removing_takes_the_log_along(spark: Spark) -> None:
     await spark.docker.remove(FAILED_NAME)
     with pytest.raises(ContainerNotFound):
         await spark.log(FAILED_NAME)
+    await spark.docker.remove(FAILED_OURS)
     await spark.docker.remove(SERVING_NAME, force=True)
     assert await spark.docker.containers() == ()
 
@@ -571,3 +685,15 @@ def test_the_data_is_small_and_its_sources_are_named() -> None:
     assert all(path.name in sources for path in files if path.name != "ATTRIBUTION.md")
     assert "CC BY 4.0" in sources
     assert "Django de Vreng" in sources
+
+
+def test_recipes_can_be_imported_and_the_real_folders_stay_as_they_are() -> None:
+    context = build_demo(clock=FakeClock())
+    report = import_recipes(context.recipes, SAMPLES)
+    assert [each.outcome for each in report.recipes] == [ImportOutcome.IMPORTED]
+    preset = context.presets.load().get("qwen3.6-35b-agent")
+    assert preset is not None
+    assert preset.model == SERVING_MODEL
+    script = import_recipes(context.recipes, SAMPLES / "gemma-4-26b-shared.sh")
+    assert [each.outcome for each in script.recipes] == [ImportOutcome.IMPORTED]
+    assert build_demo(clock=FakeClock()).presets.load().get("qwen3.6-35b-agent") is None

@@ -113,7 +113,7 @@ async def test_every_shipped_presets_model_is_in_the_demos_store_or_on_its_hub()
     catalogue = context.presets.load()
     assert len(catalogue.presets) > 20
     wanted: dict[str, str] = {}
-    for preset in catalogue.presets:
+    for preset in (each for each in catalogue.presets if each.min_nodes == 1):  # the form plans one machine
         plan = context.preflight.dry_plan(preset, Overrides())
         work = asyncio.ensure_future(context.fetching.look(plan))
         await clock.until(work.done)

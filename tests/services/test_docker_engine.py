@@ -18,13 +18,16 @@ import pytest
 
 from spark_tui.domain import errors
 from spark_tui.domain.engine.container import (
+    LABEL_TOOL,
     ContainerSpec,
     ContainerStatus,
     DaemonFacts,
     EnvVar,
+    ImageDisk,
     LayerProgress,
     Mount,
     PublishedPort,
+    StoredImage,
 )
 from spark_tui.services.docker.engine import DockerEngine
 from spark_tui.services.docker.wire import container_facts
@@ -251,6 +254,17 @@ async def test_stop_returns_when_it_has_really_ended(daemon: FakeDocker, engine:
     assert asked.query == {"t": "7"}
 
 
+async def test_a_container_gets_another_name_unless_that_is_taken(daemon: FakeDocker, engine: DockerEngine) -> None:
+    daemon.routes["POST /containers/x/rename"] = lambda request: request.json({})
+    await engine.rename("x", "y")
+    (asked,) = [request for request in daemon.requests if request.command == "POST"]
+    assert asked.query == {"name": "y"}
+    message = f'Conflict. The container name "/y" is already in use by container "{X}". You have to remove ...'
+    daemon.routes["POST /containers/x/rename"] = refusing(409, message)
+    with pytest.raises(errors.NameInUse):
+        await engine.rename("x", "y")
+
+
 async def test_a_removal_under_way_is_waited_for(daemon: FakeDocker, engine: DockerEngine) -> None:
     daemon.routes["GET /containers/x/json"] = inspected(status="removing")
     looks = []
@@ -454,3 +468,106 @@ async def test_the_docker_programs_login_is_used(daemon: FakeDocker, tmp_path: P
             pass
     assert "docker login broken.example" in caught.value.remedy
     await engine.close()
+
+
+# --- images -----------------------------------------------------------------------------------------------
+
+ROW = {
+    "Id": "sha256:one", "RepoTags": ["r/x:1"], "RepoDigests": ["r/x@sha256:d"], "Created": 1700000000, "Size": 50,
+    "SharedSize": 20,
+}  # fmt: skip
+LOST = {"Id": "sha256:two", "RepoTags": ["<none>:<none>"], "RepoDigests": None, "Created": 0, "SharedSize": -1}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [{"LayersSize": 60, "Images": [ROW, LOST]}, {"ImageUsage": {"TotalSize": 60, "Items": [ROW, LOST]}}],
+    ids=["until 1.51", "from 1.52"],
+)
+async def test_images_have_their_sizes_and_what_is_unknown_is_not_zero(
+    answer: object, daemon: FakeDocker, engine: DockerEngine
+) -> None:
+    daemon.routes["GET /system/df"] = answer
+    disk = await engine.images()
+    assert disk == ImageDisk(
+        (
+            StoredImage("sha256:one", ("r/x:1",), ("r/x@sha256:d",), 1700000000.0, 50, 20),
+            StoredImage("sha256:two"),
+        ),
+        60,
+    )
+    assert [each.unique for each in disk.images] == [30, None]
+    assert daemon.requests[-1].query["type"] == "image", "volumes are not measured"
+
+
+async def test_what_an_image_says_of_its_programs(daemon: FakeDocker, engine: DockerEngine) -> None:
+    daemon.routes["GET /images/x/json"] = {
+        "Id": "sha256:one",
+        "Config": {
+            "Env": [
+                "CUDA_VERSION=13.0.2", "NCCL_VERSION=2.28", "NVIDIA_PYTORCH_VERSION=25.11", "TORCH_VERSION=2\x1b[0m",
+            ],
+            "Labels": {"com.nvidia.cuda.version": "12.8", "org.opencontainers.image.version": "24.04"},
+        },
+    }  # fmt: skip
+    image = await engine.image("x")
+    assert image is not None
+    assert dict(image.versions) == {"CUDA": "13.0.2", "NCCL": "2.28", "torch": "2"}
+
+
+async def test_the_registrys_digest_is_asked_with_the_stored_login(daemon: FakeDocker, tmp_path: Path) -> None:
+    token = base64.b64encode(b"someone:key").decode()
+    (tmp_path / "config.json").write_text(json.dumps({"auths": {"reg.example": {"auth": token}}}))
+    engine = DockerEngine(daemon.environ(tmp_path))
+    path = "GET /distribution/reg.example/x:1/json"
+    daemon.routes[path] = {"Descriptor": {"digest": "sha256:d"}}
+    assert await engine.registry_digest("reg.example/x:1") == "sha256:d"
+    header = json.loads(base64.urlsafe_b64decode(daemon.requests[-1].headers["X-Registry-Auth"]))
+    assert header["username"] == "someone"
+    for message, error in (
+        ("manifest unknown: manifest unknown", errors.ImageNotFound),
+        ("unauthorized: authentication required", errors.RegistryUnauthorized),
+        ("Get https://reg.example/v2/: dial tcp: lookup reg.example: no such host", errors.RegistryUnreachable),
+    ):
+        daemon.routes[path] = refusing(500, message)
+        with pytest.raises(error) as caught:
+            await engine.registry_digest("reg.example/x:1")
+        assert caught.value.remedy and "pull" not in caught.value.summary
+    await engine.close()
+
+
+async def test_an_image_in_use_is_not_removed(daemon: FakeDocker, engine: DockerEngine) -> None:
+    daemon.routes["DELETE /images/x:1"] = []
+    await engine.remove_image("x:1")
+    assert daemon.requests[-1].query["force"] == "False"
+    daemon.routes["DELETE /images/x:1"] = refusing(409, "conflict: container 4f1c is using its referenced image 0e46")
+    with pytest.raises(errors.ImageInUse):
+        await engine.remove_image("x:1")
+
+
+@pytest.mark.parametrize("code", [0, 3])
+async def test_a_program_runs_without_network_and_its_container_is_removed(
+    code: int, daemon: FakeDocker, engine: DockerEngine
+) -> None:
+    def logs(request: Request) -> None:
+        request.begin()
+        for line in (b"one\n", b"two\n"):
+            request.wfile.write(b"\x01\0\0\0" + len(line).to_bytes(4, "big") + line)
+
+    daemon.routes["POST /containers/create"] = {"Id": X}
+    daemon.routes[f"POST /containers/{X}/start"] = lambda request: request.json({}, 204)
+    daemon.routes[f"POST /containers/{X}/wait"] = {"StatusCode": code}
+    daemon.routes[f"GET /containers/{X}/json"] = inspected()
+    daemon.routes[f"GET /containers/{X}/logs"] = logs
+    daemon.routes[f"DELETE /containers/{X}"] = lambda request: request.json({}, 204)
+    if code:
+        with pytest.raises(errors.DockerError, match="exit code 3") as caught:
+            await engine.run_once("x:1", ("python3", "-c", "print()"))
+        assert "two" in caught.value.detail
+    else:
+        assert await engine.run_once("x:1", ("python3", "-c", "print()")) == ("one", "two")
+    (made,) = [each for each in daemon.requests if each.path.partition("?")[0].endswith("/containers/create")]
+    host = made.body["HostConfig"]
+    assert (host["NetworkMode"], host["CapDrop"], host.get("DeviceRequests")) == ("none", ["ALL"], None)
+    assert made.body["Labels"] == {LABEL_TOOL: "run"}
+    assert daemon.calls[-1] == f"DELETE /containers/{X}"

@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.services.files import FileLogArchive, PrivateFolder, file_name
+from spark_tui.domain.errors import SparkError
+from spark_tui.services.files import FileLogArchive, PrivateFolder, file_name, open_plain
 from spark_tui.services.ports import LogLine
+from spark_tui.services.state import StateFolder
 from tests.ordinary_user import ordinary_user
 
 
@@ -145,3 +147,31 @@ def test_the_oldest_logs_make_room_and_the_newest_stays_whatever_its_size(tmp_pa
     large = archive.save("large", [LogLine("", "x" * 5_000)])
     assert large.exists()
     assert not any(path.exists() for path in kept)
+
+
+def test_state_that_cannot_be_read_is_an_error_with_its_file_and_state_that_is_absent_is_none(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    state = StateFolder(folder)
+    state.write("edit-qwen", b"{}")
+    folder.chmod(0)
+    try:
+        with ordinary_user(tmp_path):
+            with pytest.raises(SparkError, match=r"state/edit-qwen\.json"):
+                state.read("edit-qwen")
+            with pytest.raises(SparkError, match="state"):
+                state.names("edit-")
+    finally:
+        folder.chmod(0o700)
+    assert (state.read("edit-qwen"), state.names("edit-"), state.names("other-")) == (b"{}", ("edit-qwen",), ())
+    absent = StateFolder(tmp_path / "absent")
+    assert (absent.read("edit-qwen"), absent.names("edit-")) == (None, ())
+
+
+def test_pipes_and_devices_are_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path):
+        with pytest.raises(OSError, match="Not a plain file"):
+            open_plain(path)
+    (tmp_path / "file").write_bytes(b"1")
+    with open_plain(tmp_path / "file") as file:
+        assert file.read() == b"1"

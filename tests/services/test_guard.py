@@ -22,7 +22,8 @@ from spark_tui.domain.errors import SparkError
 from spark_tui.domain.host.guard import GuardedEngine, GuardEntry
 from spark_tui.domain.settings import Settings
 from spark_tui.services.docker.socket import DockerSocket
-from spark_tui.services.guard import FileGuardJournal, GuardProcess, SystemdUserUnits, SystemGuardActuator, answers
+from spark_tui.services.guard import FileGuardJournal, GuardProcess, SystemGuardActuator, answers
+from spark_tui.services.systemd import SystemdUserUnits
 from tests.services.programs import asked, program
 
 IDENTITY = "ab" * 32

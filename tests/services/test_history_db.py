@@ -22,11 +22,11 @@ from typing import Any
 import pytest
 
 from spark_tui.domain.history import HistoryOff, Record
-from spark_tui.domain.logs.starts import StartRecord, StartSizes
+from spark_tui.domain.logs.starts import MOST_GOOD, StartBackends, StartRecord, StartSizes
 from spark_tui.domain.logs.timeline import PhaseId, StartOutcome
 from spark_tui.domain.metrics.series import Gap, MetricId, Sample, SeriesKey, SeriesSlice
 from spark_tui.domain.reading import Missing, Ok, Reading
-from spark_tui.services.history.db import HistoryDb
+from spark_tui.services.history.db import MOST_STARTS, HistoryDb
 from tests.ordinary_user import ordinary_user
 
 T0 = 1_800_000_000
@@ -486,7 +486,7 @@ CHILD = textwrap.dedent(
     from pathlib import Path
     from spark_tui.domain.metrics.series import MetricId, Sample
     from spark_tui.domain.history import Record
-    from spark_tui.services.history.db import HistoryDb
+    from spark_tui.services.history.db import MOST_STARTS, HistoryDb
     from tests.services.test_history_db import START, T0
     import asyncio
 
@@ -660,6 +660,40 @@ async def test_damaged_rows_are_passed_over_and_those_of_another_version_are_rea
         assert [record.body for record in ok(await history.records("bench"))] == [1]
 
 
+async def test_what_a_start_ran_with_comes_back(tmp_path: Path) -> None:
+    start = replace(
+        START, image_digest="vllm/vllm-openai@sha256:2", flags=("--max-model-len 4096",), kernel="6.14.0", driver="580",
+        backends=StartBackends(("FLASHINFER",), (("NVFP4", "moe", "cutlass"),), "FULL",
+        (("CUDA", "13.0.2"), ("NCCL", "2.28.9"))),
+    )  # fmt: skip
+    async with opened(tmp_path / "h") as history:
+        history.add_start(start)
+        await history.flush()
+        assert ok(await history.starts()) == (start,)
+
+
+async def test_good_starts_of_a_preset_outlive_a_crash_loop(tmp_path: Path) -> None:
+    async with opened(tmp_path / "h") as history:
+        for number in range(MOST_GOOD + 2):
+            history.add_start(replace(START, at=float(number)))
+        history.add_start(replace(START, at=0.5, preset="rare"))
+        failed = replace(START, ready=False, outcome=StartOutcome.FAILED)
+        await history.flush()
+        db = sqlite3.connect(tmp_path / "h/history.db")
+        row = db.execute("SELECT body FROM starts WHERE preset = 'rare'").fetchone()
+        body = row[0].replace('"ready":true', '"ready":false')
+        loop = [("x", 100.0 + number, body) for number in range(MOST_STARTS)]
+        db.executemany("INSERT INTO starts VALUES (?, ?, 'loop', 'loop', 1, ?)", loop)
+        db.commit()
+        db.close()
+        history.add_start(replace(failed, at=T0 + 1.0))
+        await history.flush()
+        found = ok(await history.starts(ready=True))
+        assert {start.preset for start in found} == {"rare", START.preset}
+        assert len(found) == MOST_GOOD + 1
+        assert len(ok(await history.starts(limit=10_000))) == MOST_STARTS + MOST_GOOD + 1
+
+
 async def test_a_file_that_somebody_removes_is_begun_anew(tmp_path: Path) -> None:
     async with opened(tmp_path / "h") as history:
         history.add_start(START)
@@ -723,7 +757,7 @@ FULL = textwrap.dedent(
     from pathlib import Path
     from spark_tui.domain.history import HistoryOff, Record
     from spark_tui.domain.reading import Ok
-    from spark_tui.services.history.db import HistoryDb
+    from spark_tui.services.history.db import MOST_STARTS, HistoryDb
     from tests.services.test_history_db import START, T0
 
     async def main():

@@ -253,3 +253,18 @@ def test_this_process_is_seen_with_its_own_share() -> None:
     assert found is not None
     own = next(each for each in found if each.pid == os.getpid())
     assert own.rss >= len(ballast)
+
+
+def test_rdma_counts_as_traffic_of_its_interface(tmp_path: Path) -> None:
+    """The kernel's counters leave it out; the card counts words of four bytes."""
+    name, card = "enp1s0f0np0", "sys/class/net/enp1s0f0np0/device/infiniband/rocep1s0f0/ports/1/counters"
+    clock = Seconds()
+    probe = HostVitals(tmp_path, monotonic=clock)
+    for words in (1000, 251000):
+        put(tmp_path, "proc/net/dev", HEAD + link(name))
+        put(tmp_path, f"{card}/port_rcv_data", f"{words}\n")
+        put(tmp_path, f"{card}/port_xmit_data", f"{words // 2}\n")
+        clock.at += 1.0
+        found = probe.look()
+    (rate,) = value_of(found.links) or ()
+    assert (rate.received, rate.sent) == (1_000_000.0, 500_000.0)

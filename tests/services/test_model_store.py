@@ -113,6 +113,14 @@ def cut_short(root: Path) -> None:
     os.truncate((in_cache(root, tree=True) / SHARD).resolve(), 100)
 
 
+def cut_without_a_listing(root: Path) -> None:
+    os.truncate((in_cache(root) / SHARD).resolve(), 2500)
+
+
+def cut_folder_without_a_listing(root: Path) -> None:
+    os.truncate(local(root, "name", files()) / SHARD, 30)
+
+
 def without_data(root: Path) -> None:
     (in_cache(root) / "config.json").resolve().unlink()
 
@@ -151,6 +159,7 @@ MISSING, LOST = "model-00002-of-00003.safetensors", "config.json leads to data t
 STATES: dict[str, tuple[Callable[[Path], object], Completeness, str, tuple[str, ...], str]] = {
     "no shard": (without_a_shard, Completeness.PARTIAL, f"{MISSING} is missing", (MISSING,), ""),
     "cut short": (cut_short, Completeness.CORRUPT, f"{SHARD} has 100 B of 5.0 KiB", (SHARD,), ""),
+    "half, no listing": (cut_without_a_listing, Completeness.CORRUPT, f"{SHARD} has 2.4 KiB of 5.0 KiB", (SHARD,), ""),
     "blob gone": (without_data, Completeness.CORRUPT, LOST, ("config.json",), ""),
     "no snapshot": (without_snapshot, Completeness.UNREFERENCED, "unused data only (no revision)", (), ""),
     "branch gone": (without_its_branch, Completeness.PARTIAL, "main names a missing revision", (), ""),
@@ -158,6 +167,13 @@ STATES: dict[str, tuple[Callable[[Path], object], Completeness, str, tuple[str, 
     "interrupted": (interrupted, Completeness.COMPLETE, "", (), "interrupted_download"),
     "folder: edited": (edited_folder, Completeness.COMPLETE, "", (), "edited"),
     "folder: cut": (cut_folder, Completeness.CORRUPT, f"{SHARD} has 10 B of 5.0 KiB", (SHARD,), ""),
+    "folder: in its header": (
+        cut_folder_without_a_listing,
+        Completeness.CORRUPT,
+        f"{SHARD} has 30 B of 74 B",
+        (SHARD,),
+        "",
+    ),
     "folder: interrupted": (interrupted_folder, Completeness.PARTIAL, "unfinished download", (), ""),
 }
 

@@ -122,8 +122,10 @@ async def test_without_papers_only_the_form_is_told_and_damage_to_it_is_found(tm
     found = await verify(tmp_path, "/models/name")
     assert (found.wrong, found.matching) == ((), 0)
     assert found.sentence.startswith("No digests to compare")
-    os.truncate(folder / SHARD, 60)
-    assert [check.verdict for check in (await verify(tmp_path, "/models/name")).wrong] == [FileVerdict.DAMAGED]
+    whole = (folder / SHARD).read_bytes()
+    for damaged, verdict in ((whole[:60], FileVerdict.SIZE), (whole[:20] + b"{" + whole[21:], FileVerdict.DAMAGED)):
+        (folder / SHARD).write_bytes(damaged)
+        assert [check.verdict for check in (await verify(tmp_path, "/models/name")).wrong] == [verdict]
 
 
 async def test_a_single_gguf_file_can_be_asked_for(tmp_path: Path) -> None:

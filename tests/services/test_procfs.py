@@ -305,3 +305,17 @@ def test_a_process_knows_its_container(tmp_path: Path, cgroup: str, expected: st
     (tmp_path / "proc/7/cgroup").write_text(cgroup)
     assert ProcfsHost(tmp_path).container_of(7) == expected
     assert ProcfsHost(tmp_path).container_of(8) == ""
+
+
+def test_the_kernels_lines_are_empty_where_the_journal_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert ProcfsHost(tmp_path).kernel_lines(1.0) == ()
+    journal = tmp_path / "journalctl"
+    journal.write_text('#!/bin/sh\necho "$*"\n')
+    journal.chmod(0o755)
+    (line,) = ProcfsHost(tmp_path).kernel_lines(1000.0)
+    assert "--since=@940 --until=@1005" in line
+    journal.write_text("#!/bin/sh\necho no; exit 1\n")
+    assert ProcfsHost(tmp_path).kernel_lines(1.0) == ()

@@ -19,12 +19,12 @@ from spark_tui.domain.chat.stream import StreamReader
 from spark_tui.domain.engine.state import Endpoint, Health, ServedModel
 from spark_tui.domain.errors import (
     ApiKeyRejected,
-    BadRequest,
     ContextOverflow,
     EngineBusy,
     EngineFailed,
     EngineUnreachable,
     ModelNotServed,
+    NoSuchPath,
     ReplyCutOff,
     SparkError,
     UsageError,
@@ -176,7 +176,7 @@ BAD: dict[str, tuple[Callable[[Server], None], type[SparkError], str, int]] = {
     ),
     "no key": (lambda it: it.says(401, '{"error":"Unauthorized"}'), ApiKeyRejected, "", 0),
     "too long": (lambda it: it.says(*api_fixtures.error("too-long-prompt-stream")), ContextOverflow, "", 0),
-    "no such page": (lambda it: it.says(*api_fixtures.error("not-found")), BadRequest, "", 0),
+    "no such page": (lambda it: it.says(*api_fixtures.error("not-found")), NoSuchPath, "", 0),
     "busy": (lambda it: it.says(429, ""), EngineBusy, "", 0),
     "loading": (lambda it: it.says(503, '{"error":{"message":"Loading model"}}'), EngineUnreachable, "", 0),
     "a huge error": (lambda it: it.says(500, "x" * 300_000), EngineFailed, "", 0),
@@ -320,7 +320,7 @@ async def test_a_list_of_models_is_read_whole_without_odd_entries(server: Server
     ("status", "body", "kind"),
     [
         (401, '{"error":"Unauthorized"}', ApiKeyRejected),
-        (404, "", BadRequest),
+        (404, "", NoSuchPath),
         (200, "<html>", EngineFailed),
         (200, '{"data": null}', EngineFailed),
         (200, "[]", EngineFailed),

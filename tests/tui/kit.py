@@ -86,7 +86,12 @@ class Sight:
 
     async def until_seen(self, *words: str) -> None:
         """Waits until all of these are on screen."""
-        await self.until(lambda: all(word in self.text for word in words))
+
+        def seen() -> bool:
+            text = self.text
+            return all(word in text for word in words)
+
+        await self.until(seen)
 
     def on(self, kind: type[Found]) -> Found:
         """The current screen, which must be of that kind."""

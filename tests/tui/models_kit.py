@@ -39,7 +39,7 @@ class Stock(Kit):
         checkpoints: CheckpointSource = StoreCheckpoints(root)
         if simulated:
             simulation, shelf = DemoModels(self.clock), DemoHub(self.clock)
-            hub, models, checkpoints = shelf, simulation, DemoCheckpoints()
+            hub, models, checkpoints = shelf, simulation, DemoCheckpoints(simulation)
             downloader = DemoDownloads(self.clock, shelf, simulation)
         ports = self.context.ports.changed(models=models, hub=hub, downloader=downloader, checkpoints=checkpoints)
         settings = replace(Settings(), read_only=read_only)

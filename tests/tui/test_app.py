@@ -7,11 +7,15 @@ from typing import Any
 from textual.events import Resize
 from textual.geometry import Size
 
+from spark_tui.domain.errors import RefusedError
 from spark_tui.domain.host.memory import MemInfo
-from spark_tui.domain.quantities import GIB
-from spark_tui.domain.reading import Ok
+from spark_tui.domain.quantities import GIB, gib
+from spark_tui.domain.reading import Ok, value_of
 from spark_tui.tui.app import SparkApp
 from spark_tui.tui.format import UNICODE
+from spark_tui.tui.frame import TOAST_SECONDS
+from spark_tui.tui.screens.palette import entries
+from spark_tui.tui.widgets.memory_strip import MemoryStrip
 from tests.tui.kit import kit_of
 
 
@@ -37,6 +41,22 @@ async def test_a_new_reading_repaints_what_shows_it_and_not_the_whole_screen() -
         assert whole_screens == []
 
 
+async def test_the_first_frame_shows_the_memory() -> None:
+    shown: list[str] = []
+    kit = kit_of()
+    app = SparkApp(kit.context, UNICODE)
+
+    def first_frame() -> None:
+        shown.append(app.screen.query_one(MemoryStrip).say(120).plain)
+
+    app._start = first_frame  # type: ignore[method-assign]  # nothing is collected after it
+    async with app.run_test(size=(120, 36)) as pilot:
+        await pilot.pause()
+    memory = value_of(kit.host.memory())
+    assert memory is not None
+    assert f"{gib(memory.available)} GiB available" in shown[0]
+
+
 async def test_a_size_of_before_that_arrives_late_does_not_stay() -> None:
     app = SparkApp(kit_of().context, UNICODE)
     async with app.run_test(size=(80, 24)) as pilot:
@@ -47,14 +67,23 @@ async def test_a_size_of_before_that_arrives_late_does_not_stay() -> None:
         assert not app.screen.has_class("-wide")
 
 
-async def test_what_is_said_already_is_not_said_twice() -> None:
+async def test_one_notice_at_a_time_and_an_error_stays_until_a_key_and_in_the_events() -> None:
     app = SparkApp(kit_of().context, UNICODE)
     async with app.run_test(size=(120, 36), notifications=True) as pilot:
         for _ in range(3):
-            app.notify("Choose a run first.", markup=False)
+            app.notify("Choose a run first.", markup=False, timeout=60)
             app.notify("Something else.", markup=False)
         await pilot.pause()
-        assert [toast.message for toast in app._notifications] == ["Choose a run first.", "Something else."]
+        assert [(toast.message, toast.timeout) for toast in app._notifications] == [("Something else.", TOAST_SECONDS)]
+        app.report(RefusedError("No room.", "Stop an engine."))
+        await pilot.pause()
+        [error] = app._notifications
+        assert (error.message, error.timeout > 3600) == ("No room.\nStop an engine.", True)
+        assert [(event.text, event.remedy) for event in app.context.store.world.events] == [
+            ("No room.", "Stop an engine.")
+        ]
+        await pilot.press("down")
+        assert not list(app._notifications)
 
 
 async def test_the_palette_names_nothing_twice_and_nothing_that_cannot_be_done_now() -> None:
@@ -64,8 +93,8 @@ async def test_the_palette_names_nothing_twice_and_nothing_that_cannot_be_done_n
         for mode in app.MODES:
             app.switch_mode(mode)
             await pilot.pause()
-            titles = [command.title for command in app.get_system_commands(app.screen)]
-            assert len(titles) == len(set(titles)), mode
+            found = list(entries(app))
+            assert len(found) == len({entry.id for entry in found}) == len({entry.label for entry in found}), mode
         app.switch_mode("home")
         await pilot.pause()
-        assert not {"Stop", "Restart", "Cancel"} & {command.title for command in app.get_system_commands(app.screen)}
+        assert not {"Stop", "Restart", "Cancel"} & {entry.label for entry in entries(app)}

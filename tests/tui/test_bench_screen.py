@@ -27,7 +27,9 @@ from spark_tui.tui.app import SparkApp
 from spark_tui.tui.format import ASCII, UNICODE, Glyphs
 from spark_tui.tui.screens.bench import BenchScreen
 from spark_tui.tui.screens.bench_form import BenchForm
+from spark_tui.tui.screens.modals import ConfirmScreen
 from spark_tui.tui.widgets.bench_curve import BenchCurve
+from spark_tui.tui.widgets.level_bars import LevelBars
 from spark_tui.tui.widgets.row_list import RowList
 from tests.bench_kit import SPARK, FakeLoad, a_run
 from tests.core.kit import PRESET, Kit
@@ -115,9 +117,15 @@ QUICK = {"input_tokens": "32", "output_tokens": "8", "concurrency": "1,2", "pass
 async def test_an_empty_list_says_what_to_do() -> None:
     async with looking(BenchKit("qwen")) as (sight, screen):
         await sight.until_seen("No runs yet", "benchmark of qwen", "[7 Bench]")
-        await sight.press("c", "space", "y", "e", "delete", "right", "left", "x", "G", "pagedown")
-        for words in ("No measurement is under way", "Choose a run first", "nothing to export"):
+        for key, words in (
+            ("c", "No measurement is under way"),
+            ("space", "Choose a run first"),
+            ("y", "Nothing to copy here"),
+            ("W", "nothing to export"),
+        ):
+            await sight.press(key)
             assert words in notices(sight)
+        await sight.press("delete", "right", "left", "x", "G", "pagedown")
         assert sight.app.screen is screen
         await sight.press("enter")
         await sight.until(lambda: isinstance(sight.app.screen, BenchForm))
@@ -209,9 +217,9 @@ async def test_a_measurement_is_followed_and_kept_also_behind_another_screen() -
         assert "under way" in notices(sight)
         await sight.press("1")
         await sight.until(lambda: bool(kit.results.all()))
-        await sight.until(lambda: "qwen: 1 stream 50.0 tok/s" in notices(sight))
+        await sight.until(lambda: "qwen: 1 stream decodes 50.0 tok/s" in notices(sight))
         await sight.press("7")
-        await sight.until_seen("done", "1 stream 50.0 tok/s", "streams", "TTFT")
+        await sight.until_seen("done", "1 stream decodes 50.0 tok/s", "streams", "TTFT")
         (kept,) = kit.results.all()
         assert screen.rows.key == kept.id
         assert not screen.measuring
@@ -233,6 +241,24 @@ async def test_cancel_keeps_what_was_measured() -> None:
         assert kept.run is not None
         assert kept.run.ending is RunOutcome.CANCELLED
         assert kept.status is Status.BENCHMARKED
+
+
+async def test_a_stop_of_an_engine_that_is_measured_asks_and_ends_the_measurement_first() -> None:
+    kit = BenchKit("qwen")
+    async with looking(kit) as (sight, _):
+        await sight.until_seen("benchmark of qwen")
+        await quick(sight, **QUICK)
+        await sight.press("ctrl+l")
+        await sight.until_seen("1 of 4")
+        await sight.press("1", "x")
+        await sight.until(lambda: isinstance(sight.app.screen, ConfirmScreen))
+        await sight.press(*"qwen", "enter")  # spark-tui did not start it
+        await sight.until_seen("qwen is being measured (benchmark, ")
+        await sight.press("y")
+        await sight.until(lambda: bool(kit.docker.asked("stop")))
+        (kept,) = kit.results.all()
+        assert kept.run is not None
+        assert kept.run.ending is RunOutcome.CANCELLED
 
 
 async def test_leaving_the_program_keeps_what_was_measured() -> None:
@@ -328,9 +354,10 @@ async def test_a_change_is_measured_in_turn_with_the_engine_as_it_is() -> None:
 @pytest.mark.parametrize("glyphs", [UNICODE, ASCII], ids=["unicode", "ascii"])
 async def test_a_run_shows_levels_and_curve_with_its_knee(size: tuple[int, int], glyphs: Glyphs) -> None:
     async with looking(BenchKit("qwen", results=[result_of(run_of())]), size, glyphs) as (sight, screen):
-        await sight.until_seen("single", "TTFT ms", "failed", "Qwen3.6-35B")
-        curve = screen.query_one(BenchCurve)
-        assert curve.rows
+        await sight.until_seen("decode", "TTFT ms", "failed", "Qwen3.6-35B")
+        bars = screen.query_one(LevelBars)
+        assert bars.display and all(line.cell_length <= bars.size.width for line in bars.render().split("\n"))
+        [curve] = [each for each in screen.query("#run-page BenchCurve, #list-curve").results(BenchCurve) if each.rows]
         assert all(len(row.text) == curve.size.width for row in curve.rows)
         assert "knee 4" in curve.rows[0].text
         assert re.findall(r"\d+", curve.rows[-1].text) == ["1", "2", "4", "8"]
@@ -345,7 +372,7 @@ async def test_pages_show_conditions_and_compare_like_with_like() -> None:
     unlike = run_of("unlike0001", EPOCH - 80000, plan=replace(old.plan, output_tokens=999))
     results = [result_of(old), result_of(unlike), result_of(run_of())]
     async with looking(BenchKit("qwen", results=results), (200, 50)) as (sight, _):
-        await sight.until_seen("single")
+        await sight.until_seen("decode")
         await sight.press("right")
         await sight.until_seen("580.142", "--max-num-seqs 4", "sha256:abc", "revision", "unknown", "cold")
         await sight.press("right")
@@ -356,10 +383,10 @@ async def test_marks_put_two_runs_side_by_side() -> None:
     slower = tuple((streams, tuple(rate / 2 for rate in rates)) for streams, rates in SWEEP)
     runs = [a_run("slow000001", *slower, at=EPOCH - 9000), run_of()]
     async with looking(BenchKit("qwen", results=[result_of(run) for run in runs]), (120, 36)) as (sight, screen):
-        await sight.until_seen("single")
+        await sight.until_seen("decode")
         await sight.press("end", "space", "home", "space")
         await sight.until_seen("B/A", "2.000", "faster", "Not alternated", "driver")
-        await sight.press("y")
+        await sight.press("y", "b")
         assert "slow000001" in sight.app.clipboard
         assert "first00001" in sight.app.clipboard
         await sight.press("space", "space", "space")
@@ -410,7 +437,7 @@ async def test_the_filter_takes_several_words() -> None:
 
 async def test_nothing_is_repainted_when_nothing_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     async with looking(BenchKit("qwen", results=[result_of(run_of())])) as (sight, screen):
-        await sight.until_seen("single")
+        await sight.until_seen("decode")
         painted: list[object] = []
         for widget in screen.query("#detail-pane *"):
             monkeypatch.setattr(widget, "refresh", lambda *args, **_: painted.append(args))
@@ -425,9 +452,9 @@ async def test_nothing_is_repainted_when_nothing_changed(monkeypatch: pytest.Mon
 async def test_a_run_is_written_to_a_file() -> None:
     kit = BenchKit("qwen", results=[result_of(run_of()), result_of(run_of("second0001", EPOCH - 9000))])
     async with looking(kit) as (sight, _):
-        await sight.until_seen("single")
+        await sight.until_seen("decode")
         for name, begins in (("a.md", "# Benchmarks"), ("a.csv", "id,at"), ("A.JSON", "[\n")):
-            await sight.press("e", "enter")
+            await sight.press("W", "enter")
             await sight.type(name)
             await sight.press("enter")
             await sight.until(lambda name=name: name in kit.files.files)
@@ -435,7 +462,7 @@ async def test_a_run_is_written_to_a_file() -> None:
             assert text.startswith(begins)
             assert "first00001" in text and "second0001" not in text
             assert f"Written: {name}" in notices(sight)
-        await sight.press("e", "enter")
+        await sight.press("W", "enter")
         await sight.type("a.exe")
         await sight.press("enter")
         await sight.until(lambda: ".md, .csv or .json" in notices(sight))
@@ -457,7 +484,7 @@ async def test_the_demo_measures_and_says_that_it_is_simulated() -> None:
                 await pilot.pause(0.02)
             raise AssertionError(sight.text)
 
-        await until(lambda: "SERVING" in sight.text)
+        await until(lambda: "ready" in sight.text or "busy" in sight.text)
         await pilot.press("7")
         await until(lambda: isinstance(app.screen, BenchScreen) and "No runs yet" in sight.text)
         await sight.press("b")
@@ -474,7 +501,7 @@ async def test_layout(size: tuple[int, int], snapshot: Any) -> None:
 
     results = [result_of(run_of("old0000001", EPOCH - 90000)), result_of(run_of())]
     async with looking(BenchKit("qwen", results=results), size) as (sight, _):
-        await sight.until_seen("single", "TTFT", "docker OK", "SERVING", "PSI 0.0", "up 1d")
+        await sight.until_seen("decode", "TTFT", "docker OK", "MEM", "GPU")
         for _ in range(5):  # what is read last
             await sight.kit.clock.advance(1.0)
             await sight.pilot.pause()

@@ -202,7 +202,7 @@ async def test_the_last_answer_is_copied_without_control_codes() -> None:
         await kit.pilot.press("ctrl+y")
         payload = base64.b64encode(b"Run `ls` now.").decode()
         assert any(f"\x1b]52;c;{payload}\x07" in text for text in written)
-        await kit.until_seen("Copied the last answer: 13 characters.")
+        await kit.until_seen("Answer sent to the terminal (OSC 52).")
 
 
 # --- errors -----------------------------------------------------------------------------------------------
@@ -249,7 +249,7 @@ async def test_without_an_engine_the_screen_says_how_to_launch_one_and_digits_ar
 
 async def test_what_was_written_for_an_engine_that_does_not_serve_yet_stays() -> None:
     async with chatting({"qwen": ""}) as kit:
-        await kit.until_seen("qwen is not ready: STARTING")
+        await kit.until_seen("qwen is not ready: starting")
         await kit.pilot.press("enter")
         await kit.type("hello")
         await kit.pilot.press("enter")
@@ -272,6 +272,24 @@ async def test_a_change_of_the_engine_is_told_at_the_next_answer() -> None:
         assert reply.endpoint.base_url == "http://127.0.0.1:8001"
         assert [m.content for m in reply.request.messages] == ["Hello", "I am gpt.", "Hello"]
         assert "qwen36-35b   on qwen, before on gpt" in kit.said()
+
+
+async def test_the_engine_is_chosen_from_the_prompt() -> None:
+    async with chatting({"gpt": "gpt-oss-120b", "qwen": "qwen36-35b"}) as kit:
+        await kit.until_seen("to gpt")
+        await kit.type("half a question")
+        await kit.pilot.press("ctrl+k", "end", "enter")
+        await kit.until_seen("to qwen36-35b")
+        assert kit.prompt.text == "half a question"
+
+
+async def test_a_wide_window_shows_what_the_conversation_costs() -> None:
+    async with chatting(size=(180, 50)) as kit:
+        await kit.answered("Yes.", usage=Usage(100, 28))
+        await kit.until_seen("Last answer", "28 tokens", "128 of 262,144 tokens")
+    async with chatting(size=(120, 36)) as kit:
+        await kit.answered("Yes.", usage=Usage(100, 28))
+        assert "Last answer" not in kit.seen()
 
 
 # --- the transcript ---------------------------------------------------------------------------------------
@@ -307,11 +325,11 @@ async def test_what_is_read_stays_where_it_is_when_reasoning_above_it_folds() ->
         reply.end()
         await kit.until(lambda: not kit.transcript.turns[-1].live)
         await kit.pilot.press("ctrl+t", "end", "pageup")
-        top = kit.seen().split("\n")[4]
+        top = kit.seen().split("\n")[3]
         assert "paragraph" in top
         kit.transcript.set_reasoning(None)
         await kit.pilot.pause()
-        assert kit.seen().split("\n")[4] == top
+        assert kit.seen().split("\n")[3] == top
 
 
 async def test_an_answer_goes_on_while_another_screen_is_shown() -> None:

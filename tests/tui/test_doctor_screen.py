@@ -33,15 +33,33 @@ async def test_the_first_problem_is_under_the_cursor_with_its_remedy(size: tuple
     app = SparkApp(build_demo(), UNICODE)
     async with app.run_test(size=size, notifications=True) as pilot:
         await pilot.press("8")
-        await settle(app, pilot, "earlyoom", "--avoid", "WARN", "pass")
+        await settle(app, pilot, "earlyoom", "--avoid", "WARN", "passed")
         assert app.screen.query_one(RowList).key == "earlyoom"
         await pilot.press("y")
         assert "--avoid" in app.clipboard
-        await pilot.press("home", "y")
+        assert "PASS" not in text_of(app), "what passed is folded while something needs attention"
+        await pilot.press("z", "end", "y")
         await settle(app, pilot, "PASS")
-        assert any("No fix needed" in notice.message for notice in app._notifications)
+        assert any("Nothing to copy here." in notice.message for notice in app._notifications)
         await pilot.press("escape")
         await settle(app, pilot, "[1 Home]")
+
+
+@pytest.mark.parametrize(("size", "below"), [((120, 36), True), ((160, 50), True), ((120, 24), False)])
+async def test_what_passed_stands_below_a_short_list_where_there_is_room(size: tuple[int, int], below: bool) -> None:
+    app = SparkApp(build_demo(), UNICODE)
+    async with app.run_test(size=size) as pilot:
+        await pilot.press("8")
+        await settle(app, pilot, "earlyoom", "Needs attention")
+        assert app.screen.query_one("#more").display is below
+        assert ("The clock is synchronised." in text_of(app)) is below
+        if below:
+            await pilot.press("z")
+            await settle(app, pilot, "PASS")
+            assert not app.screen.query_one("#more").display, "they are in the list now"
+        else:
+            await pilot.resize_terminal(120, 40)
+            await settle(app, pilot, "The clock is synchronised.")
 
 
 async def test_the_gpu_container_is_tried_only_after_a_yes() -> None:
@@ -49,7 +67,7 @@ async def test_the_gpu_container_is_tried_only_after_a_yes() -> None:
     async with app.run_test(size=(120, 36)) as pilot:
         await pilot.press("8")
         await settle(app, pilot, "earlyoom")
-        await pilot.press("t")
+        await pilot.press("P")
         assert isinstance(app.screen, ConfirmScreen)
         await pilot.press("y")
         await settle(app, pilot, "A container with the GPU starts.")
@@ -60,6 +78,6 @@ async def test_read_only_has_no_such_key() -> None:
     async with app.run_test(size=(120, 36)) as pilot:
         await pilot.press("8")
         await settle(app, pilot, "earlyoom")
-        await pilot.press("t")
+        await pilot.press("P")
         assert not isinstance(app.screen, ConfirmScreen)
         assert "GPU container" not in text_of(app)

@@ -15,7 +15,7 @@ from spark_tui.domain.metrics.graph import WINDOWS, Bucket, Curve, Scale
 from spark_tui.domain.metrics.series import Gap, MetricId, SeriesView
 from spark_tui.tui.format import ASCII, CONSOLE, UNICODE, Glyphs
 from spark_tui.tui.themes import SPARK_DARK, SPARK_LIGHT
-from spark_tui.tui.widgets.graph import EngineGraphs, Graph, GraphPatch, carried_pens, sparkline
+from spark_tui.tui.widgets.graph import Graph, carried_pens, sparkline
 from spark_tui.tui.widgets.graph_picture import (
     MARGIN,
     MARKS,
@@ -63,15 +63,7 @@ def picture(*curves: Curve, kind: GraphKind = GraphKind.BRAILLE, view: View | No
 
 def plot(shown: Picture) -> list[str]:
     """The curves alone."""
-    return [shown.rows[y].text[MARGIN:] for y in shown.curve_rows]
-
-
-def with_cursor(shown: Picture) -> list[str]:
-    """The rows, with the cursor over them."""
-    rows = [list(row.text) for row in shown.rows]
-    for y, cell in enumerate(shown.cursor, start=1):
-        rows[y][shown.cursor_at] = cell.text
-    return ["".join(row) for row in rows]
+    return [row.text[MARGIN:] for row in shown.rows[1:-1]]
 
 
 def bar(low: float, high: float | None = None) -> Bucket:
@@ -94,9 +86,8 @@ def test_least_and_greatest_are_seen_and_a_hole_is_empty(
         assert bool(drawn) == (pair is not None)
         if pair is not None:
             top, foot = row_of(SCALE, max(pair), kind, rows), row_of(SCALE, min(pair), kind, rows)
-            if second:  # marks are in the middle of a row, columns end in one
-                assert abs(drawn[0] - top) <= 1
-                assert abs(drawn[-1] - foot) <= 1
+            if second:  # marks are in the middle of a row, columns end in one; a jump is joined to the column before
+                assert all(any(abs(y - end) <= 1 for y in drawn) for end in (top, foot))
             else:
                 assert {top, foot} <= set(drawn)
                 assert top == drawn[0] or kind is GraphKind.BRAILLE
@@ -125,8 +116,8 @@ def test_two_curves_differ_without_colour(kind: GraphKind) -> None:
     per_pen = {
         pen: {
             char
-            for y in shown.curve_rows
-            for char, own in zip(shown.rows[y].text[MARGIN:], shown.rows[y].pens[MARGIN:], strict=True)
+            for row in shown.rows[1:-1]
+            for char, own in zip(row.text[MARGIN:], row.pens[MARGIN:], strict=True)
             if own == pen
         }
         for pen in (CellKind.FIRST, CellKind.SECOND)
@@ -134,6 +125,16 @@ def test_two_curves_differ_without_colour(kind: GraphKind) -> None:
     assert per_pen[CellKind.FIRST] and per_pen[CellKind.SECOND]
     assert per_pen[CellKind.FIRST].isdisjoint(per_pen[CellKind.SECOND])
     assert len(set(MARKS[kind].swatches)) == 2
+
+
+def test_the_second_curve_above_the_first_has_a_band_below_it() -> None:
+    shown = picture(Curve("p50", steady(20.0)), Curve("p95", steady(60.0)), kind=GraphKind.FILLED, height=12)
+    column = [row.pens[MARGIN + 30] for row in shown.rows[1:-1]]
+    pens = [pen for pen in column if pen != CellKind.NOTHING]
+    assert pens == sorted(pens, reverse=True), "the second one above, the first one below"
+    assert pens.count(CellKind.SECOND) > 1
+    below = picture(Curve("used", steady(60.0)), Curve("engines", steady(20.0)), kind=GraphKind.FILLED, height=12)
+    assert [row.pens[MARGIN + 30] for row in below.rows[1:-1]].count(CellKind.SECOND) == 1
 
 
 @given(
@@ -171,8 +172,7 @@ def test_whatever_the_numbers_the_picture_is_a_full_box(
         assert len(row.text) == len(row.pens) == width
         assert set(row.pens) <= {pen.value for pen in CellKind}
         assert len(carried_pens(row)) == width
-    assert all(len(cell.text) == len(cell.pens) == 1 for cell in shown.cursor)
-    assert not shown.cursor or (shown.cursor_at < width and len(shown.cursor) < height)
+    assert shown.cursor_at is None or MARGIN <= shown.cursor_at < width
 
 
 @pytest.mark.parametrize("kind", [GraphKind.CONSOLE, GraphKind.ASCII])
@@ -184,13 +184,13 @@ def test_a_console_gets_only_what_its_font_has(kind: GraphKind) -> None:
         shown = picture(
             *curve, kind=kind, view=View(NOW, 60, NOW - 30), subject=Subject("x", "%", (0.0, 100.0), alarm=90.0)
         )
-        assert len(shown.cursor) == len(shown.rows) - 1
-        assert set("".join(with_cursor(shown))) <= allowed
+        assert shown.cursor_at is not None
+        assert set("".join(row.text for row in shown.rows)) <= allowed
 
 
 def test_every_terminal_gets_the_best_that_it_can_show() -> None:
     assert [kind_for(glyphs) for glyphs in (UNICODE, CONSOLE, ASCII)] == [
-        GraphKind.BRAILLE,
+        GraphKind.FILLED,
         GraphKind.CONSOLE,
         GraphKind.ASCII,
     ]
@@ -230,9 +230,9 @@ def test_the_cursor_leaves_the_time_on_which_it_stands_readable() -> None:
     seen = 0
     for back in range(60):
         found = picture(curve, view=View(NOW, 60, NOW - back))
-        if found.cursor:
+        if found.cursor_at is not None:
             below = plain[found.cursor_at]
-            assert found.cursor[-1].text == (below if below.isdigit() or below == ":" else "▲")
+            assert found.rows[-1].text[found.cursor_at] == (below if below.isdigit() or below == ":" else "▲")
             seen += below.isdigit()
     assert seen, "some time was under the cursor"
 
@@ -270,7 +270,7 @@ def test_the_axis_labels_tell_foot_and_top() -> None:
 def test_too_small_a_box_stays_empty_and_a_low_one_has_no_time_axis() -> None:
     curve = Curve("", steady(40.0))
     assert picture(curve, width=10).rows == ()
-    assert picture(curve, height=3).rows == ()
+    assert picture(curve, height=2).rows == ()
     assert "└" not in "".join(row.text for row in picture(curve, height=4).rows)
 
 
@@ -290,23 +290,18 @@ class GraphApp(App[None]):
 
     def compose(self) -> ComposeResult:
         yield Graph(self._glyphs)
-        yield EngineGraphs(self._glyphs)
 
 
 def watched(graph: Graph) -> list[Region]:
-    """The regions that are repainted from now on, edge cells given in the graph's own coordinates."""
+    """The regions that are repainted from now on."""
     seen: list[Region] = []
-    for widget in (graph, *graph.query(GraphPatch)):
-        refresh, offset = (
-            widget.refresh,
-            (0, 0) if isinstance(widget, Graph) else widget.region.offset - graph.region.offset,
-        )
+    refresh = graph.refresh
 
-        def record(*regions: Region, refresh=refresh, offset=offset, widget=widget, **more):
-            seen.extend(region.translate(offset) for region in regions or (Region(0, 0, *widget.size),))
-            return refresh(*regions, **more)
+    def record(*regions: Region, **more):
+        seen.extend(regions or (Region(0, 0, *graph.size),))
+        return refresh(*regions, **more)
 
-        widget.refresh = record  # type: ignore[method-assign]
+    graph.refresh = record  # type: ignore[method-assign]
     return seen
 
 
@@ -340,7 +335,7 @@ async def test_what_is_painted_is_the_picture_after_any_number_of_steps(glyphs: 
             await pilot.pause()
             strips = app.screen._compositor.render_strips(app.size)
             painted = ["".join(part.text for part in strip) for strip in strips[: graph.size.height]]
-            assert painted == with_cursor(graph.picture)
+            assert painted == [row.text for row in graph.picture.rows]
 
 
 async def test_another_size_and_other_colours_are_taken_up() -> None:
@@ -367,46 +362,13 @@ def test_blanks_do_not_part_a_run() -> None:
 
 def test_a_sparkline_shows_peaks_zero_and_holes() -> None:
     values = [0.0] * 100 + [NAN] * 100 + [40.0] * 100
-    line = sparkline(series(values), NOW, 15, "▁▂▃▄▅▆▇█")
+    line = sparkline(Curve("", series(values)), NOW, 15, UNICODE)
     assert len(line) == 15
     assert set(line[1:4]) == {"▁"}
     assert set(line[6:8]) == {" "}
     assert set(line[11:14]) == {"█"}
 
 
-@given(st.lists(anything, max_size=50), st.integers(1, 40), st.sampled_from(["▁▂▃▄▅▆▇█", ".░▒█", "_.:=#"]))
-def test_a_sparkline_is_always_as_wide_as_asked(values: list[float], cells: int, levels: str) -> None:
-    assert len(sparkline(series(values), NOW, cells, levels)) == cells
-
-
-def four(value: float | None = 41.8) -> dict[MetricId, SeriesView]:
-    values = [NAN if value is None else value] * 300
-    return {metric: series(values, metric=metric) for metric in MetricId}
-
-
-@pytest.mark.parametrize(("width", "lines"), [(40, 4), (80, 2), (20, 0)])
-async def test_home_shows_four_small_graphs_in_the_room_there_is(width: int, lines: int) -> None:
-    app = GraphApp()
-    async with app.run_test(size=(width, 20)) as pilot:
-        graphs = app.query_one(EngineGraphs)
-        graphs.show(four().__getitem__, NOW)
-        await pilot.pause()
-        assert graphs.size.height == lines
-        text = "\n".join(row.text for row in graphs.rows)
-        if lines:
-            assert all(word in text for word in ("decode    41.8 tok/s", "TTFT p95", "KV cache", "42 run 42 wait"))
-        assert all(len(row.text) == len(row.pens) == width for row in graphs.rows)
-
-
-async def test_what_an_engine_does_not_tell_is_not_drawn() -> None:
-    app = GraphApp()
-    async with app.run_test(size=(80, 20)) as pilot:
-        graphs = app.query_one(EngineGraphs)
-        told = {**four(), MetricId.TTFT_P95: series([NAN] * 10, metric=MetricId.TTFT_P95)}
-        graphs.show(told.__getitem__, NOW)
-        await pilot.pause()
-        assert "TTFT" not in "".join(row.text for row in graphs.rows)
-        graphs.show(None, NOW)
-        await pilot.pause()
-        assert graphs.rows == []
-        assert graphs.size.height == 0
+@given(st.lists(anything, max_size=50), st.integers(1, 40), st.sampled_from([UNICODE, CONSOLE, ASCII]))
+def test_a_sparkline_is_always_as_wide_as_asked(values: list[float], cells: int, glyphs: Glyphs) -> None:
+    assert len(sparkline(Curve("", series(values)), NOW, cells, glyphs)) == cells

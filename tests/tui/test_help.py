@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from spark_tui.core.actions import Scope, of_scope, shown, use_keys
-from spark_tui.tui.screens.help import CLI_FROM, KeyTable, TourScreen, tour
+from spark_tui.core.actions import Scope, key_of, of_scope, shown, use_keys
+from spark_tui.tui.screens.connect import ConnectScreen
+from spark_tui.tui.screens.help import CLI_FROM, HelpScreen, KeyTable, TourScreen, tour
+from spark_tui.tui.screens.launch_form import LaunchForm
 from spark_tui.tui.screens.presets import PresetsScreen
-from tests.tui.kit import QWEN, kit_of, seen
+from spark_tui.tui.widgets.bars import KeyBar
+from tests.tui.kit import QWEN, Sight, kit_of, seen
 
 
 @pytest.mark.parametrize("width", [72, CLI_FROM, 109, 122, 180])
@@ -45,11 +48,68 @@ def test_the_tour_names_the_keys_in_force_and_fits_its_place(width: int) -> None
     assert "Q Quit." in text
 
 
+async def test_every_key_of_the_tour_does_what_it_says() -> None:
+    text = tour(110).plain
+    for id_ in ("show_presets", "show_chat", "open_memory", "open_connect", "open_cluster", "open_hosts", "tour"):
+        assert key_of(id_) in text.split(), id_
+    async with seen(kit_of(QWEN), (120, 36), "3", "enter") as sight:
+        sight.on(LaunchForm)
+        await sight.until(lambda: sight.on(LaunchForm).overrides is not None and not sight.on(LaunchForm).problem)
+        await sight.press("ctrl+l")
+        await sight.until(lambda: bool(sight.app.jobs))
+        await sight.press("1", key_of("open_connect"))
+        sight.on(ConnectScreen)
+
+
 async def test_the_tour_is_there_while_nothing_serves_and_by_its_key_over_any_screen() -> None:
     async with seen(kit_of(QWEN), (80, 24), "1") as sight:
-        await sight.until_seen("Serve a model in three keys.", "shows this", "Quit.")
+        await sight.until_seen("Serve a model in four keys.", "shows this", "Quit.")
         await sight.press("3", "f1")
+        sight.on(HelpScreen)
+        await sight.press("f12")
         sight.on(TourScreen)
         await sight.until_seen("Quick tour", "Quit.")
         await sight.press("escape")
         sight.on(PresetsScreen)
+
+
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        (("3",), "Keys on Presets"),
+        (("3", "slash", "f"), "Keys on Presets"),
+        (("3", "enter"), "Keys in this dialog"),
+        (("6",), "Keys on Chat"),
+        (("colon", "x"), "Keys in this dialog"),
+    ],
+    ids=["a screen", "its filter", "a form", "the prompt", "a dialog"],
+)
+async def test_f1_opens_the_help_everywhere_and_closes_it_again(keys: tuple[str, ...], says: str) -> None:
+    async with seen(kit_of(QWEN), (120, 36), *keys) as sight:
+        before = sight.app.screen
+        await sight.press("f1")
+        sight.on(HelpScreen)
+        assert says in sight.text
+        await sight.press("f1")
+        assert sight.app.screen is before
+
+
+async def test_the_help_of_a_form_names_its_keys() -> None:
+    async with seen(kit_of(QWEN), (120, 36), "enter", "f1") as sight:
+        assert "^l" in sight.text
+        assert "Esc" in sight.text
+        assert "Everywhere" not in sight.text
+
+
+async def test_the_footer_names_no_key_that_is_text_in_the_input_which_has_the_focus() -> None:
+    async with seen(kit_of(QWEN), (160, 50)) as sight:
+        assert "filter_presets" in footer(sight)
+        await sight.press("slash")
+        assert "filter_presets" not in footer(sight)
+        assert "palette" in " ".join(footer(sight))
+        await sight.press("escape")
+        await sight.until(lambda: "filter_presets" in footer(sight))
+
+
+def footer(sight: Sight) -> list[str]:
+    return [action.id for action in sight.app.screen.query_one(KeyBar).actions]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -11,18 +12,21 @@ from textual.widgets import Input
 
 from spark_tui.core.jobs import JobView, Step, StepState
 from spark_tui.core.launch import LaunchRequest
-from spark_tui.domain.engine.container import PublishedPort
+from spark_tui.domain.engine.container import LABEL_PRESET, PublishedPort
 from spark_tui.domain.engine.state import EngineState, Health
 from spark_tui.domain.errors import GpuDriverMissing
+from spark_tui.domain.gateway import GatewayStatus, GatewaySwap
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.reading import Missing, value_of
+from spark_tui.services.wire import encode
 from spark_tui.tui.app import SparkApp
 from spark_tui.tui.format import UNICODE
-from spark_tui.tui.screens.home import JobSteps
 from spark_tui.tui.screens.modals import ConfirmScreen
-from spark_tui.tui.widgets.bars import KeyBar, TopBar
+from spark_tui.tui.widgets.bars import KeyBar
+from spark_tui.tui.widgets.home_lines import LaunchSteps
 from spark_tui.tui.widgets.log_view import LogView
 from tests.core.kit import PRESET, Kit
+from tests.core.test_boot import FakeBoot
 from tests.log_fixtures import read_log
 
 PORT = (PublishedPort(8000, 8000),)
@@ -62,7 +66,7 @@ async def test_an_engine_that_serves_is_shown_with_what_its_log_proved(size: tup
     async with opened(kit, size) as (app, pilot):
         await until(kit, pilot, lambda: "5.46M tokens" in screen_text(app))
         text = screen_text(app)
-        for words in ("spark-test", "SERVING", ":8000", "LOCAL", "[1 Home]", "docker OK"):
+        for words in ("spark-test", "ready", ":8000", "LOCAL", "[1 Home]", "docker OK"):
             assert words in text
 
 
@@ -81,6 +85,17 @@ async def test_without_docker_the_reason_and_the_remedy_are_on_screen() -> None:
         text = screen_text(app)
         assert "Cannot list engines" in text
         assert "No engine is running" not in text, "unknown is not none"
+        assert [each.text for each in app.screen.yanks()] == ["sudo systemctl start docker"]  # type: ignore[attr-defined]
+        assert "sudo systemctl start docker" in text
+
+
+async def test_periodic_lines_of_a_log_are_folded() -> None:
+    kit = Kit()
+    stats = "INFO 11-20 08:00:00 [loggers.py:1] Engine 000: Avg prompt throughput: 1.0 tokens/s, Running: 0 reqs"
+    kit.docker.add_container("qwen", ports=PORT, lines=[*read_log(GB10), *[stats] * 31])
+    kit.api.serve()
+    async with opened(kit, (160, 60)) as (app, pilot):
+        await until(kit, pilot, lambda: "stats collapsed (x31)" in screen_text(app))
 
 
 async def test_memory_that_cannot_be_read_says_why() -> None:
@@ -154,10 +169,10 @@ async def test_logs_show_the_selected_engine_and_its_keys_work() -> None:
         await pilot.press("slash", *"q1234", "enter")
         await until(kit, pilot, lambda: view.pager.match_text == "no match")
         assert app.screen.__class__.__name__ == "LogsScreen", "letters and digits of a search are text"
-        await pilot.press("v")
+        await pilot.press("exclamation_mark")
         await until(kit, pilot, lambda: "warnings and errors" in screen_text(app))
         assert 0 < len(view.pager.numbers) < len(view.pager.buffer)
-        await pilot.press("s")
+        await pilot.press("W")
         await until(kit, pilot, lambda: bool(kit.archive.saved))
         await pilot.press("escape", "escape")
         await pilot.pause()
@@ -208,20 +223,12 @@ async def test_the_footer_names_only_keys_that_have_something_to_act_on() -> Non
 
 @pytest.mark.parametrize("width", [40, 62, 76, 120])
 def test_a_step_under_way_tells_its_percentage_at_every_width(width: int) -> None:
-    steps = JobSteps(UNICODE)
+    steps = LaunchSteps(UNICODE)
     pulling = Step("pull", "Pull image", StepState.RUNNING, "62.7 MiB of 8.9 GiB", 0.41)
     steps.job = JobView("1", "qwen", (pulling,))
     line = steps.say(width)
-    assert line.plain.endswith(" 41%")
-    assert line.cell_length <= width
-
-
-def test_a_launch_that_has_no_engine_yet_stands_in_the_top_bar() -> None:
-    bar = TopBar(demo=False, read_only=False)
-    bar.launching = "qwen"
-    assert bar.say(100).plain.rstrip().endswith("qwen  LAUNCH")
-    bar.launching = ""
-    assert bar.say(100).plain.rstrip().endswith("no engine")
+    assert " 41%" in line.plain
+    assert all(row.cell_length <= width for row in line.split("\n"))
 
 
 async def test_no_cursor_blinks() -> None:
@@ -269,3 +276,38 @@ async def test_quitting_says_what_goes_on() -> None:
         await pilot.pause()
     assert kit.docker.named("one").running
     assert kit.docker.closed
+
+
+async def test_b_and_y_start_the_selected_engine_with_the_machine_and_end_that() -> None:
+    kit, port = Kit(), FakeBoot()
+    kit.docker.add_container("qwen", ports=PORT, labels=((LABEL_PRESET, "qwen"),))
+    kit.context.ports.boot = port  # type: ignore[assignment]
+    async with opened(kit) as (app, pilot):
+        await until(kit, pilot, lambda: state(app, "qwen") is not None)
+        await pilot.press("B")
+        await until(kit, pilot, lambda: isinstance(app.screen, ConfirmScreen))
+        await pilot.press("y")
+        await until(kit, pilot, lambda: "qwen" in port.units)
+        await until(kit, pilot, lambda: re.search(r"qwen .* boot", screen_text(app)) is not None)
+        await pilot.press("B")
+        await until(kit, pilot, lambda: isinstance(app.screen, ConfirmScreen))
+        await pilot.press("n", "B")
+        await until(kit, pilot, lambda: isinstance(app.screen, ConfirmScreen))
+        await pilot.press("y")
+        await until(kit, pilot, lambda: not port.units)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 36), (160, 50)])
+async def test_a_gateway_of_this_machine_is_shown_with_what_it_launches(size: tuple[int, int]) -> None:
+    kit = Kit()
+    kit.docker.add_container("qwen", ports=PORT, lines=read_log(GB10))
+    kit.api.serve()
+    swap = GatewaySwap("big-70b", "Boot", "", 3, ("qwen",), None)
+    kit.state.claim("gateway")
+    kit.state.write("gateway", encode(GatewayStatus("http://127.0.0.1:8080", 0.0, True, swaps=(swap,))).encode())
+    async with opened(kit, size) as (app, pilot):
+        await until(kit, pilot, lambda: "http://127.0.0.1:8080/v1" in screen_text(app))
+        assert "big-70b" in screen_text(app)
+        assert "3 waiting" in screen_text(app)
+        kit.state.remove("gateway")
+        await until(kit, pilot, lambda: "http://127.0.0.1:8080" not in screen_text(app))

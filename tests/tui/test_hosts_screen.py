@@ -63,14 +63,14 @@ async def test_a_host_is_asked_again_on_r(ssh: FakeSsh) -> None:
     async with seen(HostKit(ssh), (80, 24), "H") as sight:
         await sight.until_seen("is unreachable")
         ssh.serves("nv@10.0.0.7", memory=None, memory_reason="/proc is gone", engines=[])
-        await sight.press("r")
+        await sight.press("ctrl+r")
         await sight.until_seen("serves     none", "n/a: /proc is gone")
 
 
 async def test_without_hosts_it_says_how_to_name_one(ssh: FakeSsh) -> None:
     async with seen(HostKit(ssh, ()), (80, 24), "H") as sight:
         await sight.until_seen("No other hosts configured", HOW)
-        await sight.press("enter", "r", "escape")
+        await sight.press("enter", "ctrl+r", "escape")
         assert not isinstance(sight.app.screen, HostsDialog)
 
 

@@ -62,7 +62,7 @@ TEXTS: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
     "nothing to measure": (bench.no_engine, ("1 Home, then l; or 3 Presets",)),
     "how to compare": (bench.how_to_compare, ("with Space", "A/B (b)")),
     "no metrics": (lambda: metrics_words.nothing(None), ("3 launch a preset", "1 running engines")),
-    "paused metrics": (lambda: metrics_words.pace(0.0, simulated=False), ("Space continue",)),
+    "paused metrics": (lambda: metrics_words.pace(0.0, simulated=False), ("p continue",)),
     "nobody to talk to": (
         lambda: chat.empty(None, "", has_previous=True),
         ("3  choose", "Esc leaves", "^n  back"),
@@ -93,7 +93,7 @@ async def test_screens_without_anything_on_them_name_a_persons_own_keys() -> Non
         sight = Sight(kit, app, pilot)
         await sight.until_seen("Press F3 to choose a preset", "F3  choose a preset")
         await sight.press("f3")
-        await sight.until_seen("then press F10")
+        await sight.until_seen("press F10.")
         await sight.press("4")
         await sight.until_seen("No engine is selected. F1 Home.")
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from spark_tui.domain.engine.container import PublishedPort
 from spark_tui.domain.models import hub_errors
 from spark_tui.domain.models.download import DownloadPhase
 from spark_tui.domain.models.hub import Gating
@@ -85,6 +86,23 @@ async def test_the_launch_shows_how_it_comes_and_cancelling_pauses_it(stock: Sto
         assert not stock.docker.created
         await stock.context.jobs.cancel("qwen")
         assert [each.phase for each in stock.downloader.known.values()] == [DownloadPhase.PAUSED]
+
+
+async def test_a_launch_without_an_engine_yet_is_named_on_every_screen_and_chat_is_with_what_serves(
+    stock: Stock,
+) -> None:
+    stock.docker.add_container("other", ports=(PublishedPort(8000, 8001),))
+    stock.api.serve()
+    async with seen(stock) as sight:
+        await form(sight)
+        await sight.press("ctrl+l")
+        await sight.until_seen("Fetch model", "250 B of 1000 B")
+        for key, words in (("4", "its log begins"), ("5", "metrics follow")):
+            await sight.press(key)
+            await sight.until_seen("qwen fetching", words)
+        await sight.press("6")
+        await sight.until(lambda: sight.app.selected == "other")
+        await sight.until_seen(" on other")
 
 
 async def test_the_hub_is_not_asked_again_for_the_same_files(stock: Stock) -> None:

@@ -7,22 +7,25 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from textual.widgets import Button
+from textual.widgets import Button, Input
 
+from spark_tui.core.launch import LaunchRequest
 from spark_tui.domain.engine.container import ALL_INTERFACES, LOOPBACK
 from spark_tui.domain.finding import Severity
 from spark_tui.domain.presets.options import SETTABLE
+from spark_tui.domain.presets.overrides import overrides_from_pairs
 from spark_tui.domain.presets.preset import Preset, PresetFacts
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Ok, value_of
-from spark_tui.tui.form_screen import FieldRow
+from spark_tui.tui.form_screen import Choice, FieldRow
+from spark_tui.tui.screens.help import HelpScreen
 from spark_tui.tui.screens.home import HomeScreen
-from spark_tui.tui.screens.launch_form import MAX_FIELDS, LaunchForm, fields_of
+from spark_tui.tui.screens.launch_form import MAX_FIELDS, EditQuestion, LaunchForm, fields_of
 from spark_tui.tui.screens.modals import ConfirmScreen
 from spark_tui.tui.screens.presets import PresetsScreen
 from tests.core.kit import Kit
 from tests.fakes_host import IDLE_MEMORY
-from tests.tui.kit import ESCAPE, MARKUP, PRESET, QWEN, SIZES, Sight, kit_of, seen
+from tests.tui.kit import ESCAPE, GEMMA, MARKUP, PRESET, QWEN, SIZES, Sight, kit_of, seen
 
 OPEN = replace(PRESET, name="open", command="vllm serve {model} --block-size {block}", defaults=())
 RICH = replace(
@@ -60,9 +63,25 @@ def focused(sight: Sight) -> str:
     return next((row.field.key for row in sight.on(LaunchForm).query(FieldRow) if row.input is widget), "")
 
 
+async def reach(sight: Sight, key: str) -> FieldRow:
+    """The field, which may be folded."""
+    row = field(sight, key)
+    if not row.display:
+        sight.on(LaunchForm).action_unfold()
+        await sight.pilot.pause()
+    row.input.focus()
+    await sight.pilot.pause()
+    return row
+
+
 async def write(sight: Sight, key: str, text: str) -> None:
-    field(sight, key).input.focus()
-    await sight.type(text)
+    """Types into a field; of a choice the word is taken as it is."""
+    row = await reach(sight, key)
+    if isinstance(row.input, Choice):
+        row.input.value = text
+        await sight.pilot.pause()
+    else:
+        await sight.type(text)
 
 
 def form(*presets: Preset, size: tuple[int, int] = (120, 36), kit: Kit | None = None) -> Any:
@@ -79,7 +98,9 @@ def test_fields_are_what_the_preset_can_take_what_it_needs_first() -> None:
     assert list(rich)[-1] == "extra_args"
     assert len(rich) == len(fields_of(RICH))
     assert all(each.help and (each.placeholder or each.key == "extra_args") for each in rich.values())
-    assert {*SETTABLE, "exposure", "api_key", "extra_args", "extra_env"} <= {field.key for field in fields_of(QWEN)}
+    known = replace(QWEN, model="Qwen/Qwen3.6-27B")  # whose family has a tool-call parser
+    assert {*SETTABLE, "exposure", "api_key", "extra_args", "extra_env"} <= {field.key for field in fields_of(known)}
+    assert "tool_calls" not in {field.key for field in fields_of(replace(QWEN, model="acme/own-1b"))}
     assert "max_model_len" in as_is
     useless = {"max_num_seqs", "kv_cache_dtype", "speculation", "num_speculative_tokens", "extra_args"}
     assert not useless & set(as_is)
@@ -104,6 +125,8 @@ async def test_long_names_of_fields_are_broken_after_an_underscore(size: tuple[i
     long = "default_chat_template_kwargs"
     preset = replace(PRESET, command=f"vllm serve {{model}} --x {{{long}}}", defaults=((long, "{}"),))
     async with form(preset, size=size) as sight:
+        sight.on(LaunchForm).action_unfold()
+        await sight.pilot.pause()
         whole = long if size[0] == 200 else "default_chat_"
         assert f" {whole} " in sight.text
         assert size[0] == 200 or " template_kwargs " in sight.text
@@ -116,8 +139,10 @@ async def test_long_names_of_fields_are_broken_after_an_underscore(size: tuple[i
 async def test_keys_move_between_fields_write_text_and_read_the_command(size: tuple[int, int]) -> None:
     kit = kit_of(QWEN)
     async with form(kit=kit, size=size) as sight:
-        assert focused(sight) == "port"
-        for keys, key in ((("down", "down"), "api_key"), (("up",), "exposure"), (("enter",), "api_key")):
+        assert focused(sight) == "max_model_len"
+        await sight.press("up")
+        assert focused(sight) == "max_model_len", "no wrap-around"
+        for keys, key in ((("down", "down", "down"), "api_key"), (("up",), "exposure"), (("down",), "api_key")):
             await sight.press(*keys)
             assert focused(sight) == key
         await write(sight, "name", "q136?")
@@ -138,7 +163,7 @@ async def test_keys_move_between_fields_write_text_and_read_the_command(size: tu
 async def test_enter_on_the_last_field_focuses_the_button_and_only_there_it_launches() -> None:
     kit = kit_of(QWEN)
     async with form(kit=kit) as sight:
-        field(sight, "extra_args").input.focus()
+        await reach(sight, "extra_args")
         await sight.press("enter")
         assert isinstance(sight.app.focused, Button)
         assert not kit.docker.created
@@ -179,15 +204,15 @@ async def test_fit_and_rules_of_what_is_typed_follow_when_typing_rests() -> None
         shown = sight.on(LaunchForm).judgement
         assert shown is None or shown.overrides.gpu_memory_utilization == 0.99, "no old verdict for new values"
         await judged(sight)
-        assert "BLOCKED" in sight.text
-        assert "0.99 of 121.0" in sight.text
+        assert "vLLM will refuse to start" in sight.text
+        assert "0.99 of 121.0" in sight.on(LaunchForm).judgement.fit.reasons[0]  # type: ignore[union-attr]
         findings = sight.on(LaunchForm).judgement.findings  # type: ignore[union-attr]
         loud = [found for found in findings if found.severity is not Severity.INFO]
         assert loud[0].summary[:30] in " ".join(sight.text.split())
         field(sight, "gpu_memory_utilization").input.value = "0.25"
         await sight.pilot.pause()
         await judged(sight)
-        assert "BLOCKED" not in sight.text
+        assert "refuse to start" not in sight.text
 
 
 async def test_what_cannot_fit_is_launched_only_when_its_name_is_typed() -> None:
@@ -298,16 +323,15 @@ async def test_the_message_is_on_screen_at_the_field_that_is_wrong_and_it_is_not
     async with form(QWEN, size=size) as sight:
         await write(sight, "max_num_seqs", "12")
         for key, text, says in WRONG:
-            row = field(sight, key)
-            row.input.focus()
+            row = await reach(sight, key)
             row.input.value = text
             await sight.pilot.pause()
             assert [each.field.key for each in sight.on(LaunchForm).query(FieldRow) if each.problem] == [key], text
             assert row.mark == "wrong"
             assert says in row.problem
             assert sight.on(LaunchForm).query_one("#submit", Button).disabled
-            await sight.pilot.pause()
-            assert sight.on(LaunchForm).query_one("#fields").region.contains_region(row.region), "cut off"
+            fields = sight.on(LaunchForm).query_one("#fields")
+            await sight.until(lambda row=row, fields=fields: fields.region.contains_region(row.region))
             row.input.value = "12" if key == "max_num_seqs" else ""
         await write(sight, "exposure", "wan")
         field(sight, "port").input.focus()
@@ -343,7 +367,7 @@ async def test_a_field_that_only_fails_within_the_command_is_found() -> None:
 async def test_a_preset_that_cannot_be_launched_says_why() -> None:
     async with form(replace(QWEN, min_nodes=2)) as sight:
         assert "This preset cannot be launched." in sight.text
-        assert "needs 2 Sparks" in sight.text
+        assert "needs 2 nodes" in sight.text
         await sight.press("ctrl+l")
         sight.on(LaunchForm)
         assert not sight.app.jobs
@@ -373,6 +397,126 @@ async def test_a_second_launch_of_the_same_name_is_refused_and_the_form_stays() 
         sight.on(LaunchForm)
         assert len(sight.app.context.store.world.jobs) == 1
         kit.docker.release()
+
+
+# --- last values, suggestions, choices --------------------------------------------------------------------
+
+
+async def test_the_last_launch_is_three_keys_away_with_its_values() -> None:
+    kit = kit_of(GEMMA, QWEN)
+    kit.context.last_launches.keep(QWEN, overrides_from_pairs({"max_model_len": "2k", "exposure": "lan"}))
+    async with seen(kit, (120, 36), "1") as sight:
+        await sight.press("l")
+        await sight.until(lambda: isinstance(sight.app.screen, PresetsScreen))
+        await sight.press("enter")
+        await sight.until(lambda: isinstance(sight.app.screen, LaunchForm))
+        assert field(sight, "max_model_len").mark == "yours"
+        await sight.press("ctrl+l")
+        await sight.until(lambda: bool(kit.docker.created))
+        spec = kit.docker.created[0]
+        assert (spec.name, spec.ports[0].host_ip) == ("qwen", ALL_INTERFACES)
+        assert "--max-model-len 2048" in " ".join(spec.command)
+
+
+async def test_reset_is_the_presets_and_what_it_no_longer_takes_is_left_out_with_a_note() -> None:
+    kit = kit_of(QWEN)
+    kit.context.last_launches.keep(QWEN, overrides_from_pairs({"max_model_len": "2k", "gone_value": "7"}))
+    async with form(kit=kit) as sight:
+        await judged(sight)
+        assert sight.on(LaunchForm).left_out == ("gone_value",)
+        assert "Left out: gone_value" in sight.text
+        await sight.press("ctrl+r")
+        assert sight.on(LaunchForm).texts == {}
+
+
+@pytest.mark.parametrize(
+    "data", [b"{", b"[]", b'{"presets": 3}', b'{"presets": {"qwen": {"port": 7, "api_key": "sk", "name": "-x"}}}']
+)
+async def test_damaged_memory_is_no_memory(data: bytes) -> None:
+    kit = kit_of(QWEN)
+    kit.state.write("last-launches", data)
+    async with form(kit=kit) as sight:
+        assert sight.on(LaunchForm).texts == {}
+
+
+async def test_one_key_takes_the_suggestion() -> None:
+    async with form(kit=full_kit()) as sight:
+        await sight.until(lambda: value_of(sight.app.memory) is not None)
+        await write(sight, "gpu_memory_utilization", "0.99")
+        await judged(sight)
+        suggested = dict(sight.on(LaunchForm).suggested)
+        assert "gpu_memory_utilization" in suggested
+        await sight.press("ctrl+a")
+        assert field(sight, "gpu_memory_utilization").text == suggested["gpu_memory_utilization"]
+
+
+async def test_choices_follow_arrows_space_and_letters_and_help_leaves_the_values() -> None:
+    async with form(QWEN) as sight:
+        row = await reach(sight, "exposure")
+        for key, value in (("right", "lan"), ("space", ""), ("l", "local"), ("left", "lan")):
+            await sight.press(key)
+            assert (row.text or "local") == (value or "local"), key
+        await sight.press("f1")
+        assert isinstance(sight.app.screen, HelpScreen)
+        assert "All settings" in sight.text
+        await sight.press("escape", "ctrl+o")
+        assert focused(sight) == "name"
+        assert row.text == "lan"
+
+
+# --- an engine that runs ----------------------------------------------------------------------------------
+
+
+async def serving(kit: Kit, pairs: dict[str, str]) -> None:
+    """An engine of QWEN that runs with these settings."""
+    request = LaunchRequest(QWEN, overrides_from_pairs(pairs))
+    task = asyncio.create_task(kit.context.launcher.launch(request, kit.report))
+    await kit.until(task.done)
+    task.result()
+
+
+def contexts(kit: Kit) -> list[str]:
+    return [each.command[each.command.index("--max-model-len") + 1] for each in kit.docker.created]
+
+
+async def test_home_edits_what_runs_in_four_keys() -> None:
+    kit = kit_of(QWEN)
+    await serving(kit, {"max_model_len": "2k", "port": "8123"})
+    async with seen(kit, (120, 36), "1") as sight:
+        await sight.until_seen("ready")
+        await sight.press("e")
+        await sight.until(lambda: isinstance(sight.app.screen, LaunchForm))
+        assert field(sight, "port").text == "8123"
+        assert "name" not in {row.field.key for row in sight.on(LaunchForm).fields}
+        assert focused(sight) == "max_model_len"
+        await sight.press("ctrl+l")
+        assert not isinstance(sight.app.screen, EditQuestion), "nothing is changed"
+        await sight.type("1k")
+        await sight.press("ctrl+l")
+        await sight.until(lambda: isinstance(sight.app.screen, EditQuestion))
+        assert "2,048  ->  1,024" in sight.text
+        await sight.press("g")
+        assert not sight.on(EditQuestion).rollback
+        await sight.press("y")
+        await sight.until(lambda: contexts(kit) == ["2048", "1024"])
+        assert kit.docker.created[1].ports[0].host_port == 8123
+
+
+async def test_a_launch_over_a_running_engine_asks_and_no_keeps_the_form() -> None:
+    kit = kit_of(QWEN)
+    await serving(kit, {})
+    async with form(kit=kit) as sight:
+        await sight.until(lambda: bool(value_of(sight.app.engines)))
+        await write(sight, "max_model_len", "2048")
+        await sight.press("ctrl+l")
+        await sight.until(lambda: isinstance(sight.app.screen, EditQuestion))
+        await sight.press("escape")
+        assert field(sight, "max_model_len").text == "2048"
+        await sight.press("ctrl+l")
+        await sight.until(lambda: isinstance(sight.app.screen, EditQuestion))
+        await sight.press("y")
+        await sight.until(lambda: contexts(kit) == ["4096", "2048"])
+        sight.on(HomeScreen)
 
 
 # --- notes ----------------------------------------------------------------------------------------------
@@ -406,7 +550,8 @@ async def test_hostile_defaults_are_hints_as_text(text: str) -> None:
         sight.on(LaunchForm)
         await sight.press("down", "down", "9", "pagedown", "ctrl+l")
         assert "\x1b" not in sight.text
-        assert all(len(row.input.placeholder) <= 200 for row in sight.app.screen.query(FieldRow))
+        inputs = sight.app.screen.query("FieldRow Input").results(Input)
+        assert all(len(each.placeholder) <= 200 for each in inputs)
 
 
 @pytest.mark.parametrize("size", [(120, 36)], ids=["120x36"])
@@ -415,6 +560,7 @@ async def test_layout(size: tuple[int, int], snapshot: Any) -> None:
 
     async with form(QWEN, size=size) as sight:
         await sight.until(lambda: "not checked yet" not in sight.text and "docker OK" in sight.text)
+        await sight.until(lambda: sight.on(LaunchForm).judgement is not None)
         await write(sight, "exposure", "wan")
         await write(sight, "max_model_len", "65536")
         picture = sight.app.export_screenshot(title="launch form", simplify=True)

@@ -10,16 +10,36 @@ from pathlib import Path
 import pytest
 import rich.color
 from textual.color import Color
+from textual.geometry import Region
+from textual.strip import Strip
 from textual.theme import Theme
 from textual.widgets import Input
 
 import spark_tui.tui
 from spark_tui.core.actions import action, use_keys
-from spark_tui.domain.settings import AUTO, GLYPH_NAMES, THEME_NAMES, Settings
+from spark_tui.core.context import build_demo
+from spark_tui.core.logs import LogBuffer
+from spark_tui.domain.settings import AUTO, GLYPH_NAMES, THEME_NAMES, Folders, Settings, folders_of
+from spark_tui.domain.theme import BASES, ROLES, UserTheme
+from spark_tui.present.page import Cell, Column, Table, Tone
+from spark_tui.services.ports import LogLine
 from spark_tui.tui.app import SparkApp
 from spark_tui.tui.format import ASCII, CONSOLE, UNICODE, Glyphs, choose
 from spark_tui.tui.screens.modals import ConfirmScreen
-from spark_tui.tui.themes import SPARK_ANSI, SPARK_CONTRAST, SPARK_DARK, SPARK_LIGHT, THEMES, theme_for
+from spark_tui.tui.themes import (
+    SPARK_ANSI,
+    SPARK_CONTRAST,
+    SPARK_DARK,
+    SPARK_LIGHT,
+    THEMES,
+    TOKENS,
+    in_console_colours,
+    own_theme,
+    theme_for,
+)
+from spark_tui.tui.widgets.log_view import LogView
+from spark_tui.tui.widgets.page import Page
+from spark_tui.tui.widgets.row_list import RowList
 from tests.tui.kit import PRESET, kit_of
 
 TEXT = ("foreground", "dim", "primary", "secondary", "accent", "success", "warning", "error", "footer-key-foreground")
@@ -65,12 +85,75 @@ def test_every_theme_has_every_token_that_a_style_names() -> None:
         assert tokens - set(colours(theme)) == set(), theme.name
 
 
-@pytest.mark.parametrize("theme", [SPARK_DARK, SPARK_LIGHT, SPARK_CONTRAST], ids=lambda theme: theme.name)
+@pytest.mark.parametrize("theme", [theme for theme in THEMES if not theme.ansi], ids=lambda theme: theme.name)
 def test_text_can_be_read_on_everything_that_it_stands_on(theme: Theme) -> None:
     found = colours(theme)
     for text, under in product((*TEXT, *MEMORY), UNDER_TEXT):
         ratio = contrast(Color.parse(found[text]), Color.parse(found[under]))
         assert ratio >= ENOUGH, f"${text} on ${under}: {ratio:.2f}"
+
+
+SIXTEEN = {
+    "linux": "000000 aa0000 00aa00 aa5500 0000aa aa00aa 00aaaa aaaaaa 555555 ff5555 55ff55 ffff55 5555ff ff55ff "
+    "55ffff ffffff",
+    "xterm": "000000 cd0000 00cd00 cdcd00 0000ee cd00cd 00cdcd e5e5e5 7f7f7f ff0000 00ff00 ffff00 5c5cff ff00ff "
+    "00ffff ffffff",
+    "tango": "2e3436 cc0000 4e9a06 c4a000 3465a4 75507b 06989a d3d7cf 555753 ef2929 8ae234 fce94f 729fcf ad7fa8 "
+    "34e2e2 eeeeec",
+    "solarized": "073642 dc322f 859900 b58900 268bd2 d33682 2aa198 eee8d5 002b36 cb4b16 586e75 657b83 839496 6c71c4 "
+    "93a1a1 fdf6e3",
+}
+"""What terminals make of sixteen colours: of Solarized's bright ones most are greys."""
+
+
+def seen_colour(colour: rich.color.Color | None, palette: str) -> Color:
+    assert colour is not None
+    if colour.number is not None:
+        return Color.parse(f"#{SIXTEEN[palette].split()[colour.number]}")
+    return Color(*colour.get_truecolor())
+
+
+def least_contrast(strip: Strip, palette: str) -> float:
+    styles = [style for text, style, _ in strip if text.strip() and style is not None]
+    return min(contrast(seen_colour(each.color, palette), seen_colour(each.bgcolor, palette)) for each in styles)
+
+
+@pytest.mark.parametrize("theme", THEMES, ids=lambda theme: theme.name)
+async def test_a_row_under_the_cursor_can_be_read_in_every_tone(theme: Theme) -> None:
+    app = SparkApp(kit_of(PRESET).context, UNICODE, theme)
+    async with app.run_test(size=(120, 36)) as pilot:
+        await pilot.pause()
+        rows = app.screen.query_one(RowList)
+        cells = tuple(Cell(tone.name, tone) for tone in Tone)
+        rows.show_table(Table(tuple(Column("") for _ in cells), (cells,), ("row",)))
+        assert rows.has_focus
+        strip = rows.render_line(0)
+        assert all(tone.name in strip.text for tone in Tone)
+        for palette in SIXTEEN if theme.ansi else ["linux"]:
+            assert least_contrast(strip, palette) >= ENOUGH, palette
+
+
+async def test_a_log_line_under_the_cursor_can_be_read_in_sixteen_colours() -> None:
+    buffer = LogBuffer()
+    stamp = "2026-05-21T21:02:50.123456789Z"
+    buffer.extend([LogLine(stamp, f"{level} 05-21 21:02:50 [a.py:1] text") for level in ("WARNING", "ERROR", "INFO")])
+    app = SparkApp(kit_of(PRESET).context, UNICODE, SPARK_ANSI)
+    async with app.run_test(size=(120, 36)) as pilot:
+        await pilot.press("4")
+        await pilot.pause()
+        view = app.screen.query_one(LogView)
+        view.show(buffer)
+        view.focus()
+        await pilot.press("shift+up", "shift+up")
+        await pilot.pause()
+        marked = [y for y, shown in enumerate(view._shown) if shown.marked]
+        assert len(marked) > 1
+        for y, palette in product(marked, SIXTEEN):
+            assert least_contrast(view.render_lines(Region(0, y, view.size.width, 1))[0], palette) >= ENOUGH
+
+
+def test_a_picture_of_sixteen_colours_has_those_of_the_console() -> None:
+    assert in_console_colours('<text fill="#00823d">') == '<text fill="#5f5">'
 
 
 def test_high_contrast_is_higher_and_its_lines_are_seen() -> None:
@@ -170,8 +253,9 @@ async def test_with_sixteen_colours_nothing_is_left_to_a_terminal_that_may_be_bl
     app = SparkApp(kit.context, ASCII, SPARK_ANSI)
     async with app.run_test(size=(120, 36)) as pilot:
         while not app.presets.presets:
+            await kit.clock.advance(1)
             await pilot.pause()
-        for keys in (("3", "slash", "x"), ("escape", "enter", "1"), ("escape", "2", "s"), ("escape", "3", "i")):
+        for keys in (("3", "slash", "x"), ("escape", "enter", "1"), ("escape", "2", "h"), ("escape", "3", "i")):
             await pilot.press(*keys)
             await pilot.pause()
             assert not left_to_the_terminal(app), keys
@@ -230,3 +314,70 @@ async def test_every_screen_is_painted_in_every_theme(theme: Theme) -> None:
             await pilot.press(key)
             await pilot.pause()
         assert app.theme == theme.name
+
+
+async def test_the_theme_under_the_cursor_is_shown_at_once_and_escape_goes_back_to_the_one_before() -> None:
+    app = SparkApp(kit_of(PRESET).context, UNICODE)
+    async with app.run_test(size=(120, 36)) as pilot:
+        for last, theme in (("escape", "spark-dark"), ("enter", "spark-light")):
+            await pilot.press("colon", *"theme", "enter")
+            await pilot.pause()
+            await pilot.press("down")
+            await pilot.pause()
+            assert app.theme == "spark-light"
+            await pilot.press(last)
+            await pilot.pause()
+            assert app.theme == theme
+
+
+# --- a user's own theme ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Folders:
+    found = folders_of({}, tmp_path)
+    found.themes.mkdir(parents=True)
+    return found
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_each_role_colours_its_tokens_and_nothing_else(base: str) -> None:
+    before = colours(next(theme for theme in THEMES if theme.name == base))
+    for role in ROLES:
+        found = own_theme(UserTheme("mine", base, ((role, "#123456"),)))
+        for token in TOKENS.get(role, (role,)):
+            assert {**vars(found), **found.variables}[token] == "#123456"
+        assert found.variables.keys() == next(theme for theme in THEMES if theme.name == base).variables.keys()
+        assert colours(found).keys() == before.keys()
+
+
+async def test_the_setting_names_a_theme_of_the_users_own(folders: Folders) -> None:
+    (folders.themes / "mine.toml").write_text('base = "spark-light"\n[colours]\nbackground = "#fff1e8"\n')
+    app = SparkApp(build_demo(Settings(theme="mine"), folders), UNICODE)
+    async with app.run_test(size=(120, 36)) as pilot:
+        await pilot.pause()
+        assert (app.theme, app.screen.styles.background) == ("mine", Color.parse("#fff1e8"))
+
+
+async def test_a_broken_theme_is_reported_at_the_start_and_the_screen_opens(folders: Folders) -> None:
+    (folders.themes / "mine.toml").write_text('[colours]\nbackgrund = "#fff1e8"\n')
+    app = SparkApp(build_demo(Settings(theme="mine"), folders), UNICODE)
+    async with app.run_test(size=(120, 36), notifications=True) as pilot:
+        await pilot.pause()
+        assert app.theme == "spark-dark"
+        said = app.context.store.world.events[-1]
+        assert f"{folders.themes}/mine.toml:2" in said.text
+
+
+async def test_the_preview_lists_own_themes_and_what_is_wrong_with_the_others(folders: Folders) -> None:
+    (folders.themes / "mine.toml").write_text("")
+    (folders.themes / "torn.toml").write_text("base = [red]")
+    app = SparkApp(build_demo(Settings(), folders), UNICODE)
+    async with app.run_test(size=(120, 36)) as pilot:
+        await pilot.press("colon", *"theme", "enter")
+        await pilot.pause()
+        await pilot.press("end")
+        await pilot.pause()
+        assert app.theme == "mine"
+        assert "torn.toml:1" in app.screen.query_one("#theme-problems", Page).say(200).plain
+        await pilot.press("enter")

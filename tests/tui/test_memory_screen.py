@@ -21,6 +21,7 @@ from spark_tui.tui.app import SparkApp
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.screens.home import HomeScreen
 from spark_tui.tui.screens.memory import Breakdown, MemoryScreen
+from spark_tui.tui.screens.modals import ConfirmScreen
 from spark_tui.tui.screens.presets import PresetsScreen
 from spark_tui.tui.widgets.graph import Graph
 from tests.core.kit import Kit
@@ -135,6 +136,19 @@ def test_a_machine_without_swap_says_none_and_no_zero() -> None:
     assert (swap.name, swap.figure.strip(), swap.note[:3]) == ("swap", "none", "PSI")
 
 
+async def test_x_stops_the_engine_of_a_process_after_asking() -> None:
+    kit, vitals = memory_kit()
+    vitals.found += (replace(ENGINE, pid=5, name="Xorg", container=""),)
+    async with seen(kit) as sight:
+        await opened(sight)
+        await sight.until_seen("Xorg")
+        await sight.press("down", "x")
+        sight.on(MemoryScreen)
+        await sight.press("up", "x")
+        sight.on(ConfirmScreen)
+        assert all(each.running for each in await kit.docker.containers())
+
+
 async def test_names_from_outside_are_never_markup() -> None:
     kit, _ = memory_kit(replace(ENGINE, name=f"VLLM::Engine {MARKUP}"), replace(ENGINE, pid=78, name=ESCAPE))
     async with seen(kit, (200, 50)) as sight:
@@ -158,7 +172,7 @@ async def test_the_window_of_the_history_grows_and_comes_round() -> None:
     async with seen(kit) as sight:
         await opened(sight)
         for name in ("Last 1 h", "Last 6 h", "Last 15 min"):
-            await sight.press("w")
+            await sight.press("minus")
             assert name in sight.text
 
 
@@ -185,7 +199,7 @@ DROPPED = DropResult(
 @pytest.mark.parametrize(
     ("guard", "drop", "words"),
     [
-        (Ok(GuardStatus(True)), None, "running: stops an engine before memory runs out"),
+        (Ok(GuardStatus(True)), None, "watching: stops an engine before memory runs out"),
         (Ok(GuardStatus(True, (STOPPED,))), None, "stop the engine: qwen: 1.2 GiB usable (docker stop)"),
         (Ok(GuardStatus(False)), None, "not running: starts with the next launch"),
         (Missing("nothing to guard"), DROPPED, "Freed 28.0 GiB"),

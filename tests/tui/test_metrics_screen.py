@@ -11,13 +11,16 @@ import pytest
 from spark_tui.domain.engine.container import PublishedPort
 from spark_tui.domain.engine.state import Endpoint
 from spark_tui.domain.errors import EngineUnreachable
+from spark_tui.domain.gateway import GatewayStatus
+from spark_tui.domain.metrics.agents import ClientCosts
 from spark_tui.domain.metrics.page import MetricPage
 from spark_tui.domain.metrics.quantiles import Quantile
 from spark_tui.domain.metrics.series import Gap, MetricId, SeriesKey, SeriesSlice
 from spark_tui.present import metrics as present
+from spark_tui.services.wire import encode
 from spark_tui.tui.app import SparkApp
 from spark_tui.tui.format import ASCII, UNICODE, Glyphs
-from spark_tui.tui.screens.metrics import MetricsScreen
+from spark_tui.tui.screens.metrics import Figures, MetricsScreen, SlowPage, big
 from spark_tui.tui.widgets.graph import Graph, GraphGrid
 from tests.core.kit import Kit
 from tests.fakes_history import FakeHistory
@@ -82,6 +85,12 @@ async def looking(
         yield sight, sight.on(MetricsScreen)
 
 
+async def drawn(sight: Sight, screen: MetricsScreen) -> list[Graph]:
+    """The graphs on this page, each in the room that its layout gave it."""
+    await sight.until(lambda: all(graph.rows for graph in screen.query(Graph) if graph.display))
+    return [graph for graph in screen.query(Graph) if graph.display]
+
+
 async def seconds(sight: Sight, count: int) -> None:
     for _ in range(count):
         await sight.kit.clock.advance(1.0)
@@ -96,10 +105,9 @@ async def test_as_many_graphs_as_fit_and_only_of_what_there_is(size: tuple[int, 
     kit, _ = busy_kit()
     async with looking(kit, size) as (sight, screen):
         await sight.until_seen("TTFT", "42.0 tok/s")
-        shown = [graph for graph in screen.query(Graph) if graph.display]
+        shown = await drawn(sight, screen)
         assert len(shown) >= graphs
         for graph in shown:
-            assert graph.rows, "every graph has room"
             assert all(len(row.text) == graph.size.width for row in graph.rows)
         assert len({graph.size.width for graph in shown}) == 1, "one time axis for all"
         for word in ("decode", "TTFT", "requests", "KV cache"):
@@ -119,6 +127,41 @@ async def test_a_page_of_graphs_follows_the_other() -> None:
         assert "page 1/" in sight.text
 
 
+async def test_the_last_page_is_as_full_as_the_others() -> None:
+    kit, _ = busy_kit()
+    async with looking(kit, (80, 24)) as (sight, screen):
+        await sight.until_seen("TTFT", "page 1/")
+        await sight.press("up")
+        assert len([graph for graph in screen.query(Graph) if graph.display]) == 4
+
+
+@pytest.mark.parametrize(
+    ("size", "glyphs", "seen"), [((120, 36), UNICODE, True), ((120, 36), ASCII, False), ((80, 24), UNICODE, False)]
+)
+async def test_the_main_values_stand_in_large_digits_where_they_can(
+    size: tuple[int, int], glyphs: Glyphs, seen: bool
+) -> None:
+    kit, _ = busy_kit()
+    async with looking(kit, size, glyphs) as (sight, screen):
+        await sight.until_seen("TTFT", "42.0 tok/s")
+        row = screen.query_one(Figures)
+        assert row.display == seen
+        if seen:
+            assert [each.number for each in row.figures if each.title == "decode"] == ["42.0"]
+            assert [each.note.split()[0] for each in row.figures if each.title == "TTFT"] == ["p95"]
+            assert "".join(big("42.0")).split() and sight.text.count(big("42.0")[0]) == 1
+
+
+async def test_what_another_page_draws_is_beside_the_graphs_in_short() -> None:
+    kit, _ = busy_kit()
+    async with looking(kit, (140, 36)) as (sight, screen):
+        await sight.until_seen("TTFT", "Other graphs")
+        heads = [graph.rows[0].text for graph in await drawn(sight, screen)]
+        listed = [each.title for each in screen.query_one(SlowPage).others]
+        assert listed and listed[0] in sight.text
+        assert not any(head.startswith(title) for head in heads for title in listed)
+
+
 async def test_on_a_low_terminal_the_table_takes_the_place_of_the_graphs_and_tells_what_is_not_drawn() -> None:
     kit, _ = busy_kit()
     async with looking(kit, (80, 24)) as (sight, _):
@@ -131,6 +174,21 @@ async def test_on_a_low_terminal_the_table_takes_the_place_of_the_graphs_and_tel
         assert "page" not in sight.text.splitlines()[4]
         await sight.press("t")
         assert "p99" not in sight.text
+
+
+@pytest.mark.parametrize(("size", "keys"), [((160, 50), ""), ((80, 24), "t")])
+async def test_clients_of_the_gateway_are_shown_with_why_their_prompts_are_read_again(
+    size: tuple[int, int], keys: str
+) -> None:
+    kit, _ = busy_kit()
+    hers = ClientCosts("claude-cli", "qwen", "/v1/messages", 9, 9, 90_000, 90_000, 900, 9, 18.0, 8, changed=8)
+    status = GatewayStatus("http://x", 0.0, True, clients=(hers, ClientCosts("aider", "another", "", 3)))
+    kit.state.claim("gateway")
+    kit.state.write("gateway", encode(status).encode())
+    async with looking(kit, size) as (sight, _):
+        await sight.press(*keys)
+        await sight.until(lambda: "claude-cli" in sight.text and "ATTRIBUTION" in sight.text)
+        assert "aider" not in sight.text
 
 
 async def test_ascii_means_ascii() -> None:
@@ -161,14 +219,15 @@ async def test_a_pause_holds_the_picture_and_loses_nothing() -> None:
     kit, source = busy_kit()
     async with looking(kit) as (sight, screen):
         await sight.until_seen("TTFT", "42.0 tok/s")
-        await sight.press("space")
+        await drawn(sight, screen)
+        await sight.press("p")
         held = [row.text for graph in screen.query(Graph) for row in graph.rows]
         asked = len(source.asked)
         await seconds(sight, 30)
         assert [row.text for graph in screen.query(Graph) for row in graph.rows] == held
         assert "PAUSED" in sight.text
         assert len(source.asked) > asked, "measuring goes on"
-        await sight.press("space")
+        await sight.press("p")
         assert [row.text for graph in screen.query(Graph) for row in graph.rows] != held
         assert "live" in sight.text
 
@@ -181,13 +240,14 @@ async def test_the_cursor_reads_all_graphs_at_one_time_and_goes_back_to_now() ->
         await sight.press("left", "left", "left")
         assert " at " in sight.text
         assert "ago" in sight.text
-        assert sight.text.count("▲") == 6
-        marked = {graph.picture.cursor_at for graph in screen.query(Graph)}
-        assert len(marked) == 1, "one cursor through all of them"
+        shown = [graph for graph in screen.query(Graph) if graph.display]
+        assert len(shown) >= 6
+        assert all(graph.picture.cursor_at is not None for graph in shown)
+        assert len({graph.picture.cursor_at for graph in shown}) == 1, "one cursor through all of them"
         await sight.press("right", "right", "right", "right")
-        assert "▲" not in sight.text
+        assert all(graph.picture.cursor_at is None for graph in shown)
         await sight.press("shift+left", "escape")
-        assert "▲" not in sight.text
+        assert all(graph.picture.cursor_at is None for graph in shown)
         assert isinstance(sight.app.screen, MetricsScreen)
         await sight.press("escape")
         await sight.until(lambda: not isinstance(sight.app.screen, MetricsScreen))
@@ -221,7 +281,8 @@ async def test_a_gap_is_a_gap_with_its_reason_in_words() -> None:
         assert graph.rows[0].text.startswith("decode  - "), "unknown is not the last value"
         source.error = None
         await sight.until(lambda: "no values at" in sight.text)
-        assert "×" in graph.rows[-1].text
+        lowest = [each for each in screen.query(Graph) if each.display][-1]
+        assert "×" in lowest.rows[-1].text, "one time axis for all"
         assert "Nothing answers" in sight.text
 
 
@@ -277,10 +338,11 @@ async def test_what_was_measured_before_the_program_was_opened_is_drawn_too() ->
         await sight.until_seen("TTFT", "42.0 tok/s")
         await sight.press("minus", "minus")
         assert "[1 h]" in sight.text
+        await sight.until(lambda: any(row.text.endswith("50.0") for row in screen.query(Graph).first().rows))
         head, *rows = (row.text for row in screen.query(Graph).first().rows)
-        least, _, _, most = head.split("  ")[-3].strip(), *head.split()[-3:]
-        assert (least, most) == ("min 10.0", "50.0"), "extremes come from the history"
-        assert any(row[20:40].strip() for row in rows[:-1])
+        least, *_, most = (float(word) for word in head.split("tok/s")[1].split() if word[0].isdigit())
+        assert (least, most) == (10.0, 50.0), f"extremes come from the history: {head}"
+        assert any(row[20:40].strip() for row in rows[:-1]), (head, rows)
         assert "it was restarted" in sight.text
 
 
@@ -341,4 +403,5 @@ def test_memory_is_drawn_to_the_whole_pool_with_an_alarm_at_the_guards_floor() -
 def test_every_series_has_its_graph() -> None:
     drawn = {metric for panel in present.PANELS for metric in panel.metrics}
     in_the_table = {metric for metric in MetricId if metric.value.rpartition("_")[0].endswith("p99")}
-    assert set(MetricId) - drawn - in_the_table == {MetricId.MEMORY_AVAILABLE}
+    of_nodes = {MetricId.LINK_RATE}
+    assert set(MetricId) - drawn - in_the_table - of_nodes == {MetricId.MEMORY_AVAILABLE}

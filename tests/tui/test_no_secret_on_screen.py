@@ -77,7 +77,7 @@ async def test_home_logs_presets_and_the_launch_form_show_none(size: tuple[int, 
         await until(kit, pilot, lambda: "theirs" in screen_text(app) and "ended" in screen_text(app))
         for keys in (("1",), ("down",), ("4",), ("w",), ("right_square_bracket",), ("1", "up"), ("4", "w")):
             clean_of_secrets(await pressed(app, kit, pilot, *keys))
-        await pilot.press("s")
+        await pilot.press("W")
         await until(kit, pilot, lambda: bool(kit.archive.saved))
         copied = []
         for _ in range(len(LINES)):
@@ -89,7 +89,7 @@ async def test_home_logs_presets_and_the_launch_form_show_none(size: tuple[int, 
         await until(kit, pilot, lambda: "leaky" in screen_text(app))
         for _ in range(len(app.screen.query_one(TabbedContent).query("TabPane"))):
             clean_of_secrets(await pressed(app, kit, pilot, "right"))
-        clean_of_secrets(await pressed(app, kit, pilot, "y"), app.clipboard)
+        clean_of_secrets(await pressed(app, kit, pilot, "y", "c"), app.clipboard)
         assert "docker run" in app.clipboard
         clean_of_secrets(await pressed(app, kit, pilot, "l"), await pressed(app, kit, pilot, "pagedown"))
 

@@ -9,19 +9,20 @@ import pytest
 from textual.widgets import Input, TabbedContent
 
 from spark_tui.core.context import Context
+from spark_tui.core.finder import order
 from spark_tui.domain.engine.docker_run import render_text
 from spark_tui.domain.errors import PresetError
 from spark_tui.domain.presets.fit import Fit
 from spark_tui.domain.presets.overrides import Overrides
-from spark_tui.domain.presets.preset import PresetFacts
-from spark_tui.domain.quantities import GIB
+from spark_tui.domain.presets.preset import PresetFacts, PublishedSpeed, Tag
+from spark_tui.domain.quantities import GIB, gib
 from spark_tui.domain.settings import Settings
-from spark_tui.present.presets import order
 from spark_tui.tui.format import UNICODE
+from spark_tui.tui.frame import KeyBar
 from spark_tui.tui.screens.help import HelpScreen
 from spark_tui.tui.screens.home import HomeScreen
 from spark_tui.tui.screens.launch_form import LaunchForm
-from spark_tui.tui.screens.presets import PresetsScreen
+from spark_tui.tui.screens.presets import CompareScreen, PresetsScreen
 from spark_tui.tui.widgets.fit_bar import FitBar
 from spark_tui.tui.widgets.page import Page
 from spark_tui.tui.widgets.row_list import RowList
@@ -42,11 +43,11 @@ def row_of(sight: Sight, title: str) -> str:
 
 
 @pytest.mark.parametrize("size", SIZES)
-async def test_the_list_tells_size_format_context_speed_and_the_verdicts_at_every_size(size: tuple[int, int]) -> None:
+async def test_the_list_tells_format_context_speed_and_the_verdict_at_every_size(size: tuple[int, int]) -> None:
     async with seen(kit_of(QWEN, GEMMA), size) as sight:
-        await sight.until(lambda: "SLOW" in row_of(sight, "Qwen3.6-35B-A3B"))
+        await sight.until(lambda: "fits" in row_of(sight, "Qwen3.6-35B-A3B"))
         row = row_of(sight, "Qwen3.6-35B-A3B")
-        for word in ("35/3B", "43", "warn", *(("NVFP4", "262k") if size != (120, 36) else ())):
+        for word in ("4.1k", "43", "NVFP4"):
             assert word in row
         assert "(ModelOpt)" not in row, "the list shows the first word, the page all"
 
@@ -58,7 +59,7 @@ async def test_a_preset_and_its_variant_are_told_apart_by_their_names(size: tupl
         replace(QWEN, name=f"n{number}", facts=replace(QWEN.facts, title=title)) for number, title in enumerate(titles)
     ]
     async with seen(kit_of(*presets), size) as sight:
-        rows = [line for line in sight.text.splitlines() if "Nemotron-3-Nano-30B-A3B" in line and "35/3B" in line]
+        rows = [line for line in sight.text.splitlines() if "Nemotron-3-Nano-30B-A3B" in line and " 43 " in line]
         assert len(rows) == 2
         assert "A3B, 1M" in rows[1]
 
@@ -93,49 +94,45 @@ async def test_the_cursor_has_a_sign_beside_its_colour() -> None:
 async def test_images_are_asked_once_for_a_catalogue_each_one_once() -> None:
     kit = kit_of(QWEN, MINE, GEMMA)
     async with seen(kit) as sight:
-        await sight.until(lambda: "here" in sight.text)
+        await sight.until_seen("fits")
         await sight.press("down", "down", "up")
         assert sorted(kit.docker.asked("image")) == sorted({IMAGE, GEMMA.image})
 
 
-async def test_without_docker_whether_an_image_is_here_stays_unknown() -> None:
+async def test_without_docker_whether_an_image_is_downloaded_stays_unknown() -> None:
     kit = kit_of(QWEN)
     kit.docker.go_down()
     async with seen(kit, (200, 50)) as sight:
         await sight.until_seen("download state unknown")
-        row = row_of(sight, "Qwen3.6-35B-A3B")
-        assert "?" in row
-        assert " no " not in row
-        assert "here " not in row
         kit.docker.come_back()
-        await sight.until(lambda: "here" in row_of(sight, "Qwen3.6-35B-A3B"))
+        await sight.until(lambda: "download state unknown" not in sight.text)
 
 
-async def test_the_command_uses_the_real_entrypoint_of_an_image_that_is_here() -> None:
+async def test_the_command_uses_the_real_entrypoint_of_a_downloaded_image() -> None:
     kit = kit_of(QWEN)
     image = kit.docker.add_image(IMAGE, entrypoint=())
-    real = render_text(kit.context.preflight.dry_plan(QWEN, Overrides(), image).spec)
-    assert real != render_text(kit.context.preflight.dry_plan(QWEN, Overrides()).spec)
     async with seen(kit, (200, 50), "right") as sight:
-        await sight.until(lambda: "here" in row_of(sight, "Qwen3.6-35B-A3B"))
-        await sight.press("y")
-        assert sight.app.clipboard == real
-        assert "not here yet" not in sight.text
+        await sight.until(lambda: "fits" in row_of(sight, "Qwen3.6-35B-A3B"))
+        verdict = await kit.context.checks.judge(QWEN, Overrides(), image=image)
+        await sight.press("y", "c")
+        assert sight.app.clipboard == render_text(verdict.plan.spec)
+        assert "not downloaded" not in page(sight, "command")
 
 
 # --- the pages ------------------------------------------------------------------------------------------
 
 
-async def test_long_values_go_on_under_the_value_and_follow_a_resize() -> None:
-    facts = replace(QWEN.facts, architecture="one two three four five six seven eight nine ten eleven twelve thirteen")
-    async with seen(kit_of(replace(QWEN, facts=facts))) as sight:
-        lines = [line.split("││")[-1] for line in sight.text.splitlines()]
-        at = next(number for number, line in enumerate(lines) if line.strip().startswith("kind"))
-        assert lines[at + 1].startswith(" " * 11)
-        assert lines[at + 1].strip(" │")
-        await sight.pilot.resize_terminal(200, 50)
+async def test_long_values_are_whole_and_follow_a_resize() -> None:
+    words = "one two three four five six seven eight nine ten eleven twelve thirteen"
+    async with seen(kit_of(replace(QWEN, facts=replace(QWEN.facts, architecture=words)))) as sight:
+        shown = sight.app.screen.query_one("#overview-more", Page)
+        narrow = shown.render().plain.splitlines()
+        assert f"kind {words}" in " ".join(narrow)
+        await sight.pilot.resize_terminal(148, 50)
         await sight.pilot.pause()
-        assert "six seven eight nine" in sight.text
+        wide = shown.render().plain.splitlines()
+        assert f"kind {words}" in " ".join(wide)
+        assert len(wide) < len(narrow)
 
 
 async def test_left_and_right_turn_the_pages_and_the_cursor_stays_in_the_list() -> None:
@@ -151,20 +148,20 @@ async def test_left_and_right_turn_the_pages_and_the_cursor_stays_in_the_list() 
 async def test_y_copies_the_exact_command_however_it_is_wrapped(size: tuple[int, int]) -> None:
     kit = kit_of(QWEN)
     async with seen(kit, size, "right") as sight:
-        await sight.until(lambda: "here" in sight.text or bool(kit.docker.asked("image")))
-        await sight.press("y")
-        image = await kit.docker.image(IMAGE)
-        assert sight.app.clipboard == render_text(kit.context.preflight.dry_plan(QWEN, Overrides(), image).spec)
+        await sight.until(lambda: "fits" in row_of(sight, "Qwen3.6-35B-A3B"))
+        await sight.press("y", "c")
+        found = await kit.context.checks.judge(QWEN, Overrides())
+        assert sight.app.clipboard == render_text(found.plan.spec)
 
 
-async def test_a_preset_that_cannot_be_planned_says_why_and_has_nothing_to_copy() -> None:
+async def test_a_preset_that_cannot_be_planned_says_why_and_has_no_command_to_copy() -> None:
     async with seen(kit_of(replace(QWEN, min_nodes=2)), (120, 36), "right") as sight:
-        assert "needs 2 Sparks" in sight.text
-        assert "Choose a preset for a single Spark" in sight.text
-        await sight.until(lambda: "error" in row_of(sight, "Qwen3.6-35B-A3B"))
-        assert "needs 2 Sparks" in page(sight, "checks")
-        await sight.press("y")
-        assert sight.app.clipboard == ""
+        assert "needs 2 nodes" in sight.text
+        assert "--nodes" in page(sight, "command")
+        await sight.until(lambda: "2 nodes" in row_of(sight, "Qwen3.6-35B-A3B"))
+        assert "needs 2 nodes" in page(sight, "checks")
+        await sight.press("y", "c", "m")
+        assert sight.app.clipboard == QWEN.model
 
 
 async def test_nothing_of_the_last_preset_is_copied_on_an_unreadable_file() -> None:
@@ -188,6 +185,15 @@ async def test_the_filter_takes_digits_and_q_as_text() -> None:
         assert sight.app.screen.query_one("#filter", Input).value == "q3"
         await sight.type("5?")
         assert "No preset matches. Esc clears the filter." in sight.text
+
+
+async def test_the_footer_names_no_key_that_the_filter_takes() -> None:
+    async with seen(kit_of(QWEN, GEMMA), (120, 36), "slash") as sight:
+        names = [action.id for action in sight.app.screen.query_one(KeyBar).actions]
+        assert "next_page" not in names
+        assert "command_palette" in names
+        await sight.press("escape")
+        await sight.until(lambda: "next_page" in [a.id for a in sight.app.screen.query_one(KeyBar).actions])
 
 
 async def test_the_filter_finds_by_image_and_counts_what_it_found() -> None:
@@ -253,7 +259,79 @@ async def test_reloading_keeps_the_cursor_on_its_preset_and_shows_what_is_new() 
         assert key(sight) == "qwen"
         source.catalogue = replace(source.catalogue, presets=(), problems=())
         await sight.press("ctrl+r")
-        await sight.until_seen("No presets. Put recipe files")
+        await sight.until_seen("No presets. Put recipes")
+
+
+# --- finder ---------------------------------------------------------------------------------------------
+
+CODER = replace(
+    PRESET,
+    name="coder",
+    model="Qwen/Qwen3.6-27B",
+    command="vllm serve {model}",
+    facts=PresetFacts(title="Some model", family="Zed", tags=(Tag.CODING, Tag.VISION), weights_bytes=9 * 10**9,
+                      published=(PublishedSpeed(80, "one stream", "somebody"),)),
+)  # fmt: skip
+
+
+async def test_the_filter_finds_presets_by_their_use() -> None:
+    async with seen(kit_of(QWEN, GEMMA, CODER), (120, 36), "slash") as sight:
+        await sight.type("cod")
+        assert "1 of 3" in sight.text
+        assert key(sight) == "coder"
+
+
+async def test_s_sorts_by_the_next_column_and_capital_s_turns_it_round() -> None:
+    async with seen(kit_of(QWEN, GEMMA, CODER)) as sight:
+        await sight.until(lambda: "fits" in row_of(sight, "Qwen3.6-35B-A3B"))
+        await sight.press("down", "s")
+        assert "tok/s v" in sight.text
+        assert rows(sight) == ("coder", "qwen", "gemma")
+        assert key(sight) == "coder", "the best one is under the cursor"
+        await sight.press("S")
+        assert "tok/s ^" in sight.text
+        assert rows(sight) == ("qwen", "coder", "gemma"), "what has no speed stays last"
+
+
+@pytest.mark.parametrize(
+    ("keys", "left"),
+    [("U", ("coder",)), ("V", ("coder",)), ("T", ("coder",)), ("O", ()), ("VV", ("gemma", "qwen", "coder"))],
+)
+async def test_quick_filters_leave_out_what_has_it_not(keys: str, left: tuple[str, ...]) -> None:
+    async with seen(kit_of(QWEN, GEMMA, CODER)) as sight:
+        await sight.press(*keys)
+        assert rows(sight) == left
+        assert f"{len(left)} of 3" in sight.text or len(left) == 3
+
+
+async def test_context_and_users_drive_the_verdicts_and_go_into_the_form() -> None:
+    async with seen(kit_of(GREEDY)) as sight:
+        await sight.until(lambda: "fits" in row_of(sight, "Qwen3.6-35B-A3B"))
+        await sight.press("greater_than_sign", "greater_than_sign", "plus")
+        await sight.until(lambda: "16k" in row_of(sight, "Qwen3.6-35B-A3B"))
+        assert "context 16k" in sight.text
+        assert "users 1" in sight.text
+        await sight.press("enter")
+        texts = sight.on(LaunchForm).texts
+        assert (texts["max_model_len"], texts["max_num_seqs"]) == ("16384", "1")
+
+
+async def test_marked_presets_are_compared_side_by_side() -> None:
+    async with seen(kit_of(QWEN, GEMMA, CODER)) as sight:
+        await sight.press("C")
+        sight.on(PresetsScreen)
+        await sight.press("space", "down", "space")
+        assert "A Gemma 31B" in sight.text
+        await sight.press("C")
+        sight.on(CompareScreen)
+        for word in ("A  gemma", "B  qwen", "quantization", "3B active", "licence", "is not what the makers"):
+            assert word in sight.text
+        await sight.press("escape", "space")
+        assert "B Qwen" not in sight.text
+
+
+def rows(sight: Sight) -> tuple[str, ...]:
+    return sight.app.screen.query_one(RowList).ids
 
 
 # --- hostile files --------------------------------------------------------------------------------------
@@ -261,10 +339,12 @@ async def test_reloading_keeps_the_cursor_on_its_preset_and_shows_what_is_new() 
 
 @pytest.mark.parametrize(
     ("text", "size"),
-    zip(
-        (MARKUP, ESCAPE, "x" * 10_000, "漢" * 5_000, "[@click=app.quit]go[/]", "$error \\[ ["),
-        (*SIZES, *SIZES),
-        strict=True,
+    tuple(
+        zip(
+            (MARKUP, ESCAPE, "x" * 10_000, "漢" * 5_000, "[@click=app.quit]go[/]", "$error \\[ ["),
+            (*SIZES, *SIZES),
+            strict=True,
+        )
     ),
     ids=["markup", "escape", "long", "wide", "action", "style"],
 )
@@ -281,8 +361,7 @@ async def test_hostile_texts_are_shown_as_text_and_bounded(text: str, size: tupl
     async with seen(kit_of(hostile, problems=[problem]), size) as sight:
         for keys in (("right",), ("down",), ("left",), ("up",), ("enter",), ("escape",), ("slash", "z")):
             await sight.press(*keys)
-            assert "\x1b" not in sight.text
-            assert "\x07" not in sight.text
+            assert not {"\x1b", "\x07"} & set(sight.text)
         await sight.press("escape")
         if len(text) < 40:
             assert text.replace("\x1b[31m", "").replace("\x1b[0m\x07", "") in sight.text
@@ -296,7 +375,7 @@ async def test_layout(size: tuple[int, int], snapshot: Any) -> None:
     from pytest_textual_snapshot import SVGImageExtension
 
     async with seen(kit_of(SMOL, QWEN, MINE, GEMMA, problems=[BROKEN]), size) as sight:
-        await sight.until_seen("SLOW", "docker OK", "GPU")
+        await sight.until_seen("fits", "docker OK", "GPU")
         await sight.press("down", "down")
         picture = sight.app.export_screenshot(title="presets", simplify=True)
     assert picture == snapshot.use_extension(SVGImageExtension)
@@ -315,30 +394,28 @@ GREEDY = replace(
 @pytest.mark.parametrize("size", SIZES)
 async def test_the_checks_page_tells_what_was_seen_and_the_change_that_helps(size: tuple[int, int]) -> None:
     async with seen(kit_of(GREEDY), size, "right", "right") as sight:
-        await sight.until(lambda: "utilization_high" in page(sight, "checks"))
+        await sight.until(lambda: "modelopt_without_quantization" in page(sight, "checks"))
         text = page(sight, "checks")
-        assert "gpu_memory_utilization=0.85" in text
-        assert "0.92" in text
-        assert "warn" in row_of(sight, "Qwen3.6-35B-A3B")
+        assert "quantization=modelopt" in text
+        assert "weights in ModelOpt's format" in text
 
 
 async def test_the_fit_page_gives_the_verdict_with_its_figures() -> None:
     async with seen(kit_of(GREEDY), (120, 36), "left") as sight:
-        await sight.until(lambda: "SLOW" in page(sight, "fit"))
-        assert "Leaves 0.7 GiB to the system" in page(sight, "fit")
-        assert "gpu_memory_utilization=0.87" in page(sight, "fit"), "what would help, as it is typed"
+        await sight.until(lambda: "fits with 0.38" in page(sight, "fit"))
+        assert "262k context for 4 users" in page(sight, "fit")
 
 
 async def test_the_fit_page_draws_the_memory_to_scale_with_the_launch_in_it() -> None:
     async with seen(kit_of(GREEDY), (120, 36), "left", "left") as sight:
-        await sight.until(lambda: "SLOW" in page(sight, "fit"))
+        await sight.until(lambda: "fits with 0.38" in page(sight, "fit"))
         for width in (20, 48, 99, 200):
             bar, *legend = sight.app.screen.query_one(FitBar).say(width).plain.split("\n")
             assert len(bar) == width
             share = bar.count(UNICODE.engine) / width
             assert share == pytest.approx(17.8 / 121.7, abs=2 / width), "the weights' share"
-            assert "weights 17.8 GiB" in " ".join(legend)
-            assert "left 0.7 GiB" in " ".join(legend)
+            assert "weights 17.8" in " ".join(legend)
+            assert f"free {gib(fits(sight).left or 0)} GiB" in " ".join(legend)
         shown = fits(sight)
         sight.app.screen.query_one(FitBar).show(replace(shown, left=-GIB))
         assert "1.0 GiB too much" in sight.app.screen.query_one(FitBar).say(100).plain

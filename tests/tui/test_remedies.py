@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from spark_tui.domain.engine.container import LABEL_PRESET, ContainerStatus
 from spark_tui.domain.presets.preset import ContainerOptions
+from spark_tui.tui.screens.draft import DraftDialog
 from spark_tui.tui.screens.launch_form import LaunchForm
 from tests.log_fixtures import run_log
 from tests.tui.kit import QWEN, SMOL, kit_of, seen
@@ -21,14 +22,15 @@ FAILED = {"status": ContainerStatus.EXITED, "exit_code": 1}
 
 async def test_the_fixes_of_the_checks_open_the_form_with_them() -> None:
     async with seen(kit_of(GREEDY), (120, 36), "right", "right") as sight:
-        await sight.until(lambda: "utilization_high" in sight.text)
+        await sight.until(lambda: "a Fix" in sight.text)
         await sight.press("a")
-        assert sight.on(LaunchForm).overrides.gpu_memory_utilization == 0.85
+        assert ("quantization", "modelopt") in sight.on(LaunchForm).overrides.values
 
 
 async def test_where_the_checks_propose_nothing_the_key_says_so() -> None:
     async with seen(kit_of(replace(SMOL, options=ContainerOptions(gpus="none"))), (120, 36)) as sight:
-        await sight.until(lambda: " ok " in sight.text)
+        await sight.until(lambda: " unknown " in sight.text)
+        assert "a Fix" not in sight.text
         await sight.press("a")
         assert not isinstance(sight.app.screen, LaunchForm)
         assert any("suggest no change" in notice.message for notice in sight.app._notifications)
@@ -46,10 +48,10 @@ async def test_home_launches_again_with_the_change_that_the_cause_proposes() -> 
         assert form.overrides.port == 8131, "the log names port 8130 as taken"
 
 
-async def test_an_engine_without_a_preset_has_its_remedy_told_and_no_form() -> None:
+async def test_an_engine_that_another_program_started_gets_a_draft_in_place_of_a_form() -> None:
     kit = kit_of(QWEN)
     kit.docker.add_container("foreign", lines=run_log("vllm-0.32-cpu-f_port"), **FAILED)
     async with seen(kit, (120, 36), "1") as sight:
         await sight.until(lambda: "cause" in sight.text)
         await sight.press("a")
-        assert not isinstance(sight.app.screen, LaunchForm)
+        sight.on(DraftDialog)

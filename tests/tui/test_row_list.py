@@ -161,10 +161,10 @@ async def test_groups_have_headings_that_the_cursor_skips() -> None:
         assert app.lines[4].startswith("> c")
 
 
-async def test_low_lists_do_without_headings() -> None:
-    async with shown([*rows("a", group="First"), *rows("b", group="Second")], (40, HEADINGS_FROM - 1)) as (app, pilot):
+async def test_low_lists_do_without_headings_unless_all_of_it_fits() -> None:
+    async with shown([*rows("a", group="First"), *rows("b", group="Second")], (40, 3)) as (app, pilot):
         assert [line.split()[-3] for line in app.lines[:2]] == ["a", "b"]
-        await pilot.resize_terminal(40, HEADINGS_FROM)
+        await pilot.resize_terminal(40, 4)
         await pilot.pause()
         assert app.lines[0].startswith("First")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,8 +63,8 @@ def test_after_ctrl_z_and_fg_the_screen_is_whole_again(environ: dict[str, str]) 
         shell.send("echo in the $((40 + 2))nd shell", "enter")
         shell.wait_for("in the 42nd shell", timeout=PATIENCE)
         shell.send("fg", "enter")
-        shown = shell.wait_for(*HOME, "Events", "docker OK", timeout=PATIENCE)
-        assert "42nd" not in shown, "nothing of the shell's is left standing"
+        shell.wait_gone("42nd", timeout=PATIENCE)
+        shell.wait_for(*HOME, "Events", "docker OK", timeout=PATIENCE)
         shell.send("3")
         shell.wait_for("Overview", timeout=PATIENCE)
         shell.send("q")
@@ -77,6 +78,24 @@ def test_when_the_connection_is_lost_the_program_ends(environ: dict[str, str], b
     program = psutil.Process(app.pid)
     app.hang_up()
     program.wait(PATIENCE)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_leaves_the_terminal_as_it_was(
+    environ: dict[str, str], tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    recording = tmp_path / "bytes.cast"
+    with PtyApp(["bash", "--norc", "--noprofile", "-i"], env=environ, recording=recording) as shell:
+        shell.send(shlex.join(DEMO), "enter")
+        shell.wait_for(*HOME, "Events", timeout=PATIENCE)
+        (program,) = psutil.Process(shell.pid).children()
+        program.send_signal(number)
+        shell.wait_for("shell>", timeout=PATIENCE)
+        shell.send("echo code $?; stty -a | grep -o ' echo '", "enter")
+        shell.wait_for(f"code {code}", "\n echo", timeout=PATIENCE)
+    written = recording.read_text("utf-8").replace("\\u001b", "\x1b")
+    for mode in ("1049", "1000", "1003", "1004"):
+        assert written.rindex(f"\x1b[?{mode}l") > written.rindex(f"\x1b[?{mode}h"), mode
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import ast
 from pathlib import Path
 
 import pytest
+from textual._compositor import Compositor
 from textual.app import App
 from textual.events import Paste
-from textual.notifications import Notification
 from textual.screen import Screen
 from textual.widgets import Input, TextArea
 
@@ -16,12 +16,13 @@ import spark_tui.tui
 from spark_tui.tui.app import SparkApp
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.frame import FrameScreen
-from spark_tui.tui.textual_private import PasteInput, end_same_notices
+from spark_tui.tui.textual_private import PasteInput, write_to_terminal
 from tests.tui.kit import kit_of
 
 NAMES = {
+    Compositor: ("_get_renders", "_regions_to_spans"),
     Screen: ("_compositor_refresh", "_get_breakpoint_classes", "_on_screen_resume"),
-    App: ("_fatal_error", "_close_messages_no_wait", "_unnotify"),
+    App: ("_fatal_error", "_close_messages_no_wait"),
     Input: ("_on_paste",),
     TextArea: ("_on_key", "_on_paste"),
 }
@@ -35,7 +36,16 @@ def test_the_name_is_still_there(owner: type, name: str) -> None:
 
 def test_private_names_of_textual_are_used_in_one_file_only() -> None:
     private = {name for names in NAMES.values() for name in names}
-    private |= {"_css_update_count", "_batch_count", "_exception", "_exit_renderables", "_notifications", "_compositor"}
+    private |= {
+        "_css_update_count",
+        "_batch_count",
+        "_exception",
+        "_exit_renderables",
+        "_notifications",
+        "_driver",
+        "_compositor",
+        "_dirty_regions",
+    }
     allowed = {"prompt.py": {"_on_key", "_on_paste"}}  # a text area is not loaded before the first frame
     folder = Path(spark_tui.tui.__file__).parent
     found = {
@@ -62,14 +72,14 @@ async def test_a_screen_is_styled_once_and_not_painted_while_changes_are_batched
         assert app._batch_count == 0
 
 
-async def test_a_notice_that_says_the_same_is_ended() -> None:
+async def test_bytes_reach_the_terminal() -> None:
     app = SparkApp(kit_of().context, UNICODE)
-    async with app.run_test(notifications=True) as pilot:
-        app.notify("one", markup=False)
-        app.notify("two", markup=False)
-        await pilot.pause()
-        end_same_notices(app, Notification("one"))
-        assert [each.message for each in app._notifications] == ["two"]
+    async with app.run_test():
+        assert app._driver is not None
+        written: list[str] = []
+        app._driver.write = written.append  # type: ignore[method-assign]
+        write_to_terminal(app, "\a")
+        assert written == ["\a"]
 
 
 class Doubled(PasteInput):

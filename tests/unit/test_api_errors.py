@@ -18,6 +18,7 @@ from spark_tui.domain.errors import (
     EngineFailed,
     EngineUnreachable,
     ModelNotServed,
+    NoSuchPath,
     SparkError,
 )
 from tests import api_fixtures
@@ -32,8 +33,8 @@ from tests import api_fixtures
         ("prompt-plus-max-tokens", ContextOverflow, "up to 4,000 tokens"),
         ("no-api-key", ApiKeyRejected, "key"),
         ("wrong-api-key", ApiKeyRejected, "key"),
-        ("not-found", BadRequest, "has no /v1/chat/completions"),
-        ("method-not-allowed", BadRequest, "has no /v1/chat/completions"),
+        ("not-found", NoSuchPath, "has no /v1/chat/completions"),
+        ("method-not-allowed", NoSuchPath, "has no /v1/chat/completions"),
         ("tools-auto-without-parser", BadRequest, "--enable-auto-tool-choice"),
         ("bad-temperature", BadRequest, "temperature must be non-negative"),
         ("max-tokens-zero", BadRequest, "max_tokens must be at least 1"),

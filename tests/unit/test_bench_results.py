@@ -61,10 +61,18 @@ def test_a_result_survives_being_kept() -> None:
     assert result_from_json(json.loads(json.dumps(result_to_json(result)))) == result
 
 
+LATER_CONDITIONS = ("nodes", "rails", "nccl", "bandwidth")
+"""Absent in files of the first version: those ran on one machine."""
+
+
 def test_files_of_the_first_version_are_read_and_written_the_same() -> None:
     lines = (FIXTURES / "results-v1.jsonl").read_text().splitlines()
     found = [result_from_json(json.loads(line)) for line in lines]
-    assert [json.loads(line) for line in lines] == [result_to_json(result) for result in found]
+    written = [result_to_json(result) for result in found]
+    for each in written:
+        for key in LATER_CONDITIONS if each.get("run") else ():
+            assert not each["run"]["conditions"].pop(key)
+    assert [json.loads(line) for line in lines] == written
     assert [result.status.value for result in found] == ["failed", *["benchmarked"] * 4, "failed"]
     run = found[3].run
     assert run is not None

@@ -32,7 +32,7 @@ from spark_tui.services.presets.store import PresetFiles, parse
 ROOT = Path(__file__).parents[2]
 SHARED = ROOT / "tests" / "fixtures" / "docker_run" / "shared.md"
 PATHS = HostPaths("/home/nv/vllm", "/home/nv/.cache/spark-tui", "/home/nv")
-SHIPPED = PresetFiles(ROOT / "presets", ROOT / "nowhere").load().presets
+SHIPPED = tuple(each for each in PresetFiles(ROOT / "presets", ROOT / "nowhere").load().presets if each.min_nodes == 1)
 VLLM = "vllm/vllm-openai:nightly"
 HUB = "/root/.cache/huggingface"
 

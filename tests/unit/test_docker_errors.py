@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_tui.domain import errors
+from spark_tui.domain.presets.image import registry_of
 from spark_tui.services.docker.errors import (
     RULES,
     Request,
@@ -20,7 +21,6 @@ from spark_tui.services.docker.errors import (
     from_message,
     from_transport,
     port_of,
-    registry_of,
     translate,
 )
 from spark_tui.services.docker.host import DockerHost
@@ -123,6 +123,11 @@ SENTENCES = (
      'client version 1.24 is too old. Minimum supported API version is 1.44, please upgrade your client'),
     (errors.ImageNotFound, QWEN, "is not downloaded", "docker pull",
      'No such image: vllm/vllm-openai:v0.33.0'),
+    (errors.ImageInUse, QWEN, "is in use", "docker ps",
+     'conflict: unable to remove repository reference "vllm/vllm-openai:v0.33.0" (must force) - container 4f1c2d9a07be '
+     'is using its referenced image 0e4603bf4cca'),
+    (errors.ImageInUse, QWEN, "is in use", "docker ps",
+     'conflict: unable to delete 0e4603bf4cca (cannot be forced) - image is being used by running container 4f1c2d9a'),
     (errors.ImageNotFound, HUB, "docker.io has no image", "name and tag",
      'manifest for vllm/vllm-openai:v0.33.0 not found: manifest unknown: manifest unknown'),
     (errors.ImageNotFound, HUB, "docker.io has no image", "name and tag",
@@ -197,7 +202,7 @@ def test_hostile_names_cannot_inject_anything() -> None:
 
 
 def test_every_rule_fills_its_sentences() -> None:
-    known = {"container": "x", "image": "x", "registry": "x", "login": "x"}
+    known = {"container": "x", "image": "x", "registry": "x", "login": "x", "verb": "x"}
     for rule in RULES:
         own = dict.fromkeys(re.compile(rule.pattern).groupindex, "x")
         assert "{" not in rule.summary.format(**known, **own)

@@ -17,6 +17,7 @@ from spark_tui.domain.doctor import (
     TerminalState,
     examine,
 )
+from spark_tui.domain.errors import UsageError
 from spark_tui.domain.finding import Finding, Severity, worst
 from spark_tui.domain.host.detectors import SharedFile
 from spark_tui.domain.host.drop_caches import TEE_DROP, Access
@@ -33,6 +34,8 @@ DOCKER = DockerState(reachable=True, version="29.2.1", socket="/var/run/docker.s
 HEALTHY = Readings(
     identity=HostIdentity("spark-7f3a", "DGX Spark", "6.14.0-1015-nvidia", "aarch64", 20, is_spark=True),
     user="u",
+    themes=Ok(()),
+    copies=Ok(()),
     driver=Ok("580.142"),
     gpu=Ok(GpuReading("NVIDIA GB10", 3, 5.1, 41, 208, unified=True, driver="580.142")),
     memory=Ok(MEMORY),
@@ -98,8 +101,10 @@ FAULTS: list[tuple[str, dict[str, Any], Severity, str]] = [
     ("caches", {"caches": Ok(replace(STORE, writable=False))}, F, "chown -R u"),
     ("token", {"token": Missing("neither in the environment nor in a token file")}, W, "hf auth login"),
     ("token", {"token": Ok(False)}, W, "hf auth login"),
-    ("ports", {"ports": ((8000, "nginx (88)"),)}, W, "--port 8001"),
+    ("copies", {"copies": Ok((Finding("copy_outdated", W, "It changed.", (), "import it"),))}, W, "import it"),
+    ("ports", {"ports": ((8000, "nginx (88)"),)}, W, "another port"),
     ("link", {"links": Ok((Link("wlP9s9", wireless=True),)), "default_link": "wlP9s9"}, W, "cable"),
+    ("themes", {"themes": Ok((UsageError("mine.toml, line 2: no such colour.", "Write #rrggbb."),))}, W, "#rrggbb"),
     ("terminal", {"terminal": TerminalState("linux", "", "ASCII", 120, 36)}, W, "LANG"),
     ("terminal", {"terminal": TerminalState("xterm", "", "UTF-8", 70, 20)}, W, "Enlarge"),
 ]  # fmt: skip

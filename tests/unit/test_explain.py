@@ -150,7 +150,7 @@ pieces = st.sampled_from([line for name in (GB10, f"{CPU}r1", f"{CPU}f_missing")
 @settings(max_examples=100, deadline=None)
 def test_any_lines_in_any_order_are_explained(lines: list[str], exit_code: int | None) -> None:
     told = read(lines, LogContext(ended=exit_code is not None, exit_code=exit_code))
-    assert told.outcome is not StartOutcome.UNKNOWN
+    assert told.outcome is not StartOutcome.UNKNOWN or not (told.engine or told.cause)
     assert told.lines == len(lines)
     assert all(row.text for row in verdict_rows(told))
 

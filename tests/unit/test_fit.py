@@ -14,9 +14,11 @@ from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.models.checkpoint import CheckpointFacts, WeightSummary
 from spark_tui.domain.models.known import facts_of, known_model
-from spark_tui.domain.presets.fit import Basis, Fit, Neighbour, PartId, Verdict, fit, fit_lines, slices
+from spark_tui.domain.presets.fit import Basis, Fit, FitWord, Neighbour, PartId
+from spark_tui.domain.presets.fit_figures import fit_lines, slices
 from spark_tui.domain.presets.fit_request import Measured, request_of
-from spark_tui.domain.presets.overrides import overrides_from_pairs
+from spark_tui.domain.presets.fit_verdict import auto_share
+from spark_tui.domain.presets.overrides import SHARE, overrides_from_pairs
 from spark_tui.domain.presets.plan import LaunchPlan, plan
 from spark_tui.domain.presets.preset import Origin, Preset, PresetFacts, PublishedSpeed
 from spark_tui.domain.presets.rules.check import check
@@ -24,10 +26,12 @@ from spark_tui.domain.presets.rules.context import LaunchContext
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Missing, Ok
 from spark_tui.services.presets.store import PresetFiles, builtin_directory
+from tests.fit_kit import fit
 
 PATHS = HostPaths("/home/ada/vllm", "/home/ada/.cache/spark-tui", "/home/ada")
-BUILTIN = {preset.name: preset for preset in PresetFiles(builtin_directory()).load().presets}
+BUILTIN = {preset.name: preset for preset in PresetFiles(builtin_directory()).load().presets if preset.min_nodes == 1}
 POOL = int(121.69 * GIB)
+SMALL = int(60.8 * GIB)
 
 
 def memory(available: float = 117, free: float | None = None, total: int = POOL) -> Ok[MemInfo]:
@@ -45,6 +49,13 @@ def preset(
 
 def planned(found: Preset, **changes: str) -> LaunchPlan:
     return plan(found, overrides_from_pairs(changes), PATHS)
+
+
+def grade(found: Fit) -> str:
+    """How it goes if it is launched as it is."""
+    if found.blocked:
+        return "blocked"
+    return "unknown" if found.word is FitWord.UNKNOWN else "slow" if found.slow else "ready"
 
 
 def of(found: Preset, available: float = 117, **changes: str) -> Fit:
@@ -141,7 +152,7 @@ def test_figures_of_an_earlier_start_replace_estimates() -> None:
 
 def test_a_guide_recipe_on_an_idle_spark_is_ready() -> None:
     found = of(BUILTIN["gpt-oss-120b"])
-    assert found.verdict is Verdict.READY
+    assert grade(found) == "ready"
     assert found.changes == ()
     assert found.claim == -(-POOL * 85 // 100)
     assert found.left is not None
@@ -150,13 +161,13 @@ def test_a_guide_recipe_on_an_idle_spark_is_ready() -> None:
 
 @pytest.mark.parametrize("name", sorted(BUILTIN))
 def test_no_shipped_preset_is_blocked_on_an_idle_spark(name: str) -> None:
-    assert of(BUILTIN[name]).verdict is not Verdict.BLOCKED
+    assert grade(of(BUILTIN[name])) != "blocked"
 
 
 def test_vllm_is_refused_at_its_start_when_less_is_available_than_its_share() -> None:
     """`Free memory on device cuda:0 (109.53/121.69 GiB) on startup is less than desired ... (0.91, 110.74 GiB)`."""
     found = of(preset("vllm serve {model} --gpu-memory-utilization 0.91"), 109.53)
-    assert found.verdict is Verdict.BLOCKED
+    assert grade(found) == "blocked"
     assert found.reasons[0] == (
         "vLLM will refuse to start: it needs 110.7 GiB free (0.91 of 121.7), 109.5 GiB are available."
     )
@@ -176,55 +187,57 @@ def test_a_blocked_launch_is_ready_with_the_setting_that_is_proposed(
 ) -> None:
     recipe = preset(f"vllm serve {{model}} {options}")
     found = of(recipe, available)
-    assert found.verdict is Verdict.BLOCKED
+    assert grade(found) == "blocked"
     change = next(each for each in found.changes if each.summary.startswith(word))
-    assert change.pairs[0][0] == key
-    assert of(recipe, available, **dict(change.pairs)).verdict is Verdict.READY
+    assert key in dict(change.pairs)
+    assert grade(of(recipe, available, **dict(change.pairs))) == "ready"
 
 
 def test_sequences_that_wait_make_it_slow() -> None:
     found = of(BUILTIN["llama-3.3-70b-instruct-nvfp4"])
-    assert found.verdict is Verdict.SLOW
+    assert grade(found) == "slow"
     assert "The KV cache holds 1.6 sequences of full length, 4 are allowed" in found.reasons[0]
-    assert "decodes at most 5.8 tok/s" in found.reasons[1]
-    assert [change.pairs for change in found.changes] == [(("max_model_len", "51200"),), (("max_num_seqs", "1"),)]
+    assert "Slow for one stream (up to 6.9 tok/s)" in found.reasons[1]
+    assert [change.pairs for change in found.changes] == [(("max_model_len", "50176"),), (("max_num_seqs", "1"),)]
 
 
 def test_a_default_share_leaves_too_little() -> None:
     found = of(preset())
     assert found.utilization == 0.92
-    assert found.verdict is Verdict.SLOW
+    assert grade(found) == "slow"
     assert "Leaves 1.0 GiB to the system" in found.reasons[0]
 
 
-def test_an_engine_that_is_only_in_the_way_is_told_from_a_launch_that_never_fits() -> None:
+def test_the_words_of_a_launch_that_does_not_fit_as_it_is() -> None:
     case = planned(preset("vllm serve {model} --gpu-memory-utilization 0.8"))
     beside = fit(case, None, memory(60), neighbours=[Neighbour("other", int(50 * GIB))])
-    assert (beside.verdict, beside.only_neighbours) == (Verdict.BLOCKED, True)
-    alone = fit(case, None, memory(60))
-    assert (alone.verdict, alone.only_neighbours) == (Verdict.BLOCKED, False)
-    long = of(preset("vllm serve {model} --gpu-memory-utilization 0.35 --max-model-len 1000000"))
-    assert (long.verdict, long.only_neighbours) == (Verdict.BLOCKED, False)
+    assert (beside.word, beside.stops) == (FitWord.FITS_WITH, ("other",))
+    assert (beside.text, beside.change) == ("fits with 0.41", ((SHARE, "0.41"),))
+    full = fit(case, None, memory(20), neighbours=[Neighbour("large", 90 * GIB), Neighbour("small", 5 * GIB)])
+    assert (full.word, full.stops) == (FitWord.FITS_WHEN_STOPPED, ("large",))
+    assert full.text == "fits when large stops"
+    alone = fit(case, None, memory(20))
+    assert (alone.word, alone.text, alone.stops) == (FitWord.DOES_NOT_FIT, "does not fit", ())
 
 
 def test_what_neighbours_will_take_is_set_aside_and_what_they_hold_is_not_counted_twice() -> None:
     case = planned(preset("vllm serve {model} --gpu-memory-utilization 0.4"))
     serving = fit(case, None, memory(60), neighbours=[Neighbour("other", int(50 * GIB))])
     loading = fit(case, None, memory(60), neighbours=[Neighbour("other", int(10 * GIB), int(40 * GIB))])
-    assert (serving.verdict, serving.available) == (Verdict.READY, 60 * GIB)
-    assert (loading.verdict, loading.available) == (Verdict.BLOCKED, 20 * GIB)
+    assert (grade(serving), serving.available) == ("ready", 60 * GIB)
+    assert (grade(loading), loading.available) == ("blocked", 20 * GIB)
     assert "Stop other (frees 10.0 GiB)." in [change.summary for change in loading.changes]
 
 
 def test_what_an_engine_holds_that_this_launch_replaces_comes_back() -> None:
     case = planned(preset("vllm serve {model} --gpu-memory-utilization 0.8"))
-    assert fit(case, None, memory(15)).verdict is Verdict.BLOCKED
-    assert fit(case, None, memory(15), returns=100 * GIB).verdict is Verdict.READY
+    assert grade(fit(case, None, memory(15))) == "blocked"
+    assert grade(fit(case, None, memory(15), returns=100 * GIB)) == "ready"
 
 
 def test_page_cache_to_free_is_named_with_its_size() -> None:
     found = fit(planned(preset("vllm serve {model} --gpu-memory-utilization 0.8")), None, memory(117, free=20))
-    assert found.verdict is Verdict.READY
+    assert grade(found) == "ready"
     assert found.cache_to_drop == -(-POOL * 8 // 10) - 20 * GIB
     assert found.changes[0].gains == found.cache_to_drop
 
@@ -250,19 +263,19 @@ def test_other_engines_claim_what_they_need() -> None:
 
 def test_an_unknown_model_is_unknown_with_a_lower_bound() -> None:
     found = of(preset("vllm serve {model} --gpu-memory-utilization 0.5", "nobody/new-model"))
-    assert found.verdict is Verdict.UNKNOWN
+    assert grade(found) == "unknown"
     assert [part.id for part in found.unknown] == [PartId.KV]
     assert (found.need, found.need_all, found.kv, found.utilization_needed) == (None, None, None, None)
     assert found.at_least > 7 * GIB
 
 
 def test_what_is_blocked_for_sure_is_blocked_even_when_parts_are_unknown() -> None:
-    assert of(preset(model="nobody/new-model"), 50).verdict is Verdict.BLOCKED
+    assert grade(of(preset(model="nobody/new-model"), 50)) == "blocked"
 
 
 def test_memory_that_cannot_be_read_leaves_the_needs() -> None:
     found = fit(planned(preset()), None, Missing("no /proc here"))
-    assert found.verdict is Verdict.UNKNOWN
+    assert grade(found) == "unknown"
     assert "no /proc here" in found.reasons[0]
     assert found.need is not None
     assert (found.total, found.available, found.left) == (None, None, None)
@@ -273,10 +286,10 @@ def test_a_drafter_that_is_not_here_is_unknown_and_not_free() -> None:
     drafter = found.part(PartId.DRAFTER)
     assert drafter is not None
     assert drafter.size is None
-    assert found.verdict is Verdict.UNKNOWN
+    assert grade(found) == "unknown"
     second = checkpoint("Llama-3.1-8B", 2.0)
     case = planned(BUILTIN["gemma-4-31b-it-dflash"])
-    assert fit(case, None, memory(), drafter=second).verdict is not Verdict.UNKNOWN
+    assert grade(fit(case, None, memory(), drafter=second)) != "unknown"
 
 
 def test_a_partial_checkpoint_does_not_pass_for_a_small_one() -> None:
@@ -332,8 +345,8 @@ def test_more_context_never_needs_less_and_never_turns_out_better(name: str, one
     less, more = fit(short, None, memory(room)), fit(long, None, memory(room))
     assert (less.need or 0) <= (more.need or 0)
     assert less.at_least <= more.at_least
-    if less.verdict is Verdict.BLOCKED:
-        assert more.verdict is Verdict.BLOCKED
+    if grade(less) == "blocked":
+        assert grade(more) == "blocked"
 
 
 @given(st.sampled_from(sorted(BUILTIN)), st.floats(0, 121), st.floats(0, 121), st.integers(0, 100 * GIB))
@@ -342,7 +355,7 @@ def test_slices_add_up_to_the_pool_and_unknown_is_never_zero(
 ) -> None:
     found = fit(CASES[name], None, memory(available, min(free, available)), returns=back)
     cut = slices(found)
-    assert not cut or sum(size for _, size in cut) == POOL
+    assert not cut or (sum(size for _, size in cut), cut[-1][0]) == (POOL, "free")
     assert all(size >= 0 for _, size in cut)
     assert found.at_least == sum(part.size or 0 for part in found.parts)
     assert (found.need is None) == any(part.size is None for part in found.parts)
@@ -352,10 +365,10 @@ def test_slices_add_up_to_the_pool_and_unknown_is_never_zero(
 
 @given(st.sampled_from(sorted(BUILTIN)), st.floats(0, 121), st.floats(0, 121))
 def test_more_memory_never_turns_out_worse(name: str, one: float, other: float) -> None:
-    order = [Verdict.BLOCKED, Verdict.SLOW, Verdict.UNKNOWN, Verdict.READY]
-    poor, rich = (fit(CASES[name], None, memory(room)).verdict for room in sorted((one, other)))
-    if Verdict.UNKNOWN in (poor, rich):
-        assert not (poor is not Verdict.BLOCKED and rich is Verdict.BLOCKED)
+    order = ["blocked", "slow", "unknown", "ready"]
+    poor, rich = (grade(fit(CASES[name], None, memory(room))) for room in sorted((one, other)))
+    if "unknown" in (poor, rich):
+        assert not (poor != "blocked" and rich == "blocked")
     else:
         assert order.index(poor) <= order.index(rich)
 
@@ -367,21 +380,88 @@ def test_every_change_that_is_a_setting_can_be_made_and_is_never_worse(name: str
         if not change.pairs:
             continue
         again = fit(planned(BUILTIN[name], **dict(change.pairs)), None, memory(room))
-        if "Lower the memory share" in change.summary and found.verdict is Verdict.BLOCKED and found.kv is not None:
-            assert again.verdict is not Verdict.BLOCKED, change.summary
+        if "Lower the memory share" in change.summary and grade(found) == "blocked" and found.kv is not None:
+            assert grade(again) != "blocked", change.summary
+
+
+# --- the share that a launch needs --------------------------------------------------------------------------
+
+
+def auto(name: str, available: float, total: int = POOL, **changes: str) -> Fit:
+    """The preset with the share that follows from its need."""
+    first = fit(planned(BUILTIN[name], **changes), None, memory(available, total=total))
+    share = auto_share(first)
+    if share is None:
+        return first
+    overrides = replace(overrides_from_pairs(changes), auto_share=True, gpu_memory_utilization=share)
+    return fit(plan(BUILTIN[name], overrides, PATHS), None, memory(available, total=total))
+
+
+@pytest.mark.parametrize(
+    ("name", "total", "available", "changes", "text"),
+    [
+        ("gpt-oss-20b", POOL, 117, {}, "fits with 0.25"),
+        ("gpt-oss-20b", POOL, 117, {"max_model_len": "32768", "max_num_seqs": "1"}, "fits with 0.15"),
+        ("gpt-oss-20b", POOL, 117, {"max_num_seqs": "16"}, "fits with 0.56"),
+        ("gpt-oss-20b", SMALL, 57, {"max_num_seqs": "2"}, "fits with 0.39"),
+        ("gpt-oss-120b", POOL, 117, {}, "fits with 0.74"),
+        ("gpt-oss-120b", SMALL, 57, {}, "does not fit"),
+        ("qwen3.6-35b-a3b-nvfp4", POOL, 117, {"max_model_len": "65536", "max_num_seqs": "2"}, "fits with 0.22"),
+        ("qwen3.6-35b-a3b-nvfp4", POOL, 25, {}, "does not fit"),
+        ("qwen3-30b-a3b-gguf-llama-cpp", POOL, 117, {}, "fits"),
+    ],
+)
+def test_the_share_by_machine_model_context_and_users(
+    name: str, total: int, available: float, changes: dict[str, str], text: str
+) -> None:
+    assert auto(name, available, total, **changes).text == text
+
+
+VLLM = sorted(name for name, found in BUILTIN.items() if found.engine == "vllm" and "{max_model_len}" in found.command)
+
+
+@given(st.sampled_from(VLLM), st.integers(2048, 200_000), st.integers(1, 32), st.floats(5, 121))
+def test_a_share_that_follows_fits_whenever_it_says_so_and_never_is_below_the_need(
+    name: str, context: int, users: int, room: float
+) -> None:
+    found = auto(name, room, max_model_len=str(context), max_num_seqs=str(users))
+    if found.word is FitWord.FITS_WITH:
+        assert not found.blocked
+        assert found.utilization is not None
+        assert (found.left or 0) >= 0
+        assert found.need is None or found.need <= found.utilization * POOL
+    if found.word in (FitWord.FITS_WHEN_STOPPED, FitWord.DOES_NOT_FIT):
+        assert found.blocked
+
+
+@given(st.sampled_from(VLLM), st.lists(st.integers(2048, 200_000), min_size=2, max_size=2), st.integers(1, 32))
+def test_the_share_grows_with_context_and_users(name: str, contexts: list[int], users: int) -> None:
+    short, long = sorted(contexts)
+    cases = [(short, users), (long, users), (long, users + 1)]
+    shares = [auto(name, 117, max_model_len=str(tokens), max_num_seqs=str(n)).utilization or 0 for tokens, n in cases]
+    assert shares == sorted(shares)
+
+
+@given(st.sampled_from(VLLM), st.integers(2048, 200_000), st.integers(1, 8), st.floats(20, 121))
+def test_what_can_be_had_can_be_launched(name: str, context: int, users: int, room: float) -> None:
+    reach = auto(name, room, max_model_len=str(context), max_num_seqs=str(users)).reach
+    if reach is None:
+        return
+    assert (reach.context_now, reach.users_now) <= (reach.context_alone, reach.users_alone)
+    if reach.context_now >= 2048:
+        again = auto(name, room, max_model_len=str(reach.context_now), max_num_seqs=str(users))
+        assert again.word is FitWord.FITS_WITH
 
 
 # --- a Spark with 64 GB ---------------------------------------------------------------------------------------
-
-SMALL = int(60.8 * GIB)
 
 
 def test_a_64_gb_spark_has_shares_of_its_own_memory() -> None:
     recipe = preset("vllm serve {model} --gpu-memory-utilization 0.6 --max-model-len 8192")
     found = fit(planned(recipe), None, memory(57, total=SMALL))
-    assert (found.verdict, found.total, found.claim) == (Verdict.READY, SMALL, math.ceil(SMALL * 0.6))
+    assert (grade(found), found.total, found.claim) == ("ready", SMALL, math.ceil(SMALL * 0.6))
     large = fit(planned(BUILTIN["gpt-oss-120b"]), None, memory(57, total=SMALL))
-    assert large.verdict is Verdict.BLOCKED
+    assert grade(large) == "blocked"
     assert sum(size for _, size in slices(large)) == SMALL
 
 
@@ -395,6 +475,15 @@ def test_rules_leave_a_64_gb_spark_its_headroom() -> None:
 
 def test_a_published_figure_above_the_decode_ceiling_says_why() -> None:
     fast = PublishedSpeed(300.0, "one stream", "a blog")
-    assert any("above the decode ceiling" in note for note in of(preset(published=(fast,))).notes)
-    assert not any("above the decode ceiling" in note for note in of(preset()).notes)
-    assert any("at 228 GB/s" in row.note for row in fit_lines(of(preset())) if row.label == "Decode ceiling")
+    shown, plain = (of(preset(published=speeds)) for speeds in ((fast,), ()))
+    assert any("more than the stored weights allow" in note for note in shown.notes)
+    assert not any("more than the stored weights allow" in note for note in plain.notes)
+    rates = [[row.value for row in fit_lines(found) if row.label == "Decode"] for found in (shown, plain)]
+    assert rates == [["up to 300 tok/s"], ["up to 61 tok/s"]]
+
+
+@pytest.mark.parametrize("name", sorted(BUILTIN))
+def test_no_estimate_is_below_a_published_speed(name: str) -> None:
+    found = of(BUILTIN[name])
+    if found.decode is not None:
+        assert found.decode.span(found.published)[1] >= found.published

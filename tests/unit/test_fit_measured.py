@@ -9,13 +9,14 @@ import pytest
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.logs.starts import StartRecord, StartSizes
-from spark_tui.domain.presets.fit import Basis, PartId, Verdict, fit
+from spark_tui.domain.presets.fit import Basis, FitWord, PartId
 from spark_tui.domain.presets.fit_request import measured_before, measured_by
 from spark_tui.domain.presets.overrides import overrides_from_pairs
 from spark_tui.domain.presets.plan import LaunchPlan, plan
 from spark_tui.domain.presets.preset import Origin, Preset
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Ok
+from tests.fit_kit import fit
 
 TOTAL = int(121.69 * GIB)
 IMAGE = "vllm/vllm-openai:v0.32"
@@ -96,9 +97,9 @@ def test_other_graphs_are_not_these_graphs(sizes: StartSizes) -> None:
 
 def test_a_model_that_nobody_knows_has_a_verdict_after_its_first_start() -> None:
     launch = planned()
-    assert fit(launch, None, EMPTY_BOX).verdict is Verdict.UNKNOWN
+    assert fit(launch, None, EMPTY_BOX).word is FitWord.UNKNOWN
     found = fit(launch, None, EMPTY_BOX, measured=measured_before([START], launch, TOTAL))
-    assert found.verdict is not Verdict.UNKNOWN
+    assert found.word is not FitWord.UNKNOWN
     assert found.unknown == ()
     kv = found.part(PartId.KV)
     assert kv is not None

@@ -55,9 +55,9 @@ def test_a_share_is_never_outside(low: float, high: float, value: float) -> None
     [
         (46.9, "tok/s", 3, (0, 20, 40, 60)),
         (0.83, "s", 2, (0, 0.5, 1.0)),
-        (0.0, "req", 2, (0, 2, 4)),
+        (0.0, "req", 2, (0, 1)),
         (7, "req", 4, (0, 2, 4, 6, 8)),
-        (3, "req", 8, (0, 1, 2, 3, 4)),
+        (3, "req", 8, (0, 1, 2, 3)),
         (84.9, "GiB", 2, (0, 50, 100)),
         (2411, "MHz", 3, (0, 1000, 2000, 3000)),
     ],
@@ -69,6 +69,15 @@ def test_ticks_are_round(high: float, unit: str, ticks: int, expected: tuple[flo
 def test_per_cent_has_fixed_bounds() -> None:
     scale = nice_scale(12.0, 13.0, domain=(0.0, 100.0), unit="%", ticks=2)
     assert (scale.low, scale.high, scale.ticks()) == (0.0, 100.0, (0, 50, 100))
+
+
+def test_per_cent_without_a_top_shows_what_there_is_and_never_more_than_all() -> None:
+    assert nice_scale(0.0, 4.6, unit="%", ticks=2).high == 5.0
+    assert nice_scale(0.0, 95.0, unit="%", ticks=3).high == 100.0
+
+
+def test_no_tick_lies_beyond_the_top() -> None:
+    assert max(nice_scale(0.0, 1.0, domain=(0.0, 121.7), unit="GiB", ticks=2).ticks()) <= 121.7
 
 
 def test_requests_have_no_halves() -> None:

@@ -79,3 +79,43 @@ def test_an_unknown_action_and_a_clash_are_named(keymap: str, says: str) -> None
 def test_two_actions_may_change_places_and_screens_may_share_a_key() -> None:
     check_keymap(read_keymap("stop=r restart=x"))
     check_keymap(read_keymap("stop=w"))
+    check_keymap(read_keymap("copy_line=q"))  # of an earlier version: valid, without effect
+
+
+EXCEPTIONS = {
+    "enter": "opens what the cursor is on",
+    "escape": "one step back",
+    "left": "sideways: page, column, time",
+    "right": "sideways: page, column, time",
+    "up": "scrolls",
+    "down": "scrolls",
+    "pageup": "scrolls",
+    "pagedown": "scrolls",
+    "minus": "less or longer of what is shown",
+    "plus": "more or shorter of what is shown",
+    "equals_sign": "plus without shift",
+    "slash": "finds: filters a list, searches a log",
+    "delete": "removes the selected thing",
+    "ctrl+r": "reads again",
+}
+"""Keys whose one meaning has another word on each screen."""
+
+
+def test_one_key_has_one_meaning_on_every_screen() -> None:
+    meanings: dict[str, set[str]] = {}
+    for action in ACTIONS:
+        for key in action.default_keys:
+            meanings.setdefault(key, set()).add(action.label)
+    assert {key: labels for key, labels in meanings.items() if len(labels) > 1 and key not in EXCEPTIONS} == {}
+
+
+@pytest.mark.parametrize(
+    ("key", "label"),
+    [
+        ("l", "Launch"), ("e", "Edit"), ("x", "Stop"), ("r", "Restart"), ("a", "Fix"), ("c", "Cancel"), ("y", "Copy"),
+        ("D", "Free cache"), ("B", "At boot"), ("question_mark", "Help"), ("f1", "Help"), ("ctrl+p", "Palette"),
+        ("colon", "Palette"), ("q", "Quit"), ("u", ""),
+    ],
+)  # fmt: skip
+def test_the_keys_that_a_person_learns_are_those_of_the_design(key: str, label: str) -> None:
+    assert {action.label for action in ACTIONS if key in action.default_keys} == ({label} if label else set())

@@ -185,7 +185,7 @@ def test_the_box_in_series() -> None:
     gpu = GpuReading("NVIDIA GB10", 96, 47.2, 62, 2411, processes=(GpuProcess(1, 70 * GIB),))
     look = HostReadings(Ok(gpu), Ok(MemInfo(total=121 * GIB, free=20 * GIB, available=30 * GIB)))
     values, reasons = host_values(look)
-    assert reasons == {}
+    assert set(reasons) == {MetricId.CPU_UTILIZATION, MetricId.DISK_RATE}, "vitals were not read"
     assert (values[MetricId.GPU_POWER], values[MetricId.MEMORY_ENGINES]) == (47.2, 70.0)
     assert values[MetricId.MEMORY_AVAILABLE] == 30.0
 
@@ -203,3 +203,25 @@ def test_a_view_answers_for_a_time() -> None:
     assert (view.at(10.4), view.at(11.1), view.at(12.9), view.at(40.0)) == (1.0, None, 3.0, None)
     assert view.last == 3.0
     assert SeriesView(MetricId.RUNNING).last is None
+
+
+# --- a beginning of our own ---------------------------------------------------------------------------
+
+
+def test_figures_begin_with_the_next_reading_until_the_counters_begin_again() -> None:
+    window = MetricWindow()
+    window.add(tokens(0, 3))
+    window.clear(rebase=True)
+    window.add(tokens(10, 5))
+    window.add(tokens(20, 105))
+    assert value_of(rate(window)) == pytest.approx(10.0)
+    assert _since_beginning(window) == pytest.approx(100 / 10)
+    window.add(tokens(100, 205))  # a gap starts the window over, not the beginning
+    assert _since_beginning(window) == pytest.approx(200 / 90)
+    window.add(tokens(110, 7))  # started again: nobody says when
+    assert _since_beginning(window) is None
+
+
+def _since_beginning(window: MetricWindow) -> float | None:
+    lifetime = window.lifetime()
+    return None if lifetime is None else value_of(lifetime.decode_rate)

@@ -48,7 +48,7 @@ def test_extra_arguments_are_split_like_a_shell_would() -> None:
         ("gpu_memory_utilization=0", "above 0"),
         ("gpu_memory_utilization=nan", "a fraction"),
         ("max_num_seqs=-1", "from 1"),
-        ("max_model_len=64k", "a whole number"),
+        ("max_model_len=64kk", "a whole number"),
         ("kv_cache_dtype=fp8 --x", "KV cache type"),
         ("served_model_name=a b", "without blanks"),
         ("served_model_name=a;b", "shell"),

@@ -366,7 +366,7 @@ def test_a_missing_template_value_is_named_with_its_remedy() -> None:
     assert missing_values(read(text)) == ("max_model_len", "moe_backend")
     with pytest.raises(PresetError, match="max_model_len, moe_backend") as raised:
         planned(text)
-    assert "--set max_model_len=" in raised.value.remedy
+    assert "max_model_len=" in raised.value.remedy
     launch = planned(text, max_model_len="4096", moe_backend="marlin")
     assert launch.spec.command == words("org/m --max-model-len 4096 --moe-backend marlin")
 
@@ -601,7 +601,7 @@ def test_an_absent_image_is_planned_by_its_name_and_that_is_said(
 
 
 def test_a_cluster_recipe_is_refused_on_one_spark() -> None:
-    with pytest.raises(RefusedError, match="needs 2 Sparks"):
+    with pytest.raises(RefusedError, match="needs 2 nodes"):
         planned(fixture("sparkrun-cluster.yaml"))
 
 

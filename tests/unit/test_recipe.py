@@ -131,6 +131,7 @@ MISTAKES = [
     (MINIMAL + "include: base\n", 3, "builds on another recipe"),
     (MINIMAL + "executor: k8s\n", 3, "`executor` must be docker"),
     (MINIMAL + "min_nodes: 0\n", 3, "`min_nodes` must be a whole number from 1"),
+    (MINIMAL + "min_nodes: 3\nmax_nodes: 2\n", 4, "`max_nodes` is less than the 3 nodes"),
     (MINIMAL + "solo_only: maybe\n", 3, '`solo_only` must be true or false; found the text "maybe"'),
     (MINIMAL + "executor_config:\n  shm_size: lots\n", 4, "`executor_config.shm_size` must be a size"),
     (MINIMAL + "executor_config:\n  restart_policy: often\n", 4, "`executor_config.restart_policy` must be"),
@@ -200,16 +201,18 @@ def test_other_tools_recipes_are_recognised_and_refused(name: str, says: str, li
 @pytest.mark.parametrize(
     ("extra", "nodes"),
     [
-        ("", 1),
-        ("min_nodes: 3", 3),
-        ("cluster_only: true", 2),
-        ("mode: cluster", 2),
-        ("min_nodes: 4\nsolo_only: true", 1),
-        ("min_nodes: 4\nmode: solo", 1),
+        ("", (1, None)),
+        ("min_nodes: 3", (3, None)),
+        ("min_nodes: 2\nmax_nodes: 4", (2, 4)),
+        ("cluster_only: true", (2, None)),
+        ("mode: cluster\nmax_nodes: 2", (2, 2)),
+        ("min_nodes: 4\nsolo_only: true", (1, 1)),
+        ("min_nodes: 4\nmode: solo", (1, 1)),
     ],
 )
-def test_how_many_machines_it_needs(extra: str, nodes: int) -> None:
-    assert read(MINIMAL + extra).min_nodes == nodes
+def test_how_many_machines_it_needs(extra: str, nodes: tuple[int, int | None]) -> None:
+    found = read(MINIMAL + extra)
+    assert (found.min_nodes, found.max_nodes) == nodes
 
 
 @pytest.mark.parametrize(

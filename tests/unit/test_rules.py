@@ -23,12 +23,11 @@ from spark_tui.domain.text import cell_width
 from spark_tui.services.presets.store import PresetFiles, builtin_directory
 
 PATHS = HostPaths("/home/ada/vllm", "/home/ada/.cache/spark-tui", "/home/ada")
-PRESETS = {preset.name: preset for preset in PresetFiles(builtin_directory()).load().presets}
+PRESETS = {preset.name: preset for preset in PresetFiles(builtin_directory()).load().presets if preset.min_nodes == 1}
 A_SPARK: dict[str, Any] = {
     "is_spark": True,
     "sparks": 1,
     "has_hf_token": True,
-    "neighbours_utilization": 0.0,
     "missing_files": (),
 }
 HYBRID_MOE = CheckpointFacts(is_moe=True, states=(StateLayers(LayerKind.GDN, 30, 8192, 3, 524288),))
@@ -296,11 +295,6 @@ CAUTIONS = [
         "gpu_memory_utilization=0.85"),
     Caution("utilization_high", E, PRESETS[GEMMA_31B], {"gpu_memory_utilization": "0.98"},
         "gpu_memory_utilization=0.85"),
-    Caution("engines_exceed_machine", E, PRESETS[GEMMA_31B], facts={"neighbours_utilization": 0.5, "is_spark": True},
-        fix="gpu_memory_utilization=0.35"),
-    Caution("engines_exceed_machine", E, PRESETS[GEMMA_31B], facts={"neighbours_utilization": 0.8, "is_spark": True}),
-    Caution("engines_exceed_machine", W, PRESETS[GEMMA_31B], facts={"neighbours_utilization": 0.1, "is_spark": True},
-        fix="gpu_memory_utilization=0.75"),
     Caution("kv_bytes_without_utilization", W, PRESETS[NANO], {"kv_cache_memory_bytes": "20G"},
         "gpu_memory_utilization=0.85"),
     Caution("context_beyond_model", W, PRESETS[QWEN36_27B], {"max_model_len": "1010000"}, "max_model_len=262144"),
@@ -336,6 +330,8 @@ CAUTIONS = [
     Caution("parser_of_another_model", W, **copied(GEMMA_31B,
         "--reasoning-parser qwen3 --tool-call-parser qwen3_coder --enable-auto-tool-choice"),
         fix="reasoning_parser=gemma4 tool_call_parser=gemma4"),
+    Caution("parser_newer_than_image", E, PRESETS[GEMMA_31B], facts={"engine_version": "0.18.2"},
+        fix="tool_calls=off"),
     Caution("parser_plugin_missing", N, PRESETS[NANO], facts={"missing_files": PRESETS[NANO].facts.required_files}),
     Caution("parser_plugin_missing", E, bare(NANO, "--reasoning-parser-plugin /models/nano_v3_reasoning_parser.py"),
         fix="reasoning_parser_plugin=/models/nano_v3_reasoning_parser.py"),
@@ -365,11 +361,11 @@ CAUTIONS = [
 
 
 ABOUT_FACTS = {
-    "image_architecture", "gated_without_token", "engines_exceed_machine", "parser_plugin_missing",
+    "image_architecture", "gated_without_token", "parser_plugin_missing",
     "required_file_missing", "mtp_k_no_multiple", "parallel_beyond_machines",
 }  # fmt: skip
 SPARK_ONLY = {
-    "nvfp4_kv", "cute_arch", "utilization_unset", "utilization_high", "engines_exceed_machine",
+    "nvfp4_kv", "cute_arch", "utilization_unset", "utilization_high",
     "kv_bytes_without_utilization", "many_sequences", "shm_large", "offload_to_cpu", "sleep_mode",
     "parallel_beyond_machines", "reported_failing", "image_architecture", "stable_image", "ngc_image_old",
     "nano_image",
@@ -518,8 +514,6 @@ def test_the_worst_comes_first() -> None:
             {"moe_backend": "b12x"}, {}),
         ("image_too_old_for_model", replace(PRESETS["gemma-4-12b-coder-nvfp4"], image="vllm/vllm-openai:v0.25.1"), {},
             {}),
-        ("engines_exceed_machine", PRESETS[GEMMA_31B], {"gpu_memory_utilization": "0.42"},
-            {"neighbours_utilization": 0.5}),
         ("kv_bytes_without_utilization", PRESETS["cpu-smollm2"], {}, {}),
         ("stable_image", replace(PRESETS[GEMMA_31B], image="vllm/vllm-openai:v0.20.2-cu130"), {}, {}),
         ("floating_tag", replace(PRESETS[QWEN36_27B], image="vllm/vllm-openai@sha256:" + "a" * 64), {}, {}),

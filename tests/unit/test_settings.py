@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -86,10 +87,13 @@ def test_every_setting_can_be_set_in_both_places(folders: Folders) -> None:
         "guard_loading_gib": "4",
         "guard_auto": "no",
         "stop_crash_loops": "no",
+        "memory_share": "preset",
         "theme": "spark-light",
         "glyphs": "ascii",
+        "notify": "bell,osc9",
         "keymap": "stop=X",
         "hosts": "lab=nv@spark-2",
+        "clusters": "duo=nv@spark-1,fabric=10.0.0.1,if=enp1s0f0np0;nv@spark-2,fabric=10.0.0.2,if=enp1s0f0np0",
     }
     assert set(values) == set(KEYS)
     from_environment = load_settings({variable_of(key): value for key, value in values.items()}, folders)
@@ -121,6 +125,8 @@ def test_every_setting_can_be_set_in_both_places(folders: Folders) -> None:
         ('docker_host = "ssh://nv@spark-2"\n', 1, "(another machine: spark-tui --host nv@spark-2)"),
         ('\n[hosts]\nlab = "-oProxyCommand=id"\n', 2, "hosts must be an address as for ssh"),
         ('[host]\nlab = "nv@spark-2"\n', 1, "Did you mean `hosts`?"),
+        ("\n[clusters]\nduo = { nodes = [] }\n", 2, "clusters must have 2 to 8 nodes; duo has 0"),
+        ('[clusters.duo]\nnodes = [{ ssh = "-a" }, { ssh = "b" }]\n', 1, "clusters must be an address as for ssh"),
         ('store = ""\n', 1, "store must be a path"),
         ('store = "/a:b"\n', 1, "without a colon"),
         ('store = "~other/x"\n', 1, "must begin with / or ~/"),
@@ -155,6 +161,18 @@ def test_a_file_that_cannot_be_read_is_an_error_and_no_default(folders: Folders,
     else:
         write(folders, raw)
     with pytest.raises(SettingsError, match=says):
+        load_settings({}, folders)
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_or_a_device_in_its_place_hangs_nothing(folders: Folders) -> None:
+    folders.settings_file.parent.mkdir(parents=True)
+    os.mkfifo(folders.settings_file)
+    with pytest.raises(SettingsError, match="Not a plain file"):
+        load_settings({}, folders)
+    folders.settings_file.unlink()
+    folders.settings_file.symlink_to("/dev/zero")
+    with pytest.raises(SettingsError, match="Not a plain file"):
         load_settings({}, folders)
 
 

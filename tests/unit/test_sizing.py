@@ -211,7 +211,7 @@ def test_kv_given_rather_than_measured() -> None:
             "GPU KV cache size: 100,000 tokens, Maximum concurrency for 50,000 tokens per request: 2.00x",
         )
     )
-    assert kv_summary(facts) == "100k tokens (4.2 GiB), room for 2 requests of 50k"
+    assert kv_summary(facts) == "100k tokens (4.2 GiB), room for 2 requests of 50k tokens"
 
 
 READ = [

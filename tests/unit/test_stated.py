@@ -11,7 +11,7 @@ from spark_tui.domain.presets.rules.context import given_settings
 from spark_tui.services.presets.store import PresetFiles, builtin_directory
 
 PATHS = HostPaths("/home/ada/vllm", "/home/ada/.cache/spark-tui", "/home/ada")
-PRESETS = {preset.name: preset for preset in PresetFiles(builtin_directory()).load().presets}
+PRESETS = {preset.name: preset for preset in PresetFiles(builtin_directory()).load().presets if preset.min_nodes == 1}
 
 
 @pytest.mark.parametrize(

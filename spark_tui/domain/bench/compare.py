@@ -126,6 +126,7 @@ _COMPARED = (
     ("host", "hostname"),
     ("driver", "driver"),
     ("host kernel", "kernel"),
+    ("NCCL", "nccl"),
 )
 
 
@@ -144,6 +145,8 @@ def condition_differences(one: Conditions, two: Conditions) -> tuple[Difference,
                 quantization_words(two.model, two.quantization),
             ),
             *((what, getattr(one, name), getattr(two, name)) for what, name in _COMPARED),
+            ("nodes", ", ".join(one.nodes), ", ".join(two.nodes)),
+            ("rails", ", ".join(one.rails), ", ".join(two.rails)),
             *((name, first.get(name), second.get(name)) for name in sorted({*first, *second})),
             ("variables", gone, added),
         ])

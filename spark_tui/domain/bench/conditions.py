@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from spark_tui.domain.engine.container import ImageFacts
+from spark_tui.domain.engine.container import LABEL_NODES, LABEL_RAILS, ImageFacts
 from spark_tui.domain.host.identity import HostIdentity
 from spark_tui.domain.host.vitals import GpuReading
 from spark_tui.domain.logs.view import EngineView
@@ -24,7 +24,9 @@ class Conditions:
 
     `flags` are the engine's options, one `--name value` each, keys masked. `image_id` names the image exactly,
     `image_digest` what its registry calls it. `engine_seconds` is how long it had served. `prefix_caching` is the
-    engine's own setting. `simulated` results come from the demo and are compared with nothing.
+    engine's own setting. `nodes` are those of an engine on several, the head first; `rails` the head's devices between
+    them, `nccl` the image's version, `bandwidth` what was measured between them last. `simulated` results come from the
+    demo and are compared with nothing.
     """
 
     engine: str
@@ -60,6 +62,10 @@ class Conditions:
     tool_version: str = ""
     python: str = ""
     simulated: bool = False
+    nodes: tuple[str, ...] = ()
+    rails: tuple[str, ...] = ()
+    nccl: str = ""
+    bandwidth: str = ""
 
 
 def conditions_of(
@@ -72,10 +78,11 @@ def conditions_of(
     tool_version: str,
     python: str = "",
     context: int | None = None,
+    bandwidth: str = "",
     simulated: bool = False,
 ) -> Conditions:
     """What is known of an engine that serves. `now` is seconds since the epoch, `context` its context length where the
-    server reports it."""
+    server reports it, `bandwidth` what was measured between its nodes."""
     container, facts = view.container, view.timeline.facts
     command = parse(container.argv, view.runtime)
     sequences = command.value("max_num_seqs") or ""
@@ -113,6 +120,10 @@ def conditions_of(
         tool_version=tool_version,
         python=python,
         simulated=simulated,
+        nodes=(nodes := container.listed(LABEL_NODES)),
+        rails=container.listed(LABEL_RAILS),
+        nccl=image.nccl if image and nodes else "",
+        bandwidth=bandwidth,
     )
 
 

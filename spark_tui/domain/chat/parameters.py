@@ -24,10 +24,8 @@ MOST_STOP_CHARS: Final = 200
 MOST_SCHEMA_CHARS: Final = 200_000
 
 
-class ParameterError(UsageError):
+class ParameterError(UsageError, id="chat_parameter_invalid"):
     """A setting of the chat that cannot be used; `field` is its name."""
-
-    id = "chat_parameter_invalid"
 
     def __init__(self, field: str, summary: str, remedy: str, *, detail: str = "") -> None:
         super().__init__(summary, remedy, detail=detail)

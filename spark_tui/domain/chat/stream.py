@@ -9,16 +9,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from spark_tui.domain.chat.message import (
-    AnswerFinished,
-    ChatEvent,
-    ContentDelta,
-    Logprobs,
-    ReasoningDelta,
-    TokenLogprobs,
-    ToolCallDelta,
-    Usage,
-)
+from spark_tui.domain.chat import message
 from spark_tui.domain.engine.api_errors import stream_error
 from spark_tui.domain.errors import EngineFailed, ReplyCutOff
 from spark_tui.domain.text import clean_line, truncate
@@ -42,7 +33,7 @@ class StreamReader:
         """The answer is complete; a usage chunk and `[DONE]` may follow."""
         return bool(self.finish_reason)
 
-    def read(self, data: str) -> Iterator[ChatEvent]:
+    def read(self, data: str) -> Iterator[message.ChatEvent]:
         """The events of one chunk. Raises the API part of the error tree for an error inside the stream."""
         if data.strip() == DONE:
             self.done = True
@@ -60,25 +51,25 @@ class StreamReader:
         # `{"error": ...}`; `{"object": "error", "message": ...}` of SGLang and of vLLM before 0.10
         if chunk.get("error") or chunk.get("object") == "error":
             raise stream_error(chunk)
-        choice = next((each for each in _objects(chunk.get("choices")) if each.get("index", 0) in (0, None)), None)
+        choice = next((each for each in objects_of(chunk.get("choices")) if each.get("index", 0) in (0, None)), None)
         if choice is not None:
             # A server that does not stream answers with one whole `message`.
             yield from self._delta(choice.get("delta") or choice.get("message"))
-            tokens = [_token(each) for each in _objects(_object(choice.get("logprobs")).get("content"))]
+            tokens = [_token(each) for each in objects_of(object_of(choice.get("logprobs")).get("content"))]
             if known := tuple(each for each in tokens if each is not None):
-                yield Logprobs(known)
+                yield message.Logprobs(known)
             reason = choice.get("finish_reason")
             if isinstance(reason, str) and reason:
                 self.finish_reason = reason
-                yield AnswerFinished(reason)
-        usage = _object(chunk.get("usage"))
-        prompt, completion = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
+                yield message.AnswerFinished(reason)
+        usage = object_of(chunk.get("usage"))
+        prompt, completion = count_of(usage, "prompt_tokens"), count_of(usage, "completion_tokens")
         if prompt is not None and completion is not None:
-            yield Usage(
+            yield message.Usage(
                 prompt,
                 completion,
-                _count(_object(usage.get("completion_tokens_details")), "reasoning_tokens"),
-                _count(_object(usage.get("prompt_tokens_details")), "cached_tokens"),
+                count_of(object_of(usage.get("completion_tokens_details")), "reasoning_tokens"),
+                count_of(object_of(usage.get("prompt_tokens_details")), "cached_tokens"),
             )
 
     def close(self) -> None:
@@ -93,21 +84,21 @@ class StreamReader:
                 "What had come is kept. Start the engine again, then ask again.",
             )
 
-    def _delta(self, given: Any) -> Iterator[ChatEvent]:
-        delta = _object(given)
+    def _delta(self, given: Any) -> Iterator[message.ChatEvent]:
+        delta = object_of(given)
         reasoning = delta.get("reasoning") or delta.get("reasoning_content")
         if isinstance(reasoning, str):
-            yield ReasoningDelta(reasoning)
-        if content := _text(delta.get("content")):
-            yield ContentDelta(content)
-        for call in _objects(delta.get("tool_calls")):
-            function = _object(call.get("function"))
+            yield message.ReasoningDelta(reasoning)
+        if content := text_of(delta.get("content")):
+            yield message.ContentDelta(content)
+        for call in objects_of(delta.get("tool_calls")):
+            function = object_of(call.get("function"))
             arguments = function.get("arguments")
             if isinstance(arguments, dict):  # Ollama and early llama.cpp send the object itself
                 arguments = json.dumps(arguments, ensure_ascii=False)
-            id_, name = _text(call.get("id")), _text(function.get("name"))
-            number = self._call_number(call.get("index"), id_, name, _text(arguments))
-            yield ToolCallDelta(number, id_, name, _text(arguments))
+            id_, name = text_of(call.get("id")), text_of(function.get("name"))
+            number = self._call_number(call.get("index"), id_, name, text_of(arguments))
+            yield message.ToolCallDelta(number, id_, name, text_of(arguments))
 
     def _call_number(self, index: Any, id_: str, name: str, arguments: str) -> int:
         """Numbers the calls of one answer in the order in which they began, whatever a server writes as their index.
@@ -128,31 +119,31 @@ class StreamReader:
         return self._call_count - 1
 
 
-def _token(given: dict[str, Any]) -> TokenLogprobs | None:
+def _token(given: dict[str, Any]) -> message.TokenLogprobs | None:
     """One entry of `logprobs.content`; None for a token without a number."""
     logprob = given.get("logprob")
     if not isinstance(logprob, int | float) or isinstance(logprob, bool):
         return None
     likeliest = tuple(
-        (_text(other.get("token")), float(other["logprob"]))
-        for other in _objects(given.get("top_logprobs"))
+        (text_of(other.get("token")), float(other["logprob"]))
+        for other in objects_of(given.get("top_logprobs"))
         if isinstance(other.get("logprob"), int | float)
     )
-    return TokenLogprobs(_text(given.get("token")), float(logprob), likeliest)
+    return message.TokenLogprobs(text_of(given.get("token")), float(logprob), likeliest)
 
 
-def _object(value: Any) -> dict[str, Any]:
+def object_of(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _objects(value: Any) -> list[dict[str, Any]]:
+def objects_of(value: Any) -> list[dict[str, Any]]:
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _count(usage: dict[str, Any], name: str) -> int | None:
+def count_of(usage: dict[str, Any], name: str) -> int | None:
     value = usage.get(name)
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None

@@ -23,6 +23,7 @@ from spark_tui.domain.errors import (
     EngineFailed,
     EngineUnreachable,
     ModelNotServed,
+    NoSuchPath,
     SparkError,
 )
 from spark_tui.domain.quantities import human_count
@@ -184,7 +185,7 @@ def _error(status: int, problem: Problem, path: str) -> SparkError:
         served = tuple(name.strip() for name in aliases[1].split(",") if name.strip()) if aliases else ()
         return model_not_served(asked[1] if asked else "", served, detail=problem.message)
     if status in (404, 405):
-        return BadRequest(
+        return NoSuchPath(
             f"The server has no {path}.",
             "The model has no chat (embedding, reranking), or the server is not OpenAI-compatible.",
             detail=problem.message,

@@ -14,6 +14,17 @@ LABEL_RUNTIME = LABEL_PREFIX + "runtime"
 LABEL_PORT = LABEL_PREFIX + "port"
 LABEL_API_KEY_FILE = LABEL_PREFIX + "api-key-file"
 LABEL_OVERRIDES = LABEL_PREFIX + "overrides"
+LABEL_LAUNCH = LABEL_PREFIX + "launch"
+"""One value for all containers of a launch over several nodes."""
+LABEL_RANK = LABEL_PREFIX + "rank"
+"""`1/2`: the rank, and of how many nodes."""
+LABEL_NODES = LABEL_PREFIX + "nodes"
+"""The nodes of the launch by name, the head first, with commas; LABEL_FABRIC and LABEL_RAILS alike: of this node the
+addresses between the nodes, and its RDMA devices or else interfaces there."""
+LABEL_FABRIC = LABEL_PREFIX + "fabric"
+LABEL_RAILS = LABEL_PREFIX + "rails"
+LABEL_TOOL = LABEL_PREFIX + "tool"
+"""Of a container that runs a program of ours for a moment, and is no engine whatever its image."""
 
 LOOPBACK = "127.0.0.1"
 ALL_INTERFACES = "0.0.0.0"  # noqa: S104 - only where the person asked for exposure
@@ -158,12 +169,28 @@ class ContainerFacts:
         return next((value for name, value in self.labels if name == key), "")
 
     @property
+    def rank_of(self) -> str:
+        """The launch over several nodes that it is a rank of, where the API is another rank's; else empty."""
+        number = self.label(LABEL_RANK).partition("/")[0]
+        joined = number not in ("", "0") and not self.label(LABEL_PORT)
+        return self.name.removesuffix(f"-rank{number}") if joined else ""
+
+    @property
     def ours(self) -> bool:
         return bool(self.label(LABEL_PRESET))
 
     @property
     def preset(self) -> str:
         return self.label(LABEL_PRESET)
+
+    def listed(self, key: str) -> tuple[str, ...]:
+        """The values of a label that has several."""
+        return tuple(filter(None, self.label(key).split(",")))
+
+    @property
+    def fabric(self) -> tuple[str, ...]:
+        """Of a rank, the addresses between its nodes."""
+        return self.listed(LABEL_FABRIC)
 
     @property
     def spec_hash(self) -> str:
@@ -204,7 +231,9 @@ class ContainerFacts:
 
 @dataclass(frozen=True, slots=True)
 class ImageFacts:
-    """A local image. `digest` is the first repo digest, empty for images that were never pulled or pushed."""
+    """A local image. `digest` is the first of its repo `digests`, empty for images that were never pulled or pushed.
+    `layers` are digests of its file system's layers, `nccl` is the NCCL_VERSION of its environment, `versions` what its
+    environment and labels say of the programs inside, as `(title, version)`."""
 
     id: str
     reference: str
@@ -214,6 +243,36 @@ class ImageFacts:
     os: str = ""
     size: int = 0
     digest: str = ""
+    digests: tuple[str, ...] = ()
+    layers: tuple[str, ...] = ()
+    nccl: str = ""
+    versions: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredImage:
+    """An image on disk. `size` counts all its layers, `shared` those that other images have too: None where Docker did
+    not measure. Of several images that share layers, each counts them. Sizes are bytes."""
+
+    id: str
+    tags: tuple[str, ...] = ()
+    digests: tuple[str, ...] = ()
+    created_at: float | None = None
+    size: int = 0
+    shared: int | None = None
+
+    @property
+    def unique(self) -> int | None:
+        """What no other image has."""
+        return None if self.shared is None else max(0, self.size - self.shared)
+
+
+@dataclass(frozen=True, slots=True)
+class ImageDisk:
+    """Every local image, and the bytes that all layers take together, each counted once; None: not measured."""
+
+    images: tuple[StoredImage, ...] = ()
+    layers: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

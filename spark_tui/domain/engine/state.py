@@ -7,6 +7,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
+from spark_tui.domain.engine.container import LABEL_TOOL
 from spark_tui.domain.engine.runtimes import recognised, runtime_named
 from spark_tui.domain.secret import Secret
 
@@ -44,15 +45,16 @@ class Health(StrEnum):
 @dataclass(frozen=True, slots=True)
 class ServedModel:
     """An entry of `/v1/models`. `root` is the path or repo that was given, where the server says it; `max_model_len`
-    in tokens."""
+    in tokens. `serving` is false for what a gateway would have to launch."""
 
     id: str
     root: str = ""
     max_model_len: int | None = None
+    serving: bool = True
 
 
 class EngineState(StrEnum):
-    """One word for the list. `READY` is only ever said after health and models were seen."""
+    """What Docker, the health page and the list of models prove. `SERVING` needs all three."""
 
     CREATED = "CREATED"
     STARTING = "STARTING"
@@ -62,6 +64,33 @@ class EngineState(StrEnum):
     PAUSED = "PAUSED"
     STOPPED = "STOPPED"
     FAILED = "FAILED"
+
+
+class EngineWord(StrEnum):
+    """The word that people and scripts read for what an engine does, from its launch to its end."""
+
+    QUEUED = "queued"
+    FETCHING = "fetching"
+    PULLING = "pulling"
+    STARTING = "starting"
+    LOADING = "loading"
+    COMPILING = "compiling"
+    WARMING_UP = "warming up"
+    READY = "ready"
+    BUSY = "busy"
+    """Ready, and answering requests."""
+    RUNNING = "running"
+    """A rank of a launch over several nodes: whether it serves is known where its head is."""
+    STALLED = "stalled"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    FAILED = "failed"
+    LOST = "lost"
+    """Docker has the container, and cannot start or end it any more."""
+
+    @property
+    def serves(self) -> bool:
+        return self in (EngineWord.READY, EngineWord.BUSY)
 
 
 class Exposure(StrEnum):
@@ -80,6 +109,8 @@ def runtime_of(container: ContainerFacts) -> str:
     """The serving runtime that a container runs, by label, image name or command; empty for other containers."""
     if container.runtime:
         return container.runtime
+    if container.label(LABEL_TOOL):
+        return ""
     runtime = recognised(container.image, container.argv)
     return runtime.id if runtime else ""
 
@@ -96,8 +127,10 @@ def api_port(container: ContainerFacts) -> int | None:
     """The host port of the API.
 
     Our label first; else the published port that maps the server's own port, else the only published one;
-    with the host's network, the port in the command. None when nothing is published.
+    with the host's network, the port in the command. None when nothing is published, and for a rank without an API.
     """
+    if container.rank_of:
+        return None
     if container.api_port.isdigit():
         return int(container.api_port)
     given = _argument(container.argv, "--port")
@@ -123,7 +156,8 @@ def exposure_of(container: ContainerFacts, port: int | None) -> Exposure:
         open_to_lan = runtime.host_variable in container.environment if by_default else host not in _LOOPBACK
     else:
         bound = [published.host_ip for published in container.ports if published.host_port == port]
-        open_to_lan = any(not ip.startswith("127.") and ip != "::1" for ip in bound)
+        local = container.fabric  # between the nodes alone
+        open_to_lan = any(not ip.startswith("127.") and ip not in ("::1", *local) for ip in bound)
     if not open_to_lan:
         return Exposure.LOCAL
     in_variable = bool(runtime.key_variable) and runtime.key_variable in container.environment

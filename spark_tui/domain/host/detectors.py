@@ -166,14 +166,14 @@ class Leak:
         return f"Unused. Remove: sudo rm {names}{more}" if self.files else ""
 
 
-def leaked(files: Iterable[SharedFile], *, engines_run: bool) -> Leak:
+def leaked(files: Iterable[SharedFile], *, engines_run: bool, least_age: float = LEAK_SECONDS) -> Leak:
     """The files that an engine left behind: of a name that engines give, old enough, and open nowhere. Where that
     cannot be known, nothing counts as leaked while any engine runs."""
     found = [
         file
         for file in files
         if _ENGINE_FILES.fullmatch(file.name)
-        and file.age >= LEAK_SECONDS
+        and file.age >= least_age
         and file.size > 0
         and (file.open is False or (file.open is None and not engines_run))
     ]

@@ -29,6 +29,8 @@ class HostIdentity:
     cpu_count: int = 0
     is_spark: bool = False
     memory: int = 0
+    lan_address: str = ""
+    """Of the interface that leads out of this machine."""
 
 
 # What the makers write into DMI and into DGX_PLATFORM, in lower case with spaces -> how people call it.

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from spark_tui.domain.quantities import hexadecimal
 from spark_tui.domain.reading import Missing, Ok, Reading
 
 TWO_READINGS_NEEDED: Final = Missing("two readings are needed")
@@ -265,14 +266,6 @@ def parse_parts(cpuinfo: str) -> dict[int, int]:
             if part is not None:
                 found[cpu] = part
     return found
-
-
-def hexadecimal(text: str) -> int | None:
-    """`0xd85` -> 3461; None for anything else."""
-    try:
-        return int(text, 16)
-    except ValueError:
-        return None
 
 
 _VMSTAT: Final = ("pgmajfault", "pswpin", "pswpout", "compact_stall", "oom_kill")

@@ -16,11 +16,12 @@ from spark_tui.domain.finding import Finding
 from spark_tui.domain.logs.causes.diagnosis import explain_failure
 from spark_tui.domain.logs.findings import findings
 from spark_tui.domain.logs.kernels import Fp4Verdict, fp4_verdict
+from spark_tui.domain.logs.quotes import Unquoter
 from spark_tui.domain.logs.serving import DraftStats, ServingSample, drafting
 from spark_tui.domain.logs.sizing import GraphMemory, graph_memory
-from spark_tui.domain.logs.timeline import BootTimeline, StartOutcome
+from spark_tui.domain.logs.timeline import BootTimeline, PhaseId, PhaseState, StartOutcome
 from spark_tui.domain.logs.tracker import LogTracker
-from spark_tui.domain.logs.view import EngineView, LogContext
+from spark_tui.domain.logs.view import Baseline, EngineView, LogContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +43,15 @@ class Explanation:
 
     @property
     def outcome(self) -> StartOutcome:
-        """Ready, failed, stopped or starting. A log that shows nothing of a start is one that may yet begin."""
+        """Ready, failed, stopped or starting. UNKNOWN: no engine's log, by all that was read."""
         outcome = self.timeline.outcome
-        return StartOutcome.STARTING if outcome is StartOutcome.UNKNOWN else outcome
+        if outcome not in (StartOutcome.UNKNOWN, StartOutcome.STARTING):
+            return outcome
+        begun = any(
+            each.state is not PhaseState.PENDING for each in self.timeline.phases if each.id not in _ANY_PROGRAM
+        )
+        known = self.engine or begun or self.findings
+        return StartOutcome.STARTING if known else StartOutcome.UNKNOWN
 
     @property
     def proposal(self) -> Finding | None:
@@ -52,6 +59,10 @@ class Explanation:
         if self.cause is not None:
             return self.cause if self.cause.change else None
         return next((finding for finding in self.findings if finding.change), None)
+
+
+_ANY_PROGRAM: Final = (PhaseId.CONTAINER, PhaseId.DOWNLOAD)
+"""Phases that the log of any program may show."""
 
 
 def explain(
@@ -81,8 +92,9 @@ def _latest(samples: Sequence[ServingSample], name: str) -> float | None:
 
 
 def explain_view(
-    view: EngineView, *, now: float, pool_gib: float | None = None, taken_ports: Collection[int] = ()
-) -> Explanation:
+    view: EngineView, *, now: float, pool_gib: float | None = None, taken_ports: Collection[int] = (),
+    kernel_lines: tuple[str, ...] = (), baseline: Baseline | None = None,
+) -> Explanation:  # fmt: skip
     """Everything that can be said about an engine under watch, now (epoch seconds). An engine that serves has no
     cause; nor has one that a person stopped."""
     context = LogContext.of(
@@ -93,6 +105,7 @@ def explain_view(
         pool_gib=pool_gib,
         taken_ports=taken_ports,
     )
+    context = replace(context, kernel_lines=kernel_lines, baseline=baseline)
     if view.state in (EngineState.SERVING, EngineState.STOPPED):
         context = replace(context, exit_code=None, error="")
         return replace(explain(view.timeline, view.samples, context), cause=None)
@@ -102,14 +115,22 @@ def explain_view(
 # --- a whole log --------------------------------------------------------------------------------------------------
 
 _MARKS: Final = (
-    ("vllm", re.compile(r"vLLM|\(APIServer pid=|\(EngineCore|site-packages/vllm/|vllm serve|vllm: error")),
+    (
+        "vllm",
+        re.compile(
+            r"vLLM|\((?:APIServer|EngineCore\w*|(?:Vllm)?Worker\w*) pid=|(?:site|dist)-packages/vllm/|vllm serve"
+            r"|vllm: error|gpu_memory_utilization|KV cache memory|multiproc_executor|\[core\.py:\d"
+        ),
+    ),
     ("sglang", re.compile(r"sglang|Load weight begin|fired up and ready to roll|#running-req: ")),
     ("trtllm", re.compile(r"\[TRT-LLM\] \[|trtllm-serve|tensorrt_llm/")),
-    ("ollama", re.compile(r"source=\S{1,40}\.go:\d+ msg=|ollama")),
+    ("ollama", re.compile(r"source=\S{1,40}\.go:\d+ msg=|OLLAMA_|Ollama")),
     ("llama-cpp", re.compile(r"llama_model_load|llama_model_loader|llama_context|\bsrv +\w+: |llama-server")),
 )
 _MARK_LINES: Final = 2_000
 """Lines examined to learn which engine wrote them."""
+_OWN: Final = ("(", "INFO", "WARNING", "ERROR", "\x1b")
+"""With what most lines of engines begin, and no quoted one."""
 _DOCKER_JSON: Final = '{"log":"'
 
 
@@ -119,6 +140,7 @@ class LogExplainer:
     def __init__(self, started_at: float | None = None, runtime: str = "") -> None:
         self._tracker = LogTracker(started_at, runtime)
         self._engines: set[str] = set()
+        self._unquote = Unquoter()
         self.lines = 0
         """How many were read."""
 
@@ -130,7 +152,13 @@ class LogExplainer:
     def feed_many(self, batch: Iterable[tuple[str, str]]) -> None:
         """Lines as `(stamp, text)`; the stamp is RFC 3339 or empty. Docker's own log files (`{"log":...}`) are
         unpacked."""
-        lines = [_unpacked(stamp, text) if text.startswith(_DOCKER_JSON) else (stamp, text) for stamp, text in batch]
+        unquote = self._unquote
+        lines = [
+            (stamp, text if text.startswith(_OWN) else unquote(text))
+            if text[:1] != "{" or not text.startswith(_DOCKER_JSON)
+            else _unpacked(stamp, text)
+            for stamp, text in batch
+        ]
         for _, text in lines[: max(0, _MARK_LINES - self.lines)]:
             if "vllm" in self._engines:  # vLLM's own words decide at once: other engines' libraries log there too
                 break
@@ -139,8 +167,11 @@ class LogExplainer:
         self._tracker.feed_many(lines)
 
     def explanation(self, context: LogContext | None = None) -> Explanation:
-        """What was read so far means, in its context. A container that has ended is said to have."""
-        context = context or LogContext()
+        """What was read so far means, in its context. A container that has ended is said to have; without a context
+        the log is a text that is over."""
+        if context is None:
+            self._tracker.text_ended(docker=not self._engines)
+            context = LogContext()
         if context.ended:
             self._tracker.container_ended(context.exit_code)
         engine = context.engine or next((name for name, _ in _MARKS if name in self._engines), "")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from enum import IntEnum
 from typing import Final
@@ -18,6 +18,7 @@ from spark_tui.domain.logs.causes.diagnosis import recognise
 from spark_tui.domain.logs.causes.memory import OUT_OF_MEMORY
 from spark_tui.domain.logs.line import LineKind, LogRecord, exception_name, parse_line, shown
 from spark_tui.domain.logs.rules.rule import Broken
+from spark_tui.domain.logs.tail import CONSEQUENCES, DETAIL, INTERRUPTED, PYDANTIC_TAIL, last_failure
 from spark_tui.domain.logs.timeline import PhaseId, StartFailure
 
 MAX_KEPT = 4_000
@@ -40,18 +41,23 @@ class _Weight(IntEnum):
     USAGE = 90
 
 
-_CONSEQUENCES = (
-    "WorkerProc initialization failed",
-    "Engine core initialization failed",
-    "EngineCore encountered an issue",
-    "Worker failed with error",
+_WORKER_FAILED = re.compile(r"Worker failed with error ['\"](.+)['\"], please check")
+# Lines by which llama.cpp ends; what other programs say so too ends nothing until the process has ended.
+_OWN_END = re.compile(
+    r"main: |srv |start: |load_model: |llama_model_load: |common_init_from_params: |error while handling"
 )
-_INTERRUPTED = ("KeyboardInterrupt", "SystemExit", "CancelledError")
+_OWN_PROGRAMS = ("vllm", "api_server.py", "sglang", "launch_server.py", "trtllm-serve", "llama-server")
+# The step that failed, by its frame: for a log that does not begin at the start.
+_STEPS: Final = (
+    (PhaseId.CAPTURE, re.compile(r", in (?:capture_model|capture)\b")),
+    (PhaseId.KV_CACHE, re.compile(r", in (?:get_kv_cache_\w+|determine_available_memory|_?initialize_kv_caches)\b")),
+    (PhaseId.WEIGHTS, re.compile(r", in (?:load_model|load_weights)\b")),
+    (PhaseId.ENGINE_INIT, re.compile(r", in (?:init_device|init_torch_distributed|init_worker_distributed\w*)\b")),
+    (PhaseId.CONFIG, re.compile(r", in (?:create_engine_config|create_model_config|get_config)\b")),
+)
 # The outermost frame of an engine's own program: vLLM, SGLang, TensorRT-LLM, as a script or as a module.
 _MAIN = re.compile(r", in <module>.*$")
 _PROGRAMS = ("/vllm", "api_server", "sglang", "launch_server", "trtllm-serve", "tensorrt_llm")
-_DETAIL = re.compile(r"(?:Value error|Assertion failed), .+")
-_PYDANTIC_TAIL = re.compile(r" \[type=\w+, input_value=.*$")
 
 
 class FailureReader:
@@ -89,7 +95,10 @@ class FailureReader:
         """The deciding line, with the few around it that help."""
         if self._chosen is not None and self._complete is None:
             lines = deciding_lines(self._chosen.line, self._before, self._after)
-            self._complete = replace(self._chosen, lines=lines, asked=tuple(sorted(self.asked.items())))
+            phase = self._chosen.phase
+            if phase in (None, PhaseId.CONTAINER):
+                phase = _step(self._before) or phase
+            self._complete = replace(self._chosen, lines=lines, phase=phase, asked=tuple(sorted(self.asked.items())))
         return self._complete
 
     @property
@@ -111,7 +120,7 @@ class FailureReader:
     def _replace_line(self, line: str) -> None:
         self._wants_detail = False
         if self._chosen is not None:
-            line = shown(_PYDANTIC_TAIL.sub("", line))
+            line = shown(PYDANTIC_TAIL.sub("", line))
             self._chosen, self._complete = replace(self._chosen, line=line), None
 
     # --- lines that decide ----------------------------------------------------------------------------
@@ -129,7 +138,7 @@ class FailureReader:
                     self._main_traceback = True
             case Broken.DETAIL:  # `  Value error, ...` below pydantic's ValidationError
                 message = record.message.lstrip()
-                if self._wants_detail and _DETAIL.match(message):
+                if self._wants_detail and DETAIL.match(message):
                     self._replace_line(message)
             case Broken.WORKER_FAILED:  # its traceback follows
                 self._worker, self._worker_proven = None, True
@@ -146,17 +155,22 @@ class FailureReader:
                 self._decide(self._stray or record, _Weight.ENGINE_GONE)
             case Broken.ENGINE_GONE:
                 self._decide(record, _Weight.ENGINE_GONE)
-            case Broken.USAGE:
-                self._decide(record, _Weight.USAGE)
+            case Broken.USAGE if not self.certain:
+                own = record.message.startswith(_OWN_PROGRAMS)
+                self._decide(record, _Weight.USAGE if own else _Weight.CONSEQUENCE, guess=not own)
             case Broken.NATIVE:  # a program that is not Python says why it ends: the first such line decides
-                self._decide(record, _Weight.NATIVE)
+                self._decide(record, _Weight.NATIVE, guess=_OWN_END.match(record.message.lstrip()) is None)
 
     def _exception(self, record: LogRecord) -> None:
         """In its block the engine core names its own exception, unless it only repeats a worker's."""
-        if any(words in record.message for words in _CONSEQUENCES):
+        if failed := _WORKER_FAILED.search(record.message):
+            if self._worker is not None or self._worker_proven:
+                return
+            record = record._replace(message=failed[1])
+        if any(words in record.message for words in CONSEQUENCES):
             self.hopeless = self.hopeless or "Engine core initialization failed" in record.message
             self._decide(record, _Weight.CONSEQUENCE, guess=True)
-        elif exception_name(record.message).endswith(_INTERRUPTED):
+        elif exception_name(record.message).endswith(INTERRUPTED):
             return
         elif _is_worker(record.process):
             self._worker = record
@@ -192,8 +206,12 @@ class FailureReader:
 
     def ended(self, exit_code: int) -> None:
         """The container has ended. Without a reason in the log its last line is a guess."""
+        weak = self._chosen is None or (self._chosen.guess and self._weight < _Weight.NATIVE)
+        if weak and exit_code != 137:
+            self.stopped(docker=False)
         if self._chosen is not None:
-            self._chosen, self._complete = replace(self._chosen, exit_code=exit_code), None
+            guess = self._chosen.guess and self._weight != _Weight.NATIVE
+            self._chosen, self._complete = replace(self._chosen, exit_code=exit_code, guess=guess), None
             return
         last = None if exit_code == 137 else last_words(self.recent)
         if exit_code == 137:  # SIGKILL: GB10 reports OOMKilled=false even when memory was the reason
@@ -203,6 +221,22 @@ class FailureReader:
         self._before, self._after, self._complete = tuple(self.recent), [], None
         process = last.process if last else ""
         self._chosen = StartFailure(shown(line), process, guess=True, phase=self.phase, exit_code=exit_code)
+
+    def stopped(self, *, docker: bool) -> bool:
+        """The log is over, and no exit code says why: whether it ends in a failure, which then is a guess."""
+        lines = tuple(self.recent)
+        found = last_failure(lines, serving=self._serving, docker=docker)
+        if found is None:
+            return False
+        self._before, self._after, self._complete = lines[: found.at + 1], [*lines[found.at + 1 :][:KEPT_AFTER]], None
+        self._chosen = StartFailure(shown(found.record.message), found.record.process, guess=True, phase=self.phase)
+        return True
+
+
+def _step(lines: Sequence[str]) -> PhaseId | None:
+    """What the engine was doing, by the innermost frame that shows it."""
+    frames = (text for text in reversed(lines) if ", in " in text)
+    return next((phase for text in frames for phase, frame in _STEPS if frame.search(text)), None)
 
 
 def _is_worker(process: str) -> bool:
@@ -230,8 +264,10 @@ _STEP = re.compile(
 _OUT_OF_MEMORY = re.compile(OUT_OF_MEMORY)
 # Lines of libraries above the exception that say more than it does.
 _SAYS_WHY = re.compile(
-    r"not enough GPU memory|[Oo]ut of memory|NV_ERR_NO_MEMORY|NCCL WARN|ibv_\w+ failed|ptxas (?:fatal|error)"
-    r"|no kernel image|only supports sm|error: linker|Cannot access gated repo|[45]\d\d Client Error"
+    r"not enough GPU memory|[Oo]ut of memory|NV_ERR_NO_MEMORY|NCCL WARN|ibv_\w+ failed"
+    r"|ptxas (?:fatal|error|.{0,60}error)"
+    r"|: (?:fatal )?error: |nvcc fatal|no kernel image|only supports sm|error: linker|Cannot access gated repo"
+    r"|[45]\d\d Client Error"
     r"|Repository Not Found|Network is unreachable|Name or service not known|name resolution"
     r"|error loading model|failed to (?:open|load|initialize)|unknown model architecture|what\(\): "
     r"|died unexpectedly|Failed to (?:load model|initialize executor)|Fatal Python error|panicked at"
@@ -255,6 +291,9 @@ def deciding_lines(line: str, before: Sequence[str], after: Sequence[str]) -> tu
     """
     above: list[str] = []
     wants_frame, chained = _OUT_OF_MEMORY.search(line) is not None, False
+    if line == "AssertionError":  # its only words are its code
+        code = next((text for text in map(_message, reversed(before[-6:])) if text.startswith("assert ")), "")
+        above = [shown(code)] if code else []
     raised = bool(exception_name(line)) or line.startswith(("Value error, ", "Assertion failed, "))
     needle = line[:60]  # the last line that holds it, unless it was decided upon later
     place = next((at for at in reversed(range(len(before))) if needle and needle in before[at]), len(before))
@@ -284,16 +323,14 @@ def deciding_lines(line: str, before: Sequence[str], after: Sequence[str]) -> tu
     return tuple(dict.fromkeys([*(text for text in reversed(above) if text != line), line, *below]))
 
 
-def last_words(recent: Iterable[str]) -> LogRecord | None:
-    """Of a log that gives no reason, the line that most likely does: a recognised one, an error, the last one."""
-    error = last = None
-    for text in reversed(list(recent)):
-        record = parse_line(text)
-        if record.kind in (LineKind.BLANK, LineKind.PROGRESS, LineKind.ACCESS) or _NOISE.search(text):
-            continue
-        last = last or record
-        if record.level in ("", "ERROR", "CRITICAL") and recognise(record.message):
-            return record
-        if error is None and record.severity >= 40 and record.kind is not LineKind.TRACEBACK:
-            error = record
-    return error or last
+def _message(text: str) -> str:
+    return parse_line(text).message.strip()
+
+
+def last_words(recent: Sequence[str]) -> LogRecord | None:
+    """Of a log that gives no reason, the line that most likely does: the last recognised one, error, or line."""
+    dull = (LineKind.BLANK, LineKind.PROGRESS, LineKind.ACCESS)
+    records = [r for text in recent if not _NOISE.search(text) and (r := parse_line(text)).kind not in dull]
+    errors = [r for r in records if r.severity >= 40 and r.kind is not LineKind.TRACEBACK]
+    known = [r for r in records if r.level in ("", "ERROR", "CRITICAL") and recognise(r.message)]
+    return next((found[-1] for found in (known, errors, records) if found), None)

@@ -12,6 +12,8 @@ from typing import Final
 
 from spark_tui.domain.engine.state import Health
 from spark_tui.domain.finding import Change, Finding, Severity
+from spark_tui.domain.logs.causes.cause import FailureContext
+from spark_tui.domain.logs.causes.diagnosis import recognise
 from spark_tui.domain.logs.kernels import Fp4, Fp4Verdict, fp4_verdict
 from spark_tui.domain.logs.serving import DraftStats, ServingSample, drafting
 from spark_tui.domain.logs.sizing import MOST_REQUESTS, GraphState, graph_memory, kv_alternatives
@@ -23,6 +25,7 @@ INTERVAL_SECONDS: Final = 10.0
 """vLLM's VLLM_LOG_STATS_INTERVAL."""
 FROZEN_SECONDS: Final = 120.0
 """A long prefill writes no token: 128k tokens at 1,600 a second take 80 s."""
+LONG_WAIT_SECONDS: Final = 60.0
 LOW_ACCEPTANCE: Final = 0.1
 ENOUGH_DRAFTS: Final = 500
 LAST_POSITION: Final = 0.15
@@ -55,6 +58,12 @@ class FindingId(StrEnum):
     UNKNOWN_VARIABLE = "unknown_variable"
     PREFIX_CACHE_NEVER_HIT = "prefix_cache_never_hit"
     PADDING_WASTE = "padding_waste"
+    WORKER_WAIT = "worker_wait"
+    RAY_WAIT = "ray_wait"
+    NCCL_WAIT = "nccl_wait"
+    DP_WAIT = "dp_wait"
+    NO_DRIVER = "no_driver"
+    RUNNER_FAILED = "runner_failed"
     EAGER = "eager"
 
 
@@ -106,24 +115,78 @@ def _finding(
 
 
 def hang(seen: Observation) -> Iterator[Finding]:
-    """Requests run, no token moves, and `/health` still says 200. An old log cannot prove it: `now` must be known."""
+    """Requests run, no token moves, and `/health` still says 200. Of a log alone its own lines must span the time."""
     frozen: list[ServingSample] = []
     for sample in reversed(seen.throughput):
         if not sample.running or sample.generation_rate or sample.prompt_rate:
             break
         frozen.append(sample)
     since = frozen[-1].at if frozen else None
-    now = seen.context.now
-    if now is None or seen.context.health is not Health.OK or since is None or now - since < FROZEN_SECONDS:
+    whole = seen.context.now is None and seen.context.health is Health.UNKNOWN
+    now = frozen[0].at if whole and frozen else seen.context.now
+    alive = whole or seen.context.health is Health.OK
+    if now is None or not alive or since is None or now - since < FROZEN_SECONDS:
         return
     count, still = frozen[0].running or 0, human_duration(now - since)
+    beside = "" if whole else ", although /health is OK"
     yield _finding(
         FindingId.HANG,
         Severity.ERROR,
-        f"{count} request{'s' * (count != 1)} running, no tokens for {still}, although /health is OK (stuck).",
-        "Restart the engine. See its log and `dmesg` around that time.",
+        f"{count} request{'s' * (count != 1)} running, no tokens for {still}{beside} (stuck).",
+        "Restart the engine. If it happens again: 96 % use at about 20 W in `nvidia-smi` is a stuck kernel or link.",
         proof=frozen[-1:],
     )
+
+
+_WAITS: Final = {
+    Topic.WORKER_WAIT: (
+        FindingId.WORKER_WAIT,
+        "Workers have not answered for {}.",
+        "Normal while kernels compile or tune (CPU busy). Else check each rank's log, and `nvidia-smi`: 96 % use at "
+        "about 20 W is a stuck kernel or link. Then stop all ranks and start again.",
+    ),
+    Topic.RAY_WAIT: (
+        FindingId.RAY_WAIT,
+        "Ray has waited {} for GPUs.",
+        "`ray status` must list every node with its GPU. Set VLLM_HOST_IP and ray's --node-ip-address to each node's "
+        "fabric address.",
+    ),
+    Topic.DP_WAIT: (
+        FindingId.DP_WAIT,
+        "The data-parallel coordinator has waited {} for the other ranks.",
+        "Start the ranks of the other nodes, with the same data_parallel_size, data_parallel_address and port.",
+    ),
+    Topic.NCCL_WAIT: (
+        FindingId.NCCL_WAIT,
+        "NCCL reports a fault between the nodes.",
+        "Check cable, MTU and GID index on both nodes, and the log of the other one: `ping -M do -s 8972 ADDRESS`.",
+    ),
+}
+
+
+def waits(seen: Observation) -> Iterator[Finding]:
+    """A process waits for another one."""
+    for each in seen.facts.waits:
+        finding, summary, remedy = _WAITS[each.topic]
+        if finding is FindingId.NCCL_WAIT or each.seconds >= LONG_WAIT_SECONDS:
+            told = summary.format(human_duration(each.seconds))
+            yield _finding(finding, Severity.WARNING, told, remedy, proof=(each,))
+
+
+def no_driver(seen: Observation) -> Iterator[Finding]:
+    for line in seen.facts.proof(Topic.NO_DRIVER)[:1]:
+        remedy = "Check that `nvidia-smi` works on the host, and that the preset requests GPUs (`--gpus all`)."
+        yield _finding(FindingId.NO_DRIVER, Severity.WARNING, "No GPU visible in the container.", remedy, proof=(line,))
+
+
+def runner_failed(seen: Observation) -> Iterator[Finding]:
+    """Ollama serves, but could not load what was asked for."""
+    for line in seen.facts.proof(Topic.RUNNER_FAILED)[-1:]:
+        known = recognise(line.text)
+        why = known[0].explain(known[1], FailureContext(line.text, "ollama", facts=seen.facts)) if known else None
+        summary = f"Ollama could not load a model. {why.summary if why else ''}".strip()
+        remedy = why.remedy if why else "Update Ollama, or choose another quantization of the model."
+        yield _finding(FindingId.RUNNER_FAILED, Severity.ERROR, summary, remedy, proof=(line,))
 
 
 def acceptance(seen: Observation) -> Iterator[Finding]:
@@ -150,10 +213,20 @@ def acceptance(seen: Observation) -> Iterator[Finding]:
             FindingId.DRAFTS_TOO_LONG,
             Severity.INFO,
             f"Drafts beyond position {good} have an acceptance rate below {LAST_POSITION:.0%}.",
-            f"Try num_speculative_tokens={fewer}: with MTP each further token costs a pass.",
+            f"Try num_speculative_tokens={fewer}: {_cost(seen.facts.speculation)}.",
             (("num_speculative_tokens", str(fewer)),),
             (drafts,),
         )
+
+
+def _cost(method: str) -> str:
+    """What one more drafted token costs, by the method of drafting."""
+    if method.startswith(("dflash", "dspark", "medusa")):
+        return "a block is drafted in one pass, so fewer tokens save verification only"
+    if method.startswith(("ngram", "suffix")):
+        return "drafting is free, verification is not"
+    name = "MTP" if method.startswith("mtp") else "EAGLE" if method.startswith("eagle") else "a drafter"
+    return f"with {name} each further token costs a pass"
 
 
 def preemptions(seen: Observation) -> Iterator[Finding]:
@@ -356,8 +429,12 @@ _INSTEAD: Final = {
 """Options that took the place of variables."""
 
 
+_BY_IMAGE: Final = ("VLLM_BUILD_", "VLLM_IMAGE_", "VLLM_BASE_", "VLLM_DOCKER_", "VLLM_WHEEL_", "VLLM_COMMIT")
+"""Variables that images set themselves."""
+
+
 def unknown_variables(seen: Observation) -> Iterator[Finding]:
-    names = seen.facts.unknown_environment
+    names = [name for name in seen.facts.unknown_environment if not name.startswith(_BY_IMAGE)]
     if names:
         version = f"vLLM {seen.facts.version}" if seen.facts.version else "This vLLM"
         instead = [f"Instead of {name} use {_INSTEAD[name]}" for name in names if name in _INSTEAD]
@@ -372,6 +449,9 @@ def unknown_variables(seen: Observation) -> Iterator[Finding]:
 
 RULES: Final[tuple[Callable[[Observation], Iterable[Finding]], ...]] = (
     hang,
+    waits,
+    runner_failed,
+    no_driver,
     graph_estimate,
     fp4_path,
     refused_backends,

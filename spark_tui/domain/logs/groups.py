@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from spark_tui.domain.logs.line import LineKind, LogRecord, parse_line
 
@@ -174,6 +174,47 @@ def traceback_at(number: int, lines: Sequence[str], first: int = 0) -> tuple[int
         if group.lines[0] > number:
             break
     return ()
+
+
+_STATISTICS: Final = (
+    "Avg prompt throughput",  # vLLM, every ten seconds
+    "SpecDecoding metrics",
+    "Decode batch",  # SGLang
+    "Prefill batch",
+    "iter = ",  # TensorRT-LLM, with its iteration log on
+    "slot print_timing",  # llama.cpp
+    "slot launch_slot_",
+    "slot update_slots",
+    "srv  update_slots",
+)
+_REQUEST: Final = re.compile(r'"[A-Z]{3,7} [^"]{1,500} HTTP/[\d.]+" [1-3]\d\d\b|\[GIN\] .{1,60}\| [1-3]\d\d \|')
+_BAR: Final = re.compile(r"\d{1,3}%\|")
+
+
+STATISTICS: Final = "statistics"
+REQUESTS: Final = "requests"
+
+
+class Repeat(NamedTuple):
+    """What a line repeats with other figures. Lines of one `series` may be folded into the latest one; a bar whose
+    `percent` falls is another bar."""
+
+    series: str
+    percent: int = 0
+
+
+def repeat_of(text: str) -> Repeat | None:
+    """The series of a line of which only the latest one matters: a progress bar, answered requests, statistics. None
+    for every other line, among them requests that failed."""
+    if "%|" in text and (bar := _BAR.search(text, 0, 400)):
+        record = parse_line(text)
+        label = record.message.partition("%")[0].rstrip("0123456789").rstrip()
+        return Repeat(f"bar {record.process} {label[:60]}", int(bar[0].rstrip("%|")))
+    head = text[:400]
+    for word in _STATISTICS:  # plain searches: an alternation is tried at every character
+        if word in head:
+            return Repeat(STATISTICS)
+    return Repeat(REQUESTS) if ("HTTP/" in text or "[GIN]" in head) and _REQUEST.search(text, 0, 700) else None
 
 
 _WITHIN: Final = (LineKind.TRACEBACK, LineKind.CONTINUATION)

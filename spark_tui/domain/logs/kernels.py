@@ -144,6 +144,8 @@ def fp4_verdict(
     else:
         verdict, summary = Fp4.WEIGHT_ONLY_FALLBACK, f"weight-only by fallback: {names}"
         advice, guess = _try_native(facts, parts), _formats(checkpoint) is None
+    if native:
+        summary += f"; native: {_kernel_names(native)}"
     return replace(
         named,
         verdict=verdict,
@@ -244,8 +246,13 @@ def _try_native(facts: EngineFacts, parts: tuple[str, ...]) -> Suggestion:
     if "linear" in parts:
         new, old = ("linear_backend", "flashinfer_cutlass"), ("env.VLLM_NVFP4_GEMM_BACKEND", "flashinfer-cutlass")
         pairs += (new if version >= (0, 23) else old,)
+    offered = _offered(facts)
+    native = [flag for name, flag in _NATIVE_MOE if name in offered or not offered]
+    if "moe" in parts and not native:
+        more = f" ({', '.join(offered)})"
+        return Suggestion(f"This image has no native FP4 backend for MoE layers{more}. {_NO_KERNEL}", pairs)
     if "moe" in parts and version >= (0, 17):
-        pairs += (("moe_backend", "flashinfer_cutlass"),)
+        pairs += (("moe_backend", native[0]),)
     elif "moe" in parts:
         pairs += (("env.VLLM_USE_FLASHINFER_MOE_FP4", "1"), ("env.VLLM_FLASHINFER_MOE_BACKEND", "throughput"))
     settings = " ".join(f"{key.removeprefix('env.')}={value}" for key, value in pairs)
@@ -254,6 +261,20 @@ def _try_native(facts: EngineFacts, parts: tuple[str, ...]) -> Suggestion:
         "falling back. An image built for sm_121 with FlashInfer has it.",
         pairs,
     )
+
+
+_NATIVE_MOE: Final = (
+    ("FLASHINFER_CUTLASS", "flashinfer_cutlass"), ("VLLM_CUTLASS", "cutlass"), ("FLASHINFER_B12X", "flashinfer_b12x"),
+    ("B12X", "b12x"),
+)  # fmt: skip
+"""MoE backends that run FP4 natively on GB10, in vLLM's list and as a setting; the best known first."""
+
+
+def _offered(facts: EngineFacts) -> list[str]:
+    """The MoE backends that vLLM said it could choose from; empty where it did not."""
+    texts = (k.text for k in facts.kernels if k.part == "moe" and k.format in _FP4_FORMATS)
+    found = next((match for text in texts if (match := re.search(r"potential backends: \[([^\]]*)\]", text))), None)
+    return re.findall(r"\w+", found[1]) if found else []
 
 
 def _kernel_names(kernels: Iterable[Kernel]) -> str:

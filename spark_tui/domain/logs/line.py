@@ -20,7 +20,7 @@ _FOREIGN: Final = (
     # torch and glog: `[rank0]:W0521 21:08:35.966000 199 site-packages/torch/x.py:1731] message`
     (
         "[a",
-        r"(?:\[rank\d+\]:)?\[?(?P<level>[VIWEFC])(?P<time>\d{4} [\d:]{8}\.\d{1,9})(?: \d+)? "
+        r"(?:\[rank\d+\]:)?\[?(?P<level>[VIWEFC])(?P<time>\d{3,4} [\d:]{8}\.\d{1,9})(?: \d+)? "
         r"(?P<source>\S{1,200}:\d+)\] ?",
     ),
     # FlashInfer: `2026-05-21 21:10:15,615 - INFO - autotuner.py:457 - flashinfer.jit: message`

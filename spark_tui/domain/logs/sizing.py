@@ -242,15 +242,15 @@ def kv_alternatives(facts: EngineFacts, pool_gib: float | None = None) -> tuple[
 
 
 def kv_summary(facts: EngineFacts) -> str:
-    """`695k tokens (18.0 GiB), room for 2.6 requests of 262k`; empty when the log does not say."""
+    """`695k tokens (18.0 GiB), room for 2.6 requests of 262k tokens`; empty when the log does not say."""
     gib, concurrency, context = facts.kv_gib, concurrency_of(facts), facts.max_model_len
     if facts.kv_tokens is None:
         return "" if gib is None else f"{gib:.1f} GiB"
     text = f"{short_count(facts.kv_tokens)} tokens" + (f" ({gib:.1f} GiB)" if gib is not None else "")
     if concurrency is None or context is None:
         return text
-    room = f"{concurrency:.0f}" if concurrency >= 10 else f"{concurrency:.1f}".removesuffix(".0")
-    return f"{text}, room for {room} request{'' if room == '1' else 's'} of {short_count(context)}"
+    room = f"{int(concurrency)}" if concurrency >= 3 else f"{concurrency:.1f}".removesuffix(".0")
+    return f"{text}, room for {room} request{'' if room == '1' else 's'} of {short_count(context)} tokens"
 
 
 def short_count(count: int) -> str:

@@ -14,7 +14,7 @@ from enum import StrEnum
 from statistics import median
 from typing import Final
 
-from spark_tui.domain.engine.container import ContainerFacts
+from spark_tui.domain.engine.container import ContainerFacts, ImageFacts
 from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.logs.causes.diagnosis import explain_failure
 from spark_tui.domain.logs.line import share
@@ -56,10 +56,29 @@ class StartSizes:
 
 
 @dataclass(frozen=True, slots=True)
+class StartBackends:
+    """How the engine computes, by its log; empty where the log has none. `kernels`: format, part and the engine's name
+    of each, as in `Kernel`. `versions` of NCCL, CUDA, torch ... are the log's, else the image's own words."""
+
+    attention: tuple[str, ...] = ()
+    kernels: tuple[tuple[str, str, str], ...] = ()
+    graph_mode: str = ""
+    versions: tuple[tuple[str, str], ...] = ()
+
+
+MOST_GOOD: Final = 20
+"""Good starts that are kept for each preset, however many starts come after them."""
+CRASH_SECONDS: Final = 600.0
+"""An engine that crashes sooner after it was ready has not served well."""
+
+
+@dataclass(frozen=True, slots=True)
 class StartRecord:
     """One start of an engine, from its container's start to its end: container id and `at` identify it.
 
-    `image_id` is the image's own digest (a tag may move), `settings` a fingerprint of what it was started with.
+    `image_id` is the image's own digest (a tag may move), `image_digest` what its registry calls it (`NAME@sha256:...`;
+    empty for one that was built or loaded here). `settings` is a fingerprint of what it was started with, `flags` are
+    the engine's options as a benchmark keeps them. `kernel` and `driver` are the host's.
     `ready`: it came to serve. `outcome` is the latest one: READY while it serves, STOPPED, FAILED.
     `phases` are those that ended, with their seconds; `seconds` is the whole way to ready. `warm`: its JIT caches
     were warm, None where the log does not say. `cause` is a CauseId, `failure` its sentence and `line` the deciding
@@ -88,6 +107,11 @@ class StartRecord:
     line: str = ""
     exit_code: int | None = None
     ended_at: float | None = None
+    image_digest: str = ""
+    flags: tuple[str, ...] = ()
+    backends: StartBackends = StartBackends()
+    kernel: str = ""
+    driver: str = ""
 
     @property
     def key(self) -> tuple[str, float]:
@@ -98,10 +122,22 @@ class StartRecord:
         """It did not come to serve, and was not stopped."""
         return not self.ready and self.outcome is StartOutcome.FAILED
 
+    @property
+    def good(self) -> bool:
+        """A launch of ours that came to serve, and did not crash right after."""
+        if self.outcome is StartOutcome.FAILED and self.ended_at is not None:
+            return self.of_preset and self.ended_at - self.at - (self.seconds or 0.0) >= CRASH_SECONDS
+        return self.of_preset
 
-def start_record(view: EngineView) -> StartRecord | None:
+    @property
+    def of_preset(self) -> bool:
+        """It came to serve, and was launched from a preset."""
+        return self.ready and bool(self.preset)
+
+
+def start_record(view: EngineView, *, kernel: str = "", driver: str = "") -> StartRecord | None:
     """The record of a start that has come to serve or has ended; None for one that is still under way, or whose log
-    has not been read to its end."""
+    has not been read to its end. `kernel` and `driver` are the host's now: they hold for what runs now."""
     container, timeline = view.container, view.timeline
     if container.started_at is None or view.state is EngineState.CREATED:
         return None
@@ -134,6 +170,10 @@ def start_record(view: EngineView) -> StartRecord | None:
         sizes=sizes_of(timeline.facts),
         exit_code=None if container.running else container.exit_code,
         ended_at=None if container.running else container.finished_at,
+        image_digest=digest_for(container.image, view.image.digests) if view.image is not None else "",
+        backends=backends_of(timeline.facts, view.image),
+        kernel=kernel if container.running else "",
+        driver=driver if container.running else "",
     )
     if outcome is not StartOutcome.FAILED:
         return record
@@ -167,6 +207,29 @@ def sizes_of(facts: EngineFacts) -> StartSizes:
     )
 
 
+def backends_of(facts: EngineFacts, image: ImageFacts | None = None) -> StartBackends:
+    versions = dict(image.versions if image is not None else ()) | ({"NCCL": facts.nccl} if facts.nccl else {})
+    return StartBackends(
+        attention=facts.attentions or tuple(filter(None, (facts.attention,))),
+        kernels=tuple((each.format, each.part, each.name) for each in facts.kernels),
+        graph_mode=facts.cudagraph_mode,
+        versions=tuple(versions.items()),
+    )
+
+
+def digest_for(reference: str, digests: Sequence[str]) -> str:
+    """Of an image's names in registries (`NAME@sha256:...`) the one of the repository that was asked for, else the
+    first; empty where it has none."""
+
+    def plain(name: str) -> str:
+        return name.removeprefix("docker.io/").removeprefix("library/")
+
+    asked = plain(reference.partition("@")[0])
+    same = (each for each in digests if asked.startswith((found := plain(each.partition("@")[0])) + ":")
+            or asked == found)  # fmt: skip
+    return next(same, next(iter(digests), ""))
+
+
 def settings_of(container: ContainerFacts) -> str:
     """A fingerprint of what a container was made with: our label's, else the command's."""
     if container.spec_hash:
@@ -179,6 +242,7 @@ def merged(earlier: StartRecord, later: StartRecord) -> StartRecord:
     """Two records of one start: the later one counts, but for what a rotated log no longer shows."""
     return replace(
         later,
+        engine=earlier.engine,  # a container that is replaced gets another name at its end
         ready=earlier.ready or later.ready,
         version=later.version or earlier.version,
         model=later.model or earlier.model,
@@ -186,6 +250,11 @@ def merged(earlier: StartRecord, later: StartRecord) -> StartRecord:
         seconds=earlier.seconds if later.seconds is None else later.seconds,
         phases=later.phases or earlier.phases,
         sizes=earlier.sizes if later.sizes == StartSizes() else later.sizes,
+        image_digest=later.image_digest or earlier.image_digest,
+        flags=later.flags or earlier.flags,
+        backends=later.backends if later.backends.attention or later.backends.kernels else earlier.backends,
+        kernel=earlier.kernel or later.kernel,
+        driver=earlier.driver or later.driver,
     )
 
 
@@ -269,18 +338,11 @@ def eta(timeline: BootTimeline, now: float, history: Sequence[StartRecord] = (),
     running = timeline.current
     if running is None or timeline.ready:
         return UNKNOWN
-    logged = is_warm(timeline)
-    warm = warm if logged is None else logged
-    same = [start for start in history if warm is not None and start.warm in (warm, None)]
-    alike = (same or list(history))[-MAX_STARTS:]
+    alike = _alike(timeline, history, warm)
     by_bar = _by_bar(running, now)
     if not alike or (running.id is PhaseId.DOWNLOAD and by_bar is None):
         return Eta(by_bar, EtaBasis.PROGRESS, running.id) if by_bar is not None else UNKNOWN
-    usual = {  # the median; a start without the phase counts as none of its time
-        phase_id: median(dict(start.phases).get(phase_id, 0.0) for start in alike)
-        for phase_id in PhaseId
-        if phase_id not in _OUTSIDE
-    }
+    usual = _medians(alike)
     rest, overdue = by_bar, False
     if running.id in usual:
         if running.started_at is None:
@@ -293,6 +355,29 @@ def eta(timeline: BootTimeline, now: float, history: Sequence[StartRecord] = (),
         return UNKNOWN
     rest += sum(usual[phase.id] for phase in timeline.phases if phase.id in usual and phase.state is PhaseState.PENDING)
     return Eta(rest, EtaBasis.HISTORY, PhaseId.READY, len(alike), overdue)
+
+
+def usual_phases(timeline: BootTimeline, history: Sequence[StartRecord]) -> dict[PhaseId, float]:
+    """Seconds that each phase took in earlier starts like this one; empty without any."""
+    alike = _alike(timeline, history, None)
+    return _medians(alike) if alike else {}
+
+
+def _alike(timeline: BootTimeline, history: Sequence[StartRecord], warm: bool | None) -> list[StartRecord]:
+    """The latest starts that count: those with the same caches, and where there are none, all of them."""
+    logged = is_warm(timeline)
+    warm = warm if logged is None else logged
+    same = [start for start in history if warm is not None and start.warm in (warm, None)]
+    return (same or list(history))[-MAX_STARTS:]
+
+
+def _medians(starts: Sequence[StartRecord]) -> dict[PhaseId, float]:
+    """A start without the phase counts as none of its time."""
+    return {
+        phase_id: median(dict(start.phases).get(phase_id, 0.0) for start in starts)
+        for phase_id in PhaseId
+        if phase_id not in _OUTSIDE
+    }
 
 
 def _by_bar(running: Phase, now: float) -> float | None:

@@ -101,16 +101,23 @@ class Topic(StrEnum):
     ENVIRONMENT = "environment"
     EAGER = "eager"
     SPECULATION = "speculation"
+    NO_DRIVER = "no_driver"
+    RUNNER_FAILED = "runner_failed"
+    WORKER_WAIT = "worker_wait"
+    RAY_WAIT = "ray_wait"
+    NCCL_WAIT = "nccl_wait"
+    DP_WAIT = "dp_wait"
 
 
 @dataclass(frozen=True, slots=True)
 class LogEvidence:
     """A line that proves something: its message, cleaned, masked and cut. `line` counts from 0 as the log was read,
-    as a `LogBuffer` counts; None when it is not known."""
+    as a `LogBuffer` counts; None when it is not known. `seconds`: of a wait, how long it has been."""
 
     topic: Topic
     text: str
     line: int | None = None
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +145,8 @@ class EngineFacts:
     max_model_len: int | None = None
     quantization: str = ""
     kv_cache_dtype: str = ""
+    nccl: str = ""
+    """NCCL's version, `2.28.9`."""
     speculation: str = ""
     attention: str = ""
     fp4_linear: str = ""
@@ -189,6 +198,8 @@ class EngineFacts:
     """Whether the estimate was taken off the KV cache's share."""
 
     unknown_environment: tuple[str, ...] = ()
+    waits: tuple[LogEvidence, ...] = ()
+    """What is waited for since the last progress, by the first line that said so."""
     evidence: tuple[LogEvidence, ...] = ()
     """The lines behind all this, in the log's order; at most a few for each topic."""
 

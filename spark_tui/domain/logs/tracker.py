@@ -24,10 +24,12 @@ from spark_tui.domain.logs.starts import FROM_CACHE, Transfer
 from spark_tui.domain.logs.timeline import (
     EMPTY_TIMELINE,
     BootTimeline,
+    EngineFacts,
     PhaseId,
     PhaseRecorder,
     PhaseState,
     StartOutcome,
+    Topic,
 )
 from spark_tui.domain.secret import mask_secrets
 from spark_tui.domain.text import clean_line, last_overwrite, strip_sequences, truncate
@@ -59,7 +61,9 @@ _EXCEPTION_WORDS: Final = (*EXCEPTION_ENDS, *(f"{end}:" for end in EXCEPTION_END
 _BESIDE_FAILURE: Final = (r.Broken.TRACEBACK, r.Broken.FRAME, r.Broken.DETAIL, r.Broken.WORKER_FAILED)
 """Lines that help to read a failure, and are none themselves."""
 _MAX_WORD: Final = 200
-_USAGE: Final = re.compile(r"(?:[\w.\-]{1,40} ){0,2}[\w.\-]{1,40}: error: ")
+_USAGE: Final = re.compile(r"([\w.\-]{1,40})(?: [\w.\-]{1,40}){0,2}: error: ")
+_ENGINES: Final = ("vllm", "api_server.py", "sglang", "launch_server.py", "trtllm-serve", "llama-server")
+"""Programs whose word on their command line is taken without their `usage:` block."""
 _DULL: Final = frozenset(("", "Route:", "█", "▀▀", "▄▄", "█▄█▀", "non-default", "Found", "Engine", "Available"))
 
 
@@ -89,6 +93,8 @@ class LogTracker:
         """The process whose compile times count."""
         self._from_cache = False
         self._begun = self._seen_banner = self._ready = self._stopped = False
+        self._usage = ""
+        """The program whose `usage:` block was seen."""
         self._unread_news: deque[str] = deque(maxlen=8)
         self._news = ""
         self._dirty = True
@@ -104,6 +110,9 @@ class LogTracker:
         """One line; `stamp` is seconds since the epoch, or RFC 3339 and read only when it is needed; None or empty
         where Docker gave none."""
         self._line_number += 1
+        if self._ready and (text[:4] == "    " or "HTTP/1." in text[-24:]) and not self.failures.room:
+            self._keep(text if len(text) < MAX_KEPT else text[:MAX_KEPT])  # code of a traceback, or a request
+            return
         if "\x1b" in text:
             text = strip_sequences(text)
         self._keep(text if len(text) < MAX_KEPT else text[:MAX_KEPT])
@@ -124,6 +133,12 @@ class LogTracker:
             if level != "D" and not self._ready and word not in _DULL:
                 self._unread_news.append(text)
                 self._dirty = True
+        elif "NCCL WARN" in text:
+            self._known.line = self._line_number
+            self._learn(**r.wait(Topic.NCCL_WAIT, parse_line(text).message, self._known).fields)
+            self._dirty = True
+        elif word == "usage:":
+            self._usage = next(iter(text.partition("usage:")[2].split(maxsplit=1)), "")
         elif word[:2] == "20" or "=" in word or ": error: " in text or (not self._seen_banner and '" 200' in text):
             self._read(stamp, text)
         if not self._begun:
@@ -158,10 +173,12 @@ class LogTracker:
         if record.kind is LineKind.EXCEPTION:
             self._broken(r.Broken.EXCEPTION, record)
             return
-        if _USAGE.match(message):
-            if self._ready:
+        if usage := _USAGE.match(message):
+            if self._stopped:
                 self._new_start(record)
-            self._broken(r.Broken.USAGE, record)
+                self._seen_banner = False
+            if not self._seen_banner and not self._ready and usage[1] in (*_ENGINES, self._usage):
+                self._broken(r.Broken.USAGE, record)
             return
         message = message[tags.end() :] if (tags := _MESSAGE_TAGS.match(message)) else message
         word = next(iter(message[:_MAX_WORD].split(maxsplit=1)), "")
@@ -195,14 +212,18 @@ class LogTracker:
             self._learn(**fact.fields)
         elif isinstance(fact, r.EnterPhase):
             phases.enter(fact.phase)
+            self._progress()
         elif isinstance(fact, r.Report):
             phases.report(*fact)
         elif isinstance(fact, r.Signal):
             self._sign(fact)
         elif isinstance(fact, r.Interval):
             self._serving.add(at, self._line_number, fact.message)
+            if "generation throughput: 0.0 " not in fact.message:
+                self._progress()
         elif isinstance(fact, r.FinishPhase):
             phases.finish(fact.phase, fact.then, fact.detail, proven=fact.proven)
+            self._progress()
         elif isinstance(fact, r.KeepEvidence):
             self._learn(evidence=(*self._known.facts.evidence, fact.evidence))
         elif isinstance(fact, r.Broken):
@@ -233,6 +254,11 @@ class LogTracker:
     def _learn(self, **fields: object) -> None:
         for name, value in fields.items():
             object.__setattr__(self._known.facts, name, value)  # our own copy: a timeline gets another one
+
+    def _progress(self) -> None:
+        """What was waited for is there."""
+        if self._known.facts.waits:
+            self._learn(waits=())
 
     def _sign(self, sign: r.Signal) -> None:
         known = self._known
@@ -354,12 +380,27 @@ class LogTracker:
         if self._stopped or self.failures.certain:
             return
         self._dirty = True
-        if exit_code in (None, 0, 130, 143):
+        if exit_code in (130, 143) or (exit_code in (None, 0) and not self.text_ended()):
             self._stop()
+            return
+        if exit_code in (None, 0):
             return
         self.failures.phase = self.phases.current
         self.failures.ended(exit_code)
         self.phases.end(PhaseState.FAILED)
+
+    def text_ended(self, *, docker: bool = False) -> bool:
+        """The log is over, and nothing beside it says how: it may end in a failure that no line proves. Returns
+        whether it does. `docker`: the text may be Docker's own, for no engine is in it."""
+        if self._stopped or self.failures.certain:
+            return not self._stopped
+        self.failures.phase = self.phases.current
+        if self._ready and self._rules is TABLES["ollama"]:  # its runners end, it does not
+            return False
+        if self.failures.stopped(docker=docker and self._known.facts == EngineFacts()):
+            self.phases.end(PhaseState.FAILED)
+            self._dirty = True
+        return self.phases.over
 
     # --- results --------------------------------------------------------------------------------------
 

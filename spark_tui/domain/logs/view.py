@@ -4,13 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
-from spark_tui.domain.engine.container import ContainerFacts
+from spark_tui.domain.engine.container import ContainerFacts, ContainerStatus, ImageFacts
 from spark_tui.domain.engine.runtimes import with_tag
-from spark_tui.domain.engine.state import EngineState, Exposure, Health, ServedModel, model_argument, runtime_of
+from spark_tui.domain.engine.state import (
+    EngineState,
+    EngineWord,
+    Exposure,
+    Health,
+    ServedModel,
+    model_argument,
+    runtime_of,
+)
 from spark_tui.domain.logs.serving import ServingSample
-from spark_tui.domain.logs.timeline import EMPTY_TIMELINE, BootTimeline
+from spark_tui.domain.logs.timeline import EMPTY_TIMELINE, BootTimeline, PhaseId
 from spark_tui.domain.models.checkpoint import CheckpointFacts
+
+_STATES: Final = {
+    EngineState.CREATED: EngineWord.QUEUED,
+    EngineState.STARTING: EngineWord.STARTING,
+    EngineState.RESTARTING: EngineWord.STARTING,
+    EngineState.SERVING: EngineWord.READY,
+    EngineState.NOT_ANSWERING: EngineWord.STALLED,
+    EngineState.PAUSED: EngineWord.STALLED,
+    EngineState.STOPPED: EngineWord.STOPPED,
+    EngineState.FAILED: EngineWord.FAILED,
+}
+_PHASES: Final = {
+    PhaseId.DOWNLOAD: EngineWord.FETCHING,
+    PhaseId.WEIGHTS: EngineWord.LOADING,
+    **dict.fromkeys((PhaseId.COMPILE, PhaseId.KV_CACHE, PhaseId.AUTOTUNE, PhaseId.CAPTURE), EngineWord.COMPILING),
+    **dict.fromkeys((PhaseId.ENGINE_READY, PhaseId.SERVER, PhaseId.READY, PhaseId.WARM), EngineWord.WARMING_UP),
+}
+"""Phases of a boot that have a word of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +45,8 @@ class EngineView:
     """One row of the engine list, and everything its detail shows. Equal views need no repaint.
 
     `samples` are what it reported about its serving, oldest first; `checkpoint` is its model where that is in the
-    store; `first_line` is the number in its log buffer of the line that evidence calls line 0.
+    store; `image` is that of a launch of ours, once it was looked at; `first_line` is the number in its log buffer of
+    the line that evidence calls line 0; `stopping`: it was asked to stop, and still runs.
     """
 
     container: ContainerFacts
@@ -33,6 +61,23 @@ class EngineView:
     samples: tuple[ServingSample, ...] = ()
     checkpoint: CheckpointFacts | None = None
     first_line: int = 0
+    stopping: bool = False
+    image: ImageFacts | None = None
+
+    @property
+    def word(self) -> EngineWord:
+        """The state in people's words, by the phase while it starts and by its latest sample while it serves."""
+        if self.container.status is ContainerStatus.DEAD:
+            return EngineWord.LOST
+        if self.stopping:
+            return EngineWord.STOPPING
+        if self.state is EngineState.STARTING and self.container.rank_of:
+            return EngineWord.RUNNING
+        if self.state is EngineState.STARTING and self.timeline.current is not None:
+            return _PHASES.get(self.timeline.current.id, EngineWord.STARTING)
+        if self.state is EngineState.SERVING and self.samples and self.samples[-1].running:
+            return EngineWord.BUSY
+        return _STATES[self.state]
 
     @property
     def name(self) -> str:
@@ -42,6 +87,11 @@ class EngineView:
     def base_url(self) -> str:
         """Where this host reaches the API; empty without a port."""
         return f"http://127.0.0.1:{self.port}" if self.port else ""
+
+    @property
+    def api_url(self) -> str:
+        """The base URL as clients of the OpenAI API are given it; empty without a port."""
+        return f"{self.base_url}/v1" if self.port else ""
 
     @property
     def model(self) -> str:

@@ -20,7 +20,7 @@ LARGEST: Final = 1e300
 KEEP_SHARE: Final = 0.4
 """A scale shrinks only when less than this share of it is used: what moves up and down does not make it jump."""
 
-_STEPS: Final = (1.0, 2.0, 2.5, 5.0, 10.0)
+_STEPS: Final = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
 _COUNTED: Final = frozenset(("", "req"))
 """Units of whole things: an axis of them has no halves."""
 
@@ -41,7 +41,7 @@ class Scale:
         return min(1.0, max(0.0, (value - self.low) / span))
 
     def ticks(self) -> tuple[float, ...]:
-        count = min(50, round((self.high - self.low) / self.step))
+        count = min(50, math.floor((self.high - self.low) / self.step + 1e-9))
         values = (self.low + number * self.step for number in range(count + 1))
         # Without the dust of binary fractions: 0.30000000000000004 -> 0.3.
         return tuple(0.0 if abs(value) < self.step * 1e-9 else float(f"{value:.12g}") for value in values)
@@ -58,14 +58,16 @@ def nice_scale(
     foot, top = domain
     low, high = (0.0 if math.isnan(each) else min(LARGEST, max(-LARGEST, each)) for each in (low, high))
     if top is not None:
-        return Scale(foot, top, _step(top - foot, ticks, unit))
+        return Scale(foot, top, min(top - foot, _step(top - foot, ticks, unit)))
     bottom = min(foot, low)
     # A flat line at zero gets a scale too; near a large number the span grows with it, for rounding's sake.
-    least = {"s": 0.001, "req": 4.0, "": 4.0, "tok/s": 1.0, "C": 100.0, "W": 10.0, "GiB": 1.0}.get(unit, 1.0)
+    least = {"s": 0.001, "req": 1.0, "": 1.0, "tok/s": 1.0, "C": 100.0, "W": 10.0, "GiB": 1.0}.get(unit, 1.0)
     top = max(high, bottom + max(least, abs(bottom) * 1e-6))
     step = _step(top - bottom, ticks, unit)
     bottom = math.floor(bottom / step) * step if bottom < foot else foot
     count = max(1, math.ceil((top - bottom) / step - 1e-9))
+    if unit == "%" and bottom + count * step > 100.0 >= high:
+        return Scale(bottom, 100.0, step)
     return Scale(bottom, bottom + count * step, step)
 
 
@@ -392,6 +394,14 @@ class Curve:
     def begin(self) -> float:
         """Seconds since the epoch from which on `series` counts; before it, `past` does."""
         return self.series.times[0] if len(self.series.times) else math.inf
+
+    @property
+    def last(self) -> float | None:
+        """The latest value; before the first live one, what the history kept last."""
+        series, past = self.series, self.past
+        if past is None or series.gaps or any(map(math.isfinite, series.values)):
+            return series.last
+        return next((value for value in reversed(past.mean) if math.isfinite(value)), None)
 
     @property
     def gaps(self) -> tuple[Gap, ...]:

@@ -20,6 +20,7 @@ class MetricGroup(StrEnum):
     SPECULATION = "speculation"
     GPU = "GPU"
     MEMORY = "memory"
+    MACHINE = "machine"
 
 
 _PERCENT: Final = (0.0, 100.0)
@@ -83,11 +84,15 @@ class MetricId(StrEnum):
     MEMORY_AVAILABLE = "memory_available_gib", "available", "GiB", MetricGroup.MEMORY, 1
     MEMORY_IN_USE = "memory_in_use_gib", "in use", "GiB", MetricGroup.MEMORY, 1
     MEMORY_ENGINES = "memory_engines_gib", "engines", "GiB", MetricGroup.MEMORY, 1
+    CPU_UTILIZATION = "cpu_utilization_percent", "CPU", "%", MetricGroup.MACHINE, 0, _PERCENT
+    DISK_RATE = "disk_megabytes_per_second", "disk", "MB/s", MetricGroup.MACHINE, 0
+    LINK_RATE = "link_megabytes_per_second", "link", "MB/s", MetricGroup.MACHINE, 1
+    """Received and sent between the nodes of a cluster: kept of each node of an engine."""
 
     @property
     def of_host(self) -> bool:
         """The host's and not one engine's: the same series whichever engine it is asked for."""
-        return self.group in (MetricGroup.GPU, MetricGroup.MEMORY)
+        return self.group in (MetricGroup.GPU, MetricGroup.MEMORY, MetricGroup.MACHINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +156,11 @@ class SeriesView:
     def gap_at(self, time: float) -> str:
         """Why there is no value at `time`; empty when it is in no gap."""
         return next((gap.reason for gap in self.gaps if gap.begin <= time <= gap.end), "")
+
+
+def node_source(engine: str, node: str) -> str:
+    """The source of a node's series, under the name of an engine that runs on several."""
+    return f"{engine}@{node}"
 
 
 HOST: Final = ""

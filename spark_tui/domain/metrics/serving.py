@@ -10,12 +10,12 @@ from typing import Any, Final, TypeVar
 
 from spark_tui.domain.host.detectors import TokenSample
 from spark_tui.domain.host.memory import MemInfo
-from spark_tui.domain.host.vitals import GpuReading, engine_memory
+from spark_tui.domain.host.vitals import GpuReading, Vitals, engine_memory
 from spark_tui.domain.metrics.page import Change, Family, MetricPage, Snapshot, restarted
 from spark_tui.domain.metrics.quantiles import Latency
 from spark_tui.domain.metrics.series import MetricId
 from spark_tui.domain.quantities import GIB
-from spark_tui.domain.reading import Missing, Ok, Reading, Stale
+from spark_tui.domain.reading import NOT_READ_YET, Missing, Ok, Reading, Stale, value_of
 
 T = TypeVar("T")
 
@@ -280,10 +280,11 @@ _ENGINE: Final[Mapping[MetricId, Callable[[EngineMetrics], Reading[float]]]] = {
 
 @dataclass(frozen=True, slots=True)
 class HostReadings:
-    """The GPU and the memory at one moment."""
+    """The GPU, the memory, and the processors and disks at one moment."""
 
     gpu: Reading[GpuReading]
     memory: Reading[MemInfo]
+    vitals: Reading[Vitals] = NOT_READ_YET
 
 
 def host_values(look: HostReadings) -> Values:
@@ -299,8 +300,23 @@ def host_values(look: HostReadings) -> Values:
             MetricId.MEMORY_AVAILABLE: _picked(memory, lambda found: found.available / GIB),
             MetricId.MEMORY_IN_USE: _picked(memory, lambda found: found.in_use / GIB),
             MetricId.MEMORY_ENGINES: _picked(held, lambda size: size / GIB),
+            MetricId.CPU_UTILIZATION: _picked(look.vitals, _cpu_percent),
+            MetricId.DISK_RATE: _picked(look.vitals, _disk_rate),
         }
     )
+
+
+def _cpu_percent(vitals: Vitals) -> float | None:
+    """Of all processors together."""
+    loads = value_of(vitals.clusters) or ()
+    count = sum(each.cpus for each in loads)
+    return sum(each.percent * each.cpus for each in loads) / count if count else None
+
+
+def _disk_rate(vitals: Vitals) -> float | None:
+    """Read and written, of all disks together."""
+    disks = value_of(vitals.disks)
+    return None if disks is None else sum(each.read + each.written for each in disks) / 1e6
 
 
 def _picked(reading: Reading[T], pick: Callable[[T], float | None]) -> Reading[float]:
@@ -342,9 +358,16 @@ class MetricWindow:
         self.rate_seconds = rate_seconds
         self._recent: deque[Snapshot] = deque()
         self._coarse: deque[Snapshot] = deque()
+        self._base: Snapshot | None = None
+        self._rebase = False
 
-    def clear(self) -> None:
-        """Starts over: another start of the engine, whatever the counters say."""
+    def clear(self, *, rebase: bool = False) -> None:
+        """Starts over: another start of the engine, whatever the counters say. With `rebase` the next reading counts
+        as its beginning: what the engine did before it, our own warm-up, is in no figure."""
+        self._base, self._rebase = None, rebase
+        self._restart()
+
+    def _restart(self) -> None:
         self._recent.clear()
         self._coarse.clear()
 
@@ -356,7 +379,11 @@ class MetricWindow:
         last = self.last
         again = last is not None and restarted(last.page, snapshot.page)
         if again or (last is not None and not 0 <= snapshot.at - last.at <= self.seconds):
-            self.clear()
+            self._restart()
+        if again:
+            self._base = None  # counted from zero again
+        if self._rebase:
+            self._base, self._rebase = snapshot, False
         self._recent.append(snapshot)
         if not self._coarse or snapshot.at - self._coarse[-1].at >= COARSE_SECONDS:
             self._coarse.append(snapshot)
@@ -388,7 +415,7 @@ class MetricWindow:
             return None
         began = self.last.page.total(Family.STARTED)
         seconds = now - began if now is not None and began is not None and now > began else None
-        change = Change(None, self.last, seconds)
+        change = Change(None, self.last, seconds) if self._base is None else Change.between(self._base, self.last)
         return measure(change if engine is None else change.of_engine(engine))
 
     def token_sample(self) -> TokenSample | None:

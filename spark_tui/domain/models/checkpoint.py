@@ -263,7 +263,9 @@ class CheckpointFacts:
     understood, and then nothing can be said about KV. `mtp_declared` counts the layers for drafting that the config
     names, `mtp_layers` those whose weights are really there (quantized checkpoints often drop them). `dtype` is the
     dtype of what is not quantized. `weights` comes from the tensors' headers. `chat` is None without a chat template;
-    `licence` is the model card's word, empty where it has none. `findings` are words about what looked wrong. `source`
+    `licence` is the model card's word, empty where it has none. `custom_code`: the config names Python code of the
+    repository. `heads` are attention heads for queries, `kv_heads` those for keys and values, which tensor parallelism
+    divides. `findings` are words about what looked wrong. `source`
     says where all of it is from.
     """
 
@@ -286,6 +288,9 @@ class CheckpointFacts:
     sampling: tuple[tuple[str, float], ...] = ()
     chat: ChatAbilities | None = None
     licence: str = ""
+    custom_code: bool = False
+    heads: int | None = None
+    kv_heads: int | None = None
     findings: tuple[str, ...] = ()
     source: str = ""
 

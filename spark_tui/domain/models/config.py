@@ -248,11 +248,13 @@ def _full(text: Keys) -> AttentionLayers | None:
     return _heads(text, heads, text.positive("global_head_dim"))
 
 
+_QUERY_HEADS: Final = ("num_attention_heads", "n_head")
+_KV_HEADS: Final = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num")
+
+
 def _heads(text: Keys, heads: int | None, size: int | None) -> AttentionLayers | None:
-    queries = text.positive("num_attention_heads", "n_head")
-    heads = (
-        heads or text.positive("num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num") or queries
-    )
+    queries = text.positive(*_QUERY_HEADS)
+    heads = heads or text.positive(*_KV_HEADS) or queries
     size = size or text.positive("head_dim", "attention_head_dim")
     hidden = text.positive("hidden_size", "n_embd")
     if size is None and hidden and queries:
@@ -454,6 +456,9 @@ def facts_from(
         mtp_attention=layers.drafting_attention,
         modalities=tuple(dict.fromkeys(("text", *towers))),
         sampling=tuple((name, value) for name, value in sampling if value is not None),
+        heads=text.positive(*_QUERY_HEADS),
+        kv_heads=text.positive(*_KV_HEADS),
+        custom_code=whole.inner("auto_map") is not None or text.inner("auto_map") is not None,
         findings=tuple(findings),
         source=source,
     )

@@ -20,85 +20,68 @@ _DETAIL_CHARS: Final = 2_000
 _LOG_IN: Final = "log in (hf auth login) or set HF_TOKEN."
 
 
-class HubFailed(SparkError):
+class HubFailed(SparkError, id="hub_failed"):
     """The Hub answered, and refused or failed for a reason of its own."""
 
-    id = "hub_failed"
 
-
-class HubOffline(UnreachableError):
+class HubOffline(UnreachableError, id="hub_offline"):
     """The Hub does not answer, or is disabled."""
-
-    id = "hub_offline"
 
 
 class HubSwitchedOff(HubOffline):
     """HF_HUB_OFFLINE is set."""
 
 
-class HubBusy(UnreachableError):
+class HubBusy(UnreachableError, id="hub_rate_limited"):
     """HTTP 429 or 5xx. `wait` is in seconds, None when the Hub does not say how long."""
-
-    id = "hub_rate_limited"
 
     def __init__(self, summary: str, remedy: str, *, detail: str = "", wait: float | None = None) -> None:
         super().__init__(summary, remedy, detail=detail)
         self.wait = wait
 
 
-class HubGated(HubFailed):
+class HubGated(HubFailed, id="hub_gated", exit_code=RefusedError.exit_code):
     """The licence is not accepted, or not approved yet."""
 
-    id = "hub_gated"
-    exit_code = RefusedError.exit_code
 
-
-class HubTokenRejected(HubFailed):
+class HubTokenRejected(HubFailed, id="hub_token_rejected"):
     """The token is wrong, expired, or may not read this."""
 
-    id = "hub_token_rejected"
 
-
-class HubMissing(HubFailed):
+class HubMissing(HubFailed, exit_code=UsageError.exit_code):
     """What was asked for does not exist, or not for this token."""
 
-    exit_code = UsageError.exit_code
+
+class HubRepoMissing(HubMissing, id="hub_repo_missing"):
+    pass
 
 
-class HubRepoMissing(HubMissing):
-    id = "hub_repo_missing"
+class HubRevisionMissing(HubMissing, id="hub_revision_missing"):
+    pass
 
 
-class HubRevisionMissing(HubMissing):
-    id = "hub_revision_missing"
+class HubFileMissing(HubMissing, id="hub_file_missing"):
+    pass
 
 
-class HubFileMissing(HubMissing):
-    id = "hub_file_missing"
-
-
-class HubFileTooLarge(HubFailed):
+class HubFileTooLarge(HubFailed, id="hub_file_too_large"):
     """Larger than the Hub hands out over HTTP, and Xet is not available."""
 
-    id = "hub_file_too_large"
+
+class ChecksumMismatch(HubFailed, id="hub_checksum_mismatch"):
+    pass
 
 
-class ChecksumMismatch(HubFailed):
-    id = "hub_checksum_mismatch"
+class DiskFull(SparkError, id="disk_full"):
+    pass
 
 
-class DiskFull(SparkError):
-    id = "disk_full"
+class StoreNotWritable(SparkError, id="store_not_writable"):
+    pass
 
 
-class StoreNotWritable(SparkError):
-    id = "store_not_writable"
-
-
-class DownloadFailed(SparkError):
+class DownloadFailed(SparkError, id="download_failed"):
     """The download's own process failed."""
-
-    id = "download_failed"
 
 
 _BY_ID: Final[dict[str, type[SparkError]]] = {

@@ -6,18 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
+from spark_tui.domain.models import weights
 from spark_tui.domain.models.checkpoint import CheckpointFacts, ModuleClass, WeightFormat
 from spark_tui.domain.models.kv import KvLayout, KvSettings, kv_layout
-from spark_tui.domain.models.weights import (
-    MEASURED_BANDWIDTH,
-    DecodeCeiling,
-    DecodeRead,
-    bytes_of,
-    ceiling_of,
-    decode_read,
-    format_in,
-    read_share,
-)
 from spark_tui.domain.quantities import GIB, human_bytes, short_tokens
 from spark_tui.domain.reading import Missing, Ok, Reading, reason_of, value_of
 
@@ -53,9 +44,9 @@ class Inspection:
     facts: CheckpointFacts
     parameters: int | None = None
     active: int | None = None
-    read: DecodeRead | None = None
-    ceiling: DecodeCeiling | None = None
-    narrow_ceiling: DecodeCeiling | None = None
+    read: weights.DecodeRead | None = None
+    ceiling: weights.DecodeCeiling | None = None
+    narrow_ceiling: weights.DecodeCeiling | None = None
     wide: tuple[WideModule, ...] = ()
     kv: KvLayout | None = None
     verdict: tuple[str, ...] = ()
@@ -66,8 +57,8 @@ def inspect(facts: CheckpointFacts, name: str = "", memory: int = SPARK_MEMORY) 
     in bytes."""
     summary = facts.weights
     whole = summary is not None and summary.complete
-    read = decode_read(facts)
-    ceiling = ceiling_of(read.size) if read is not None else None
+    read = weights.decode_read(facts)
+    ceiling = weights.ceiling_of(read.size) if read is not None else None
     found = Inspection(
         facts,
         parameters=summary.parameters if summary is not None and whole else None,
@@ -93,7 +84,7 @@ def _active(facts: CheckpointFacts) -> int | None:
         return None
     total = 0.0
     for part in facts.weights.by_module:
-        share = read_share(part.module, facts)
+        share = weights.read_share(part.module, facts)
         if share is None:
             return None
         total += part.parameters * share
@@ -104,7 +95,7 @@ def _wide(facts: CheckpointFacts) -> tuple[WideModule, ...]:
     """The 16-bit weights, those that cost most per token first."""
     parts = facts.weights.by_module if facts.weights is not None else ()
     found = [
-        WideModule(part.module, part.wide, round(part.wide * (read_share(part.module, facts) or 0.0)))
+        WideModule(part.module, part.wide, round(part.wide * (weights.read_share(part.module, facts) or 0.0)))
         for part in parts
         if part.wide
     ]
@@ -116,20 +107,20 @@ def _main(facts: CheckpointFacts) -> WeightFormat | None:
     return next((form for form in formats if form in _NARROW), None)
 
 
-def _narrow(facts: CheckpointFacts, read: DecodeRead | None) -> DecodeCeiling | None:
+def _narrow(facts: CheckpointFacts, read: weights.DecodeRead | None) -> weights.DecodeCeiling | None:
     """The ceiling if the 16-bit weights were in the main format too; None for one that is not quantized."""
     main = _main(facts)
     if read is None or main is None:
         return None
-    narrow = bytes_of(read.wide / 2, main)
-    return None if narrow is None else ceiling_of(read.size - read.wide + narrow)
+    narrow = weights.bytes_of(read.wide / 2, main)
+    return None if narrow is None else weights.ceiling_of(read.size - read.wide + narrow)
 
 
 def _verdict(found: Inspection, name: str, memory: int) -> Iterator[str]:
     facts, read, main = found.facts, found.read, _main(found.facts)
     if found.ceiling is not None and read is not None:
         yield (
-            f"One stream decodes at most {found.ceiling.measured:.0f} tokens/s at {MEASURED_BANDWIDTH / 1e9:.0f} GB/s: "
+            f"One stream decodes an estimated {found.ceiling.text()}: "
             f"each token reads {human_bytes(read.size)} of weights."
         )
         # Why one checkpoint of a format is slower than another.
@@ -138,7 +129,7 @@ def _verdict(found: Inspection, name: str, memory: int) -> Iterator[str]:
             named = ", ".join(f"{each.module} {human_bytes(each.read)}" for each in parts)
             yield (
                 f"{read.wide / read.size:.0%} of that ({human_bytes(read.wide)}) is 16 bits wide, not {main}: {named}. "
-                f"All in {main}: {found.narrow_ceiling.measured:.0f} tokens/s."
+                f"With an image that narrows them: {found.narrow_ceiling.text()}."
             )
     summary = facts.weights
     if summary is not None and summary.complete and summary.size > _TIGHT * memory:
@@ -147,9 +138,9 @@ def _verdict(found: Inspection, name: str, memory: int) -> Iterator[str]:
             yield f"Does not fit: {size} of weights, {room} of memory."
         else:
             yield f"Tight: {size} of weights leave little of {room} for the KV cache."
-    promised, form = format_in(name), facts.quantization
+    promised, form = weights.format_in(name), facts.quantization
     if promised is not None and form is not None:
-        formats = form.formats or tuple(filter(None, (format_in(facts.dtype),)))
+        formats = form.formats or tuple(filter(None, (weights.format_in(facts.dtype),)))
         kinds = {WeightFormat.NVFP4, WeightFormat.NVFP4_W4A16}
         if formats and promised not in formats and not (promised in kinds and kinds & set(formats)):
             yield f"The name says {promised}, the files say {' + '.join(formats)}."

@@ -128,6 +128,11 @@ KNOWN: Final = (
         loaded=((r"", MeasuredWeights(int(64.38 * GIB), "vLLM 0.14 (vllm#33155): 64.38 GiB")),),
     ),
     KnownModel(r"gpt-oss-20b", _gpt_oss(24, 32)),
+    KnownModel(
+        r"minimax-m2(?:\.[157])?(?![\d.])",
+        _plain(62, 8, 128, 204800, num_attention_heads=48, hidden_size=3072, num_local_experts=256,
+               num_experts_per_tok=8),
+    ),
     KnownModel(r"llama-3\.[13]-70b", _plain(80, 8, 128, 131072)),
     KnownModel(r"llama-3\.1-8b", _plain(32, 8, 128, 131072)),
     KnownModel(r"phi-4-multimodal", _plain(32, 8, 128, 131072)),

@@ -19,7 +19,10 @@ from spark_tui.domain.errors import RefusedError
 from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.quantities import human_bytes, human_duration
 from spark_tui.domain.settings import Settings, SettingSource
-from spark_tui.domain.text import clean_line, truncate
+from spark_tui.domain.text import clean_line, same_name, truncate
+
+PARTIAL_FOLDER: Final = ".spark-tui-partial"
+"""Beside the files of a model: what has arrived of a file whose copy from another node was interrupted."""
 
 
 class Layout(StrEnum):
@@ -210,7 +213,7 @@ class OtherCache:
 @dataclass(frozen=True, slots=True)
 class StoreContents:
     """Everything in a store, models in name order. `orphans` is shared data that no repository uses. `free` is the
-    space left on the file system, None when that is not known."""
+    space left on the file system of `total` bytes, None when that is not known."""
 
     root: str
     models: tuple[StoredModel, ...] = ()
@@ -219,6 +222,7 @@ class StoreContents:
     findings: tuple[Finding, ...] = ()
     free: int | None = field(default=None, compare=False)
     seconds: float = field(default=0.0, compare=False)
+    total: int | None = field(default=None, compare=False)
 
     @property
     def disk(self) -> int:
@@ -234,7 +238,8 @@ class StoreContents:
 
     def find(self, name: str) -> StoredModel | None:
         """By id; a folder also by its name alone or by its path."""
-        exact = next((each for each in self.models if each.id == name), None)
+        meant = same_name(name, [each.id for each in self.models])
+        exact = next((each for each in self.models if each.id == meant), None)
         if exact is not None:
             return exact
         wanted = name.rstrip("/")

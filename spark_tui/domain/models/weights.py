@@ -142,7 +142,9 @@ def _is_counts(value: Any) -> TypeGuard[list[int]]:
 PAPER_BANDWIDTH: Final = 273e9
 """Bytes per second of a DGX Spark's memory by its data sheet."""
 MEASURED_BANDWIDTH: Final = 228e9
-"""What was measured of it; engines reach about 0.8 of that when they decode."""
+"""What was measured of it."""
+ENGINE_SHARE: Final = 0.8
+"""What engines reach of that when they decode."""
 
 _WIDE: Final = ("BF16", "F16", "F32", "F64")
 _CLASSES: Final = tuple(
@@ -192,6 +194,16 @@ class DecodeCeiling:
     paper: float
     measured: float
     bound: bool = False
+
+    def span(self, published: float = 0.0) -> tuple[float, float]:
+        """What to expect, from what engines reach to what the data sheet allows. A higher `published` speed counts: an
+        image may read less than is stored, since it narrows weights of 16 bits as it loads them."""
+        return (0.0 if self.bound else self.measured * ENGINE_SHARE), max(self.paper, published)
+
+    def text(self, published: float = 0.0) -> str:
+        """`37-59 tok/s`."""
+        low, high = (f"{each:.0f}" if each >= 10 else f"{each:.1f}" for each in self.span(published))
+        return f"up to {high} tok/s" if self.bound else f"{low}-{high} tok/s"
 
 
 def class_of(name: str, layers: int | None) -> ModuleClass:

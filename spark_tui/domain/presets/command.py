@@ -16,11 +16,23 @@ from typing import Final
 
 from spark_tui.domain.engine.container import ALL_INTERFACES, LOOPBACK
 from spark_tui.domain.errors import PresetError, UsageError
+from spark_tui.domain.models.parsers import parsers_of
 from spark_tui.domain.presets.image import with_program
 from spark_tui.domain.presets.invocation import Invocation, parse
-from spark_tui.domain.presets.options import METHOD, OFF, TOKENS, VLLM_KEYS, compact_json, key_of, keys_of, spellings
+from spark_tui.domain.presets.options import (
+    METHOD,
+    OFF,
+    OPTIONS,
+    TOKENS,
+    TOOLS,
+    VLLM_KEYS,
+    compact_json,
+    key_of,
+    keys_of,
+    spellings,
+)
 from spark_tui.domain.presets.overrides import Overrides, unknown_key
-from spark_tui.domain.presets.preset import Preset, Scalar
+from spark_tui.domain.presets.preset import Origin, Preset, Scalar
 from spark_tui.domain.presets.speculation import CONFIG, SPELLED, changed, speculation_of
 from spark_tui.domain.settings import ExposureChoice
 from spark_tui.domain.shell import join_lines, shell_construct, split_words
@@ -179,6 +191,8 @@ def settable(preset: Preset, key: str) -> bool:
         return True
     if key in (METHOD, TOKENS):
         return preset.engine == "vllm" and not preset.facts.runs_as_is
+    if key == TOOLS:
+        return tool_calls_of(preset).settable
     return not preset.facts.runs_as_is and key in keys_of(preset.engine)
 
 
@@ -249,6 +263,7 @@ def _command(preset: Preset, overrides: Overrides, model: str) -> Command:
     found = _listening(found, preset, overrides, notes)
     if overrides.extra_args:
         found = _editable(found, preset, "extra_args").with_words(overrides.extra_args)
+    found = _with_tool_calls(found, preset, overrides.tool_calls)
     for word in overrides.without:
         key = key_of("--" + word, preset.server.id)
         if found.has(key):
@@ -269,14 +284,100 @@ def _command(preset: Preset, overrides: Overrides, model: str) -> Command:
     return Command(found, port, found.value("served_model_name") or model, values, tuple(notes))
 
 
+# --- tool calls -------------------------------------------------------------------------------------------
+
+_LLAMA_TEMPLATES: Final = "jinja"
+"""llama.cpp reads calls with the model's own template, which this switch turns on."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCalls:
+    """Whether a launch of a preset, unchanged, answers requests with tools. `known`: the parser for its model is."""
+
+    on: bool = False
+    settable: bool = False
+    known: bool = False
+    parser: str = ""
+
+
+def tool_calls_of(preset: Preset) -> ToolCalls:
+    """By the command as the recipe has it, with what `on by default` adds."""
+    known = preset.engine == "llama-cpp" or parsers_of(_family_name(preset), preset.engine) is not None
+    if preset.engine == "ollama":
+        return ToolCalls(on=True, known=True)
+    if preset.facts.runs_as_is:
+        given = any("--enable-auto-tool-choice" in text for _, text in preset.env)
+        return ToolCalls(on=given, known=known)
+    try:
+        found = _command(preset, Overrides(), preset.model).invocation
+    except (PresetError, UsageError):
+        return ToolCalls(known=known)
+    on = calls_tools(found, preset.engine)
+    return ToolCalls(on, (known or on) and not found.script, known, found.value("tool_call_parser") or "")
+
+
+def calls_tools(found: Invocation, engine: str) -> bool:
+    """Whether a server that is started so answers requests with tools."""
+    if engine == "ollama":
+        return True
+    if engine == "llama-cpp":
+        return found.switch(_LLAMA_TEMPLATES) is not False
+    return bool(found.switch("enable_auto_tool_choice") if engine == "vllm" else found.value("tool_call_parser"))
+
+
+def _family_name(preset: Preset) -> str:
+    """The Hub's name of the model; of a folder in the store, what the recipe calls it too."""
+    local = preset.model.startswith(("/", "~"))
+    return f"{preset.model} {preset.name} {preset.facts.title}" if local else preset.model
+
+
+def _with_tool_calls(found: Invocation, preset: Preset, asked: str | None) -> Invocation:
+    """The command with tool calls on or off. Where neither the launch nor the recipe says anything, a built-in preset
+    gets the parsers of its model family; a recipe that names a parser keeps it."""
+    stated = preset.default(TOOLS)
+    wanted = asked or (None if stated is None else str(OPTIONS[TOOLS].read(stated)))
+    own = found.has("tool_call_parser") or found.has("enable_auto_tool_choice")
+    if wanted is None and (own or found.script or preset.origin is not Origin.BUILTIN):
+        return found
+    if preset.engine == "ollama":
+        if wanted == OFF:
+            raise UsageError("Ollama decides on tool calls by the model's template.", "Leave out tool_calls.")
+        return found
+    if preset.engine == "llama-cpp":
+        if wanted is None or (wanted != OFF and found.switch(_LLAMA_TEMPLATES) is not False):
+            return found
+        words = ("--no-jinja",) if wanted == OFF else ("--jinja",)
+        return _editable(found, preset, TOOLS).without(_LLAMA_TEMPLATES).with_words(words)
+    if wanted == OFF:
+        found = _editable(found, preset, TOOLS) if own else found
+        return found.without("enable_auto_tool_choice").without("tool_call_parser")
+    parsers = parsers_of(_family_name(preset), preset.engine)
+    if not own and parsers is None:
+        if wanted is None:
+            return found
+        raise UsageError(
+            f"No tool-call parser is known for {preset.model} on {preset.server.title}.",
+            "Set the one of the model card: tool_call_parser=NAME"
+            + (" enable_auto_tool_choice=true" if preset.engine == "vllm" else ""),
+        )
+    found = found if own and found.script else _editable(found, preset, TOOLS)
+    pairs = (("tool_call_parser", parsers.tool), ("reasoning_parser", parsers.reasoning)) if parsers else ()
+    for key, parser in pairs:
+        if parser and not found.has(key):
+            found = found.with_option(key, parser)
+    if preset.engine == "vllm" and not found.switch("enable_auto_tool_choice"):
+        found = found.with_option("enable_auto_tool_choice", True)
+    return found
+
+
 def _as_is(
     preset: Preset, overrides: Overrides, model: str, values: Mapping[str, Scalar], notes: tuple[str, ...]
 ) -> Command:
     """No command of ours: the image's own start script takes what it needs from the environment."""
-    if overrides.extra_args or overrides.without:
+    if overrides.extra_args or overrides.without or overrides.tool_calls:
         raise UsageError(
             "This preset's image runs as it is, without a command to change.",
-            "Change its environment instead: env.NAME=value. --dry-run shows what it has.",
+            "Change its environment instead: env.NAME=value. Its command shows what it has.",
         )
     used = places_in(preset)
     unusable = next((key for key in overrides.template_values() if key not in used), None)
@@ -338,7 +439,7 @@ def _rendered(
     if filled.missing:
         raise PresetError(
             f"Missing value: {', '.join(filled.missing)}.",
-            f"Set it for this launch (--set {filled.missing[0]}=...), or in the recipe under `defaults`.",
+            f"Set it for this launch ({filled.missing[0]}=...), or in the recipe under `defaults`.",
             file=preset.file,
         )
     if not filled.settled:
@@ -369,7 +470,7 @@ def _rendered(
 
 def _built(preset: Preset, values: Mapping[str, Scalar], model: str, notes: list[str]) -> tuple[str, ...]:
     """`vllm serve MODEL --option value ...` from the recipe's values, as sparkrun does where `command` is absent."""
-    own = {"host", "port", *(key for key, _ in preset.defaults)}
+    own = {"host", "port", *(key for key, _ in preset.defaults if key != TOOLS)}
     dropped = sorted(own - set(VLLM_KEYS))
     if dropped:
         notes.append(f"Not options of vLLM, ignored: {', '.join(dropped)}.")

@@ -1,4 +1,4 @@
-"""Does a launch fit into this machine now? Weights, cache, state and all the rest against MemAvailable."""
+"""What a launch needs of the memory, part by part, against what the machine has: the figures behind a verdict."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from spark_tui.domain.models.checkpoint import CheckpointFacts, WeightFormat
 from spark_tui.domain.models.known import facts_of, known_model, loaded_weights
 from spark_tui.domain.models.kv import KvLayout, kv_layout
 from spark_tui.domain.models.weights import (
-    MEASURED_BANDWIDTH,
-    PAPER_BANDWIDTH,
     DecodeCeiling,
     bytes_of,
     ceiling_of,
@@ -25,7 +23,7 @@ from spark_tui.domain.models.weights import (
 from spark_tui.domain.presets.fit_request import FitRequest, Measured, measured_layout, request_of
 from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import Preset
-from spark_tui.domain.quantities import GIB, gib, human_bytes, short_tokens
+from spark_tui.domain.quantities import GIB, human_bytes, short_tokens
 from spark_tui.domain.reading import Missing, Reading
 
 RESERVE_BYTES: Final = 6 * GIB
@@ -36,6 +34,9 @@ SLOW_TOKENS_PER_SECOND: Final = 10.0
 """About the speed at which people read."""
 SHORTEST: Final = 1024
 """A shorter context is never suggested."""
+HEADROOM_BYTES: Final = 1 * GIB
+_HEADROOM_SHARE: Final = 0.04
+_MEASURED_HEADROOM: Final = GIB // 2
 
 # What vLLM holds beyond weights, graphs and cache: 11.2 GiB at 32,768 batched tokens (GB10, 0.20.2), 3.0 to 5.2 GiB
 # at 2,048 (Thor). A line through both.
@@ -52,14 +53,14 @@ _RESIDENT: Final = 1.005
 """Weights once loaded, by their size on disk: 21.42 of 21.31 GiB (GB10, vLLM 0.20.2)."""
 
 
-class Verdict(StrEnum):
-    """READY: it fits with room. SLOW: it starts, and something about it will be felt. BLOCKED: it would not start, or
-    would take the machine down. UNKNOWN: too little is known to say."""
+class FitWord(StrEnum):
+    """Whether a launch fits into the memory now. FITS_WITH: with another memory share than the preset's."""
 
-    READY = "READY"
-    SLOW = "SLOW"
-    BLOCKED = "BLOCKED"
-    UNKNOWN = "UNKNOWN"
+    FITS = "fits"
+    FITS_WITH = "fits_with"
+    FITS_WHEN_STOPPED = "fits_when_stopped"
+    DOES_NOT_FIT = "does_not_fit"
+    UNKNOWN = "unknown"
 
 
 class Basis(StrEnum):
@@ -134,18 +135,36 @@ class KvFit:
 
 
 @dataclass(frozen=True, slots=True)
+class Reach:
+    """What a launch can get: the longest context for the wanted users, and the most users at the wanted context; now,
+    and alone, with all other engines stopped. 0: none fits."""
+
+    users: int
+    context_now: int
+    users_now: int
+    context_alone: int
+    users_alone: int
+
+
+@dataclass(frozen=True, slots=True)
 class Fit:
     """One launch against the memory now. Sizes in bytes; None: not known, which is never zero.
 
     `claim` is what the engine takes: its share of the memory for vLLM, whatever it needs of it; the sum of the parts
     for others. `parts` are what is within the claim, `outside` what comes on top of it. `need` sums the parts for one
     sequence, `need_all` for all that are asked; None when a part is not known, and `at_least` sums what is.
-    `utilization_needed` is the share that up to four of the asked sequences need, above 1 where no machine has it;
-    `utilization_most` is the largest that this one has room for now. `cache_to_drop` is page cache that must go first.
-    `left` is what stays free.
+    `users` are the sequences of full length that are provided for: all that a person asked for, up to four of the
+    recipe's. Of the engine's share of the memory, `utilization_least` holds one of them and `utilization_needed` all,
+    above 1 where no machine has it; `utilization_most` is the largest that this one has room for now,
+    `utilization_alone` with all other engines stopped.
+    `cache_to_drop` is page cache that must go first. `left` is what stays free. `published` is the recipe's highest
+    speed in tokens per second, 0 where it has none.
+
+    `share` is the memory share that it fits with now, `auto` says that the launch follows it by itself. `change` makes
+    a launch that does not fit launchable; `stops` are the engines to stop for it as it is.
     """
 
-    verdict: Verdict
+    word: FitWord
     findings: tuple[Finding, ...] = ()
     changes: tuple[FitChange, ...] = ()
     notes: tuple[str, ...] = ()
@@ -161,24 +180,49 @@ class Fit:
     cache_to_drop: int = 0
     neighbours: tuple[Neighbour, ...] = ()
     utilization: float | None = None
+    utilization_least: float | None = None
     utilization_needed: float | None = None
     utilization_most: float | None = None
+    utilization_alone: float | None = None
+    share: float | None = None
+    auto: bool = False
+    change: Change = ()
+    stops: tuple[str, ...] = ()
     context: int | None = None
     sequences: int = 1
+    users: int = 1
+    reach: Reach | None = None
     kv: KvFit | None = None
     decode: DecodeCeiling | None = None
+    published: float = 0.0
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why the verdict is what it is, the weightiest first."""
+        """Why the word is what it is, the weightiest first."""
         return tuple(finding.summary for finding in self.findings)
 
     @property
-    def only_neighbours(self) -> bool:
-        """It is BLOCKED, and would not be if the other engines were stopped."""
-        if self.verdict is not Verdict.BLOCKED or self.left is None or self.left >= 0:
-            return False
-        return self.left + sum(neighbour.holds or 0 for neighbour in self.neighbours) >= 0
+    def blocked(self) -> bool:
+        """As it is, it would not start or would take the machine down."""
+        return any(finding.severity is Severity.ERROR for finding in self.findings)
+
+    @property
+    def slow(self) -> bool:
+        """It starts, and something about it will be felt."""
+        return any(finding.severity is Severity.WARNING for finding in self.findings)
+
+    @property
+    def text(self) -> str:
+        """The word for people: `fits with 0.24`, `fits when qwen3.6-35b stops`."""
+        match self.word:
+            case FitWord.FITS_WITH if self.share is not None:
+                return f"fits with {self.share:.2f}"
+            case FitWord.FITS_WHEN_STOPPED if len(self.stops) == 1:
+                return f"fits when {self.stops[0]} stops"
+            case FitWord.FITS_WHEN_STOPPED:
+                return f"fits when {len(self.stops)} engines stop"
+            case _:
+                return self.word.value.replace("_", " ")
 
     @property
     def unknown(self) -> tuple[FitPart, ...]:
@@ -188,7 +232,18 @@ class Fit:
         return next((part for part in (*self.parts, *self.outside) if part.id is which), None)
 
 
-def fit(
+@dataclass(frozen=True, slots=True)
+class Shards:
+    """Over how many machines one copy is spread: its weights, and one sequence's cache."""
+
+    weights: int = 1
+    cache: int = 1
+
+
+WHOLE: Final = Shards()
+
+
+def measure(
     plan: LaunchPlan,
     checkpoint: CheckpointFacts | None,
     memory: Reading[MemInfo],
@@ -197,13 +252,14 @@ def fit(
     measured: Measured | None = None,
     drafter: CheckpointFacts | None = None,
     returns: int = 0,
-) -> Fit:
-    """One launch against the memory now.
+    shards: Shards = WHOLE,
+) -> tuple[Fit, FitRequest]:
+    """The figures of one launch against the memory now, without a verdict, and what it asks for.
 
     `checkpoint` None: it is not in the store, and the recipe's facts and public configs are used. `neighbours` are
     the other engines: what they hold is gone from MemAvailable already, what they will take is set aside. `measured`
     are an earlier start's figures. `returns` is what an engine that this launch replaces releases when it ends, in
-    bytes. Pure, and never raises.
+    bytes; `shards` is over how many machines it is spread, `memory` then that of the smallest. Pure, and never raises.
     """
     preset = plan.preset
     facts, basis = _layers(checkpoint, preset)
@@ -214,13 +270,20 @@ def fit(
     fixed = [_weights(checkpoint, preset, measured)]
     if asked.drafter and (measured is None or measured.weights is None):
         fixed.append(_drafter(asked.drafter, drafter))
+    if shards.weights > 1:
+        fixed = [_sharded(part, shards.weights) for part in fixed]
+    if shards.cache > 1 and layout is not None:
+        sizes = {key: -(-getattr(layout, key) // shards.cache) for key in _CACHE_SIZES}
+        layout = replace(layout, **sizes)
     fixed += _overhead(asked, measured)
     parts = (*fixed, *_cache_parts(asked, layout, basis))
     base = None if any(part.size is None for part in fixed) else sum(part.size or 0 for part in fixed)
     each = None if layout is None or asked.context is None else layout.sequence_bytes(asked.context)
     host_bytes = HOST_BYTES if asked.on_gpu else _HOST_BYTES_CPU
+    wanted, named = plan.overrides.max_num_seqs, asked.launch.integer("max_num_seqs")
+    few = FEW_SEQUENCES if not named and asked.launch.is_vllm else min(asked.sequences, FEW_SEQUENCES)
     whole = Fit(
-        Verdict.UNKNOWN,
+        FitWord.UNKNOWN,
         parts=parts,
         # the engine's own processes, which its share does not count
         outside=(FitPart(PartId.HOST, "Processes and growth", host_bytes, Basis.RULE),),
@@ -229,15 +292,19 @@ def fit(
         need_all=None if base is None or each is None else base + each * asked.sequences,
         neighbours=tuple(neighbours),
         utilization=asked.utilization,
+        auto=plan.overrides.auto_share and plan.overrides.gpu_memory_utilization is not None,
         context=asked.context,
         sequences=asked.sequences,
+        users=wanted or few,
         decode=_decode(checkpoint, preset),
+        published=max((speed.tokens_per_second for speed in preset.facts.published), default=0.0),
     )
     whole = replace(whole, notes=tuple(_notes(whole, asked, checkpoint, facts, basis)))
     if isinstance(memory, Missing):
         unread = Finding("fit_memory_unread", Severity.UNKNOWN, f"Memory could not be read: {memory.reason}.")
-        return replace(whole, findings=(unread,))
-    return _judged(_against(whole, asked, layout, base, memory.value, returns), asked, layout)
+        return replace(whole, findings=(unread,)), asked
+    limit = max(asked.context or 0, (facts.max_position_embeddings if facts is not None else 0) or 0)
+    return _against(whole, asked, layout, base, memory.value, returns, limit), asked
 
 
 # --- what it needs ----------------------------------------------------------------------------------------
@@ -275,6 +342,15 @@ def _weights(checkpoint: CheckpointFacts | None, preset: Preset, measured: Measu
     else:
         size, basis, note = None, Basis.UNKNOWN, "not in the checkpoint or the recipe"
     return FitPart(PartId.WEIGHTS, "Weights", size, basis, note)
+
+
+_CACHE_SIZES: Final = ("block_bytes", "bytes_per_token", "state_bytes")
+
+
+def _sharded(part: FitPart, ways: int) -> FitPart:
+    """One machine's share of it."""
+    note = f"1/{ways} of the model{f'; {part.note}' if part.note else ''}"
+    return part if part.size is None else replace(part, size=-(-part.size // ways), note=note)
 
 
 def _declared_format(preset: Preset) -> WeightFormat | None:
@@ -361,11 +437,10 @@ def _notes(
     longest = facts.max_position_embeddings if facts is not None else None
     if longest and asked.context and asked.context > longest:
         yield f"The model's context is {longest:,} tokens; {asked.context:,} are asked for."
-    fastest = max((speed.tokens_per_second for speed in recipe.published), default=0.0)
-    if whole.decode is not None and not asked.kv.draft_tokens and fastest > whole.decode.measured:
+    if whole.decode is not None and not asked.kv.draft_tokens and whole.published > whole.decode.paper:
         yield (
-            f"Published: {fastest:.0f} tok/s, above the decode ceiling. Possible where the image also quantizes "
-            "attention and output head, or for several streams together."
+            f"Published: {whole.published:.0f} tok/s, more than the stored weights allow. Possible where the image "
+            "also quantizes attention and output head, or for several streams together."
         )
 
 
@@ -373,9 +448,9 @@ def _notes(
 
 
 def _against(
-    whole: Fit, asked: FitRequest, layout: KvLayout | None, base: int | None, mem: MemInfo, returns: int
+    whole: Fit, asked: FitRequest, layout: KvLayout | None, base: int | None, mem: MemInfo, returns: int, limit: int
 ) -> Fit:
-    """`available` counts page cache that can be dropped, free memory does not."""
+    """`available` counts page cache that can be dropped, free memory does not. `limit` is the model's context."""
     reserved = sum(neighbour.will_take or 0 for neighbour in whole.neighbours)
     available = max(0, min(mem.total, mem.allocatable + max(0, returns)) - reserved)
     free = max(0, min(mem.total, mem.free + max(0, returns)) - reserved)
@@ -383,19 +458,32 @@ def _against(
     if asked.kv_bytes is not None:
         claim = None if base is None else base + asked.kv_bytes
     elif asked.utilization is not None:
-        claim = math.ceil(mem.total * asked.utilization)
+        # SGLang's is a share of what is free at its start.
+        claim = math.ceil((available if asked.launch.preset.engine == "sglang" else mem.total) * asked.utilization)
     elif asked.free_share is not None and base is not None:
         claim = base + max(0, int((available - base) * asked.free_share))
     else:
         claim = whole.need_all
-    most = math.floor((available - host - RESERVE_BYTES) / mem.total * 100) / 100
-    needed, kv = None, None
-    if layout is not None and asked.context is not None:
+    alone = min(mem.total, available + reserved + sum(neighbour.holds or 0 for neighbour in whole.neighbours))
+    rooms = [max(0, room - host - RESERVE_BYTES) for room in (available, alone)]
+    shares = [math.floor(room / mem.total * 100) / 100 for room in rooms]
+    if asked.launch.is_vllm and asked.kv_bytes is None:
+        rooms = [int(share * mem.total) for share in shares]
+        tight = 0 if whole.need is None else int(_share_of(whole.need, whole, mem.total) * mem.total)
+        if tight + host <= available:  # one sequence fits, though less than the reserve stays free
+            rooms = [max(room, tight) for room in rooms]
+    least, needed, kv, reach = None, None, None, None
+    if base is not None and asked.kv_bytes is not None:
+        least = needed = _share_of(base + asked.kv_bytes, whole, mem.total)
+    if layout is not None and asked.context is not None and base is not None:
         each = layout.sequence_bytes(asked.context)
-        if whole.need is not None:
-            few = whole.need + (min(asked.sequences, FEW_SEQUENCES) - 1) * each
-            needed = math.ceil(few / mem.total * 100) / 100
-        if claim is not None and base is not None:
+        if asked.kv_bytes is None:
+            least = _share_of(base + each, whole, mem.total)
+            needed = _share_of(base + each * whole.users, whole, mem.total)
+            spare = [max(0, _usable(size, whole) - base) for size in rooms]
+            now, later = ((_longest(layout, size, whole.users, limit), size // each) for size in spare)
+            reach = Reach(whole.users, *now, *later)
+        if claim is not None:
             room = asked.kv_bytes or max(0, claim - base)
             capacity, longest = layout.capacity(room, asked.context), layout.longest(room, asked.context)
             about = (layout.bytes_per_token, layout.state_bytes, layout.cache_dtype)
@@ -407,236 +495,39 @@ def _against(
         claim=claim,
         left=None if claim is None else available - claim - host,
         cache_to_drop=0 if claim is None else max(0, min(claim, available) - free),
+        utilization_least=least,
         utilization_needed=needed,
-        utilization_most=max(0.0, most) if asked.launch.is_vllm else None,
+        utilization_most=shares[0] if asked.launch.is_vllm else None,
+        utilization_alone=shares[1] if asked.launch.is_vllm else None,
+        reach=reach,
         kv=kv,
     )
 
 
-# --- verdict ----------------------------------------------------------------------------------------------
+def _headroom(need: int, whole: Fit) -> int:
+    """What a share has beyond its estimate, so that a wrong estimate does not end a start of minutes; less where an
+    earlier start has measured the working memory."""
+    return _MEASURED_HEADROOM if _is_measured(whole) else max(HEADROOM_BYTES, int(need * _HEADROOM_SHARE))
 
 
-def _judged(whole: Fit, asked: FitRequest, layout: KvLayout | None) -> Fit:
-    """The fit with its verdict, its reasons, and what would help."""
-    blocking, slowing = tuple(_blocking(whole, asked)), tuple(_slowing(whole, asked))
-    changes = tuple(_changes(whole, asked, layout)) if blocking or slowing or whole.cache_to_drop else ()
-    unknown = tuple(
-        Finding("fit_unknown", Severity.UNKNOWN, f"{part.label}: unknown ({part.note}).", subject=part.id.value)
-        for part in whole.unknown
-    )
-    if blocking:
-        verdict, findings = Verdict.BLOCKED, (*blocking, *slowing)
-    elif unknown:
-        least = Finding("fit_at_least", Severity.UNKNOWN, f"Needs at least {gib(whole.at_least)} GiB.")
-        verdict, findings = Verdict.UNKNOWN, (*unknown, least, *slowing)
-    elif slowing:
-        verdict, findings = Verdict.SLOW, slowing
-    else:
-        text = f"Fits. Leaves {gib(whole.left or 0)} GiB."
-        if whole.kv is not None:
-            length = short_tokens(whole.context or 0)
-            text += f" The KV cache holds {whole.kv.concurrency:.1f} sequences of {length} tokens."
-        verdict, findings = Verdict.READY, (Finding("fit_ready", Severity.OK, text),)
-    return replace(whole, verdict=verdict, findings=findings, changes=changes)
+def _usable(room: int, whole: Fit) -> int:
+    """The largest need that a share of this size holds."""
+    if _is_measured(whole):
+        return room - _MEASURED_HEADROOM
+    return min(room - HEADROOM_BYTES, int(room / (1 + _HEADROOM_SHARE)))
 
 
-def _blocking(whole: Fit, asked: FitRequest) -> Iterator[Finding]:
-    """Why it would not start, or would take the machine down: the memory, then the share within it."""
-    available, claim, kv = whole.available or 0, whole.claim, whole.kv
-    share = asked.utilization if asked.launch.is_vllm else None
-    start = math.ceil((whole.total or 0) * share) if share is not None else 0
-    id_, text = "fit_memory", ""
-    if start > available:
-        id_, of = "fit_share_unavailable", f"({share:g} of {gib(whole.total or 0)})"
-        text = f"vLLM will refuse to start: it needs {gib(start)} GiB free {of}, {gib(available)} GiB are available."
-    elif whole.left is not None and whole.left < 0:
-        takes = f"it takes {gib(available - whole.left)} GiB with its processes"
-        text = f"It may freeze the machine: {takes}, {gib(available)} GiB are available."
-    elif claim is None and whole.at_least > available:
-        text = f"Needs at least {gib(whole.at_least)} GiB; {gib(available)} GiB are available."
-    if text:
-        yield Finding(id_, Severity.ERROR, text)
-    has_share = (asked.utilization is not None or asked.free_share is not None) and claim is not None
-    if has_share and kv is None and whole.at_least > (claim or 0):
-        text = f"The share of {gib(claim or 0)} GiB is too small: it needs at least {gib(whole.at_least)} GiB."
-        yield Finding("fit_share_small", Severity.ERROR, text)
-    elif (has_share or asked.kv_bytes is not None) and kv is not None and kv.concurrency < 1:
-        one = f"one sequence of {whole.context or 0:,} tokens takes {gib(kv.each)} GiB"
-        text = f"The KV cache is too small: {one}, {gib(kv.room)} GiB are left for it."
-        yield Finding("fit_context", Severity.ERROR, text)
+def _is_measured(whole: Fit) -> bool:
+    workspace = whole.part(PartId.WORKSPACE)
+    return workspace is not None and workspace.basis is Basis.MEASURED
 
 
-def _slowing(whole: Fit, asked: FitRequest) -> Iterator[Finding]:
-    kv, decode = whole.kv, whole.decode
-    if whole.left is not None and 0 <= whole.left < RESERVE_BYTES:
-        text = f"Leaves {gib(whole.left)} GiB to the system; {gib(RESERVE_BYTES, 0)} should stay free."
-        yield Finding("fit_reserve", Severity.WARNING, text)
-    if kv is not None and 1 <= kv.concurrency < min(asked.sequences, FEW_SEQUENCES):
-        held = f"The KV cache holds {kv.concurrency:.1f} sequences of full length"
-        text = f"{held}, {asked.sequences} are allowed: more wait or are preempted."
-        yield Finding("fit_sequences", Severity.WARNING, text)
-    if decode is not None and decode.measured < SLOW_TOKENS_PER_SECOND and not asked.kv.draft_tokens:
-        text = f"One stream decodes at most {decode.measured:.1f} tok/s: {decode.reads / 1e9:.1f} GB read per token."
-        yield Finding("fit_decode", Severity.WARNING, text)
+def _share_of(need: int, whole: Fit, total: int) -> float:
+    """The share of the memory that holds it, as the engine writes it: two decimals, rounded up."""
+    return math.ceil((need + _headroom(need, whole)) / total * 100) / 100
 
 
-# --- what would help --------------------------------------------------------------------------------------
-
-
-def _changes(whole: Fit, asked: FitRequest, layout: KvLayout | None) -> Iterator[FitChange]:
-    """Changes that help, the least intrusive first."""
-    size = whole.cache_to_drop
-    if size and (whole.left or 0) >= 0:
-        yield FitChange(f"Free page cache: {gib(size)} GiB needed.", gains=size)
-    if whole.left is not None and whole.left < RESERVE_BYTES:
-        yield from _lower_share(whole, asked, layout)
-        for other in sorted(whole.neighbours, key=lambda each: -(each.holds or 0)):
-            if other.holds:
-                yield FitChange(f"Stop {other.name} (frees {gib(other.holds)} GiB).", gains=other.holds)
-    else:
-        yield from _raise_share(whole, asked)
-        yield from _smaller_cache(whole, asked, layout)
-
-
-def _setting(asked: FitRequest, key: str, value: object) -> Change:
-    return asked.launch.setting(key, value) if asked.launch.preset.engine == "vllm" else ()
-
-
-def _share(asked: FitRequest, value: float) -> Change:
-    return _setting(asked, "gpu_memory_utilization", f"{value:.2f}")
-
-
-def _lower_share(whole: Fit, asked: FitRequest, layout: KvLayout | None) -> Iterator[FitChange]:
-    """A share that the machine has room for, with a shorter context where the asked one would not fit into it."""
-    most, total = whole.utilization_most, whole.total or 0
-    if asked.utilization is None or asked.kv_bytes is not None or most is None or not 0 < most < asked.utilization:
-        return
-    gains = int((asked.utilization - most) * total)
-    if whole.at_least < most * total if whole.need is None else whole.need <= most * total:
-        yield FitChange(f"Lower the memory share to {most:.2f}.", _share(asked, most), gains)
-    elif whole.need is not None and layout is not None and asked.context is not None:
-        base = whole.need - layout.sequence_bytes(asked.context)
-        length = _rounded(layout.longest(int(most * total) - base, asked.context))
-        if length >= SHORTEST:
-            pairs = (*_share(asked, most), *_setting(asked, "max_model_len", length))
-            yield FitChange(f"Lower the memory share to {most:.2f}, the context to {length:,} tokens.", pairs, gains)
-
-
-def _raise_share(whole: Fit, asked: FitRequest) -> Iterator[FitChange]:
-    """A larger share, where the cache has no room in this one and the machine has."""
-    most, wanted, total = whole.utilization_most, whole.utilization_needed, whole.total or 0
-    if asked.utilization is None or whole.need is None or most is None or wanted is None or asked.kv_bytes is not None:
-        return
-    least = math.ceil(whole.need / total * 100) / 100 if total else 2.0
-    better = min(most, wanted)
-    if better <= asked.utilization or least > most or (least <= asked.utilization and wanted > most):
-        return
-    gains = int((better - asked.utilization) * total)
-    text = f"Raise the memory share to {better:.2f}: {gib(gains)} GiB more for the cache."
-    yield FitChange(text, _share(asked, better), gains)
-
-
-def _smaller_cache(whole: Fit, asked: FitRequest, layout: KvLayout | None) -> Iterator[FitChange]:
-    """A shorter context, of which one sequence fits or all that are asked for; or fewer sequences."""
-    kv = whole.kv
-    if kv is None or layout is None or asked.context is None or kv.concurrency >= min(asked.sequences, FEW_SEQUENCES):
-        return
-    if kv.concurrency < 1:
-        if one := _rounded(kv.longest):
-            yield FitChange(f"Shorten the context to {one:,} tokens.", _setting(asked, "max_model_len", one))
-        return
-    if each := _rounded(layout.longest(kv.room // asked.sequences, asked.context)):
-        text = f"Shorten the context to {each:,} tokens: {asked.sequences} such sequences fit."
-        yield FitChange(text, _setting(asked, "max_model_len", each))
-    fewer = int(kv.concurrency)
-    text = f"Allow {fewer} sequence{'s' if fewer > 1 else ''} at once."
-    yield FitChange(text, _setting(asked, "max_num_seqs", fewer))
-
-
-def _rounded(tokens: int) -> int:
-    """Whole thousands of tokens, as people write lengths; short ones as they are."""
-    return tokens // 1024 * 1024 or tokens
-
-
-# --- figures ----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class FitLine:
-    """One row of figures: what, how much, and where the figure comes from."""
-
-    label: str
-    value: str
-    note: str = ""
-
-
-def fit_lines(fit: Fit) -> Iterator[FitLine]:
-    """The figures, top to bottom: what it needs, what it takes, what the machine has. Unknown parts show `?`, and sums
-    with them `at least`."""
-    yield from map(_part_line, fit.parts)
-    if fit.need is None:
-        yield FitLine("Needs at least", _size(fit.at_least), "without the unknown parts")
-    else:
-        yield FitLine("Needs", _size(fit.need), "for one sequence of full length")
-        if fit.need_all is not None and fit.sequences > 1:
-            yield FitLine("Needs for all", _size(fit.need_all), f"{fit.sequences} sequences of full length")
-    if fit.total is not None:
-        yield FitLine("Available now", _size(fit.available), f"of {gib(fit.total)} GiB")
-        for other in fit.neighbours:
-            state = "running" if other.will_take == 0 else "still loading"
-            yield FitLine(f"  {other.name}", _size(other.holds), state)
-        if fit.claim is not None:
-            share = "" if fit.utilization is None else f"{fit.utilization:g} of the memory"
-            if share and fit.utilization_needed is not None and fit.utilization_needed <= 1:
-                share += f"; {fit.utilization_needed:.2f} would be enough"
-            yield FitLine("Takes", _size(fit.claim), share)
-        yield from map(_part_line, fit.outside)
-        if fit.cache_to_drop:
-            yield FitLine("Page cache to free", _size(fit.cache_to_drop), "before it starts")
-        if fit.left is not None:
-            yield FitLine("Left free", _size(fit.left))
-    kv, decode = fit.kv, fit.decode
-    if kv is not None:
-        grows = f"{human_bytes(kv.bytes_per_token)} per token in {kv.dtype}" if kv.bytes_per_token else kv.dtype
-        state = f", and {human_bytes(kv.state_bytes)} of state per sequence" if kv.state_bytes else ""
-        yield FitLine("KV cache", _size(kv.room), grows + state)
-        yield FitLine("Sequences", f"{kv.concurrency:.1f}", f"of {fit.context or 0:,} tokens at once")
-    if decode is not None:
-        speeds = f"{MEASURED_BANDWIDTH / 1e9:.0f} GB/s (measured), {decode.paper:.0f} at {PAPER_BANDWIDTH / 1e9:.0f}"
-        read = f"{'at least ' if decode.bound else ''}{decode.reads / 1e9:.1f} GB read per token"
-        yield FitLine("Decode ceiling", f"{decode.measured:.0f} tok/s", f"one stream at {speeds} (data sheet): {read}")
-
-
-def _part_line(part: FitPart) -> FitLine:
-    basis = {Basis.RULE: "estimate", Basis.UNKNOWN: "unknown"}.get(part.basis, part.basis.value)
-    note = f"{basis}: {part.note}" if part.note and part.basis is not Basis.UNKNOWN else part.note or basis
-    return FitLine(part.label, _size(part.size), note)
-
-
-def _size(size: int | None) -> str:
-    return "?" if size is None else f"{gib(size)} GiB"
-
-
-def slices(fit: Fit) -> tuple[tuple[str, int], ...]:
-    """The whole memory as it would be once this launch serves, as pairs of a PartId's value (or `others`, `left`) and
-    bytes, which add up to the total exactly; empty when memory or what the engine takes is not known. What does not
-    fit is cut off at the end."""
-    if fit.total is None or fit.available is None or fit.claim is None:
-        return ()
-    inside = [
-        (part.id.value, part.size) for part in fit.parts if part.size and part.id not in (PartId.KV, PartId.STATE)
-    ]
-    pieces = [
-        ("others", fit.total - fit.available),
-        *inside,
-        (PartId.KV.value, max(0, fit.claim - sum(size for _, size in inside))),
-        *((part.id.value, part.size or 0) for part in fit.outside),
-    ]
-    found: list[tuple[str, int]] = []
-    room = fit.total
-    for name, size in pieces:
-        cut = min(size, room)
-        room -= cut
-        if cut:
-            found.append((name, cut))
-    return (*found, ("left", room))
+def _longest(layout: KvLayout, room: int, users: int, limit: int) -> int:
+    """The longest context of which that many fit, in whole thousands as people write lengths."""
+    tokens = layout.longest(room // users, limit)
+    return tokens if tokens == limit else tokens // 1024 * 1024 or tokens

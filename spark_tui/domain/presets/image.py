@@ -33,6 +33,27 @@ def repository(reference: str) -> str:
     return match["name"] if match else reference
 
 
+DOCKER_HUB: Final = "docker.io"
+
+
+def registry_of(image: str) -> str:
+    """The registry that an image name means: `nvcr.io`, `127.0.0.1:5000`, or docker.io."""
+    first, slash, _ = image.partition("/")
+    if slash and ("." in first or ":" in first or first == "localhost"):
+        return first
+    return DOCKER_HUB
+
+
+def familiar(reference: str) -> str:
+    """A reference as Docker lists it: without its default registry, with its default tag. `repo:tag@digest` is known by
+    its digest alone."""
+    name = reference.removeprefix("docker.io/").removeprefix("library/")
+    name, at, digest = name.partition("@")
+    if at:
+        return f"{repository(name)}@{digest}"
+    return name if ":" in name.rpartition("/")[2] else f"{name}:latest"
+
+
 _SERVE: Final = ("vllm", "serve")
 _API_SERVER: Final = ("-m", "vllm.entrypoints.openai.api_server")
 _PYTHON = re.compile(r"python[0-9.]*")

@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from spark_tui.domain.presets.preset import Scalar
-from spark_tui.domain.quantities import MIB, parse_bytes
+from spark_tui.domain.quantities import MIB, parse_bytes, parse_count
 
 OFF: Final = "off"
 """In place of a drafting method: no speculation."""
 METHOD: Final = "speculation"
+TOOLS: Final = "tool_calls"
 TOKENS: Final = "num_speculative_tokens"
 # vLLM 0.19 to 0.33 (config/speculative.py). The first draft with what the checkpoint or the prompt holds already.
 ALONE: Final = ("mtp", "ngram", "suffix")
@@ -42,7 +43,7 @@ class Option:
     """
 
     key: str
-    kind: type[int] | type[float] | type[str] | None = None
+    kind: type[int] | type[float] | type[str] | type[bool] | None = None
     expected: str = ""
     example: str = ""
     low: float = 0
@@ -63,7 +64,10 @@ class Option:
         return self.expected + self.help if self.help[:1] in (":", ",") else self.help
 
     def read(self, value: Scalar) -> Scalar:
-        """The value in its own type. Raises ValueError, without a sentence, for anything else."""
+        """The value in its own type, a bool as `on` or `off`. Raises ValueError, without a sentence, for anything
+        else."""
+        if self.kind is bool:
+            return "on" if boolean(value) else OFF
         if value is None or isinstance(value, bool) or (self.kind is int and isinstance(value, float)):
             raise ValueError
         if self.kind is None:
@@ -72,8 +76,11 @@ class Option:
             if re.fullmatch(self.pattern, str(value)) is None:
                 raise ValueError
             return str(value)
-        plain = value.strip().replace("_", "") if isinstance(value, str) else value
-        number = parse_bytes(plain) if self.size else self.kind(plain)
+        if isinstance(value, str) and not self.size and self.kind is int:
+            number: object = parse_count(value)
+        else:
+            plain = value.strip().replace("_", "") if isinstance(value, str) else value
+            number = parse_bytes(plain) if self.size else self.kind(plain)
         if not isinstance(number, (int, float)) or not number <= self.high:
             raise ValueError
         if not (number > self.low if self.above else number >= self.low):
@@ -118,8 +125,8 @@ _TYPED: Final = (
     # vLLM has its own units for it, which change with capital letters: the command gets bytes.
     Option("kv_cache_memory_bytes", int, "a size from 1MiB to 1TiB", "12GiB", MIB, 1024**4, size=True,
            label="KV cache size", help=", e.g. 12GiB: overrides the memory share", silent="auto, e.g. 12GiB"),
-    _count("max_model_len", 100_000_000, 65536, label="context tokens", help=", e.g. 65536",
-           silent="model default, e.g. 65536", spelled={
+    _count("max_model_len", 100_000_000, 65536, label="context tokens", help=", e.g. 64k",
+           silent="model default, e.g. 64k", spelled={
                "vllm": ("--max-model-len",), "sglang": ("--context-length",), "trtllm": ("--max_seq_len",),
                "llama-cpp": ("--ctx-size", "-c")}),
     _count("max_num_seqs", 65536, 4, label="sequences", help=": concurrent requests", silent="default, e.g. 4",
@@ -133,7 +140,9 @@ _TYPED: Final = (
            label="speculation", silent=f"{OFF}, or mtp", spelled={"vllm": ()},
            help=f"{', '.join(ALONE)}, or {OFF}; with a drafter model: --speculative-config under more arguments"),
     _count(TOKENS, 64, 3, label="drafted tokens", help=": drafted ahead and verified in one pass",
-       silent="none; with speculation e.g. 3",
+       silent="model default, e.g. 3",
+           spelled={"vllm": ()}),
+    Option(TOOLS, bool, "on or off", "on", label="tool calls", help=": agents need them", silent="on where known",
            spelled={"vllm": ()}),
     Option("n_gpu_layers", spelled={"vllm": (), "llama-cpp": ("--n-gpu-layers", "-ngl", "--gpu-layers")}),
     Option("attention_backend", spelled={"vllm": ("--attention-backend",), "sglang": ("--attention-backend",)}),
@@ -174,7 +183,7 @@ SETTABLE: Final = tuple(option.key for option in _TYPED if option.kind is not No
 """Keys with a type and a range wherever they are written."""
 VLLM_KEYS: Final = (*_WRITTEN, *sorted(key for key, option in OPTIONS.items() if option.switch))
 """vLLM's options, in the order in which people write them."""
-CHECKED_IN_RECIPES: Final = ("port", "gpu_memory_utilization", "max_num_seqs")
+CHECKED_IN_RECIPES: Final = ("port", "gpu_memory_utilization", "max_num_seqs", TOOLS)
 """The others may hold in a recipe what only the engine understands (`auto`, `128k`)."""
 
 

@@ -12,7 +12,7 @@ from typing import Final
 from spark_tui.domain.errors import UsageError
 from spark_tui.domain.finding import Change
 from spark_tui.domain.presets.invocation import parse
-from spark_tui.domain.presets.options import FALSE, METHOD, OPTIONS, SETTABLE, TOKENS, TRUE, boolean
+from spark_tui.domain.presets.options import FALSE, METHOD, OPTIONS, SETTABLE, TOKENS, TOOLS, TRUE, boolean
 from spark_tui.domain.presets.preset import Scalar
 from spark_tui.domain.secret import holds_secret, is_secret_name
 from spark_tui.domain.settings import ExposureChoice
@@ -21,6 +21,8 @@ from spark_tui.domain.text import clean_line, truncate
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _CONTROL = re.compile("[\x00-\x1f\x7f]")
 _ENV_PREFIX: Final = "env."
+SHARE: Final = "gpu_memory_utilization"
+AUTO: Final = "auto"
 _COPY_IT: Final = "To use another image, copy this file to your preset folder and change `container`."
 _NOT_SETTABLE: Final = {
     "host": "Set who may reach the port: exposure=local or exposure=lan.",
@@ -38,6 +40,9 @@ _PRIVATE_FILE: Final = (
 class Overrides:
     """Changes for one launch. None: as the preset has it. `port` is the host's port, `kv_cache_memory_bytes` the KV
     cache's fixed size. `speculation` is the drafting method (`off`: none), `num_speculative_tokens` its K.
+    `auto_share`: the memory share follows from what the launch needs; its number, once resolved, is
+    `gpu_memory_utilization`.
+    `tool_calls` is `on` or `off`.
 
     `values` are further template values or server options by their key; `extra_args` go to the end of the command;
     `without` are options, by key, that are removed from it. Raises UsageError for a value outside its range.
@@ -54,12 +59,14 @@ class Overrides:
     kv_cache_dtype: str | None = None
     speculation: str | None = None
     num_speculative_tokens: int | None = None
+    tool_calls: str | None = None
     served_model_name: str | None = None
     name: str | None = None
     values: tuple[tuple[str, str], ...] = ()
     extra_args: tuple[str, ...] = ()
     extra_env: tuple[tuple[str, str], ...] = ()
     without: tuple[str, ...] = ()
+    auto_share: bool = False
 
     def __post_init__(self) -> None:
         for key in SETTABLE:
@@ -75,13 +82,13 @@ class Overrides:
 
     def template_values(self) -> dict[str, Scalar]:
         """The values that go into the command, by key; speculation becomes part of one."""
-        typed = (key for key in SETTABLE if key not in ("name", "port", METHOD, TOKENS))
+        typed = (key for key in SETTABLE if key not in ("name", "port", METHOD, TOKENS, TOOLS))
         given: dict[str, Scalar] = {key: getattr(self, key) for key in typed if getattr(self, key) is not None}
         return given | dict(self.values)
 
 
 TYPED_KEYS: Final = tuple(
-    each.name for each in fields(Overrides) if each.name not in ("values", "extra_args", "extra_env")
+    each.name for each in fields(Overrides) if each.name not in ("values", "extra_args", "extra_env", "auto_share")
 )
 
 
@@ -107,7 +114,9 @@ def overrides_from_pairs(pairs: Mapping[str, str]) -> Overrides:
     values: list[tuple[str, str]] = []
     env: list[tuple[str, str]] = []
     for key, text in pairs.items():
-        if key in SETTABLE:
+        if key == SHARE and text.strip().lower() == AUTO:
+            typed["auto_share"] = True
+        elif key in SETTABLE:
             typed[key] = _read(key, text)
         elif key == "exposure":
             if text.lower() not in tuple(ExposureChoice):
@@ -141,12 +150,25 @@ def pairs_of(overrides: Overrides) -> dict[str, str]:
     Without name, port, exposure and key: a container has those itself."""
     own = (key for key in SETTABLE if key not in ("name", "port"))
     pairs = {key: str(value) for key in own if (value := getattr(overrides, key)) is not None}
+    if overrides.auto_share:
+        pairs[SHARE] = AUTO
     pairs |= dict(overrides.values)
     if overrides.extra_args:
         pairs["extra_args"] = shlex.join(overrides.extra_args)
     if overrides.without:
         pairs["without"] = ",".join(overrides.without)
     return pairs | {_ENV_PREFIX + name: text for name, text in overrides.extra_env}
+
+
+def all_pairs(overrides: Overrides) -> dict[str, str]:
+    """Like `pairs_of`, with name, port, exposure and key, and the environment in one text: what a form shows."""
+    pairs = {key: str(value) for key in ("name", "port") if (value := getattr(overrides, key)) is not None}
+    lan = overrides.exposure is ExposureChoice.LAN
+    pairs |= {"exposure": overrides.exposure.value} if lan else {}
+    pairs |= {"api_key": "yes" if overrides.api_key else "no"} if overrides.api_key is not lan else {}
+    pairs |= {key: value for key, value in pairs_of(overrides).items() if not key.startswith(_ENV_PREFIX)}
+    env = shlex.join(f"{name}={text}" for name, text in overrides.extra_env)
+    return pairs | ({"extra_env": env} if env else {})
 
 
 def with_change(overrides: Overrides, change: Change) -> Overrides:
@@ -166,6 +188,16 @@ def with_change(overrides: Overrides, change: Change) -> Overrides:
         extra_env=tuple((dict(overrides.extra_env) | dict(new.extra_env)).items()),
         extra_args=extra.argv,
         without=tuple(dict.fromkeys(removed)),
+        auto_share=new.auto_share if SHARE in keys else overrides.auto_share,
+    )
+
+
+def names_share(overrides: Overrides) -> bool:
+    """Whether they say what share of the memory the engine gets: a number, `auto`, or the engine's own option."""
+    given = (*overrides.without, *dict(overrides.values))
+    arguments = parse(overrides.extra_args, "vllm")
+    return (
+        overrides.auto_share or overrides.gpu_memory_utilization is not None or SHARE in given or arguments.has(SHARE)
     )
 
 

@@ -6,7 +6,7 @@ import json
 import posixpath
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from spark_tui.domain.engine.container import (
@@ -68,7 +68,7 @@ _NOT_FOLLOWED: Final = ("overrides", "builder", "runtime_config", "layout")
 
 @dataclass(frozen=True, slots=True)
 class LaunchPlan:
-    """One launch, decided. `directories` are host folders that must exist.
+    """One launch, decided. `directories` are host folders that must exist, `overrides` the changes behind it.
 
     `notes` say what was assumed, changed or left out; what counts against the launch is the rules' to say.
     `model` is the name that the engine gets: a Hub name, or a path below /models.
@@ -81,10 +81,26 @@ class LaunchPlan:
     host_port: int
     notes: tuple[str, ...] = ()
     directories: tuple[str, ...] = ()
+    overrides: Overrides = field(default_factory=Overrides)
 
     @property
     def base_url(self) -> str:
         return f"http://{LOOPBACK}:{self.host_port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The place of a container in a launch over several nodes. `before` are words put before the server's command;
+    `instead`, when not empty, is the whole command."""
+
+    nodes: int = 1
+    rank: int = 0
+    address: str = LOOPBACK
+    before: tuple[str, ...] = ()
+    instead: tuple[str, ...] = ()
+
+
+ALONE: Final = Placement()
 
 
 def plan(
@@ -94,29 +110,32 @@ def plan(
     *,
     image: ImageFacts | None = None,
     env_file: str | None = None,
+    place: Placement = ALONE,
 ) -> LaunchPlan:
     """The container for one launch of a preset.
 
     `image` None: not downloaded, and its entrypoint is assumed from its name. `env_file` is the host path of the
-    private file with the Hugging Face token and the API key, or None when neither is used.
+    private file with the Hugging Face token and the API key, or None when neither is used. `place`: one rank of
+    several.
     Raises PresetError (the recipe), UsageError (the overrides) or RefusedError (not on this machine, not like this).
     """
     keyed = key_wanted(preset, overrides)
     if preset.min_nodes > 1:
         raise RefusedError(
-            f"{preset.name} needs {preset.min_nodes} Sparks; spark-tui launches on one.",
-            "Choose a preset for a single Spark.",
+            f"{preset.name} needs {preset.min_nodes} nodes.",
+            f"Plan it on a cluster: spark-tui up {preset.name} --nodes CLUSTER --dry-run",
         )
     model = model_in_container(preset.model, paths)
     command = command_of(preset, overrides, model)
     argv = _with_key(command, preset) if keyed else command.argv
+    argv = place.instead or (*place.before, *argv)
     arranged = _arranged(preset, argv, image)
     options, on_host = preset.options, preset.options.network == HOST_NETWORK
     default_port = preset.default("port")
     host_port = overrides.port or (default_port if isinstance(default_port, int) else command.port)
     host_port = command.port if on_host else host_port
     host_ip = ALL_INTERFACES if overrides.exposure is ExposureChoice.LAN else LOOPBACK
-    env, env_notes = _environment(preset, overrides, command, model)
+    env, env_notes = _environment(preset, overrides, command, model, place)
     mounts = mounts_of(preset, paths)
     changes = pairs_of(overrides)
     labels = (
@@ -161,6 +180,7 @@ def plan(
         host_port=host_port,
         notes=(*_recipe_notes(preset), *command.notes, *env_notes, *filter(None, (arranged.note,))),
         directories=tuple(mount.source for mount in mounts),
+        overrides=overrides,
     )
 
 
@@ -206,15 +226,15 @@ def _arranged(preset: Preset, argv: tuple[str, ...], image: ImageFacts | None) -
 
 
 def _environment(
-    preset: Preset, overrides: Overrides, command: Command, model: str
+    preset: Preset, overrides: Overrides, command: Command, model: str, place: Placement
 ) -> tuple[dict[str, str], tuple[str, ...]]:
     """The store first, then the recipe's own, the person's, and our defaults for what none of them sets."""
     launch = {
         "model_path": model,
         "model_revision": preset.model_revision or None,
-        "num_nodes": 1,
-        "node_rank": 0,
-        "node_host": LOOPBACK,
+        "num_nodes": place.nodes,
+        "node_rank": place.rank,
+        "node_host": place.address,
         "cluster_id": overrides.name or preset.name,
     }
     hub = preset.server.model_name is not ModelName.TAG

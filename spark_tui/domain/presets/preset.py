@@ -26,6 +26,22 @@ def engine_of(runtime: str) -> str:
 class Origin(StrEnum):
     BUILTIN = "built in"
     USER = "yours"
+    REGISTRY = "registry"
+
+
+class Tag(StrEnum):
+    """What a preset is good for. `long-context`: it starts with 128k tokens or more; `small`: up to 16 GB of weights;
+    `fast`: 40 tokens a second or more are published for one stream on one Spark."""
+
+    CODING = "coding"
+    AGENT = "agent"
+    CHAT = "chat"
+    REASONING = "reasoning"
+    VISION = "vision"
+    AUDIO = "audio"
+    LONG_CONTEXT = "long-context"
+    SMALL = "small"
+    FAST = "fast"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +82,24 @@ class RequiredStep:
 
 
 @dataclass(frozen=True, slots=True)
+class RecipeSource:
+    """Which recipe a preset was copied from: a registry's at a commit. `digest` is that of the pin then."""
+
+    registry: str
+    address: str
+    path: str
+    commit: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
 class PresetFacts:
     """What is known about the model, from the recipe's `metadata`. Empty or None: not stated.
 
     `category` is "cpu" for presets that need no GPU. `sampling` are the request parameters that the model's
     makers recommend. `weights_bytes` is the size on disk. `image_digest` pins the image (`sha256:...`); empty while
     none is known. `runs_as_is`: the image's own start script is run, without a command of ours.
-    `wants_key`: it is never started without an API key.
+    `wants_key`: it is never started without an API key. `copy_of`: the registry's recipe that it was copied from.
     """
 
     title: str = ""
@@ -88,6 +115,7 @@ class PresetFacts:
     weights_bytes: int | None = None
     context_tokens: int | None = None
     modalities: tuple[str, ...] = ()
+    tags: tuple[Tag, ...] = ()
     quantization: str = ""
     source: str = ""
     notes: tuple[str, ...] = ()
@@ -99,6 +127,7 @@ class PresetFacts:
     image_digest: str = ""
     runs_as_is: bool = False
     wants_key: bool = False
+    copy_of: RecipeSource | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +159,8 @@ class Preset:
     are its values; `env`
     is literal environment. `mounts` are extra `source:target[:ro]` lines, their source within the store.
     `unknown` keeps keys that we do not use, with their values as text, so that they are shown. `hooks` and
-    `mods` are shown and never run. `includes` are the presets that it includes, nearest first.
+    `mods` are shown and never run. `includes` are the presets that it includes, nearest first. One copy
+    runs on `min_nodes` to `max_nodes` machines.
     """
 
     name: str
@@ -147,6 +177,7 @@ class Preset:
     facts: PresetFacts = PresetFacts()
     mounts: tuple[str, ...] = ()
     min_nodes: int = 1
+    max_nodes: int | None = None
     ready_timeout_seconds: float | None = None
     hooks: tuple[str, ...] = ()
     mods: tuple[str, ...] = ()

@@ -30,18 +30,22 @@ from spark_tui.domain.presets.preset import (
     Preset,
     PresetFacts,
     PublishedSpeed,
+    RecipeSource,
     RequiredFile,
     RequiredStep,
     Scalar,
+    Tag,
     engine_of,
 )
 from spark_tui.domain.quantities import parse_bytes
 from spark_tui.domain.secret import SECRET_MASK, holds_secret, is_secret_name
-from spark_tui.domain.text import clean
+from spark_tui.domain.text import clean, truncate
 
 OWN_KEY: Final = "spark_tui"
 IMPORTED_KEY: Final = "imported"
 """What an imported recipe was before, for the way back."""
+COPY_KEY: Final = "copy_of"
+"""Where a copy of a registry's recipe is from: `registry`, `address`, `recipe`, `commit`, `sha256`."""
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _API_KEY_ARGUMENT = re.compile(r"--api[-_]key(?![\w-])")
@@ -66,13 +70,18 @@ class Dialect(StrEnum):
     SPARKRUN = "sparkrun recipe (version 2)"
     EUGR = "eugr recipe (version 1)"
     SPARK_PULSE = "spark-pulse recipe (version 2)"
+    VLLM = "vLLM recipe"
     DOCKER_RUN = "docker run command"
 
 
 def dialect_of(document: MappingValue) -> Dialect:
-    """spark-pulse has sparkrun's version number and other keys; eugr's old files may have no version."""
+    """spark-pulse has sparkrun's version number and other keys; eugr's old files may have no version. vLLM's have other
+    keys: those of its repository, of a published command, of a model's published page."""
     if document.get("engines") or document.get("params"):
         return Dialect.SPARK_PULSE
+    parts = (("meta", "variants"), ("docker_image", "deploy_type"), ("hf_id", "recommended_command"))
+    if any(all(document.get(key) for key in keys) for keys in parts):
+        return Dialect.VLLM
     version, command = document.get("recipe_version"), document.get("command")
     if version is not None:
         return Dialect.EUGR if compact(version.node) == "1" else Dialect.SPARKRUN
@@ -95,7 +104,8 @@ def preset_from(document: Node, *, name: str, origin: Origin, file: str) -> Pres
     dialect = dialect_of(document)
     if dialect is not Dialect.SPARKRUN:
         mark = document.get("engines") or document.get("params") or document.get("recipe_version")
-        way = "Import it: spark-tui presets import FILE" if dialect is Dialect.EUGR else "Move it out of the folder"
+        importable = dialect in (Dialect.EUGR, Dialect.VLLM)
+        way = "Import it: spark-tui presets import FILE" if importable else "Move it out of the folder"
         raise PresetError(
             f"This is a {dialect}; spark-tui reads sparkrun recipes of version 2.",
             f"{way}, or rewrite it with `model`, `container`, `defaults` and `command`.",
@@ -125,6 +135,7 @@ def _read(reader: Reader, name: str, origin: Origin, file: str) -> Preset:
     if executor is not None and compact(executor.node) not in ("", "docker"):
         reader.expected("executor", executor, "docker", "executor: docker")
     command = _command(reader)
+    least, most = _nodes(reader)
     metadata, executor_config, readiness = (reader.sub(key) for key in ("metadata", "executor_config", "readiness"))
     own = metadata.sub(OWN_KEY)
     defaults, env = reader.sub("defaults"), reader.sub("env")
@@ -140,9 +151,10 @@ def _read(reader: Reader, name: str, origin: Origin, file: str) -> Preset:
         defaults=tuple((entry.key, _default(defaults, entry)) for entry in defaults.table.entries),
         env=tuple((each.key, value) for each in env.table.entries if (value := _variable(env, each)) is not None),
         options=_options(executor_config),
-        facts=_facts(metadata, own, reader.text("description"), reader.text("name", numbers=True)),
+        facts=_facts(metadata, own, reader.text("description"), reader.text("name", numbers=True), origin),
         mounts=(*map(_volume, executor_config.texts("volumes", _volume, "notes:/notes:ro")), *own.texts("mounts")),
-        min_nodes=_min_nodes(reader),
+        min_nodes=least,
+        max_nodes=most,
         ready_timeout_seconds=_ready_timeout(readiness),
         hooks=tuple(hook for key in ("pre_exec", "post_exec", "post_commands") for hook in _hooks(reader, key)),
         mods=reader.texts("mods"),
@@ -315,15 +327,18 @@ def _variable(reader: Reader, entry: Entry) -> str | None:
     return None
 
 
-def _min_nodes(reader: Reader) -> int:
-    """How many machines it needs, by sparkrun's rules: `cluster_only` means two, `solo_only` and `mode: solo` one."""
-    nodes = reader.integer("min_nodes", 1, 64) or 1
-    reader.integer("max_nodes", 1, 64)
+def _nodes(reader: Reader) -> tuple[int, int | None]:
+    """The fewest and the most machines of one copy, by sparkrun's rules: `cluster_only` means two at least,
+    `solo_only` and `mode: solo` one. None: no limit is stated."""
+    least, most = reader.integer("min_nodes", 1, 64) or 1, reader.integer("max_nodes", 1, 64)
     solo, cluster = reader.boolean("solo_only"), reader.boolean("cluster_only")
     mode = reader.text("mode", example="auto")
     if mode == "solo" or solo:
-        return 1
-    return max(nodes, 2) if cluster or mode == "cluster" else nodes
+        return 1, 1
+    least = max(least, 2) if cluster or mode == "cluster" else least
+    if most is not None and most < least:
+        reader.complain(reader.line("max_nodes"), f"`max_nodes` is less than the {least} nodes needed.", "Raise it.")
+    return least, most
 
 
 def _ready_timeout(readiness: Reader) -> float | None:
@@ -374,7 +389,7 @@ def _options(reader: Reader) -> ContainerOptions:
 # --- metadata ---------------------------------------------------------------------------------------------
 
 
-def _facts(metadata: Reader, own: Reader, description: str, name: str) -> PresetFacts:
+def _facts(metadata: Reader, own: Reader, description: str, name: str, origin: Origin) -> PresetFacts:
     """`own` is our block within the metadata; `name` and `description` are top-level keys, empty when absent."""
 
     def label(key: str) -> str:
@@ -408,6 +423,7 @@ def _facts(metadata: Reader, own: Reader, description: str, name: str) -> Preset
         weights_bytes=own.parsed("weights", parse_size, "a size", "19GB"),
         context_tokens=own.integer("context", 1, 1_000_000_000),
         modalities=texts("modalities"),
+        tags=_tags(own),
         quantization=text("quantization") or quantization or dtype,
         source=text("source"),
         notes=texts("notes"),
@@ -419,7 +435,25 @@ def _facts(metadata: Reader, own: Reader, description: str, name: str) -> Preset
         image_digest=own.parsed("image_digest", _DIGEST, "a digest", "sha256:...") or "",
         runs_as_is=bool(own.boolean("runs_as_is")),
         wants_key=bool(own.boolean("wants_key")),
+        copy_of=_copied(own.sub(COPY_KEY)) if origin is Origin.USER else None,
     )
+
+
+def _copied(reader: Reader) -> RecipeSource | None:
+    """None where a part is missing: such a copy is a preset like any other."""
+    keys = ("registry", "address", "recipe", "commit", "sha256")
+    texts = [truncate(clean(reader.text(key, numbers=True)), 300) for key in keys]
+    return RecipeSource(*texts) if all(texts) else None
+
+
+def _tags(own: Reader) -> tuple[Tag, ...]:
+    """In the order of the enum; others are complaints."""
+    texts = own.texts("tags")
+    unknown = [text for text in texts if text not in tuple(Tag)]
+    if unknown:
+        summary = f"`{own.name('tags')}` holds {truncate(clean(unknown[0]), 40)}, which is no tag."
+        own.complain(own.line("tags"), summary, f"Choose from: {', '.join(Tag)}")
+    return tuple(tag for tag in Tag if tag in texts)
 
 
 def _scalars(reader: Reader) -> tuple[tuple[str, Scalar], ...]:

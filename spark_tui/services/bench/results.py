@@ -1,4 +1,4 @@
-"""The ResultStore on disk: one JSON object a line, in a private folder. Lines are appended; a deletion writes a new
+"""Results and proofs on disk: one JSON object a line, in a private folder. Lines are appended; a deletion writes a new
 file that replaces the old one. A line that cannot be read stays as it is."""
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
 from spark_tui.domain.bench.run import HOST_KEY, RESULT_VERSION, Result, result_to_json
 from spark_tui.domain.errors import SparkError
+from spark_tui.domain.prove.run import Proof
 from spark_tui.domain.text import clean_line, truncate
-from spark_tui.services.files import FILE_MODE, FOLDER_MODE, write_whole
+from spark_tui.services.files import FILE_MODE, FOLDER_MODE, open_plain, write_whole
 
 MOST_BYTES: Final = 64 * 1024 * 1024
 """Some thousand runs. A file that has grown beyond it loses its oldest results, a quarter of it at once."""
 _MOST_READ: Final = 4 * MOST_BYTES
-_NAME: Final = "results.jsonl"
 _FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -61,18 +61,49 @@ def _restored(value: Any) -> Any:
     return [_restored(item) for item in value] if isinstance(value, list) else value
 
 
-class FileResults:
-    """The ResultStore port. Several programs may add: each line is written in one piece under a lock."""
+def proof_to_json(proof: Proof) -> dict[str, Any]:
+    return {"version": RESULT_VERSION, **msgspec.to_builtins(proof)}
+
+
+def proof_from_json(value: object) -> Proof:
+    """The proof that `proof_to_json` wrote. Raises UnreadableResult."""
+    if not isinstance(value, dict) or value.get("version") != RESULT_VERSION:
+        raise UnreadableResult("not a proof of this version")
+    try:
+        return msgspec.convert(value, Proof)
+    except msgspec.ValidationError as error:
+        raise UnreadableResult(str(error)) from None
+
+
+class _Entry(Protocol):
+    @property
+    def id(self) -> str: ...
+
+
+E = TypeVar("E", bound=_Entry)
+
+
+class JsonLines(Generic[E]):
+    """Entries of one kind in a file. Several programs may add: each line is written in one piece under a lock."""
+
+    NAME = ""
 
     def __init__(self, folder: Path, most_bytes: int = MOST_BYTES) -> None:
         self._folder = folder
-        self._file = folder / _NAME
+        self._file = folder / self.NAME
         self._most = most_bytes
         self._problems: tuple[str, ...] = ()
 
-    def add(self, result: Result) -> None:
+    def to_json(self, entry: E) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def from_json(self, value: object) -> E:
+        """Raises UnreadableResult."""
+        raise NotImplementedError
+
+    def add(self, result: E) -> None:
         """Appends a line, flushed to the disk; after a line that a crash cut short, on a new one."""
-        line = json.dumps(result_to_json(result), separators=(",", ":"), allow_nan=False).encode() + b"\n"
+        line = json.dumps(self.to_json(result), separators=(",", ":"), allow_nan=False).encode() + b"\n"
         try:
             self._folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
             with self._locked() as file:
@@ -81,7 +112,7 @@ class FileResults:
                 size += file.write(b"\n" + line if torn else line)
                 os.fsync(file.fileno())
                 if size > self._most:
-                    write_whole(self._file, _without_oldest(_lines(file), size - self._most * 3 // 4))
+                    write_whole(self._file, self._without_oldest(_lines(file), size - self._most * 3 // 4))
         except OSError as error:
             raise SparkError(
                 f"The result cannot be kept in {self._file}: {error.strerror or error}.",
@@ -94,7 +125,7 @@ class FileResults:
         try:
             with self._locked() as file:
                 lines = _lines(file)
-                kept = [line for line in lines if _id_of(line) not in ids]
+                kept = [line for line in lines if self._id_of(line) not in ids]
                 if len(kept) < len(lines):
                     write_whole(self._file, kept)
         except OSError as error:
@@ -117,10 +148,10 @@ class FileResults:
                 yield file
                 return
 
-    def all(self) -> tuple[Result, ...]:
-        """Every line that is a result, oldest first."""
+    def all(self) -> tuple[E, ...]:
+        """Every line that is an entry, oldest first."""
         try:
-            with self._file.open("rb") as file:
+            with open_plain(self._file) as file:
                 content = file.read(_MOST_READ)
         except FileNotFoundError:
             self._problems = ()
@@ -135,7 +166,7 @@ class FileResults:
             if not line.strip():
                 continue
             try:
-                found.append(result_from_json(json.loads(line)))
+                found.append(self.from_json(json.loads(line)))
             except (ValueError, RecursionError) as error:
                 why = str(error) if isinstance(error, UnreadableResult) else "not JSON"
                 problems.append(f"{self._file}:{number}: {truncate(clean_line(why), 200)}. Kept as it is.")
@@ -146,38 +177,60 @@ class FileResults:
         """What the last reading left out, each with its file and line."""
         return self._problems
 
+    def _id_of(self, line: bytes) -> str | None:
+        """The id of the entry in a line; None for one that cannot be read, and so must not be deleted."""
+        try:
+            return self.from_json(json.loads(line)).id
+        except (ValueError, RecursionError):
+            return None
+
+    def _without_oldest(self, lines: list[bytes], excess: int) -> list[bytes]:
+        """The lines without the first entries, `excess` bytes of them; the newest one stays."""
+        kept = []
+        for line in lines[:-1]:
+            if excess > 0 and self._id_of(line) is not None:
+                excess -= len(line)
+            else:
+                kept.append(line)
+        return [*kept, *lines[-1:]]
+
+
+class FileResults(JsonLines[Result]):
+    """The ResultStore port."""
+
+    NAME = "results.jsonl"
+
+    def to_json(self, entry: Result) -> dict[str, Any]:
+        return result_to_json(entry)
+
+    def from_json(self, value: object) -> Result:
+        return result_from_json(value)
+
+
+class FileProofs(JsonLines[Proof]):
+    """The ProofStore port."""
+
+    NAME = "proofs.jsonl"
+
+    def to_json(self, entry: Proof) -> dict[str, Any]:
+        return proof_to_json(entry)
+
+    def from_json(self, value: object) -> Proof:
+        return proof_from_json(value)
+
 
 def _lines(file: FileIO) -> list[bytes]:
     file.seek(0)
     return file.readall().splitlines(keepends=True)
 
 
-def _id_of(line: bytes) -> str | None:
-    """The id of the result in a line; None for one that cannot be read, and so must not be deleted."""
-    try:
-        return result_from_json(json.loads(line)).id
-    except (ValueError, RecursionError):
-        return None
-
-
-def _without_oldest(lines: list[bytes], excess: int) -> list[bytes]:
-    """The lines without the first results, `excess` bytes of them; the newest one stays."""
-    kept = []
-    for line in lines[:-1]:
-        if excess > 0 and _id_of(line) is not None:
-            excess -= len(line)
-        else:
-            kept.append(line)
-    return [*kept, *lines[-1:]]
-
-
-class MemoryResults:
-    """A ResultStore for the demo: nothing survives the program."""
+class _Memory(Generic[E]):
+    """Entries of the demo: nothing survives the program."""
 
     def __init__(self) -> None:
-        self._kept: tuple[Result, ...] = ()
+        self._kept: tuple[E, ...] = ()
 
-    def add(self, result: Result) -> None:
+    def add(self, result: E) -> None:
         self._kept += (result,)
 
     def remove(self, ids: Collection[str]) -> int:
@@ -185,8 +238,16 @@ class MemoryResults:
         self._kept = tuple(result for result in self._kept if result.id not in ids)
         return before - len(self._kept)
 
-    def all(self) -> tuple[Result, ...]:
+    def all(self) -> tuple[E, ...]:
         return self._kept
 
     def problems(self) -> tuple[str, ...]:
         return ()
+
+
+class MemoryResults(_Memory[Result]):
+    """A ResultStore."""
+
+
+class MemoryProofs(_Memory[Proof]):
+    """A ProofStore."""

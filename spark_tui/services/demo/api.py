@@ -21,9 +21,9 @@ from spark_tui.domain.chat.message import (
     Usage,
 )
 from spark_tui.domain.engine.state import Endpoint, Health, ServedModel
-from spark_tui.domain.errors import ApiKeyRejected, EngineUnreachable, ModelNotServed, ReplyCutOff
+from spark_tui.domain.errors import ApiKeyRejected, EngineUnreachable, ModelNotServed, RefusedError, ReplyCutOff
 from spark_tui.services.demo.recording import CannedAnswer, answers
-from spark_tui.services.demo.world import DECODE_RATE, VERSION, DemoContainer, DemoWorld, Run
+from spark_tui.services.demo.world import VERSION, DemoContainer, DemoWorld, Run
 
 _PIECE: Final = re.compile(r"\s?[^\W\d_]{1,6}|\s?\d{1,3}|\s+|.", re.DOTALL)
 _WORD: Final = re.compile(r"\w+")
@@ -31,7 +31,6 @@ TOKENS_PER_STEP: Final = 2.9
 FIRST_TOKEN_SECONDS: Final = 0.31
 COLD_SECONDS: Final = 2.4
 """The first request of an engine compiles kernels: 25 to 60 s on a real Spark, shortened like its start."""
-_PREFILL_RATE: Final = 3000.0
 _CHARACTERS_PER_TOKEN: Final = 4
 _BANDS: Final = ((0.72, 0.93, 0.999), (0.88, 0.5, 0.9), (0.97, 0.12, 0.5), (1.0, 0.02, 0.1))
 """Of all tokens up to this share, the least and the greatest probability: mostly sure, now and then not at all."""
@@ -109,7 +108,8 @@ class DemoApi:
                 if isinstance(event, ContentDelta | ReasoningDelta) and event.text:
                     now = world.clock.monotonic()
                     if sent:
-                        counters.step(1.0, 1 / TOKENS_PER_STEP, (now - last) * TOKENS_PER_STEP)
+                        tokens = TOKENS_PER_STEP if run.profile.drafts else 1.0
+                        counters.step(1.0, 1 / tokens, (now - last) * tokens)
                     else:
                         counters.ttft.observe(now - last)
                         counters.generated += 1
@@ -128,6 +128,10 @@ class DemoApi:
                 container.log.request_done(now, prompt_tokens, sent, now - began)
                 world.wake()
 
+    def ask(self, endpoint: Endpoint, path: str, body: bytes) -> AsyncGenerator[str, None]:
+        """Canned answers prove nothing: raises RefusedError."""
+        raise RefusedError("A simulated engine cannot be proved.", "Start without --demo.")
+
     async def close(self) -> None:
         pass
 
@@ -141,13 +145,13 @@ class DemoApi:
         reasoning = tokens_of(answer.reasoning) if thinks else []
         tokens = [*reasoning, *tokens_of(answer.content)]
         count = len(tokens) if parameters.max_tokens is None else min(len(tokens), max(0, parameters.max_tokens))
-        begin = clock.monotonic() + FIRST_TOKEN_SECONDS + prompt_tokens / _PREFILL_RATE
+        begin = clock.monotonic() + FIRST_TOKEN_SECONDS + prompt_tokens / run.profile.prefill_rate
         if run not in self._warm:
             self._warm.append(run)
             begin += COLD_SECONDS
         yield ContentDelta("")  # the opening delta carries a role and no text
         for number, token in enumerate(tokens[:count]):
-            await clock.sleep(max(0.0, begin + number / DECODE_RATE - clock.monotonic()))
+            await clock.sleep(max(0.0, begin + number / run.profile.rate - clock.monotonic()))
             if container.run is not run:
                 raise ReplyCutOff(
                     f"{container.name} has ended while it answered.",

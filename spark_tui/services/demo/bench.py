@@ -10,10 +10,10 @@ from urllib.parse import urlsplit
 from spark_tui.domain.bench.record import RequestRecord
 from spark_tui.domain.engine.state import Endpoint
 from spark_tui.domain.errors import EngineUnreachable
-from spark_tui.services.demo.world import DECODE_RATE, REPLAY_SPEED, DemoWorld, noise
+from spark_tui.services.demo.engines import EngineProfile
+from spark_tui.services.demo.world import REPLAY_SPEED, DemoContainer, DemoWorld, noise
 from spark_tui.services.ports import Load, LoadEvent, LoadResult, Tick
 
-_PREFILL_RATE: Final = 3000.0
 _FIRST_SECONDS: Final = 0.12
 _SLOWDOWN: Final = 0.11
 """How much longer a step takes with each further stream: the weights are read once for all, the KV cache for each."""
@@ -32,11 +32,11 @@ class DemoLoad:
 
     async def drive(self, endpoint: Endpoint, load: Load, stop: asyncio.Event) -> AsyncGenerator[LoadEvent, None]:
         """Records are made at once and handed out when their time has come."""
-        self._require(endpoint)
+        profile = self._require(endpoint).profile
         clock = self._world.clock
         self._loads += 1
         begun = clock.monotonic()
-        records = _records(load, begun, (self._world.seed, self._loads))
+        records = _records(load, begun, (self._world.seed, self._loads), profile)
         end = max((record.ended for record in records), default=begun)
         self._world.chats += load.streams
         try:
@@ -51,7 +51,7 @@ class DemoLoad:
 
     async def tokenize(self, endpoint: Endpoint, model: str, text: str) -> tuple[tuple[int, ...], int | None]:
         """A token for each word."""
-        context = self._require(endpoint)
+        context = self._require(endpoint).max_model_len
         return tuple(int(noise("token", word) * _TOKENS) for word in text.split()), context
 
     async def detokenize(self, endpoint: Endpoint, model: str, tokens: Sequence[int]) -> str:
@@ -62,27 +62,32 @@ class DemoLoad:
     async def close(self) -> None:
         """Nothing is kept open."""
 
-    def _require(self, endpoint: Endpoint) -> int:
-        """The context length of the engine that serves there. Raises EngineUnreachable."""
+    def _require(self, endpoint: Endpoint) -> DemoContainer:
+        """The engine that serves there. Raises EngineUnreachable."""
         now = self._world.settle()
         port = urlsplit(endpoint.base_url).port
         container = None if port is None else self._world.on_port(port)
         if container is None or container.run is None or not container.run.serves(now):
             raise EngineUnreachable(f"Nothing answers at {endpoint.base_url}.", "Start the engine again.")
-        return container.max_model_len
+        return container
 
 
-def _records(load: Load, begun: float, seed: tuple[int, int]) -> list[RequestRecord]:
-    """A closed loop by arithmetic: each stream takes the next request when it is free."""
-    free = [begun] * load.streams
+def _records(load: Load, begun: float, seed: tuple[int, int], profile: EngineProfile) -> list[RequestRecord]:
+    """A closed loop by arithmetic: each stream sends its next request when it is free, and the engine answers as many
+    at once as its settings allow."""
+    together = min(load.streams, profile.streams)
+    free, slots = [begun] * load.streams, [begun] * together
     records = []
     for order, request in enumerate(load.requests):
         stream, unique = min(range(load.streams), key=lambda index: free[index]), (*seed, request.number)
-        waits = order % load.streams if order < load.streams else 0  # all begin at once: prefill goes one by one
-        prefill = (1 + 0.6 * waits) * request.input_tokens / _PREFILL_RATE * (0.97 + 0.06 * noise("first", *unique))
-        depth = 1 + request.input_tokens / 400_000  # a longer context is read with each token
-        step = (1 + _SLOWDOWN * (load.streams - 1)) * depth / DECODE_RATE * (0.985 + 0.03 * noise("step", *unique))
-        chunks = [free[stream] + _FIRST_SECONDS + prefill]
+        slot = min(range(together), key=lambda index: slots[index])
+        waits = order % together if order < together else 0  # all begin at once: prefill goes one by one
+        read = request.input_tokens / profile.prefill_rate
+        prefill = (1 + 0.6 * waits) * read * (0.97 + 0.06 * noise("first", *unique))
+        cheap = 2 if profile.kv_dtype.startswith("fp8") else 1
+        depth = 1 + request.input_tokens / (200_000 * cheap)  # a longer context is read with each token
+        step = (1 + _SLOWDOWN * (together - 1)) * depth / profile.rate * (0.985 + 0.03 * noise("step", *unique))
+        chunks = [max(free[stream], slots[slot]) + _FIRST_SECONDS + prefill]
         for number in range(1, request.output_tokens):
             chunks.append(chunks[-1] + step * (0.94 + 0.12 * noise("token", number, *unique)))
         records.append(
@@ -100,7 +105,7 @@ def _records(load: Load, begun: float, seed: tuple[int, int]) -> list[RequestRec
                 status=200,
             )
         )
-        free[stream] = chunks[-1] + 0.001
+        free[stream] = slots[slot] = chunks[-1] + 0.001
     return records
 
 

@@ -6,6 +6,7 @@ hand and makes calls fail.
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from datetime import datetime
@@ -16,14 +17,24 @@ from spark_tui.domain.engine.container import (
     ContainerFacts,
     ContainerSpec,
     DaemonFacts,
+    ImageDisk,
     ImageFacts,
     LayerProgress,
     PullProgress,
+    StoredImage,
 )
-from spark_tui.domain.errors import ContainerNotFound, DockerError, ImageNotFound, NameInUse, PortInUse, SparkError
+from spark_tui.domain.errors import (
+    ContainerNotFound,
+    DockerError,
+    ImageInUse,
+    ImageNotFound,
+    NameInUse,
+    PortInUse,
+    SparkError,
+)
 from spark_tui.domain.presets.image import repository
 from spark_tui.domain.quantities import MIB
-from spark_tui.services.demo.world import VLLM_IMAGE, DemoContainer, DemoWorld, noise
+from spark_tui.services.demo.world import GEMMA_IMAGE, NIGHTLY_IMAGE, VLLM_IMAGE, DemoContainer, DemoWorld, noise
 from spark_tui.services.ports import LogLine
 
 BATCH_LINES: Final = 200
@@ -61,12 +72,20 @@ class SimulatedDocker(ABC, Generic[C]):
         """A local image."""
 
     @abstractmethod
+    def _image_removed(self, reference: str) -> None:
+        """Forgets a local image."""
+
+    @abstractmethod
     def _created(self, spec: ContainerSpec, image: ImageFacts) -> str:
         """Makes the container and returns its id."""
 
     @abstractmethod
     def _removed(self, found: C) -> None:
         """Ends and forgets it."""
+
+    @abstractmethod
+    def _renamed(self, found: C, name: str) -> None:
+        """Gives it that name."""
 
     @abstractmethod
     def _run_of(self, found: C) -> object:
@@ -96,14 +115,31 @@ class SimulatedDocker(ABC, Generic[C]):
         await self._called("image", reference)
         return self._image(reference)
 
+    async def remove_image(self, reference: str) -> None:
+        await self._called("remove_image", reference)
+        image = self._image(reference)
+        if image is None:
+            raise ImageNotFound(f"The image {reference} is not downloaded.", "List them: spark-tui images")
+        if any(found.facts.image_id == image.id for found in self.all_containers.values()):
+            raise ImageInUse(f"The image {reference} is in use.", "Remove its containers first.")
+        self._image_removed(reference)
+
     async def create(self, spec: ContainerSpec) -> str:
         await self._called("create", spec.name)
-        if any(found.facts.name == spec.name for found in self.all_containers.values()):
-            raise NameInUse(f"A container named {spec.name} exists.", f"Remove it: docker rm {spec.name}")
+        self._check_free(spec.name)
         image = self._image(spec.image)
         if image is None:
             raise ImageNotFound(f"The image {spec.image} is not downloaded.", "Pull it first.")
         return self._created(spec, image)
+
+    def _check_free(self, name: str) -> None:
+        if any(found.facts.name == name for found in self.all_containers.values()):
+            raise NameInUse(f"A container named {name} exists.", f"Remove it: docker rm {name}")
+
+    async def rename(self, container: str, name: str) -> None:
+        await self._called("rename", container)
+        self._check_free(name)
+        self._renamed(self.find(container), name)
 
     async def remove(self, container: str, *, force: bool = False) -> None:
         await self._called("remove", container)
@@ -163,6 +199,12 @@ _FRAME_SECONDS: Final = 0.1
 _LAYERS_MIB: Final = (29, 4, 1, 412, 2210, 98, 1630, 3870, 640, 7, 212, 33)
 """A vLLM image for arm64: some 9 GB in a few large layers."""
 _AT_ONCE: Final = 3
+_SHARED_MIB: Final = 6200
+"""What the images have in common: the base with CUDA and Python."""
+_PACKAGES: Final = {
+    "vllm": "0.20.2", "torch": "2.9.1+cu130", "cuda": "13.0.2", "nvidia-nccl": "2.28.3", "flashinfer-python": "0.5.3",
+    "triton": "3.5.1", "transformers": "4.57.3",
+}  # fmt: skip
 _LAST_WORDS: Final = (
     (0.2, "(APIServer pid=1) INFO <<time>> [launcher.py:111] Shutting down FastAPI HTTP server."),
     (1.2, "(APIServer pid=1) INFO:     Shutting down"),
@@ -182,7 +224,9 @@ class DemoDocker(SimulatedDocker[DemoContainer]):
     def __init__(self, world: DemoWorld, images: Iterable[str] = ()) -> None:
         self._world = world
         self._clock = world.clock
-        self._downloaded = {_tagged(reference) for reference in (VLLM_IMAGE, *images)}
+        self._downloaded = {_tagged(reference) for reference in (VLLM_IMAGE, NIGHTLY_IMAGE, GEMMA_IMAGE, *images)}
+        # The nightly of last week lost its tag to the one that is running.
+        self._downloaded.add(f"{repository(NIGHTLY_IMAGE)}@sha256:{world.fingerprint('digest', 'last week')}")
         self.all_containers, self.journal = world.containers, world.journal
 
     async def daemon(self) -> DaemonFacts:
@@ -241,25 +285,62 @@ class DemoDocker(SimulatedDocker[DemoContainer]):
         await self.stop(container, grace_seconds)
         await self.start(container)
 
+    async def images(self) -> ImageDisk:
+        await self._clock.sleep(_FRAME_SECONDS)
+        found = []
+        for reference, image in ((each, self._image(each)) for each in sorted(self._downloaded)):
+            if image is None:
+                continue
+            days = 9 if "@" in reference else 2 + 20 * noise(reference)
+            tags = () if "@" in reference else (reference,)
+            made = self._clock.now() - days * 86_400
+            found.append(StoredImage(image.id, tags, image.digests, made, image.size, _SHARED_MIB * MIB))
+        alone = sum(each.unique or 0 for each in found)
+        return ImageDisk(tuple(found), alone + (_SHARED_MIB * MIB if found else 0))
+
+    async def registry_digest(self, reference: str) -> str:
+        """The nightly has moved on since."""
+        await self._clock.sleep(PULL_SECONDS / 10)
+        word = "tomorrow" if reference == NIGHTLY_IMAGE else reference
+        return f"sha256:{self._world.fingerprint('digest', word)}"
+
+    async def run_once(self, image: str, argv: Sequence[str]) -> tuple[str, ...]:
+        await self._clock.sleep(STOP_SECONDS)
+        return (json.dumps(_PACKAGES),)
+
     # --- what the simulator asks ----------------------------------------------------------------------
 
     async def _called(self, method: str, argument: str = "") -> None:
         self._world.settle()
 
     def _image(self, reference: str) -> ImageFacts | None:
+        if reference.startswith("sha256:"):
+            reference = next((each for each in self._downloaded if self._id_of(each) == reference), "")
+        name, _, pinned = reference.partition("@")
+        if pinned and pinned == f"sha256:{self._world.fingerprint('digest', _tagged(name))}":
+            reference = name
         if _tagged(reference) not in self._downloaded:
             return None
+        digest = reference.partition("@")[2] or f"sha256:{self._world.fingerprint('digest', reference)}"
         found = next((rest for mark, *rest in _ENTRYPOINTS if mark in reference), [(), ()])
         return ImageFacts(
-            id=f"sha256:{self._world.fingerprint('image', reference)}",
+            id=self._id_of(reference),
             reference=reference,
             entrypoint=found[0],
             command=found[1],
             architecture="arm64",
             os="linux",
             size=2 * sum(_LAYERS_MIB) * MIB,
-            digest=f"{repository(reference)}@sha256:{self._world.fingerprint('digest', reference)}",
+            digest=f"{repository(reference)}@{digest}",
+            digests=(f"{repository(reference)}@{digest}",),
+            versions=(("CUDA", "13.0.2"), ("NCCL", "2.28.3")),
         )
+
+    def _id_of(self, reference: str) -> str:
+        return f"sha256:{self._world.fingerprint('image', reference)}"
+
+    def _image_removed(self, reference: str) -> None:
+        self._downloaded.discard(_tagged(reference))
 
     def _created(self, spec: ContainerSpec, image: ImageFacts) -> str:
         return self._world.add(spec, image.entrypoint, self._clock.now()).id
@@ -270,6 +351,9 @@ class DemoDocker(SimulatedDocker[DemoContainer]):
             self._world.end(container, now, 137)
         del self._world.containers[container.id]
         self._world.note(container, "destroy", now)
+
+    def _renamed(self, container: DemoContainer, name: str) -> None:
+        container.name = name
 
     def _run_of(self, container: DemoContainer) -> object:
         return container.run

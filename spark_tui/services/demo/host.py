@@ -67,7 +67,14 @@ class DemoHost:
 
     def identity(self) -> HostIdentity:
         return HostIdentity(
-            "spark-demo", "DGX Spark", "6.17.0-1014-nvidia", "aarch64", 20, is_spark=True, memory=TOTAL_BYTES
+            "spark-demo",
+            "DGX Spark",
+            "6.17.0-1014-nvidia",
+            "aarch64",
+            20,
+            is_spark=True,
+            memory=TOTAL_BYTES,
+            lan_address="192.168.1.40",
         )
 
     def memory(self) -> Reading[MemInfo]:
@@ -86,12 +93,18 @@ class DemoHost:
         now = self._world.clock.now()
         return Ok(_UP_SECONDS + now - self._world.began_at, now)
 
+    def kernel_lines(self, at: float) -> tuple[str, ...]:
+        return ()
+
     def port_owner(self, port: int) -> str | None:
         """SSH, the dashboard, and Docker's proxy, which an ordinary user cannot look into."""
         if port == 22:
             return "sshd (pid 1203)"
         taken = port == 11000 or self._world.on_port(port) is not None
         return "another process" if taken else None
+
+    def addresses(self) -> tuple[str, ...]:
+        return ("127.0.0.1", "192.168.1.40")
 
     def has_folder(self, path: Path) -> bool:
         return True
@@ -179,12 +192,12 @@ def memory_at(world: DemoWorld, at: float, cache: int = _CACHE_AT_START) -> MemI
 def gpu_at(world: DemoWorld, at: float) -> GpuReading:
     """The GPU at a moment, by the busiest activity."""
     stages = [run.stage(at) for run in world.runs]
-    if world.chats or any(run.traffic for run, stage in zip(world.runs, stages, strict=True) if stage == "serve"):
+    if world.chats or any(run.answers(at) for run in world.runs):
         sample = _recorded(world, at)
     elif busy := next((stage for stage in _BUSY_STAGES if stage in stages), ""):
         sample = _BUSY_STAGES[busy]
     else:
-        sample = _WITH_CONTEXT if "serve" in stages or "fetch" in stages else _IDLE
+        sample = _WITH_CONTEXT if "serve" in stages else _IDLE
     held = {run.pid: run.held(at).cuda for run in world.runs if run.started_at <= at}
     engines = tuple(GpuProcess(pid, size) for pid, size in held.items() if size > 0)
     return GpuReading(
@@ -223,6 +236,21 @@ _VITALS_DESKTOP: Final = (
 )
 
 
+def vitals_at(world: DemoWorld, now: float) -> Vitals:
+    """Processors, heat and disks at a moment."""
+    loading = any(run.stage(now) == "load" for run in world.runs)
+    loads = (ClusterLoad("X925", 10, 31.0 if loading else 12.0), ClusterLoad("A725", 10, 4.0))
+    heat = (Temperature("SoC", 61.0, 104.8), Temperature("NVMe", 44.8), Temperature("ConnectX", 50.0))
+    disk = DiskRate("nvme0n1", 2.1 * GIB if loading else 0.2 * MIB, 90_000.0, 64.0 if loading else 0.3)
+    links = (
+        LinkRate("enP7s7", 48_000.0, 12_500.0, True, 10_000),
+        LinkRate("enp1s0f0np0", 0.0, 0.0, False),
+        LinkRate("wlP9s9", 0.0, 0.0, False),
+    )
+    faults = FaultRate(12.0 if loading else 0.0, 0.0, 0.0, 0.0, 0)
+    return Vitals(Ok(loads, now), Ok(heat, now), Ok((disk,), now), Ok(links, now), Ok(faults, now))
+
+
 class DemoVitals:
     """The VitalsProbe port."""
 
@@ -230,18 +258,7 @@ class DemoVitals:
         self._world = world
 
     def look(self) -> Vitals:
-        now = self._world.clock.now()
-        loading = any(run.stage(now) == "load" for run in self._world.runs)
-        loads = (ClusterLoad("X925", 10, 31.0 if loading else 12.0), ClusterLoad("A725", 10, 4.0))
-        heat = (Temperature("SoC", 61.0, 104.8), Temperature("NVMe", 44.8), Temperature("ConnectX", 50.0))
-        disk = DiskRate("nvme0n1", 2.1 * GIB if loading else 0.2 * MIB, 90_000.0, 64.0 if loading else 0.3)
-        links = (
-            LinkRate("enP7s7", 48_000.0, 12_500.0, True, 10_000),
-            LinkRate("enp1s0f0np0", 0.0, 0.0, False),
-            LinkRate("wlP9s9", 0.0, 0.0, False),
-        )
-        faults = FaultRate(12.0 if loading else 0.0, 0.0, 0.0, 0.0, 0)
-        return Vitals(Ok(loads, now), Ok(heat, now), Ok((disk,), now), Ok(links, now), Ok(faults, now))
+        return vitals_at(self._world, self._world.clock.now())
 
     def processes(self, gpu: Sequence[GpuProcess], limit: int) -> Reading[tuple[HostProcess, ...]]:
         now = self._world.settle()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from typing import Final
 
 from spark_tui.domain.errors import UsageError
 from spark_tui.domain.models import hub_errors
@@ -32,49 +32,11 @@ from spark_tui.domain.models.hub import (
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Missing, Ok, Reading
 from spark_tui.domain.secret import Secret
-from spark_tui.services.demo.models import KNOWN, DemoModels
+from spark_tui.services.demo.facts import FACTS, SHELF
+from spark_tui.services.demo.models import DemoModels
 from spark_tui.services.ports import Clock
 
-_BF16, _FP8, _NVFP4, _MXFP4 = WeightFormat.BF16, WeightFormat.FP8, WeightFormat.NVFP4, WeightFormat.MXFP4
-_NEMOTRON: Final = "nvidia-open-model-license"
-
-Card: TypeAlias = tuple[str, float, int, WeightFormat, str, int, int]
-"""Repository, GiB of weights, shards, format, licence, thousands of downloads, days since it changed."""
-
 GATED: Final = ("google/gemma-3-27b-it",)
-
-SHELF: Final[tuple[Card, ...]] = (
-    ("nvidia/Qwen3.6-35B-A3B-NVFP4", 21.4, 5, _NVFP4, "apache-2.0", 412, 34),
-    ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-NVFP4", 17.9, 4, _NVFP4, _NEMOTRON, 268, 58),
-    ("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4", 70.2, 17, _NVFP4, _NEMOTRON, 143, 44),
-    ("chankhavu/Nemotron-Cascade-2-30B-A3B-NVFP4", 17.9, 4, _NVFP4, _NEMOTRON, 6, 52),
-    ("cybermotaz/nemotron3-nano-nvfp4-w4a16", 17.6, 4, WeightFormat.NVFP4_W4A16, "other", 9, 63),
-    ("unsloth/Qwen3.6-27B-NVFP4", 18.6, 4, _NVFP4, "apache-2.0", 77, 40),
-    ("openai/gpt-oss-120b", 60.8, 15, _MXFP4, "apache-2.0", 2_910, 410),
-    ("openai/gpt-oss-20b", 12.8, 3, _MXFP4, "apache-2.0", 5_630, 410),
-    ("nvidia/Llama-3.3-70B-Instruct-NVFP4", 39.8, 9, _NVFP4, "llama3.3", 96, 301),
-    ("Qwen/Qwen3.5-35B-A3B", 67.0, 14, _BF16, "apache-2.0", 1_204, 180),
-    ("Qwen/Qwen3.6-27B", 51.8, 12, _BF16, "apache-2.0", 890, 71),
-    ("Qwen/Qwen3.6-35B-A3B-FP8", 34.9, 8, _FP8, "apache-2.0", 655, 70),
-    ("nvidia/Qwen3-8B-NVFP4", 6.5, 2, _NVFP4, "other", 58, 240),
-    ("nvidia/Qwen3-30B-A3B-NVFP4", 15.7, 4, _NVFP4, "other", 84, 240),
-    ("nvidia/Qwen3-Next-80B-A3B-Instruct-NVFP4", 43.9, 10, _NVFP4, "other", 71, 190),
-    ("AEON-7/DFlash-Qwen3.5-27B-Uncensored-NVFP4", 18.6, 4, _NVFP4, "other", 4, 120),
-    ("z-lab/Qwen3.5-27B-DFlash", 3.3, 1, _BF16, "mit", 12, 125),
-    ("sakamakismile/gemma-4-12B-coder-fable5-composer2.5-MTP-NVFP4", 7.7, 2, _NVFP4, "other", 3, 48),
-    ("nvidia/diffusiongemma-26B-A4B-it-NVFP4", 13.0, 3, _NVFP4, "other", 21, 30),
-    ("nvidia/Gemma-4-26B-A4B-NVFP4", 13.0, 3, _NVFP4, "other", 132, 82),
-    ("nvidia/Gemma-4-31B-IT-NVFP4", 19.6, 5, _NVFP4, "other", 118, 82),
-    ("google/gemma-4-31B-it", 58.3, 13, _BF16, "apache-2.0", 740, 96),
-    ("google/gemma-3-27b-it", 51.1, 12, _BF16, "gemma", 1_310, 560),
-    ("RedHatAI/gemma-4-31B-it-speculator.dflash", 2.9, 1, _BF16, "apache-2.0", 15, 60),
-    ("poolside/Laguna-XS.2", 61.5, 14, _BF16, "apache-2.0", 39, 65),
-    ("poolside/Laguna-XS.2-speculator.dflash", 1.1, 1, _BF16, "apache-2.0", 7, 64),
-    ("mistralai/Mistral-Small-4-119B-2603-NVFP4", 55.9, 13, _NVFP4, "apache-2.0", 88, 105),
-    ("nvidia/Phi-4-multimodal-instruct-NVFP4", 4.6, 1, _NVFP4, "other", 18, 250),
-    ("deepseek-ai/DeepSeek-V3.2", 641.0, 163, _FP8, "mit", 1_480, 330),
-)  # fmt: skip
-
 
 ENDPOINT: Final = "https://hub.invalid"
 COMMIT: Final = "4f2c1e7a9b3d5860c1f2e3d4a5b6978812345678"
@@ -111,7 +73,7 @@ class DemoHub:
 
     async def inspect(self, facts: RepoFacts, token: Secret | None = None) -> Reading[CheckpointFacts]:
         await self._clock.sleep(_ANSWER_SECONDS)
-        found = KNOWN.get(facts.repo)
+        found = FACTS.get(facts.repo)
         if found is None:
             return Missing("the simulation knows its card only")
         return Ok(replace(found, weights=replace(found.weights, complete=True) if found.weights else None, findings=()))

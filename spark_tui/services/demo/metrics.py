@@ -14,21 +14,22 @@ from urllib.parse import urlsplit
 from spark_tui.domain.engine.state import Endpoint
 from spark_tui.domain.errors import EngineUnreachable
 from spark_tui.domain.history import HistoryState, Record
-from spark_tui.domain.logs.starts import StartRecord, StartSizes
+from spark_tui.domain.logs.starts import StartBackends, StartRecord, StartSizes
 from spark_tui.domain.logs.timeline import PhaseId, StartOutcome
 from spark_tui.domain.metrics.page import Family, MetricPage, Slot, Snapshot, page_of
 from spark_tui.domain.metrics.series import HOST, Gap, MetricId, Sample, SeriesKey, SeriesSlice
 from spark_tui.domain.metrics.serving import HostReadings, MetricWindow, engine_values, host_values
-from spark_tui.domain.quantities import GIB
+from spark_tui.domain.presets.image import repository
 from spark_tui.domain.reading import Ok, Reading
-from spark_tui.services.demo.host import gpu_at, memory_at
-from spark_tui.services.demo.recording import KV_TOKENS_PER_GIB
+from spark_tui.services.demo.host import gpu_at, memory_at, vitals_at
 from spark_tui.services.demo.world import (
     FAILED_NAME,
+    FAILED_OURS,
     PREFIX_HITS,
-    RECORDED_MODEL,
     REQUEST_INTERVALS,
+    SERVING_MODEL,
     SERVING_NAME,
+    SERVING_PRESET,
     STATS_SECONDS,
     VERSION,
     VLLM_IMAGE,
@@ -37,6 +38,7 @@ from spark_tui.services.demo.world import (
     Run,
     accepted_length,
     decode_rate,
+    interval_of,
     kv_percent,
     noise,
     prompt_rate,
@@ -108,6 +110,8 @@ def _count_requests(counters: Counters, number: int) -> None:
 
 def _count_interval(counters: Counters, number: int, seconds: float) -> None:
     rate, length = decode_rate(number), accepted_length(number)
+    if not rate:
+        return
     computed = prompt_rate(number) * seconds
     counters.prompt(computed / (1 - PREFIX_HITS), computed / (1 - PREFIX_HITS) * PREFIX_HITS)
     drafts = rate / length * seconds / len(_JITTER)
@@ -118,11 +122,11 @@ def _count_interval(counters: Counters, number: int, seconds: float) -> None:
 
 def _samples(run: Run, now: float) -> Iterator[tuple[Slot, float]]:
     counters = run.counters
-    number = int((now - run.ready_at) / STATS_SECONDS) + 1
+    number = interval_of(run, now)
     busy = streams(number) if run.traffic else 0
-    capacity = run.kv_bytes / GIB * KV_TOKENS_PER_GIB
+    profile = run.profile
     usage = (kv_percent(number) / 100 if run.traffic else 0.0) + _CHAT_KV * counters.running
-    values = (
+    values: tuple[tuple[Family, float], ...] = (
         (Family.STARTED, run.started_at),
         (Family.PROMPT, counters.computed + counters.cached),
         (Family.PROMPT_COMPUTED, counters.computed),
@@ -130,20 +134,23 @@ def _samples(run: Run, now: float) -> Iterator[tuple[Slot, float]]:
         (Family.RUNNING, busy + counters.running),
         (Family.WAITING, 0),
         (Family.KV_USAGE, usage),
-        (Family.KV_TOKENS, capacity),
+        (Family.KV_TOKENS, profile.capacity(run.kv_bytes).tokens),
         (Family.PREFIX_QUERIES, counters.computed + counters.cached),
         (Family.PREFIX_HITS, counters.cached),
         (Family.PREEMPTIONS, 0),
-        (Family.DRAFTS, counters.drafts),
-        (Family.DRAFT_TOKENS, 3 * counters.drafts),
-        (Family.ACCEPTED, sum(counters.accepted)),
     )
+    if profile.drafts:
+        values += (
+            (Family.DRAFTS, counters.drafts),
+            (Family.DRAFT_TOKENS, profile.drafts * counters.drafts),
+            (Family.ACCEPTED, sum(counters.accepted)),
+        )
     yield from ((Slot(family), float(value)) for family, value in values)
     for reason in ("capacity", "deferred"):
         yield Slot(Family.WAITING_BY_REASON, label=reason), 0.0
     for reason, count in counters.finished.items():
         yield Slot(Family.FINISHED, label=reason), float(count)
-    for position, accepted in enumerate(counters.accepted):
+    for position, accepted in enumerate(counters.accepted[: profile.drafts]):
         yield Slot(Family.ACCEPTED_BY_POSITION, label=str(position)), accepted
     yield from counters.ttft.samples(Family.TTFT)
     yield from counters.itl.samples(Family.ITL)
@@ -175,7 +182,8 @@ def past_of(world: DemoWorld) -> tuple[Sample, ...]:
 
 def _host(world: DemoWorld, times: list[float]) -> Iterator[Sample]:
     for at in times:
-        values, _ = host_values(HostReadings(Ok(gpu_at(world, at), at), Ok(memory_at(world, at), at)))
+        gpu, memory, vitals = gpu_at(world, at), memory_at(world, at), vitals_at(world, at)
+        values, _ = host_values(HostReadings(Ok(gpu, at), Ok(memory, at), Ok(vitals, at)))
         yield Sample(HOST, at, values)
 
 
@@ -234,7 +242,7 @@ class DemoHistory:
         self._past: asyncio.Task[None] | None = None
         self._samples: defaultdict[str, deque[Sample]] = defaultdict(lambda: deque(maxlen=_KEPT_SAMPLES))
         self._starts = {start.key: start for start in _earlier(clock.now())}
-        self._records: dict[tuple[str, str, float], Record] = {}
+        self._records = {(each.kind, each.key, each.at): each for each in (_day(world) if world is not None else ())}
 
     @property
     def state(self) -> HistoryState:
@@ -256,12 +264,15 @@ class DemoHistory:
         return Ok(tuple(self._stretch(key, since, until, buckets) for key in keys), self._clock.now())
 
     async def starts(
-        self, *, engine: str = "", preset: str = "", failed: bool = False, limit: int = 200
+        self, *, engine: str = "", preset: str = "", failed: bool = False, ready: bool = False, limit: int = 200
     ) -> Reading[tuple[StartRecord, ...]]:
         found = [
             start
             for start in self._starts.values()
-            if engine in ("", start.engine) and preset in ("", start.preset) and (start.failed or not failed)
+            if engine in ("", start.engine)
+            and preset in ("", start.preset)
+            and (start.failed or not failed)
+            and (start.of_preset or not ready)
         ]
         found.sort(key=lambda start: start.at, reverse=True)
         return Ok(tuple(found[:limit]), self._clock.now())
@@ -336,10 +347,10 @@ def _earlier(now: float) -> tuple[StartRecord, ...]:
         "demo-1",
         now - 4.2 * 86_400,
         SERVING_NAME,
-        preset=SERVING_NAME,
+        preset=SERVING_PRESET,
         image=VLLM_IMAGE,
         image_id="sha256:the-one-before",
-        model=RECORDED_MODEL,
+        model=SERVING_MODEL,
         runtime="vllm",
         version=VERSION,
         ready=True,
@@ -350,6 +361,15 @@ def _earlier(now: float) -> tuple[StartRecord, ...]:
         sizes=_SIZES,
         exit_code=0,
         ended_at=now - 3.3 * 86_400,
+        image_digest=f"{repository(VLLM_IMAGE)}@sha256:{'5e' * 32}",
+        backends=StartBackends(
+            ("FLASHINFER",),
+            (("NVFP4", "moe", "FLASHINFER_CUTLASS"),),
+            "FULL_AND_PIECEWISE",
+            (("CUDA", "13.0.2"), ("NCCL", "2.28.9")),
+        ),
+        kernel="6.14.0-1015-nvidia",
+        driver="580.95.05",
     )
     warm = replace(
         cold, container="demo-2", at=now - 3.2 * 86_400, warm=True, phases=_WARM,
@@ -363,3 +383,21 @@ def _earlier(now: float) -> tuple[StartRecord, ...]:
         ended_at=now - 2.1 * 86_400 + 44,
     )  # fmt: skip
     return cold, warm, failed
+
+
+def _day(world: DemoWorld) -> tuple[Record, ...]:
+    """The events of the day so far, as the feed kept them."""
+    serving, failed = world.named(SERVING_NAME), world.named(FAILED_OURS)
+    ready = serving.runs[-1].ready_at
+    return tuple(
+        Record("event", text, at, {"severity": severity, "kind": kind, "subject": subject})
+        for at, text, severity, kind, subject in (
+            (serving.created_at, f"{SERVING_NAME}: launch requested", "info", "launch", SERVING_NAME),
+            (serving.created_at + 1, f"{SERVING_NAME}: started", "info", "started", SERVING_NAME),
+            (ready, f"{SERVING_NAME}: ready after 6m49", "info", "ready", SERVING_NAME),
+            (world.began_at + _SILENCE[0], f"{SERVING_NAME}: no answer within 6 s", "warning", "stalled", SERVING_NAME),
+            (failed.created_at, f"{FAILED_OURS}: launch requested", "info", "launch", FAILED_OURS),
+            (failed.created_at + 44, f"{FAILED_OURS}: failed (exit 1): memory share too large", "error", "failed",
+             FAILED_OURS),
+        )
+    )  # fmt: skip

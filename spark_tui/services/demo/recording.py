@@ -1,4 +1,4 @@
-"""The recorded data: a start-up log with its times, a failed start, an hour and a half of telemetry, answers."""
+"""The recorded data: start-up logs with their times, an hour and a half of telemetry, answers."""
 
 from __future__ import annotations
 
@@ -8,24 +8,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Final, NamedTuple
-
-from spark_tui.domain.quantities import GIB
+from typing import Final
 
 _DATA: Final = Path(__file__).parent / "data"
 _MARK: Final = re.compile(r"<<([a-z_]+,?)(?::(\d+(?:\.(\d+))?))?>>")
 _ESCAPES: Final = {"\\r": "\r", "\\t": "\t", "\\\\": "\\"}
+_PLACE: Final = re.compile(r"([a-z]+)([+-][\d.]+)")
 _ESCAPE: Final = re.compile(r"\\[rt\\]")
 
-# What the recorded engine held, by its own words.
-WEIGHTS_BYTES: Final = int(21.42 * GIB)
-CHECKPOINT_BYTES: Final = int(21.31 * GIB)
-GRAPHS_BYTES: Final = int(0.37 * GIB)
-KV_TOKENS_PER_GIB: Final = 5_463_232 / 64.69
 POOL_GIB: Final = 121.69
 """What CUDA calls the total of a GB10."""
-BESIDE_KV_GIB: Final = 0.8 * POOL_GIB - 64.69
-"""Of its share of the pool, what the recorded engine (utilization 0.8) did not give to the KV cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +30,6 @@ class RecordedLog:
     def seconds(self) -> float:
         """From the container's start to the last line."""
         return self.lines[-1][0]
-
-
-class BootMarks(NamedTuple):
-    """Offsets of the recorded start at which memory moves, seconds."""
-
-    engine: float
-    fetch: float
-    load: float
-    loaded: float
-    compile: float
-    kv: float
-    graphs: float
-    ready: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,26 +64,14 @@ def boot_script() -> RecordedLog:
 
 
 @cache
-def failure_script() -> RecordedLog:
-    """A start that finds too little memory."""
-    return _script("failure.tsv")
-
-
-@cache
-def boot_marks() -> BootMarks:
-    """Read off the recorded start, by the first line with these words."""
-    words = (
-        "Initializing a V1 LLM engine",
-        "Starting to load model",
-        "checkpoint shards:   0% Completed",
-        "Model loading took",
-        "Using cache directory",
-        "Available KV cache memory",
-        "Graph capturing finished",
-        "Application startup complete",
+def other_script(runtime: str) -> tuple[tuple[str, float, str], ...]:
+    """The lines of a start of another server than vLLM: the mark, the seconds from it, the text with marks."""
+    rows = (row.split("\t", 2) for row in (_DATA / "others.tsv").read_text(encoding="utf-8").splitlines())
+    return tuple(
+        (place[1], float(place[2]), text)
+        for name, at, text in rows
+        if name == runtime and (place := _PLACE.fullmatch(at)) is not None
     )
-    lines = boot_script().lines
-    return BootMarks(*(next(at for at, text in lines if each in text) for each in words))
 
 
 @cache

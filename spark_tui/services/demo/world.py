@@ -6,18 +6,22 @@ import asyncio
 import hashlib
 import heapq
 import itertools
+import json
 import time
 import zlib
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, Final, NamedTuple
 
 from spark_tui.domain.engine.container import (
     LABEL_API_KEY_FILE,
     LABEL_MODEL,
+    LABEL_OVERRIDES,
+    LABEL_PORT,
     LABEL_PRESET,
+    LABEL_RUNTIME,
     LABEL_SERVED_NAME,
     LOOPBACK,
     ContainerEvent,
@@ -30,19 +34,17 @@ from spark_tui.domain.engine.container import (
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.metrics.page import Family, SeriesPart, Slot
 from spark_tui.domain.quantities import GIB
-from spark_tui.services.demo.recording import (
-    BESIDE_KV_GIB,
-    CHECKPOINT_BYTES,
-    GRAPHS_BYTES,
-    KV_TOKENS_PER_GIB,
-    POOL_GIB,
-    WEIGHTS_BYTES,
-    RecordedLog,
-    boot_marks,
-    boot_script,
-    failure_script,
-    fill,
+from spark_tui.services.demo.engines import (
+    GRAPHS_GIB,
+    BootMarks,
+    EngineProfile,
+    no_cache,
+    no_room,
+    other_start,
+    vllm_start,
 )
+from spark_tui.services.demo.facts import RECORDED_MODEL
+from spark_tui.services.demo.recording import POOL_GIB, RecordedLog, fill
 from spark_tui.services.ports import Clock, LogLine
 
 _TTFT: Final = (
@@ -120,13 +122,9 @@ class Counters:
 
 CPU_BYTES: Final = int(3.4 * GIB)
 CONTEXT_BYTES: Final = int(0.6 * GIB)
-WORKSPACE_BYTES: Final = int(5.2 * GIB)
-"""What PyTorch's allocator keeps after its profiling run."""
 RELEASE_SECONDS: Final = 8.0
 """Memory comes back late after an engine has ended; on a real Spark it can be minutes."""
-FIXED_CUDA_BYTES: Final = CONTEXT_BYTES + WEIGHTS_BYTES + WORKSPACE_BYTES + GRAPHS_BYTES
-"""Of an engine that serves, without its KV cache."""
-LEAST_KV_BYTES: Final = 2 * GIB
+_GRAPHS_BYTES: Final = int(GRAPHS_GIB * GIB)
 
 
 class HeldMemory(NamedTuple):
@@ -145,6 +143,8 @@ class Run:
     started_at: float
     speed: float
     script: RecordedLog
+    marks: BootMarks
+    profile: EngineProfile
     pid: int
     kv_bytes: int = 0
     cpu_bytes: int = CPU_BYTES
@@ -161,38 +161,45 @@ class Run:
     @property
     def ready_at(self) -> float:
         """When the server answers, should it live so long; never when it fails."""
-        return inf if self.fails else self.started_at + boot_marks().ready / self.speed
+        return inf if self.fails else self.started_at + self.marks.ready / self.speed
+
+    @property
+    def full_bytes(self) -> int:
+        """What it holds once it serves."""
+        return self.cpu_bytes + (0 if self.fails else int(self.profile.fixed_gib * GIB) + self.kv_bytes)
 
     def serves(self, now: float) -> bool:
         """The server answers now."""
         return self.ended_at is None and now >= self.ready_at
 
     def stage(self, now: float) -> str:
-        """`ended`, `start`, `fetch`, `load`, `compile` or `serve`."""
+        """`ended`, `start`, `load`, `compile` or `serve`."""
         if self.ended_at is not None and now >= self.ended_at:
             return "ended"
         if now >= self.ready_at:
             return "serve"
-        marks, at = boot_marks(), (now - self.started_at) * self.speed
-        if self.fails or at < marks.fetch:
+        at = (now - self.started_at) * self.speed
+        if at < self.marks.load:
             return "start"
-        return "fetch" if at < marks.load else "load" if at < marks.loaded else "compile"
+        return "load" if at < self.marks.loaded else "compile"
+
+    def answers(self, now: float) -> bool:
+        """Its traffic keeps it busy."""
+        return self.traffic and self.stage(now) == "serve" and streams(interval_of(self, now)) > 0
 
     def held(self, now: float) -> HeldMemory:
         """What it holds at `now`; CUDA memory comes back late after its end."""
-        marks, until = boot_marks(), now if self.ended_at is None else min(now, self.ended_at)
+        marks, profile, until = self.marks, self.profile, now if self.ended_at is None else min(now, self.ended_at)
         at = (until - self.started_at) * self.speed
         cpu = int(self.cpu_bytes * _ramp(at, 0, marks.engine))
-        cuda, pages = 0.0, 0
-        if not self.fails:
-            cuda = (
-                CONTEXT_BYTES * _ramp(at, marks.engine, marks.engine + 2)
-                + WEIGHTS_BYTES * _ramp(at, marks.load, marks.loaded)
-                + WORKSPACE_BYTES * _ramp(at, marks.compile, marks.kv)
-                + self.kv_bytes * _ramp(at, marks.kv, marks.kv + 3)
-                + GRAPHS_BYTES * _ramp(at, marks.kv + 10, marks.graphs)
-            )
-            pages = int(CHECKPOINT_BYTES * _ramp(at, marks.fetch, marks.loaded))
+        cuda = (
+            CONTEXT_BYTES * _ramp(at, marks.engine, marks.engine + 2)
+            + profile.weights_gib * GIB * _ramp(at, marks.load, marks.loaded)
+            + profile.workspace_gib * GIB * _ramp(at, marks.compile, marks.kv)
+            + self.kv_bytes * _ramp(at, marks.kv, marks.kv + 3)
+            + _GRAPHS_BYTES * _ramp(at, marks.kv + 10, marks.graphs)
+        )
+        pages = int(profile.checkpoint_gib * GIB * _ramp(at, marks.load, marks.loaded))
         if self.ended_at is None or now < self.ended_at:
             return HeldMemory(cpu, int(cuda), pages)
         return HeldMemory(0, int(cuda * (1 - _ramp(now, self.ended_at, self.ended_at + RELEASE_SECONDS))), pages)
@@ -217,6 +224,8 @@ PREFIX_HITS: Final = 0.714
 CROWD: Final = range(904, 970)
 """Intervals in which others use the engine too: eleven minutes, half an hour before the demo is opened."""
 MOST_STREAMS: Final = 6
+_ROUND: Final = 90
+_LULL, _COMPANY = range(10, 19), range(60, 74)
 _SLOWDOWN: Final = 0.11
 """How much longer a step takes with each further stream, as the demo's benchmark has it."""
 
@@ -235,12 +244,15 @@ class DemoLog:
         self._traffic: tuple[float, int] | None = None
 
     def write(self, at: float, text: str) -> None:
-        """Plans one line; marks of time are filled in, in the three ways in which the recorded programs write it."""
+        """Plans one line; marks of time are filled in, in the ways in which the recorded programs write it."""
         moment, micros = time.gmtime(at), int(at % 1 * _MICROSECOND)
         times = {
             "time": time.strftime("%m-%d %H:%M:%S", moment),
             "iso": time.strftime("%Y-%m-%d %H:%M:%S", moment) + f",{micros // 1000:03d}",
             "glog": time.strftime("%m%d %H:%M:%S", moment) + f".{micros:06d}",
+            "day": time.strftime("%Y-%m-%d %H:%M:%S", moment),
+            "rfc": time.strftime("%Y-%m-%dT%H:%M:%S", moment) + f".{micros // 1000:03d}Z",
+            "trt": time.strftime("%m/%d/%Y-%H:%M:%S", moment),
         }
         heapq.heappush(self._due, (at, next(self._order), fill(text, times)))
 
@@ -265,11 +277,14 @@ class DemoLog:
         """Everything up to `now` is written."""
         while self._traffic is not None and self._traffic[0] <= now:
             at, number = self._traffic
-            rate = decode_rate(number)
-            if number % REQUEST_INTERVALS == 0:
-                self.write(at - 4.2, _access(52114))
-            self.write(at, _stats(prompt_rate(number), rate, streams(number), kv_percent(number)))
-            self.write(at, _speculation(rate, accepted_length(number)))
+            if streams(number):
+                rate = decode_rate(number)
+                if number % REQUEST_INTERVALS == 0:
+                    self.write(at - 4.2, _access(52114))
+                self.write(at, _stats(prompt_rate(number), rate, streams(number), kv_percent(number)))
+                self.write(at, _speculation(rate, accepted_length(number)))
+            elif streams(number - 1):  # then it is silent until there is something to say
+                self.write(at, _stats(0.0, 0.0, 0, 0.0))
             self._traffic = (at + STATS_SECONDS, number + 1)
         while self._due and self._due[0][0] <= now:
             at, _, text = heapq.heappop(self._due)
@@ -284,28 +299,43 @@ class DemoLog:
         return min(planned, default=None)
 
 
+def interval_of(run: Run, now: float) -> int:
+    """The interval of statistics that a moment belongs to."""
+    return int((now - run.ready_at) / STATS_SECONDS) + 1
+
+
 def streams(number: int) -> int:
-    """Requests under way in an interval of the traffic: one, but for a crowd that comes and goes."""
-    if number not in CROWD:
-        return 1
-    share = (number - CROWD.start) / len(CROWD)
-    return round(1 + (MOST_STREAMS - 1) * min(1.0, 4 * min(share, 1 - share)))
+    """Requests under way in an interval of the traffic: mostly one; every quarter of an hour none for a while, and a
+    few people later on; and once a crowd that comes and goes."""
+    if number in CROWD:
+        return _crowd(number, CROWD, MOST_STREAMS)
+    minute = number % _ROUND
+    return 0 if minute in _LULL else _crowd(minute, _COMPANY, 3) if minute in _COMPANY else 1
+
+
+def _crowd(number: int, when: range, most: int) -> int:
+    share = (number - when.start) / len(when)
+    return round(1 + (most - 1) * min(1.0, 4 * min(share, 1 - share)))
 
 
 def decode_rate(number: int) -> float:
     """Tokens written per second in an interval of the traffic, of all streams together."""
     together = streams(number)
+    if not together:
+        return 0.0
     return DECODE_RATE * together / (1 + _SLOWDOWN * (together - 1)) * (0.94 + 0.1 * noise("rate", number))
 
 
 def prompt_rate(number: int) -> float:
     """Prompt tokens read per second in an interval of the traffic."""
-    return (180 + 900 * noise("prompt", number)) * (1 + 0.6 * (streams(number) - 1))
+    together = streams(number)
+    return (180 + 900 * noise("prompt", number)) * (1 + 0.6 * (together - 1)) if together else 0.0
 
 
 def kv_percent(number: int) -> float:
     """How full the KV cache is at the end of an interval of the traffic."""
-    return 2 + 3 * noise("kv", number) + 4.1 * (streams(number) - 1)
+    together = streams(number)
+    return 2 + 3 * noise("kv", number) + 4.1 * (together - 1) if together else 0.0
 
 
 def accepted_length(number: int) -> float:
@@ -338,13 +368,16 @@ def _speculation(rate: float, length: float) -> str:
     )
 
 
-RECORDED_MODEL: Final = "rdtand/Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm"
 STORE: Final = "/home/spark/vllm"
 DISK_FREE: Final = 2_448_240_345_088
+DISK_TOTAL: Final = 3_936_818_806_784
 """Bytes free on the disk of the store."""
 _MOUNTS: Final = (Mount(STORE, "/models"),)
-_DEFAULT_LENGTH: Final = 262_144
-_DEFAULT_UTILIZATION: Final = 0.8
+
+
+_RUNTIME_MARKS: Final = (
+    ("sglang", "sglang"), ("llama", "llama-cpp"), ("ollama", "ollama"), ("tensorrt", "trtllm"), ("trtllm", "trtllm"),
+)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -360,7 +393,7 @@ class DemoContainer:
     labels: tuple[tuple[str, str], ...] = ()
     ports: tuple[PublishedPort, ...] = ()
     network_mode: str = "bridge"
-    environment: tuple[str, ...] = ()
+    variables: tuple[tuple[str, str], ...] = ()
     needs_key: bool = False
     log: DemoLog = field(default_factory=DemoLog)
     runs: list[Run] = field(default_factory=list)
@@ -372,38 +405,32 @@ class DemoContainer:
         """The start that lives now."""
         return self.runs[-1] if self.runs and self.runs[-1].ended_at is None else None
 
-    def argument(self, *names: str) -> str:
-        """The value that follows an option in the command, or an empty string."""
-        for index, word in enumerate(self.argv):
-            name, equals, value = word.partition("=")
-            if name in names:
-                return value if equals else next(iter(self.argv[index + 1 : index + 2]), "")
-        return ""
+    @property
+    def profile(self) -> EngineProfile:
+        """What the command makes of it."""
+        runtime = dict(self.labels).get(LABEL_RUNTIME) or next(
+            (name for mark, name in _RUNTIME_MARKS if mark in f"{self.image} {' '.join(self.argv)}"), "vllm"
+        )
+        profile = EngineProfile(runtime, "", self.argv, self.variables)
+        words = [*profile.words, "", ""]
+        positional = words[words.index("serve") + 1] if "serve" in words else ""
+        named = dict(self.labels).get(LABEL_MODEL) or profile.option("--model", "--model-path")
+        model = named or ("" if positional.startswith("-") else positional) or RECORDED_MODEL
+        return replace(profile, model=model)
 
     @property
     def model(self) -> str:
-        words = [*self.argv, "", ""]
-        positional = words[words.index("serve") + 1] if "serve" in words else ""
-        named = dict(self.labels).get(LABEL_MODEL) or self.argument("--model")
-        return named or ("" if positional.startswith("-") else positional) or RECORDED_MODEL
+        return self.profile.model
 
     @property
     def served_name(self) -> str:
         """The name that requests use."""
-        return dict(self.labels).get(LABEL_SERVED_NAME) or self.argument("--served-model-name") or self.model
+        names = ("--served-model-name", "--alias")
+        return dict(self.labels).get(LABEL_SERVED_NAME) or self.profile.option(*names) or self.model
 
     @property
     def max_model_len(self) -> int:
-        given = self.argument("--max-model-len")
-        return int(given) if given.isdecimal() else _DEFAULT_LENGTH
-
-    @property
-    def utilization(self) -> float:
-        """`--gpu-memory-utilization`, 0.8 where it says nothing."""
-        try:
-            return min(1.0, max(0.05, float(self.argument("--gpu-memory-utilization"))))
-        except ValueError:
-            return _DEFAULT_UTILIZATION
+        return self.profile.context
 
     @property
     def lines(self) -> list[LogLine]:
@@ -425,7 +452,7 @@ class DemoContainer:
             labels=self.labels,
             ports=self.ports,
             network_mode=self.network_mode,
-            environment=self.environment,
+            environment=tuple(name for name, _ in self.variables),
             pid=last.pid if alive and last else 0,
             exit_code=None if alive else self.exit_code,
             created_at=self.created_at,
@@ -442,11 +469,40 @@ HEADROOM_BYTES: Final = 3 * GIB
 REPLAY_SPEED: Final = 20.0
 VERSION: Final = "0.20.2"
 VLLM_IMAGE: Final = "vllm/vllm-openai:v0.20.2-ubuntu2404"
+NIGHTLY_IMAGE: Final = "vllm/vllm-openai:nightly"
+GEMMA_IMAGE: Final = "vllm/vllm-openai:gemma4-cu130"
 SERVING_NAME: Final = "qwen3.6-35b"
 SERVING_PORT: Final = 8001
+SERVING_MODEL: Final = "nvidia/Qwen3.6-35B-A3B-NVFP4"
+SERVING_PRESET: Final = "qwen3.6-35b-a3b-nvfp4-tools"
 FAILED_NAME: Final = "qwen-try"
+"""Not one of ours: started with docker run, days ago."""
+FAILED_OURS: Final = "gemma-4-26b"
+"""Launched a while ago, with a share of memory that the engine which serves has left it."""
 _SERVED_HOURS: Final = 3.2
 _FAILED_HOURS: Final = 49.0
+_FAILED_OURS_HOURS: Final = 0.7
+
+# The commands of presets of the catalogue, as `spark-tui up` makes them.
+_SERVING_COMMAND: Final = f"""
+vllm serve {SERVING_MODEL} --port 8000 --tensor-parallel-size 1 --trust-remote-code --dtype auto
+ --quantization modelopt --kv-cache-dtype fp8 --attention-backend flashinfer --moe-backend flashinfer_cutlass
+ --gpu-memory-utilization 0.5 --max-model-len 262144 --max-num-seqs 8 --max-num-batched-tokens 8192
+ --enable-chunked-prefill --async-scheduling --enable-prefix-caching
+ --speculative-config {{"method":"mtp","num_speculative_tokens":3,"moe_backend":"triton"}}
+ --reasoning-parser qwen3 --enable-auto-tool-choice --tool-call-parser qwen3_coder --served-model-name {SERVING_NAME}"""
+_SERVING_CHANGES: Final = {
+    "served_model_name": SERVING_NAME, "gpu_memory_utilization": "0.5", "max_model_len": "262144",
+    "max_num_seqs": "8", "moe_backend": "flashinfer_cutlass",
+}  # fmt: skip
+_GEMMA: Final = "nvidia/Gemma-4-26B-A4B-NVFP4"
+_GEMMA_COMMAND: Final = f"""
+vllm serve {_GEMMA} --quantization modelopt --tensor-parallel-size 1 --moe-backend marlin --trust-remote-code
+ --enable-auto-tool-choice --tool-call-parser gemma4 --reasoning-parser gemma4
+ --gpu-memory-utilization 0.85 --max-model-len 65536 --max-num-seqs 4"""
+_FOREIGN_COMMAND: Final = f"""
+vllm serve {RECORDED_MODEL} --served-model-name {SERVING_NAME} --max-model-len 262144 --max-num-seqs 10
+ --gpu-memory-utilization 0.91 --kv-cache-dtype fp8"""
 
 
 class DemoWorld:
@@ -467,19 +523,25 @@ class DemoWorld:
         self._furnish()
 
     def _furnish(self) -> None:
-        """What is there when the demo opens: an engine that has served for hours, and a start that failed."""
-        labels = ((LABEL_PRESET, SERVING_NAME), (LABEL_MODEL, RECORDED_MODEL), (LABEL_SERVED_NAME, SERVING_NAME))
-        served = ("--max-model-len", "262144", "--kv-cache-dtype", "fp8", "--gpu-memory-utilization", "0.5")
-        failed = ("--gpu-memory-utilization", "0.91")
-        for name, port, hours, own, options in (
-            (SERVING_NAME, SERVING_PORT, _SERVED_HOURS, labels, served),
-            (FAILED_NAME, 8000, _FAILED_HOURS, (), failed),
+        """What is there when the demo opens: an engine that has served for hours, and two starts that failed."""
+        ours = {LABEL_RUNTIME: "vllm", LABEL_OVERRIDES: json.dumps(_SERVING_CHANGES), LABEL_PORT: str(SERVING_PORT)}
+        serving = {LABEL_PRESET: SERVING_PRESET, LABEL_MODEL: SERVING_MODEL, LABEL_SERVED_NAME: SERVING_NAME, **ours}
+        gemma = {
+            LABEL_PRESET: "gemma-4-26b-a4b-nvfp4", LABEL_MODEL: _GEMMA, LABEL_SERVED_NAME: _GEMMA,
+            LABEL_RUNTIME: "vllm", LABEL_OVERRIDES: '{"gpu_memory_utilization": "0.85"}', LABEL_PORT: "8000",
+        }  # fmt: skip
+        for name, image, port, hours, labels, command in (
+            (SERVING_NAME, NIGHTLY_IMAGE, SERVING_PORT, _SERVED_HOURS, serving, _SERVING_COMMAND),
+            (FAILED_NAME, VLLM_IMAGE, 8000, _FAILED_HOURS, {}, _FOREIGN_COMMAND),
+            (FAILED_OURS, GEMMA_IMAGE, 8000, _FAILED_OURS_HOURS, gemma, _GEMMA_COMMAND),
         ):
-            command = (RECORDED_MODEL, "--served-model-name", SERVING_NAME, *options)
-            spec = ContainerSpec(name, VLLM_IMAGE, command, ports=(PublishedPort(8000, port, LOOPBACK),), labels=own)
-            container, fails = self.add(spec, ("vllm", "serve"), self.began_at - hours * 3600), name == FAILED_NAME
-            free = int(109.53 * GIB) if fails else None
-            self.begin(container, container.created_at, speed=1.0, traffic=not fails, free_bytes=free)
+            ports = (PublishedPort(8000, port, LOOPBACK),)
+            spec = ContainerSpec(
+                name, image, tuple(command.split()), entrypoint=(), ports=ports, labels=tuple(labels.items())
+            )
+            container = self.add(spec, (), self.began_at - hours * 3600)
+            free = int(109.53 * GIB) if name == FAILED_NAME else None
+            self.begin(container, container.created_at, speed=1.0, traffic=name == SERVING_NAME, free_bytes=free)
         self.settle()
         self.journal.clear()
 
@@ -550,7 +612,7 @@ class DemoWorld:
             labels=spec.labels,
             ports=spec.ports,
             network_mode=spec.network or "bridge",
-            environment=tuple(each.name for each in spec.env),
+            variables=tuple((each.name, each.value) for each in spec.env),
             needs_key=bool(spec.label(LABEL_API_KEY_FILE)),
         )
         self.containers[container.id] = container
@@ -566,42 +628,51 @@ class DemoWorld:
         traffic: bool = False,
         free_bytes: int | None = None,
     ) -> None:
-        """Starts it. It takes the KV cache that is left, and fails as vLLM does when even the weights do not fit.
+        """Starts it. It takes the memory that its settings ask for, and fails as the engine does where that is not
+        free, or where the weights leave too little of it for the context.
 
         `free_bytes` says what was free in a start that failed in the past.
         """
-        others = [
-            run.cpu_bytes + (0 if run.fails else FIXED_CUDA_BYTES + run.kv_bytes)
-            for run in self.runs
-            if run.ended_at is None
-        ]
-        late = [run.held(at).cuda for run in self.runs if run.ended_at is not None]
+        profile, pid = container.profile, 4000 + 173 * len(self.runs)
+        others = [run.full_bytes for run in self.runs if run.ended_at is None]
+        late = [run.held(at).cuda for run in self.runs if run.ended_at is not None and run not in container.runs]
         # Beside all that live, once they are full-grown.
-        room = max(0, TOTAL_BYTES - BASE_BYTES - HEADROOM_BYTES - sum(others) - sum(late))
-        left = room - FIXED_CUDA_BYTES - CPU_BYTES
-        fits, utilization = free_bytes is None and left >= LEAST_KV_BYTES, container.utilization
-        # The KV cache that vLLM would make at this utilization, by the recorded engine's figures.
-        wanted = max(LEAST_KV_BYTES, int((utilization * POOL_GIB - BESIDE_KV_GIB) * GIB))
-        kv, pid = min(wanted, left) if fits else 0, 4000 + 173 * len(self.runs)
-        script = boot_script() if fits else failure_script()
-        run = Run(at, speed, script, pid, kv, min(CPU_BYTES, room), fails=not fits, traffic=traffic)
+        room = max(0, TOTAL_BYTES - BASE_BYTES - sum(others) - sum(late))
+        free = (room if free_bytes is None else free_bytes) / GIB
+        least = profile.fixed_gib + (CPU_BYTES + HEADROOM_BYTES) / GIB
+        wanted = int(max(0.0, min(profile.wanted_kv_gib, free - least)) * GIB)
+        ending: tuple[str, ...] = ()
+        if profile.runtime == "vllm":
+            fixed = bool(profile.option("--kv-cache-memory-bytes"))
+            short = free < least if fixed else free < profile.share * POOL_GIB
+            ending = no_room(profile, free) if short else no_cache(profile)
+        script, marks = vllm_start(profile, ending) if profile.runtime == "vllm" else other_start(profile, wanted)
+        kv = 0 if ending else int(round(wanted / GIB, 2) * GIB)
+        run = Run(
+            at,
+            speed,
+            script,
+            marks,
+            profile,
+            pid,
+            kv,
+            min(CPU_BYTES, max(0, room - HEADROOM_BYTES)),
+            fails=bool(ending),
+            traffic=traffic,
+        )
         container.runs.append(run)
         container.exit_code = None
         self.runs.append(run)
-        kv_gib, want_gib, length = round(kv / GIB, 2), utilization * POOL_GIB, container.max_model_len
-        tokens, free = int(kv_gib * KV_TOKENS_PER_GIB), room if free_bytes is None else free_bytes
+        capacity = profile.capacity(kv)
         values = {  # in place of the recorded engine's own
-            "model": container.model,
+            "model": profile.model,
             "served": container.served_name,
             "key": "'api_key': ['***'], " if container.needs_key else "",
-            "len": str(length),
-            "len,": f"{length:,}",
-            "util": f"{utilization:g}",
-            "kv_gib": f"{kv_gib:g}",
-            "kv_tokens": f"{tokens:,}",
-            "concurrency": f"{tokens / length:.2f}",
-            "free_gib": f"{min(free / GIB, want_gib - 1.21):.2f}",
-            "want_gib": f"{want_gib:.2f}",
+            "len": str(profile.context),
+            "len,": f"{profile.context:,}",
+            "kv_gib": f"{kv / GIB:.4g}",
+            "kv_tokens": f"{capacity.tokens:,}",
+            "concurrency": f"{capacity.concurrency:.2f}",
         }
         container.log.replay(run, values)
         self.note(container, "start", at)

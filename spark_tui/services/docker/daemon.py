@@ -10,11 +10,19 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from spark_tui.domain.engine.container import ContainerFacts, ContainerSpec, DaemonFacts, ImageFacts
+from spark_tui.domain.engine.container import (
+    LABEL_TOOL,
+    ContainerFacts,
+    ContainerSpec,
+    DaemonFacts,
+    ImageDisk,
+    ImageFacts,
+)
 from spark_tui.domain.engine.docker_run import canonical, needs_mount_option, volume_value
 from spark_tui.domain.errors import (
     ContainerNotFound,
@@ -22,13 +30,15 @@ from spark_tui.domain.errors import (
     ImageNotFound,
     NameInUse,
     PortInUse,
+    RegistryUnreachable,
     SparkError,
     UnreachableError,
 )
+from spark_tui.domain.presets.image import registry_of
 from spark_tui.domain.text import clean_line
 from spark_tui.services.docker.errors import Request, from_message, port_of, translate
 from spark_tui.services.docker.host import DockerHost, config_folder, find_host
-from spark_tui.services.docker.wire import container_facts, image_facts
+from spark_tui.services.docker.wire import container_facts, image_disk, image_facts
 
 if TYPE_CHECKING:
     from docker import APIClient
@@ -40,6 +50,12 @@ PortOwner = Callable[[int], str | None]
 
 CALL_SECONDS: Final = 30.0
 START_SECONDS: Final = 120.0
+REGISTRY_SECONDS: Final = 20.0
+"""How long the daemon may wait for a registry."""
+RUN_SECONDS: Final = 120
+"""How long a program of `run_once` may take: Python starts slowly where the disk is busy."""
+_RUN_LINES: Final = 50
+_RUN_BYTES: Final = 2 * 1024**3
 END_SECONDS: Final = 30.0
 """How long an end that the daemon has reported, or a removal in progress, may take to show."""
 _POLL_SECONDS: Final = 0.05
@@ -147,6 +163,32 @@ class Daemon:
         except ImageNotFound:
             return None
 
+    def images(self) -> ImageDisk:
+        request = Request("measure its images")
+        return self.call(request, lambda client: image_disk(client.image_disk()), START_SECONDS)
+
+    def registry_digest(self, reference: str) -> str:
+        """See the port. A registry that keeps the daemon waiting is no daemon that does not answer."""
+        request = Request(f"check {reference}", image=reference, pulling=True)
+
+        def ask(client: DockerClient) -> str:
+            with warnings.catch_warnings():  # of a credential helper that is missing, into the middle of the screen
+                warnings.simplefilter("ignore")
+                found: Mapping[str, Any] = client.inspect_distribution(reference)  # type: ignore[no-untyped-call]
+            return str(found["Descriptor"]["digest"])
+
+        try:
+            return self.call(request, ask, REGISTRY_SECONDS)
+        except UnreachableError as error:
+            if isinstance(error, RegistryUnreachable):
+                raise
+            self.facts()
+            raise RegistryUnreachable(
+                f"{registry_of(reference)} did not answer in {REGISTRY_SECONDS:.0f} s.",
+                "Check the network, then try again.",
+                detail=error.detail,
+            ) from error
+
     # --- acting ---------------------------------------------------------------------------------------
 
     def create(self, spec: ContainerSpec) -> str:
@@ -164,6 +206,47 @@ class Daemon:
                 f"Launch under another name, or remove it: docker rm {'-f ' if other.running else ''}{spec.name}",
                 detail=error.detail,
             ) from error
+
+    def remove_image(self, reference: str) -> None:
+        request = Request(f"remove the image {reference}", image=reference)
+        self.call(request, lambda client: client.remove_image(reference), START_SECONDS)
+
+    def run_once(self, image: str, argv: Sequence[str]) -> tuple[str, ...]:
+        """See the port."""
+        request = Request(f"run {argv[0]} in {image}", image=image)
+
+        def run(client: DockerClient) -> tuple[int, bytes]:
+            host = client.create_host_config(
+                network_mode="none", cap_drop=["ALL"], security_opt=["no-new-privileges"], pids_limit=256,
+                mem_limit=_RUN_BYTES,
+            )  # fmt: skip
+            made = client.create_container(
+                image, entrypoint=[*argv], host_config=host, labels={LABEL_TOOL: "run"}, network_disabled=True
+            )
+            try:
+                client.start(made["Id"])
+                code = client.wait(made["Id"], timeout=RUN_SECONDS)["StatusCode"]
+                return code, client.logs(made["Id"], stdout=True, stderr=code != 0, tail=_RUN_LINES)
+            finally:
+                client.remove_container(made["Id"], force=True, v=True)
+
+        try:
+            code, output = self.call(request, run, RUN_SECONDS)
+        except UnreachableError as error:
+            self.facts()
+            raise DockerError(
+                f"{argv[0]} in {image} did not end in {RUN_SECONDS} s.",
+                "Try again when the machine is less busy.",
+                detail=error.detail,
+            ) from error
+        lines = tuple(output.decode("utf-8", "replace").splitlines())
+        if code:
+            raise DockerError(
+                f"{argv[0]} in {image} failed with exit code {code}.",
+                "See the detail for what it printed.",
+                detail=clean_line(" ".join(lines))[-500:],
+            )
+        return lines
 
     def start(self, container: str) -> None:
         """Starts it. Raises PortInUse with the owner of the port."""
@@ -202,6 +285,9 @@ class Daemon:
             if time.monotonic() > deadline:
                 raise from_message("did not receive an exit event", request)
             time.sleep(_POLL_SECONDS)
+
+    def rename(self, container: str, name: str) -> None:
+        self.call(Request(f"rename {container}", container=container), lambda client: client.rename(container, name))
 
     def remove(self, container: str, force: bool) -> None:
         """Returns when it is gone; also when it is removed by another program."""

@@ -18,25 +18,17 @@ from spark_tui.domain.engine.container import (
     ContainerFacts,
     ContainerSpec,
     DaemonFacts,
+    ImageDisk,
     ImageFacts,
     LayerProgress,
     PullProgress,
 )
 from spark_tui.domain.errors import ContainerNotFound, DockerError, SparkError, StreamBroken, UnreachableError
+from spark_tui.domain.presets.image import registry_of
 from spark_tui.domain.text import clean_line
+from spark_tui.services.docker import wire
 from spark_tui.services.docker.daemon import Daemon, PortOwner
-from spark_tui.services.docker.errors import Request, broken, from_message, registry_of
-from spark_tui.services.docker.wire import (
-    CONTAINER_EVENTS,
-    DaemonReported,
-    Damaged,
-    FrameDecoder,
-    ReplayFilter,
-    TerminalDecoder,
-    canonical_stamp,
-    container_event,
-    since_query,
-)
+from spark_tui.services.docker.errors import Request, broken, from_message
 from spark_tui.services.executors import CallPool, StreamThreads, ThreadQueue
 from spark_tui.services.ports import LogLine
 
@@ -90,6 +82,18 @@ class DockerEngine:
     async def image(self, reference: str) -> ImageFacts | None:
         return await self._quick.run(self._daemon.image, reference)
 
+    async def images(self) -> ImageDisk:
+        return await self._slow.run(self._daemon.images)
+
+    async def registry_digest(self, reference: str) -> str:
+        return await self._slow.run(self._daemon.registry_digest, reference)
+
+    async def remove_image(self, reference: str) -> None:
+        await self._slow.run(self._daemon.remove_image, reference)
+
+    async def run_once(self, image: str, argv: Sequence[str]) -> tuple[str, ...]:
+        return await self._slow.run(self._daemon.run_once, image, argv)
+
     async def create(self, spec: ContainerSpec) -> str:
         return await self._slow.run(self._daemon.create, spec)
 
@@ -101,6 +105,9 @@ class DockerEngine:
 
     async def restart(self, container: str, grace_seconds: int = 30) -> None:
         await self._slow.run(self._daemon.restart, container, grace_seconds)
+
+    async def rename(self, container: str, name: str) -> None:
+        await self._quick.run(self._daemon.rename, container, name)
 
     async def remove(self, container: str, *, force: bool = False) -> None:
         await self._slow.run(self._daemon.remove, container, force)
@@ -181,11 +188,11 @@ class EventReader(_StreamReader):
     def run(self, handover: ThreadQueue[ContainerEvent]) -> None:
         """Raises DaemonNotRunning ... when it cannot begin, StreamBroken when the daemon goes away."""
         with self._stream() as stream:
-            filters = {"type": "container", "event": list(CONTAINER_EVENTS)}
+            filters = {"type": "container", "event": list(wire.CONTAINER_EVENTS)}
             messages: Any = stream.events(filters=filters, decode=True)
             self._begun = True
             for message in messages:
-                event = container_event(message)
+                event = wire.container_event(message)
                 if event is not None:
                     handover.put([event], _EVENT_WEIGHT)
             raise ConnectionResetError("the stream ended")
@@ -252,7 +259,7 @@ class LogReader:
         self._tail = tail
         self._follow = follow
         self._away_seconds = away_seconds
-        self._resume = ReplayFilter(canonical_stamp(since) if since else "", tail=tail is not None)
+        self._resume = wire.ReplayFilter(wire.canonical_stamp(since) if since else "", tail=tail is not None)
         self._cancelled = threading.Event()
         self._stream: StreamClient | None = None
         self._connections = 0
@@ -274,7 +281,7 @@ class LogReader:
         facts = self._daemon.inspect(self._container)
         fruitless, good = 0, time.monotonic()
         while not self._cancelled.is_set():
-            decoder = TerminalDecoder() if facts.tty else FrameDecoder()
+            decoder = wire.TerminalDecoder() if facts.tty else wire.FrameDecoder()
             new, error = self._read(facts, decoder, handover)
             alive = self._follow and facts.running
             now, away = self._inspect_again(facts)
@@ -298,7 +305,7 @@ class LogReader:
         return broken(f"The log of {self._container}", self._away_seconds, found)
 
     def _read(
-        self, facts: ContainerFacts, decoder: FrameDecoder | TerminalDecoder, handover: ThreadQueue[LogLine]
+        self, facts: ContainerFacts, decoder: wire.FrameDecoder | wire.TerminalDecoder, handover: ThreadQueue[LogLine]
     ) -> tuple[bool, Exception | None]:
         """Hands over lines until the connection ends. Whether any was new, and the error that it ended with."""
         from spark_tui.services.docker.client import FAILURES
@@ -310,7 +317,7 @@ class LogReader:
         if self._follow and facts.running:
             query["follow"] = 1
         if self._resume.since:
-            query["since"] = since_query(self._resume.since)
+            query["since"] = wire.since_query(self._resume.since)
         if self._tail is not None and not self._resume.begun:
             query["tail"] = self._tail
         try:
@@ -330,13 +337,13 @@ class LogReader:
                 time.sleep(pause)
                 if size < _NEARLY_EMPTY:
                     pause = min(2 * pause, _LONGEST_PAUSE)
-        except DaemonReported as error:
+        except wire.DaemonReported as error:
             raise DockerError(
                 f"Docker cannot read the log of {self._container}.",
                 "Its log file is damaged. Recreate the container to start a new one.",
                 detail=str(error),
             ) from error
-        except (*FAILURES, Damaged) as error:
+        except (*FAILURES, wire.Damaged) as error:
             if getattr(error, "explanation", None) is None:
                 return new, error
             status = getattr(getattr(error, "response", None), "status_code", 0)

@@ -8,25 +8,22 @@ from __future__ import annotations
 import re
 import socket
 import ssl
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
+from spark_tui.domain import errors
 from spark_tui.domain.errors import (
-    ContainerNotFound,
     DaemonNotRunning,
     DockerError,
-    GpuDriverMissing,
     ImageNotFound,
-    NameInUse,
-    NoSpaceLeft,
-    PortInUse,
     RegistryUnauthorized,
-    RegistryUnreachable,
     SocketPermissionDenied,
     SparkError,
     StreamBroken,
-    WrongArchitecture,
 )
+from spark_tui.domain.presets.image import DOCKER_HUB, registry_of
 from spark_tui.domain.text import clean_line
 from spark_tui.services.docker.host import DEFAULT_ORIGIN, DockerHost
 
@@ -56,242 +53,21 @@ class DaemonRule:
     pulling: bool = False
 
 
-_OFFLINE = "Check the network and the image's name. From another machine: docker save there, docker load here."
-_LOOK_AT_IMAGE = "See the image's own command (docker image inspect {image}) and correct the preset's."
+def _rules() -> Iterator[DaemonRule]:
+    for row in Path(__file__).with_name("sentences.tsv").read_text(encoding="utf-8").splitlines():
+        error, when, pattern, summary, remedy = row.split("\t")
+        yield DaemonRule(pattern, getattr(errors, error), summary, remedy, when == "pull")
 
-RULES: Final = (
-    # The registry's login.
-    DaemonRule(
-        r"credentials store error|credential helper",
-        DockerError,
-        "Cannot read the login for {registry}.",
-        "Repair the credential helper in ~/.docker/config.json, or log in again: docker login {registry}",
-        pulling=True,
-    ),
-    # The GPU.
-    DaemonRule(
-        r"could not select device driver .*\bgpu\b|no known GPU vendor found",
-        GpuDriverMissing,
-        "Docker cannot give containers the GPU: the NVIDIA Container Toolkit is not set up.",
-        "Install it and restart Docker: sudo apt install nvidia-container-toolkit && sudo systemctl restart docker",
-    ),
-    DaemonRule(
-        r"CDI device injection failed|unresolvable CDI devices|could not select device driver \"cdi\"",
-        GpuDriverMissing,
-        "Docker has no CDI description of the GPU.",
-        "Generate it and restart Docker: sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
-        " && sudo systemctl restart docker",
-    ),
-    DaemonRule(
-        r"driver/library version mismatch",
-        GpuDriverMissing,
-        "The NVIDIA driver was updated while in use.",
-        "Restart the machine: kernel module and libraries differ.",
-    ),
-    DaemonRule(
-        r"nvidia-container-cli|nvidia-container-runtime|libnvidia-ml\.so",
-        GpuDriverMissing,
-        "The NVIDIA Container Toolkit cannot reach the GPU driver.",
-        "Check that nvidia-smi works. After a driver update, restart the machine.",
-    ),
-    DaemonRule(
-        r"(?:unknown runtime specified|unknown or invalid runtime name:) nvidia",
-        GpuDriverMissing,
-        "Docker has no runtime named nvidia.",
-        "Use --gpus all instead: it works on every Spark.",
-    ),
-    # Creating and starting.
-    DaemonRule(
-        r"port is already allocated|address already in use|ports are not available",
-        PortInUse,
-        "The port is in use.",
-        "Stop the process that uses it, or choose another port.",
-    ),
-    DaemonRule(
-        r"listen \w+ (?P<address>\S+?):\d+: bind: cannot assign requested address",
-        DockerError,
-        "This machine has no address {address}.",
-        "Publish the port on 127.0.0.1 or on an address that `ip addr` shows.",
-    ),
-    DaemonRule(
-        r"container name \"/?(?P<name>[^\"]+)\" is already in use(?: by container \"?(?P<id>[0-9a-f]{12})?)?",
-        NameInUse,
-        "The name {name} is taken by another container.",
-        "Remove that container (docker rm {name}) or launch under another name.",
-    ),
-    DaemonRule(
-        r"no space left on device|disk quota exceeded",
-        NoSpaceLeft,
-        "The disk is full.",
-        "See docker system df and df -h. Free space with docker image prune, or delete unused models.",
-    ),
-    DaemonRule(
-        r"exec format error|no match(?:ing manifest)? for(?: platform)?.*(?:manifest|platform)"
-        r"|does not match the specified platform",
-        WrongArchitecture,
-        "The image {image} is not built for this machine's processor.",
-        "Choose an arm64 tag (often marked aarch64).",
-    ),
-    DaemonRule(
-        r"exec: \"(?P<program>[^\"]+)\": (?:stat .*: )?(?:executable file not found|no such file or directory)",
-        DockerError,
-        "Program {program} is missing from the image.",
-        _LOOK_AT_IMAGE,
-    ),
-    DaemonRule(
-        r"exec: \"(?P<program>[^\"]+)\": (?:permission denied|is a directory)",
-        DockerError,
-        "Program {program} of the image cannot be run.",
-        _LOOK_AT_IMAGE,
-    ),
-    DaemonRule(
-        r"bind source path does not exist: (?P<path>.+)",
-        DockerError,
-        "{path} does not exist, but is to be mounted.",
-        "Create it, or correct the mount.",
-    ),
-    DaemonRule(
-        r"error while creating mount source path '(?P<path>.+?)': (?P<why>.+)",
-        DockerError,
-        "Docker cannot create {path}, which is to be mounted.",
-        "Create it yourself, or correct the mount.",
-    ),
-    DaemonRule(
-        r"error gathering device information while adding custom device \"(?P<path>[^\"]+)\"",
-        DockerError,
-        "This machine has no device {path}.",
-        "Remove it from the preset, or load its driver.",
-    ),
-    DaemonRule(
-        r"unable to find (?:user|group) (?P<user>\S+): ",
-        DockerError,
-        "The image has no user {user}.",
-        "Use a number (1000:1000), or remove the user from the preset.",
-    ),
-    DaemonRule(
-        r"network (?P<network>\S+) not found",
-        DockerError,
-        "Docker has no network {network}.",
-        "Create it (docker network create {network}), or use bridge or host.",
-    ),
-    # Containers that exist.
-    DaemonRule(
-        r"no such container:? ?(?P<name>\S*)",
-        ContainerNotFound,
-        "No container named {container}.",
-        "List them: spark-tui ps, or docker ps --all",
-    ),
-    DaemonRule(r"stop the container before", DockerError, "{container} is running.", "Stop it first."),
-    DaemonRule(
-        r"cannot start a paused container|is paused",
-        DockerError,
-        "{container} is paused.",
-        "Resume it: docker unpause {container}",
-    ),
-    DaemonRule(
-        r"marked for removal|removal of container .* is already in progress",
-        DockerError,
-        "{container} is being removed.",
-        "Wait a moment, then try again.",
-    ),
-    DaemonRule(
-        r"did not receive an exit event|could not kill|cannot kill container|is zombie and can not be killed",
-        DockerError,
-        "{container} does not stop: its process hangs in the kernel, usually in the GPU driver.",
-        "See sudo dmesg | tail. If it hangs for minutes, restart the machine to free its memory.",
-    ),
-    DaemonRule(
-        r"logging driver does not support reading",
-        DockerError,
-        "Cannot read the log of {container}: its log driver sends it elsewhere.",
-        "Read it there, or recreate the container with Docker's default log driver.",
-    ),
-    DaemonRule(
-        r"client version (?P<version>\S+) is too (?P<what>new|old)",
-        DockerError,
-        "The Docker daemon and spark-tui support different API versions.",
-        "Update Docker and spark-tui.",
-    ),
-    # Images and registries.
-    DaemonRule(
-        r"toomanyrequests|pull rate limit",
-        RegistryUnauthorized,
-        "{registry} limits pulls without a login.",
-        "Log in ({login}), or wait a few hours.",
-    ),
-    DaemonRule(
-        r"pull access denied for \S+, repository does not exist",
-        ImageNotFound,
-        "No image {image} at {registry}, or it is private.",
-        "Check its name. For a private image, log in first: {login}",
-    ),
-    DaemonRule(
-        r"unauthorized|no basic auth credentials|authentication required|\bdenied\b|40[13] (?:unauthorized|forbidden)"
-        r"|insufficient_scope|authorization failed",
-        RegistryUnauthorized,
-        "{registry} requires a login for {image}.",
-        "Log in, then try again: {login}",
-        pulling=True,
-    ),
-    DaemonRule(
-        r"manifest unknown|manifest for .* not found|not found: manifest|name unknown|repository .* not found"
-        r"|failed to resolve reference .*: not found",
-        ImageNotFound,
-        "{registry} has no image {image}.",
-        "Check its name and tag.",
-        pulling=True,
-    ),
-    DaemonRule(
-        r"no such image|image .* not found",
-        ImageNotFound,
-        "The image {image} is not downloaded.",
-        "Pull it: docker pull {image}",
-    ),
-    DaemonRule(
-        r"invalid reference format|repository name .* must be|invalid (?:repository|index) name|contain a scheme",
-        ImageNotFound,
-        "{image} is not an image name.",
-        "Write it as registry/name:tag, in small letters.",
-    ),
-    DaemonRule(
-        r"x509:|certificate|server gave HTTP response to HTTPS client",
-        RegistryUnreachable,
-        "Cannot pull {image}: the certificate of {registry} is not trusted.",
-        "Check the machine's clock and any proxy. Add your own registry to insecure-registries in"
-        " /etc/docker/daemon.json.",
-        pulling=True,
-    ),
-    DaemonRule(
-        r"no such host|server misbehaving|try again|name resolution",
-        RegistryUnreachable,
-        "Cannot pull {image}: cannot resolve the name {registry}.",
-        _OFFLINE,
-        pulling=True,
-    ),
-    DaemonRule(
-        r"connection refused|timeout|deadline exceeded|unreachable|no route to host|connection reset|\bEOF\b"
-        r"|unexpected HTTP status|unexpected status|failed to do request|proxyconnect|dial tcp",
-        RegistryUnreachable,
-        "Cannot pull {image}: {registry} does not answer.",
-        _OFFLINE,
-        pulling=True,
-    ),
-)
 
-DOCKER_HUB: Final = "docker.io"
+RULES: Final = tuple(_rules())
+"""Those of `sentences.tsv`, in the order in which they are tried: error, `pull` where the rule is for pulls only,
+pattern, summary, remedy. Read when this is imported: the memory guard meets errors when there is no memory left."""
+
 _LOGINS: Final = {
     "nvcr.io": "docker login nvcr.io, with the literal user name $oauthtoken and an NGC API key as password",
     "ghcr.io": "docker login ghcr.io, with your GitHub name and a token that may read packages",
     DOCKER_HUB: "docker login, with your Docker Hub name and an access token",
 }
-
-
-def registry_of(image: str) -> str:
-    """The registry that an image name means: `nvcr.io`, `127.0.0.1:5000`, or docker.io."""
-    first, slash, _ = image.partition("/")
-    if slash and ("." in first or ":" in first or first == "localhost"):
-        return first
-    return DOCKER_HUB
 
 
 def port_of(message: str) -> int | None:
@@ -349,6 +125,7 @@ def from_message(message: str, request: Request) -> DockerError:
             "container": clean_line(request.container) or groups.get("name") or "the container",
             "image": clean_line(request.image) or "IMAGE",
             "registry": registry,
+            "verb": request.what.partition(" ")[0],
             "login": _LOGINS.get(registry, f"docker login {registry}"),
             **groups,
         }

@@ -17,17 +17,9 @@ from urllib.parse import quote, urlencode
 
 from spark_tui.domain.engine.container import ContainerFacts
 from spark_tui.domain.errors import DaemonNotRunning, DockerError, SparkError
+from spark_tui.services.docker import wire
 from spark_tui.services.docker.errors import Request, from_message, translate
 from spark_tui.services.docker.host import DockerHost, find_host
-from spark_tui.services.docker.wire import (
-    DaemonReported,
-    Damaged,
-    FrameDecoder,
-    TerminalDecoder,
-    canonical_stamp,
-    container_facts,
-    since_query,
-)
 from spark_tui.services.ports import LogLine
 
 CALL_SECONDS: Final = 30.0
@@ -62,20 +54,20 @@ class DockerSocket:
         request = Request("inspect a container", container=container)
         found = self._get_json(f"/containers/{quote(container, safe='')}/json", {}, request)
         try:
-            return container_facts(found)
+            return wire.container_facts(found)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise self._failed(error, request) from error
 
     def log(self, container: str, since: str, tail: int, *, tty: bool) -> tuple[LogLine, ...]:
         query: dict[str, str | int] = {"stdout": 1, "stderr": 1, "timestamps": 1, "tail": tail}
         if since:
-            query["since"] = since_query(canonical_stamp(since))
+            query["since"] = wire.since_query(wire.canonical_stamp(since))
         request = Request("read the log of a container", container=container)
-        decoder = TerminalDecoder() if tty else FrameDecoder()
+        decoder = wire.TerminalDecoder() if tty else wire.FrameDecoder()
         content = self._get(f"/containers/{quote(container, safe='')}/logs", query, request)
         try:
             return (*decoder.feed(content), *decoder.finish())
-        except (Damaged, DaemonReported) as error:
+        except (wire.Damaged, wire.DaemonReported) as error:
             raise DockerError("Docker cannot read the log of a container.", "", detail=str(error)) from error
 
     def send_stop(self, container: str, grace_seconds: int) -> bool:

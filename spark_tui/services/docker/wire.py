@@ -19,11 +19,14 @@ from spark_tui.domain.engine.container import (
     ContainerEvent,
     ContainerFacts,
     ContainerStatus,
+    ImageDisk,
     ImageFacts,
     Mount,
     PublishedPort,
+    StoredImage,
 )
 from spark_tui.domain.errors import UsageError
+from spark_tui.domain.text import clean_line
 from spark_tui.services.ports import MAX_LINE_CHARS, LogLine
 
 # --- JSON -------------------------------------------------------------------------------------------------
@@ -99,7 +102,52 @@ def image_facts(found: Mapping[str, Any], reference: str) -> ImageFacts:
         os=found.get("Os") or "",
         size=found.get("Size") or 0,
         digest=next(iter(found.get("RepoDigests") or ()), ""),
+        digests=tuple(found.get("RepoDigests") or ()),
+        layers=tuple((found.get("RootFS") or {}).get("Layers") or ()),
+        nccl=next((each[13:] for each in config.get("Env") or () if each.startswith("NCCL_VERSION=")), ""),
+        versions=_versions(config),
     )
+
+
+_VERSION_NAME: Final = re.compile(
+    r"(?:.*\.)?(vllm|sglang|pytorch|torch|cuda|nccl|flashinfer)[._]version", re.IGNORECASE
+)
+_TITLES: Final = {"vllm": "vLLM", "sglang": "SGLang", "pytorch": "torch", "flashinfer": "FlashInfer", "cuda": "CUDA",
+                  "nccl": "NCCL"}  # fmt: skip
+
+
+def _versions(config: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """By variables such as CUDA_VERSION and labels such as `com.nvidia.cuda.version`. A variable counts more: labels
+    come down from base images."""
+    pairs = [*(config.get("Labels") or {}).items(), *(each.partition("=")[::2] for each in config.get("Env") or ())]
+    found = {}
+    for name, value in pairs:
+        match = _VERSION_NAME.fullmatch(name)
+        if match is not None and value:
+            word = match[1].lower()
+            found[_TITLES.get(word, word)] = clean_line(str(value))[:60]
+    return tuple(sorted(found.items()))
+
+
+def image_disk(found: Mapping[str, Any]) -> ImageDisk:
+    """`GET /system/df?type=image`, as up to API 1.51 and from 1.52 on."""
+    usage = found.get("ImageUsage") or {}
+    rows = found.get("Images") or usage.get("Items") or ()
+    layers = found.get("LayersSize", usage.get("TotalSize"))
+    images = []
+    for row in rows:
+        shared = row.get("SharedSize", -1)
+        images.append(
+            StoredImage(
+                id=row["Id"],
+                tags=tuple(tag for tag in row.get("RepoTags") or () if tag != "<none>:<none>"),
+                digests=tuple(each for each in row.get("RepoDigests") or () if not each.startswith("<none>")),
+                created_at=float(row["Created"]) if (row.get("Created") or 0) > 0 else None,
+                size=row.get("Size") or 0,
+                shared=shared if shared >= 0 else None,
+            )
+        )
+    return ImageDisk(tuple(images), None if layers is None or layers < 0 else layers)
 
 
 def container_event(found: Mapping[str, Any]) -> ContainerEvent | None:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from spark_tui.domain.history import MOST_BYTES, HistoryOff, HistoryState, Record
-from spark_tui.domain.logs.starts import StartRecord
+from spark_tui.domain.logs.starts import MOST_GOOD, StartRecord
 from spark_tui.domain.logs.timeline import PhaseId
 from spark_tui.domain.metrics.series import MetricId, Sample, SeriesKey, SeriesSlice
 from spark_tui.domain.quantities import MIB
@@ -78,6 +78,15 @@ _COLUMNS: Final = {
     "starts": "container, at, engine, preset, failed, body",
     "records": "id, kind, key, at, body",
 }
+
+
+_DELETE_OLD: Final = (
+    "DELETE FROM starts WHERE at < (SELECT at FROM starts ORDER BY at DESC LIMIT 1 OFFSET ?) "
+    "AND (container, at) NOT IN (SELECT container, at FROM "
+    "(SELECT container, at, row_number() OVER (PARTITION BY preset ORDER BY at DESC) AS number FROM starts "
+    "WHERE preset != '' AND json_valid(body) AND json_extract(body, '$.ready')) WHERE number <= ?)"
+)
+"""The starts before the latest ones, but for the latest of each preset that came to serve."""
 
 
 class Unavailable(Exception):
@@ -153,8 +162,7 @@ class HistoryDb:
         def put(db: Connection) -> None:
             db.execute("INSERT OR REPLACE INTO starts (container, at, engine, preset, failed, body) "
                        "VALUES (?, ?, ?, ?, ?, ?)", row)  # fmt: skip
-            oldest = "SELECT at FROM starts ORDER BY at DESC LIMIT 1 OFFSET ?"
-            db.execute(f"DELETE FROM starts WHERE at < ({oldest})", (MOST_STARTS - 1,))  # noqa: S608 - our own words
+            db.execute(_DELETE_OLD, (MOST_STARTS - 1, MOST_GOOD))
 
         self._put(Write(put))
 
@@ -336,15 +344,16 @@ class HistoryDb:
         return await self._read(lambda db: samples.read_series(db, keys, since, until, buckets))
 
     async def starts(
-        self, *, engine: str = "", preset: str = "", failed: bool = False, limit: int = 200
+        self, *, engine: str = "", preset: str = "", failed: bool = False, ready: bool = False, limit: int = 200
     ) -> Reading[tuple[StartRecord, ...]]:
         """The latest starts, newest first. A row that cannot be read is passed over."""
 
         def read(db: Connection) -> tuple[StartRecord, ...]:
             rows = db.execute(
                 "SELECT container, at, engine, preset, body FROM starts WHERE (? = '' OR engine = ?) "
-                "AND (? = '' OR preset = ?) AND (NOT ? OR failed) ORDER BY at DESC LIMIT ?",
-                (engine, engine, preset, preset, failed, max(0, limit)),
+                "AND (? = '' OR preset = ?) AND (NOT ? OR failed) AND (NOT ? OR preset != '' AND json_valid(body) "
+                "AND json_extract(body, '$.ready')) ORDER BY at DESC LIMIT ?",
+                (engine, engine, preset, preset, failed, ready, max(0, limit)),
             )
             found, phases = [], {phase.value for phase in PhaseId}
             for container, at, name, of, body in rows:

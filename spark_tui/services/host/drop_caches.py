@@ -17,17 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from spark_tui.domain.errors import SparkError
-from spark_tui.domain.host.drop_caches import (
-    BY_HAND,
-    GRANTS,
-    TEE_COMPACT,
-    UNIT,
-    Access,
-    Route,
-    SystemFile,
-    compact_route,
-    routes,
-)
+from spark_tui.domain.host import drop_caches
 from spark_tui.domain.text import clean_line
 from spark_tui.services.executors import CallPool
 
@@ -53,10 +43,8 @@ mv "$draft" "$1"
 """
 
 
-class DropRefused(SparkError):
+class DropRefused(SparkError, id="drop_caches_failed"):
     """A way of freeing the cache that failed, and why."""
-
-    id = "drop_caches_failed"
 
 
 class SystemCacheDropper:
@@ -67,13 +55,13 @@ class SystemCacheDropper:
         self._sync_seconds = sync_seconds
         self._pool = CallPool("drop-caches", 2)
 
-    async def access(self) -> Access:
+    async def access(self) -> drop_caches.Access:
         return await self._pool.run(self.access_now)
 
-    async def drop(self, route: Route) -> bool:
+    async def drop(self, route: drop_caches.Route) -> bool:
         return await self._pool.run(self.drop_now, route)
 
-    async def compact(self, route: Route) -> None:
+    async def compact(self, route: drop_caches.Route) -> None:
         await self._pool.run(_perform, route, "Memory could not be compacted")
 
     async def check_grant(self, text: str) -> str:
@@ -94,23 +82,23 @@ class SystemCacheDropper:
 
     # --- blocking: for the guard's own thread, and for the pool -----------------------------------------
 
-    def access_now(self) -> Access:
+    def access_now(self) -> drop_caches.Access:
         """What this user may do now. sudo is asked for exact commands, and never prompts here."""
         has_sudo, root = _program("sudo") is not None, os.geteuid() == 0
 
         def granted(command: Sequence[str]) -> bool:
             return has_sudo and not root and _run(("sudo", "-n", "-l", *command))[0] == 0
 
-        return Access(
+        return drop_caches.Access(
             root=root,
-            sudo=next(filter(granted, GRANTS), ()),
-            sudo_compact=TEE_COMPACT if granted(TEE_COMPACT) else (),
+            sudo=next(filter(granted, drop_caches.GRANTS), ()),
+            sudo_compact=drop_caches.TEE_COMPACT if granted(drop_caches.TEE_COMPACT) else (),
             unit=_program("systemctl") is not None
-            and any((self._root / folder / UNIT).is_file() for folder in _UNIT_FOLDERS),
+            and any((self._root / folder / drop_caches.UNIT).is_file() for folder in _UNIT_FOLDERS),
             has_sudo=has_sudo,
         )
 
-    def drop_now(self, route: Route) -> bool:
+    def drop_now(self, route: drop_caches.Route) -> bool:
         """`sync`, then the route. Returns whether the syncing was done in time; raises SparkError."""
         synced = _run(("sync",), seconds=self._sync_seconds)[0] == 0
         _perform(route, "The page cache could not be freed")
@@ -118,7 +106,7 @@ class SystemCacheDropper:
 
     def drop_silently(self) -> bool:
         """Frees the cache by the first way that needs no person and works; false where none does."""
-        for route in routes(self.access_now()):
+        for route in drop_caches.routes(self.access_now()):
             if route.silent:
                 with contextlib.suppress(SparkError):
                     self.drop_now(route)
@@ -127,7 +115,7 @@ class SystemCacheDropper:
 
     def compact_silently(self) -> bool:
         """Compacts memory where that is permitted."""
-        route = compact_route(self.access_now())
+        route = drop_caches.compact_route(self.access_now())
         if route is not None:
             with contextlib.suppress(SparkError):
                 _perform(route, "Memory could not be compacted")
@@ -143,7 +131,9 @@ class SystemCacheDropper:
                 list(argv), input=text, text=True, check=False, env=_environment(translated=True)
             ).returncode
         except FileNotFoundError as error:
-            raise DropRefused(f"{argv[0]} is not installed.", f"As root: {BY_HAND.removeprefix('sudo ')}") from error
+            raise DropRefused(
+                f"{argv[0]} is not installed.", f"As root: {drop_caches.BY_HAND.removeprefix('sudo ')}"
+            ) from error
 
     def user(self) -> tuple[str, int]:
         """The user whom a grant is for: behind sudo the one who typed it."""
@@ -154,7 +144,7 @@ class SystemCacheDropper:
         except KeyError:  # a user of no local database
             return "", uid
 
-    def write_files(self, files: Sequence[SystemFile]) -> int:
+    def write_files(self, files: Sequence[drop_caches.SystemFile]) -> int:
         """Puts each in place in one step, once its check has found it sound there. The text goes through a pipe: no
         file of this user's could be changed on the way. Where one is a unit, systemd reloads them."""
         for file in files:
@@ -176,7 +166,7 @@ def _as_root() -> tuple[str, ...]:
     return () if os.geteuid() == 0 else ("sudo",)
 
 
-def _perform(route: Route, failed: str) -> None:
+def _perform(route: drop_caches.Route, failed: str) -> None:
     """Runs a silent route. Raises DropRefused with sudo's or systemd's own words."""
     if not route.silent:
         raise ValueError(f"{route.kind} is not a route for this adapter")
@@ -187,7 +177,7 @@ def _perform(route: Route, failed: str) -> None:
             "It continues in the background. If the machine is slow in general, restart it.",
         )
     if code != 0:
-        raise DropRefused(f"{failed} ({route.kind}).", f"In a shell: {BY_HAND}", detail=last)
+        raise DropRefused(f"{failed} ({route.kind}).", f"In a shell: {drop_caches.BY_HAND}", detail=last)
 
 
 def _run(argv: Sequence[str], text: str = "", seconds: float = ASK_SECONDS) -> tuple[int | None, str]:

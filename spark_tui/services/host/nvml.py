@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -191,8 +192,9 @@ class _Helper:
             await asyncio.gather(self._answer, return_exceptions=True)
             self._answer = None
         if self._process.returncode is None:
+            # Process.kill would reap it before asyncio does, which then complains on standard error.
             with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
+                os.kill(self._process.pid, signal.SIGKILL)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(KILL_SECONDS):
                 await self._process.wait()

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 import stat
+import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,7 +20,7 @@ from spark_tui.domain.errors import NoSpaceLeft, SparkError
 from spark_tui.domain.host.detectors import SharedFile
 from spark_tui.domain.host.identity import GB10_PCI_ID, HostIdentity, parse_release, product_label
 from spark_tui.domain.host.memory import MemInfo, container_id, parse_meminfo
-from spark_tui.domain.host.vitals import hexadecimal
+from spark_tui.domain.quantities import hexadecimal
 from spark_tui.domain.reading import Missing, Ok, Reading, value_of
 from spark_tui.domain.text import clean_line
 
@@ -26,6 +28,7 @@ _MOST_BYTES: Final = 65_536
 _DMI_NAMES: Final = ("product_name", "product_version", "product_family", "board_name")
 _SHM_PATHS: Final = ("/dev/shm/", "/run/shm/")  # noqa: S108 - the place itself is looked at
 ANOTHER_PROCESS: Final = "another process"
+_MOST_JOURNAL: Final = 64 * 1024
 
 
 def read(path: str) -> str:
@@ -84,6 +87,16 @@ def listening(root: Path) -> dict[int, tuple[int, ...]]:
         if each.status == psutil.CONN_LISTEN:
             found[each.laddr.port] = found.get(each.laddr.port, ()) + ((each.pid,) if each.pid else ())
     return found
+
+
+def _lan_address() -> str:
+    """The address that packets leave this machine with; no packet is sent. Empty without a route."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect(("192.0.2.1", 9))  # reserved for documentation: any outside address will do
+            return str(probe.getsockname()[0])
+    except OSError:
+        return ""
 
 
 class ProcfsHost:
@@ -155,6 +168,7 @@ class ProcfsHost:
             or sum(line.startswith("processor") for line in cpuinfo.splitlines()),
             is_spark=is_spark,
             memory=0 if memory is None else memory.total,
+            lan_address=_lan_address() if self._root == Path("/") else "",
         )
 
     # --- ports ----------------------------------------------------------------------------------------
@@ -168,6 +182,23 @@ class ProcfsHost:
         names = ((pid, clean_line(self._text(f"proc/{pid}/comm"))) for pid in pids or ())
         named = next((f"{name} (pid {pid})" for pid, name in names if name), ANOTHER_PROCESS)
         return None if pids is None else named
+
+    def kernel_lines(self, at: float) -> tuple[str, ...]:
+        span = (f"--since=@{at - 60:.0f}", f"--until=@{at + 5:.0f}")
+        try:
+            done = subprocess.run(
+                ("journalctl", "-kq", "--no-pager", "-o", "short-iso", "-n", "200", *span), stdin=subprocess.DEVNULL,
+                capture_output=True, timeout=3, check=True,
+            )  # fmt: skip
+        except (OSError, subprocess.SubprocessError):
+            return ()
+        return tuple(done.stdout[-_MOST_JOURNAL:].decode("utf-8", "replace").splitlines())
+
+    def addresses(self) -> tuple[str, ...]:
+        import psutil  # costs more than the first frame may
+
+        found = psutil.net_if_addrs().values()
+        return tuple(each.address for addresses in found for each in addresses if each.family == socket.AF_INET)
 
     # --- disk -----------------------------------------------------------------------------------------
 

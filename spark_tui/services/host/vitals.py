@@ -5,34 +5,13 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from spark_tui.domain.host import vitals
 from spark_tui.domain.host.memory import container_id
-from spark_tui.domain.host.vitals import (
-    TWO_READINGS_NEEDED,
-    Cluster,
-    ClusterLoad,
-    ContainerMemory,
-    Counters,
-    DiskRate,
-    FaultRate,
-    GpuProcess,
-    HostProcess,
-    LinkRate,
-    Temperature,
-    Vitals,
-    clusters_of,
-    heaviest,
-    hexadecimal,
-    hottest,
-    parse_cgroup_memory,
-    parse_faults,
-    parse_parts,
-    per_second,
-)
-from spark_tui.domain.quantities import MIB
+from spark_tui.domain.quantities import MIB, hexadecimal
 from spark_tui.domain.reading import Missing, Ok, Reading
 from spark_tui.domain.text import clean_line
 from spark_tui.services.host.procfs import cpu_numbers, psutil_at, text_or_empty, why
@@ -54,29 +33,24 @@ CLOSER: Final = 16
 """The kernel walks all pages of a process for its PSS: only this many of the heaviest are asked."""
 
 
+@dataclass(eq=False)
 class HostVitals:
     """The VitalsProbe port. `root` is where the host's file system is seen; clocks are arguments."""
 
-    def __init__(
-        self,
-        root: Path = Path("/"),
-        *,
-        monotonic: Callable[[], float] = time.monotonic,
-        now: Callable[[], float] = time.time,
-    ) -> None:
-        self._root = root
-        self._monotonic = monotonic
-        self._now = now
-        self._at = 0.0
-        self._before: dict[str, Counters] = {}
-        self._clusters: tuple[Cluster, ...] = ()
-        self._sensors: tuple[tuple[Path, str], ...] | None = None
-        self._limit: float | None = None
+    _root: Path = Path("/")
+    _: KW_ONLY
+    monotonic: Callable[[], float] = time.monotonic
+    now: Callable[[], float] = time.time
+    _at: float = field(default=0.0, init=False)
+    _before: dict[str, vitals.Counters] = field(default_factory=dict, init=False)
+    _clusters: tuple[vitals.Cluster, ...] = field(default_factory=lambda: (), init=False)
+    _sensors: tuple[tuple[Path, str], ...] | None = field(default=None, init=False)
+    _limit: float | None = field(default=None, init=False)
 
-    def look(self) -> Vitals:
-        at = self._monotonic()
+    def look(self) -> vitals.Vitals:
+        at = self.monotonic()
         seconds, self._at = at - self._at, at
-        return Vitals(
+        return vitals.Vitals(
             self._loads(seconds),
             self._temperatures(),
             self._disks(seconds),
@@ -84,7 +58,9 @@ class HostVitals:
             self._faults(seconds),
         )
 
-    def _rates(self, kind: str, read: Callable[[], Counters], seconds: float) -> Reading[dict[str, tuple[float, ...]]]:
+    def _rates(
+        self, kind: str, read: Callable[[], vitals.Counters], seconds: float
+    ) -> Reading[dict[str, tuple[float, ...]]]:
         """Counters of one kind per second since the look before."""
         try:
             after = read()
@@ -94,17 +70,21 @@ class HostVitals:
         if not after:
             return Missing(f"/proc/{kind} lists nothing")
         before, self._before[kind] = self._before.get(kind), after
-        return TWO_READINGS_NEEDED if before is None or seconds <= 0 else Ok(per_second(before, after, seconds))
+        return (
+            vitals.TWO_READINGS_NEEDED
+            if before is None or seconds <= 0
+            else Ok(vitals.per_second(before, after, seconds))
+        )
 
     def _made(self, rates: Reading[dict[str, tuple[float, ...]]], make: Callable[..., _T]) -> Reading[tuple[_T, ...]]:
         if isinstance(rates, Missing):
             return rates
-        return Ok(tuple(make(name, *values) for name, values in rates.value.items()), self._now())
+        return Ok(tuple(make(name, *values) for name, values in rates.value.items()), self.now())
 
     # --- processors, disks, links, faults -------------------------------------------------------------
 
-    def _loads(self, seconds: float) -> Reading[tuple[ClusterLoad, ...]]:
-        def read() -> Counters:
+    def _loads(self, seconds: float) -> Reading[tuple[vitals.ClusterLoad, ...]]:
+        def read() -> vitals.Counters:
             times = psutil_at(self._root).cpu_times(percpu=True)
             numbers = cpu_numbers(self._root) or range(len(times))
             if not self._clusters:  # which processor is of which kind does not change
@@ -125,20 +105,24 @@ class HostVitals:
         loads = []
         for each in self._clusters:
             busy, total = rates.value[each.name]
-            loads.append(ClusterLoad(each.name, len(each.cpus), min(100.0, 100.0 * busy / total) if total else 0.0))
-        return Ok(tuple(loads), self._now())
+            loads.append(
+                vitals.ClusterLoad(each.name, len(each.cpus), min(100.0, 100.0 * busy / total) if total else 0.0)
+            )
+        return Ok(tuple(loads), self.now())
 
-    def _kinds(self, cpus: Sequence[int]) -> tuple[Cluster, ...]:
+    def _kinds(self, cpus: Sequence[int]) -> tuple[vitals.Cluster, ...]:
         """By part number from sysfs or cpuinfo, else by capacity."""
         folder = self._root / "sys/devices/system/cpu"
         midrs = {cpu: hexadecimal(text_or_empty(folder / f"cpu{cpu}/regs/identification/midr_el1")) for cpu in cpus}
         parts = {cpu: midr >> 4 & 0xFFF for cpu, midr in midrs.items() if midr is not None}
         texts = {cpu: text_or_empty(folder / f"cpu{cpu}/cpu_capacity") for cpu in cpus}
         capacities = {cpu: int(text) for cpu, text in texts.items() if text.isdecimal()}
-        return clusters_of(cpus, parts or parse_parts(text_or_empty(self._root / "proc/cpuinfo")), capacities)
+        return vitals.clusters_of(
+            cpus, parts or vitals.parse_parts(text_or_empty(self._root / "proc/cpuinfo")), capacities
+        )
 
-    def _disks(self, seconds: float) -> Reading[tuple[DiskRate, ...]]:
-        def read() -> Counters:
+    def _disks(self, seconds: float) -> Reading[tuple[vitals.DiskRate, ...]]:
+        def read() -> vitals.Counters:
             found = psutil_at(self._root).disk_io_counters(perdisk=True)
             return {
                 name: (each.read_bytes, each.write_bytes, each.busy_time / 10)  # milliseconds -> per cent of a second
@@ -148,30 +132,42 @@ class HostVitals:
 
         return self._made(
             self._rates("diskstats", read, seconds),
-            lambda name, read, written, busy: DiskRate(name, read, written, min(100.0, busy)),
+            lambda name, read, written, busy: vitals.DiskRate(name, read, written, min(100.0, busy)),
         )
 
-    def _links(self, seconds: float) -> Reading[tuple[LinkRate, ...]]:
-        def read() -> Counters:
+    def _links(self, seconds: float) -> Reading[tuple[vitals.LinkRate, ...]]:
+        def read() -> vitals.Counters:
             found = psutil_at(self._root).net_io_counters(pernic=True)
             kept = {name: each for name, each in found.items() if not _NOT_LINKS.fullmatch(name)}
-            return {name: (each.bytes_recv, each.bytes_sent) for name, each in kept.items()}
+            rdma = {name: self._rdma_bytes(name) for name in kept}
+            return {name: (each.bytes_recv + rdma[name][0], each.bytes_sent + rdma[name][1])
+                    for name, each in kept.items()}  # fmt: skip
 
-        def link(name: str, received: float, sent: float) -> LinkRate:
+        def link(name: str, received: float, sent: float) -> vitals.LinkRate:
             folder = self._root / "sys/class/net" / name
             speed = text_or_empty(folder / "speed")  # -1 while it is down; unreadable for some drivers
             up = text_or_empty(folder / "operstate") in ("up", "unknown")
-            return LinkRate(name, received, sent, up, int(speed) if speed.isdecimal() else None)
+            return vitals.LinkRate(name, received, sent, up, int(speed) if speed.isdecimal() else None)
 
         return self._made(self._rates("net/dev", read, seconds), link)
 
-    def _faults(self, seconds: float) -> Reading[FaultRate]:
+    def _rdma_bytes(self, name: str) -> tuple[int, int]:
+        """Received and sent past the kernel, which the interface's own counters leave out. mlx5 counts them in words of
+        four bytes."""
+        ports = next(iter((self._root / "sys/class/net" / name / "device/infiniband").glob("*/ports/1/counters")), None)
+        if ports is None:
+            return 0, 0
+        texts = (text_or_empty(ports / f"port_{each}_data") for each in ("rcv", "xmit"))
+        received, sent = (4 * int(text) if text.isdecimal() else 0 for text in texts)
+        return received, sent
+
+    def _faults(self, seconds: float) -> Reading[vitals.FaultRate]:
         """psutil knows the swapped pages of /proc/vmstat, and neither faults nor OOM kills."""
         kills = 0
 
-        def read() -> Counters:
+        def read() -> vitals.Counters:
             nonlocal kills
-            found = parse_faults((self._root / "proc/vmstat").read_text(encoding="utf-8", errors="replace"))
+            found = vitals.parse_faults((self._root / "proc/vmstat").read_text(encoding="utf-8", errors="replace"))
             if found is None:
                 return {}
             *counters, kills = found
@@ -181,11 +177,11 @@ class HostVitals:
         if isinstance(rates, Missing):
             return rates
         major, swapped_in, swapped_out, stalls = rates.value["faults"]
-        return Ok(FaultRate(major, swapped_in, swapped_out, stalls, kills), self._now())
+        return Ok(vitals.FaultRate(major, swapped_in, swapped_out, stalls, kills), self.now())
 
     # --- temperatures ---------------------------------------------------------------------------------
 
-    def _temperatures(self) -> Reading[tuple[Temperature, ...]]:
+    def _temperatures(self) -> Reading[tuple[vitals.Temperature, ...]]:
         """By hand: psutil.sensors_temperatures() searches all of /sys each time, reads five files for one, and does not
         know at which temperature the firmware switches off."""
         if self._sensors is None:
@@ -200,8 +196,8 @@ class HostVitals:
             text = text_or_empty(path)
             celsius = int(text) / 1000 if text.lstrip("-").isdecimal() else 0.0
             if int(celsius) in _SANE:
-                found.append(Temperature(name, celsius, self._limit if name == "SoC" else None))
-        return Ok(hottest(found), self._now()) if found else Missing("no temperature sensor found")
+                found.append(vitals.Temperature(name, celsius, self._limit if name == "SoC" else None))
+        return Ok(vitals.hottest(found), self.now()) if found else Missing("no temperature sensor found")
 
     def _find_sensors(self) -> Iterator[tuple[Path, str]]:
         """The files of all sensors with what they measure. Where hwmon has none, the thermal zones."""
@@ -220,16 +216,16 @@ class HostVitals:
 
     # --- processes ------------------------------------------------------------------------------------
 
-    def processes(self, gpu: Sequence[GpuProcess], limit: int) -> Reading[tuple[HostProcess, ...]]:
+    def processes(self, gpu: Sequence[vitals.GpuProcess], limit: int) -> Reading[tuple[vitals.HostProcess, ...]]:
         """The heaviest processes, by PSS where it may be read, and every one of `gpu`. Never raises."""
         psutil, held = psutil_at(self._root), {process.pid: process.memory for process in gpu}
-        rough: list[tuple[Any, HostProcess]] = []
+        rough: list[tuple[Any, vitals.HostProcess]] = []
         try:
             for process in psutil.process_iter():
                 try:
                     rss = process.memory_info().rss
                     if rss >= WORTH_BYTES or process.pid in held:
-                        rough.append((process, HostProcess(process.pid, "", rss, gpu=held.get(process.pid))))
+                        rough.append((process, vitals.HostProcess(process.pid, "", rss, gpu=held.get(process.pid))))
                 except (psutil.Error, OSError):  # gone
                     continue
         except OSError as error:
@@ -248,9 +244,9 @@ class HostVitals:
             except (psutil.Error, OSError):  # another user's: it has neither
                 pass
             kept.append(found)
-        return Ok(heaviest(kept, limit), self._now())
+        return Ok(vitals.heaviest(kept, limit), self.now())
 
-    def container_memory(self, pid: int) -> Reading[ContainerMemory]:
+    def container_memory(self, pid: int) -> Reading[vitals.ContainerMemory]:
         """What the kernel charges to the container of a process, by its cgroup. Never raises."""
         try:
             lines = (self._root / f"proc/{pid}/cgroup").read_text(encoding="utf-8", errors="replace").splitlines()
@@ -261,5 +257,5 @@ class HostVitals:
             return Missing("cgroups of version 1 are not supported")
         folder = self._root / "sys/fs/cgroup" / path.lstrip("/")
         texts = [text_or_empty(folder / f"memory.{name}") for name in ("current", "stat", "swap.current", "max")]
-        found = parse_cgroup_memory(*texts)
-        return Missing(f"{path}/memory.current cannot be read") if found is None else Ok(found, self._now())
+        found = vitals.parse_cgroup_memory(*texts)
+        return Missing(f"{path}/memory.current cannot be read") if found is None else Ok(found, self.now())

@@ -37,7 +37,7 @@ from spark_tui.domain.models.hub import RepoFile
 from spark_tui.domain.models.hub_errors import DownloadFailed, shown
 from spark_tui.domain.secret import Secret
 from spark_tui.domain.text import clean_line
-from spark_tui.services.executors import CallPool, command
+from spark_tui.services.executors import CallPool, born, command
 from spark_tui.services.files import is_locked
 from spark_tui.services.hub.client import endpoint_of
 from spark_tui.services.hub.transfer import PART, Places, io_error
@@ -187,19 +187,6 @@ class DownloadFolder:
 def alive(state: WorkerState | None) -> bool:
     """Whether the process that wrote this still runs."""
     return state is not None and state.pid > 0 and born(state.pid) == state.born
-
-
-def born(pid: int) -> int | None:
-    """When a process was started, in clock ticks since boot; None when there is none (a zombie is none). Pid and
-    birth together are never used twice. Not psutil: its create_time moves with the wall clock."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
-    except OSError:
-        return None
-    parts = text.rpartition(")")[2].split()
-    if len(parts) < 20 or parts[0] in ("Z", "X"):
-        return None
-    return int(parts[19])
 
 
 class DetachedDownloads:

@@ -28,8 +28,9 @@ from spark_tui.domain.models import hub_errors
 from spark_tui.domain.models.download import DownloadFailure, DownloadPhase, FileProgress, FileState, SpeedMeter
 from spark_tui.domain.models.hub import RepoFile, select
 from spark_tui.domain.secret import Secret
+from spark_tui.services.executors import born
 from spark_tui.services.hub.client import HubCall, commit_of, describe, files_of, prepare, token_of, translate
-from spark_tui.services.hub.downloads import DownloadFolder, Order, WorkerState, alive, born
+from spark_tui.services.hub.downloads import DownloadFolder, Order, WorkerState, alive
 from spark_tui.services.hub.transfer import FileFetch, Places, Stopped, TransferState, free_bytes, io_error, made
 
 COMM: Final = "spark-tui-pull"

@@ -27,6 +27,9 @@ from spark_tui.services.presets.recipe_yaml import MAX_BYTES, SUFFIXES, decoded,
 MAX_SCRIPT_BYTES: Final = 64 * 1024
 MOD_FOLDER: Final = "mods"
 RECIPE_FOLDER: Final = "recipes"
+MODEL_FOLDER: Final = "models"
+"""Of vLLM's recipes, beside their taxonomy."""
+_TAXONOMY: Final = "taxonomy.yaml"
 
 _MANIFEST: Final = Path(".sparkrun/registry.yaml")
 _LICENCE_FILES: Final = ("LICENSE", "LICENSE.md", "LICENSE.txt", "LICENCE", "COPYING")
@@ -155,6 +158,8 @@ class FolderRecipeStore:
             starts = [root / path for path in recipes] if found == root else []
             if found == root and not starts and is_within(root / RECIPE_FOLDER, root):
                 starts = [root / RECIPE_FOLDER]
+            if found == root and not starts and (root / _TAXONOMY).is_file() and is_within(root / MODEL_FOLDER, root):
+                starts = [root / MODEL_FOLDER]
             for start in starts or [found]:
                 walk.folder(start)
         else:
@@ -195,7 +200,7 @@ class FolderRecipeStore:
             self._own.mkdir(parents=True, exist_ok=True)
             write_whole(path, (text.encode("utf-8"),), mode=FILE_MODE, replace=replace)
         except FileExistsError:
-            raise RefusedError(f"{path} is there already.", "Replace it with --force, or give a --name.") from None
+            raise RefusedError(f"{path} is there already.", "Rename one of the two.") from None
         except OSError as error:
             raise SparkError(
                 f"{path} cannot be written: {error.strerror or error}.", f"See who may write to {self._own}."

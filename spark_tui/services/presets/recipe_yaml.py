@@ -10,6 +10,7 @@ from spark_tui.domain.presets.located import Entry, ListValue, MappingValue, Nod
 from spark_tui.domain.presets.preset import Scalar
 from spark_tui.domain.quantities import human_bytes
 from spark_tui.domain.text import clean_line, truncate
+from spark_tui.services.files import open_plain
 
 if TYPE_CHECKING:
     import yaml
@@ -31,7 +32,7 @@ _TEXTUAL: Final = ("str", "timestamp", "binary", "merge", "value")
 
 def read_text(path: Path) -> str:
     """The text of a file, UTF-8 or UTF-16. Raises OSError, or PresetError for what is too large or no text."""
-    with path.open("rb") as file:
+    with open_plain(path) as file:
         return decoded(file.read(MAX_BYTES + 1), path)
 
 

@@ -41,11 +41,13 @@ def builtin_directory() -> Path:
 
 
 class PresetFiles:
-    """Reads both folders. A file of the person's own takes the place of a built-in preset of the same name."""
+    """Reads all folders. A file of the person's own takes the place of another preset of the same name. `registries`
+    holds a folder for each registry."""
 
-    def __init__(self, builtin: Path, user: Path | None = None) -> None:
+    def __init__(self, builtin: Path, user: Path | None = None, registries: Path | None = None) -> None:
         self._builtin = builtin
         self._user = user
+        self._registries = registries
         self._read: _Read = {}
         self._reported: dict[str, PresetError] = {}
 
@@ -56,6 +58,9 @@ class PresetFiles:
         presets: dict[str, Preset] = {}
         problems: list[PresetError] = []
         everything = self._folder(self._builtin, Origin.BUILTIN, read)
+        if self._registries is not None and self._registries.is_dir():
+            for folder in sorted(self._registries.iterdir()):
+                everything += self._folder(folder, Origin.REGISTRY, read) if not folder.name.startswith(".") else []
         if self._user is not None and (self._user.exists() or self._user.is_symlink()):
             everything += self._folder(self._user, Origin.USER, read)
         for found in everything:

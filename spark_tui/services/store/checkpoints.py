@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from spark_tui.domain.models.checkpoint import CheckpointFacts, CheckpointProblem, licence_in
+from spark_tui.domain.models.gguf import read_gguf
 from spark_tui.domain.models.weights import CONFIG, SafetensorsHeader, read_checkpoint
 from spark_tui.domain.reading import Missing, Reading
 from spark_tui.domain.text import clean_line, truncate
@@ -38,18 +39,24 @@ class StoreCheckpoints:
         """One checkpoint: by its Hub name, or by a path within the store (`/models/NAME` as containers see it).
 
         Missing says why: not in the store, without its config, unreadable. A checkpoint with some of its files is
-        there, with `weights.complete` false and findings that name the missing ones. Never raises.
+        there, with `weights.complete` false and findings that name the missing ones. A path to a GGUF file is that
+        file with its other parts. Never raises.
         """
         try:
-            folder = self._folder(model, revision)
+            path, _, file = model.rpartition("/") if model.endswith(".gguf") else (model, "", "")
+            folder = self._folder(path + "/" * bool(file), revision)
             if isinstance(folder, Missing):
                 return folder
-            stamp = _stamp(folder)
-            kept = self._kept.get(folder)
+            stamp, files, place = _stamp(folder), FolderFiles(folder), folder / file
+            kept = self._kept.get(place)
             if kept is None or kept[0] != stamp:
-                licence = licence_in(_text(folder / "README.md", _MOST_README_BYTES) or "")
-                kept = (stamp, read_checkpoint(FolderFiles(folder), str(folder), licence=licence))
-                self._kept[folder] = kept
+                if file:
+                    found = read_gguf(files, {name: size for name, size, _ in stamp}, file, str(place))
+                else:
+                    licence = licence_in(_text(folder / "README.md", _MOST_README_BYTES) or "")
+                    found = read_checkpoint(files, str(folder), licence=licence)
+                kept = (stamp, found)
+                self._kept[place] = kept
         except (OSError, RuntimeError) as error:  # pathlib raises RuntimeError for a loop of links
             return Missing(f"the checkpoint cannot be read: {_words(error)}")
         return kept[1]

@@ -25,6 +25,7 @@ from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.models.checkpoint import CheckpointProblem
 from spark_tui.domain.models.config import MOST_BYTES, BadJson, read_object
 from spark_tui.domain.models.store import (
+    PARTIAL_FOLDER,
     Completeness,
     ExpectedFile,
     FileProblem,
@@ -58,6 +59,7 @@ MOST_DEPTH: Final = 24
 BIG: Final = 1 << 20
 """Files from here on are looked at one by one when a kept result is checked: weights, which may be cut short."""
 _BLOCK: Final = 512
+_ENDS: Final = re.compile(rb'"data_offsets"\s*:\s*\[\s*\d+\s*,\s*(\d{1,18})\s*\]')
 
 Mark = tuple[str, int, int]
 """A path below the model's own, its ctime in nanoseconds, its size (-1 for a folder)."""
@@ -247,6 +249,32 @@ def read_header(descriptor: int, file: str = "") -> SafetensorsHeader | Checkpoi
     return parse_header(first + read_up_to(descriptor, length), file=file, file_size=os.fstat(descriptor).st_size)
 
 
+def cut_files(files: Sequence[StoredFile], folder: str) -> tuple[StoredFile, ...]:
+    """Files with those marked that are shorter than their safetensors header says, where no listing has their size."""
+    found = []
+    for file in files:
+        known = file.expected or ExpectedFile(None)
+        plain = file.payload is not None and not file.trouble and file.name.endswith(".safetensors")
+        if plain and known.size is None and (size := _whole_size(f"{folder}/{file.name}")) > (file.size or 0) > 0:
+            file = replace(file, expected=replace(known, size=size), trouble=FileProblem.SIZE)  # noqa: PLW2901
+        found.append(file)
+    return tuple(found)
+
+
+def _whole_size(path: str) -> int:
+    """The size that a safetensors file's header gives, in bytes; 0 where it gives none."""
+    try:
+        with opened(path) as descriptor:
+            length = header_length(os.read(descriptor, LENGTH_BYTES))
+            header = read_up_to(descriptor, length) if isinstance(length, int) else b""
+    except OSError:
+        return 0
+    if not isinstance(length, int):
+        return 0
+    ends = (int(end) for end in _ENDS.findall(header)) if len(header) == length else ()
+    return LENGTH_BYTES + length + max(ends, default=0)
+
+
 def inside(path: str, root: str) -> bool:
     """Whether a path without links is the root or below it."""
     return path == root or path.startswith(root.rstrip("/") + "/")
@@ -325,7 +353,10 @@ def read_repo(survey: ModelScan, *, hub: str, digests: bool = True) -> Repo:
     trees = {commit: tree for commit in files if (tree := read_tree(f"{base}/trees/{commit}.json")) is not None}
     survey.list(f"{base}/trees")
     known = {
-        commit: with_expected(found, trees.get(commit)) if digests or commit in trees else found
+        commit: cut_files(
+            with_expected(found, trees.get(commit)) if digests or commit in trees else found,
+            f"{base}/snapshots/{commit}",
+        )
         for commit, found in files.items()
     }
     return Repo(known, blobs, refs, trees, partials)
@@ -356,7 +387,17 @@ def _blobs(survey: ModelScan, hub: str) -> tuple[dict[str, StoredFile], tuple[Pa
         elif entry.is_file(follow_symlinks=False):
             payload, trouble = data_behind(survey, entry.path, is_link=False)
             blobs[entry.name] = StoredFile(entry.name, payload, trouble=trouble)
+    for _, entry in walk(survey, f"{survey.base}/blobs/{PARTIAL_FOLDER}"):
+        payload, _ = data_behind(survey, entry.path, is_link=False)
+        if payload is not None:
+            partials.append(_copying(survey, entry.name, payload))
     return blobs, tuple(partials)
+
+
+def _copying(survey: ModelScan, name: str, payload: Payload) -> Partial:
+    """What has arrived of a file from another node."""
+    survey.settled = False
+    return Partial(name, payload.disk, survey.now - payload.modified < _WRITING_SECONDS)
 
 
 def shared_target(path: str, store: str) -> str | None:
@@ -512,7 +553,9 @@ def scan_folder(survey: ModelScan, name: str) -> tuple[StoredModel, tuple[Stored
         files.append(StoredFile(os.path.basename(survey.base), payload, trouble=trouble))
     for path, entry in walk(survey, survey.base):
         payload, trouble = data_behind(survey, entry.path, is_link=entry.is_symlink())
-        if path.startswith(_GIT):
+        if payload is not None and f"/{PARTIAL_FOLDER}/" in f"/{path}":
+            partials.append(_copying(survey, entry.name, payload))
+        elif path.startswith(_GIT):
             git += payload.disk if payload else 0
         elif not path.startswith(_PAPERS):
             files.append(StoredFile(path, payload, trouble=trouble))
@@ -534,7 +577,7 @@ def scan_folder(survey: ModelScan, name: str) -> tuple[StoredModel, tuple[Stored
         tree if tree is not None else {path: ExpectedFile(None, *digest_of(etag)) for path, (_, etag) in etags.items()}
     )
     known, edited = [], []
-    for file in with_expected(files, expected):
+    for file in cut_files(with_expected(files, expected), survey.base):
         if file.trouble is FileProblem.SIZE and not is_weights(file.name):  # small files of a folder may be edited
             edited.append(shown(file.name))
             known.append(replace(file, trouble=FileProblem.NONE))

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shlex
@@ -203,12 +204,11 @@ class FolderModelStore:
             path = self._root
             while not os.path.isdir(path) and path != "/":
                 path = os.path.dirname(path)
-            try:
-                free = shutil.disk_usage(path).free
-            except OSError:
-                free = None
+            free = total = None
+            with contextlib.suppress(OSError):
+                total, _, free = shutil.disk_usage(path)
             seconds = time.perf_counter() - start
-            return StoreContents(self._given, found, orphans, elsewhere, tuple(findings), free, seconds)
+            return StoreContents(self._given, found, orphans, elsewhere, tuple(findings), free, seconds, total)
 
     def _model(self, place: ModelPlace, root: str) -> StoredModel | None:
         """One model: as it was kept, or scanned. What changes meanwhile is scanned again."""

@@ -9,32 +9,47 @@ from typing import ClassVar, Final
 from textual import work
 from textual.app import ComposeResult
 from textual.binding import BindingType
+from textual.containers import Container, VerticalScroll
 from textual.content import Content
+from textual.events import Resize
 from textual.widgets import TabbedContent
 
 from spark_tui.core.actions import Scope, key_of
 from spark_tui.core.bench import BenchProgress, BenchStep
+from spark_tui.core.jobs import BenchStatus
+from spark_tui.core.prove import ProofProgress
 from spark_tui.domain.bench.compare import Comparison, compare
 from spark_tui.domain.bench.plan import BenchPlan, segments
 from spark_tui.domain.bench.published import references
 from spark_tui.domain.bench.run import KNEE_EFFICIENCY, BenchRun, Result, RunOutcome
 from spark_tui.domain.errors import SparkError, UsageError
+from spark_tui.domain.event import EventKind
+from spark_tui.domain.prove.cases import Verdict
+from spark_tui.domain.prove.run import engine_badge, stored_commit
 from spark_tui.present import bench as present
+from spark_tui.present import prove as proving
 from spark_tui.present.bench_export import exported, markdown
+from spark_tui.present.page import Page as Sections
 from spark_tui.present.page import Section, Tone
 from spark_tui.tui.format import Glyphs, safe
-from spark_tui.tui.frame import bindings
+from spark_tui.tui.frame import Measurement, bindings
 from spark_tui.tui.list_screen import ListScreen
 from spark_tui.tui.screens.bench_form import BenchForm, BenchRequest
 from spark_tui.tui.screens.modals import ChoiceDialog, ConfirmScreen, TextDialog
 from spark_tui.tui.widgets.bench_curve import BenchCurve, Curves
+from spark_tui.tui.widgets.level_bars import LevelBars
 from spark_tui.tui.widgets.line import Line
 from spark_tui.tui.widgets.page import Page
+from spark_tui.tui.yank import Yank
 
 AGE_SECONDS: Final = 30.0
 """How old the ages in the list may be."""
 END_SECONDS: Final = 95.0
 """How long leaving the program waits at most for a measurement to keep what it has, and to restore an engine."""
+TALL_ENOUGH: Final = 34
+"""Rows of a terminal on which conditions and comparisons stand below the list."""
+RAIL_COLUMNS: Final = 150
+"""Columns from which on such a terminal has a pane for the conditions, and the curve below the list."""
 NO_RUN: Final = "Choose a run first."
 FORMATS: Final = {"md": "markdown", "markdown": "markdown", "csv": "csv", "json": "json"}
 
@@ -47,15 +62,18 @@ class ProgressLine(Line):
         self._glyphs = glyphs
         self._simulated = simulated
         self.progress: BenchProgress | None = None
+        self.proof: ProofProgress | None = None
         self.stopping = False
         self.display = False
 
     def say(self, width: int) -> Content:
         progress, glyphs = self.progress, self._glyphs
+        if self.stopping and (progress is not None or self.proof is not None):
+            return Content.styled("Stopping. Results so far are saved...", "$warning")
+        if self.proof is not None and self.proof.total:
+            return safe(proving.progress_text(self.proof), "$primary")
         if progress is None:
             return Content.styled("Checking the engine...", "$dim")
-        if self.stopping:
-            return Content.styled("Stopping. Measured levels are saved...", "$warning")
         text = present.progress_text(progress, simulated=self._simulated)
         if progress.step is not BenchStep.MEASURING:
             return safe(text, "$primary")
@@ -77,9 +95,36 @@ class BenchScreen(ListScreen):
     LIST = "run-list"
     LIST_TITLE = "Runs"
     FILTER = "filter: model, engine, format, status"
-    PAGES = (("run", "Run"), ("conditions", "Conditions"), ("compare", "Compare"), ("pair", "A/B"))
+    PAGES = (("run", "Run"), ("conditions", "Conditions"), ("compare", "Compare"), ("pair", "A/B"), ("prove", "Prove"))
 
     action_filter_runs = ListScreen.action_filter
+
+    def offers(self, id_: str) -> bool:
+        match id_:
+            case "cancel_bench":
+                return self._stop is not None
+            case "mark_run":
+                return self.result is not None and self.result.run is not None
+            case "export_runs" | "filter_runs":
+                return bool(self._results)
+            case "delete_run" | "yank":
+                return self.result is not None
+        return super().offers(id_)
+
+    def compose_list(self) -> ComposeResult:
+        """Below the runs, where there is room: what the run was measured under and what it compares with."""
+        yield from super().compose_list()
+        with VerticalScroll(id="beside-scroll", can_focus=False):
+            yield Page(id="beside")
+            yield Page(id="beside-conditions", dense=True)
+        yield BenchCurve(self.spark.glyphs, id="list-curve")
+
+    def compose_rail(self) -> ComposeResult:
+        """On a wide screen the conditions have a pane of their own."""
+        with Container(id="rail", classes="pane") as rail:
+            rail.border_title = "Conditions"
+            with VerticalScroll(can_focus=False):
+                yield Page(id="rail-conditions", dense=True)
 
     def compose_detail(self) -> ComposeResult:
         """The progress stands above the pages."""
@@ -87,13 +132,14 @@ class BenchScreen(ListScreen):
         yield from super().compose_detail()
 
     def compose_page(self, name: str) -> ComposeResult:
-        """A run's curve stands between its tables, that of two runs below theirs."""
+        """A run's bars stand between its tables, its curve and that of two runs below theirs."""
         yield Page(id=name)
         if name == "run":
             yield Page(id="sweep")
-            yield BenchCurve(self.spark.glyphs, id="curve")
+            yield LevelBars(self.spark.glyphs, id="level-bars")
             yield Page(id="depths")
             yield Page(id="run-foot")
+            yield BenchCurve(self.spark.glyphs, id="curve")
         elif name == "pair":
             yield BenchCurve(self.spark.glyphs, id="pair-curve")
             yield Page(id="pair-foot")
@@ -105,16 +151,28 @@ class BenchScreen(ListScreen):
         self._marked: tuple[str, ...] = ()
         self._progress: BenchProgress | None = None
         self._measured: tuple[str, ...] = ()
+        self._proof: ProofProgress | None = None
         self._plan = BenchPlan()
         self._stop: asyncio.Event | None = None
         self._ended = asyncio.Event()
         self._compared: object = None
+        self._comparison: Sections = ()
         self.bind_slice("engines", lambda _: self._engines_changed())
+        for name in ("proofs", "selected"):
+            self.bind_slice(name, lambda _: self._show_proof())
 
     def on_screen_resume(self) -> None:
         """The command line may have added results."""
         self.read_results()
+        self.spark.read_proofs()
         self.show_rows()
+
+    def on_resize(self, event: Resize) -> None:
+        """Three panes where there is room for them."""
+        rail = event.size.width >= RAIL_COLUMNS and event.size.height >= TALL_ENOUGH
+        if rail is not self.has_class("-rail"):
+            self.set_class(rail, "-rail")
+            self.show_selected()
 
     @property
     def result(self) -> Result | None:
@@ -172,7 +230,8 @@ class BenchScreen(ListScreen):
             len(chosen), len(self._results), f", {len(self._problems)} unreadable" if self._problems else ""
         )
         line = self.query_one(ProgressLine)
-        line.progress, line.stopping = self._progress, self._stop is not None and self._stop.is_set()
+        line.progress, line.proof = self._progress, self._proof
+        line.stopping = self._stop is not None and self._stop.is_set()
         line.display = self.measuring
         line.renew()
         self.show_selected()
@@ -207,12 +266,27 @@ class BenchScreen(ListScreen):
         for name, table in (("sweep", present.sweep_table(run, left)), ("depths", present.depth_table(run, left))):
             self.page(name).display = bool(table.rows)
             self.page(name).show((Section(table=table),))
-        self.query_one("#curve", BenchCurve).draw(curves_of(run))
-        self.page("run-foot").show(present.foot_page(run) if run is not None else ())
-        conditions = present.sentence("Known with the first figures.")
-        self.page("conditions").show(present.conditions_page(run) if run is not None else conditions)
+        tall, rail = self.app.size.height >= TALL_ENOUGH, self.has_class("-rail")
+        self.query_one(LevelBars).show(run, stacked=rail)
+        self.query_one("#list-curve" if rail else "#curve", BenchCurve).draw(curves_of(run))
+        self.query_one("#curve" if rail else "#list-curve", BenchCurve).draw(Curves())
+        self.page("run-foot").show(present.foot_page(run, beside=tall) if run is not None else ())
+        conditions = present.conditions_page(run) if run is not None else ()
+        self.page("conditions").show(conditions or present.sentence("Known with the first figures."))
         self._show_compared(result)
+        self._show_proof()
+        beside, count = run is not None and tall, len(self._results)
+        self.query_one("#beside-scroll").display = beside
+        # The list takes what its rows need, and at most half.
+        self.rows.styles.height = min(count + 1, self.app.size.height // 2 - 4) if beside else "1fr"
+        if beside:
+            self.page("beside").show(self._comparison)
+            self.page("beside-conditions").display = not rail
+            self.page("beside-conditions").show(() if rail else present.brief(conditions))
+        self.query_one("#rail").display = rail and run is not None
+        self.page("rail-conditions").show(present.brief(conditions) if rail else ())
         self.show_title(live or (result.engine or result.model if result is not None else ""))
+        self.name_keys()
 
     def _show_compared(self, result: Result | None) -> None:
         """Compares only when something else is to be compared: with many runs that takes a moment."""
@@ -226,6 +300,7 @@ class BenchScreen(ListScreen):
         if run is not None:
             published = present.published_page(run, self.context.results.published(run), references())
             page = (*present.history_page(run, self._results, now), *published)
+        self._comparison = page
         self.page("compare").show(page)
         both = len(live) == 2 and all(each.levels for each in live)
         pair = compare(live[0], live[1]) if both else self._pair(run)
@@ -237,6 +312,20 @@ class BenchScreen(ListScreen):
             self.page("pair").show((*present.pair_head(pair, now), Section(table=present.pair_table(pair))))
         self.query_one("#pair-curve", BenchCurve).draw(pair_curves(pair))
         self.page("pair-foot").show(present.pair_foot(pair) if pair is not None else ())
+
+    def _show_proof(self) -> None:
+        """The proof under way, else that of the run's engine, else of the selected one."""
+        if self._proof is not None:
+            self.page("prove").show(proving.live_page(self._proof))
+            return
+        proofs, result = self.spark.proofs, self.result
+        name = result.engine if result is not None and result.engine else self.spark.selected
+        view = next((view for view in self.engines() if view.name == name), None)
+        commit = stored_commit(self.spark.library, view.model) if view is not None else ""
+        badge = engine_badge(proofs, view, commit) if view is not None else None
+        proof = badge.proof if badge is not None else next((p for p in proofs if p.conditions.engine == name), None)
+        now, key = self.context.clock.now(), key_of("prove_engine")
+        self.page("prove").show(proving.proof_page(proof, proofs, now, badge, name=name, key=key))
 
     def _pair(self, run: BenchRun | None) -> Comparison | None:
         """The two marked runs; else the one under the cursor with the other one of its A/B."""
@@ -278,6 +367,7 @@ class BenchScreen(ListScreen):
         self._stop, self._ended = asyncio.Event(), asyncio.Event()
         self._progress, self._plan = None, order.plan
         self._measured = tuple(dict.fromkeys(variant.name for variant in order.variants))
+        self.spark.measurement = Measurement(self._measured, len(order.variants) > 1, self._stop, self._ended)
         self.query_one(TabbedContent).active = "pair-page" if len(order.variants) > 1 else "run-page"
         self.show_rows()
         self.rows.select(present.LIVE + self._measured[0])
@@ -289,11 +379,11 @@ class BenchScreen(ListScreen):
         try:
             runs = await self.context.benchmark.run(order.variants, order.plan, self._report, stop=stop)
         except SparkError as error:
-            self.spark.report(error)
+            self.spark.report(error, EventKind.BENCH)
         finally:
-            self._stop, self._progress = None, None
-            self._ended.set()
+            self._release()
         for run in runs:
+            self.context.store.say(present.ended_text(run), kind=EventKind.BENCH, subject=run.conditions.engine)
             self.notify(
                 present.ended_text(run),
                 severity="information" if run.ending is RunOutcome.COMPLETED else "warning",
@@ -302,10 +392,68 @@ class BenchScreen(ListScreen):
             )
         self.read_results(next((run.id for run in runs if run.levels), ""))
 
+    def _release(self) -> None:
+        """Nothing is measured or proved any more."""
+        self._stop, self._progress, self._proof = None, None, None
+        self.spark.measurement = None
+        self.context.store.update(bench=None)
+        self._ended.set()
+
     def _report(self, progress: BenchProgress) -> None:
         self._progress = progress
+        status = BenchStatus(progress.engine, progress.step.value, progress.done, progress.total, progress.seconds_left)
+        self._renew(status)
+
+    def _renew(self, status: BenchStatus) -> None:
+        self.context.store.update(bench=status)
         if self.is_current:
             self.repaint_soon()
+
+    @work(exit_on_error=False, exclusive=True, group="ask")
+    async def action_prove_engine(self) -> None:
+        """Asks which engine, and how thoroughly."""
+        if self.measuring:
+            self._toast(f"A measurement is under way; {key_of('cancel_bench')} ends it, and keeps what it has.")
+            return
+        names = [view.name for view in present.serving(self.engines())]
+        if not names:
+            self._toast(present.no_engine(self.engines()))
+            return
+        names.sort(key=lambda name: name != self.spark.selected)
+        choices = [
+            (f"{name}{mode}", f"{name}   {text}")
+            for name in names
+            for mode, text in (("", "about 2 minutes"), (" full", "all cases and long contexts, no time limit"))
+        ]
+        answer = await self.app.push_screen_wait(ChoiceDialog("Prove what agents need", choices))
+        if answer is not None and not self.measuring:
+            name, _, mode = answer.partition(" ")
+            self._prove(name, full=bool(mode))
+
+    @work(exit_on_error=False, group="bench")
+    async def _prove(self, name: str, *, full: bool) -> None:
+        self._stop, self._ended = asyncio.Event(), asyncio.Event()
+        self._measured, self._proof = (), ProofProgress(name)
+        self.spark.measurement = Measurement((name,), False, self._stop, self._ended)
+        self.query_one(TabbedContent).active = "prove-page"
+        self.show_rows()
+
+        def report(progress: ProofProgress) -> None:
+            self._proof = progress
+            self._renew(BenchStatus(name, "proving", len(progress.cases), progress.total))
+
+        try:
+            proof = await self.context.prover.run(name, report, full=full, stop=self._stop)
+        except SparkError as error:
+            self.spark.report(error, EventKind.BENCH)
+        else:
+            text = f"{name}: {proving.headline(proof)}"
+            self.context.store.say(text, kind=EventKind.BENCH, subject=name)
+            right = proof.complete and not proof.ids(Verdict.FAIL)
+            self.notify(text, severity="information" if right else "warning", markup=False)
+        finally:
+            self._release()
+            self.show_rows()
 
     def action_cancel_bench(self) -> None:
         """Ends the measurement; what was measured is kept."""
@@ -348,11 +496,12 @@ class BenchScreen(ListScreen):
             self._toast(NO_RUN)
         return chosen
 
-    def action_copy_run(self) -> None:
-        """The tables as Markdown, to the clipboard."""
-        if chosen := self._chosen():
-            self.app.copy_to_clipboard(markdown(chosen))
-            self._toast(f"Copied {'both marked runs' if len(chosen) == 2 else f'run {chosen[0].id}'} as Markdown.")
+    def yanks(self) -> tuple[Yank, ...]:
+        """The tables as Markdown: of the run under the cursor, of both marked ones."""
+        result, marked = self.result, self.marked
+        run = [Yank(f"Run {result.id}", "r", lambda: markdown((result,)))] if result is not None else []
+        pair = [Yank("Both marked runs", "b", lambda: markdown(marked))] if len(marked) == 2 else []
+        return (*run, *pair)
 
     @work(exit_on_error=False, exclusive=True, group="ask")
     async def action_export_runs(self) -> None:
@@ -445,7 +594,9 @@ def curves_of(run: BenchRun | None) -> Curves:
     one = dict(rates).get(1)
     half = tuple((streams, streams * one * KNEE_EFFICIENCY) for streams, _ in rates) if one else ()
     knee = curve.knee_streams if curve is not None else None
-    return Curves("", rates, "", half, knee, present.knee_text(curve) if curve is not None and knee is not None else "")
+    words = present.knee_text(curve) if curve is not None and knee is not None else ""
+    linear = tuple((streams, streams * one) for streams, _ in rates) if one else ()
+    return Curves("", rates, "", half, knee, words, linear)
 
 
 def pair_curves(found: Comparison | None) -> Curves:

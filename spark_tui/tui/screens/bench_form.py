@@ -19,7 +19,7 @@ from spark_tui.domain.errors import SparkError, UsageError
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.quantities import gib, human_count, human_duration
 from spark_tui.domain.reading import value_of
-from spark_tui.present.bench import SIMULATED, ab_pairs, ago, sentence, serving, short_model
+from spark_tui.present.bench import SIMULATED, ab_pairs, ago, serving, short_model
 from spark_tui.present.page import Page, Row, Section, Tone, labelled
 from spark_tui.tui.form_screen import FieldRow, FormField, FormScreen
 
@@ -168,7 +168,7 @@ class BenchForm(FormScreen[BenchRequest]):
     def preview(self) -> None:
         """How long it takes, what is sent, what limits it; or why it would be refused."""
         order, problem = self._order, self.problem
-        page = sentence("Fix the highlighted field.")
+        page: Page = (self.problems(),)
         if order is not None:
             page = self._preview(order)
         elif problem is not None and not self.blamed:

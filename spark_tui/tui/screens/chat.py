@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Container, Horizontal, Vertical
+from textual.containers import Container, Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.timer import Timer
@@ -19,24 +19,17 @@ from textual.worker import Worker, WorkerState
 from spark_tui.core.actions import Action, Scope, action, key_of, of_scope, screen_keys
 from spark_tui.core.chat import ChatTarget, Conversation, target_of
 from spark_tui.core.context import Context
+from spark_tui.domain.chat import request
 from spark_tui.domain.chat.conversation import ContextRoom, ContextUse, Exchange
 from spark_tui.domain.chat.message import Answer, Attachment, ToolCall
-from spark_tui.domain.chat.request import (
-    NO_DEFAULTS,
-    NO_SETTINGS,
-    ChatSettings,
-    Defaults,
-    check_taken,
-    check_together,
-)
 from spark_tui.domain.engine.state import Endpoint, EngineState
 from spark_tui.domain.errors import EngineUnreachable, ModelNotServed, SparkError
 from spark_tui.domain.logs.view import EngineView
-from spark_tui.domain.quantities import human_count, short_tokens
-from spark_tui.domain.reading import NOT_READ_YET, reason_of
+from spark_tui.domain.quantities import short_tokens
+from spark_tui.domain.reading import NOT_READ_YET, reason_of, value_of
 from spark_tui.domain.text import clean, truncate
-from spark_tui.present.chat import brief, context_gauge, phase, progress
-from spark_tui.present.engines import state_word
+from spark_tui.present.chat import brief, context_gauge, phase, progress, rail_page
+from spark_tui.present.engines import engine_status
 from spark_tui.tui import format as fmt
 from spark_tui.tui.frame import FrameScreen, bindings
 from spark_tui.tui.screens.chat_dialogs import ChatSettingsPanel, ConversationsDialog
@@ -45,13 +38,17 @@ from spark_tui.tui.screens.modals import ChoiceDialog, TextDialog
 from spark_tui.tui.widgets.bars import KeyBar
 from spark_tui.tui.widgets.line import Line, entitle, spread
 from spark_tui.tui.widgets.markdown import code_blocks
+from spark_tui.tui.widgets.page import Page
 from spark_tui.tui.widgets.prompt import Prompt
 from spark_tui.tui.widgets.transcript import Transcript
 from spark_tui.tui.widgets.turn import Turn
+from spark_tui.tui.yank import Yank
 
 if TYPE_CHECKING:
     from spark_tui.tui.frame import FrameApp
 
+RAIL_COLUMNS = 160
+"""Columns of a terminal on which the engine's and the answer's figures stand beside the conversation."""
 FRAME_SECONDS = 0.1
 FIGURES_SECONDS = 0.5
 NOTE_SECONDS = 4.0
@@ -98,19 +95,24 @@ class ChatScreen(FrameScreen):
 
     SCOPE = Scope.CHAT
     TAB = "show_chat"
+    OF_ENGINE = True
     CSS_PATH = "chat.tcss"
     BINDINGS: ClassVar[list[BindingType]] = bindings(Scope.CHAT)
     AUTO_FOCUS = ""
 
     def compose_body(self) -> ComposeResult:
-        yield Transcript(self.spark.glyphs, id="transcript")
+        with Horizontal(id="chat-body"):
+            yield Transcript(self.spark.glyphs, id="transcript")
+            with VerticalScroll(id="chat-rail", classes="pane", can_focus=False) as rail:
+                rail.border_title = "Conversation"
+                yield Page(10, id="rail")
         yield StatusLine(id="chat-status")
         with Container(id="prompt-pane", classes="pane"):
             yield Prompt(id="prompt")
 
     def on_mount(self) -> None:
-        self._chosen = NO_SETTINGS
-        self._defaults: dict[str, Defaults] = {}
+        self._chosen = request.NO_SETTINGS
+        self._defaults: dict[str, request.Defaults] = {}
         self._conversation = self.context.conversations.new(self._chosen)
         self._previous: Conversation | None = None
         self._attached: tuple[Attachment, ...] = ()
@@ -119,6 +121,8 @@ class ChatScreen(FrameScreen):
         """The exchange whose tool calls were skipped."""
         self._editing = 0
         """The number of the question that is edited; 0: none."""
+        self._last_use: ContextUse | None = None
+        """The context before the answer that is coming."""
         self._ended_at: float | None = None
         self._phase = ""
         self._figures_at = 0.0
@@ -144,6 +148,10 @@ class ChatScreen(FrameScreen):
             self._may_focus = True
 
     def on_screen_resume(self) -> None:
+        """A launch that has no engine yet cannot be asked: the chat is then with the first engine that serves."""
+        if self.selected_engine is None:
+            serving = (view.name for view in self.engines() if view.state is EngineState.SERVING)
+            self.spark.selected = next(serving, self.spark.selected)
         if self._conversation.live:
             self._frames.resume()
         self._shown = True
@@ -175,7 +183,7 @@ class ChatScreen(FrameScreen):
         self._show_turns(text)
         self._show_prompt()
         self._show_status()
-        self._show_keys()
+        self.name_keys()
 
     def _show_turns(self, text: Content | None = None) -> None:
         self._transcript.show(self._conversation.exchanges, text, sent_from=self._conversation.sent_from)
@@ -192,7 +200,7 @@ class ChatScreen(FrameScreen):
     def _show_engine(self) -> None:
         view = self.selected_engine
         if view is not None and view.served_name and view.name not in self._defaults:
-            self._defaults[view.name] = NO_DEFAULTS
+            self._defaults[view.name] = request.NO_DEFAULTS
             self._load_defaults(view)
         self._show_all()
         self._focus_prompt()
@@ -231,7 +239,7 @@ class ChatScreen(FrameScreen):
         elif last is not None and last.live:
             status.left = live_state(last, self.context.clock.monotonic())
         else:
-            use = self._use() if last is not None else None
+            self._last_use = use = self._use() if last is not None else None
             gauge = context_gauge(use)
             status.left = Content.styled(f" {gauge.text}".rstrip(), fmt.TONE_STYLES[gauge.tone])
             if use is not None and use.room in (ContextRoom.NEAR, ContextRoom.OVER):
@@ -244,6 +252,18 @@ class ChatScreen(FrameScreen):
             count = f"{below:,} line{'s' if below > 1 else ''} below   "
             status.right = Content.assemble((count, "$warning"), (key, KEY), (" follow ", "$dim"))
         status.renew()
+        self._show_rail()
+
+    def _show_rail(self) -> None:
+        """What the conversation costs and leaves, on wide windows."""
+        if self.app.size.width < RAIL_COLUMNS:
+            return
+        last, glyphs = self._conversation.last, self.spark.glyphs
+        metrics = value_of(self.context.metrics.current(self.spark.selected))
+        found = rail_page(
+            self.selected_engine, last, self._last_use, metrics, self._chosen, (glyphs.full, glyphs.empty)
+        )
+        self.query_one("#rail", Page).show(found)
 
     def _use(self, question: str = "") -> ContextUse | None:
         view = self.selected_engine
@@ -262,7 +282,7 @@ class ChatScreen(FrameScreen):
         self._note = ""
         self._show_status()
 
-    def _show_keys(self) -> None:
+    def name_keys(self) -> None:
         writing, bar = self._prompt.has_focus, self.query_one(KeyBar)
         bar.actions = footer(live=self._conversation.live, writing=writing, started=self._conversation.last is not None)
         bar.renew()
@@ -270,12 +290,6 @@ class ChatScreen(FrameScreen):
         entitle(
             self.query_one("#prompt-pane"), hint(writing=writing, files=files, call=bool(self._open_calls)), below=True
         )
-
-    def on_descendant_focus(self) -> None:
-        self._show_keys()
-
-    def on_descendant_blur(self) -> None:
-        self._show_keys()
 
     def on_transcript_moved(self) -> None:
         self._show_status()
@@ -318,9 +332,9 @@ class ChatScreen(FrameScreen):
         return None
 
     @property
-    def _defaults_here(self) -> Defaults:
+    def _defaults_here(self) -> request.Defaults:
         view = self.selected_engine
-        return self._defaults.get(view.name, NO_DEFAULTS) if view is not None else NO_DEFAULTS
+        return self._defaults.get(view.name, request.NO_DEFAULTS) if view is not None else request.NO_DEFAULTS
 
     def _ask(self, question: str, target: ChatTarget) -> None:
         use = self._use(question)
@@ -331,7 +345,7 @@ class ChatScreen(FrameScreen):
             self._previous = None
             if use is not None and use.room is ContextRoom.OVER:
                 self._say(f"Context full. If the engine refuses: {key_of('make_room')} make room.")
-            self._show_keys()
+            self.name_keys()
 
     def _begin(self, begin: Callable[[], AsyncGenerator[Answer, None]]) -> bool:
         """False when the answer could not be started."""
@@ -524,10 +538,10 @@ class ChatScreen(FrameScreen):
         prompt = TextDialog("Attach", "An image or a sound file for the next question.", placeholder="~/photo.jpg")
         path = await self.app.push_screen_wait(prompt)
         attached = () if path is None else (*self._attached, await self.context.conversations.attachment(path))
-        check_together(attached)
-        check_taken(attached, self._defaults_here.modalities, name_of(self.selected_engine))
+        request.check_together(attached)
+        request.check_taken(attached, self._defaults_here.modalities, name_of(self.selected_engine))
         self._attached = attached
-        self._show_keys()
+        self.name_keys()
 
     # --- keys: look and copy --------------------------------------------------------------------------
 
@@ -553,18 +567,29 @@ class ChatScreen(FrameScreen):
     def _last_reasoning(self) -> Turn | None:
         return next((turn for turn in reversed(self._transcript.turns) if turn.reasoning), None)
 
+    def yanks(self) -> tuple[Yank, ...]:
+        """The last answer, its question, and the last block of code."""
+        exchanges, code = self._conversation.exchanges, self._code()
+        answered = next((each for each in reversed(exchanges) if each.answer.content.strip()), None)
+        if answered is None:
+            return ()
+        answer = Yank("Answer", "a", clean(answered.answer.content).strip("\n"))
+        question = Yank("Question", "q", clean(answered.question))
+        return (answer, question, *([Yank("Code", "c", clean(code[-1]))] if code else ()))
+
+    def _code(self) -> list[str]:
+        """The blocks of code of the conversation."""
+        return [code for each in self._conversation.exchanges for code in code_blocks(each.answer.content)]
+
     def action_copy_answer(self) -> None:
-        text = next((e.answer.content for e in reversed(self._conversation.exchanges) if e.answer.content.strip()), "")
-        if not text:
+        if entries := self.yanks():
+            self.spark.copy(entries[0])
+        else:
             self._say("No answer to copy.")
-            return
-        text = clean(text).strip("\n")
-        self.app.copy_to_clipboard(text)
-        self._say(f"Copied the last answer: {human_count(len(text))} characters.")
 
     def action_copy_code(self) -> None:
         """The last code block of the conversation; pressed again, the one before it."""
-        blocks = [code for each in self._conversation.exchanges for code in code_blocks(each.answer.content)]
+        blocks = self._code()
         if not blocks:
             self._say("No code in this conversation.")
             return
@@ -573,11 +598,8 @@ class ChatScreen(FrameScreen):
         self._code_of = now
         back = (self._code_back - 1) % len(blocks) + 1
         code = clean(blocks[-back])
-        self.app.copy_to_clipboard(code)
-        lines = code.count("\n") + 1
         which = f" {len(blocks) - back + 1} of {len(blocks)}" if len(blocks) > 1 else ""
-        again = " Press again for the one before." if len(blocks) > 1 else ""
-        self._say(f"Copied code{which}: {lines} line{'s' if lines > 1 else ''}.{again}")
+        self.spark.copy(Yank(f"Code{which}", "c", code))
 
     def action_token_chances(self) -> None:
         if any(exchange.answer.logprobs for exchange in self._conversation.exchanges):
@@ -625,11 +647,18 @@ class ChatScreen(FrameScreen):
     def action_newer_lines(self) -> None:
         self._transcript.action_page(1)
 
-    def action_talk_to_next(self) -> None:
-        names = [view.name for view in self.engines() if view.state is EngineState.SERVING]
-        if names:
-            here = names.index(self.spark.selected) if self.spark.selected in names else -1
-            self.spark.selected = names[(here + 1) % len(names)]
+    def engine_choices(self) -> list[str]:
+        return [view.name for view in self.engines() if view.state is EngineState.SERVING]
+
+    @dialog
+    async def action_choose_engine(self) -> None:
+        """Asks which serving engine to talk to."""
+        ready = [view for view in self.engines() if problem_with(view) is None]
+        choices = [(view.name, f"{view.name}   {view.served_name}") for view in ready]
+        if not choices:
+            self._say("No engine is serving.")
+        elif chosen := await self.app.push_screen_wait(ChoiceDialog("Chat with", choices)):
+            self.spark.selected = chosen
 
 
 class CompareScreen(ModalScreen[None]):
@@ -644,7 +673,7 @@ class CompareScreen(ModalScreen[None]):
     ]
 
     def __init__(
-        self, context: Context, asked: Exchange, settings: ChatSettings, targets: tuple[ChatTarget, ChatTarget]
+        self, context: Context, asked: Exchange, settings: request.ChatSettings, targets: tuple[ChatTarget, ChatTarget]
     ) -> None:
         super().__init__()
         self._core = context
@@ -721,10 +750,10 @@ def problem_with(view: EngineView | None) -> SparkError | None:
     if view is None:
         return EngineUnreachable("No engine is serving.", f"{_to_presets()} to launch one.")
     if view.state in (EngineState.CREATED, EngineState.STARTING, EngineState.RESTARTING):
-        return EngineUnreachable(f"{view.name} is not ready: {state_word(view)}.", "Wait until it is SERVING.")
+        return EngineUnreachable(f"{view.name} is not ready: {engine_status(view).text}.", "Wait until it is ready.")
     if view.state not in (EngineState.SERVING, EngineState.NOT_ANSWERING):
         remedy = "Select another engine on Home, or start this one."
-        return EngineUnreachable(f"{view.name} is not serving: {state_word(view)}.", remedy)
+        return EngineUnreachable(f"{view.name} is not serving: {engine_status(view).text}.", remedy)
     if not view.base_url:
         return EngineUnreachable(f"{view.name} publishes no port.", "Start it with a published port.")
     if not view.served_name:
@@ -811,7 +840,7 @@ def hint(*, writing: bool, files: tuple[str, ...], call: bool) -> Content:
     return Content.assemble(("with ", "$dim"), fmt.safe(", ".join(files), "$secondary"), f"   {keys}")
 
 
-def no_logprobs(settings: ChatSettings) -> str:
+def no_logprobs(settings: request.ChatSettings) -> str:
     if settings.parameters.logprobs is not None:
         return "No token probabilities yet: ask a question."
     return f"No token probabilities. Set logprobs ({key_of('chat_settings')}) and ask again."
@@ -820,10 +849,10 @@ def no_logprobs(settings: ChatSettings) -> str:
 def footer(*, live: bool, writing: bool, started: bool) -> tuple[Action, ...]:
     stop, write = action("stop_answer"), action("write")
     first = [stop] if live else []
-    if writing and not live:  # digits and `?` are text in the prompt: it says how to leave it
+    if writing and not live:  # digits are text in the prompt: it says how to leave it
         first.append(replace(stop, label=f"Leave prompt, then {screen_keys()}"))
     if not writing:
         first.append(write)
     here = [entry for entry in of_scope(Scope.CHAT) if started and entry.footer and entry not in (stop, write)]
-    everywhere = [entry for entry in of_scope(Scope.GLOBAL) if entry.footer and not (writing and entry.id == "help")]
-    return (*first, *here, *everywhere)
+    everywhere = [entry for entry in of_scope(Scope.GLOBAL) if entry.footer]
+    return (*first, *(each for each in (*here, *everywhere) if not (writing and each.typed)))

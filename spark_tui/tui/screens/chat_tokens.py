@@ -74,7 +74,7 @@ class TokenMap(ScrollView, can_focus=True):
         Binding("home,g", "edge(0)", "First", show=False),
         Binding("end,G", "edge(1)", "Last", show=False),
         Binding("n", "doubt(1)", "Next doubt", show=False),
-        Binding("p,N", "doubt(-1)", "Doubt before", show=False),
+        Binding("N", "doubt(-1)", "Doubt before", show=False),
     ]
 
     class Moved(Message):
@@ -280,7 +280,7 @@ class TokensScreen(ModalScreen[None]):
         which = f"  {self._shown + 1} of {count}" if count > 1 else ""
         dialog.border_title = fmt.safe(f"Tokens of the answer to: {brief(exchange)}{which}")
         more = "  [ ] other answer" if count > 1 else ""
-        dialog.border_subtitle = Content(f"arrows move  n p uncertain tokens{more}  Esc back")
+        dialog.border_subtitle = Content(f"arrows move  n N uncertain tokens{more}  Esc back")
         summary = self.query_one(TokensSummary)
         summary.tokens = exchange.answer.logprobs
         summary.renew()

@@ -8,6 +8,7 @@ from typing import ClassVar
 from textual import work
 from textual.binding import BindingType
 from textual.content import Content
+from textual.events import Resize
 
 from spark_tui.core.actions import Scope
 from spark_tui.core.doctor import terminal_state
@@ -22,6 +23,7 @@ from spark_tui.tui.list_screen import ListScreen
 from spark_tui.tui.screens.modals import ConfirmScreen
 from spark_tui.tui.widgets.line import entitle
 from spark_tui.tui.widgets.row_list import NO_ROWS
+from spark_tui.tui.yank import Yank
 
 RUNNING = "Running checks..."
 
@@ -37,6 +39,8 @@ class DoctorScreen(ListScreen):
     LIST = "check-list"
     LIST_TITLE = "Checks"
     PAGES = (("check", "Check"),)
+    MORE = "Passed"
+    folded = True
 
     def on_mount(self) -> None:
         """Runs the checks once; `r` runs them again."""
@@ -58,14 +62,18 @@ class DoctorScreen(ListScreen):
             return
         tone = fmt.TONE_STYLES[TONES[worst(self._results)]]
         entitle(pane, Content.styled(present.counts(self._results), tone), below=True)
+        self.folded = self.folded and not gpu_container
         self.show_rows()
+        if gpu_container:
+            self.rows.select("gpu_container")
+
+    def on_resize(self, _: Resize) -> None:
+        """Another height may have room for the checks that passed."""
+        self.call_after_refresh(self.show_selected)
 
     def show_rows(self) -> None:
-        """The checks; the first time the cursor is on the worst one."""
-        first = not self.rows.key
-        self.rows.show_table(present.checks_table(self._results))
-        if first:
-            self.rows.select(present.first_to_read(self._results))
+        """The checks, the worst first and under the cursor."""
+        self.rows.show_table(present.checks_table(present.attention_first(self._results, passed=not self.folded)))
         self.show_selected()
 
     @property
@@ -75,11 +83,19 @@ class DoctorScreen(ListScreen):
 
     def show_selected(self) -> None:
         result = self.result
-        self.page("check").show(present.check_page(result) if result is not None else ())
+        below = self.show_more(present.passed_table(self._results) if self.folded else ())
+        passed = present.passed_page(self._results) if self.folded and not below else ()
+        self.page("check").show((*present.check_page(result), *passed) if result is not None else ())
         self.show_title(CHECK_BY_ID[result.id].title if result is not None else "")
 
     def action_examine_again(self) -> None:
         self.examine()
+
+    def action_toggle_passed(self) -> None:
+        """Shows the checks that passed below the others, or hides them."""
+        self.folded = not self.folded
+        self.show_rows()
+        self.name_keys()
 
     def action_try_gpu_container(self) -> None:
         """Starts a container with the GPU, after asking."""
@@ -91,10 +107,6 @@ class DoctorScreen(ListScreen):
         question = "Try the GPU in a container?"
         self.app.push_screen(ConfirmScreen(question, present.CONTAINER_TEXT, verb="Try"), decided)
 
-    def action_copy_remedy(self) -> None:
+    def yanks(self) -> tuple[Yank, ...]:
         result = self.result
-        if result is None or not result.remedy:
-            self.notify("No fix needed.", markup=False)
-            return
-        self.app.copy_to_clipboard(result.remedy)
-        self.notify("Copied the fix.", markup=False)
+        return (Yank("Fix", "f", result.remedy),) if result is not None and result.remedy else ()

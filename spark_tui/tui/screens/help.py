@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
+from textual.screen import ModalScreen, Screen
 
 from spark_tui.core.actions import Action, Scope, allowed, key_of, of_scope, screen_keys, shown
 from spark_tui.tui.widgets.line import Line, hanging, packed
@@ -19,18 +19,19 @@ HELP_WIDTH = 46
 CLI_FROM = 90
 """Cells from which the command that does the same has room beside the help."""
 IN_LISTS = "In lists: arrows or j k, PgUp PgDn, Home End.  Tab moves between panes, Esc goes one step back."
-IN_FIELDS = "While you type, letters and digits are text: Esc leaves the field first."
+IN_FIELDS = "While you type, letters and digits are text: Esc leaves the field first. F1 opens this everywhere."
 
 
 class KeyTable(Line):
     """Key, name and help of each action, wrapped for the width."""
 
-    def __init__(self, scope: Scope, *, read_only: bool) -> None:
+    def __init__(self, scope: Scope | None, *, read_only: bool, dialog: tuple[Action, ...] = ()) -> None:
+        """Of a screen, or (`scope` None) of a dialog."""
         super().__init__(classes="keys")
-        self._groups = (
-            ("", allowed(of_scope(scope), read_only=read_only)),
-            ("Everywhere", allowed(of_scope(Scope.GLOBAL), read_only=read_only)),
-        )
+        self._groups: tuple[tuple[str, tuple[Action, ...]], ...] = (("", dialog),)
+        if scope is not None:
+            everywhere = allowed(of_scope(Scope.GLOBAL), read_only=read_only)
+            self._groups = (("", allowed(of_scope(scope), read_only=read_only)), ("Everywhere", everywhere))
 
     def say(self, width: int) -> Content:
         lines: list[Content] = []
@@ -49,21 +50,37 @@ class HelpScreen(ModalScreen[None]):
 
     CSS_PATH = "help.tcss"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-normal")]  # noqa: RUF012 - Textual's shape
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,question_mark", "close", "Close")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,question_mark", "close", "Close"),
+        Binding("f12", "tour", "Tour", id="tour"),
+    ]
 
-    def __init__(self, scope: Scope, *, read_only: bool) -> None:
-        super().__init__()
-        self._scope = scope
+    def __init__(self, of: Screen[Any], *, read_only: bool) -> None:
+        super().__init__(id="help-screen")
+        self._scope: Scope | None = getattr(of, "SCOPE", None)
+        self._dialog = () if self._scope else dialog_keys(of)
         self._read_only = read_only
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="dialog", id="help") as dialog:
-            dialog.border_title = f"Keys on {self._scope.value}"
-            dialog.border_subtitle = "arrows scroll   Esc close"
-            yield KeyTable(self._scope, read_only=self._read_only)
+            dialog.border_title = f"Keys on {self._scope.value}" if self._scope else "Keys in this dialog"
+            dialog.border_subtitle = f"{key_of('tour')} quick tour   arrows scroll   Esc close"
+            yield KeyTable(self._scope, read_only=self._read_only, dialog=self._dialog)
 
     def action_close(self) -> None:
         self.dismiss(None)
+
+    def action_tour(self) -> None:
+        self.app.switch_screen(TourScreen())
+
+
+def dialog_keys(dialog: Screen[Any]) -> tuple[Action, ...]:
+    """A dialog's own keys, from its bindings: those of the field in it are any field's."""
+    keys: dict[tuple[str, str], list[str]] = {}
+    for key, active in dialog.active_bindings.items():
+        if active.node is dialog and active.enabled and active.binding.description:
+            keys.setdefault((active.binding.action, active.binding.description), []).append(key)
+    return tuple(Action(id_, tuple(of), label, "") for (id_, label), of in keys.items())
 
 
 def _lines(action: Action, width: int) -> list[Content]:
@@ -91,30 +108,32 @@ def _lines(action: Action, width: int) -> list[Content]:
 
 KEY = "bold $footer-key-foreground"
 SIGN_WIDTH = 7
-ONE_COLUMN_BELOW = 60
-"""Cells under which a key of the three stands on a line of its own anyway: the gaps shrink."""
+NARROW_BELOW = 80
+"""Cells under which the gaps between the first keys shrink: they stay on one line in a terminal of 80 columns."""
 
 
 def tour(width: int) -> Content:
-    """Three keys to a served model; then what each part of the screen is for, wrapped for the width."""
-    lines = [Content.styled("Serve a model in three keys.", "bold"), Content(""), *_three_keys(width), Content("")]
+    """The keys to a served model; then what each part of the screen is for, wrapped for the width."""
+    lines = [Content.styled("Serve a model in four keys.", "bold"), *_first_keys(width), Content("")]
     for sign, words in _parts():
         lines += hanging(Content.styled(sign, KEY), Content(words), SIGN_WIDTH, width)
     return Content("\n").join(lines)
 
 
-def _three_keys(width: int) -> list[Content]:
+def _first_keys(width: int) -> list[Content]:
     steps = (
         (key_of("show_presets"), "choose a preset"),
-        ("Enter", "check and launch it"),
+        ("Enter", "check it"),
+        ("^l", "launch it"),
         (key_of("show_chat"), "chat with it"),
     )
-    gap = Content("   " if width < ONE_COLUMN_BELOW else "      ")
+    gap = Content("   " if width < NARROW_BELOW else "      ")
     return packed((Content.assemble((key, KEY), "  ", words) for key, words in steps), gap, width)
 
 
 def _parts() -> tuple[tuple[str, str], ...]:
     cache, memory = key_of("drop_cache"), key_of("open_memory")
+    connect, cluster, hosts = key_of("open_connect"), key_of("open_cluster"), key_of("open_hosts")
     help_, palette, again = key_of("help"), key_of("command_palette"), key_of("tour")
     return (
         ("MEM", f"CPU, GPU and page cache share it. {cache} frees the cache, {memory} shows more."),
@@ -123,6 +142,7 @@ def _parts() -> tuple[tuple[str, str], ...]:
             "Home: engines. Models: the store. Presets: recipes. Logs, Metrics, Chat, Bench: the selected engine."
             " Doctor: problems of this machine.",
         ),
+        (connect, f"On Home: connects a coding agent. {cluster} shows clusters, {hosts} other hosts."),
         (help_, f"All keys of a screen. {palette} finds everything by name, {again} shows this."),
         (key_of("quit"), "Quit. Containers keep running."),
     )
@@ -137,7 +157,10 @@ class TourScreen(ModalScreen[None]):
     """What the parts of the screen are, over any screen."""
 
     CSS_PATH = "help.tcss"
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,enter,space,q,f1,question_mark", "close", "Close")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,enter,space,q,f12,question_mark", "close", "Close")]
+
+    def __init__(self) -> None:
+        super().__init__(id="tour-screen")
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="dialog", id="tour") as dialog:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import datetime
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import work
@@ -13,42 +12,76 @@ from textual.containers import Container, Horizontal, VerticalScroll
 from textual.content import Content
 
 from spark_tui.core.actions import Scope, key_of
-from spark_tui.core.jobs import Step, StepState
+from spark_tui.core.jobs import StepState
+from spark_tui.domain.cluster.protocol import rank_of
 from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.errors import SparkError
-from spark_tui.domain.quantities import human_duration
-from spark_tui.domain.reading import reason_of
-from spark_tui.present.engines import engine_page, home_table, latest_job, step_word
-from spark_tui.present.page import Row, Section, Tone
-from spark_tui.tui import format as fmt
-from spark_tui.tui.format import Glyphs
+from spark_tui.domain.quantities import GIB
+from spark_tui.domain.reading import reason_of, value_of
+from spark_tui.present.engines import (
+    LiveCells,
+    docker_command,
+    docker_page,
+    engine_page,
+    home_table,
+    latest_job,
+    next_step_page,
+)
+from spark_tui.present.page import Section
 from spark_tui.tui.frame import FrameScreen, bindings
 from spark_tui.tui.screen_table import make_screen
 from spark_tui.tui.screens.help import TourText
-from spark_tui.tui.widgets.line import Line, entitle
-from spark_tui.tui.widgets.page import Page, page_lines
+from spark_tui.tui.widgets.home_lines import LABEL_WIDTH, EventFeed, LaunchSteps, LogTail
+from spark_tui.tui.widgets.line import entitle
+from spark_tui.tui.widgets.page import Page
 from spark_tui.tui.widgets.row_list import RowList
+from spark_tui.tui.yank import Yank, engine_yanks, log_and_event_yanks
 
 if TYPE_CHECKING:
-    from spark_tui.core.jobs import JobView
-    from spark_tui.core.logs import LogBuffer
-    from spark_tui.domain.metrics.series import Sample
+    from collections.abc import Callable, Sequence
 
+    from spark_tui.core.jobs import JobView
+    from spark_tui.core.memory import GuardStatus
+    from spark_tui.core.next_step import Candidate
+    from spark_tui.domain.cluster.record import ClusterRecord
+    from spark_tui.domain.logs.starts import StartRecord
+    from spark_tui.domain.logs.view import EngineView
+    from spark_tui.domain.metrics.graph import Curve
+    from spark_tui.domain.metrics.series import MetricId, Sample, SeriesSlice
+    from spark_tui.domain.presets.overrides import Overrides
+    from spark_tui.domain.presets.preset import Preset
+    from spark_tui.domain.reading import Reading
+    from spark_tui.present.metrics import Panel
+    from spark_tui.tui.widgets.graph import GraphGrid
+
+GUARD_SECONDS = 10.0
+"""Between two looks at the guard's files."""
 KEY = "bold $footer-key-foreground"
 
 
-EVENTS_SHOWN = 5
-LABEL_WIDTH = 11
-LEAST_BAR = 8
-"""A bar of fewer cells says less than its percentage."""
-STEP_STYLE = {
-    StepState.PENDING: "$dim",
-    StepState.RUNNING: "bold $warning",
-    StepState.DONE: "$success",
-    StepState.SKIPPED: "$dim",
-    StepState.FAILED: "bold $error",
-    StepState.CANCELLED: "$warning",
-}
+PAST_BUCKETS = 90
+"""Of ten seconds each: more than the window, as the history keeps it."""
+WINDOW_SECONDS = 10 * 60.0
+REST_SECONDS = 300.0
+"""Graphs whose values stay as they are are redrawn this often."""
+PROOFS_SECONDS = 1.0
+"""After the first frame."""
+NOISE = 0.02
+SPARK_CELLS = 5
+TILE_CELLS = 24
+MOST_TILES = 4
+"""Graphs of the machine; other series have a line each."""
+ALONE = ("edit_engine", "restart", "remove", "secure_engine", "toggle_boot")
+"""What is not done with one rank of a launch on several nodes."""
+LEFT_LEAST = (36, 4)
+"""Cells and rows of a graph of the machine."""
+
+
+def _moved(old: float | None, new: float | None) -> bool:
+    """A value that is worth a redrawn graph: over SSH the flicker of a machine at rest is not."""
+    if old is None or new is None:
+        return old is not new
+    return abs(new - old) > NOISE * max(abs(old), abs(new))
 
 
 def no_engine() -> Content:
@@ -57,123 +90,61 @@ def no_engine() -> Content:
     return Content.assemble(head, "\n\nPress ", presets, " to choose a preset,\nor ", keys, " for all keys.")
 
 
-class EventFeed(Line):
-    """The newest events at the foot, in no more room than they take."""
-
-    def __init__(self) -> None:
-        super().__init__(id="events")
-
-    def say(self, width: int) -> Content:
-        events = self.screen.app.context.store.world.events[-EVENTS_SHOWN:]  # type: ignore[attr-defined]
-        if not events:
-            return Content.styled("No events yet.", "$dim")
-        lines = [
-            fmt.event_line(event, datetime.fromtimestamp(event.at).astimezone().strftime("%H:%M:%S"))
-            for event in events
-        ]
-        return Content("\n").join(line.truncate(width, ellipsis=True) for line in lines)
-
-
-class JobSteps(Line):
-    """A launch under way, or one that failed: its steps, and the fix."""
-
-    def __init__(self, glyphs: Glyphs) -> None:
-        super().__init__(id="job-steps")
-        self._glyphs = glyphs
-        self.job: JobView | None = None
-
-    def say(self, width: int) -> Content:
-        """One line per step that has begun or failed; empty without a job. Steps that are over share one line, and the
-        timeline shows the boot."""
-        job = self.job
-        if job is None or job.state is StepState.DONE:
-            return Content("")
-        begun = [step for step in job.steps if step.state is not StepState.PENDING]
-        if job.error:
-            evidence = [line for line in job.detail.splitlines() if line.strip()][-3:]
-            rows = (Row(job.error, "failed", Tone.BAD), Row(job.remedy, "fix"), *(Row(each, "|") for each in evidence))
-            lines = [self._step(step, width) for step in begun]
-            lines += page_lines((Section(rows=rows),), width, most=4, indent=LABEL_WIDTH)
-        else:
-            over = ", ".join(step_word(step) for step in begun if step.state.over)
-            row = Section(rows=(Row(over, "launch"),))
-            lines = page_lines((row,), width, most=1, indent=LABEL_WIDTH) if over else []
-            running = [step for step in begun if step.state is StepState.RUNNING and step.id != "follow"]
-            lines += [self._step(step, width) for step in running]
-        return Content("\n").join(line.truncate(width, ellipsis=True) for line in lines)
-
-    def _step(self, step: Step, width: int) -> Content:
-        seconds = f" {human_duration(step.seconds)}" if step.seconds is not None and step.seconds >= 1 else ""
-        line = Content.assemble(
-            (f"{step.label:<17}", "$dim"),
-            (f"{step.state.value:<9}", STEP_STYLE[step.state]),
-            fmt.safe(step.detail),
-            (seconds, "$dim"),
-        )
-        if step.progress is None or step.state is not StepState.RUNNING:
-            return line
-        percent = f" {step.progress:.0%}"
-        cells = min(40, width - line.cell_length - 2 - len(percent))
-        if cells < LEAST_BAR:
-            return Content.assemble(line.truncate(width - len(percent), ellipsis=True), percent)
-        full = round(step.progress * cells)
-        bar = (self._glyphs.full * full, "$primary"), (self._glyphs.empty * (cells - full), "$rule")
-        return Content.assemble(line, "  ", *bar, percent)
-
-
-class LogTail(Line):
-    """The last lines of a log, access lines left out: enough to see that it moves."""
-
-    LOOK_BACK = 400
-
-    def __init__(self) -> None:
-        super().__init__(id="log-tail")
-        self.buffer: LogBuffer | None = None
-
-    def say(self, width: int) -> Content:
-        from spark_tui.domain.logs.line import LineKind, parse_line  # not for the first frame
-
-        buffer, found = self.buffer, list[Content]()
-        if buffer is None:
-            return Content("")
-        for number in range(buffer.end - 1, max(buffer.first, buffer.end - self.LOOK_BACK) - 1, -1):
-            record = parse_line(buffer.line(number).text)
-            if record.kind not in (LineKind.ACCESS, LineKind.BLANK) and record.message.strip():
-                found.append(fmt.safe(record.message, "$dim").truncate(width, ellipsis=True))
-                if len(found) == max(1, self.size.height):
-                    break
-        return Content("\n").join(found[::-1])
-
-
 class HomeScreen(FrameScreen):
     """The first screen."""
 
     SCOPE = Scope.HOME
     TAB = "show_home"
+    OF_ENGINE = True
+    KEYS_TOO = ("open_cluster",)
     BINDINGS: ClassVar[list[BindingType]] = bindings(Scope.HOME)
     AUTO_FOCUS = "#engine-list"
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-normal"), (140, "-wide")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall"), (44, "-roomy")]  # noqa: RUF012 - Textual's shape
 
     def compose_body(self) -> ComposeResult:
         with Horizontal(id="columns"):
             with Container(id="engines-pane", classes="pane") as engines:
                 engines.border_title = "Engines"
-                yield RowList(empty=no_engine(), id="engine-list")
+                yield RowList(empty=no_engine(), gap=1, id="engine-list")
+                yield Page(id="host-graphs-lines")
+                yield EventFeed()
             with VerticalScroll(id="detail-pane", classes="pane"):
                 yield Page(LABEL_WIDTH, most=1, id="summary")
                 yield TourText(id="welcome")
-                yield JobSteps(self.spark.glyphs)
-                yield Page(LABEL_WIDTH, most=3, id="facts")
-                yield LogTail()
-        with Container(id="events-pane", classes="pane") as events:
-            events.border_title = "Events"
-            yield EventFeed()
+                yield LaunchSteps(self.spark.glyphs)
+                yield Page(id="fetch", dense=True)
+                yield Page(id="figures-lines")
+                for part in (Page(LABEL_WIDTH, most=1, id="facts"), Page(LABEL_WIDTH, id="slow")):
+                    part.border_title = {"facts": "Health", "slow": "Speed"}[part.id or ""]
+                    yield part
+                yield LogTail(id="log-tail")
+                yield Page(id="preset", dense=True)
+            with Container(id="rail", classes="pane") as rail:
+                rail.border_title = "Log"
+                yield LogTail(id="rail-log")
+                with VerticalScroll(id="rail-fetch", can_focus=False):
+                    yield Page(id="rail-fetch-files", dense=True)
+                    yield Page(id="rail-preset", dense=True)
 
     def on_mount(self) -> None:
         self._unsubscribe: Callable[[], None] | None = None
-        for name in ("engines", "jobs"):
+        self._next: tuple[Candidate, ...] | None = None
+        self._looked: tuple[object, ...] = ()
+        self._drawn: dict[str, tuple[tuple[object, ...], list[float | None], float]] = {}
+        self._past: dict[str, dict[MetricId, SeriesSlice]] = {}
+        self._judged: tuple[Preset, Overrides] | None = None
+        self._command: tuple[Section, ...] = ()
+        for name in ("engines", "jobs", "boot", "launches", "nodes"):
             self.bind_slice(name, lambda _: self._show())
-        self.bind_slice("selected", lambda _: self._show_selected())
+        self.bind_slice("downloads", lambda _: self._show_coming())
+        self.bind_slice("presets", lambda _: self._show_selected() if not self.engines() else None)
+        for name in ("selected", "proofs", "gateway"):
+            self.bind_slice(name, lambda _: self._show_selected())
+        self.set_timer(PROOFS_SECONDS, self.spark.read_proofs)
         self.bind_slice("events", lambda _: self.query_one(EventFeed).renew())
+        self._guard: Reading[GuardStatus] | None = None
+        self._guard_at = float("-inf")
         self._tail_timer = self.set_interval(0.5, self._renew_tail, pause=True)
 
     def on_screen_suspend(self) -> None:
@@ -198,95 +169,399 @@ class HomeScreen(FrameScreen):
         if sample.engine == HOST:
             self.call_later(self._renew_graphs)
 
-    def _renew_graphs(self) -> None:
-        """Of the selected engine while it serves, without asking it more often: each request is a line in its log."""
-        view, now = self.selected_engine, self.context.clock.now()
-        serves = view is not None and view.state is EngineState.SERVING
-        if not serves and not self.query("#engine-graphs"):
-            return
-        from spark_tui.tui.widgets.graph import WINDOW_SECONDS, EngineGraphs  # for the first engine that serves
+    # --- graphs ---------------------------------------------------------------------------------------
 
-        if not self.query(EngineGraphs):
-            self.query_one("#engines-pane").mount(EngineGraphs(self.spark.glyphs, id="engine-graphs"))
-        graphs = self.query_one(EngineGraphs)
-        if view is None or not serves:
-            graphs.show(None, now)
+    def _read(self, name: str, metric: MetricId) -> Curve:
+        """What is known of a series, without asking the engine more often: each request is a line in its log."""
+        from spark_tui.core.metrics import HOST
+        from spark_tui.domain.metrics.graph import Curve
+
+        past = self._past.get(HOST if metric.of_host else name, {}).get(metric)
+        return Curve("", self.context.metrics.series(name, metric, 2 * WINDOW_SECONDS), past)
+
+    @work(exit_on_error=False, group="past")
+    async def _read_past(self, name: str) -> None:
+        """What was measured of an engine, or of the machine, before this program was opened."""
+        from spark_tui.domain.metrics.series import MetricId
+
+        self._past[name] = {}
+        if not self.context.ports.has("history"):
             return
-        name, metrics = view.name, self.context.metrics
-        if self.is_current and self._unsubscribe is None:
-            self._unsubscribe = metrics.subscribe(self._sampled)
-        graphs.show(lambda metric: metrics.series(name, metric, WINDOW_SECONDS), now)
+        metrics, now = [each for each in MetricId if each.of_host is not bool(name)], self.context.clock.now()
+        found = await self.context.history.series(name, metrics, now - 10.0 * PAST_BUCKETS, now, PAST_BUCKETS)
+        self._past[name] = {MetricId(stretch.key.metric): stretch for stretch in value_of(found) or ()}
+        self._show()
+
+    def _live(self) -> dict[str, LiveCells]:
+        """Rate, sparkline and running requests of each engine that serves."""
+        from spark_tui.domain.metrics.series import MetricId
+        from spark_tui.tui.widgets.graph import sparkline
+
+        found = {}
+        for view in self.engines():
+            if view.word.serves:
+                curve = self._read(view.name, MetricId.DECODE_RATE)
+                rate, running = curve.last, self._read(view.name, MetricId.RUNNING).last
+                line = sparkline(curve, self.context.clock.now(), SPARK_CELLS, self.spark.glyphs, WINDOW_SECONDS)
+                found[view.name] = LiveCells(
+                    "" if rate is None else f"{rate:.0f} t/s", line, "" if running is None else f"{running:.0f} req"
+                )
+        return found
+
+    def _renew_graphs(self) -> None:
+        """The machine's graphs on the left; on the right the engine's, or while it starts the memory it takes."""
+        if value_of(self.spark.engines) is None or not self.is_current:
+            return  # not for the first frame
+        from spark_tui.core.metrics import HOST
+        from spark_tui.present import metrics as present
+        from spark_tui.tui.widgets.graph import GraphGrid
+        from spark_tui.tui.widgets.graph_picture import GraphKind
+
+        if self._unsubscribe is None:
+            self._unsubscribe = self.context.metrics.subscribe(self._sampled)
+        for name in (HOST, *(view.name for view in self.engines())):
+            if name not in self._past:
+                self._read_past(name)
+        if not self.query(GraphGrid):
+            graphs = GraphGrid(self.spark.glyphs, least=LEFT_LEAST, one_axis=True, id="host-graphs")
+            self.query_one("#engines-pane").mount(graphs, before="#host-graphs-lines")
+            figures = GraphGrid(self.spark.glyphs, least=(TILE_CELLS, 3), id="figures")
+            self.query_one("#detail-pane").mount(figures, before="#figures-lines")
+            if self.spark.glyphs.name == "unicode":  # filled: a small graph is read by its weight
+                for grid in self.query(GraphGrid):
+                    grid.draw_as(GraphKind.FILLED)
+        memory = value_of(self.spark.memory)
+        settings = self.context.settings  # the policy made of them brings the guard along
+        floor = int((settings.guard_loading_gib if self._loads else settings.guard_serving_gib) * GIB)
+        panels = {each.title: each for each in present.panels_with(memory.total if memory else None, floor)}
+        view = self.selected_engine
+        name = self.spark.selected
+        shown: list[Panel] = []
+        if view is not None and view.container.running:
+            shown = list(present.existing(present.HOME_PANELS, lambda metric: self._read(name, metric)))
+        loads = self._loads and (view is not None or self.has_class("-wide"))  # else what is downloaded needs the room
+        if loads or (view is not None and view.container.running and not shown):
+            shown = [panels["memory"]]
+        host = [panels[title] for title in present.HOST_TITLES]
+        others = [panel for panel in host if panel not in shown]
+        host = others if present.existing(others, lambda metric: self._read(HOST, metric)) else host
+        self._draw(self.query_one("#host-graphs", GraphGrid), HOST, host)
+        self._draw(self.query_one("#figures", GraphGrid), name, shown)
+        if self.context.clock.monotonic() - self._guard_at >= GUARD_SECONDS:
+            self._guard_at = self.context.clock.monotonic()
+            self._look_at_guard()
+        self._show_slow()
+        self._show_list()
+
+    @work(exit_on_error=False, exclusive=True, group="guard")
+    async def _look_at_guard(self) -> None:
+        self._guard = await self.context.in_thread(self.context.memory_inspector.guard)
+        self._show_slow()
+
+    def _show_slow(self) -> None:
+        """What holds the engine back, with its figures where there is room for them; and the guard."""
+        from spark_tui.present.memory import guard_row
+        from spark_tui.present.metrics import slow_rows
+
+        metrics, name = self.context.metrics, self.spark.selected
+        brief = not (self.has_class("-wide") and self.has_class("-roomy"))
+        rows = slow_rows(metrics.current(name), metrics.lifetime(name), self.spark.gpu, brief=brief)
+        if self._guard is not None and self.engines():
+            rows = (*rows, guard_row(self._guard))
+        slow = self.query_one("#slow", Page)
+        slow.display = bool(rows)
+        entitle(slow, "Speed" if len(rows) > 1 else "Guard")
+        slow.show((Section(rows=rows),))
+
+    @property
+    def _loads(self) -> bool:
+        """The selected engine is on its way to serve."""
+        view, job = self.selected_engine, latest_job(self.spark.jobs, self.spark.selected)
+        if view is not None and view.container.running:
+            return view.state is EngineState.STARTING
+        return job is not None and job.state is StepState.RUNNING
+
+    def _draw(self, grid: GraphGrid, name: str, panels: Sequence[Panel]) -> None:
+        """The panels that have values: as many as there is room for in tiles that fill the width, the others in a line
+        each."""
+        from spark_tui.present.metrics import existing, spark_table
+        from spark_tui.tui.widgets.graph import chart_of, sparkline
+        from spark_tui.tui.widgets.graph_picture import View
+
+        def read(metric: MetricId) -> Curve:
+            return self._read(name, metric)
+
+        def line(curve: Curve, cells: int) -> str:
+            return sparkline(curve, now, cells, self.spark.glyphs, WINDOW_SECONDS)
+
+        found, now = existing(panels, read), self.context.clock.now()
+        count = min(MOST_TILES, grid.per_page, len(found))
+        if grid.id == "figures":
+            count = min(2 * grid.columns, len(found) // grid.columns * grid.columns or len(found))
+            high = 4 if self.has_class("-roomy") else 3
+            height = -(-count // grid.columns) * (high if len(found) > 1 else 2 * high)
+            alone = len(found) == 1 and not self.query_one("#preset").display
+            wanted = "1fr" if alone and self.has_class("-wide") else str(height)  # the log has its own pane
+            if str(grid.styles.height) != wanted:
+                grid.styles.height = wanted
+        grid.display = bool(found)
+        page = self.query_one(f"#{grid.id}-lines", Page)
+        page.display = len(found) > count and not (self.has_class("-short") or self.has_class("-narrow"))
+        charts, rest = [chart_of(panel, read) for panel in found[:count]], found[count:]
+        values = [curve.last for chart in charts for curve in chart.curves]
+        values += [read(metric).last for panel in rest for metric in panel.metrics]
+        seen = (name, grid.size, [chart.subject for chart in charts], sum(map(len, self._past.values())))
+        before, old, at = self._drawn.get(grid.id or "", ((), [], 0.0))
+        if not grid.size.width:
+            return  # it has no place yet: it asks again when it has one
+        if seen != before or any(map(_moved, old, values)) or now - at >= REST_SECONDS:
+            self._drawn[grid.id or ""] = (seen, values, now)
+            grid.draw(charts, View(now, WINDOW_SECONDS))
+            table = spark_table(rest, read, line, grid.size.width - 1)
+            page.show((Section(table=table),) if rest else ())
+
+    def on_graph_grid_rearranged(self) -> None:
+        self.call_later(self._renew_graphs)
 
     # --- show -----------------------------------------------------------------------------------------
 
     def _show(self) -> None:
-        rows = self.query_one(RowList)
-        rows.show_table(home_table(self.engines(), self.spark.jobs), self._empty())
-        rows.select(self.spark.selected)
+        self._show_list()
         self._show_selected()
 
-    def _empty(self) -> Content:
-        why = reason_of(self.spark.engines)
-        if not why or why == "not read yet":
-            return no_engine() if not why else Content.styled("Finding engines ...", "$dim")
-        return Content.assemble(
-            ("Cannot list engines.", "bold $error"),
-            "\n\n",
-            fmt.safe(why),
-            "\n\nPress ",
-            (key_of("show_doctor"), KEY),
-            " for all problems of this machine.",
+    def _show_list(self) -> None:
+        rows = self.query_one(RowList)
+        live = self._live() if any(view.word.serves for view in self.engines()) else {}
+        table = home_table(
+            self.engines(), self.spark.jobs, live=live, boot=self.spark.boot, launches=self.spark.launches
         )
+        rows.show_table(table, self._empty())
+        rows.select(self.spark.selected)
+        height = (
+            str(len(table.rows) + self.has_class("-narrow")) if table.rows and self.query("#host-graphs") else "1fr"
+        )
+        if str(rows.styles.height) != height:
+            rows.styles.height = height
+
+    @property
+    def _docker_fault(self) -> str:
+        """Why the engines cannot be listed; empty while they can, and before they were."""
+        why = reason_of(self.spark.engines)
+        return "" if why == "not read yet" else why
+
+    def _empty(self) -> Content:
+        if value_of(self.spark.engines) is None and not self._docker_fault:
+            return Content.styled("Finding engines ...", "$dim")
+        return Content.styled("Cannot list engines.", "bold $error") if self._docker_fault else no_engine()
+
+    def _empty_page(self) -> tuple[Section, ...]:
+        """Without an engine: what keeps it from being launched, else what to launch."""
+        if self._docker_fault:
+            return docker_page(self._docker_fault, key_of("yank"), key_of("show_doctor"))
+        if value_of(self.spark.engines) is None:
+            return ()  # not for the first frame
+        seen = (self.spark.presets, tuple(job.id for job in self.spark.jobs), self.engines())
+        if seen != self._looked and self.spark.presets.presets and self.context.ports.has("models"):
+            self._looked = seen
+            self._find_next()
+        return next_step_page(
+            self._next, token=self.context.secrets.hf_token() is not None, launch_key=key_of("open_logs"),
+            presets_key=key_of("show_presets"), models_key=key_of("show_models"),
+        )  # fmt: skip
+
+    @work(exit_on_error=False, exclusive=True, group="next")
+    async def _find_next(self) -> None:
+        try:
+            self._next = await self.context.next_step.candidates()
+        except SparkError as error:
+            self._next = ()
+            self.spark.report(error)
+        self._show_selected()
 
     def _show_selected(self) -> None:
         view, name = self.selected_engine, self.spark.selected
         job = latest_job(self.spark.jobs, name)
         pane = self.query_one("#detail-pane")
         entitle(pane, name or "Welcome")
-        self.query_one("#summary", Page).show(engine_page(view) if view is not None else ())
+        lan = self.spark.identity.lan_address
+        page = (
+            engine_page(view, self.context.clock.now(), job, lan=lan, secure=key_of("secure_engine"),
+                        launches=self.spark.launches) if view else ()
+        )  # fmt: skip
+        record = self.spark.selected_record
+        if view is None and job is None and record is None:
+            page = self._empty_page()
+        page = self._with_nodes(self._with_proof(page, view), record, job)
+        if self.spark.gateway is not None:
+            from spark_tui.present.gateway import gateway_rows  # not for the first frame
+
+            own = gateway_rows(self.spark.gateway, self.context.clock.now())
+            last = page[-1] if page else Section()
+            page = (*page[:-1], replace(last, rows=(*last.rows, *own)))
+        summary = self.query_one("#summary", Page)
+        summary.display = bool(page)
+        summary.show(page)
         welcome = self.query_one(TourText)
-        welcome.display = view is None and job is None
+        welcome.display = view is None and job is None and record is None and not self._docker_fault
         welcome.renew()
-        steps = self.query_one(JobSteps)
+        steps = self.query_one(LaunchSteps)
         steps.job = job if job is not None and job.state is not StepState.DONE else None
         steps.display = steps.job is not None
         steps.renew()
-        for widget in self.query("#facts, #boot"):
+        for widget in self.query("#facts"):
             widget.display = view is not None
         if view is not None:
-            from spark_tui.present.logs import explanation_rows  # both for the first engine, not for the first frame
-            from spark_tui.tui.widgets.boot_timeline import BootTimelineView
+            from spark_tui.present.logs import explanation_rows, health_rows  # not for the first frame
 
             preset = self.spark.presets.get(view.container.preset) is not None
-            rows = explanation_rows(self.spark.explain(view), preset=preset, key=key_of("apply_remedy"))
-            self.query_one("#facts", Page).show((Section(rows=tuple(rows)),))
-            if not self.query("#boot"):
-                boot = BootTimelineView(self.context.clock, self.spark.glyphs, id="boot")
-                self.query_one("#detail-pane").mount(boot, before="#facts")
-            past = self.context.history.past(view.container) if view.timeline.current is not None else ()
-            starting = view.state is EngineState.STARTING
-            self.query_one(BootTimelineView).show(view.timeline, folded=not starting, past=past)
+            found, key = self.spark.explain(view), key_of("apply_remedy")
+            if view.container.running:
+                rows = health_rows(found, preset=preset, key=key, brief=not self.has_class("-roomy"))
+            else:
+                rows = explanation_rows(found, preset=preset, key=key)
+            facts = self.query_one("#facts", Page)
+            facts.most = 1 if view.container.running else 4
+            facts.show((Section(rows=tuple(rows)),))
+        self._show_boot(view, job)
+        self._show_coming()
         self._renew_tail()
         self._renew_graphs()
         self.name_keys()
 
+    def _with_proof(self, page: tuple[Section, ...], view: EngineView | None) -> tuple[Section, ...]:
+        """The page of an engine with what was proved of it, if anything was."""
+        if view is None or not self.spark.proofs:
+            return page
+        from spark_tui.domain.prove.run import engine_badge, stored_commit  # not for the first frame
+        from spark_tui.present.prove import badge_row
+
+        found = engine_badge(self.spark.proofs, view, stored_commit(self.spark.library, view.model))
+        return (*page[:-1], Section(rows=(*page[-1].rows, *badge_row(found))))
+
+    def _with_nodes(
+        self, page: tuple[Section, ...], record: ClusterRecord | None, job: JobView | None
+    ) -> tuple[Section, ...]:
+        """The page of the selected engine with its other nodes; as it is for an engine on this machine alone."""
+        view, stop = self.selected_engine, key_of("stop")
+        if view is not None and rank_of(view.container) is not None:
+            from spark_tui.present.cluster import rank_rows  # not for the first frame
+
+            rows = rank_rows(view.container, record, self.spark.nodes, stop)
+            return (*page[:-1], Section(rows=(*page[-1].rows, *rows)))
+        if view is None and record is not None and (job is None or job.state is StepState.RUNNING):
+            from spark_tui.present.cluster import record_page
+
+            # the steps of the job have their own place
+            return record_page(record, None, (), 0.0, self.spark.nodes, stop_key=stop)
+        return page
+
+    def _show_boot(self, view: EngineView | None, job: JobView | None) -> None:
+        """The phases of a start: all of them while it loads, and before there is an engine; in one line afterwards."""
+        coming = view is None and job is not None and job.state is StepState.RUNNING
+        for widget in self.query("#boot"):
+            widget.display = view is not None or coming
+        if view is None and not coming:
+            return
+        from spark_tui.domain.logs.timeline import EMPTY_TIMELINE  # for the first engine, not for the first frame
+        from spark_tui.tui.widgets.boot_timeline import BootTimelineView
+
+        if not self.query("#boot"):
+            boot = BootTimelineView(self.context.clock, self.spark.glyphs, bar=True, id="boot")
+            self.query_one("#detail-pane").mount(boot, after="#job-steps")
+        timeline = view.timeline if view is not None else EMPTY_TIMELINE
+        past: tuple[StartRecord, ...] = ()
+        if self.context.ports.has("history"):
+            if view is not None and timeline.current is not None:
+                past = self.context.history.past(view.container)
+            elif view is None and job is not None:
+                past = tuple(each for each in self.context.history.starts if each.ready and each.engine == job.title)
+        folded = view is not None and view.state is not EngineState.STARTING
+        self.query_one(BootTimelineView).show(timeline, folded=folded, past=past)
+
+    def _show_coming(self) -> None:
+        """While an engine is launched: what is downloaded for it, in the place of its log, and its preset."""
+        view, name, wide = self.selected_engine, self.spark.selected, self.has_class("-wide")
+        job = latest_job(self.spark.jobs, name) if self._loads else None
+        awaited = {id_ for step in job.steps for id_ in step.downloads} if job is not None and view is None else set()
+        if job is not None and job.launches is not None and job.launches != self._judged:
+            self._judged = job.launches
+            self._judge(*job.launches)
+        fetched = [each for each in value_of(self.spark.downloads) or () if each.id in awaited]
+        preset = self.spark.presets.get(view.container.preset if view is not None else name) if self._loads else None
+        pages: dict[str, tuple[Section, ...]] = dict.fromkeys(
+            ("fetch", "preset", "rail-fetch-files", "rail-preset"), ()
+        )
+        if fetched:
+            from spark_tui.present.downloads import fetch_page  # not for the first frame
+
+            found = fetch_page(fetched, self.spark.glyphs.engine, self.spark.glyphs.cache)
+            pages["rail-fetch-files" if wide else "fetch"] = found
+        if preset is not None:
+            from spark_tui.present.presets import overview, recipe
+
+            if wide and view is None:
+                pages["preset"], pages["rail-preset"] = overview(preset), self._command or recipe(preset)
+            elif wide or view is None:
+                pages["preset"] = (*overview(preset), *recipe(preset))
+        for id_, page in pages.items():
+            widget = self.query_one(f"#{id_}", Page)
+            widget.display = bool(page)
+            widget.show(page)
+        coming = bool(pages["rail-fetch-files"] or pages["rail-preset"])
+        self.query_one("#rail-fetch").display = coming
+        entitle(self.query_one("#rail"), "Download" if fetched else "Preset" if coming else "Log")
+
+    @work(exit_on_error=False, exclusive=True, group="command")
+    async def _judge(self, preset: Preset, overrides: Overrides) -> None:
+        """How the launch that waits for its files fits, and its command, both by the memory now."""
+        from spark_tui.domain.engine.docker_run import render_text
+        from spark_tui.present.launch import fit_verdict
+
+        self._command = ()
+        found = await self.context.checks.judge(preset, overrides)
+        self._command = (*fit_verdict(found.fit), Section(command=render_text(found.plan.spec)))
+        self._show_coming()
+
     def offers(self, id_: str) -> bool:
         """Of an engine that has ended nothing is stopped, and without a launch none is cancelled."""
         view = self.selected_engine
+        if view is not None and id_ in ALONE and rank_of(view.container) is not None:
+            return False
         match id_:
-            case "stop":
+            case "stop" if self.spark.selected_record is not None:
+                return True
+            case "apply_remedy":
+                return view is not None and self.spark.explain(view).proposal is not None
+            case "stop" | "edit_engine":
                 return view is not None and view.container.running
-            case "restart" | "open_logs":
+            case "restart" | "open_logs" | "open_connect":
                 return view is not None
+            case "draft_engine":
+                return view is not None and not view.container.ours
             case "cancel_job":
                 job = latest_job(self.spark.jobs, self.spark.selected)
                 return job is not None and job.state is StepState.RUNNING
+            case "yank":
+                return bool(self.yanks())
         return super().offers(id_)
 
+    def yanks(self) -> tuple[Yank, ...]:
+        view = self.selected_engine
+        if view is None and (command := docker_command(self._docker_fault)):
+            return (Yank("Command", "c", command),)
+        preset = self.spark.presets.get(view.container.preset) if view is not None else None
+        last = log_and_event_yanks(self.context, self.spark.selected)
+        return (*engine_yanks(self.context, view, preset, self.spark.identity.lan_address), *last)
+
     def _renew_tail(self) -> None:
-        tail = self.query_one(LogTail)
+        tail = self.query_one("#rail-log" if self.has_class("-wide") else "#log-tail", LogTail)
         watch = self.context.supervisor.find(self.spark.selected) if self.spark.selected else None
         tail.buffer = watch.buffer if watch is not None else None
+        view = self.selected_engine
+        if view is not None:
+            from spark_tui.present.logs import landmarks
+
+            tail.marks = {mark.line: mark.tone for mark in landmarks(self.spark.explain(view), view.first_line)}
         tail.display = watch is not None
         tail.renew()
 
@@ -297,27 +572,59 @@ class HomeScreen(FrameScreen):
 
     # --- act ------------------------------------------------------------------------------------------
 
-    def action_launch(self) -> None:
-        self.spark.switch_mode("presets")
+    @work(exit_on_error=False, exclusive=True, group="launch")
+    async def action_launch(self) -> None:
+        """Presets, with the one that was launched last under the cursor."""
+        latest = self.context.last_launches.latest
+        await self.spark.switch_mode("presets")
+        if latest:
+            from spark_tui.tui.screens.presets import PresetsScreen
+
+            if isinstance(self.app.screen, PresetsScreen):
+                self.app.screen.look_for("", (latest,))
 
     def action_apply_remedy(self) -> None:
         self.spark.apply_fix(self.selected_engine)
 
+    def action_edit_engine(self) -> None:
+        self.spark.edit_engine(self.selected_engine)
+
+    def action_open_connect(self) -> None:
+        self.spark.show_aside("connect")
+
+    def action_draft_engine(self) -> None:
+        self.spark.draft_engine(self.selected_engine)
+
     def action_open_logs(self) -> None:
-        self.spark.switch_mode("logs")
+        """The log; without an engine the nodes that it is on, or the form of the preset that is suggested."""
+        if self.selected_engine is None and self.spark.selected_record is not None:
+            self.spark.show_aside("cluster")
+        elif self.selected_engine is None and self._next and not self.context.settings.read_only:
+            self.app.push_screen(make_screen("launch_form", self.context, self._next[0].preset), self.spark.launched)
+        else:
+            self.spark.switch_mode("logs")
 
     def action_stop(self) -> None:
-        view = self.selected_engine
+        view, record = self.selected_engine, self.spark.selected_record
+        if record is not None:
+            self.spark.stop_on_nodes(record)
+            return
+        if self.spark.refuses_rank("Stop"):
+            return
         running = view is not None and view.container.running
         self._ask(
             "Stop", "Stops gracefully. The container stays, with its log.", running, "No running engine is selected."
         )
 
     def action_restart(self) -> None:
+        if self.spark.refuses_rank("Restart"):
+            return
         exists = self.selected_engine is not None
         self._ask("Restart", "Stops and starts with the same settings.", exists, "No engine is selected.")
 
     def action_remove(self) -> None:
+        if self.spark.refuses_rank("Remove"):
+            return
         view = self.selected_engine
         ended = view is not None and not view.container.running
         self._ask("Remove", "The container and its log are deleted.", ended, "Stop the engine before removing it.")
@@ -335,11 +642,14 @@ class HomeScreen(FrameScreen):
                 self._act(verb, name)
 
         typed = name if not view.container.ours else ""
+        if self.spark.measured(name) and not typed:  # its question stands for this one
+            self._act(verb, name)
+            return
         self.app.push_screen(make_screen("confirm", f"{verb} {name}?", what, verb=verb, type_to_confirm=typed), decided)
 
     @work(exit_on_error=False, exclusive=True, group="secure")
     async def action_secure_engine(self) -> None:
-        """Restarts the selected engine with a key, after saying what that means."""
+        """Restarts the selected engine open to the network with a key, after saying what that means."""
         view = self.selected_engine
         if view is None:
             self.notify("No engine is selected.", markup=False)
@@ -347,17 +657,44 @@ class HomeScreen(FrameScreen):
         if self.context.jobs.running(view.name) is not None:
             self.notify(f"{view.name} is starting. Wait until it serves.", markup=False)
             return
+        if self.spark.refuses_rank("Restart"):
+            return
         try:
-            secured = await self.context.securing.plan(view)
-            question = make_screen("confirm", f"Secure {view.name} with an API key?", secured.what, verb="Secure")
+            secured = await self.context.securing.plan(view, publish=True)
+            question = make_screen(
+                "confirm", f"Open {view.name} to the network with an API key?", secured.what, verb="Restart"
+            )
             if not await self.app.push_screen_wait(question):
                 return
             self.context.jobs.launch(secured.request)
         except SparkError as error:
             self.spark.report(error)
             return
-        self.app.copy_to_clipboard(secured.key_file)
-        self.notify(f"API key file: {secured.key_file} (path copied).", markup=False, timeout=12)
+        self.notify(f"API key file: {secured.key_file}", markup=False, timeout=12)
+        self.spark.copy(Yank("Path of the key file", "f", secured.key_file))
+
+    @work(exit_on_error=False, exclusive=True, group="boot")
+    async def action_toggle_boot(self) -> None:
+        """Asks first: a unit of systemd is written or removed."""
+        from spark_tui.present.engines import boot_question, boot_text
+
+        if self.spark.refuses_rank("Start at boot"):
+            return
+        view, boot = self.selected_engine, self.context.boot
+        if view is None:
+            self.notify("No engine is selected.", markup=False)
+            return
+        try:
+            now = await boot.status(view.name)
+            title, what, verb = boot_question(now)
+            if not await self.app.push_screen_wait(make_screen("confirm", title, what, verb=verb)):
+                return
+            after = await (boot.disable(view.name) if now.on else boot.enable(view.name))
+        except SparkError as error:
+            self.spark.report(error)
+            return
+        self.notify(f"{view.name}: {boot_text(after)}.", markup=False)
+        self.context.store.update(boot=boot.known)
 
     def action_cancel_job(self) -> None:
         name = self.spark.selected
@@ -369,6 +706,8 @@ class HomeScreen(FrameScreen):
     @work(exit_on_error=False, group="act")
     async def _act(self, verb: str, name: str) -> None:
         supervisor, jobs = self.context.supervisor, self.context.jobs
+        if verb != "Cancel" and not await self.spark.end_measurement(name, verb.lower()):
+            return
         self.notify(f"{verb} {name} ...", markup=False, timeout=3)
         try:
             match verb:

@@ -31,7 +31,7 @@ class HostsDialog(ModalScreen[RemoteHost | None]):
     CSS_PATH = "hosts.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", "Back"),
-        Binding("r", "ask", "Ask again"),
+        Binding("ctrl+r", "ask", "Refresh"),
         Binding("enter", "open", "Open"),
     ]
 
@@ -44,7 +44,7 @@ class HostsDialog(ModalScreen[RemoteHost | None]):
         with Vertical(classes="dialog", id="hosts") as dialog:
             dialog.border_title = "Other hosts"
             if self._hosts.known:
-                dialog.border_subtitle = "Enter open  r refresh  Esc back"
+                dialog.border_subtitle = "Enter open  ^r refresh  Esc back"
                 yield RowList(titles=True, id="host-list")
             else:
                 dialog.border_subtitle = "Esc back"

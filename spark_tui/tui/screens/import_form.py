@@ -30,6 +30,10 @@ HINTS = (
 PASTED = "pasted text"
 
 
+DEMO_SOURCE = "/home/spark/recipes"
+"""A folder of the simulated person, with recipes to try it with."""
+
+
 def quiet(text: str) -> Section:
     return Section(rows=(Row(text, tone=Tone.QUIET),))
 
@@ -84,8 +88,9 @@ class ImportForm(ModalScreen[bool]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog", id="import") as dialog:
             dialog.border_title = "Import recipes"
-            dialog.border_subtitle = "Enter import   PgDn report   Esc back"
+            dialog.border_subtitle = "Enter import   Esc back"
             yield SourceInput(
+                value=DEMO_SOURCE if self._core.demo else "",
                 placeholder="path, e.g. ~/spark-vllm-docker/recipes, or docker run ...",
                 compact=True,
                 select_on_focus=False,
@@ -116,6 +121,7 @@ class ImportForm(ModalScreen[bool]):
             return
         self._imported = self._imported or report.count(ImportOutcome.IMPORTED) > 0
         page.show(import_page(report))
+        self.query_one("#import").border_subtitle = "Enter import   PgDn report   Esc back"
         self.query_one("#report-scroll", VerticalScroll).scroll_home(animate=False)
 
     def action_scroll_report(self, step: int) -> None:

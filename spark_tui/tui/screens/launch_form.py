@@ -3,81 +3,140 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import ClassVar
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual import work
 from textual.binding import Binding, BindingType
 from textual.timer import Timer
+from textual.widget import Widget
+from textual.widgets import Static
 
 from spark_tui.core.context import Context
 from spark_tui.core.downloads import requests_of
-from spark_tui.core.launch import LaunchRequest
+from spark_tui.core.last_launches import PLACE
+from spark_tui.core.launch import DEFAULT_READY_TIMEOUT_SECONDS, LaunchRequest
+from spark_tui.domain.cluster.plan import Spread
+from spark_tui.domain.cluster.record import record_of
 from spark_tui.domain.engine.docker_run import render_text
 from spark_tui.domain.errors import SparkError, UsageError
+from spark_tui.domain.finding import Change
+from spark_tui.domain.logs.view import EngineView
+from spark_tui.domain.nodes import Cluster, Clusters
 from spark_tui.domain.presets.command import missing_values, settable
-from spark_tui.domain.presets.options import METHOD, OPTIONS, TOKENS
-from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs
+from spark_tui.domain.presets.fit import Fit
+from spark_tui.domain.presets.fit_verdict import LaunchVerdict
+from spark_tui.domain.presets.options import ALONE, METHOD, OFF, OPTIONS, TOKENS, TOOLS
+from spark_tui.domain.presets.overrides import SHARE, Overrides, all_pairs, overrides_from_pairs
 from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import Preset
+from spark_tui.domain.presets.registry import NotReviewed
 from spark_tui.domain.presets.rules.context import given_settings
-from spark_tui.present.launch import LaunchVerdict, ModelStatus, judgement_page, model_page
+from spark_tui.domain.reading import value_of
+from spark_tui.domain.text import truncate
+from spark_tui.present.edit import edit_page, shown_value
+from spark_tui.present.launch import ModelStatus, judgement_page, model_page
 from spark_tui.present.page import Page, Row, Section, Tone
-from spark_tui.present.presets import ImageStatus, plan_notes, refusal
-from spark_tui.tui.form_screen import FieldRow, FormField, FormScreen
+from spark_tui.present.presets import ImageStatus, changes_of, plan_notes, refusal
+from spark_tui.tui.form_screen import FieldRow, FormField, FormScreen, Given
 from spark_tui.tui.screens.modals import ConfirmScreen
+from spark_tui.tui.widgets.fit_bar import FitBar
+from spark_tui.tui.widgets.page import Page as PageView
+from spark_tui.tui.widgets.page import one_line
+
+if TYPE_CHECKING:
+    from spark_tui.core.cluster import ClusterVerdict
+    from spark_tui.core.edit import EditPlan
+    from spark_tui.tui.frame import FrameApp
 
 MAX_FIELDS = 40
 """A recipe may hold any number of values; the rest is reached with `spark-tui up PRESET --set`."""
 JUDGE_SECONDS = 0.3
 """How long typing rests before the checkpoint's files and Docker are asked."""
 FETCH_KEY = "^f"
+FIX_KEY = "^a"
+BASICS, MEMORY, ADVANCED = "Basics", "Memory", "Advanced"
+NODES, PARALLEL = PLACE
+HERE, AUTO = "this machine", "auto"
 
-_ALWAYS = ("name", "port", "exposure", "api_key")
-_WHERE_TAKEN = (
-    "max_model_len", "gpu_memory_utilization", "kv_cache_memory_bytes", "max_num_seqs", "max_num_batched_tokens",
-    "kv_cache_dtype", METHOD, TOKENS, "served_model_name",
+_BASICS = ("max_model_len", "max_num_seqs", "exposure", "api_key", TOOLS)
+_MEMORY = (SHARE, "kv_cache_dtype")
+_ADVANCED = (
+    "name", "port", "served_model_name", "max_num_batched_tokens", "kv_cache_memory_bytes", METHOD, TOKENS,
 )  # fmt: skip
-_FIELDS = {
-    **{
-        key: FormField(key, OPTIONS[key].label, OPTIONS[key].hint, OPTIONS[key].silent, read=OPTIONS[key].read)
-        for key in ("name", "port", *_WHERE_TAKEN)
-    },
-    "exposure": FormField(
-        "exposure", "exposure", "local: this machine only. lan: anyone on the network, with an API key"
-    ),
-    "api_key": FormField(
-        "api_key", "API key", "yes or no; the key is kept in a private file", "no; yes with exposure lan"
-    ),
-    "extra_env": FormField(
-        "extra_env", "environment", "variables of the container: NAME=value OTHER='2 words'", "NAME=value"
-    ),
-    "extra_args": FormField("extra_args", "more arguments", "appended to the command", "--flag value"),
+_OWN = ("name", "port", "exposure", "api_key")
+_CHOICES = {
+    "exposure": ("local", "lan"),
+    "api_key": ("yes", "no"),
+    TOOLS: ("on", OFF),
+    METHOD: (OFF, *ALONE),
+    "kv_cache_dtype": ("auto", "fp8", "fp8_e4m3", "fp8_e5m2"),
 }
-_LABELS = {key: field.label for key, field in _FIELDS.items()} | {"without": "left out"}
-_SETTING = re.compile(rf"\b({'|'.join(_WHERE_TAKEN)})=(\S)")
+_WIDE = ("name", "served_model_name", "extra_env", "extra_args")
+_TEXTS = {
+    "exposure": ("exposure", "local: this machine only. lan: anyone on the network, with an API key", ""),
+    "api_key": ("API key", "yes or no; the key is kept in a private file", "lan only"),
+    "extra_env": ("environment", "variables of the container: NAME=value OTHER='2 words'", "NAME=value"),
+    "extra_args": ("more arguments", "appended to the command", "--flag value"),
+}
+_LABELS = {
+    **{key: OPTIONS[key].label for key in (*_BASICS, *_MEMORY, *_ADVANCED) if key in OPTIONS},
+    **{key: label for key, (label, _, _) in _TEXTS.items()},
+    "without": "left out",
+}
+_SETTING = re.compile(rf"\b({'|'.join(key for key in _LABELS if key in OPTIONS)})=(\S)")
 """Another field's setting as an error writes it: `num_speculative_tokens=3` is `drafted tokens 3` here."""
 
 
-def fields_of(preset: Preset, given: Mapping[str, str] | None = None) -> tuple[FormField, ...]:
+def fields_of(preset: Preset, given: Mapping[str, str] | None = None, *, share: str = "") -> tuple[FormField, ...]:
     """What can be changed for one launch of this preset: what it needs first, then the usual, then its own values.
 
-    `given` is what its command says of the usual ones (`given_settings`). What it has no use for is no field.
+    `given` is what its command says of the usual ones (`given_settings`), `share` the memory share of a launch that
+    names none. What it has no use for is no field.
     """
     needed = [key for key in missing_values(preset) if _writable(key, "1")]
-    fields = [FormField(key, key, "required by the command", needed=True) for key in needed]
+    fields = [FormField(key, key, "required by the command", needed=True, group=BASICS) for key in needed]
     own = {"name": preset.name, "exposure": "local", "port": str(preset.default("port") or preset.server.port)}
-    for key in (*_ALWAYS, *(each for each in _WHERE_TAKEN if settable(preset, each))):
-        if key not in needed:
+    own |= {SHARE: share} if share else {}
+    for group, keys in ((BASICS, _BASICS), (MEMORY, _MEMORY), (ADVANCED, _ADVANCED)):
+        for key in keys:
+            if key in needed or not (key in _OWN or settable(preset, key)):
+                continue
             default = preset.default(key) if key != "api_key" else None
             value = own.get(key) or (given or {}).get(key) or ("" if default is None else str(default))
-            field = _FIELDS[key]
-            fields.append(FormField(key, field.label, field.help, field.silent, value, read=field.read))
+            fields.append(_field(key, value, group))
     for key, stated in preset.defaults:
         if key not in _LABELS and stated is not None and _writable(key, str(stated)):
-            fields.append(FormField(key, key, "a value of this preset", value=str(stated)))
-    last = [_FIELDS["extra_env"]] + ([] if preset.facts.runs_as_is else [_FIELDS["extra_args"]])
-    return (*fields[: MAX_FIELDS - len(last)], *last)
+            fields.append(FormField(key, key, "a value of this preset", value=str(stated), group=ADVANCED))
+    last = ["extra_env"] + ([] if preset.facts.runs_as_is else ["extra_args"])
+    return (*fields[: MAX_FIELDS - len(last)], *(_field(key, "", ADVANCED) for key in last))
+
+
+def _field(key: str, value: str, group: str) -> FormField:
+    option, choices, wide = OPTIONS.get(key), _CHOICES.get(key, ()), key in _WIDE
+    if key in _TEXTS or option is None:
+        label, help_, silent = _TEXTS[key]
+        return FormField(key, label, help_, silent, value, choices=choices, group=group, wide=wide)
+    silent = "default" if choices else option.silent
+    return FormField(
+        key, option.label, option.hint, silent, value, read=option.read, choices=choices, group=group, wide=wide
+    )
+
+
+def _place_fields(clusters: Clusters) -> tuple[FormField, ...]:
+    """Where it runs, and how several nodes share the work; nothing without a cluster."""
+    if not clusters:
+        return ()
+    names, ways = (HERE, *(each.name for each in clusters)), (AUTO, *(each.value for each in Spread))
+    return (
+        FormField(NODES, NODES, "this machine, or all nodes of a cluster", value=HERE, choices=names, group=BASICS),
+        FormField(PARALLEL, PARALLEL, "how the nodes share the work", value=AUTO, choices=ways, group=BASICS),
+    )
+
+
+def _suggested(key: str) -> FormField:
+    return FormField(key, _LABELS.get(key, key), "suggested; clear to ignore", group=BASICS)
 
 
 def _writable(key: str, value: str) -> bool:
@@ -92,28 +151,57 @@ class LaunchForm(FormScreen[str]):
     """Answers the container's name when a launch has started."""
 
     VERB = "Launch"
+    FOLDED = ADVANCED
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+f", "fetch", "Download the model first, or not", show=False, priority=True)
+        Binding("ctrl+a", "fix", "Use the suggestion", show=False, priority=True),
+        Binding("ctrl+f", "fetch", "Download the model first, or not", show=False, priority=True),
     ]
 
-    def __init__(self, context: Context, preset: Preset, changes: Mapping[str, str] | None = None) -> None:
-        """`changes` are written into the fields to begin with; one that has no field gets one."""
+    def __init__(
+        self,
+        context: Context,
+        preset: Preset,
+        changes: Mapping[str, str] | None = None,
+        edits: EngineView | None = None,
+    ) -> None:
+        """`changes` are written into the fields to begin with; one that has no field gets one. `edits`: an engine whose
+        settings are changed."""
         self._core = context
         self._preset = preset
+        self._edits = edits
+        self.left_out: tuple[str, ...] = ()
+        """Remembered values that the preset no longer takes."""
+        if edits is not None:
+            begin = Given(all_pairs(context.editor.running(edits).overrides), "running")
+        else:
+            last = context.last_launches.of(preset, [each.name for each in context.settings.clusters])
+            begin, self.left_out = Given(last.pairs, "yours"), last.left_out
         try:
-            given = given_settings(context.preflight.dry_plan(preset, Overrides()))
+            given = given_settings(context.preflight.dry_plan(replace(preset, min_nodes=1), Overrides()))
         except SparkError:
             given = {}
-        fields = fields_of(preset, given)
-        more = [key for key in changes or {} if key not in {field.key for field in fields}]
-        suggested = [FormField(key, _LABELS.get(key, key), "suggested; clear to ignore") for key in more]
-        super().__init__(f"Launch {preset.name}", (*suggested, *fields), changes)
+        share = "auto" if context.settings.memory_share == "auto" else ""
+        clusters = () if edits else context.settings.clusters
+        fields = [each for each in fields_of(preset, given, share=share) if not (edits and each.key == "name")]
+        fields = [*_place_fields(clusters), *fields]
+        only = {NODES: clusters[0].name} if len(clusters) == 1 and preset.min_nodes > 1 else {}
+        here = {field.key for field in fields}
+        begun = [key for key in begin.texts if key not in here and not (edits and key == "name")]
+        proposed = [key for key in changes or {} if key not in here and key not in begun]
+        more = [_suggested(key) for key in proposed]
+        own = [FormField(key, _LABELS.get(key, key), "added to the preset", group=ADVANCED) for key in begun]
+        title = f"Edit {edits.name}" if edits else f"Launch {preset.name}"
+        needs = Given(only, f"{preset.min_nodes} nodes")
+        super().__init__(title, (*more, *fields, *own), begin, needs, Given(changes or {}, "suggested"))
+        self.verb = "Restart" if edits else self.VERB
         self._image = ImageStatus()
         self._model: ModelStatus | None = None
         self._timer: Timer | None = None
         self._plan: LaunchPlan | None = None
         self.judgement: LaunchVerdict | None = None
         """Fit and checks of the values as they are; None while they are worked out."""
+        self._on_nodes: ClusterVerdict | SparkError | None = None
+        """The launch on the nodes of a cluster, or why it cannot be planned; None while the nodes are asked."""
         self.overrides = Overrides()
         self.fetch = True
         """The launch downloads what is missing of the model; else the engine does."""
@@ -123,8 +211,15 @@ class LaunchForm(FormScreen[str]):
         self._read_image()
 
     def first_field(self) -> FieldRow:
-        """The port is changed most."""
-        return next(row for row in self.fields if row.field.key == "port")
+        """The context is changed most."""
+        return next((row for row in self.fields if row.field.key == "max_model_len"), self.fields[0])
+
+    def group_foot(self, group: str) -> Iterable[Widget]:
+        """The memory as it would be, what this launch can get, and the suggestion."""
+        if group == MEMORY:
+            app = cast("FrameApp", self.app)
+            yield FitBar(app.glyphs, id="form-fit")
+            yield Static(id="form-fix", markup=False)
 
     @work(exit_on_error=False, exclusive=True, group="image")
     async def _read_image(self) -> None:
@@ -135,39 +230,73 @@ class LaunchForm(FormScreen[str]):
             self._image = ImageStatus(why=error.summary)
         self.renew()
 
+    # --- where it runs --------------------------------------------------------------------------------
+
+    @property
+    def pairs(self) -> dict[str, str]:
+        """What was typed of the launch's own settings."""
+        return {key: text for key, text in self.texts.items() if key not in PLACE}
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """The nodes that it runs on; None: this machine."""
+        name = self.texts.get(NODES)
+        return next((each for each in self._core.settings.clusters if each.name == name), None)
+
+    @property
+    def spread(self) -> Spread | None:
+        """How the nodes share the work; None: as the preset says."""
+        text = self.texts.get(PARALLEL)
+        return Spread(text) if text else None
+
+    def _planned(self, overrides: Overrides) -> LaunchPlan:
+        """The plan of this machine, or of the head. Raises SparkError."""
+        preflight, image, cluster = self._core.preflight, self._image.image, self.cluster
+        if cluster is None:
+            return preflight.dry_plan(self._preset, overrides, image)
+        return preflight.cluster_plan(self._preset, overrides, cluster, "", self.spread, None, image).head.plan
+
+    async def _judge_nodes(self, cluster: Cluster) -> ClusterVerdict:
+        """Asks the nodes for their memory. Raises SparkError for a launch that cannot be planned."""
+        return await self._core.cluster_planner.judge(self._preset, self.overrides, [cluster.name], self.spread)
+
     # --- check ----------------------------------------------------------------------------------------
 
     def check(self) -> Mapping[str, SparkError]:
         """Each field alone, then all of them together."""
         wrong: dict[str, SparkError] = {}
         self._plan = None
-        for key, text in self.texts.items():
+        if self.spread is not None and self.cluster is None:
+            wrong[PARALLEL] = UsageError("Only for several nodes.", f"Choose a cluster under {NODES}.")
+        for key, text in self.pairs.items():
             try:
                 overrides_from_pairs({key: text})
             except UsageError as error:
                 wrong[key] = error
         if not wrong:
             try:
-                self.overrides = overrides_from_pairs(self.texts)
-                plan = self._core.preflight.dry_plan(self._preset, self.overrides, self._image.image)
+                self.overrides = overrides_from_pairs(self.pairs)
+                if self._edits is not None:
+                    self.overrides = replace(self.overrides, name=self._edits.name)
+                plan = self._planned(self.overrides)
                 render_text(plan.spec)
                 self._plan = plan
             except SparkError as error:
                 wrong[self._culprit(error)] = error
         if self._timer is not None:
             self._timer.stop()
-        self.judgement = None
+        self.judgement = self._on_nodes = None
         if self._plan is not None:
             self._timer = self.set_timer(JUDGE_SECONDS, self._judge)
         return wrong
 
     def _culprit(self, problem: SparkError) -> str:
         """The field without which there would be no problem, or another one; empty where there is none."""
-        texts = self.texts if isinstance(problem, UsageError) else {}
+        texts = self.pairs if isinstance(problem, UsageError) else {}
         for key in texts:
             others = overrides_from_pairs({other: text for other, text in texts.items() if other != key})
             try:
-                self._core.preflight.dry_plan(self._preset, others, self._image.image)
+                self._planned(others)
             except SparkError as error:
                 if str(error) == str(problem):
                     continue
@@ -183,16 +312,20 @@ class LaunchForm(FormScreen[str]):
     @work(exit_on_error=False, exclusive=True, group="judge")
     async def _judge(self) -> None:
         """Fit and rules of the values, once typing rests."""
-        self._read_model()
-        overrides = self.overrides
+        asked = overrides, cluster, _ = self.overrides, self.cluster, self.spread
+        on_nodes: ClusterVerdict | SparkError | None = None
+        found: LaunchVerdict | None = None
         try:
-            fit = await self._core.checks.fit(self._preset, overrides)
-            findings = await self._core.checks.check_with(self._image.image, self._preset, overrides)
-            found = LaunchVerdict(overrides, fit, findings)
-        except SparkError:  # a launch that cannot be planned: the field says so
-            found = LaunchVerdict(overrides)
-        if overrides == self.overrides:
-            self.judgement = found
+            if cluster is not None:
+                on_nodes = await self._judge_nodes(cluster)
+                found = LaunchVerdict(overrides, on_nodes.plan.head.plan, on_nodes.fit, on_nodes.findings)
+            else:
+                self._read_model()
+                found = await self._core.checks.judge(self._preset, overrides, image=self._image.image)
+        except SparkError as error:  # a launch that cannot be planned: on this machine the field says so
+            on_nodes = error if cluster is not None else None
+        if asked == (self.overrides, self.cluster, self.spread):
+            self.judgement, self._on_nodes = found, on_nodes
             self.preview()
 
     @work(exit_on_error=False, exclusive=True, group="model")
@@ -216,29 +349,87 @@ class LaunchForm(FormScreen[str]):
         plan, problem = self._plan, self.problem
         needed = [row.field.label for row in self.fields if row.field.needed and not row.text]
         found: Page
-        if plan is not None:
+        if plan is not None and self.cluster is not None:
+            found = (*self._remarks(), *self._nodes_page(self.cluster, plan))
+        elif plan is not None:
             found = (
+                *self._remarks(),
                 *model_page(self._model, fetch=self.fetch, key=FETCH_KEY),
                 *judgement_page(self.judgement),
                 *plan_notes(plan, self._image),
-                Section(command=render_text(plan.spec)),
+                Section(command=render_text((self.judgement.plan if self.judgement is not None else plan).spec)),
             )
         elif problem is None or self.blamed:
-            found = (Section(rows=(Row("Fix the highlighted field to see the command.", tone=Tone.QUIET),)),)
+            found = (self.problems(),)
         elif needed:
             found = (Section(rows=(Row(f"Required: {', '.join(needed)}", tone=Tone.WARNING),)),)
         else:
             found = refusal(problem)
         self.show_preview(found)
+        self._show_fit()
+
+    def _nodes_page(self, cluster: Cluster, plan: LaunchPlan) -> Page:
+        """The verdict and the command of each node; until they have answered the head's command."""
+        verdict = self._on_nodes
+        if isinstance(verdict, SparkError):
+            return refusal(verdict)
+        if verdict is None:
+            asking = Row(f"Asking {', '.join(node.name for node in cluster.nodes)} ...", tone=Tone.QUIET)
+            return (Section(rows=(asking,)), Section(command=render_text(plan.spec)))
+        from spark_tui.present import cluster as present  # for several nodes only
+
+        notes = tuple(Row(note, "!", Tone.WARNING) for note in verdict.plan.notes)
+        return (
+            present.layout_section(verdict), *judgement_page(self.judgement), Section(rows=notes),
+            Section(command=present.commands(verdict.plan)), present.spreads_section(verdict.plan, PARALLEL),
+        )  # fmt: skip
+
+    def _remarks(self) -> Page:
+        gone = ", ".join(_LABELS.get(key, key) for key in self.left_out)
+        text = f"Left out: {gone}. No longer available." if gone else ""
+        return (Section(rows=(Row(text, "note", Tone.WARNING),)),) if text else ()
+
+    def _show_fit(self) -> None:
+        """The bar keeps its last forecast while another is worked out: nothing jumps while a person types."""
+        for bar in self.query(FitBar):
+            if self.judgement is not None:
+                bar.show(self.judgement.fit)
+        share = next((row for row in self.fields if row.field.key == SHARE), None)
+        if share is not None and self.judgement is not None:
+            fit = self.judgement.fit
+            share.note = f"= {fit.utilization:.2f}" if fit.auto and fit.utilization is not None else ""
+            share.judge(share.problem)
+        for line in self.query("#form-fix").results(Static):
+            line.display = bool(self.suggested)
+            line.update(one_line(f"{FIX_KEY} {self._fix_words()}", "bold $warning"))
+        self.show_foot()
+
+    @property
+    def suggested(self) -> Change:
+        """The change that makes it fit, else what ends the errors and warnings of the rules."""
+        found = self.judgement
+        if found is None:
+            return ()
+        change = dict(found.change) or changes_of(found.findings)
+        return tuple((key, value) for key, value in change.items() if self.texts.get(key) != value)
+
+    def _fix_words(self) -> str:
+        words = [value if key == SHARE else f"{_LABELS.get(key, key)} {value}" for key, value in self.suggested]
+        return f"use {', '.join(words)}"
+
+    def keys(self) -> tuple[tuple[str, str], ...]:
+        first, *others = super().keys()
+        return (first, *(((FIX_KEY, truncate(self._fix_words(), 30)),) if self.suggested else ()), *others)
 
     def status(self, row: FieldRow | None) -> str:
         """The field's help and the preset's value; else what the button does."""
         if row is not None:
-            return f"{super().status(row)}{f'   preset: {row.field.value}' if row.field.value else ''}"
+            value = row.field.value
+            return f"{super().status(row)}{f'   preset: {shown_value(value)}' if value else ''}"
         if self.problem is not None:
             return "Cannot be launched like this."
         changed = sum(row.field.changes(row.text) for row in self.fields)
-        return f"Enter: launch {f'with {changed} changed' if changed else 'as the preset says'}."
+        return f"Enter: {self.verb.lower()} {f'with {changed} changed' if changed else 'as the preset says'}."
 
     # --- act ------------------------------------------------------------------------------------------
 
@@ -247,25 +438,142 @@ class LaunchForm(FormScreen[str]):
         self.fetch = not self.fetch
         self.preview()
 
+    def action_fix(self) -> None:
+        """Writes the suggestion into the fields."""
+        rows = {row.field.key: row for row in self.fields}
+        for key, value in self.suggested:
+            if key not in rows:
+                rows[key] = FieldRow(_suggested(key))
+                self.fields = (rows[key], *self.fields)
+                self.query_one("#fields").mount(rows[key], before=0)
+            rows[key].input.value = value
+
     def submit(self) -> None:
         """Starts the launch; one that cannot fit only when the preset's name is typed."""
-        judgement = self.judgement
-        if judgement is None or not judgement.blocked:
-            self._launch(force=False)
+        judgement, cluster = self.judgement, self.cluster
+        if cluster is not None:
+            self._begin_on_nodes(cluster)
             return
-        question = ConfirmScreen(
+        if judgement is None or not judgement.blocked:
+            self._begin(force=False)
+            return
+
+        def decided(yes: bool | None) -> None:
+            if yes:
+                self._begin(force=True)
+
+        self.app.push_screen(self._unfit(judgement.fit), decided)
+
+    def _unfit(self, fit: Fit) -> ConfirmScreen:
+        return ConfirmScreen(
             "It does not fit. Launch anyway?",
-            " ".join(judgement.fit.reasons) if judgement.fit is not None else "",
+            " ".join(fit.reasons),
             verb="Launch",
             type_to_confirm=self._preset.name,
             because="It will fail or may freeze the machine.",
         )
-        self.app.push_screen(question, lambda yes: self._launch(force=True) if yes else None)
 
-    def _launch(self, *, force: bool) -> None:
+    @work(exit_on_error=False, exclusive=True, group="begin")
+    async def _begin_on_nodes(self, cluster: Cluster) -> None:
+        """Launches on the nodes once they have answered, after a question where it does not fit or the name runs."""
+        from spark_tui.present.cluster import replace_question
+
+        core, app = self._core, cast("FrameApp", self.app)
         try:
-            self._core.jobs.launch(LaunchRequest(self._preset, self.overrides, force=force, fetch=self.fetch))
+            verdict = self._on_nodes or await self._judge_nodes(cluster)
+            if isinstance(verdict, SparkError):
+                raise verdict
+            preset = verdict.plan.head.plan.preset
+            record = record_of(verdict.plan, patience=preset.ready_timeout_seconds or DEFAULT_READY_TIMEOUT_SECONDS)
+            if verdict.fit.blocked and not await app.push_screen_wait(self._unfit(verdict.fit)):
+                return
+            if not (await self._approved() and await app.end_measurement(record.name, self.verb.lower())):
+                return
+            runs = [view.name for view in value_of(core.store.world.engines) or () if view.container.running]
+            taken = record.name in (*runs, *(each.name for each in core.store.world.launches))
+            if taken:
+                question, what = replace_question(record.name, record.nodes)
+                if not await app.push_screen_wait(ConfirmScreen(question, what, verb="Replace")):
+                    return
+            core.jobs.launch_on_nodes(record, replace_running=taken)
         except SparkError as error:
             self.notify(str(error), severity="error", markup=False)
-        else:
-            self.dismiss(self.overrides.name or self._preset.name)
+            return
+        self._keep()
+        self.dismiss(record.name)
+
+    @work(exit_on_error=False, exclusive=True, group="begin")
+    async def _begin(self, *, force: bool) -> None:
+        """Launches; an engine of that name that runs with other settings is changed, after a question."""
+        core, name, app = self._core, self.overrides.name or self._preset.name, cast("FrameApp", self.app)
+        if not (await self._approved() and await app.end_measurement(name, self.verb.lower())):
+            return
+        views = value_of(core.store.world.engines) or ()
+        running = next((view for view in views if view.name == name and view.container.running), None)
+        try:
+            if running is None or not running.container.ours or core.jobs.running(name) is not None:
+                core.jobs.launch(LaunchRequest(self._preset, self.overrides, force=force, fetch=self.fetch))
+            elif not await self._edit(running, force=force):
+                return
+        except SparkError as error:
+            self.notify(str(error), severity="error", markup=False)
+            return
+        self._keep()
+        self.dismiss(name)
+
+    async def _approved(self) -> bool:
+        """Whether the preset may be launched: for a recipe of a registry that was not reviewed the person is asked."""
+        try:
+            self._core.reviewed(self._preset)
+        except NotReviewed as error:
+            what = f"{error.summary} Its command is in this form: read it first."
+            if not await self.app.push_screen_wait(ConfirmScreen("Approve this recipe?", what, verb="Approve")):
+                return False
+            self._core.registries.approve(self._preset)
+        return True
+
+    def _keep(self) -> None:
+        """Remembers the values for the next launch."""
+        place = {key: text for key, text in self.texts.items() if key in PLACE}
+        problem = self._core.last_launches.keep(self._preset, self.overrides, place)
+        if problem:
+            self.notify(problem, severity="warning", markup=False)
+
+    async def _edit(self, view: EngineView, *, force: bool) -> bool:
+        """Whether the person agreed to what differs."""
+        plan = await self._core.editor.plan(view, self.overrides)
+        if not plan.differences:
+            self.notify(f"{view.name} already runs with these settings.", markup=False)
+            return False
+        question = EditQuestion(plan)
+        if not await self.app.push_screen_wait(question):
+            return False
+        self._core.jobs.edit(plan, rollback=question.rollback, force=force, fetch=self.fetch)
+        return True
+
+
+class EditQuestion(ConfirmScreen):
+    """Asks before a running engine is stopped for other settings, and whether it goes back when those fail."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("g", "go_back", "Go back or not")]
+
+    def __init__(self, plan: EditPlan) -> None:
+        super().__init__(f"Restart {plan.name} with these changes?", "", verb="Restart")
+        self._plan = plan
+        self.rollback = True
+
+    def extra(self) -> Iterable[Widget]:
+        yield PageView(id="edit-page")
+        yield Static(id="edit-rollback", markup=False)
+
+    def on_mount(self) -> None:
+        self.query_one("#edit-page", PageView).show(edit_page(self._plan))
+        self._show()
+
+    def action_go_back(self) -> None:
+        self.rollback = not self.rollback
+        self._show()
+
+    def _show(self) -> None:
+        sign = "[x]" if self.rollback else "[ ]"
+        self.query_one("#edit-rollback", Static).update(f"{sign} g  go back to the current settings if it fails")

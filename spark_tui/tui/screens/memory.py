@@ -23,12 +23,14 @@ from spark_tui.present.page import TONES
 from spark_tui.tui import format as fmt
 from spark_tui.tui.format import Glyphs
 from spark_tui.tui.frame import FrameScreen, bindings
+from spark_tui.tui.screens.palette import go
 from spark_tui.tui.widgets.graph import Graph
 from spark_tui.tui.widgets.graph_picture import Subject, View
 from spark_tui.tui.widgets.line import Line, entitle
 from spark_tui.tui.widgets.memory_strip import bar
 from spark_tui.tui.widgets.page import Page
 from spark_tui.tui.widgets.row_list import RowList
+from spark_tui.tui.yank import Yank
 
 DETAIL_SECONDS: Final = 3.0
 """Hundreds of files are read for it, in a thread."""
@@ -160,13 +162,43 @@ class MemoryScreen(FrameScreen):
         self.query_one(Graph).draw(SUBJECT, curves, View(self.context.clock.now(), seconds))
 
     def on_row_list_moved(self, message: RowList.Moved) -> None:
-        """Where all is in one column, the list comes into view as a person goes down it."""
+        """The footer follows the process. In one column, the list comes into view as a person goes down it."""
         if message.row_list.has_focus and message.row_list.cursor:
             self.query_one("#processes-pane").scroll_visible(animate=False)
+        self.name_keys()
+
+    def yanks(self) -> tuple[Yank, ...]:
+        return (Yank("Breakdown", "b", self._breakdown_text),)
+
+    def _breakdown_text(self) -> str:
+        """The parts as lines of `name<TAB>figure<TAB>note`."""
+        view = self.query_one(Breakdown)
+        found, mem = value_of(view.breakdown), value_of(view.memory)
+        parts = () if found is None or mem is None else present.memory_parts(found, mem, view.pressure)
+        return "\n".join("\t".join((part.name, part.figure, part.note)) for part in parts)
+
+    def offers(self, id_: str) -> bool:
+        """Only a process in an engine's container can be stopped with its engine."""
+        return bool(self._engine_here) if id_ == "stop_owner" else super().offers(id_)
+
+    @property
+    def _engine_here(self) -> str:
+        """The engine whose process is under the cursor; empty where it is none."""
+        key = self.query_one("#processes", RowList).key
+        found = next((each for each in value_of(self._detail.processes) or () if str(each.pid) == key), None)
+        views = (view for view in self.engines() if found is not None and view.container.id == found.container)
+        return next((view.name for view in views), "")
+
+    async def action_stop_owner(self) -> None:
+        """Stops the engine of the process, after asking."""
+        if name := self._engine_here:
+            await go(self.spark, "home", "stop", engine=name)
+        else:
+            self.notify("No engine owns this process.", markup=False)
 
     def action_memory_window(self) -> None:
         self._window = (self._window + 1) % len(WINDOWS)
         self._draw()
 
     def action_leave_memory(self) -> None:
-        self.spark.action_back_from_memory()
+        self.spark.show_aside("memory")

@@ -3,39 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from functools import partial
 from itertools import zip_longest
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from textual import work
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Container
+from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
+from textual.widget import Widget
 from textual.widgets import Static
 
 from spark_tui.core.actions import Scope, key_of
 from spark_tui.core.metrics import HOST
+from spark_tui.domain.engine.runtimes import runtime_named
 from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.metrics.graph import WINDOWS, Curve, clock_text, window_text
 from spark_tui.domain.metrics.series import MetricId, Sample, SeriesSlice
+from spark_tui.domain.metrics.serving import EngineMetrics
+from spark_tui.domain.metrics.slow import limits
 from spark_tui.domain.quantities import human_duration
-from spark_tui.domain.reading import value_of
+from spark_tui.domain.reading import Reading, value_of
 from spark_tui.present import metrics as present
-from spark_tui.present.page import Row, Section, Table
+from spark_tui.present.agents import clients_at, clients_page
+from spark_tui.present.cluster import vitals_section
+from spark_tui.present.page import TONES, Row, Section, Table
+from spark_tui.present.page import Page as Sections
 from spark_tui.tui import format as fmt
-from spark_tui.tui.format import ASCII
+from spark_tui.tui.format import ASCII, UNICODE
 from spark_tui.tui.frame import FrameScreen, bindings
-from spark_tui.tui.widgets.graph import Chart, GraphGrid
-from spark_tui.tui.widgets.graph_picture import Subject, View, kinds_for
+from spark_tui.tui.widgets.graph import GraphGrid, chart_of, sparkline
+from spark_tui.tui.widgets.graph_picture import View, kinds_for
 from spark_tui.tui.widgets.line import Line, packed, spread
-from spark_tui.tui.widgets.page import page_lines
+from spark_tui.tui.widgets.page import Page, page_lines
+from spark_tui.tui.yank import Yank
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
 
-WIDTHS: Final = (13, 15, 15, 15, 10, 9)
+WIDTHS: Final = (13, 15, 15, 16, 9, 9)
 """Cells of the columns of the latency table: fixed, so that nothing moves while numbers do."""
 TABLE_WIDTH: Final = sum(WIDTHS)
 BETWEEN: Final = 4
@@ -45,15 +53,9 @@ BETWEEN: Final = 4
 # --- lines ------------------------------------------------------------------------------------------------
 
 
-def chart(panel: present.Panel, read: present.Read) -> Chart:
-    """A panel with what is known now."""
-    first, pairs = panel.metrics[0], zip(panel.names, panel.metrics, strict=True)
-    subject = Subject(panel.title, first.unit, panel.domain or first.domain, first.decimals, panel.alarm)
-    return Chart(subject, tuple(replace(read(metric), name=name) for name, metric in pairs))
-
-
-def heading(view: EngineView | None, window: float, page: int, pages: int) -> Content:
-    """` qwen36  SERVING   1 m [5 m] 15 m 1 h 6 h   page 1/3`: the window in use is in brackets."""
+def heading(view: EngineView | None, window: float, page: int, pages: int, room: int) -> Content:
+    """` qwen36  ready   1 m [5 m] 15 m 1 h 6 h   page 1/3   vLLM 0.33.0   Qwen/Qwen3.6-35B-A3B`: the window in use is
+    in brackets; what runs comes last, where there is room for it."""
     who = Content.styled(" no engine: the machine only", "$dim")
     if view is not None:
         who = Content.assemble(fmt.safe(f" {view.name}", "bold"), "  ", fmt.state(view))
@@ -61,7 +63,16 @@ def heading(view: EngineView | None, window: float, page: int, pages: int) -> Co
     for seconds in WINDOWS:
         text = window_text(seconds)
         parts.append((f"[{text}]", "bold $primary") if seconds == window else (f" {text} ", "$dim"))
-    return Content.assemble(*parts, (f"   page {page + 1}/{pages}" if pages > 1 else "", "$dim"))
+    line = Content.assemble(*parts, (f"   page {page + 1}/{pages}" if pages > 1 else "", "$dim"))
+    if view is None:
+        return line
+    for texts in (
+        (f"{runtime_named(view.runtime).title} {view.version}",),
+        (view.model, view.model.rpartition("/")[2]),
+    ):
+        longer = (Content.assemble(line, "   ", fmt.safe(text.strip(), "$dim")) for text in texts if text)
+        line = next((more for more in longer if more.cell_length < room), line)
+    return line
 
 
 def pace(paused_at: float | None, *, simulated: bool) -> Content:
@@ -80,7 +91,7 @@ def at_cursor(cursor: float, now: float, gap: str) -> Content:
 
 
 def gaps_text(curves: Iterable[Curve], begin: float) -> Content:
-    """The latest gap and the latest restart in view; without one, how to read values."""
+    """The latest gap and the latest restart in view; empty without one."""
     curves = tuple(curves)
     shown = {(gap.begin, gap.reason): gap for curve in curves for gap in curve.gaps if gap.end >= begin}
     restarts = {time for curve in curves for time in curve.restarts if time >= begin}
@@ -92,7 +103,7 @@ def gaps_text(curves: Iterable[Curve], begin: float) -> Content:
         text += f" no values at {clock_text(gap.begin, None)} for {lasted}: {gap.reason}{more}"
     if restarts:
         text += f" R: engine restarted at {clock_text(max(restarts), None)}"
-    return fmt.safe(text or " Left and Right read the values at a time", "$dim")
+    return fmt.safe(text, "$dim")
 
 
 def nothing(view: EngineView | None) -> Content:
@@ -104,6 +115,36 @@ def nothing(view: EngineView | None) -> Content:
     else:
         do = f"{key_of('show_logs')} log  {key_of('restart')} on Home restarts it"
     return Content.assemble(("No values yet.", "bold"), "\n\n", (do, "$dim"))
+
+
+class OtherGraph(NamedTuple):
+    """A graph of another page in short; `trend` draws its first series in that many cells."""
+
+    title: str
+    value: str
+    trend: Callable[[int], str]
+
+
+class SlowPage(Page):
+    """What is slow; below it, as far down as there is room, what other pages draw: a line each with its trend, and the
+    trend over the whole width where there are lines left."""
+
+    def __init__(self, indent: int, *, id: str) -> None:  # noqa: A002 - Textual's name
+        super().__init__(indent, id=id)
+        self.others: list[OtherGraph] = []
+
+    def say(self, width: int) -> Content:
+        lines = page_lines(self._sections, width, self.most, self._indent)
+        room = self.parent.size.height - len(lines) - 2 if isinstance(self.parent, Widget) else 0
+        shown = self.others[: max(0, room)]
+        if shown:
+            lines += [Content(""), Content.styled("Other graphs", "bold")]
+        for number, each in enumerate(shown):
+            wide = number < room - len(shown)
+            head = Content.assemble((each.title, "$dim"), fmt.safe(f"{each.value:>{OTHER_CELLS - len(each.title)}}"))
+            trend = Content.styled(each.trend(width if wide else max(1, width - OTHER_CELLS - 2)), "$success")
+            lines += [head, trend] if wide else [Content.assemble(head, "  ", trend)]
+        return Content("\n").join(lines)
 
 
 class TwoEndedLine(Line):
@@ -118,58 +159,130 @@ class TwoEndedLine(Line):
         return spread(self.left, self.right, width)
 
 
+BIG: Final = (
+    "█▀█▄█ ▀▀█▀▀██ ██▀▀█▀▀▀▀██▀██▀█   ",
+    "█ █ █ █▀▀ ▀█▀▀█▀▀██▀█  ██▀█▀▀█▀▀▀",
+    "▀▀▀▀▀▀▀▀▀▀▀▀  ▀▀▀▀▀▀▀  ▀▀▀▀▀▀▀   ",
+)
+"""The rows of `0123456789-` in large digits, three cells each."""
+FIGURE_GAP: Final = 2
+"""Cells between two figures, at least."""
+
+
+def big(number: str) -> tuple[str, ...]:
+    """A number in three rows."""
+    places = ["0123456789-".find(char) for char in number]
+    return tuple(
+        " ".join(row[3 * at : 3 * at + 3] if at >= 0 else "▀" if row is BIG[-1] else " " for at in places)
+        for row in BIG
+    )
+
+
+class Figures(Line):
+    """Values in large digits, each with its name, unit and a note beside it: as many as there is room for."""
+
+    def __init__(self) -> None:
+        super().__init__(id="figures")
+        self.figures: list[present.Figure] = []
+
+    def say(self, width: int) -> Content:
+        blocks: list[tuple[int, tuple[str, ...], tuple[Content, Content, Content]]] = []
+        room = width
+        for each in self.figures:
+            digits = big(each.number)
+            names = (fmt.safe(each.title, "bold"), fmt.safe(each.unit, "$dim"), fmt.safe(each.note, "$dim"))
+            cells = len(digits[0]) + 1 + max(name.cell_length for name in names)
+            if blocks and cells + FIGURE_GAP > room:
+                continue
+            room -= cells + FIGURE_GAP
+            blocks.append((cells + FIGURE_GAP, digits, names))
+        more = room // max(1, len(blocks))
+        rows: list[list[Content]] = [[], [], []]
+        for cells, digits, names in blocks:
+            for row, dots, name in zip(rows, digits, names, strict=True):
+                text = Content.assemble((dots, "bold $primary"), " ", name).truncate(width, ellipsis=True)
+                row.append(Content.assemble(text, " " * max(0, cells + more - text.cell_length)))
+        return Content("\n").join(Content.assemble(*row) for row in rows)
+
+
 class Latencies(Line):
-    """Quantiles of the last minute; beside them those since the server's start, where there is room."""
+    """Quantiles of the last minute; beside them those since the server's start or `aside`, where there is room."""
 
     def __init__(self) -> None:
         super().__init__(id="latencies")
         self.tables: list[Table] = []
         self.totals: list[tuple[str, str]] = []
         self.more: tuple[Row, ...] = ()
+        self.aside: Sections = ()
+        self.nodes: Sections = ()
 
     def say(self, width: int) -> Content:
-        """The tables, what was counted since the start, and what is not drawn."""
+        """The tables, what was counted since the start, what each node does, and what is not drawn."""
         tables, blank = [_table(table) for table in self.tables], Content("")
-        if len(tables) > 1 and width >= 2 * TABLE_WIDTH + BETWEEN:
-            room = TABLE_WIDTH + BETWEEN
+        room = TABLE_WIDTH + BETWEEN
+        if self.aside:
+            tables.append(page_lines(self.aside, width - room))
+        if len(tables) > 1 and (self.aside or width >= room + TABLE_WIDTH):
             pairs = zip_longest(*tables, fillvalue=blank)
             lines = [Content.assemble(left, " " * max(2, room - left.cell_length), right) for left, right in pairs]
         else:
             lines = [line for table in tables for line in (*table, blank)][:-1]
-        totals = (Content.assemble((f"{label} ", "$dim"), fmt.safe(value)) for label, value in self.totals)
-        lines += packed(totals, Content(" " * BETWEEN), width)
+        lines += totals_lines(self.totals, width)
         lines = [line.truncate(width, ellipsis=True) for line in lines]
+        if self.nodes:
+            lines += [blank, *page_lines(self.nodes, width)]
         if self.more:
             lines += [blank, *page_lines((Section(rows=self.more),), width)]
         return Content("\n").join(lines)
 
 
+def totals_lines(pairs: Iterable[tuple[str, str]], width: int) -> list[Content]:
+    """What was counted since the start, as labels and values."""
+    parts = (Content.assemble((f"{label} ", "$dim"), fmt.safe(value)) for label, value in pairs)
+    return packed(parts, Content(" " * BETWEEN), width)
+
+
+def _one_line(pairs: Iterable[tuple[str, str]], width: int) -> Content:
+    """The pairs where they fit on one line, with a blank before them; else nothing."""
+    lines = totals_lines(pairs, width)
+    return Content(" ").append(lines[0]) if len(lines) == 1 and lines[0].cell_length <= width else Content("")
+
+
 def _table(table: Table) -> list[Content]:
     """Columns of fixed widths; a row without values has its reason, which is its last cell, beside its label."""
     titles = [column.title for column in table.columns]
-    lines = [Content.styled(f"{titles[0]:<{WIDTHS[0]}}" + _right(titles[1:]), "$dim")]
-    for label, *cells, reason in table.rows:
+    first = titles[1].rjust(WIDTHS[0] + WIDTHS[1] - len(titles[0]))
+    lines = [Content.styled(titles[0] + first + _right(titles[1:])[WIDTHS[1] :], "$dim")]
+    for label, *values, reason in table.rows:
         head = (f"{label.text:<{WIDTHS[0]}}", "$dim")
         if reason.text:
             lines.append(Content.assemble(head, fmt.safe(reason.text, "$dim")))
         else:
-            lines.append(Content.assemble(head, fmt.safe(_right([cell.text for cell in cells]))))
+            lines.append(Content.assemble(head, fmt.safe(_right([cell.text for cell in values]))))
     return lines
 
 
 def _right(texts: list[str]) -> str:
-    return "".join(f"{text:>{width}}" for text, width in zip(texts, WIDTHS[1:], strict=False))
+    return "".join(f" {text:>{width - 1}}" for text, width in zip(texts, WIDTHS[1:], strict=False))
 
 
 # --- the screen -------------------------------------------------------------------------------------------
 
 LONGEST: Final = float(WINDOWS[-1])
+SLOWEST_SECONDS: Final = 5.0
+"""Between two drawings. A window whose steps are shorter is drawn at each of them: of a minute every second."""
+FIGURES_SECONDS: Final = 5.0
+"""How often large values and what is slow follow the samples."""
 EXISTING_SECONDS: Final = 5.0
 """How often the set of graphs is determined."""
 TALL_ENOUGH: Final = 34
 """Rows of a terminal on which the table stands below the graphs from the start."""
+WIDE_ENOUGH: Final = 140
+"""Columns of a terminal on which what is slow stands beside the graphs."""
 PAST_BUCKETS: Final = 2160
 """Of ten seconds each: so the history keeps what is older than an hour."""
+OTHER_CELLS: Final = 24
+"""Cells of the name and the value of a graph that is on another page."""
 FAR: Final = 10
 """Cells of a long step of the cursor."""
 
@@ -179,13 +292,17 @@ class MetricsScreen(FrameScreen):
 
     SCOPE = Scope.METRICS
     TAB = "show_metrics"
+    OF_ENGINE = True
     CSS_PATH = "metrics.tcss"
     BINDINGS: ClassVar[list[BindingType]] = bindings(Scope.METRICS)
 
     def compose_body(self) -> ComposeResult:
         yield TwoEndedLine("metrics-bar")
-        with Container(id="metrics-body"):
-            yield GraphGrid(self.spark.glyphs, id="graphs")
+        yield Figures()
+        with Horizontal(id="metrics-body"):
+            yield GraphGrid(self.spark.glyphs, one_axis=True, id="graphs")
+            with VerticalScroll(id="slow-pane", can_focus=False):
+                yield SlowPage(13, id="slow")
         yield Static("", id="nothing", markup=False)
         yield Latencies()
         yield TwoEndedLine("metrics-status")
@@ -201,6 +318,7 @@ class MetricsScreen(FrameScreen):
         self._curves: tuple[Curve, ...] = ()
         self._panels: tuple[present.Panel, ...] = ()
         self._looked = ("", 0.0)
+        self._drawn_at = self._figures_at = 0.0  # since the epoch, and by the monotonic clock
         self._table: bool | None = None
         self._attention: ExitStack | None = None
         self._unsubscribe: Callable[[], None] | None = None
@@ -228,9 +346,14 @@ class MetricsScreen(FrameScreen):
             self._attention = self._unsubscribe = None
 
     def _sampled(self, sample: Sample) -> None:
-        """The machine is sampled once a second whatever the engines do: one drawing for all of them."""
-        if sample.engine == HOST and self._paused is None:
-            self.call_later(self._show)
+        """The machine is sampled once a second whatever the engines do: one drawing for all of them, when the picture's
+        step has moved."""
+        if sample.engine != HOST or self._paused is not None:
+            return
+        axis = self.query_one(GraphGrid).axis
+        step = min(SLOWEST_SECONDS, max(1.0, axis.bucket_seconds)) if axis is not None and self._figures_at else 1.0
+        if self._now // step != self._drawn_at // step:
+            self.call_later(self._show, sampled=True)
 
     def on_graph_grid_rearranged(self) -> None:
         self._show()
@@ -277,10 +400,12 @@ class MetricsScreen(FrameScreen):
             self._read_past()
         self._show()
 
-    def _show(self) -> None:
+    def _show(self, *, sampled: bool = False) -> None:
+        """All of it; after a sample alone, figures and rail only now and then: they cost more bytes than the graphs."""
         if not self.is_current:
             return
         name, monotonic = self.spark.selected, self.context.clock.monotonic()
+        self._drawn_at = self.context.clock.now()
         if self._looked[0] != name or not self._panels or monotonic - self._looked[1] >= EXISTING_SECONDS:
             self._looked = name, monotonic
             self._panels = present.existing(self._all_panels(), self._read_all)
@@ -293,22 +418,29 @@ class MetricsScreen(FrameScreen):
         grid = self.query_one(GraphGrid)
         if not self.has_class("-only-table"):
             self._page = min(self._page, grid.pages(len(self._panels)) - 1)
-            first = self._page * grid.per_page
-            charts = [chart(panel, self._read) for panel in self._panels[first : first + grid.per_page]]
+            charts = [chart_of(panel, self._read) for panel in self._on_page(grid)]
             grid.draw(charts, View(self._now, self._window, self._cursor))
             self._curves = tuple(curve for chart in charts for curve in chart.curves)
-        self._show_words(grid)
-        self._show_table()
+        collector = self.context.metrics
+        current, lifetime = collector.current(name), collector.lifetime(name)
+        self._show_words(grid, current, lifetime)
+        if not sampled or monotonic - self._figures_at >= FIGURES_SECONDS:
+            self._figures_at = monotonic if grid.axis is not None else 0.0  # graphs without a place yet have none
+            self._show_figures(grid)
+            self._show_slow(current, lifetime)
+        self._show_table(current, lifetime)
         if not self._panels:
             self.query_one("#nothing", Static).update(nothing(self.selected_engine))
 
-    def _show_words(self, grid: GraphGrid) -> None:
+    def _show_words(self, grid: GraphGrid, current: Reading[EngineMetrics], lifetime: Reading[EngineMetrics]) -> None:
         bar, status = self.query_one("#metrics-bar", TwoEndedLine), self.query_one("#metrics-status", TwoEndedLine)
         pages = 1 if self.has_class("-only-table") else grid.pages(len(self._panels))
-        bar.left = heading(self.selected_engine, self._window, self._page, pages)
         bar.right = pace(self._paused, simulated=self.context.demo)
+        room = bar.size.width - bar.right.cell_length
+        bar.left = heading(self.selected_engine, self._window, self._page, pages, room)
         bar.renew()
-        trouble = present.trouble(self.selected_engine, self.context.metrics.current(self.spark.selected))
+        trouble = present.trouble(self.selected_engine, current, self.selected_launch)
+        status.right, room = Content(""), status.size.width - 2
         if self._cursor is not None:
             gap = next(filter(None, (curve.gap_at(self._cursor) for curve in self._curves)), "")
             status.left = at_cursor(self._cursor, self._now, gap)
@@ -323,21 +455,80 @@ class MetricsScreen(FrameScreen):
             axis = grid.axis
             begin = axis.begin if axis is not None else self._now - self._window
             status.left = gaps_text(self._curves, begin)
+            counted = present.counted(current, lifetime) if self._wide else []  # the verdict is beside the graphs
+            status.left = status.left or _one_line(counted, room) or self._verdict(current, lifetime)
+            ends = _one_line(present.token_counts(lifetime), room - status.left.cell_length)
+            status.right = Content.assemble(ends, " ") if ends else ends
         status.renew()
 
-    def _show_table(self) -> None:
+    @property
+    def _wide(self) -> bool:
+        """What is slow stands beside the graphs."""
+        return self.size.width >= WIDE_ENOUGH and not self.has_class("-only-table")
+
+    def _verdict(self, current: Reading[EngineMetrics], lifetime: Reading[EngineMetrics]) -> Content:
+        """What holds the engine back most, in one sentence."""
+        metrics = value_of(current)
+        if metrics is None:
+            return Content("")
+        first = limits(metrics, self.spark.gpu, value_of(lifetime))[0]
+        return fmt.safe(f" {first.summary}", fmt.TONE_STYLES[TONES[first.severity]])
+
+    def _on_page(self, grid: GraphGrid) -> tuple[present.Panel, ...]:
+        """The panels of this page; the last page is as full as the others."""
+        first = min(self._page * grid.per_page, max(0, len(self._panels) - grid.per_page))
+        return self._panels[first : first + grid.per_page]
+
+    def _show_figures(self, grid: GraphGrid) -> None:
+        """Above the graphs, on a tall terminal that can show them."""
+        row, axis = self.query_one(Figures), grid.axis
+        row.display = self.app.size.height >= TALL_ENOUGH and self.spark.glyphs is UNICODE and bool(self._panels)
+        if row.display and axis is not None:
+            row.figures = present.figures(self._panels, self._read, axis, self._cursor)
+            row.renew()
+
+    def _show_slow(self, current: Reading[EngineMetrics], lifetime: Reading[EngineMetrics]) -> None:
+        """Beside the graphs, from `WIDE_ENOUGH` columns on; below it the graphs that are on other pages, in short."""
+        found = present.slow_page(current, lifetime, self.spark.gpu, self.spark.glyphs.full) if self._wide else ()
+        pane, page, grid = self.query_one("#slow-pane"), self.query_one("#slow", SlowPage), self.query_one(GraphGrid)
+        pane.display = bool(found)
+        if not found:
+            return
+        shown, glyphs = self._on_page(grid), self.spark.glyphs
+        page.others = []
+        for panel in (panel for panel in self._panels if panel not in shown):
+            curve = self._read(panel.metrics[0])
+            value = curve.last if self._cursor is None else curve.at(self._cursor)
+            trend = partial(sparkline, curve, self._now, glyphs=glyphs, window=self._window)
+            page.others.append(OtherGraph(panel.title, present.figure_text(panel.metrics[0], value), trend))
+        page.show((*found, *self._clients()))
+
+    def _clients(self) -> Sections:
+        """Who asks this engine through the gateway, where one runs."""
+        gateway, view = self.spark.gateway, self.selected_engine
+        if gateway is None or view is None:
+            return ()
+        caching = view.timeline.facts.prefix_caching
+        return clients_page(clients_at(gateway.clients, view.name), caching=caching)
+
+    def _show_table(self, current: Reading[EngineMetrics], lifetime: Reading[EngineMetrics]) -> None:
         table = self.query_one(Latencies)
         if self.has_class("-no-table"):
             return
-        metrics, name = self.context.metrics, self.spark.selected
-        current = metrics.current(name)
-        only = self.has_class("-only-table")
-        sign = "+-" if self.spark.glyphs is ASCII else "±"
-        lifetime = metrics.lifetime(name)
-        table.tables = [present.latency_table(present.window_title(current), current, sign)]
-        if only or self.size.width >= 2 * TABLE_WIDTH + 6:
+        only, glyphs = self.has_class("-only-table"), self.spark.glyphs
+        sign = "+-" if glyphs is ASCII else "±"
+        both = only or self.size.width >= 2 * TABLE_WIDTH + 6
+        since = None if both else lifetime
+        table.tables = [present.latency_table(present.window_title(current), current, sign, since=since)]
+        if both:
             table.tables.append(present.latency_table("since start", lifetime, sign))
-        table.totals = present.totals(current, lifetime)
+        room = table.size.width - 2 - TABLE_WIDTH - BETWEEN - present.SHARE_BESIDE
+        beside = not only and room > 0 and not self._wide
+        table.aside = present.request_page(current, lifetime, glyphs.full, room) if beside else ()
+        table.totals = [] if self._wide else present.counted(current, lifetime)
+        record = next((each for each in self.spark.launches if each.name == self.spark.selected), None)
+        table.nodes = (vitals_section(record, self.spark.nodes),) if record is not None else ()
+        table.nodes += self._clients() if only else ()
         found = value_of(current)
         notes = tuple(Row(note, "note") for note in (found.notes if found is not None else ()))
         missing = present.not_drawn(self._all_panels(), self._panels, self._read_all)
@@ -421,15 +612,7 @@ class MetricsScreen(FrameScreen):
         grid.draw_as(kinds[(kinds.index(grid.kind) + 1) % len(kinds)])
         self.notify(f"Drawn with {grid.kind.value}.", markup=False, timeout=3)
 
-    def action_copy_values(self) -> None:
-        """Every value at the cursor, or the latest ones, to the clipboard."""
+    def yanks(self) -> tuple[Yank, ...]:
+        """Every value at the cursor, or the latest ones."""
         at = self._cursor if self._cursor is not None else self._now
-        text = present.copied(self.spark.selected, at, self._panels, self._read)
-        self.app.copy_to_clipboard(text)
-        self.notify(f"Copied {text.count(chr(10))} values.", markup=False, timeout=3)
-
-    def action_metrics_of_next(self) -> None:
-        names = [view.name for view in self.engines()]
-        if names:
-            here = names.index(self.spark.selected) if self.spark.selected in names else -1
-            self.spark.selected = names[(here + 1) % len(names)]
+        return (Yank("Values", "v", lambda: present.copied(self.spark.selected, at, self._panels, self._read)),)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.events import Key
 from textual.screen import ModalScreen
+from textual.widget import Widget
 from textual.widgets import Button, Input, Static
 
 from spark_tui.core.cache import DropPlan
 from spark_tui.domain.quantities import human_bytes
-from spark_tui.present.page import Column, Table, cells
+from spark_tui.present.page import Cell, Column, Table, Tone, cells
 from spark_tui.tui.widgets.page import one_line
 from spark_tui.tui.widgets.row_list import RowList
+from spark_tui.tui.yank import Yank
 
 
 class ConfirmScreen(ModalScreen[bool]):
@@ -51,13 +54,19 @@ class ConfirmScreen(ModalScreen[bool]):
         with Vertical(classes="dialog"):
             with VerticalScroll(classes="dialog-body", can_focus=False):
                 yield Static(one_line(self._question, "bold"), classes="dialog-title")
-                yield Static(one_line(self._what), classes="dialog-text")
+                if self._what:
+                    yield Static(one_line(self._what), classes="dialog-text")
+                yield from self.extra()
             if self._typed:
                 yield Static(one_line(f"{self._because} Type {self._typed} to confirm:"), id="why-typed")
                 yield Input(id="typed", select_on_focus=False)
             with Horizontal(classes="dialog-buttons"):
                 yield Button(self._verb if self._typed else f"{self._verb} (y)", id="yes", variant="error")
                 yield Button("Cancel (Esc)" if self._typed else "Cancel (n)", id="no")
+
+    def extra(self) -> Iterable[Widget]:
+        """What a subclass shows below the text."""
+        return ()
 
     def on_mount(self) -> None:
         """Enter alone never confirms: the safe answer has the focus."""
@@ -166,6 +175,54 @@ class ChoiceDialog(ModalScreen[str | None]):
 
     def action_choose(self) -> None:
         self.dismiss(self.query_one(RowList).key or None)
+
+    def action_cancel(self) -> None:
+        self.dismiss(None)
+
+
+class MenuList(RowList, inherit_bindings=False):
+    """A list without letter keys of its own: the menu's entries have them."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "move(-1)", "Up", show=False),
+        Binding("down", "move(1)", "Down", show=False),
+    ]
+
+
+class YankMenu(ModalScreen[Yank | None]):
+    """What can be copied here; a letter or Enter copies it."""
+
+    CSS_PATH = "modals.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "Back"), Binding("enter", "choose", "Copy")]
+
+    def __init__(self, entries: Sequence[Yank]) -> None:
+        super().__init__()
+        self._entries = {entry.letter: entry for entry in entries}
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog") as dialog:
+            dialog.border_title = "Copy"
+            dialog.border_subtitle = "letter or Enter copy  Esc cancel"
+            yield MenuList()
+
+    def on_mount(self) -> None:
+        rows = self.query_one(MenuList)
+        rows.styles.height = min(len(self._entries), max(1, self.app.size.height - FRAME_LINES))
+        columns = (Column(""), Column(""), Column("", least=1))
+        lines = (
+            (Cell(letter, Tone.GOOD), Cell(entry.label, Tone.STRONG), Cell(entry.preview, Tone.QUIET))
+            for letter, entry in self._entries.items()
+        )
+        rows.show_table(Table(columns, tuple(lines), tuple(self._entries)))
+        rows.focus()
+
+    def on_key(self, event: Key) -> None:
+        if event.character in self._entries:
+            event.stop()
+            self.dismiss(self._entries[event.character])
+
+    def action_choose(self) -> None:
+        self.dismiss(self._entries[self.query_one(MenuList).key])
 
     def action_cancel(self) -> None:
         self.dismiss(None)

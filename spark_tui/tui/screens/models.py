@@ -9,7 +9,7 @@ from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content
-from textual.events import DescendantFocus, Resize
+from textual.events import Resize
 from textual.widgets import TabbedContent
 
 from spark_tui.core.actions import Scope, key_of
@@ -28,26 +28,32 @@ from spark_tui.domain.models.store import (
     is_commit,
 )
 from spark_tui.domain.presets.model_use import LibraryEntry, LibraryView
+from spark_tui.domain.presets.overrides import overrides_from_pairs
 from spark_tui.domain.quantities import docker_size, human_bytes
 from spark_tui.domain.reading import NOT_READ_YET, Missing, Reading, Stale, reason_of, value_of
 from spark_tui.domain.text import clean_line
 from spark_tui.present import models as present
-from spark_tui.present.downloads import download_files_page, download_page, refusal_page, strip_table
+from spark_tui.present.downloads import download_files_page, download_page, refusal_page
 from spark_tui.present.inspection import checkpoint_page, sentence_page
-from spark_tui.present.models import FINDING, OTHER
+from spark_tui.present.models import DOWNLOAD, FINDING, OTHER
 from spark_tui.present.page import Page, Row, Section, Tone
 from spark_tui.tui import format as fmt
+from spark_tui.tui.format import UNICODE, Glyphs
 from spark_tui.tui.frame import bindings
-from spark_tui.tui.list_screen import ListScreen
+from spark_tui.tui.list_screen import TALL_ENOUGH, ListScreen
+from spark_tui.tui.screen_table import make_screen
 from spark_tui.tui.screens.models_hub import FetchDialog, HubSearch, SearchDialog
-from spark_tui.tui.widgets.line import Line
+from spark_tui.tui.widgets.line import Line, entitle
+from spark_tui.tui.widgets.memory_strip import bar
 from spark_tui.tui.widgets.row_list import NO_ROWS, RowList
+from spark_tui.tui.yank import Yank
 
+AUTO_SHARE = {"gpu_memory_utilization": "auto"}
 NO_MODEL = "No model selected."
 SETTLE_SECONDS = 0.15
 """How long the cursor rests on a model before its files are read."""
 NOT_READ = sentence_page("Not read yet.")
-MOST_DOWNLOADS = 5
+DISK = " DISK "
 MOST_REVISIONS = 20
 
 
@@ -55,19 +61,28 @@ class ModelList(RowList, inherit_bindings=False):
     """A RowList that leaves `g` to the screen: here it downloads a model."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("home", "edge(-1)", "First", show=False) if isinstance(each, Binding) and "g" in each.key else each
+        Binding("home", "edge(-1)", "First", show=False) if isinstance(each, Binding) and each.key == "home,g" else each
         for each in RowList.BINDINGS
     ]
 
 
 class DiskLine(Line):
-    """What models take of the disk and what is left."""
+    """What takes the disk, drawn to scale, and the figures; why where the store is out of date."""
 
     text = ""
     stale = False
+    shares: tuple[tuple[str, int], ...] = ()
 
     def say(self, width: int) -> Content:
-        return fmt.safe(self.text, "$warning" if self.stale else "$dim").truncate(width, ellipsis=True)
+        if self.stale or not self.shares:
+            return fmt.safe(self.text, "$warning" if self.stale else "$dim").truncate(width, ellipsis=True)
+        total = sum(size for _, size in self.shares)
+        words = "  ".join(f"{name} {human_bytes(size)}" for name, size in self.shares)
+        figures = f"  {words} of {human_bytes(total)} "
+        glyphs: Glyphs = getattr(self.app, "glyphs", UNICODE)
+        marks, styles = (glyphs.engine, glyphs.apps, glyphs.free), ("$mem-engine", "$mem-apps", "$mem-free")
+        pieces = bar(marks, styles, [size for _, size in self.shares], width - len(DISK) - len(figures))
+        return Content.assemble((DISK, "bold"), *pieces, fmt.safe(figures, "$dim"))
 
 
 class ModelsScreen(ListScreen):
@@ -82,23 +97,26 @@ class ModelsScreen(ListScreen):
     LIST_TITLE = "Models"
     FILTER = "filter: name, state, format, preset, engine"
     PAGES = (("overview", "Overview"), ("files", "Files"), ("inspect", "Inspect"))
+    MORE = "Checkpoint and files"
 
     action_filter_models = ListScreen.action_filter
     action_next_model_page = ListScreen.action_next_tab
     action_previous_model_page = ListScreen.action_previous_tab
 
+    def compose_body(self) -> ComposeResult:
+        yield DiskLine(id="disk-line")
+        yield from super().compose_body()
+
     def compose_list(self) -> ComposeResult:
         yield ModelList(titles=True, gap=1, id=self.LIST)
-        yield ModelList(titles=True, gap=1, id="download-list")
-        yield DiskLine(id="disk-line")
 
     def on_mount(self) -> None:
+        entitle(self.query_one("#list-pane"), f"Models  {key_of('open_images')} Images")
         self._search = HubSearch()
         self._looks: dict[str, tuple[StoredModel, Reading[Inspection]]] = {}
         self._files: dict[str, tuple[StoredModel, tuple[StoredFile, ...] | SparkError]] = {}
         self._looked_at: tuple[object, ...] = ()
-        self._on_download = False
-        self.downloads_list.display = False
+        self._serving: dict[str, tuple[LibraryEntry, present.Serving]] = {}
         self.bind_slice("library", lambda _: self._changed())
         self.bind_slice("downloads", lambda _: self._changed())
 
@@ -107,7 +125,7 @@ class ModelsScreen(ListScreen):
         self.show_rows()
 
     def on_resize(self, event: Resize) -> None:
-        """A short list has no disk line."""
+        """The disk's bar is as wide as the screen."""
         self.call_after_refresh(self.show_rows)
 
     def on_screen_suspend(self) -> None:
@@ -123,10 +141,6 @@ class ModelsScreen(ListScreen):
     # --- what there is --------------------------------------------------------------------------------
 
     @property
-    def downloads_list(self) -> ModelList:
-        return self.query_one("#download-list", ModelList)
-
-    @property
     def library(self) -> LibraryView | None:
         return value_of(self.spark.library)
 
@@ -136,23 +150,16 @@ class ModelsScreen(ListScreen):
 
     @property
     def entry(self) -> LibraryEntry | None:
-        """The model under the cursor, or the one that the selected download fills."""
+        """The model under the cursor."""
         entries = self.library.entries if self.library is not None else ()
-        if not self._on_download:
-            return next((entry for entry in entries if entry.model.id == self.rows.key), None)
-        return next((entry for entry in entries if self._download_for(entry) == self.chosen_download), None)
-
-    @property
-    def chosen_download(self) -> Download | None:
-        """The download under the cursor of the lower list, while that list is in use."""
-        key = self.downloads_list.key if self._on_download else ""
-        return next((each for each in self.downloads if each.id == key), None)
+        return next((entry for entry in entries if entry.model.id == self.rows.key), None)
 
     @property
     def download(self) -> Download | None:
-        """The download that keys act on: the chosen one, or the one of the model under the cursor."""
-        if self._on_download:
-            return self.chosen_download
+        """The download that keys act on: the one under the cursor, or that of the model there."""
+        key = self.rows.key
+        if key.startswith(DOWNLOAD):
+            return next((each for each in self.downloads if each.id == key.removeprefix(DOWNLOAD)), None)
         return self._download_for(self.entry) if self.entry is not None else None
 
     def _download_for(self, entry: LibraryEntry) -> Download | None:
@@ -165,33 +172,32 @@ class ModelsScreen(ListScreen):
         self.repaint_soon()
 
     def show_rows(self) -> None:
-        words, view, short = self.filter_words, self.library, self.has_class("-short")
+        words, view, before = self.filter_words, self.library, self.rows.key
         if view is not None:
             looks = {id_: look for id_, (_, look) in self._looks.items()}
             found, now = present.shown_entries(view.entries, looks, words), self.context.clock.now()
-            table = present.list_table(view, found, looks, self.downloads, now, rest=not words, empty=self._empty())
-            self.rows.show_table(table)
-            free = f", {human_bytes(view.contents.free)} free" if short and view.contents.free is not None else ""
-            self.show_count(len(found), len(view.entries), free)
+            marks = self.spark.glyphs.full, self.spark.glyphs.empty
+            self.rows.show_table(
+                present.list_table(view, found, looks, self.downloads, now, marks, rest=not words, empty=self._empty())
+            )
+            self._follow(before)
+            self.show_count(len(found), len(view.entries))
         else:
             self.rows.show_table(
                 NO_ROWS, fmt.safe(self._empty(), "" if self.spark.library == NOT_READ_YET else "$error")
             )
-        glyphs, strip = self.spark.glyphs, self.downloads_list
-        table = strip_table(self.downloads, glyphs.engine, glyphs.cache)
-        if not table.rows and strip.display:
-            self._on_download = False
-            if strip.has_focus:
-                self.rows.focus()
-        strip.display = bool(table.rows)
-        if table.rows:
-            strip.styles.height = min(len(table.rows), 2 if short else MOST_DOWNLOADS) + 1
-        strip.show_table(table)
         disk, library = self.query_one(DiskLine), self.spark.library
         disk.stale = isinstance(library, Stale)
         disk.text = f"out of date: {reason_of(library)}" if disk.stale else present.disk_summary(view) if view else ""
+        disk.shares = present.disk_shares(view) if view is not None else ()
         disk.renew()
         self.show_selected()
+
+    def _follow(self, key: str) -> None:
+        """The cursor stays on a download whose model is listed now."""
+        if key.startswith(DOWNLOAD) and self.rows.key != key:
+            id_ = key.removeprefix(DOWNLOAD)
+            self.rows.select(next((present.model_id_of(each) for each in self.downloads if each.id == id_), ""))
 
     def _empty(self) -> str:
         library = self.spark.library
@@ -209,21 +215,21 @@ class ModelsScreen(ListScreen):
 
     def show_selected(self) -> None:
         """The pages of the model, download, cache or finding under the cursor."""
-        view, entry, download = self.library, self.entry, self.chosen_download
+        view, entry, download = self.library, self.entry, self.download
         title, key = "", self.rows.key
         about: Page = ()
         files: Page = ()
         inspection: Page = ()
-        if download is not None:
-            title, files = download.request.title, download_files_page(download)
-            about = (*download_page(download), _hints(download))
-        elif entry is not None:
-            title, fills = entry.model.id, self._download_for(entry)
+        if entry is not None:
+            title = entry.model.id
             _, look = self._looks.get(title, (None, None))
-            unknown = view.engines_unknown if view is not None else ""
-            about = (*present.model_page(entry, look, fills, self.context.clock.now(), unknown), _hints(fills, entry))
+            _, serving = self._serving.get(title, (None, None))
+            unknown, now = view.engines_unknown if view is not None else "", self.context.clock.now()
+            about = (*present.model_page(entry, look, download, now, unknown, serving), _hints(download, entry))
             _, listed = self._files.get(title, (None, None))
-            if isinstance(listed, SparkError):
+            if download is not None and download.files:
+                files = download_files_page(download)
+            elif isinstance(listed, SparkError):
                 files = refusal_page(listed)
             else:
                 files = NOT_READ if listed is None else present.files_page(listed, entry.check)
@@ -232,11 +238,19 @@ class ModelsScreen(ListScreen):
                 inspection = sentence_page(f"No format information: {look.reason}.", Tone.WARNING)
             elif look is not None:
                 inspection = checkpoint_page(look)
+        elif download is not None:
+            title, files = download.request.title, download_files_page(download)
+            about = (*download_page(download), _hints(download))
         elif view is not None and key.startswith(OTHER):
             about = present.other_cache_page(view.contents.others[int(key.removeprefix(OTHER))])
         elif view is not None and key.startswith(FINDING):
             found = present.finding_rows((view.contents.findings[int(key.removeprefix(FINDING))],))
             about = (*(() if view.entries else sentence_page(self._empty(), Tone.PLAIN)), Section(rows=found))
+        more: Page = ()
+        if entry is not None:  # what the other pages have, where there is room
+            more = tuple(section for section in (*inspection, *files) if section not in (*NOT_READ, *about))
+        if not self.show_more(more) and self.app.size.height >= TALL_ENOUGH:
+            about = (*about, *more)
         self.page("overview").show(about)
         self.page("files").show(files)
         self.page("inspect").show(inspection)
@@ -247,13 +261,6 @@ class ModelsScreen(ListScreen):
         self.show_selected()
         self._look_again()
 
-    def on_descendant_focus(self, event: DescendantFocus) -> None:
-        """The pages show what the list in use has under its cursor."""
-        if isinstance(event.widget, ModelList):
-            self._on_download = event.widget is self.downloads_list
-            self.show_selected()
-            self._look_again()
-
     # --- read checkpoints -----------------------------------------------------------------------------
 
     def _look_again(self) -> None:
@@ -261,7 +268,8 @@ class ModelsScreen(ListScreen):
         view, entry = self.library, self.entry
         if view is None:
             return
-        seen = (tuple(each.model for each in view.entries), entry.model if entry is not None else None)
+        running = tuple(each.name for each in value_of(self.spark.engines) or () if each.container.running)
+        seen = (tuple(each.model for each in view.entries), entry.model if entry is not None else None, running)
         if seen != self._looked_at:
             self._looked_at = seen
             self._look()
@@ -281,9 +289,26 @@ class ModelsScreen(ListScreen):
                 self._files = {model.id: (model, listed)}  # of one model: a store may have very many files
             await self._read_checkpoint(model)
             self.show_selected()
+            await self._read_serving(entry)
+            self.show_selected()
         for each in view.entries if view is not None else ():
             if await self._read_checkpoint(each.model):
                 self._changed()
+
+    async def _read_serving(self, entry: LibraryEntry) -> None:
+        """How the selected model would be served, and whether it fits now; what is incomplete says so already."""
+        self._serving.clear()
+        if entry.model.writing or entry.model.completeness in (Completeness.PARTIAL, Completeness.CORRUPT):
+            return
+        presets = [each for each in self.spark.presets.presets if each.name in entry.presets]
+        published = tuple(speed for each in presets if each.model == entry.model.id for speed in each.facts.published)
+        try:
+            draft = await self.context.drafts.of_stored(entry)
+            verdict = await self.context.checks.judge(draft.preset, overrides_from_pairs(AUTO_SHARE))
+            found = present.Serving(draft, verdict, published)
+        except SparkError as error:
+            found = present.Serving(error, None, published)
+        self._serving[entry.model.id] = (entry, found)
 
     async def _read_checkpoint(self, model: StoredModel) -> bool:
         """Whether something was read: configs and headers, never a tensor."""
@@ -301,7 +326,7 @@ class ModelsScreen(ListScreen):
         match id_:
             case "get_model" | "open_uses":
                 return entry is not None or download is not None
-            case "verify_model" | "delete_model":
+            case "verify_model" | "delete_model" | "yank":
                 return entry is not None
             case "pause_download":
                 return download is not None and download.phase is not DownloadPhase.DONE
@@ -332,7 +357,9 @@ class ModelsScreen(ListScreen):
     def _started(self, id_: str | None) -> None:
         if id_ is not None:
             self.show_rows()
-            self.downloads_list.select(id_)
+            filled = next((present.model_id_of(each) for each in self.downloads if each.id == id_), "")
+            self.rows.select(filled)
+            self.rows.select(f"{DOWNLOAD}{id_}")
 
     def action_pause_download(self) -> None:
         download = self.download
@@ -358,7 +385,7 @@ class ModelsScreen(ListScreen):
         from spark_tui.tui.screens.modals import ChoiceDialog
 
         entry, download = self.entry, self.download
-        if entry is not None and self.context.library.verifying(entry.model.id) and not self._on_download:
+        if entry is not None and self.context.library.verifying(entry.model.id):
             await self.context.library.cancel_verify(entry.model.id)
             self._toast(f"{entry.model.id}: verification cancelled.")
             self.show_rows()
@@ -466,33 +493,34 @@ class ModelsScreen(ListScreen):
         answer = await self.app.push_screen_wait(ChoiceDialog(f"Delete how much of {model.id}?", choices))
         return plans[int(answer)] if answer is not None else None
 
-    def action_copy_fix(self) -> None:
-        entry, command = self.entry, ""
-        if entry is not None:
-            check = entry.check
-            owned = (finding.remedy for finding in entry.model.findings if finding.remedy.startswith("sudo "))
-            wrong = [each.name for each in check.wrong] if check is not None else []
-            revision = check.revision if check is not None else ""
-            command = next(owned, "") or fetch_again(entry.model, wrong, self.context.settings, revision=revision)
-        if command:
-            self.app.copy_to_clipboard(command)
-            self._toast(f"Copied: {command}")
-        else:
-            self._toast("No command needed.")
+    def yanks(self) -> tuple[Yank, ...]:
+        """Where the model is, what recipes call it, and the command that fixes it."""
+        entry = self.entry
+        if entry is None:
+            return ()
+        model, check = entry.model, entry.check
+        owned = (finding.remedy for finding in model.findings if finding.remedy.startswith("sudo "))
+        wrong = [each.name for each in check.wrong] if check is not None else []
+        revision = check.revision if check is not None else ""
+        fix = next(owned, "") or fetch_again(model, wrong, self.context.settings, revision=revision)
+        return (Yank("Path", "p", model.path), Yank("Name", "n", model.id), *([Yank("Fix", "f", fix)] if fix else ()))
 
     # --- keys: go elsewhere ---------------------------------------------------------------------------
 
     def action_open_uses(self) -> None:
-        """The presets that use it; without one, its checkpoint."""
+        """The presets that use it; without one, the draft of a preset."""
         entry = self.entry
-        if self.chosen_download is not None:
+        if entry is None and self.download is not None:
             self.query_one(TabbedContent).active = "files-page"
         elif entry is None:
             self._toast(NO_MODEL)
         elif entry.presets:
             self._open_presets(entry)
         else:
-            self.query_one(TabbedContent).active = "inspect-page"
+            make = partial(self.context.drafts.of_stored, entry)
+            self.app.push_screen(
+                make_screen("draft", self.context, f"Draft: {entry.model.id}", make), self.spark.launched
+            )
 
     @work(exit_on_error=False, exclusive=True, group="open")
     async def _open_presets(self, entry: LibraryEntry) -> None:
@@ -503,6 +531,9 @@ class ModelsScreen(ListScreen):
         if isinstance(screen, PresetsScreen):
             screen.call_after_refresh(partial(screen.look_for, entry.model.id, entry.presets))
 
+    def action_open_images(self) -> None:
+        self.spark.switch_mode("images")
+
     @work(exit_on_error=False, exclusive=True, group="refresh")
     async def action_reload_models(self) -> None:
         self._looks.clear()
@@ -511,18 +542,6 @@ class ModelsScreen(ListScreen):
         await self.context.library.refresh()
         self._changed()
         self._toast("Store scanned.")
-
-    def key_down(self) -> None:
-        """From the filter into the list, from the last model to the downloads."""
-        if self.rows.has_focus and self.downloads_list.display:
-            self.downloads_list.focus()
-        else:
-            super().key_down()
-
-    def key_up(self) -> None:
-        """From the first download to the models."""
-        if self.downloads_list.has_focus:
-            self.rows.focus()
 
 
 def _hints(download: Download | None, entry: LibraryEntry | None = None) -> Section:
@@ -538,11 +557,10 @@ def _hints(download: Download | None, entry: LibraryEntry | None = None) -> Sect
         if download is None and model.completeness in (Completeness.PARTIAL, Completeness.CORRUPT):
             hints.append(f"{get} downloads the missing files.")
         if check is not None and check.over and check.wrong:
-            hints.append(f"{get} downloads those files again, {key_of('copy_fix')} copies the command.")
+            hints.append(f"{get} downloads those files again, {key_of('yank')} f copies the command.")
         if any(finding.remedy.startswith("sudo ") for finding in model.findings):
-            hints.append(f"{key_of('copy_fix')} copies the fix.")
-        if entry.presets:
-            hints.append(f"{key_of('open_uses')} presets using it")
+            hints.append(f"{key_of('yank')} f copies the fix.")
+        hints.append(f"{key_of('open_uses')} {'presets using it' if entry.presets else 'drafts a preset for it'}")
     return Section(rows=tuple(Row(hint, tone=Tone.QUIET) for hint in hints))
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual import work
 from textual.app import ComposeResult
@@ -25,8 +26,13 @@ from spark_tui.domain.reading import Missing, Reading
 from spark_tui.present import downloads, inspection
 from spark_tui.present.page import Section
 from spark_tui.tui import format as fmt
+from spark_tui.tui.screen_table import make_screen
 from spark_tui.tui.widgets.page import Page, page_lines
 from spark_tui.tui.widgets.row_list import RowList
+from spark_tui.tui.yank import Yank
+
+if TYPE_CHECKING:
+    from spark_tui.tui.frame import FrameApp
 
 SORTS = {Sort.DOWNLOADS: "downloads", Sort.TRENDING: "trending", Sort.UPDATED: "newest", Sort.LIKES: "likes"}
 NOTHING = "No results. Try fewer words, another format, or F2."
@@ -198,6 +204,7 @@ class FetchDialog(ModalScreen[str | None]):
         Binding("escape", "leave", "Back"),
         Binding("enter", "fetch", "Download"),
         Binding("a", "everything", "All files"),
+        Binding("l", "launch", "Download and launch"),
         Binding("y", "copy", "Copy the page's address"),
     ]
 
@@ -215,7 +222,6 @@ class FetchDialog(ModalScreen[str | None]):
             yield RowList(gap=1, id="fetch-choices")
             with VerticalScroll(id="fetch-scroll"):
                 yield Page(id="fetch-page")
-            yield Static("", id="fetch-keys", markup=False)
 
     def on_mount(self) -> None:
         self.query_one(RowList).display = False
@@ -255,7 +261,7 @@ class FetchDialog(ModalScreen[str | None]):
                 rows.styles.height = min(len(plan.choices), 12)
                 rows.show_table(downloads.choices_table(plan))
                 rows.focus()
-        self.query_one("#fetch-keys", Static).update(self._keys())
+        self.query_one("#fetch").border_subtitle = self._keys()
 
     def _keys(self) -> str:
         plan = self._plan
@@ -265,7 +271,8 @@ class FetchDialog(ModalScreen[str | None]):
             return "Enter choose   y copy address   Esc back"
         able = not self._core.settings.read_only and plan.refusal is None and not plan.whole
         size = f" {human_bytes(plan.left)}" if plan.left else ""
-        return f"{f'Enter download{size}   ' if able else ''}a all files   y copy address   Esc back"
+        launch = "l download and launch   " if not self._core.settings.read_only and plan.refusal is None else ""
+        return f"{f'Enter download{size}   ' if able else ''}{launch}a all files   y copy address   Esc back"
 
     # --- keys -----------------------------------------------------------------------------------------
 
@@ -296,6 +303,22 @@ class FetchDialog(ModalScreen[str | None]):
         else:
             self.dismiss(id_)
 
+    def action_launch(self) -> None:
+        """The draft of a preset: its launch downloads the model first."""
+        plan = self._plan
+        if not isinstance(plan, DownloadPlan) or plan.facts is None or plan.choices or plan.refusal is not None:
+            return
+        fetch = f"{human_bytes(plan.left)} first, then the launch" if plan.left else ""
+        file = next(iter(self._request.files), "")
+        make = partial(self._core.drafts.of_repo, plan.facts, file)
+        dialog = make_screen("draft", self._core, f"Draft: {plan.facts.repo}", make, fetch=fetch)
+        self.app.push_screen(dialog, self._launched)
+
+    def _launched(self, name: str | None) -> None:
+        if name:
+            self.dismiss(None)
+            cast("FrameApp", self.app).launched(name)
+
     def action_everything(self) -> None:
         """All files, also those that no engine reads; or only the needed ones."""
         if isinstance(self._plan, DownloadPlan) and not self._request.files:
@@ -306,8 +329,7 @@ class FetchDialog(ModalScreen[str | None]):
         """The address of the page with the card and the licence."""
         facts = self._plan.facts if isinstance(self._plan, DownloadPlan) else None
         if facts is not None and facts.page:
-            self.app.copy_to_clipboard(facts.page)
-            self.notify(f"Copied: {facts.page}", markup=False)
+            cast("FrameApp", self.app).copy(Yank("Page address", "y", facts.page))
 
     def action_leave(self) -> None:
         self.dismiss(None)

@@ -1,42 +1,123 @@
-"""Presets: every recipe, what is known about it, and the exact command that it becomes."""
+"""Presets: a finder over every recipe, what is known about each, and the exact command that it becomes."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from textual import work
 from textual.app import ComposeResult
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
+from textual.containers import Container, Vertical, VerticalScroll
+from textual.content import Content
+from textual.events import Resize
+from textual.screen import ModalScreen
+from textual.widget import Widget
 
 from spark_tui.core.actions import Scope, key_of
+from spark_tui.core.candidates import Candidate
+from spark_tui.core.finder import SORTS, Search, matches, order
+from spark_tui.core.pins import PinPlan
 from spark_tui.core.preflight import preset_diff
 from spark_tui.domain.engine.docker_run import render_text
 from spark_tui.domain.errors import PresetError, SparkError, UnreachableError
-from spark_tui.domain.presets.fit import Fit
-from spark_tui.domain.presets.overrides import Overrides
+from spark_tui.domain.presets.overrides import Overrides, pairs_of
+from spark_tui.domain.presets.pin import digest_of
 from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import Preset
-from spark_tui.domain.reading import Ok
+from spark_tui.domain.reading import Missing, Ok
 from spark_tui.present import presets as present
+from spark_tui.present.engines import ago
+from spark_tui.present.history import last_good_rows, pin_page
 from spark_tui.present.launch import fit_figures, fit_verdict
 from spark_tui.present.page import Page as Sections
 from spark_tui.present.page import Section
-from spark_tui.present.presets import PROBLEM, Checked, ImageStatus, PresetEntry
+from spark_tui.present.presets import MARKS, PROBLEM, ImageStatus
 from spark_tui.tui.frame import bindings
 from spark_tui.tui.list_screen import ListScreen
 from spark_tui.tui.screen_table import make_screen
+from spark_tui.tui.screens.modals import ConfirmScreen
 from spark_tui.tui.widgets.fit_bar import FitBar
+from spark_tui.tui.widgets.line import Line, packed
 from spark_tui.tui.widgets.page import Page
+from spark_tui.tui.yank import Yank
 
 NO_MATCH = "No preset matches. Esc clears the filter."
+RAIL_COLUMNS = 150
+"""A terminal that is so wide has a third pane."""
+_KEYS_OF_PARTS = (
+    ("shorter_context", "longer_context"), ("fewer_users", "more_users"), ("next_use",), ("only_tools",),
+    ("only_vision",), ("only_on_disk",), ("only_fitting",), ("limit_need",), ("sort_presets",),
+)  # fmt: skip
+"""The keys of each part of `present.asked`."""
+
+
+MOST_COMPARED = 160
+COMPARED_FRAME = 22
+"""Cells of the comparison's frame and labels."""
 
 
 def no_presets() -> str:
     """The text of an empty list."""
-    return f"No presets. Put recipe files (*.yaml) into the presets folder, then press {key_of('reload_presets')}."
+    return f"No presets. Put recipes (*.yaml) in the presets folder, then press {key_of('reload_presets')}."
+
+
+class FinderBar(Line):
+    """What the list is searched for, each part with its keys; parts that are set stand out."""
+
+    search = Search()
+
+    def say(self, width: int) -> Content:
+        parts = [
+            Content.assemble(
+                (" ".join(map(key_of, ids)), "bold $primary"), " ", (text, "bold $accent" if is_set else "$dim")
+            )
+            for (text, is_set), ids in zip(present.asked(self.search), _KEYS_OF_PARTS, strict=True)
+        ]
+        return Content("\n").join(packed(parts, Content("  "), width))
+
+
+class CompareScreen(ModalScreen[None]):
+    """Up to three presets side by side."""
+
+    CSS_PATH = "presets.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,C,q", "close", "Back")]
+
+    def __init__(self, candidates: Sequence[Candidate]) -> None:
+        super().__init__()
+        self._candidates = tuple(candidates)
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog", id="comparison") as dialog:
+            dialog.border_title = "Compare presets"
+            dialog.border_subtitle = "Up, Down scroll  Esc back"
+            with VerticalScroll():
+                yield Page(id="compared")
+
+    def on_mount(self) -> None:
+        """Columns of one width."""
+        room = min(self.app.size.width * 95 // 100, MOST_COMPARED) - COMPARED_FRAME
+        self.query_one(Page).show(present.comparison(self._candidates, room // len(self._candidates) - 2))
+        self.query_one(VerticalScroll).focus()
+
+    def action_close(self) -> None:
+        self.dismiss(None)
+
+
+class PinQuestion(ConfirmScreen):
+    """Shows the change of a preset's file, and asks before it is written."""
+
+    def __init__(self, plan: PinPlan, verb: str) -> None:
+        super().__init__(f"{verb} {plan.preset.name}?", "", verb=verb)
+        self._plan = plan
+
+    def extra(self) -> Iterable[Widget]:
+        yield Page(id="pin-change")
+
+    def on_mount(self) -> None:
+        self.query_one("#pin-change", Page).show(pin_page(self._plan))
 
 
 class PresetsScreen(ListScreen):
@@ -49,7 +130,7 @@ class PresetsScreen(ListScreen):
     AUTO_FOCUS = "#preset-list"
     LIST = "preset-list"
     LIST_TITLE = "Presets"
-    FILTER = "filter: name, family, quantization, model, image"
+    FILTER = "filter: name, use, tag, family, model, image, notes"
     PAGES = (
         ("overview", "Overview"), ("command", "Command"), ("checks", "Checks"), ("fit", "Fit"), ("running", "Running")
     )  # fmt: skip
@@ -58,24 +139,48 @@ class PresetsScreen(ListScreen):
     action_next_page = ListScreen.action_next_tab
     action_previous_page = ListScreen.action_previous_tab
 
+    def compose_body(self) -> ComposeResult:
+        yield FinderBar(id="finder-bar")
+        yield from super().compose_body()
+
     def compose_page(self, name: str) -> ComposeResult:
-        """The fit has a bar between its verdict and its figures."""
-        yield Page(id=name)
+        """Overview and fit have a bar below the verdict."""
+        yield Page(id=name, dense=name == "overview")
+        if name == "overview":
+            yield FitBar(self.spark.glyphs, sequences=True, id="overview-bar")
+            yield Page(id="overview-more", dense=True)
         if name == "fit":
             yield FitBar(self.spark.glyphs, id="fit-bar")
             yield Page(id="fit-figures")
 
+    def compose_rail(self) -> ComposeResult:
+        with Container(id="rail", classes="pane") as rail:
+            rail.border_title = "Launch"
+            with VerticalScroll(id="rail-scroll"):
+                yield Page(id="rail-fit", dense=True)
+                yield FitBar(self.spark.glyphs, sequences=True, id="rail-bar")
+                yield Page(id="rail-more", dense=True)
+
     def on_mount(self) -> None:
-        """Binds the list to the catalogue, and to what may change which images are downloaded."""
+        """Binds the list to the catalogue, and to what may change what a launch of a preset comes to."""
         self._plan: LaunchPlan | SparkError | None = None
         self._images: dict[str, ImageStatus] = {}
-        self._checked: dict[str, Checked] = {}
-        self._fits: dict[str, Fit] = {}
+        self._candidates: dict[str, Candidate] = {}
+        self._marked: list[str] = []
         self._seen: tuple[object, ...] = ()
+        self._search = Search()
         self.bind_slice("presets", lambda _: self._catalogue_changed())
         for name in ("docker", "jobs", "identity"):
             self.bind_slice(name, lambda _: self._check_again())
         self.bind_slice("engines", lambda _: self._engines_changed())
+        self.bind_slice("library", lambda _: self.show_rows())
+        self.bind_slice("proofs", lambda _: self.show_rows())
+
+    def on_resize(self, event: Resize) -> None:
+        wide = self.app.size.width >= RAIL_COLUMNS
+        if wide is not self.has_class("-rail"):
+            self.set_class(wide, "-rail")
+            self.show_selected()
 
     # --- images, checks, fit --------------------------------------------------------------------------
 
@@ -88,18 +193,19 @@ class PresetsScreen(ListScreen):
         self._show_running()
 
     def _check_again(self) -> None:
-        """Asks for the images and checks again when the answer may be another: presets, Docker, a launch ended, an
+        """Asks for the images and judges again when the answer may be another: presets, Docker, a launch ended, an
         engine came or went."""
         ended = tuple(job.id for job in self.spark.jobs if job.state.over)
         running = frozenset(view.name for view in self.engines() if view.container.running)
         seen = (self.spark.presets, isinstance(self.spark.docker, Ok), ended, self.spark.identity, running)
         if seen != self._seen:
             self._seen = seen
+            self.context.finder.forget()
             self._read_images()
 
     @work(exit_on_error=False, exclusive=True, group="images")
     async def _read_images(self) -> None:
-        """One question per image; a Docker that does not answer is asked once."""
+        """One question per image; a Docker that does not answer is asked once. Then the model store, and the fit."""
         found: dict[str, ImageStatus] = {}
         references = dict.fromkeys(preset.reference for preset in self.spark.presets.presets)
         for reference in references:
@@ -113,25 +219,21 @@ class PresetsScreen(ListScreen):
         if found != self._images:
             self._images = found
             self.show_rows()
-        self._check_all()
+        if self.context.ports.has("models"):
+            await self.context.library.refresh()
+        self._judge_all()
 
     @work(exit_on_error=False, exclusive=True, group="checks")
-    async def _check_all(self) -> None:
-        """The rules and the fit of every preset, one at a time: keys go first."""
-        checked: dict[str, Checked] = {}
-        fits: dict[str, Fit] = {}
-        for preset in self.spark.presets.presets:
-            try:
-                image = self._image(preset).image
-                checked[preset.name] = await self.context.checks.check_with(image, preset, Overrides())
-            except SparkError as error:
-                checked[preset.name] = error
-            with contextlib.suppress(SparkError):  # the Checks page shows it
-                fits[preset.name] = await self.context.checks.fit(preset, Overrides())
-            await asyncio.sleep(0)
-        if (checked, fits) != (self._checked, self._fits):
-            self._checked, self._fits = checked, fits
-            self.show_rows()
+    async def _judge_all(self) -> None:
+        """The launch that is asked about of every preset, the ones found first, one at a time: keys go first."""
+        names = [*self.rows.ids, *(each.name for each in self.spark.presets.presets)]
+        for name in dict.fromkeys(names):
+            preset = self.spark.presets.get(name)
+            if preset is not None:
+                await self.context.finder.judge(preset, self._search, self._image(preset).image)
+                self.repaint_soon()
+                await asyncio.sleep(0)
+        self.show_rows()
 
     def _image(self, preset: Preset) -> ImageStatus:
         return self._images.get(preset.reference, ImageStatus())
@@ -139,19 +241,27 @@ class PresetsScreen(ListScreen):
     # --- show -----------------------------------------------------------------------------------------
 
     def show_rows(self) -> None:
-        """All presets that the filter finds; without one also the unreadable files."""
-        words, catalogue = self.filter_words, self.spark.presets
-        chosen = sorted((preset for preset in catalogue.presets if present.matches(preset, words)), key=present.order)
-        entries = [
-            PresetEntry(each, self._image(each), self._checked.get(each.name), self._fits.get(each.name))
-            for each in chosen
-        ]
-        problems = catalogue.problems if not words else ()
-        empty = NO_MATCH if words else no_presets()
-        self.rows.show_table(present.list_table(entries, problems, empty))
+        """The presets that are found, in order; while nothing narrows them also the unreadable files."""
+        catalogue = self.spark.presets
+        search = replace(self._search, words=tuple(self.filter_words))
+        candidates = self.context.finder.candidates(self.context.store.world, search)
+        self._candidates = {each.preset.name: each for each in candidates}
+        found = search.of(candidates)
+        problems = catalogue.problems if not search.narrowed else ()
+        empty = NO_MATCH if search.narrowed else no_presets()
+        self.rows.show_table(present.list_table(found, problems, empty, search=search, marked=self._marked))
+        bar = self.query_one(FinderBar)
+        bar.search = search
+        bar.renew()
         broken = f", {len(catalogue.problems)} unreadable" if catalogue.problems else ""
-        self.show_count(len(chosen), len(catalogue.presets), broken)
+        own = f"   {present.OWN_SPEED} measured here" if any(each.own_speed for each in found) else ""
+        self.show_count(len(found), len(catalogue.presets), broken + own)
         self.show_selected()
+
+    @property
+    def candidate(self) -> Candidate | None:
+        """The one under the cursor."""
+        return self._candidates.get(self.rows.key)
 
     @property
     def preset(self) -> Preset | None:
@@ -169,30 +279,55 @@ class PresetsScreen(ListScreen):
         """The pages of the preset, or what is wrong with the file."""
         preset, problem = self.preset, self.problem
         self._plan = None
-        pages: dict[str, Sections] = dict.fromkeys(("overview", "command", "checks", "fit", "fit-figures"), ())
-        fit = self._fits.get(preset.name) if preset is not None else None
-        if preset is not None:
-            pages["overview"] = present.overview(preset, self._image(preset))
+        names = ("overview", "overview-more", "command", "checks", "fit", "fit-figures", "rail-fit", "rail-more")
+        pages: dict[str, Sections] = dict.fromkeys(names, ())
+        found = self.candidate
+        verdict = found.verdict if found is not None else None
+        fit = verdict.fit if verdict is not None else None
+        if preset is not None and found is not None:
             pages["command"] = self._command(preset)
-            pages["checks"] = present.checks_page(self._checked.get(preset.name))
-            pages["fit"] = fit_verdict(fit)
+            about, facts, *more = present.overview(
+                preset, self._image(preset), found, self._proof(preset), found.drift, self._last_good(preset)
+            )
+            pages["overview"], pages["overview-more"] = (about,), (*more, facts)  # the end may be out of sight
+            if not self.has_class("-rail"):
+                rows = tuple(row for section in fit_verdict(fit) for row in section.rows)
+                pages["overview"] = (about, Section(rows=rows))
+                pages["overview-more"] = (*more, facts, *pages["command"])
+            pages["checks"] = present.checks_page(found.checked)
+            pages["fit"] = pages["rail-fit"] = fit_verdict(fit)
+            pages["rail-more"] = (*present.speeds(preset), *pages["command"])
         elif problem is not None:
             pages["overview"] = present.problem_page(problem)
         if fit is not None:
             pages["fit-figures"] = fit_figures(fit)
         for name, sections in pages.items():
             self.page(name).show(sections)
-        self.query_one(FitBar).show(fit)
+        for bar in self.query(FitBar):
+            bar.show(fit)
         self._show_running()
         self.show_title(preset.name if preset is not None else "Unreadable file" if problem is not None else "")
         self.name_keys()
+
+    def _proof(self, preset: Preset) -> str:
+        badge = self._candidates[preset.name].proof
+        return f"{badge.text}, {ago(self.context.clock.now() - badge.proof.at)}" if badge is not None else ""
+
+    def _last_good(self, preset: Preset) -> tuple[tuple[str, str], ...]:
+        """Nothing for a preset that has not served yet: the page is short."""
+        status = self._image(preset)
+        image = Ok(status.image, 0.0) if status.known else Missing(status.why)
+        last = self.context.pins.last_good(preset, image)
+        return last_good_rows(last, key_of("pin_preset")) if last.start is not None else ()
 
     def _command(self, preset: Preset) -> Sections:
         """The command with the image's real entrypoint when it is downloaded; else with the one that its name
         implies."""
         image = self._image(preset)
+        found = self._candidates[preset.name].verdict
         try:
-            plan = self.context.preflight.dry_plan(preset, Overrides(), image.image)
+            wanted = found.overrides if found is not None else self._search.overrides(preset)
+            plan = self.context.preflight.dry_plan(preset, wanted, image.image)
             text = render_text(plan.spec)
         except SparkError as error:
             self._plan = error
@@ -215,9 +350,13 @@ class PresetsScreen(ListScreen):
             page.show(present.running_page(found))
 
     def offers(self, id_: str) -> bool:
-        """Where no preset is chosen, none is launched or copied."""
-        if id_ in ("launch_preset", "copy_command"):
+        """Where no preset is chosen, none is launched or copied; a fix is offered where there is one."""
+        if id_ in ("launch_preset", "pin_preset", "yank"):
             return self.preset is not None
+        if id_ == "apply_fixes":
+            return bool(self._fixes())
+        if id_ == "compare_presets":
+            return len(self._marked) > 1
         return super().offers(id_)
 
     def look_for(self, text: str, names: Sequence[str]) -> None:
@@ -225,36 +364,126 @@ class PresetsScreen(ListScreen):
         first of them among all others."""
         wanted = [preset for preset in self.spark.presets.presets if preset.name in names]
         if wanted:
-            found = all(present.matches(preset, text.lower().split()) for preset in wanted)
+            found = all(matches(preset, text.lower().split()) for preset in wanted)
+            self._search = Search()
             self.set_filter(text if found else wanted[0].name if len(wanted) == 1 else "")
             self.show_rows()
-            self.rows.select(min(wanted, key=present.order).name)
+            self.rows.select(min(wanted, key=order).name)
             self.rows.focus()
 
     # --- keys -----------------------------------------------------------------------------------------
 
+    def _ask(self, **changes: object) -> None:
+        """Searches for something else, and judges what was not judged yet."""
+        before, self._search = self._search, replace(self._search, **changes)  # type: ignore[arg-type]
+        if self._search == before:
+            return
+        self.show_rows()
+        if (before.context, before.users) != (self._search.context, self._search.users):
+            self._judge_all()
+
+    def action_sort_presets(self) -> None:
+        columns = list(SORTS)
+        following = columns[(columns.index(self._search.sort) + 1) % len(columns)]
+        self._ask(sort=following, reverse=False)
+        self.rows.cursor = 0
+
+    def action_reverse_presets(self) -> None:
+        self._ask(reverse=not self._search.reverse)
+        self.rows.cursor = 0
+
+    def action_next_use(self) -> None:
+        """After the last use comes any."""
+        at = present.USES.index(self._search.tags)
+        self._ask(tags=present.USES[(at + 1) % len(present.USES)])
+
+    def action_longer_context(self) -> None:
+        self._ask(context=present.stepped(present.CONTEXTS, self._search.context, 1))
+
+    def action_shorter_context(self) -> None:
+        self._ask(context=present.stepped(present.CONTEXTS, self._search.context, -1))
+
+    def action_more_users(self) -> None:
+        self._ask(users=present.stepped(present.USERS, self._search.users, 1))
+
+    def action_fewer_users(self) -> None:
+        self._ask(users=present.stepped(present.USERS, self._search.users, -1))
+
+    def action_only_tools(self) -> None:
+        self._ask(tools=not self._search.tools)
+
+    def action_only_vision(self) -> None:
+        self._ask(vision=not self._search.vision)
+
+    def action_only_on_disk(self) -> None:
+        self._ask(on_disk=not self._search.on_disk)
+
+    def action_only_fitting(self) -> None:
+        self._ask(fits=not self._search.fits)
+
+    def action_limit_need(self) -> None:
+        """After the last limit comes none."""
+        at = present.NEEDS.index(self._search.most_bytes)
+        self._ask(most_bytes=present.NEEDS[(at + 1) % len(present.NEEDS)])
+
+    def action_mark_preset(self) -> None:
+        """Marks it, or takes the mark away; of four the oldest mark goes."""
+        if self.preset is None:
+            return
+        name = self.preset.name
+        if name in self._marked:
+            self._marked.remove(name)
+        else:
+            self._marked = [*self._marked[-len(MARKS) + 1 :], name]
+        self.show_rows()
+
+    def action_compare_presets(self) -> None:
+        found = [self._candidates[name] for name in self._marked if name in self._candidates]
+        if len(found) < 2:
+            self.notify(f"Mark two or three presets with {key_of('mark_preset')}.", markup=False)
+        else:
+            self.app.push_screen(make_screen("compare_presets", found))
+
     def action_launch_preset(self) -> None:
-        """Opens the launch form."""
+        """Opens the launch form, with the context and the users that are asked about."""
         if self.preset is not None:
-            self.app.push_screen(make_screen("launch_form", self.context, self.preset), self._launched)
+            self._open_form(self.preset, {})
         elif self.problem is not None:
             reload = key_of("reload_presets")
             self.notify(f"Unreadable file. Fix it, then press {reload}.", severity="warning", markup=False)
 
-    def action_apply_fixes(self) -> None:
-        """The launch form with what ends the findings."""
-        preset = self.preset
-        checked = self._checked.get(preset.name) if preset is not None else None
-        changes = {} if checked is None or isinstance(checked, SparkError) else present.changes_of(checked)
-        if preset is None or not changes:
-            self.notify("The checks suggest no change.", markup=False)
-        else:
-            self.app.push_screen(make_screen("launch_form", self.context, preset, changes), self._launched)
+    def _open_form(self, preset: Preset, changes: dict[str, str]) -> None:
+        given = pairs_of(self._search.overrides(preset)) | changes
+        self.app.push_screen(make_screen("launch_form", self.context, preset, given), self.spark.launched)
 
-    def _launched(self, name: str | None) -> None:
-        if name:
-            self.spark.selected = name
-            self.spark.switch_mode("home")
+    def _fixes(self) -> dict[str, str]:
+        """What makes the launch of the selected preset fit, and ends the findings."""
+        verdict = self.candidate.verdict if self.candidate is not None else None
+        return {} if verdict is None else present.changes_of(verdict.findings) | dict(verdict.change)
+
+    def action_apply_fixes(self) -> None:
+        """The launch form with these changes."""
+        fixes = self._fixes()
+        if self.preset is None or not fixes:
+            self.notify("Nothing to fix: fit and checks suggest no change.", markup=False)
+        else:
+            self._open_form(self.preset, fixes)
+
+    @work(exit_on_error=False, exclusive=True, group="pin")
+    async def action_pin_preset(self) -> None:
+        """Shows the change of the file, and writes it on consent; of a pinned preset, back to the tag."""
+        preset, pins = self.preset, self.context.pins
+        if preset is None:
+            return
+        pinned = bool(digest_of(preset.reference))
+        try:
+            await self.context.history.load()
+            plan = pins.unpin_plan(preset) if pinned else await pins.plan(preset)
+            if await self.app.push_screen_wait(PinQuestion(plan, "Unpin" if pinned else "Pin")):
+                found = pins.apply(plan)
+                self.notify(f"{found.name}: {found.reference}\n{found.file}", markup=False)
+        except SparkError as error:
+            self.notify(f"{error.summary}\n{error.remedy}", severity="error", markup=False)
 
     def action_import_recipes(self) -> None:
         """Asks for a path, and shows what became of each recipe."""
@@ -265,13 +494,12 @@ class PresetsScreen(ListScreen):
 
         self.app.push_screen(make_screen("import_form", self.context), imported)
 
-    def action_copy_command(self) -> None:
-        """The docker run text to the clipboard, just as it is."""
-        if isinstance(self._plan, SparkError):
-            self.spark.report(self._plan)
-        elif self._plan is not None:
-            self.app.copy_to_clipboard(render_text(self._plan.spec))
-            self.notify("Copied: docker run ...", markup=False)
+    def yanks(self) -> tuple[Yank, ...]:
+        preset, plan = self.preset, self._plan
+        if preset is None:
+            return ()
+        command = [Yank("Command", "c", render_text(plan.spec))] if isinstance(plan, LaunchPlan) else []
+        return (*command, Yank("Model", "m", preset.model), Yank("Image", "i", preset.image))
 
     def action_reload_presets(self) -> None:
         """Reads the folders again, and asks for the images again."""

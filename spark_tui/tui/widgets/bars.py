@@ -1,64 +1,167 @@
-"""The frame's one-line bars: who and what is on top, the tabs, the keys at the foot."""
+"""The frame's one-line bars: the machine on top, what is under way, the tabs, the keys at the foot."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from textual.content import Content
+from textual.events import Click
 
-from spark_tui.core.actions import shown
+from spark_tui.core.actions import key_of, shown
+from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.host.identity import HostIdentity
-from spark_tui.domain.quantities import human_duration
-from spark_tui.domain.reading import NOT_READ_YET, Missing, Ok, Reading
+from spark_tui.domain.reading import NOT_READ_YET, Missing, Ok, Reading, reason_of, value_of
+from spark_tui.present.page import Cell
 from spark_tui.tui import format as fmt
+from spark_tui.tui.format import Glyphs
 from spark_tui.tui.widgets.line import Line, spread
 
 if TYPE_CHECKING:
     from spark_tui.core.actions import Action
     from spark_tui.domain.engine.container import DaemonFacts
-    from spark_tui.domain.logs.view import EngineView
+    from spark_tui.domain.host.vitals import GpuReading, Vitals
+    from spark_tui.present.activity import Activity
+
+
+GPU_CELLS: Final = 8
+CPU_STEP: Final = 3
+WATT_STEP: Final = 1.0
+"""A figure that moved by less keeps what it shows: a quiet machine is not repainted for its noise."""
 
 
 class TopBar(Line):
-    """Left: the machine. Right: the selected engine and what it does; DEMO stands first when nothing here is real."""
+    """One line: the machine, its GPU, CPU and disk, and how the engines are. What goes first where it is narrow is
+    decided by worth; DEMO stands first when nothing here is real."""
 
-    def __init__(self, *, demo: bool, read_only: bool) -> None:
+    def __init__(self, glyphs: Glyphs, *, demo: bool, read_only: bool) -> None:
         super().__init__(id="top-bar")
+        self._glyphs = glyphs
         self._marks = ["DEMO"] * demo + ["READ ONLY"] * read_only
+        self._held: dict[str, float] = {}
         self.identity = HostIdentity("")
-        self.uptime_minutes: Reading[int] = NOT_READ_YET
-        self.engine: EngineView | None = None
-        self.launching = ""
+        self.gpu: Reading[GpuReading] = NOT_READ_YET
+        self.vitals: Reading[Vitals] = NOT_READ_YET
+        self.selected = Cell("")
+        """The engine that all screens show, where there are several."""
+        self.counts: tuple[Cell, ...] = ()
 
     def say(self, width: int) -> Content:
-        """`spark-7f3a  DGX Spark GB10  up 6d        qwen36-35b  SERVING  127.0.0.1:8000`."""
+        """`spark-7f3a  DGX Spark  GPU 96% ━━━━━━━─  51 W  71 C  2.4 GHz  CPU 12%  disk 0.4 GB/s    2 running`."""
         left: list[Content] = [Content(" ")]
         for mark in self._marks:
             left += [Content.styled(f" {mark} ", "bold $background on $warning"), Content(" ")]
         left.append(fmt.safe(self.identity.hostname, "bold"))
-        if self.identity.product:
-            left.append(fmt.safe(f"  {self.identity.product}"))
-        if isinstance(self.uptime_minutes, Ok):
-            left.append(Content.styled(f"  up {_coarse(self.uptime_minutes.value)}", "$dim"))
-        return spread(Content.assemble(*left), self._engine(width), width)
+        parts = [(worth, part) for worth, part in self._parts() if part.cell_length]
+        right = Content("  ").join([fmt.styled(cell) for cell in self.counts])
+        fixed = sum(part.cell_length for part in left) + right.cell_length + 2
+        kept: list[int] = []
+        for number in sorted(range(len(parts)), key=lambda each: parts[each][0]):
+            cells = parts[number][1].cell_length + 2
+            if fixed + cells > width:
+                break
+            fixed += cells
+            kept.append(number)
+        for number in sorted(kept):
+            left += [Content("  "), parts[number][1]]
+        return spread(Content.assemble(*left), Content.assemble(right, " "), width)
 
-    def _engine(self, width: int) -> Content:
-        if self.engine is None and self.launching:
-            return Content.assemble(fmt.safe(self.launching, "bold"), ("  LAUNCH ", "$warning"))
-        if self.engine is None:
-            return Content.styled("no engine ", "$dim")
-        parts = [fmt.safe(self.engine.name, "bold"), Content("  "), fmt.state(self.engine)]
-        if self.engine.port and width >= 100:
-            parts.append(Content.styled(f"  :{self.engine.port}", "$dim"))
-        return Content.assemble(*parts, " ")
+    def _parts(self) -> list[tuple[int, Content]]:
+        """In the order of the line, each with its rank: the last one goes first."""
+        gpu, vitals = value_of(self.gpu), value_of(self.vitals)
+        parts = [(8, fmt.safe(self.identity.product))]
+        if gpu is None:
+            unread = self.gpu == NOT_READ_YET
+            parts += [
+                (1, _figure("GPU", "..." if unread else "n/a")),
+                (9, fmt.safe("" if unread else reason_of(self.gpu), "$dim")),
+            ]
+        else:
+            busy, watts = gpu.utilization_percent, gpu.power_watts
+            if busy is not None:
+                full = round(GPU_CELLS * busy / 100)
+                bar = ((self._glyphs.full * full, "$primary"), (self._glyphs.empty * (GPU_CELLS - full), "$rule"))
+                parts += [(1, _figure("GPU", f"{busy}%")), (6, Content.assemble(*bar))]
+            parts.append((3, Content("" if watts is None else f"{self._steady('watts', watts, WATT_STEP):.0f} W")))
+            parts.append((2, Content("" if gpu.temperature_c is None else f"{gpu.temperature_c} C")))
+            clock = "" if gpu.sm_clock_mhz is None else f"{gpu.sm_clock_mhz / 1000:.1f} GHz"
+            parts.append((7, Content(clock)))
+            parts.append((2, fmt.safe(f"clock: {gpu.held_by}" if gpu.held_by else "", "bold $warning")))
+        if vitals is not None:
+            loads, disks = value_of(vitals.clusters), value_of(vitals.disks)
+            if loads:
+                load = sum(each.percent * each.cpus for each in loads) / max(1, sum(each.cpus for each in loads))
+                parts.append((4, _figure("CPU", f"{self._steady('cpu', load, CPU_STEP):.0f}%")))
+            if disks is not None:
+                rate = sum(each.read + each.written for each in disks) / 1e9
+                parts.append((5, _figure("disk", f"{rate:.1f} GB/s")))
+        parts.append((9, fmt.styled(self.selected)))
+        return parts
+
+    def _steady(self, name: str, value: float, step: float) -> float:
+        shown = self._held.get(name)
+        if shown is None or abs(value - shown) >= step:
+            self._held[name] = shown = value
+        return shown
 
 
-def _coarse(minutes: int) -> str:
-    """Uptime that changes seldom, so that the bar is seldom repainted."""
-    if minutes >= 24 * 60:
-        return f"{minutes // (24 * 60)}d"
-    return f"{minutes // 60}h" if minutes >= 60 else human_duration(minutes * 60)[:-2].rstrip("m") + "m"
+def _figure(label: str, value: str) -> Content:
+    return Content.assemble((f"{label} ", "$dim"), (value, "bold"))
+
+
+MORE_CELLS: Final = len("   +9 more")
+
+
+class ActivityLine(Line):
+    """What is under way, each with the key of its screen; the worst alarm stands before it. No line where there is
+    neither."""
+
+    def __init__(self, glyphs: Glyphs) -> None:
+        super().__init__(id="activity")
+        self._glyphs = glyphs
+        self.activities: tuple[Activity, ...] = ()
+        self.alarms: tuple[Finding, ...] = ()
+        self._ends: list[tuple[int, str]] = []
+
+    def renew(self) -> None:
+        self.display = bool(self.activities or self.alarms)
+        super().renew()
+
+    def say(self, width: int) -> Content:
+        """`1 gpt-oss-20b loading 62% ~1m10s   2 download Qwen3-8B 16%   7 bench 12 of 24`."""
+        self._ends = []
+        line = self._alarm(width)
+        for number, each in enumerate(self.activities):
+            key = Content.styled(key_of(each.show), "bold $footer-key-foreground")
+            item = Content.assemble("   " if number or self.alarms else " ", key, " ", fmt.safe(each.words))
+            rest = len(self.activities) - number
+            if line.cell_length + item.cell_length + (MORE_CELLS if rest > 1 else 0) > width:
+                more = Content.styled(f"   +{rest} more" if number or self.alarms else "", "$dim")
+                line = Content.assemble(line, more if number or self.alarms else item)
+                break
+            line = Content.assemble(line, item)
+            self._ends.append((line.cell_length, each.show))
+        return line.truncate(width, ellipsis=True)
+
+    def _alarm(self, width: int) -> Content:
+        """With the fix; a warning's gives way to what is under way."""
+        if not self.alarms:
+            return Content("")
+        alarm, more = self.alarms[0], len(self.alarms) - 1
+        style = f"bold {fmt.SEVERITY_STYLE[alarm.severity]}"
+        summary = f"{alarm.subject}: {alarm.summary}" if alarm.subject else alarm.summary
+        others = Content.styled(f"   +{more} more" if more else "", "$dim")
+        line = fmt.safe(f" {self._glyphs.warning} {summary}", style)
+        if not self.activities or alarm.severity is Severity.ERROR:
+            line = Content.assemble(line, "  ", fmt.safe(alarm.remedy, "$dim"))
+        room = width - others.cell_length - (MORE_CELLS if self.activities else 0)
+        return Content.assemble(line.truncate(room, ellipsis=True), others)
+
+    async def on_click(self, event: Click) -> None:
+        """Shows the screen that has the details."""
+        show = next((show for end, show in self._ends if event.x < end), "")
+        if show:
+            await self.app.run_action(f"app.{show}")
 
 
 class TabBar(Line):

@@ -15,11 +15,12 @@ import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from textual.events import Resize
 
 from spark_tui.domain.metrics.graph import LABEL_CELLS, Bucket, Scale, nice_scale
-from spark_tui.tui.format import Glyphs
+from spark_tui.tui.format import UNICODE, Glyphs
 from spark_tui.tui.widgets.graph import RowCanvas
 from spark_tui.tui.widgets.graph_picture import (
     MARKS,
@@ -32,6 +33,7 @@ from spark_tui.tui.widgets.graph_picture import (
     kind_for,
     row_of,
     rows_with_axis,
+    shade,
 )
 
 MARGIN = LABEL_CELLS + 1
@@ -43,7 +45,8 @@ RIGHT = 2
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """What is drawn: tokens per second by the number of streams, with a name each; `knee` in streams."""
+    """tok/s by the number of streams, with a name each; `knee` in streams. Up to `linear`, where it is known,
+    the distance from the first curve is shaded."""
 
     name: str = ""
     rates: tuple[tuple[int, float], ...] = ()
@@ -51,6 +54,11 @@ class Curves:
     other: tuple[tuple[int, float], ...] = ()
     knee: int | None = None
     knee_words: str = ""
+    linear: tuple[tuple[int, float], ...] = ()
+
+
+UNIT: Final = "tok/s"
+TITLE: Final = "tok/s by streams"
 
 
 class BenchCurve(RowCanvas):
@@ -62,7 +70,7 @@ class BenchCurve(RowCanvas):
 
     def __init__(self, glyphs: Glyphs, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
         super().__init__(id=id)
-        self._kind = kind_for(glyphs)
+        self._kind = GraphKind.FILLED if glyphs is UNICODE else kind_for(glyphs)
         self._curves = Curves()
         self.display = False
 
@@ -86,10 +94,12 @@ def curve_rows(curves: Curves, kind: GraphKind, width: int, height: int) -> tupl
     known = dict(curves.rates)
     axis = _Axis(sorted({*known, *dict(curves.other)} if curves.other_name else known), columns)
     shown = [*curves.rates, *(curves.other if curves.other_name else ())]
-    scale = nice_scale(0.0, max(rate for _, rate in shown), unit="tok/s", ticks=max(1, (rows - 1) // 2))
+    scale = nice_scale(0.0, max(rate for _, rate in shown), unit=UNIT, ticks=max(1, (rows - 1) // 2))
     canvas = Canvas(columns, rows)
     buckets = [_buckets(axis, known, scale), _buckets(axis, dict(curves.other), scale)]
     draw_curves(canvas, kind, buckets, scale)
+    if kind is GraphKind.FILLED and curves.linear:
+        shade(canvas, buckets[0], _buckets(axis, dict(curves.linear), scale, cut=True), scale, CellKind.QUIET)
     if curves.knee is not None:  # a line, behind the curves
         x = axis.column(curves.knee)
         for y in range(rows):
@@ -98,7 +108,7 @@ def curve_rows(curves: Curves, kind: GraphKind, width: int, height: int) -> tupl
     for streams, rate in curves.rates:
         canvas.put(axis.column(streams), row_of(scale, rate, kind, rows), MARKS[kind].dot, CellKind.TITLE)
     lines = [_headline(curves, kind, width)]
-    for row in rows_with_axis(canvas, scale, "tok/s", kind):
+    for row in rows_with_axis(canvas, scale, UNIT, kind):
         lines.append(PenRow(row.text + " " * RIGHT, row.pens + CellKind.NOTHING * RIGHT))
     return (*lines, _foot(axis, curves, kind))
 
@@ -120,13 +130,16 @@ class _Axis:
         return self._low + share * self._span
 
 
-def _buckets(axis: _Axis, rates: Mapping[int, float], scale: Scale) -> list[Bucket | None]:
-    """Values between the levels, straight from one to the next; nothing beyond them or above the scale."""
+def _buckets(axis: _Axis, rates: Mapping[int, float], scale: Scale, *, cut: bool = False) -> list[Bucket | None]:
+    """Values between the levels, straight from one to the next; nothing beyond them. Above the scale nothing either, or
+    `cut`, its end."""
     count = axis.columns * PARTS
     places = sorted((math.log2(streams), rate) for streams, rate in rates.items())
     found: list[Bucket | None] = []
     for number in range(count):
         value = _between(places, axis.at(number / max(1, count - 1)))
+        if cut and value is not None:
+            value = min(value, scale.high)
         inside = value is not None and value <= scale.high
         found.append(Bucket(value, value, value, value, 1, True) if inside and value is not None else None)
     return found
@@ -143,7 +156,8 @@ def _between(places: Sequence[tuple[float, float]], x: float) -> float | None:
 def _headline(curves: Curves, kind: GraphKind, width: int) -> PenRow:
     """The title and what the marks mean, in shorter words where these do not fit."""
     text = pens = ""
-    for other in (curves.other_name,) if curves.other_name else ("50 % of linear scaling", "50 % of linear", "50 %"):
+    others = (curves.other_name,) if curves.other_name else ("50 % of linear scaling", "50 % of linear", "50 %")
+    for other in others:
         text, pens = _legend(curves, kind, other)
         if len(text) <= width:
             break
@@ -152,11 +166,13 @@ def _headline(curves: Curves, kind: GraphKind, width: int) -> PenRow:
 
 def _legend(curves: Curves, kind: GraphKind, other: str) -> tuple[str, str]:
     swatches = MARKS[kind].swatches
-    parts = [("tok/s by streams", CellKind.TITLE)]
+    parts = [(TITLE, CellKind.TITLE)]
     if curves.name:
         parts += [(f"   {swatches[0]}", CellKind.FIRST), (f" {curves.name}", CellKind.QUIET)]
     if curves.other:
         parts += [(f"   {swatches[1]}", CellKind.SECOND), (f" {other}", CellKind.QUIET)]
+    if curves.linear and kind is GraphKind.FILLED:
+        parts += [("   ⢕", CellKind.QUIET), (" lost", CellKind.QUIET)]
     if curves.knee_words:
         parts.append((f"   {MARKS[kind].side} {curves.knee_words}", CellKind.WARNING))
     text = "".join(part for part, _ in parts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from textual.content import Content
@@ -12,8 +12,8 @@ from textual.strip import Strip
 from textual.timer import Timer
 from textual.visual import Visual
 
-from spark_tui.domain.logs.starts import StartRecord, eta, eta_text
-from spark_tui.domain.logs.timeline import BootTimeline, Phase, PhaseState
+from spark_tui.domain.logs.starts import StartRecord, eta, eta_text, usual_phases
+from spark_tui.domain.logs.timeline import BootTimeline, Phase, PhaseId, PhaseState
 from spark_tui.domain.quantities import human_duration
 from spark_tui.tui import format as fmt
 from spark_tui.tui.format import Glyphs
@@ -24,8 +24,14 @@ if TYPE_CHECKING:
 
 INDENT_CELLS = 11
 LABEL_CELLS = 14
-TIME_CELLS = 8
+TIME_CELLS = 7
+SLOWER = 1.3
+"""A phase that took longer than before by this factor is marked."""
 BAR_CELLS = 30
+BAR_INDENT = 9
+BAR_STYLES = ("$foreground on $cursor-row", "$foreground on $rule")
+SHARE_LOOKS = (("engine", "$primary"), ("apps", "$accent"))
+"""Glyph and colour of the phases in a bar, in turn."""
 MAX_REASON_LINES = 3
 SHORT_SCREEN = 30
 """On a terminal with fewer rows, pending phases share one line."""
@@ -36,15 +42,25 @@ WORTH_SECONDS = 0.5
 
 
 class BootTimelineView(VisibilityWidget):
-    """Two shapes, `folded` and a list. The elapsed time of the running phase moves once a second, only while it is
+    """Three shapes: a list, `folded` lines, and as a `bar` one line of the phases by their
+    share. The elapsed time of the running phase moves once a second, only while it is
     seen, and only its own line is repainted. `fold_lines`: how many lines the folded one may take."""
 
     DEFAULT_CSS = """
     BootTimelineView { height: auto; }
     """
 
-    def __init__(self, clock: Clock, glyphs: Glyphs, *, fold_lines: int = 3, id: str | None = None) -> None:  # noqa: A002
+    def __init__(
+        self,
+        clock: Clock,
+        glyphs: Glyphs,
+        *,
+        fold_lines: int = 3,
+        bar: bool = False,
+        id: str | None = None,  # noqa: A002 - Textual's name
+    ) -> None:
         super().__init__(id=id)
+        self._bar = bar
         self._fold_lines = fold_lines
         self._clock = clock
         self._glyphs = glyphs
@@ -114,6 +130,8 @@ class BootTimelineView(VisibilityWidget):
         ]
         if not phases:
             return []
+        if self._bar and timeline.ready and timeline.seconds:
+            return [self._segments(timeline.seconds, phases, width)]
         kept = list(phases)
         while True:
             parts = [self._short(phase) for phase in kept]
@@ -127,6 +145,19 @@ class BootTimelineView(VisibilityWidget):
         if timeline.failure is not None:
             lines[-1] = Content.assemble(lines[-1], "  ", self._reason(timeline))
         return [line.truncate(width, ellipsis=True) for line in lines[: self._fold_lines]]
+
+    def _segments(self, seconds: float, phases: Sequence[Phase], width: int) -> Content:
+        """`boot 8m07s  weights 3m19s      compile 1m56s  ...`: each phase as wide as its share of the time."""
+        head = Content.assemble((f"{'boot':<{BAR_INDENT}}", "$dim"), f"{human_duration(seconds)} ")
+        room, total = width - head.cell_length, sum(phase.seconds or 0.0 for phase in phases) or 1.0
+        parts, used, spent = [head], 0, 0.0
+        for number, phase in enumerate(phases):
+            spent += phase.seconds or 0.0
+            cells, used = round(spent / total * room) - used, round(spent / total * room)
+            words = (f" {phase.short_label} {self._took(phase)}", f" {phase.short_label}", "")
+            text = next(word for word in words if len(word) < cells or not word)
+            parts.append(Content.styled(f"{text:<{cells}}"[:cells], BAR_STYLES[number % 2]))
+        return Content.assemble(*parts)
 
     def _laid_out(self, timeline: BootTimeline, parts: list[Content], width: int) -> list[Content]:
         """On one line behind how long it took, or on several beside their label."""
@@ -157,7 +188,10 @@ class BootTimelineView(VisibilityWidget):
         hidden = {PhaseState.SKIPPED}
         if timeline.failed is not None or self.app.size.height < SHORT_SCREEN:
             hidden.add(PhaseState.PENDING)
-        lines = [self._row(phase, width) for phase in timeline.phases if phase.state not in hidden]
+        if self._bar and self.app.size.height >= SHORT_SCREEN and timeline.failed is None:
+            lines, hidden = self._packed(timeline, width), set()
+        else:
+            lines = [self._row(phase, width) for phase in timeline.phases if phase.state not in hidden]
         left = "" if timeline.ready or timeline.failure is not None else self._left(timeline)
         if timeline.failed is None and PhaseState.PENDING in hidden and pending:
             soon, left = (left, "") if self._past else ("", left)  # on a short screen the last lines may be cut off
@@ -167,11 +201,79 @@ class BootTimelineView(VisibilityWidget):
         if timeline.failure is not None:
             lines += [Content(""), *self._reason(timeline).wrap(max(8, width))[:MAX_REASON_LINES]]
         elif not timeline.ready:
-            if left or timeline.news:
+            if left or (timeline.news and not self._bar):
                 lines.append(Content(left).truncate(width, ellipsis=True))
-            if timeline.news:
+            if timeline.news and not self._bar:
                 lines.append(fmt.safe(timeline.news, "$dim").truncate(width, ellipsis=True))
         return lines
+
+    def _packed(self, timeline: BootTimeline, width: int) -> list[Content]:
+        """All phases with their time now and in earlier starts, as many on a line as fit; below them their shares of
+        the time as a bar, and the running one."""
+        usual = usual_phases(timeline, self._past)
+        phases = [
+            phase
+            for phase in timeline.phases
+            if phase.state is not PhaseState.SKIPPED and phase.id not in (PhaseId.READY, PhaseId.WARM)
+        ]
+        if not usual and all(phase.state is PhaseState.PENDING for phase in phases):
+            return []  # the steps of the launch say that it is to come
+        gap = Content.styled(f" {self._glyphs.separator} ", "$rule")
+        lines = packed([self._cell(phase, usual) for phase in phases], gap, width)
+        if bar := self._shares(phases, usual, width):
+            lines.append(bar)
+        running = timeline.current
+        if running is not None and (running.progress is not None or running.detail):
+            lines.append(self._row(running, width))
+        return lines
+
+    def _cell(self, phase: Phase, usual: Mapping[PhaseId, float]) -> Content:
+        """`✓ Weights 3m19s (before 3m02s)`; a phase that took much longer than before is marked."""
+        sign, style, label_style = self._signs(phase)
+        now, before = phase.seconds, usual.get(phase.id) or 0.0
+        slow = now is not None and before and now > SLOWER * before and now - before > 2.0
+        took = self._took(phase)
+        return Content.assemble(
+            (f"{sign} ", style),
+            (phase.label, label_style),
+            (f" {took}" if took else "", "bold $warning" if slow else ""),
+            (f" (before {human_duration(before)})" if before >= WORTH_SECONDS else "", "$dim"),
+        )
+
+    def _shares(self, phases: Sequence[Phase], usual: Mapping[PhaseId, float], width: int) -> Content:
+        """Each phase as wide as its share of the whole start, as far as that is known: filled for the time that has
+        passed, light for what earlier starts or the progress let expect. Empty before there is anything to divide."""
+        spans: list[tuple[float, float]] = []
+        for phase in phases:
+            spent = phase.seconds or 0.0
+            if phase.state is PhaseState.RUNNING and phase.started_at is not None:
+                spent = max(0.0, self._clock.now() - phase.started_at)
+            expected = usual.get(phase.id, 0.0) if phase.state in (PhaseState.RUNNING, PhaseState.PENDING) else 0.0
+            if phase.state is PhaseState.RUNNING and phase.progress and not expected:
+                expected = spent / phase.progress
+            spans.append((spent, max(spent, expected)))
+        whole = sum(span for _, span in spans)
+        if whole < WORTH_SECONDS:
+            return Content("")
+        parts: list[tuple[str, str]] = []
+        at, used = 0.0, 0
+        for number, (spent, span) in enumerate(spans):
+            full, end = round((at + spent) / whole * width), round((at + span) / whole * width)
+            glyph, style = SHARE_LOOKS[number % 2]
+            parts += [
+                (getattr(self._glyphs, glyph) * (full - used), style),
+                (self._glyphs.cache * (end - full), "$dim"),
+            ]
+            at, used = at + span, end
+        return Content.assemble(*parts)
+
+    def _signs(self, phase: Phase) -> tuple[str, str, str]:
+        """Sign, its style, and the label's."""
+        return {
+            PhaseState.DONE: (self._glyphs.done, "$success", ""),
+            PhaseState.RUNNING: (self._glyphs.running, "bold $warning", "bold $warning"),
+            PhaseState.FAILED: (self._glyphs.failed, "bold $error", "bold $error"),
+        }.get(phase.state, (self._glyphs.pending, "$dim", "$dim"))
 
     def _reason(self, timeline: BootTimeline) -> Content:
         failure = timeline.failure
@@ -187,11 +289,7 @@ class BootTimelineView(VisibilityWidget):
         return self._estimate[2]
 
     def _row(self, phase: Phase, width: int) -> Content:
-        sign, style, label_style = {
-            PhaseState.DONE: (self._glyphs.done, "$success", ""),
-            PhaseState.RUNNING: (self._glyphs.running, "bold $warning", "bold $warning"),
-            PhaseState.FAILED: (self._glyphs.failed, "bold $error", "bold $error"),
-        }.get(phase.state, (self._glyphs.pending, "$dim", "$dim"))
+        sign, style, label_style = self._signs(phase)
         label, time = f"{phase.label:<{LABEL_CELLS}}", f"{self._took(phase):>{TIME_CELLS}}  "
         line = Content.assemble((f"{sign} ", style), (label, label_style), (time, "$dim"))
         if phase.state is PhaseState.FAILED:

@@ -66,6 +66,7 @@ PARTS = 2
 class GraphKind(StrEnum):
     """How curves are drawn."""
 
+    FILLED = "filled"
     BRAILLE = "braille"
     BLOCKS = "blocks"
     CONSOLE = "console"
@@ -96,6 +97,7 @@ class GraphCharacters:
 
 MARKS = {
     GraphKind.BRAILLE: GraphCharacters("⣀⣤⣶⣿", "⣿", "•", "╌", "│", "┤", "└", "─", "│", "▲", "×", ("━", "┅")),
+    GraphKind.FILLED: GraphCharacters("⣀⣤⣶⣿", "⣿", "•", "╌", "│", "┤", "└", "─", "│", "▲", "×", ("⣿", "⠒")),
     GraphKind.BLOCKS: GraphCharacters("▁▂▃▄▅▆▇█", "▒", "•", "╌", "│", "┤", "└", "─", "│", "▲", "×", ("█", "•")),
     GraphKind.CONSOLE: GraphCharacters(".▒█", "░", "•", "-", "│", "┤", "└", "─", "│", "▲", "×", ("█", "•")),
     GraphKind.ASCII: GraphCharacters(".:#", "=", "o", "-", "|", "+", "+", "-", "|", "^", "x", ("#", "o")),
@@ -103,8 +105,8 @@ MARKS = {
 
 
 def kind_for(glyphs: Glyphs) -> GraphKind:
-    """Braille where everything can be shown, else what the terminal has."""
-    return {"unicode": GraphKind.BRAILLE, "console": GraphKind.CONSOLE}.get(glyphs.name, GraphKind.ASCII)
+    """Areas of dots where everything can be shown, else what the terminal has."""
+    return {"unicode": GraphKind.FILLED, "console": GraphKind.CONSOLE}.get(glyphs.name, GraphKind.ASCII)
 
 
 def kinds_for(glyphs: Glyphs) -> tuple[GraphKind, ...]:
@@ -138,6 +140,12 @@ def draw_curves(canvas: Canvas, kind: GraphKind, curves: Sequence[Sequence[Bucke
     for number, curve in enumerate(curves[:MAX_CURVES]):
         if kind is GraphKind.BRAILLE:
             _dots(canvas, merged(curve, PARTS) if number else curve, scale, CURVE_PENS[number], PARTS if number else 1)
+        elif kind is GraphKind.FILLED:
+            if number:
+                shade(canvas, curves[0], curve, scale, CellKind.SECOND)
+                _dots(canvas, curve, scale, CellKind.SECOND, over=MARKS[kind].dot)
+            else:
+                _area(canvas, curve, scale)
         elif number:
             _marks(canvas, merged(curve, PARTS), scale, MARKS[kind].dot)
         else:
@@ -146,7 +154,7 @@ def draw_curves(canvas: Canvas, kind: GraphKind, curves: Sequence[Sequence[Bucke
 
 def row_of(scale: Scale, value: float, kind: GraphKind, rows: int) -> int:
     """The row, from the top, in which a value is drawn."""
-    if kind is GraphKind.BRAILLE:
+    if kind in (GraphKind.BRAILLE, GraphKind.FILLED):
         return rows - 1 - _dot_level(scale, value, rows) // 4
     size = len(MARKS[kind].levels)
     return rows - 1 - (_height(scale, value, rows * size) - 1) // size
@@ -160,27 +168,71 @@ _RIGHT = (0x80, 0x20, 0x10, 0x08)
 """Bits of a cell's dots, from the foot up (Unicode chapter 21.1)."""
 
 
+_AREA: Final = tuple(
+    tuple(chr(_BRAILLE + sum(_LEFT[:left]) + sum(_RIGHT[:right])) for right in range(5)) for left in range(5)
+)
+"""A cell by the dots that are filled from its foot, at its left and at its right."""
+
+
 def _dot_level(scale: Scale, value: float, rows: int) -> int:
     return round(scale.share(value) * (rows * 4 - 1))
 
 
-def _dots(canvas: Canvas, curve: Sequence[Bucket | None], scale: Scale, pen: CellKind, stride: int) -> None:
-    """From the least to the greatest value of each bucket. A curve without stride is one line: jumps are joined."""
+def _area(canvas: Canvas, curve: Sequence[Bucket | None], scale: Scale) -> None:
+    """Everything from the foot up to the greatest value of each bucket."""
+    dots = [0 if bucket is None else _dot_level(scale, bucket.high, canvas.rows) + 1 for bucket in curve]
+    for x in range(len(dots) // PARTS):
+        left, right = dots[PARTS * x], dots[PARTS * x + 1]
+        for row in range(-(-max(left, right) // 4)):
+            filled = _AREA[min(4, max(0, left - 4 * row))][min(4, max(0, right - 4 * row))]
+            canvas.put(x, canvas.rows - 1 - row, filled, CellKind.FIRST)
+
+
+def _dots(
+    canvas: Canvas,
+    curve: Sequence[Bucket | None],
+    scale: Scale,
+    pen: CellKind,
+    stride: int = 1,
+    *,
+    over: str = "",
+) -> None:
+    """From the least to the greatest value of each bucket. A curve without stride is one line: jumps are joined. `over`
+    is what marks it in a cell of another curve; without it both share the cell."""
     before: tuple[int, int] | None = None
     for number, bucket in enumerate(curve):
         if bucket is None:
             before = None
             continue
-        low, high = _dot_level(scale, bucket.low, canvas.rows), _dot_level(scale, bucket.high, canvas.rows)
+        low, high = (_dot_level(scale, value, canvas.rows) for value in (bucket.low, bucket.high))
         first, last = low, high
         if before is not None and bucket.joined and stride == 1:
             first, last = min(low, before[1] + 1), max(high, before[0] - 1)
         for level in range(first, last + 1):
             x, row = number * stride, canvas.rows - 1 - level // 4
-            char, _ = canvas.get(x // 2, row)
+            char, own = canvas.get(x // 2, row)
             bits = ord(char) - _BRAILLE if _BRAILLE <= ord(char) < _BRAILLE + 256 else 0
-            canvas.put(x // 2, row, chr(_BRAILLE + (bits | (_RIGHT if x % 2 else _LEFT)[level % 4])), pen)
+            dot = chr(_BRAILLE + (bits | (_RIGHT if x % 2 else _LEFT)[level % 4]))
+            crossed = over and (char == over or (own in CURVE_PENS and own != pen))
+            canvas.put(x // 2, row, over if crossed else dot, pen)
         before = low, high
+
+
+def shade(
+    canvas: Canvas, below: Sequence[Bucket | None], above: Sequence[Bucket | None], scale: Scale, pen: CellKind
+) -> None:
+    """Every other dot between two curves where the second one lies above the first, as far as the cells are free."""
+    for x, (low, high) in enumerate(zip(below, above, strict=True)):
+        if low is None or high is None:
+            continue
+        first, last = (_dot_level(scale, value, canvas.rows) for value in (low.high, high.low))
+        for level in range(first + 1, last):
+            row = canvas.rows - 1 - level // 4
+            char, own = canvas.get(x // 2, row)
+            if (level + x) % 2 and own in (CellKind.NOTHING, CellKind.THRESHOLD, pen):
+                bits = ord(char) - _BRAILLE if own == pen else 0
+                dot = chr(_BRAILLE + (bits | (_RIGHT if x % 2 else _LEFT)[level % 4]))
+                canvas.put(x // 2, row, dot, pen)
 
 
 # --- columns ----------------------------------------------------------------------------------------------
@@ -217,10 +269,11 @@ def _marks(canvas: Canvas, curve: Sequence[Bucket | None], scale: Scale, mark: s
 MARGIN: Final = LABEL_CELLS + 1
 """Cells left of the curves, the same in every graph: graphs above one another have one time axis."""
 
-MINIMUM_ROWS: Final = 4
+MINIMUM_ROWS: Final = 3
 MINIMUM_COLUMNS: Final = MARGIN + 8
-TAIL_GAP: Final = 3
+HEAD_GAP: Final = 2
 """Cells between the values of a headline and what stands at its right, at least."""
+TAIL_GAP: Final = 3
 AXIS_ROWS: Final = 5
 """From this height on there is a time axis."""
 
@@ -250,28 +303,25 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """How a person looks: up to when, over how many seconds, at which time the cursor stands."""
+    """How a person looks: up to when, over how many seconds, at which time the cursor stands. `foot`: with a time axis
+    of its own where it is high enough, on which gaps and restarts of the curves of `above` are marked too."""
 
     now: float
     window: float
     cursor: float | None = None
     zone: tzinfo | None = None
+    foot: bool = True
+    above: tuple[Curve, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """Rows of equal width, and where the cells are that fill up while the rest stands still.
-
-    `cursor` are the cells that stand over column `cursor_at`, from row 1 down, where there is a cursor.
-    """
+    """Rows of equal width. `cursor_at` is the cell of each row in which the cursor stands; None without one."""
 
     rows: tuple[PenRow, ...] = ()
-    live: range = range(0)
-    curve_rows: range = range(0)
     axis: TimeAxis | None = None
     scale: Scale | None = None
-    cursor: tuple[PenRow, ...] = ()
-    cursor_at: int = 0
+    cursor_at: int | None = None
 
 
 def picture_of(
@@ -280,7 +330,8 @@ def picture_of(
     """The picture at a size; empty where there is no room. `before` keeps the scale from jumping."""
     if width < MINIMUM_COLUMNS or height < MINIMUM_ROWS:
         return Picture()
-    rows = height - 2 if height >= AXIS_ROWS else height - 1
+    foot = view.foot and height >= AXIS_ROWS
+    rows = height - 2 if foot else height - 1
     axis = time_axis(view.window, width - MARGIN, view.now, parts=PARTS)
     curves = curves[:MAX_CURVES]
     found = [curve.buckets(axis) for curve in curves]
@@ -301,42 +352,43 @@ def picture_of(
         settled = [parts[column * PARTS : (column + 1) * PARTS] for parts in found]
         shown = [next((part for part in reversed(parts) if part is not None), None) for parts in settled]
     else:
-        latest = [curve.series.last for curve in curves]
+        latest = [curve.last for curve in curves]
         shown = [
             None if last is None or not math.isfinite(last) else Bucket(last, last, last, last, 1, True)
             for last in latest
         ]
     head = PenRow("", "")
-    for unit_in_title, gap in ((False, 2), (True, 2), (True, 1)):  # as few words as the width asks for
+    for unit_in_title, gap in ((False, 2), (True, 2), (True, 1), (True, 0)):  # as few cells as the width asks for
         head = _head(subject, curves, shown, kind, gap, unit_in_title=unit_in_title and len(curves) > 1)
         if len(head.text) <= width:
             break
-    tail = _tail(subject, settled, kind, width - len(head.text) - TAIL_GAP, line=threshold is not None)
+    tail = _tail(subject, settled, kind, width - len(head.text) - HEAD_GAP, line=threshold is not None)
     # What changes each second stands at the left, where it is cheap to repaint.
     gap = max(0, width - len(head.text) - len(tail.text))
     text, pens = head.text + " " * gap + tail.text, head.pens + CellKind.NOTHING * gap + tail.pens
     lines = [PenRow(text[:width], pens[:width])]
     lines += rows_with_axis(canvas, scale, subject.unit, kind)
-    if height >= AXIS_ROWS:
-        lines.append(_time_line(axis, curves, kind, view.zone))
-    foot = lines[-1].text[MARGIN:] if height >= AXIS_ROWS else ""
-    live, cursor = range(width - axis.live, width), _cursor(canvas, column, kind, foot)
-    return Picture(tuple(lines), live, range(1, 1 + rows), axis, scale, cursor, MARGIN + (column or 0))
-
-
-def _cursor(canvas: Canvas, column: int | None, kind: GraphKind, foot: str) -> tuple[PenRow, ...]:
-    """One cell per row: the curves that it goes through, a line between them, and its foot on the time axis `foot`,
-    which leaves the time that stands there readable."""
+    if foot:
+        lines.append(_time_line(axis, (*curves, *view.above), kind, view.zone))
     if column is None:
-        return ()
-    cells = [canvas.get(column, y) for y in range(canvas.rows)]
-    rows = [
-        PenRow(char, pen.upper()) if pen in CURVE_PENS else PenRow(MARKS[kind].cursor, CellKind.CURSOR)
-        for char, pen in cells
-    ]
-    if not foot:
-        return tuple(rows)
-    return (*rows, PenRow(MARKS[kind].foot if foot[column] == MARKS[kind].line else foot[column], CellKind.CURSOR))
+        return Picture(tuple(lines), axis, scale)
+    at = MARGIN + column
+    for y in range(1, len(lines)):
+        lines[y] = _under_cursor(lines[y], at, kind, foot=foot and y == len(lines) - 1)
+    return Picture(tuple(lines), axis, scale, at)
+
+
+def _under_cursor(row: PenRow, at: int, kind: GraphKind, *, foot: bool) -> PenRow:
+    """A row with the cursor in one cell: the curve that it goes through, else a line. At the foot, on the time axis, a
+    time that stands there stays readable."""
+    char, pen = row.text[at], row.pens[at]
+    if foot:
+        char, pen = MARKS[kind].foot if char == MARKS[kind].line else char, CellKind.CURSOR.value
+    elif pen in CURVE_PENS:
+        pen = pen.upper()
+    else:
+        char, pen = MARKS[kind].cursor, CellKind.CURSOR.value
+    return PenRow(row.text[:at] + char + row.text[at + 1 :], row.pens[:at] + pen + row.pens[at + 1 :])
 
 
 def rows_with_axis(canvas: Canvas, scale: Scale, unit: str, kind: GraphKind) -> list[PenRow]:
@@ -360,8 +412,8 @@ def _tail(
     subject: Subject, settled: Sequence[Sequence[Bucket | None]], kind: GraphKind, room: int, *, line: bool
 ) -> PenRow:
     """What the line across the picture is, and least, mean and greatest value: as much as there is room for."""
-    legends = (*_legends(subject, kind), PenRow("", "")) if line else (PenRow("", ""),)
-    summaries = _summaries(subject, settled[0]) if len(settled) == 1 else ()
+    legends = _legends(subject, kind) if line else (PenRow("", ""),)
+    summaries = _summaries(subject, settled[0])[: 2 if line else 3] if len(settled) == 1 else ()
     for legend, summary in (*product(legends, summaries), *product(legends, ("",))):
         gap = " " * (TAIL_GAP if legend.text and summary else 0)
         if len(legend.text) + len(gap) + len(summary) <= room:
@@ -387,27 +439,33 @@ def _head(
     *,
     unit_in_title: bool,
 ) -> PenRow:
-    """The title, then each curve's mark, name and value; their common unit beside the title where room is scarce."""
+    """The title, then each curve's mark, name and value; their common unit beside the title where room is scarce, and
+    without a `gap` as few words as can be."""
     in_title = unit_in_title and subject.unit not in ("s", "req", "")
     text, pens = subject.title, CellKind.TITLE * len(subject.title)
-    if in_title:
+    if in_title and gap:
         text, pens = f"{text} {subject.unit}", pens + CellKind.QUIET * (len(subject.unit) + 1)
     for number, (curve, bucket) in enumerate(zip(curves, shown, strict=True)):
         mark = f"{MARKS[kind].swatches[number]} {curve.name} " if curve.name else ""
         value = NONE if bucket is None else value_text(bucket.last, subject.unit, subject.decimals)
         if in_title:
             value = value.removesuffix(f" {subject.unit}")
+        value = value if gap else value.replace(" ", "")
         alarm = "!" if bucket is not None and number == 0 and subject.alarming(bucket.last) else ""
         pen = CellKind.WARNING if alarm else CellKind.QUIET if bucket is None else CURVE_PENS[number]
-        text += " " * gap + mark + value + alarm
-        pens += CellKind.NOTHING * gap + CURVE_PENS[number] * min(1, len(mark)) + CellKind.QUIET * max(0, len(mark) - 1)
+        text += " " * max(1, gap) + mark + value + alarm
+        pens += (
+            CellKind.NOTHING * max(1, gap)
+            + CURVE_PENS[number] * min(1, len(mark))
+            + CellKind.QUIET * max(0, len(mark) - 1)
+        )
         pens += pen * (len(value) + len(alarm))
     return PenRow(text, pens)
 
 
 def _summaries(subject: Subject, parts: Sequence[Bucket | None]) -> tuple[str, ...]:
-    """`min 0  avg 38.2  max 44.0`, and shorter `0 / 38.2 / 44.0`: of what is in the picture, but for the part that
-    still fills up."""
+    """`min 0  avg 38.2  max 44.0`, and shorter `0 / 38.2 / 44.0` or `max 44.0`: of what is in the picture, but
+    for the part that still fills up."""
     known = totals(parts)
     if known is None:
         return ()
@@ -415,7 +473,7 @@ def _summaries(subject: Subject, parts: Sequence[Bucket | None]) -> tuple[str, .
     if subject.unit and all(word.endswith(f" {subject.unit}") for word in words):
         words = [word.removesuffix(f" {subject.unit}") for word in words]
     named = "  ".join(f"{name} {word}" for name, word in zip(("min", "avg", "max"), words, strict=True))
-    return named, " / ".join(words)
+    return named, " / ".join(words), f"max {words[2]}"
 
 
 # --- time axis --------------------------------------------------------------------------------------------

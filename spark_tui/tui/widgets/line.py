@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 
 from textual.content import Content
@@ -45,8 +46,8 @@ class Line(Static):
             if self.styles.auto_dimensions and _height(now, width) != _height(then, width):
                 self.call_after_refresh(self.refresh, layout=True)  # a layout that is under way would swallow it
         else:
-            rows = (row for row, (new, old) in enumerate(zip(now, then, strict=True)) if not new.is_same(old))
-            self.refresh(*(Region(0, row, width, 1) for row in rows))
+            pairs = enumerate(zip(now, then, strict=True))
+            self.refresh(*(changed_cells(new, old, row) for row, (new, old) in pairs if not new.is_same(old)))
 
     def on_resize(self, event: Resize) -> None:
         """Another width may need other words, and another number of lines."""
@@ -59,6 +60,21 @@ class Line(Static):
         width = self.size.width
         if width and self._said is not None and _height(self._said.split("\n"), width) != self.size.height:
             self.refresh(layout=True)
+
+
+def changed_cells(new: Content, old: Content, row: int) -> Region:
+    """From the first to the last cell in which two versions of a line differ: over SSH a figure is a few bytes, and a
+    line some hundreds."""
+    most = min(len(new), len(old))
+    same = bisect_left(range(most), 1, key=lambda end: not new[: end + 1].is_same(old[: end + 1]))
+    begin = new[:same].cell_length
+    end = max(new.cell_length, old.cell_length)
+    if new.cell_length == old.cell_length and len(new) == len(old):
+        tail = bisect_left(
+            range(most - same), 1, key=lambda back: not new[most - back - 1 :].is_same(old[most - back - 1 :])
+        )
+        end -= new[most - tail :].cell_length if tail else 0
+    return Region(begin, row, max(1, end - begin), 1)
 
 
 def _height(lines: Iterable[Content], width: int) -> int:

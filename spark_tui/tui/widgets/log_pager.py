@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from spark_tui.core.logs import LineFilter, LogBuffer, MatchIndex, Query
@@ -159,6 +159,21 @@ class LogPager(LogWindow):
         return range(self.buffer.first, self.buffer.end) if self._filtered is None else self._filtered.numbers
 
     @property
+    def folded(self) -> Mapping[int, int]:
+        """How many lines are folded into a shown one."""
+        return self._filtered.folded if self._filtered is not None else {}
+
+    def shown_for(self, number: int) -> int | None:
+        """The line that stands for this one: itself, or the one that it is folded into; None where the filter hides
+        it."""
+        numbers = self.numbers
+        index = bisect_left(numbers, number)
+        if index >= len(numbers):
+            return None
+        folds = self._filtered is not None and self._filtered.wanted.fold and not self._filtered.wanted.level
+        return numbers[index] if folds or numbers[index] == number else None
+
+    @property
     def filtered_out(self) -> bool:
         """There are lines, and the filter hides all of them."""
         return self._filtered is not None and self._filtered.complete and len(self.buffer) > 0 and not self.numbers
@@ -166,6 +181,8 @@ class LogPager(LogWindow):
     def step(self) -> bool:
         """A bounded step of filter and search; whether both have looked at every line."""
         complete = True
+        if self._filtered is not None:
+            self._filtered.hold = -1 if self.following or not self.rows else self.rows[-1].number
         for index in (self._filtered, self._found):
             if index is not None and not index.complete:
                 complete = index.step() and complete
@@ -286,7 +303,7 @@ class LogPager(LogWindow):
     def visit(self, step: int) -> bool:
         """To the next of the `places` that are shown, or the previous one; whether there is any. The last is the
         last."""
-        places = self._shown(self.places)
+        places = sorted({shown for place in self.places if (shown := self.shown_for(place)) is not None})
         if places:
             self._go_among(places, step)
         return bool(places)
@@ -343,7 +360,9 @@ class LogPager(LogWindow):
             return ""
         cursor = numbers[-1] if self.following else self._cursor
         first, end = max(self.buffer.first, cursor - REACH), min(self.buffer.end, cursor + REACH)
-        return self._text_of(traceback_at(cursor, [line.text for line in self.buffer.slice(first, end)], first))
+        own = [at for at in range(first, end) if self.buffer.owner(at) == self.buffer.owner(cursor)]
+        found = traceback_at(own.index(cursor), [self.buffer.line(at).text for at in own])
+        return self._text_of(own[at] for at in found)
 
     def _text_of(self, numbers: Iterable[int]) -> str:
         return "\n".join(clean_line(self.buffer.line(number).text) for number in numbers)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, tzinfo
 from typing import NamedTuple
 
@@ -22,7 +22,9 @@ MAX_CELLS = 2_000
 """What is painted of one line; copying and saving take all of it."""
 CACHED_LINES = 1_000
 TIME_CELLS = 8
-MAX_PROCESS_CELLS = 14
+MAX_PROCESS_CELLS, MAX_NAME_CELLS = 14, 12
+NAME_STYLES = 4
+HEADER_CELLS = 60
 NARROW, VERY_NARROW = 60, 44
 """Below these widths the time, and then the process, make room for the message."""
 
@@ -46,13 +48,23 @@ class LogPainter:
     """
 
     def __init__(
-        self, source: Callable[[int], LogLine], style: Callable[[str], Style], ellipsis: str, zone: tzinfo | None
+        self,
+        source: Callable[[int], LogLine],
+        style: Callable[[str], Style],
+        ellipsis: str,
+        zone: tzinfo | None,
+        rule: str = "-",
     ) -> None:
         self.width = 1
         self.wrap = False
         self.query: Query | None = None
         self.process_cells = 0
-        self._source, self._style, self._ellipsis, self._zone = source, style, ellipsis, zone
+        self.headers: Mapping[int, str] = {}
+        """What stands above a line, in a row of its own: the phase that begins there."""
+        self.names: Sequence[str] = ()
+        """Of several engines in one log: they stand before each line, by `owner`."""
+        self.owner: Callable[[int], int] = lambda _: 0
+        self._source, self._style, self._ellipsis, self._zone, self._rule = source, style, ellipsis, zone, rule
         self._styles: dict[str, Style] = {}
         self._lines: LRUCache[int, PaintedLine] = LRUCache(CACHED_LINES)
         self._rows: LRUCache[int, list[Strip]] = LRUCache(CACHED_LINES)
@@ -62,19 +74,34 @@ class LogPainter:
         self._lines.clear()
         self._rows.clear()
 
+    def head(self, headers: Mapping[int, str]) -> None:
+        self.headers = headers
+        self._rows.clear()
+
     def line(self, number: int) -> PaintedLine:
         line = self._lines.get(number)
         if line is None:
-            line = self._lines[number] = self._painted(self._source(number))
+            line = self._lines[number] = self._painted(self._source(number), self.owner(number))
         return line
+
+    def height(self, number: int) -> int:
+        """How many rows a line takes; where lines are cut, it need not be painted for that."""
+        return len(self.rows(number)) if self.wrap else 1 + (number in self.headers)
 
     def rows(self, number: int) -> list[Strip]:
         """The rows of a line: one, or more where long lines are wrapped."""
-        if not self.wrap:
+        header = self.headers.get(number, "")
+        if not self.wrap and not header:
             return [self.line(number).strip]
         rows = self._rows.get(number)
         if rows is None:
-            rows = self._rows[number] = wrapped(self.line(number), self.width)
+            line = self.line(number)
+            rows = wrapped(line, self.width) if self.wrap else [line.strip]
+            if header:
+                rule = self._rule * max(0, min(self.width, HEADER_CELLS) - cell_len(header) - 4)
+                text = f"{self._rule}{self._rule} {header} {rule}"
+                rows = [Strip([Segment(text, self._style("dim"))]), *rows]
+            self._rows[number] = rows
         return rows
 
     def learn_processes(self, numbers: Iterable[int]) -> bool:
@@ -86,17 +113,23 @@ class LogPainter:
         self.forget()
         return True
 
-    def _painted(self, line: LogLine) -> PaintedLine:
+    def _painted(self, line: LogLine, owner: int) -> PaintedLine:
         """At most MAX_CELLS of the message, and how much more there is."""
         if not self._styles:
             self._styles = {name: self._style(name) for name in ("dim", "warning", "error", "match")}
             self._styles["text"] = Style.null()
         record, styles = parse_line(line.text), self._styles
+        segments, width = [], self.width
+        if self.names:
+            cells = min(MAX_NAME_CELLS, max(map(cell_len, self.names)))
+            own = self._column(self.names[owner], cells)
+            segments.append(Segment(own, self._style(f"name{owner % NAME_STYLES}")))
+            width -= 2 * len(own)  # the message needs its room more than the process
         prefix = f"{_clock(line.stamp, record.time, self._zone):<{TIME_CELLS}} " if self.width >= NARROW else ""
-        if self.process_cells and self.width >= VERY_NARROW:
-            name = shorten(clean_line(record.process), self.process_cells, self._ellipsis)
-            prefix += name + " " * (self.process_cells - cell_len(name) + 1)
-        segments = [Segment(prefix, styles["dim"])]
+        if self.process_cells and width >= VERY_NARROW + 18 * bool(self.names):
+            prefix += self._column(clean_line(record.process), self.process_cells)
+        segments.append(Segment(prefix, styles["dim"]))
+        indent = sum(cell_len(each.text) for each in segments)
         word, loudness = _loudness(record)
         if word:
             segments.append(Segment(f"{word} ", styles[loudness if record.severity >= 30 else "dim"]))
@@ -108,7 +141,11 @@ class LogPainter:
         segments.append(Segment(text[at:], style))
         if more:
             segments.append(Segment(f" {self._ellipsis} +{more:,} characters", styles["dim"]))
-        return PaintedLine(Strip(each for each in segments if each.text), cell_len(prefix), record.process)
+        return PaintedLine(Strip(each for each in segments if each.text), indent, record.process)
+
+    def _column(self, name: str, cells: int) -> str:
+        name = shorten(name, cells, self._ellipsis)
+        return name + " " * (cells - cell_len(name) + 1)
 
 
 def _loudness(record: LogRecord) -> tuple[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import tzinfo
@@ -18,7 +19,8 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.timer import Timer
 
-from spark_tui.core.logs import LineFilter, LogBuffer, LogState, Query
+from spark_tui.core.logs import LineFilter, LogBuffer, LogState, MergedLog, Query
+from spark_tui.domain.text import clean_line
 from spark_tui.services.ports import LogLine
 from spark_tui.tui.format import Glyphs, choose
 from spark_tui.tui.widgets.line import VisibilityWidget
@@ -27,6 +29,7 @@ from spark_tui.tui.widgets.log_paint import LogPainter
 
 GUTTER_CELLS = 2
 """Left of every line, for the signs."""
+LOUD = ("error", "warning")
 NO_LINES = "No lines yet."
 LOCAL_SECONDS, SSH_SECONDS = 0.1, 0.25
 WORK_SECONDS = 0.03
@@ -42,8 +45,9 @@ class _ShownRow(NamedTuple):
     marked: bool
     left: int
     wrap: bool
-    bar: str
+    bar: tuple[str, str]
     sign: str
+    folded: int
 
 
 class LogView(VisibilityWidget, can_focus=True):
@@ -54,7 +58,8 @@ class LogView(VisibilityWidget, can_focus=True):
 
     ALLOW_SELECT = False  # dragging marks whole lines
     COMPONENT_CLASSES: ClassVar[set[str]] = {
-        f"log-view--{name}" for name in ("dim", "warning", "error", "match", "good", "cursor", "bar")
+        f"log-view--{name}"
+        for name in ("dim", "warning", "error", "match", "good", "cursor", "bar", "name0", "name1", "name2", "name3")
     }
     DEFAULT_CSS = """
     LogView { width: 1fr; height: 1fr; }
@@ -65,6 +70,10 @@ class LogView(VisibilityWidget, can_focus=True):
     LogView > .log-view--good { color: $success; }
     LogView > .log-view--cursor { background: $cursor-row; }
     LogView > .log-view--bar { color: $rule; }
+    LogView > .log-view--name0 { color: $secondary; }
+    LogView > .log-view--name1 { color: $accent; }
+    LogView > .log-view--name2 { color: $foreground; }
+    LogView > .log-view--name3 { color: $mem-cache; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "pager('move', -1)", "Up", show=False),
@@ -98,14 +107,15 @@ class LogView(VisibilityWidget, can_focus=True):
         self._glyphs = glyphs or choose()
         self._gutter = GUTTER_CELLS if gutter else 0
         self._flush = flush_seconds or (SSH_SECONDS if "SSH_CONNECTION" in os.environ else LOCAL_SECONDS)
-        self._painter = LogPainter(self._line, self._style, self._glyphs.ellipsis, zone)
-        self.pager = LogPager(LogBuffer(), lambda number: len(self._painter.rows(number)))
+        self._painter = LogPainter(self._line, self._style, self._glyphs.ellipsis, zone, self._glyphs.rule)
+        self.pager = LogPager(LogBuffer(), self._painter.height)
         self._nothing = NO_LINES
         self._left = 0
         self._shown: list[_ShownRow] = []
         self._signs: dict[int, str] = {}
         self._seen_revision = -1
         self._dragging = ""
+        self._base = Style.null()
         self._flusher: Timer | None = None
         self._worker: Timer | None = None
 
@@ -125,15 +135,20 @@ class LogView(VisibilityWidget, can_focus=True):
             self._tick()
 
     def _tick(self) -> None:
+        self.pager.buffer.pull()
         if self.pager.buffer.revision != self._seen_revision:
             self._seen_revision = self.pager.buffer.revision
             self._step()
             self._repaint()
 
     def _work(self) -> None:
-        with self.paging():
-            if self._step() and self._worker is not None:
-                self._worker.pause()
+        """A step of a search or filter: its end is painted at once, what it has found by then with the next tick."""
+        following, self._seen_revision = self.pager.following, -1
+        if self._step() and self._worker is not None:
+            self._worker.pause()
+            self._repaint()
+        if self.pager.following != following:
+            self.post_message(self.FollowChanged())
 
     def _step(self) -> bool:
         searching = self.pager.match_text
@@ -162,6 +177,8 @@ class LogView(VisibilityWidget, can_focus=True):
             return
         with self.paging() as pager:
             pager.show(buffer)
+            self._painter.names = tuple(map(clean_line, buffer.names)) if isinstance(buffer, MergedLog) else ()
+            self._painter.owner = buffer.owner
             self._seen_revision, self._left, self._painter.process_cells = -1, 0, 0
             self._forget()
             self._step()
@@ -187,6 +204,14 @@ class LogView(VisibilityWidget, can_focus=True):
             with self.paging() as pager:
                 self._signs = dict(signs)
                 pager.places = tuple(sorted(signs))
+
+    def head(self, headers: Mapping[int, str]) -> None:
+        """What stands above a line in a row of its own."""
+        shown = {at: text for line, text in headers.items() if (at := self.pager.shown_for(line)) is not None}
+        if shown != self._painter.headers:
+            with self.paging():
+                self._painter.head(shown)
+                self._shown = []
 
     @property
     def wrapped(self) -> bool:
@@ -240,15 +265,19 @@ class LogView(VisibilityWidget, can_focus=True):
             pager.lay_out(height)
         self._scroll_to_match()
         thumb, rows, shown = self._thumb(), pager.rows, list[_ShownRow]()
+        signs = {at: sign for line, sign in self._signs.items() if (at := pager.shown_for(line)) is not None}
+        places = self._places(signs)
         for y in range(size.height):
-            bar = self._glyphs.engine if y in thumb else " "
+            mark = self._glyphs.warning if places.get(y) in LOUD else self._glyphs.bullet
+            bar = (mark, places[y]) if y in places else (self._glyphs.engine if y in thumb else " ", "bar")
             if y < len(rows):
                 number, part = rows[y]
-                sign = self._signs.get(number, "") if part == 0 else ""
-                shown.append(_ShownRow(rows[y], pager.is_marked(number), self._left, wrap, bar, sign))
+                first = part == int(number in self._painter.headers)
+                sign, folded = (signs.get(number, ""), pager.folded.get(number, 0)) if first else ("", 0)
+                shown.append(_ShownRow(rows[y], pager.is_marked(number), self._left, wrap, bar, sign, folded))
             else:
                 below = notice if y == len(rows) and notice[0] else None
-                shown.append(_ShownRow(below, False, self._left, wrap, bar, ""))
+                shown.append(_ShownRow(below, False, self._left, wrap, bar, "", 0))
         old, self._shown = self._shown, shown
         changed = [y for y, row in enumerate(shown) if y >= len(old) or old[y] != row]
         if len(changed) > size.height // 2:
@@ -278,37 +307,54 @@ class LogView(VisibilityWidget, can_focus=True):
         start = round(index / last * (height - size))
         return range(start, start + size)
 
+    def _places(self, signs: Mapping[int, str]) -> dict[int, str]:
+        """Rows of the scroll bar at which a sign lies in the whole log; the gravest of those on one row."""
+        numbers, height = self.pager.numbers, self.pager.height
+        if not self._gutter or len(numbers) <= height or height < 3:
+            return {}
+        found: dict[int, str] = {}
+        for style in ("dim", "good", "warning", "error"):
+            for line, sign in signs.items():
+                if sign == style:
+                    found[bisect_left(numbers, line) * height // len(numbers)] = sign
+        return found
+
     def _line(self, number: int) -> LogLine:
         return self.pager.buffer.line(number)
 
     def _style(self, name: str) -> Style:
         return self.get_component_rich_style(f"log-view--{name}", partial=True)
 
+    def render_lines(self, crop: Region) -> list[Strip]:
+        self._base = self.rich_style  # of all ancestors: once for all lines
+        return super().render_lines(crop)
+
     def render_line(self, y: int) -> Strip:
         """A sign, what is in view of the line with a mark where it is cut, and a piece of the scroll bar."""
-        base, width = self.rich_style, self._text_width
+        base, width = self._base, self._text_width
         if y >= len(self._shown):
             return Strip.blank(self.size.width, base)
         shown = self._shown[y]
-        bar = Strip([Segment(shown.bar, base + self._style("bar"))])
+        bar = Segment(shown.bar[0], base + self._style(shown.bar[1]))
         if shown.marked:
-            base += Style(bgcolor=self._style("cursor").bgcolor)
+            base += self._style("cursor")
         if isinstance(shown.row, LogRow):
             strip, left = self._painter.rows(shown.row.number)[shown.row.part], shown.left
         else:
             text, name = shown.row or ("", "dim")
             strip, left = Strip([Segment(text, self._style(name))]), 0
-        cut = Strip([Segment(self._glyphs.ellipsis, self._style("dim"))])
-        before, after = left > 0 and strip.cell_length > 0, strip.cell_length > left + width
-        inside = strip.crop(left + before, left + width - after)
-        strip = Strip.join([cut if before else None, inside, cut if after else None])
-        strip = strip.extend_cell_length(width, base).apply_style(base)
-        if not self._gutter:
-            return Strip.join([strip, bar])
-        loud = shown.sign in ("error", "warning")
-        sign = self._glyphs.warning if loud else self._glyphs.bullet if shown.sign else ""
-        style = base + self._style(shown.sign) if shown.sign else base
-        return Strip.join([Strip([Segment(sign.ljust(GUTTER_CELLS), style)]), strip, bar])
+        tag = f" x{shown.folded + 1:,}"[:width] if shown.folded else ""
+        room, dim = width - len(tag), self._style("dim")
+        before, after = left > 0 and strip.cell_length > 0, strip.cell_length > left + room
+        inside = strip.crop(left + before, left + room - after) if left or after else strip
+        cut, blank = Segment(self._glyphs.ellipsis, dim), room - before - after - inside.cell_length
+        parts = [*[cut] * before, *inside, *[cut] * after, Segment(" " * blank), Segment(tag, dim)]
+        if self._gutter:
+            sign = self._glyphs.warning if shown.sign in LOUD else self._glyphs.bullet if shown.sign else ""
+            parts.insert(0, Segment(sign.ljust(GUTTER_CELLS), self._style(shown.sign) if shown.sign else None))
+        if shown.marked and self._style("cursor").color:  # one colour for all of the line
+            parts = [Segment(part.text) for part in parts]
+        return Strip([*Segment.apply_style((part for part in parts if part.text), base), bar])
 
     # --- keys and mouse -------------------------------------------------------------------------------
 

@@ -1,126 +1,125 @@
-"""The unified-memory strip, drawn to scale, and never more than there is.
+"""The unified memory on one line, drawn to scale: each engine's part by name, apps, cache, free, the guard's floor.
 
-Two lines at any width, and a third one while an alarm lasts. Unavailable values say why; the parts differ in shape as
-well as in colour.
+Unavailable values say why; the parts differ in shape as well as in colour.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from textual.content import Content
 
-from spark_tui.domain.finding import Finding, Severity
-from spark_tui.domain.host.memory import ALL_WELL, memory_breakdown
+from spark_tui.domain.finding import Severity
+from spark_tui.domain.host.memory import ALL_WELL, SERVING_FLOOR
 from spark_tui.domain.quantities import GIB, gib
-from spark_tui.domain.reading import NOT_READ_YET, Missing, Reading, Stale, reason_of, value_of
+from spark_tui.domain.reading import NOT_READ_YET, Reading, Stale, reason_of, value_of
+from spark_tui.domain.text import clean_line, truncate
 from spark_tui.tui import format as fmt
 from spark_tui.tui.format import Glyphs
-from spark_tui.tui.widgets.line import Line, spread
+from spark_tui.tui.widgets.line import Line
 
 if TYPE_CHECKING:
-    from spark_tui.domain.host.memory import MemInfo
-    from spark_tui.domain.host.vitals import GpuReading
+    from spark_tui.domain.host.memory import MemInfo, MemoryBreakdown
 
 LABEL = " MEM "
 _LEVEL_STYLES = {Severity.OK: "bold", Severity.WARNING: "bold $warning", Severity.ERROR: "bold $error"}
-_FITS = ((3, True, 4), (2, True, 4), (2, True, 2), (2, False, 4), (2, False, 2), (2, False, 0))
-"""Of the numbers: the gap between them, details, and how many of the GPU's signs. Details go before signs do."""
+LEAST_NAME = 5
+"""Fewer letters of an engine's name say nothing."""
+LEAST_BAR = 30
+
+
+class Segment(NamedTuple):
+    """A part of the bar: its words from the longest to the shortest, its colour, and the glyphs that fill it, each for
+    a number of bytes."""
+
+    words: tuple[str, ...]
+    style: str
+    fills: tuple[tuple[str, int], ...]
 
 
 class MemoryStrip(Line):
-    """Engines, applications, cache with its droppable part, free; swap and pressure; the GPU's vital signs."""
+    """The bar, and beside it what is available, swap in use and pressure."""
 
     def __init__(self, glyphs: Glyphs) -> None:
         super().__init__(id="memory-strip")
         self._glyphs = glyphs
         self.memory: Reading[MemInfo] = NOT_READ_YET
+        self.breakdown: Reading[MemoryBreakdown] = NOT_READ_YET
         self.pressure: Reading[float] = NOT_READ_YET
-        self.gpu: Reading[GpuReading] = NOT_READ_YET
         self.memory_state = ALL_WELL
-        self.alarms: tuple[Finding, ...] = ()
+        self.floor = SERVING_FLOOR
 
     def say(self, width: int) -> Content:
-        """The bar, the numbers under it, and the worst alarm under both."""
-        memory = value_of(self.memory)
-        if memory is None:
-            first = Content.assemble((LABEL, "bold"), fmt.safe(f"n/a: {reason_of(self.memory)}", "$warning"))
-        else:
-            first = self._bar(memory, width)
-        for gap, details, signs in _FITS:
-            left, right = self._memory_text(memory, gap, details=details), self._gpu_text(signs)
-            if left.cell_length + right.cell_length + 2 <= width:
-                second = spread(left, right, width)
+        memory, parts = value_of(self.memory), value_of(self.breakdown)
+        label = Content.styled(LABEL, "bold")
+        if memory is None or parts is None:
+            return Content.assemble(label, fmt.safe(f"n/a: {reason_of(self.memory)}", "$warning"))
+        for details in (2, 1, 0):
+            figures = self._figures(memory, details)
+            cells = width - len(LABEL) - figures.cell_length
+            if cells >= LEAST_BAR * (1 + details):
                 break
-        else:
-            second = left.truncate(width, ellipsis=True)
-        lines = [first, second]
-        if self.alarms:
-            alarm, more = self.alarms[0], len(self.alarms) - 1
-            style = f"bold {fmt.SEVERITY_STYLE[alarm.severity]}"
-            summary = f"{alarm.subject}: {alarm.summary}" if alarm.subject else alarm.summary
-            banner = Content.assemble(
-                (f" {self._glyphs.warning}   ", style), fmt.safe(summary, style), "  ", fmt.safe(alarm.remedy, "$dim")
-            )
-            lines.append(spread(banner, Content.styled(f" +{more} more " if more else "", "$dim"), width))
-        return Content("\n").join(lines)
+        return Content.assemble(label, self._bar(parts, max(10, cells)), figures)
 
-    def _bar(self, memory: MemInfo, width: int) -> Content:
-        available = Content.assemble(
-            "  ",
-            (gib(memory.available), _LEVEL_STYLES[self.memory_state.severity]),
-            (f" GiB available of {gib(memory.total)} ", "$dim"),
-        )
-        engines, apps, driver, *others = memory_breakdown(memory, self.gpu).sizes
-        glyphs = self._glyphs
-        marks = (glyphs.engine, glyphs.apps, glyphs.kept, glyphs.cache, glyphs.free)
-        styles = ("$mem-engine", "$mem-apps", "$mem-cache", "$mem-cache", "$mem-free")
-        cells = max(10, width - len(LABEL) - available.cell_length)
-        return Content.assemble(
-            (LABEL, "bold"), *bar(marks, styles, (engines, apps + driver, *others), cells), available
-        )
-
-    def _memory_text(self, memory: MemInfo | None, gap: int, *, details: bool) -> Content:
-        words: list[tuple[str, str, str]] = []
-        if memory is not None:
-            parts = memory_breakdown(memory, self.gpu)
-            cache, known = gib(memory.cache), parts.engine_memory is not None
-            if details and memory.droppable is not None:
-                cache += f" ({gib(min(memory.droppable, memory.cache))} droppable)"
-            words = [
-                ("engines ", gib(parts.engine_memory or 0), "$mem-engine"),
-                ("apps " if known else "in use ", gib(parts.apps + (parts.driver or 0)), "$mem-apps"),
-                ("cache ", cache, "$mem-cache"),
-                ("free ", gib(memory.free), ""),
-                ("swap ", gib(memory.swap_used) if memory.swap_used >= GIB // 20 else "0", ""),
-            ]
-            if not known:
-                del words[0]
-        pressure = value_of(self.pressure)
-        words.append(("PSI ", "n/a" if pressure is None else f"{pressure:.1f}", ""))
+    def _figures(self, memory: MemInfo, details: int) -> Content:
+        """`56.2 GiB available of 121.7  PSI 0.0`; fewer words where it is narrow, but trouble always shows."""
+        pressure, level = value_of(self.pressure), _LEVEL_STYLES[self.memory_state.severity]
+        words: list[tuple[str, str]] = [("  ", ""), (gib(memory.available), level)]
+        words.append((" GiB available of " if details else " of ", "$dim"))
+        words.append((gib(memory.total, 0) + ("" if details else " GiB"), "$dim"))
+        if memory.swap_used >= GIB // 2:
+            words += [("  swap ", "$dim"), (gib(memory.swap_used), "$warning")]
+        if pressure is None or details or pressure >= 1:
+            value = "n/a" if pressure is None else f"{pressure:.1f}"
+            words += [("  PSI ", "$dim"), (value, "$warning" if pressure else "")]
         if isinstance(self.memory, Stale):
-            words.append(("", "stale", "$warning"))
-        text: list[Content | str] = [" " * len(LABEL)]
-        for label, value, style in words:
-            text += [Content.styled(label, "$dim"), Content.styled(value, style), " " * gap]
-        return Content.assemble(*text[:-1])
+            words.append(("  stale", "$warning"))
+        return Content.assemble(*words, " ")
 
-    def _gpu_text(self, signs: int) -> Content:
-        gpu = value_of(self.gpu)
-        if gpu is None:
-            if not isinstance(self.gpu, Missing) or self.gpu == NOT_READ_YET or not signs:
-                return Content("")
-            return fmt.safe("GPU n/a" if signs < 4 else f"GPU n/a: {self.gpu.reason}", "$dim")
-        held = f" ({gpu.held_by})" if gpu.held_by else ""
-        words = (
-            None if gpu.utilization_percent is None else f"{gpu.utilization_percent}%",
-            None if gpu.power_watts is None else f"{gpu.power_watts:.0f} W",
-            None if gpu.sm_clock_mhz is None else f"{gpu.sm_clock_mhz} MHz{held}",
-            None if gpu.temperature_c is None else f"{gpu.temperature_c} C",
-        )
-        shown = [word for word in words if word][:signs]
-        return Content.assemble(("GPU ", "$dim"), "  ".join(shown), " ") if shown else Content("")
+    def _segments(self, parts: MemoryBreakdown) -> list[Segment]:
+        glyphs, found = self._glyphs, []
+        for share in parts.engines or ():
+            name, size = clean_line(share.name) or f"pid {share.pids[0] if share.pids else '?'}", gib(share.memory)
+            names = [truncate(name, most) for most in range(LEAST_NAME, len(name))][::-1]
+            words = (f"{name} {size}", *(f"{each} {size}" for each in names), size)
+            found.append(Segment(words, "$mem-engine", ((glyphs.engine, share.memory),)))
+        apps = parts.apps + (parts.driver or 0)
+        known = "apps" if parts.engines is not None else "in use"
+        both, drop = parts.cache + (parts.droppable or 0), parts.droppable or 0
+        cache = _words("cache", both)
+        for words, style, fills in (
+            (_words(known, apps), "$mem-apps", ((glyphs.apps, apps),)),
+            (
+                (f"{cache[0]}, {gib(drop)} droppable", *cache),
+                "$mem-cache",
+                ((glyphs.kept, parts.cache), (glyphs.cache, drop)),
+            ),
+            (_words("free", parts.free), "$mem-free", ((glyphs.free, parts.free),)),
+        ):
+            found.append(Segment(words, style, fills))
+        return found
+
+    def _bar(self, parts: MemoryBreakdown, cells: int) -> Content:
+        """Words stand on a filled part as on a label, on others in their colour. The tick is where the guard acts."""
+        glyphs, drawn = self._glyphs, list[Content]()
+        segments = self._segments(parts)
+        sizes = [sum(size for _, size in each.fills) for each in segments]
+        for (words, style, fills), count in zip(segments, apportion(sizes, cells), strict=True):
+            filled = fills[0][0] == glyphs.engine
+            text = next((each for each in words if len(each) <= count - 2 - filled), "")
+            text = f" {text} " if text and filled else f"{text} " if text else ""
+            on = f"bold $background on {style}" if filled else "$dim" if fills[0][0] == glyphs.free else style
+            counts = apportion([size for _, size in fills], count - len(text))
+            fill = "".join(mark * many for (mark, _), many in zip(fills, counts, strict=True))
+            drawn += [fmt.safe(text, on), Content.styled(fill[:-1] + glyphs.edge if filled and fill else fill, style)]
+        bar = Content.assemble(*drawn)
+        tick = min(cells - 1, round(cells * (1 - self.floor / parts.total)))
+        return Content.assemble(bar[:tick], (self._glyphs.tick, "bold $warning"), bar[tick + 1 :])
+
+
+def _words(name: str, size: int) -> tuple[str, ...]:
+    return (f"{name} {gib(size)}", f"{name} {gib(size, 0)}", name)
 
 
 def bar(marks: Iterable[str], styles: Iterable[str], sizes: Sequence[int], cells: int) -> list[Content]:

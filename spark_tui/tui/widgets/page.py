@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from textual.content import Content
 
 from spark_tui.domain.text import cell_width, clean, clean_line, truncate
-from spark_tui.present.page import Cell, Section, Table, Tone, column_widths
-from spark_tui.tui.format import LOUD, TONE_STYLES, cell
-from spark_tui.tui.widgets.line import Line, hanging
+from spark_tui.present.page import Cell, Row, Section, Table, Tone, column_widths
+from spark_tui.tui.format import LOUD, TONE_STYLES, UNICODE, Glyphs, cell
+from spark_tui.tui.widgets.line import Line, hanging, packed
 
 MAX_VALUE = 2_000
 """Cells of one value that are shown: a file must not fill the screen."""
 MAX_LABEL = 16
 MAX_COMMAND_LINES = 500
+SIGN_STYLES = {"●": "$success", "!": "bold $warning"}
+OPTION = re.compile(r"(?<!\S)--?[A-Za-z][\w-]*(?=\s|=|$)")
+FLOW_FROM = 4
+"""Labelled values of a dense page from which they follow one another; fewer have lines of their own."""
+DENSE_INDENT = 2
+BREAK, DENSE_BREAK = 2 / 3, 0.8
+"""The share of a line from which on it may be broken after a blank or a separator."""
 CONTINUATION = 4
 """Cells by which the rest of a long command line is indented."""
 
@@ -25,19 +33,22 @@ def one_line(text: str, style: str = "") -> Content:
 
 
 class Page(Line):
-    """Sections one under the other, a blank line between two. `most` bounds the lines of a row; 0: all of them."""
+    """Sections one under the other, a blank line between two. `most` bounds the lines of a row; 0: all of them.
+    `dense`: as much as fits on a line, for a page beside a list."""
 
     def __init__(
         self,
         indent: int = 0,
         *,
         most: int = 0,
+        dense: bool = False,
         id: str | None = None,  # noqa: A002 - Textual's name
         classes: str | None = None,
     ) -> None:
         super().__init__(id=id, classes=classes)
         self._indent = indent
-        self._most = most
+        self.most = most
+        self._dense = dense
         self._sections: tuple[Section, ...] = ()
 
     def show(self, sections: Iterable[Section]) -> None:
@@ -47,7 +58,10 @@ class Page(Line):
 
     def say(self, width: int) -> Content:
         """Everything, wrapped."""
-        return Content("\n").join(page_lines(self._sections, width, self._most, self._indent))
+        if self._dense:
+            glyphs: Glyphs = getattr(self.app, "glyphs", UNICODE)
+            return Content("\n").join(dense_lines(self._sections, width, glyphs.separator))
+        return Content("\n").join(page_lines(self._sections, width, self.most, self._indent))
 
 
 def page_lines(sections: Sequence[Section], width: int, most: int = 0, indent: int = 0) -> list[Content]:
@@ -65,8 +79,12 @@ def page_lines(sections: Sequence[Section], width: int, most: int = 0, indent: i
             style = TONE_STYLES[row.tone]
             bullet = cell_width(row.label) == 1
             loud = row.tone in LOUD and not bullet
-            label = Content.styled(clean_line(row.label) + " " * bullet, f"bold {style}" if loud else "$dim")
-            found = hanging(label, one_line(row.text, style), 2 if bullet else indent if row.label else 0, width)
+            quiet = SIGN_STYLES.get(row.label, "$dim")
+            label = Content.styled(clean_line(row.label) + " " * bullet, f"bold {style}" if loud else quiet)
+            lead, text = 2 if bullet else indent if row.label else 0, one_line(row.text, style)
+            if most == 1 and not (loud or row.label == "fix"):
+                text = text.truncate(max(8, width - lead), ellipsis=True)
+            found = hanging(label, text, lead, width)
             limit = 2 * most if most > 1 and (loud or row.label == "fix") else most
             if limit and len(found) > limit:
                 found = [*found[: limit - 1], Content.assemble(found[limit - 1].truncate(max(1, width - 1)), "…")]
@@ -75,6 +93,49 @@ def page_lines(sections: Sequence[Section], width: int, most: int = 0, indent: i
             lines += table_lines(section.table, width)
         lines += command_lines(section.command, width)
     return lines
+
+
+def dense_lines(sections: Sequence[Section], width: int, separator: str) -> list[Content]:
+    """The lines of a page without columns: sentences follow one another (the first one its title), and labelled values
+    from FLOW_FROM on share lines, none broken that fits; notes and warnings have lines of their own."""
+    lines: list[Content] = []
+    between = Content.styled(f" {separator} ", "$rule")
+    for section in sections:
+        flow, pairs, own = one_line(section.title, "bold"), list[Content](), list[Row]()
+        if flow and not (section.rows and not section.rows[0].label):
+            lines += flow.wrap(max(8, width))
+            flow = Content("")
+        many = sum(cell_width(row.label) > 1 for row in section.rows) >= FLOW_FROM
+        for row in section.rows:
+            text = one_line(row.text, TONE_STYLES[row.tone])
+            if not row.label:
+                flow = Content.assemble(flow, " " if flow else "", text)
+            elif row.tone in LOUD or cell_width(row.label) == 1 or not many:
+                own.append(row)
+            else:
+                pairs.append(Content.assemble((f"{clean_line(row.label)} ", "$dim"), text))
+        lines += flow.wrap(max(8, width)) if flow else []
+        for line in packed(pairs, between, width):
+            lines += hanging(Content(""), line, 0, width) if line.cell_length > width else [line]
+        lines += page_lines((Section(rows=tuple(own)),), width)
+        if section.table is not None:
+            lines += table_lines(section.table, width)
+        if section.command:
+            lines += dense_command(section.command, width)
+    return lines
+
+
+def dense_command(text: str, width: int) -> list[Content]:
+    """A shell command with as many options on a line as there is room for; a longer one continues indented."""
+    lines: list[str] = []
+    for line in clean(text).split(" \\\n") if text else ():
+        option = truncate(" ".join(line.split()), MAX_VALUE)
+        if lines and cell_width(lines[-1]) + 1 + cell_width(option) <= width:
+            lines[-1] += f" {option}"
+        else:
+            first, *more = _broken(option, max(8, width), max(8, width - DENSE_INDENT), DENSE_BREAK)
+            lines += [first, *(" " * DENSE_INDENT + part for part in more)]
+    return [_options(line) for line in lines[:MAX_COMMAND_LINES]]
 
 
 def table_lines(table: Table, width: int) -> list[Content]:
@@ -106,7 +167,6 @@ def command_lines(text: str, width: int) -> Sequence[Content]:
     for line in clean(text).split("\n")[:MAX_COMMAND_LINES]:
         body = truncate(line.replace("\t", " ").lstrip(" "), MAX_VALUE)
         lead = min(len(line) - len(line.lstrip(" ")), 20)
-        option = body.partition(" ")[0] if body.startswith("-") else ""
         end = " \\" if body.endswith(" \\") else ""
         room = width - lead - len(end)
         first, *more = _broken(body.removesuffix(end), max(8, room), max(8, room - CONTINUATION))
@@ -114,19 +174,27 @@ def command_lines(text: str, width: int) -> Sequence[Content]:
             more[-1] += end
         else:
             first += end
-        lines.append(Content.assemble(" " * lead, (first[: len(option)], "$secondary"), first[len(option) :]))
-        lines += [Content(" " * (lead + CONTINUATION) + part) for part in more]
+        lines.append(_options(" " * lead + first))
+        lines += [_options(" " * (lead + CONTINUATION) + part) for part in more]
     return lines
 
 
-def _broken(text: str, first: int, later: int) -> list[str]:
+def _options(line: str) -> Content:
+    """A line of a command, its options coloured."""
+    content = Content(line)
+    for found in OPTION.finditer(line):
+        content = content.stylize("$secondary", *found.span())
+    return content
+
+
+def _broken(text: str, first: int, later: int, least: float = BREAK) -> list[str]:
     """`text` in lines of at most that many cells, broken after a blank or a separator near the end, else anywhere."""
     lines: list[str] = []
     room = first
     while cell_width(text) > room:
         cut = truncate(text, room, "")
         near = max(cut.rfind(mark) for mark in " /,:=") + 1
-        at = near if near > len(cut) * 2 // 3 else max(1, len(cut))
+        at = near if near > len(cut) * least else max(1, len(cut))
         lines.append(text[:at].rstrip(" "))
         text = text[at:]
         room = later

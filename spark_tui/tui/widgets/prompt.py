@@ -16,8 +16,8 @@ from spark_tui.domain.text import clean
 NEWLINE_KEYS = ("ctrl+j", "alt+enter", "shift+enter")
 """The first works in every terminal; without the Kitty protocol the others look like Enter."""
 HISTORY = 200
-_KEYS = {"redo": "ctrl+shift+z", "select_all": "alt+a"}
-"""Where the screen needs TextArea's own key: ctrl+y, F7."""
+_KEYS = {"redo": "ctrl+shift+z", "select_all": "alt+a", "delete_to_end_of_line_or_delete_line": "alt+k"}
+"""Where the screen needs TextArea's own key: ctrl+y, F7, ctrl+k."""
 _SCREENS = ("cursor_page_up", "cursor_page_down", "select_line")
 """TextArea's actions whose keys the screen uses otherwise."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import ClassVar, Final
 
 from textual.actions import SkipAction
@@ -25,7 +26,7 @@ GAP = 2
 MARK = 2
 """Cells on the left for the cursor's sign: a background alone is not seen on every terminal."""
 HEADINGS_FROM = 12
-"""Headings of groups cost lines: lists that are less high do without them."""
+"""Headings of groups cost lines: lists that are less high do without them, unless all of it fits."""
 
 
 NO_ROWS: Final = Table((), ())
@@ -88,6 +89,18 @@ class RowList(ScrollView, can_focus=True):
         """The id under the cursor; empty when there are no rows."""
         return self._table.ids[self.cursor] if self._table.ids else ""
 
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The rows, in order."""
+        return self._table.ids
+
+    @property
+    def lines_wanted(self) -> int:
+        """The height at which all rows and their headings are seen."""
+        groups = self._table.groups
+        headings = sum(bool(own) and own != before for before, own in pairwise(("", *groups)))
+        return len(self._table.rows) + headings + self._titles
+
     def show_table(self, table: Table, empty: Content | None = None) -> None:
         """Replaces the rows; only lines that differ are repainted. `empty` is shown in place of the table's own text
         where there are no rows."""
@@ -119,7 +132,7 @@ class RowList(ScrollView, can_focus=True):
 
     def _arrange(self) -> None:
         """Lines on screen: a row's number, or the text of a heading."""
-        headings = self._room() >= HEADINGS_FROM
+        headings = self._room() >= HEADINGS_FROM or self.size.height >= self.lines_wanted
         self._lines, self._line_of, group = [], [], ""
         for number, own in enumerate(self._table.groups or ("",) * len(self._table.rows)):
             if headings and own and own != group:
@@ -222,10 +235,12 @@ class RowList(ScrollView, can_focus=True):
             cells = [safe(each.text[:MAX_CELL], TONE_STYLES[each.tone]) for each in table.rows[line]]
             mark = Content("")
             if line == self.cursor:
-                name = "row-list--cursor" if self.has_focus else "row-list--cursor-blurred"
-                style += Style(background=self.get_visual_style(name).background)
+                look = self.get_visual_style(f"row-list--cursor{'' if self.has_focus else '-blurred'}")
                 glyphs: Glyphs = getattr(self.app, "glyphs", UNICODE)
                 mark = Content.styled(glyphs.cursor, "$primary" if self.has_focus else "$dim")
+                if look.foreground != style.foreground:  # a colour for all of the row
+                    mark, cells = Content(mark.plain), [Content(each.plain) for each in cells]
+                style += Style(background=look.background, foreground=look.foreground)
             content = self._line(cells, width, mark)
         elif line:
             content = Content.styled(clean_line(line), "bold $dim").truncate(width, ellipsis=True)

@@ -19,18 +19,8 @@ from spark_tui.domain.errors import SparkError
 from spark_tui.domain.text import clean, clean_line
 from spark_tui.tui import format as fmt
 from spark_tui.tui.format import Glyphs
+from spark_tui.tui.widgets import markdown
 from spark_tui.tui.widgets.line import packed
-from spark_tui.tui.widgets.markdown import (
-    OPEN_CHARS,
-    PROSE_CELLS,
-    Code,
-    LiveMarkdown,
-    LivePlain,
-    lay_out,
-    normal,
-    parse,
-    plain_lines,
-)
 
 FULL_CHARS = 32_000
 """Up to here a finished answer is laid out as one document (90 ms); a longer one in the pieces in which it came."""
@@ -114,7 +104,7 @@ class TurnLines:
         self.width = width
         self._glyphs = glyphs
         self._laid: dict[int, TurnLayout] = {}
-        self._live: dict[int, tuple[LivePlain, LiveMarkdown]] = {}
+        self._live: dict[int, tuple[markdown.LivePlain, markdown.LiveMarkdown]] = {}
 
     def forget(self, keys: set[int]) -> None:
         for key in keys:
@@ -139,7 +129,7 @@ class TurnLines:
             texts = [exchange.answer.content, exchange.answer.reasoning if open_ else ""]
         else:
             texts = [exchange.question, *(result.content for result in exchange.tool_answers)]
-        width = min(self.width, PROSE_CELLS)
+        width = min(self.width, markdown.PROSE_CELLS)
         count = FRAME_LINES + sum(text.count("\n") + len(text) // width for text in texts)
         return TurnLayout(turn, open_, [_BLANK] * count, rough=True)
 
@@ -152,7 +142,7 @@ class TurnLines:
             lines.append(self._cut(Content.assemble(("result of ", "$dim"), fmt.safe(result.name, "bold $secondary"))))
             lines += self._code(result.content)
         if not exchange.tool_answers:
-            lines += plain_lines(exchange.question, self.width)
+            lines += markdown.plain_lines(exchange.question, self.width)
 
     def _answer(self, laid: TurnLayout) -> None:
         turn, lines = laid.turn, laid.lines
@@ -165,7 +155,7 @@ class TurnLines:
             if laid.open and turn.live:
                 lines += self._pieces(turn)[0].lines(text)
             elif laid.open:
-                lines += [_quiet(line) for line in plain_lines(text, self.width - 2)]
+                lines += [_quiet(line) for line in markdown.plain_lines(text, self.width - 2)]
             if answers(answer):
                 lines.append(_BLANK)
         lines += self._content(turn)
@@ -176,7 +166,7 @@ class TurnLines:
             state = "   not run: you type its result" if turn.waits else "   not run"
             lines.append(self._cut(Content.assemble(("asks for tool ", "$dim"), name, (state, "$dim"))))
             # Cleaned last: JSON escapes (`\\u202e`) become characters when read. While it grows, its end is enough.
-            lines += self._code(call.arguments[-OPEN_CHARS:] if turn.live else pretty_json(call.arguments))
+            lines += self._code(call.arguments[-markdown.OPEN_CHARS :] if turn.live else pretty_json(call.arguments))
         if turn.live:  # a mark where the text grows
             mark = Content.styled(self._glyphs.cursor, "$primary")
             last = lines[-1].rstrip() if len(lines) > 1 else None
@@ -200,19 +190,22 @@ class TurnLines:
             return self._pieces(turn)[1].lines(text)
         if len(text) > FULL_CHARS:
             pieces = self._pieces(turn)[1]
-            for end in range(OPEN_CHARS, len(text), OPEN_CHARS):
+            for end in range(markdown.OPEN_CHARS, len(text), markdown.OPEN_CHARS):
                 pieces.lines(text[:end])
             return pieces.lines(text)
         self._live.pop(turn.key, None)
-        return lay_out(parse(normal(text)), self.width, self._glyphs)
+        return markdown.lay_out(markdown.parse(markdown.normal(text)), self.width, self._glyphs)
 
-    def _pieces(self, turn: Turn) -> tuple[LivePlain, LiveMarkdown]:
+    def _pieces(self, turn: Turn) -> tuple[markdown.LivePlain, markdown.LiveMarkdown]:
         if turn.key not in self._live:
-            self._live[turn.key] = LivePlain(self.width - 2, _quiet), LiveMarkdown(self.width, self._glyphs)
+            self._live[turn.key] = (
+                markdown.LivePlain(self.width - 2, _quiet),
+                markdown.LiveMarkdown(self.width, self._glyphs),
+            )
         return self._live[turn.key]
 
     def _code(self, text: str) -> list[Content]:
-        return lay_out([Code("", Content(clean(text).expandtabs(4)))], self.width, self._glyphs)
+        return markdown.lay_out([markdown.Code("", Content(clean(text).expandtabs(4)))], self.width, self._glyphs)
 
     def _cut(self, line: Content) -> Content:
         return line.truncate(self.width, ellipsis=True)
@@ -254,7 +247,7 @@ def figures(exchange: Exchange) -> list[Content]:
 
 def error_lines(error: SparkError, width: int) -> list[Content]:
     """Summary, remedy, and the first lines of the detail."""
-    width = min(width, PROSE_CELLS)
+    width = min(width, markdown.PROSE_CELLS)
     lines = Content.assemble(("error  ", "bold $error"), fmt.safe(error.summary, "bold $error")).wrap(width)
     lines += fmt.safe(error.remedy).wrap(width) if error.remedy else []
     detail = clean(error.detail).strip()

@@ -7,9 +7,10 @@ Only the standard library is needed.
 
 from __future__ import annotations
 
+from tests.real.lab.cluster import Rig
 from tests.real.lab.engine import PrivateEngine
 from tests.real.lab.lab import Lab
 from tests.real.lab.registry import PrivateRegistry, SlowLink
 from tests.real.lab.support import LabFailed, LabUnavailable
 
-__all__ = ["Lab", "LabFailed", "LabUnavailable", "PrivateEngine", "PrivateRegistry", "SlowLink"]
+__all__ = ["Lab", "LabFailed", "LabUnavailable", "PrivateEngine", "PrivateRegistry", "Rig", "SlowLink"]

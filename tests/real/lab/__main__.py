@@ -1,4 +1,4 @@
-"""`python -m tests.real.lab up|down|status|env|purge`.
+"""`python -m tests.real.lab up|down|status|env|purge`, and `rig up|down|status` for two hosts on this machine.
 
 Exit codes: 0 done, 1 something failed, 2 wrong usage, 3 (status) not up, 4 this machine cannot run the lab,
 130 interrupted.
@@ -11,8 +11,9 @@ import functools
 import shlex
 import sys
 
+from tests.real.lab.cluster import NUMBERS, Rig
 from tests.real.lab.lab import FOLDER_VARIABLE, Lab
-from tests.real.lab.support import LabFailed, LabUnavailable, Progress
+from tests.real.lab.support import LabFailed, LabUnavailable, Progress, Say
 
 FAILED, NOT_UP, UNAVAILABLE, INTERRUPTED = 1, 3, 4, 130
 
@@ -24,9 +25,16 @@ COMMANDS = {
     "purge": "stop everything and delete it",
 }
 
+RIG = "rig"
+RIG_COMMANDS = {
+    "up": "boot two hosts with ssh, Docker and fabric links; ones that run are booted afresh",
+    "down": "end them, and what was started at the desk; their images stay",
+    "status": "say whether they run, and how they are reached",
+}
 
-def parse(arguments: list[str]) -> str:
-    """The command that was asked for."""
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """`command`, and with the command `rig` also `action` and `rdma`."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.real.lab",
         description="A private Docker engine and a real vLLM on the CPU, for trying spark-tui without a GPU.",
@@ -35,7 +43,13 @@ def parse(arguments: list[str]) -> str:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, help_text in COMMANDS.items():
         commands.add_parser(name, help=help_text)
-    return str(parser.parse_args(arguments).command)
+    rig = commands.add_parser(RIG, help="two hosts on this machine, wired like two Sparks")
+    rig_commands = rig.add_subparsers(dest="action", required=True, metavar="COMMAND")
+    for name, help_text in RIG_COMMANDS.items():
+        rig_command = rig_commands.add_parser(name, help=help_text)
+        if name == "up":
+            rig_command.add_argument("--rdma", action="store_true", help="with the files of a Spark's cards in /sys")
+    return parser.parse_args(arguments)
 
 
 def show_status(lab: Lab) -> int:
@@ -55,9 +69,35 @@ def show_status(lab: Lab) -> int:
     return 0 if state.engine_pid and state.registry_pid and state.vllm_image and state.models else NOT_UP
 
 
-def perform(command: str, lab: Lab) -> int:
+def show_rig(rig: Rig) -> int:
+    """Prints each node, and how to reach it from the desk; 0 when both are on."""
+    nodes = [rig.node(number) for number in NUMBERS]
+    for node in nodes:
+        print(f"{node.name:12}{'off' if node.pid is None else f'{node.docker_host} (pid {node.pid})'}")
+    if any(node.pid is not None for node in nodes):
+        print(f"{'desk':12}{shlex.join(rig.desk_argv(['ssh', nodes[0].name]))}")
+    print(f"{'shared':12}{rig.share}")
+    return 0 if all(node.pid is not None for node in nodes) else NOT_UP
+
+
+def perform_rig(options: argparse.Namespace, rig: Rig, say: Say) -> int:
+    """Runs one command about the rig and returns the exit code."""
+    if options.action == "status":
+        return show_rig(rig)
+    if options.action == "up":
+        rig.up(say, rdma=options.rdma)
+    else:
+        rig.down()
+    say(options.action)
+    return 0
+
+
+def perform(options: argparse.Namespace, lab: Lab) -> int:
     """Runs one command and returns the exit code. Narration goes to stderr."""
     say = Progress(functools.partial(print, file=sys.stderr, flush=True))
+    command = options.command
+    if command == RIG:
+        return perform_rig(options, lab.rig, say)
     if command == "up":
         lab.up(say)
         say(f"up; models in {lab.store}")
@@ -77,9 +117,9 @@ def perform(command: str, lab: Lab) -> int:
 
 def main() -> int:
     """Entry point."""
-    command = parse(sys.argv[1:])
+    options = parse(sys.argv[1:])
     try:
-        return perform(command, Lab())
+        return perform(options, Lab())
     except LabUnavailable as error:
         print(f"The lab cannot run here: {error}", file=sys.stderr)
         return UNAVAILABLE

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.real.lab.support import LabFailed, LabUnavailable, Say, fresh_folder, run
@@ -29,6 +29,16 @@ PROGRAMS = {
     "busybox": ("busybox-static",),
 }
 """What the lab runs, and the packages that bring it: the first that the distribution knows is taken."""
+
+NODE_PROGRAMS = {
+    "ssh": ("openssh-client",),
+    "sshd": ("openssh-server",),
+    "ping": ("iputils-ping",),
+    "rsync": ("rsync",),
+    "ethtool": ("ethtool",),
+    "iperf3": ("iperf3",),
+}
+"""What a node of the rig has besides, in the same way."""
 
 DOCUMENTATION = ("./usr/share/doc", "./usr/share/man", "./usr/share/locale", "./usr/share/info", "./usr/share/perl")
 """Left out of every unpacked package."""
@@ -119,11 +129,10 @@ def known(package: str) -> bool:
     return done.returncode == 0 and bool(done.stdout)
 
 
-def packages_for(programs: Sequence[str], say: Say) -> list[str]:
-    """The distribution's packages that bring these programs."""
+def packages_for(choices: Iterable[Sequence[str]], say: Say) -> list[str]:
+    """The distribution's package of each choice."""
     if not known("docker.io"):
         update_lists(say)
-    choices = [PROGRAMS[program] for program in programs]
     return sorted({next((name for name in names if known(name)), names[-1]) for names in choices})
 
 
@@ -138,6 +147,7 @@ class Toolbox:
     """The programs of the lab: the machine's own where it has them, unpacked packages where not."""
 
     root: Path
+    programs: Mapping[str, Sequence[str]] = field(default_factory=lambda: PROGRAMS)
 
     def path(self) -> str:
         """PATH for the lab's programs: the machine's first, then the toolbox."""
@@ -176,9 +186,10 @@ class Toolbox:
 
     def missing(self) -> list[str]:
         """The programs that have to be fetched."""
-        absent = [name for name in PROGRAMS if name != "busybox" and self.find(name) is None]
+        absent = [name for name in self.programs if name != "busybox" and self.find(name) is None]
         try:
-            self.busybox()
+            if "busybox" in self.programs:
+                self.busybox()
         except LabUnavailable:
             absent.append("busybox")
         return absent
@@ -189,7 +200,7 @@ class Toolbox:
         missing = self.missing()
         if not missing:
             return
-        packages = packages_for(missing, say)
+        packages = packages_for([self.programs[name] for name in missing], say)
         say(f"fetching {', '.join(missing)} out of Debian packages ({' '.join(packages)}); nothing is installed")
         archives = download(packages, self.root / "packages", say)
         unpack(archives, self.root, c_library=False)

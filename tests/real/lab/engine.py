@@ -10,6 +10,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import types
 from collections.abc import Mapping
 from pathlib import Path
@@ -47,6 +48,23 @@ disabled_plugins = ["io.containerd.grpc.v1.cri"]
   path = "{root}/opt"
 """
 
+LIMITLESS_RUNC = """\
+#!{python}
+import json, os, sys
+
+if "--bundle" in sys.argv:
+    path = os.path.join(sys.argv[sys.argv.index("--bundle") + 1], "config.json")
+    with open(path) as file:
+        spec = json.load(file)
+    spec["process"].pop("rlimits", None)
+    with open(path, "w") as file:
+        json.dump(spec, file)
+os.execv("{runc}", ["{runc}", *sys.argv[1:]])
+"""
+"""Stands before runc where root may not raise limits: every preset for a GPU asks for unlimited locked memory."""
+
+CAP_SYS_RESOURCE = 24
+
 READY_SECONDS = 60.0
 API_SECONDS = 30.0
 
@@ -64,7 +82,77 @@ class UnixConnection(http.client.HTTPConnection):
         self.sock.connect(str(self._path))
 
 
-class PrivateEngine:
+class EngineClient:
+    """A Docker engine behind a unix socket. `config` is a folder for the `docker` program's settings."""
+
+    def __init__(self, socket_file: Path, config: Path, toolbox: Toolbox) -> None:
+        self.socket = socket_file
+        self.host = f"unix://{socket_file}"
+        self._config = config
+        self._toolbox = toolbox
+
+    def answers(self) -> bool:
+        """Whether the daemon answers a ping."""
+        try:
+            return self._request("GET", "/_ping", timeout=2)[0] == 200
+        except (OSError, http.client.HTTPException):
+            return False
+
+    def api(self, method: str, path: str) -> Any:
+        """One call of Docker's API; `LabFailed` with its message where it refuses."""
+        status, body = self._request(method, path, timeout=API_SECONDS)
+        if status >= 400:
+            raise LabFailed(f"{method} {path}: {status} {body.decode(errors='replace').strip()}")
+        return json.loads(body) if body.strip() else None
+
+    def environ(self) -> dict[str, str]:
+        """The environment in which the `docker` program talks to this engine."""
+        return {**self._toolbox.environ(), **self.variables()}
+
+    def variables(self) -> dict[str, str]:
+        """What a program has to be told: this engine, and Docker settings of the lab instead of the user's."""
+        return {"DOCKER_HOST": self.host, "DOCKER_CONFIG": str(self._config)}
+
+    def docker_argv(self, *arguments: str | Path) -> list[str]:
+        """The command line of the `docker` program, to be run in `environ()`."""
+        return [str(self._toolbox.need("docker")), *map(str, arguments)]
+
+    def docker(self, *arguments: str | Path, stdin: bytes | None = None, env: Mapping[str, str] | None = None) -> str:
+        """Runs the `docker` program against this engine and returns its stdout, stripped."""
+        return run(self.docker_argv(*arguments), env={**self.environ(), **(env or {})}, stdin=stdin).strip()
+
+    def try_docker(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        """Runs the `docker` program and returns how it ended, for what is meant to fail."""
+        words = self.docker_argv(*arguments)
+        return subprocess.run(words, env=self.environ(), capture_output=True, text=True, check=False, timeout=300)
+
+    def image_id(self, reference: str) -> str | None:
+        """An image's id, the same in every engine; None where the image is not there."""
+        try:
+            return str(self.api("GET", f"/images/{reference}/json")["Id"])
+        except LabFailed:
+            return None
+
+    def image_label(self, reference: str, label: str) -> str | None:
+        """A label of an image; None where the image is not there or not labelled."""
+        try:
+            labels = self.api("GET", f"/images/{reference}/json")["Config"]["Labels"] or {}
+        except LabFailed:
+            return None
+        value = labels.get(label)
+        return None if value is None else str(value)
+
+    def _request(self, method: str, path: str, timeout: float) -> tuple[int, bytes]:
+        connection = UnixConnection(self.socket, timeout)
+        try:
+            connection.request(method, path)
+            response = connection.getresponse()
+            return response.status, response.read()
+        finally:
+            connection.close()
+
+
+class PrivateEngine(EngineClient):
     """A Docker engine whose data is in `root` and whose socket is in a folder under /run.
 
     gpu: whether `--gpus all` is accepted. Without it the daemon answers, as on a machine without NVIDIA's toolkit,
@@ -81,10 +169,8 @@ class PrivateEngine:
     def __init__(self, root: Path, toolbox: Toolbox, *, gpu: bool = True, live_restore: bool = False) -> None:
         self.root = root
         self.runtime = runtime_folder(root)
-        self.socket = self.runtime / "docker.sock"
-        self.host = f"unix://{self.socket}"
+        super().__init__(self.runtime / "docker.sock", root / "client", toolbox)
         self.bridge = f"sparklab-{self.runtime.name[:6]}"
-        self._toolbox = toolbox
         self._gpu = gpu
         self._live_restore = live_restore
         self._daemon = self._own("dockerd")
@@ -150,47 +236,6 @@ class PrivateEngine:
         """Takes the daemon away; `start` brings it back."""
         self._daemon.stop(grace_seconds=60)
 
-    def answers(self) -> bool:
-        """Whether the daemon answers a ping."""
-        try:
-            return self._request("GET", "/_ping", timeout=2)[0] == 200
-        except (OSError, http.client.HTTPException):
-            return False
-
-    def api(self, method: str, path: str) -> Any:
-        """One call of Docker's API; `LabFailed` with its message where it refuses."""
-        status, body = self._request(method, path, timeout=API_SECONDS)
-        if status >= 400:
-            raise LabFailed(f"{method} {path}: {status} {body.decode(errors='replace').strip()}")
-        return json.loads(body) if body.strip() else None
-
-    def environ(self) -> dict[str, str]:
-        """The environment in which the `docker` program talks to this engine."""
-        return {**self._toolbox.environ(), **self.variables()}
-
-    def variables(self) -> dict[str, str]:
-        """What a program has to be told: this engine, and Docker settings of the lab instead of the user's."""
-        return {"DOCKER_HOST": self.host, "DOCKER_CONFIG": str(self.root / "client")}
-
-    def docker(self, *arguments: str | Path, stdin: bytes | None = None, env: Mapping[str, str] | None = None) -> str:
-        """Runs the `docker` program against this engine and returns its stdout, stripped."""
-        program = self._toolbox.need("docker")
-        return run([program, *arguments], env={**self.environ(), **(env or {})}, stdin=stdin).strip()
-
-    def try_docker(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-        """Runs the `docker` program and returns how it ended, for what is meant to fail."""
-        words = [str(self._toolbox.need("docker")), *map(str, arguments)]
-        return subprocess.run(words, env=self.environ(), capture_output=True, text=True, check=False, timeout=300)
-
-    def image_label(self, reference: str, label: str) -> str | None:
-        """A label of an image; None where the image is not there or not labelled."""
-        try:
-            labels = self.api("GET", f"/images/{reference}/json")["Config"]["Labels"] or {}
-        except LabFailed:
-            return None
-        value = labels.get(label)
-        return None if value is None else str(value)
-
     def log(self) -> str:
         """What the daemon wrote so far."""
         return self._daemon.log()
@@ -206,14 +251,14 @@ class PrivateEngine:
         address = self.runtime / "containerd.sock"
         address.unlink(missing_ok=True)
         # Without one of our own, dockerd would share the machine's containerd with the machine's Docker.
-        self._containerd.start([self._toolbox.need("containerd"), "--config", config], self._toolbox.environ())
+        self._containerd.start([self._toolbox.need("containerd"), "--config", config], self._containerd_environ())
         self._containerd.wait_ready(lambda: connects(address), READY_SECONDS)
 
     def _start_daemon(self) -> None:
         # An own file, because dockerd otherwise reads the machine's /etc/docker/daemon.json.
         config = self.root / "dockerd.json"
         config.write_text(json.dumps({"live-restore": self._live_restore}))
-        (self.root / "client").mkdir(exist_ok=True)
+        self._config.mkdir(exist_ok=True)
         arguments: list[str | Path] = [
             *(self._toolbox.need("dockerd"), "--config-file", config),
             *("--data-root", self.root / "data", "--exec-root", self.runtime / "exec"),
@@ -224,14 +269,20 @@ class PrivateEngine:
         self._daemon.start(arguments, self._daemon_environ())
         self._daemon.wait_ready(self.answers, READY_SECONDS)
 
+    def _containerd_environ(self) -> dict[str, str]:
+        env = self._toolbox.environ()
+        if not may_raise_limits():
+            folder = self.root / "limitless"
+            write_limitless_runc(folder, self._toolbox.need("runc"))
+            env["PATH"] = f"{folder}{os.pathsep}{env['PATH']}"
+        return env
+
     def _daemon_environ(self) -> dict[str, str]:
         env = self._toolbox.environ()
         if self._gpu:
-            hook = self.root / "hook" / HOOK
-            hook.parent.mkdir(exist_ok=True)
-            hook.write_text(FAKE_HOOK)
-            hook.chmod(0o755)
-            env["PATH"] = f"{hook.parent}{os.pathsep}{env['PATH']}"
+            folder = self.root / "hook"
+            write_gpu_hook(folder)
+            env["PATH"] = f"{folder}{os.pathsep}{env['PATH']}"
         elif shutil.which(HOOK, path=env["PATH"]):
             raise LabUnavailable("NVIDIA's container toolkit is installed here: an engine without it cannot be had")
         return env
@@ -265,14 +316,29 @@ class PrivateEngine:
     def _ip(self, *arguments: str) -> None:
         run([self._toolbox.need("ip"), *arguments], env=self._toolbox.environ())
 
-    def _request(self, method: str, path: str, timeout: float) -> tuple[int, bytes]:
-        connection = UnixConnection(self.socket, timeout)
-        try:
-            connection.request(method, path)
-            response = connection.getresponse()
-            return response.status, response.read()
-        finally:
-            connection.close()
+
+def write_limitless_runc(folder: Path, runc: Path) -> None:
+    """A `runc` that stands before the real one at `runc`."""
+    write_program(folder / "runc", LIMITLESS_RUNC.format(python=sys.executable, runc=runc))
+
+
+def write_gpu_hook(folder: Path) -> None:
+    """The program that makes dockerd accept `--gpus`."""
+    write_program(folder / HOOK, FAKE_HOOK)
+
+
+def write_program(path: Path, text: str) -> None:
+    """An executable script."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+def may_raise_limits() -> bool:
+    """Whether root has its usual right to raise resource limits; some containers and virtual machines take it away."""
+    status = Path("/proc/self/status").read_text()
+    effective = next(line.split()[1] for line in status.splitlines() if line.startswith("CapEff:"))
+    return bool(int(effective, 16) >> CAP_SYS_RESOURCE & 1)
 
 
 def connects(path: Path) -> bool:

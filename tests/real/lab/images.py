@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tests.real.lab.debian import Toolbox
-from tests.real.lab.engine import PrivateEngine
+from tests.real.lab.engine import EngineClient, PrivateEngine
 from tests.real.lab.support import run
 
 BUSYBOX = PrivateEngine.busybox
@@ -31,7 +31,7 @@ def architecture() -> str:
     return ARCHITECTURES.get(platform.machine(), platform.machine())
 
 
-def ensure_busybox(engine: PrivateEngine, toolbox: Toolbox, tag: str = BUSYBOX) -> None:
+def ensure_busybox(engine: EngineClient, toolbox: Toolbox, tag: str = BUSYBOX) -> None:
     """An image with a shell and the usual small programs: 2 MB, starts in well under a second."""
     if not engine.docker("images", "--quiet", tag):
         engine.docker("load", stdin=image_archive([busybox_layer(toolbox)], {"Cmd": ["sh"]}, tag))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.real.lab import images, models, vllm_image
+from tests.real.lab.cluster import Rig
 from tests.real.lab.debian import Toolbox, require_machine
 from tests.real.lab.engine import PrivateEngine
 from tests.real.lab.registry import PrivateRegistry
@@ -40,13 +41,14 @@ class State:
 
 
 class Lab:
-    """One engine, one registry, two vLLM images, three models, in one folder."""
+    """One engine, one registry, two vLLM images, three models, and two hosts to be had besides, in one folder."""
 
     def __init__(self, root: Path | None = None) -> None:
         self.root = default_root() if root is None else root
         self.toolbox = Toolbox(self.root / "tools")
         self.engine = PrivateEngine(self.root / "engine", self.toolbox)
         self.registry = PrivateRegistry(self.root / "registry", self.toolbox)
+        self.rig = Rig(self.root / "rig", self.toolbox, self.engine)
         self.store = self.root / "models"
         self._lock = self.root / "lock"
         self._users = self.root / "users"
@@ -77,6 +79,7 @@ class Lab:
     def down(self, say: Say) -> None:
         """Takes everything down. Images and models stay for the next time."""
         require_machine()
+        self.rig.down()
         with locked(self._lock):
             self._down(say)
 

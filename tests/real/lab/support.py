@@ -197,11 +197,16 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """One process at a time; the kernel frees the lock of a process that dies."""
+def locked(path: Path, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
+    """One process at a time; the kernel frees the lock of a process that dies. `on_wait` says that another has it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if on_wait is not None:
+                on_wait()
+            fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 
 

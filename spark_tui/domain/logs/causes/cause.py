@@ -40,6 +40,9 @@ class CauseId(StrEnum):
     DRIVER_TOO_OLD = "driver_too_old"
     ARCH_NOT_COMPILED = "arch_not_compiled"
     NCCL = "nccl"
+    DISK_FULL = "disk_full"
+    PERMISSION_DENIED = "permission_denied"
+    IMAGE_UNAVAILABLE = "image_unavailable"
     READY_TIMEOUT = "ready_timeout"
     MISSING_MODULE = "missing_module"
     MISSING_FILE = "missing_file"
@@ -56,10 +59,12 @@ class CauseId(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FailureContext:
-    """All that is known about a failure. `text` holds its lines; `asked` the engine's settings as it was given them;
-    `pool_gib` is the machine's memory in GiB, None when unknown; `taken_ports` are not to be proposed."""
+    """All that is known about a failure. `text` holds its lines; `engine` is the runtime (`vllm`, `sglang` ...), empty
+    when unknown; `asked` the engine's settings as it was given them; `pool_gib` is the machine's memory in GiB, None
+    when unknown; `taken_ports` are not to be proposed."""
 
     text: str = ""
+    engine: str = ""
     phase: PhaseId | None = None
     facts: EngineFacts = field(default_factory=EngineFacts)
     asked: Mapping[str, str] = field(default_factory=dict)
@@ -87,7 +92,8 @@ Explain: TypeAlias = Callable[[re.Match[str], FailureContext], Finding]
 class CauseRule:
     """`pattern` is searched in one line; `explain` gets its match. `sure` is False where the words only suggest it.
 
-    `by_phase`: the id depends on what the engine was doing (out of memory has three names).
+    `by_phase`: the id depends on what the engine was doing (out of memory has three names). `vague`: a line beside it
+    that another rule knows says more.
     """
 
     id: CauseId
@@ -95,10 +101,18 @@ class CauseRule:
     explain: Explain
     sure: bool = True
     by_phase: bool = False
+    vague: bool = False
 
 
 def rule(
-    cause: CauseId, pattern: str, explain: Explain | str, remedy: str = "", *, change: Change = (), sure: bool = True
+    cause: CauseId,
+    pattern: str,
+    explain: Explain | str,
+    remedy: str = "",
+    *,
+    change: Change = (),
+    sure: bool = True,
+    vague: bool = False,
 ) -> CauseRule:
     """A rule from the pattern's text. `explain` is a function, or the summary; summary and remedy may hold fields.
 
@@ -106,7 +120,7 @@ def rule(
     match, `{model}` and `{version}` the engine's.
     """
     if not isinstance(explain, str):
-        return CauseRule(cause, re.compile(pattern), explain, sure)
+        return CauseRule(cause, re.compile(pattern), explain, sure, vague=vague)
     summary = explain
 
     def filled(match: re.Match[str], context: FailureContext) -> Finding:
@@ -119,7 +133,7 @@ def rule(
         }
         return fix(" ".join(summary.format(*groups, **fields).split()), remedy.format(*groups, **fields), change)
 
-    return CauseRule(cause, re.compile(pattern), filled, sure)
+    return CauseRule(cause, re.compile(pattern), filled, sure, vague=vague)
 
 
 def fix(summary: str, remedy: str, change: Change = ()) -> Finding:

@@ -17,34 +17,35 @@ from spark_tui.domain.logs.causes.memory import MEMORY_RULES, while_loading
 from spark_tui.domain.logs.causes.model import MODEL_RULES
 from spark_tui.domain.logs.causes.settings import GENERAL_RULES, SETTINGS_RULES
 from spark_tui.domain.logs.line import shown
-from spark_tui.domain.logs.timeline import BootTimeline, StartFailure, StartOutcome
+from spark_tui.domain.logs.timeline import BootTimeline, PhaseId, StartFailure, StartOutcome
 from spark_tui.domain.logs.view import LogContext
 from spark_tui.domain.secret import mask_secrets
 from spark_tui.domain.text import clean_line, truncate
 
-# Recognised although no stable id was given to them: their sentences are sure, their id is `unknown`.
-_UNNAMED_RULES: Final[tuple[CauseRule, ...]] = (
+# Faults of the disk come before what they make fail: compilers, caches, downloads.
+_DISK_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
-        CauseId.UNKNOWN,
-        r"No space left on device(?:: '([^']{1,200})')?",
+        CauseId.DISK_FULL,
+        r"(?:No space left on device|Disk quota exceeded)(?:: '([^']{1,200})')?",
         lambda match, _context: fix(
-            f"The disk is full{f' ({match[1]})' if match[1] else ''}.",
+            f"The disk is full, or its quota used up{f' ({match[1]})' if match[1] else ''}.",
             "Give the container more shared memory (`--ipc=host`, or a larger shm_size)."
             if "/shm" in (match[1] or "")
             else "Free disk space: `spark-tui models` shows the model store, `docker system df` what Docker uses.",
         ),
     ),
     rule(
-        CauseId.UNKNOWN,
+        CauseId.PERMISSION_DENIED,
         r"PermissionError: .{0,60}Permission denied(?:: '([^']{1,300})')?",
         "The container's user has no access to {0}.",
-        "Files downloaded by an earlier container may belong to root: `sudo chown -R $USER` the host folder.",
+        "Files of an earlier container may belong to root: `sudo chown -R $USER` the host folder. Without a home that "
+        "can be written, set env.HOME=/tmp.",
     ),
 )
 RULES: Final[tuple[CauseRule, ...]] = (
+    *_DISK_RULES,
     *SETTINGS_RULES,
     *MODEL_RULES,
-    *_UNNAMED_RULES,
     *MEMORY_RULES,
     *HOST_RULES,
     *GENERAL_RULES,
@@ -73,8 +74,13 @@ _MEMORY: Final = (
     "Free the page cache (key D, or `spark-tui drop-caches`), stop other processes that use memory, and lower "
     "gpu_memory_utilization or max_model_len."
 )
+_ABORTED: Final = "Start once with enforce_eager=true; if it happens again, use another image tag."
 _CODES: Final = {
-    125: (CauseId.UNKNOWN, "Docker could not run the container (exit code 125).", "Read Docker's message."),
+    125: (
+        CauseId.UNKNOWN,
+        "Docker could not run the container (exit code 125).",
+        "Run `docker start NAME` for its message.",
+    ),
     126: (
         CauseId.MISSING_FILE,
         "The container's command cannot be executed (exit code 126).",
@@ -90,7 +96,7 @@ _CODES: Final = {
         "Illegal instruction for this processor (exit code 132, SIGILL).",
         "Use an image built for arm64 and GB10.",
     ),
-    134: (CauseId.ENGINE_DIED, "The engine aborted in native code (exit code 134, SIGABRT).", "See its last lines."),
+    134: (CauseId.ENGINE_DIED, "The engine aborted in native code (exit code 134, SIGABRT).", _ABORTED),
     135: (
         CauseId.ENGINE_DIED,
         "Bus error (exit code 135, SIGBUS).",
@@ -99,7 +105,7 @@ _CODES: Final = {
     139: (
         CauseId.ENGINE_DIED,
         "The engine crashed in native code (exit code 139, SIGSEGV).",
-        "Start once with enforce_eager=true; if it happens again, use another image tag.",
+        _ABORTED,
     ),
     255: (
         CauseId.UNKNOWN,
@@ -128,6 +134,7 @@ def explain_failure(timeline: BootTimeline, around: LogContext | None = None) ->
     phase = failure.phase if failure is not None else None
     context = FailureContext(
         text="\n".join(_lines(failure)),
+        engine=around.engine,
         phase=phase or (timeline.failed.id if timeline.failed is not None else None),
         facts=timeline.facts,
         asked=dict(failure.asked) if failure else {},
@@ -143,13 +150,14 @@ def explain_failure(timeline: BootTimeline, around: LogContext | None = None) ->
 
 def _cause(failure: StartFailure | None, context: FailureContext, error: str, oom_killed: bool) -> Finding:
     if failure is not None and not failure.guess:
-        return _from_lines(failure, context) or _unknown(failure, context)
+        return _from_lines(failure, context) or _by_phase(failure, context) or _unknown(failure, context)
     if error:
         docker = fix(f"Docker could not start it: {error}", "Correct what the message names.")
-        return _recognised(error, context, (error,)) or replace(docker, evidence=(error,))
+        known = recognise(error)
+        return replace(docker, evidence=(error,)) if known is None else _told(known, context, (error,))
     written = failure if failure is not None and not _is_made_up(failure) else None
     if written is not None and context.exit_code != 137:
-        found = _from_lines(written, context)
+        found = _from_lines(written, context) or _by_phase(written, context)
         if found is not None:
             return replace(found, guess=True)
     by_code = _by_exit_code(context, oom_killed)
@@ -157,23 +165,20 @@ def _cause(failure: StartFailure | None, context: FailureContext, error: str, oo
 
 
 def _from_lines(failure: StartFailure, context: FailureContext) -> Finding | None:
-    """By the deciding line, or else by the nearest of those around it."""
+    """By the deciding line, or else by the nearest of those around it that says more."""
     lines = _lines(failure)
-    found = _recognised(failure.line, context, lines)
-    if found is not None and found.id != CauseId.ENGINE_DIED:
-        return found
-    for line in reversed(lines):
-        other = None if line == failure.line else _recognised(line, context, lines)
-        if other is not None and other.id != CauseId.ENGINE_DIED:
-            return replace(other, guess=True)
-    return found
+    found = recognise(failure.line)
+    if found is None or found[0].vague:
+        for line in reversed(lines):
+            other = None if line == failure.line else recognise(line)
+            if other is not None and not other[0].vague:
+                told = _told(other, context, lines)
+                return replace(told, guess=told.guess or found is None or found[0].id is not other[0].id)
+    return None if found is None else _told(found, context, lines)
 
 
-def _recognised(line: str, context: FailureContext, lines: tuple[str, ...]) -> Finding | None:
-    match = recognise(line)
-    if match is None:
-        return None
-    rule, words = match
+def _told(known: tuple[CauseRule, re.Match[str]], context: FailureContext, lines: tuple[str, ...]) -> Finding:
+    rule, words = known
     return replace(rule.explain(words, context), id=_id(rule, context), evidence=lines, guess=not rule.sure)
 
 
@@ -201,10 +206,22 @@ def _by_exit_code(context: FailureContext, oom_killed: bool) -> Finding | None:
     return None if known is None else replace(fix(known[1], known[2]), id=known[0], guess=True)
 
 
+_REFUSED: Final = re.compile(r"(?:ValueError|TypeError|AssertionError|NotImplementedError|KeyError): (.{3,300})")
+
+
+def _by_phase(failure: StartFailure, context: FailureContext) -> Finding | None:
+    """An error that no rule knows is about the settings while they are read."""
+    refused = _REFUSED.match(failure.line) if context.phase is PhaseId.CONFIG else None
+    if refused is None:
+        return None
+    told = fix(f"The engine rejected its settings: {refused[1]}", "Correct the named setting in the preset.")
+    return replace(told, id=CauseId.BAD_ARGUMENT, evidence=_lines(failure), guess=True)
+
+
 def _unknown(failure: StartFailure | None, context: FailureContext) -> Finding:
     where = f" in phase {context.phase}" if context.phase else ""
     line = f": {failure.line}" if failure is not None and failure.line else " without a message."
-    remedy = "Read the log around that line (screen Logs). A newer image may have a fix."
+    remedy = "Try a newer tag of the image, or the last one that worked: `spark-tui history` lists earlier starts."
     return replace(fix(truncate(f"Failed{where}{line}", 400), remedy), evidence=_lines(failure), guess=True)
 
 

@@ -1,4 +1,4 @@
-"""Failures of what is below the engine: GPU, driver, kernels, network between GPUs, files of the image, the shell."""
+"""Failures of what is below the engine: GPU, driver, kernels, files of the image, the shell."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from spark_tui.domain.logs.causes.cause import (
     rule,
     setting,
 )
+from spark_tui.domain.logs.causes.network import NETWORK_RULES
 from spark_tui.domain.logs.sizing import version_of
+from spark_tui.domain.text import truncate
 
 _GB10_IMAGE: Final = (
     "Use an image built for GB10 (CUDA 13, sm_121, arm64): the vLLM nightly track (cu130-nightly), or NVIDIA's from "
@@ -30,6 +32,14 @@ _SIGNALS: Final = {
     11: "segmentation fault (SIGSEGV)",
     15: "SIGTERM",
 }
+_COMPILER: Final = re.compile(
+    r"(?:\S{1,200}: )?(?:fatal )?error: .{1,160}|"
+    r"nvcc fatal .{1,120}|Could not find nvcc.{0,100}|ptxas .{0,60}error.{1,160}"
+)
+_TRT_MOE: Final = (
+    "Set moe_config.backend to CUTLASS in the options file (extra_llm_api_options): TRTLLM kernels do not run on GB10. "
+    "If it is set already, use a newer image."
+)
 _MOUNT: Final = "Check the path and the preset's volumes: files of the host must be mounted."
 # Packages by the name under which Python imports them.
 _PACKAGES: Final = {"cv2": "opencv-python-headless", "PIL": "pillow", "sklearn": "scikit-learn", "yaml": "pyyaml"}
@@ -50,12 +60,38 @@ def missing_module(match: re.Match[str], _context: FailureContext) -> Finding:
 
 def fp4_kernel(_match: re.Match[str], context: FailureContext) -> Finding:
     """CUTLASS for sm_120 does not run on GB10."""
+    if context.engine == "trtllm":
+        return fix("TensorRT-LLM's FP4 kernel does not run on this GPU (GB10 is sm_121).", _TRT_MOE)
     version = version_of(context.facts)
     summary = "The CUTLASS kernel for FP4 does not run on this GPU (GB10 is sm_121)."
     if version is not None and version >= (0, 22):
         remedy = f"{_GB10_IMAGE} Until then linear_backend=marlin works, slower."
         return setting(summary, remedy, "linear_backend", "marlin")
     return fix(summary, _GB10_IMAGE)
+
+
+def no_code(_match: re.Match[str], context: FailureContext) -> Finding:
+    """The image's kernels, or its compiler, do not know the GPU."""
+    summary = "The image has no code for this GPU (GB10 is sm_121)."
+    if "not supported on .target" in context.text:
+        return fix(
+            f"{summary} A kernel needs features that GB10 does not have.",
+            f"Choose another moe_backend. Or: {_GB10_IMAGE}",
+        )
+    return fix(summary, _GB10_IMAGE)
+
+
+def compiling(match: re.Match[str], context: FailureContext) -> Finding:
+    """A compiler's own error says more than what called it."""
+    own = _COMPILER.search(context.text)
+    what = truncate((own or match)[0].strip(), 160)
+    return fix(
+        f"Compiling a kernel failed: {what}.",
+        "Clear the compile cache (a stale entry of another version can break a start), or set enforce_eager=true."
+        if own is None
+        else f"Something that the compiler names is missing from the image. {_GB10_IMAGE}",
+        _EAGER if own is None else (),
+    )
 
 
 def process_died(match: re.Match[str], _context: FailureContext) -> Finding:
@@ -70,7 +106,8 @@ def process_died(match: re.Match[str], _context: FailureContext) -> Finding:
     ended = _SIGNALS.get(-code, f"exit code {code}") if code else "no reason in the log"
     return fix(
         f"Worker process {name} ended: {ended}.",
-        "See its last lines above. If it happens again, set enforce_eager=true or use another image tag.",
+        "Check the kernel log (`journalctl -k`) for the out-of-memory killer. If it happens again, set "
+        "enforce_eager=true or use another image tag.",
     )
 
 
@@ -92,16 +129,31 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.NO_GPU,
+        r"could not select device driver",
+        "Docker cannot give GPUs to containers: no NVIDIA runtime.",
+        "Install the NVIDIA Container Toolkit: `sudo nvidia-ctk runtime configure --runtime=docker`, then `sudo "
+        "systemctl restart docker`.",
+    ),
+    rule(
+        CauseId.NO_GPU,
         r"Failed to infer device type|No CUDA GPUs are available|no NVIDIA driver on your system|"
-        r"libcuda\.so(?:\.1)?: cannot open|no CUDA-capable device|could not select device driver|"
+        r"libcuda\.so(?:\.1)?: cannot open|no CUDA-capable device|"
         r"nvidia-container-cli: initialization error|Driver Not Loaded|CUDA_ERROR_NO_DEVICE|"
         r"Unexpected error from cudaGetDeviceCount|CUDA unknown error|No supported (?:CUDA )?devices? found",
         "No GPU visible in the container.",
         "Check that `nvidia-smi` works on the host, and that the preset requests GPUs (`--gpus all`).",
     ),
     rule(
+        CauseId.IMAGE_UNAVAILABLE,
+        r"pull access denied for ([^\s,]{1,200})|unauthorized: authentication|denied: (?:\{|requested access)|"
+        r"manifest (?:for )?(\S{0,200}) ?(?:unknown|not found)",
+        "The registry does not give out the image {any}: wrong name or tag, or no access.",
+        "Check its name and tag. For a private one: `docker login REGISTRY` (nvcr.io: user $oauthtoken, an NGC key). "
+        "One built here must be on each node.",
+    ),
+    rule(
         CauseId.ARCH_NOT_COMPILED,
-        r"exec format error|Exec format error",
+        r"exec format error|Exec format error|no matching manifest for linux/arm64",
         "The image is built for another processor architecture.",
         "A Spark needs arm64 (aarch64) images: choose the arm64 tag, or a multi-platform one.",
     ),
@@ -109,10 +161,10 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         CauseId.ARCH_NOT_COMPILED,
         r"no kernel image is available|cudaErrorNoKernelImage|Value 'sm_\w{1,8}' is not defined for option|PTXASError|"
         r"No supported CUDA architectures found|only supports sm_?\d{2,4}|Unsupported gpu architecture 'compute_|"
-        r"Failed to open: \S{0,300}sm_?\d{2,4}\w?_\S{0,120}|sm_?\d{2,4}a? is not supported|Illegal instruction|"
+        r"Failed to open: \S{0,300}sm_?\d{2,4}\w?_\S{0,120}|sm_?\d{2,4}a? is not supported|"
+        r"[Oo]nly (?:SM|sm_?|compute capability).{0,40}supported|Illegal instruction|"
         r"is not compatible with the current PyTorch installation",
-        "The image has no code for this GPU (GB10 is sm_121).",
-        _GB10_IMAGE,
+        no_code,
     ),
     rule(CauseId.KERNEL_FAILURE, r"Failed to run cutlass FP4 gemm|FP4 gemm Runner\]", fp4_kernel),
     rule(
@@ -124,19 +176,30 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         "No kernel in this image can run the model's {any} layers on this machine.",
         f"{_GB10_IMAGE} If the preset pins a backend (moe_backend, linear_backend), remove it.",
     ),
+    *NETWORK_RULES,
     rule(
-        CauseId.NCCL,
-        r"NCCL error|NCCL WARN|nccl\w{1,40}Error|DistBackendError|DistNetworkError|DistStoreError|ibv_\w{1,40} failed|"
-        r"ProcessGroupNCCL|Gloo connectFullMesh failed|unhandled (?:cuda|system) error|"
-        r"client socket has timed out|NET/IB : ",
-        "GPU communication failed (NCCL).",
-        "Set tensor_parallel=1 on one Spark. On several, check cable, addresses and interface "
-        "(NCCL_SOCKET_IFNAME), and set env.NCCL_DEBUG=INFO for NCCL's own reason.",
+        CauseId.KERNEL_FAILURE,
+        r"CUDNN_STATUS_\w{1,40}",
+        "cuDNN failed: {match}.",
+        "Set kv_cache_dtype=auto if it is fp8: some FP8 kernels are for other GPUs. Then try enforce_eager=true.",
+        change=_EAGER,
+    ),
+    rule(
+        CauseId.KERNEL_FAILURE,
+        r"Error occurred when running GEMM",
+        "A TensorRT-LLM kernel does not run on this GPU.",
+        _TRT_MOE,
+    ),
+    rule(
+        CauseId.KERNEL_FAILURE,
+        r"name '(sgl_\w{1,60}|\w{0,60}kernel\w{0,40})' is not defined",
+        "SGLang's kernel {0} is missing from this image.",
+        "Use an image whose sgl-kernel belongs to its SGLang, or start without speculative_algorithm.",
     ),
     rule(
         CauseId.KERNEL_FAILURE,
         r"unspecified launch failure|illegal memory access|device-side assert|misaligned address|"
-        r"CUBLAS_STATUS_\w{1,40}|CUDNN_STATUS_\w{1,40}|Error Internal|CUDA error: [^.]{1,80}|"
+        r"CUBLAS_STATUS_\w{1,40}|Error Internal|CUDA error: [^.]{1,80}|"
         r"CUDA driver error: [^.]{1,80}|Triton Error \[CUDA\][^.]{0,80}|cudaError\w{1,40}",
         "A GPU kernel failed: {match}.",
         f"Start once with enforce_eager=true: if that works, compiled kernels or CUDA graphs fail. {_GB10_IMAGE}",
@@ -147,9 +210,7 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         r"InductorError: .{0,200}|BackendCompilerFailed.{0,200}|Ninja build failed.{0,100}|"
         r"Error building extension.{0,100}|"
         r"Could not find nvcc.{0,100}|CompilationError: .{0,100}|torch\._dynamo\.exc\.\w{1,60}.{0,100}",
-        "Compiling a kernel failed: {match}.",
-        "Clear the compile cache (a stale entry of another version can break a start), or set enforce_eager=true.",
-        change=_EAGER,
+        compiling,
     ),
     rule(
         CauseId.MISSING_MODULE,
@@ -210,12 +271,15 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         CauseId.ENGINE_DIED,
         r"(?:[Ww]orker proc|RayWorkerProc) (\S{1,60}) died unexpectedly(?: \(exit code: (-?\d{1,6})\))?",
         process_died,
+        vague=True,
     ),
     rule(
         CauseId.ENGINE_DIED,
         r"RPC call to (\w{1,60}) timed out",
         "A worker stopped responding ({0} timed out).",
-        "Start again; if it happens again, set enforce_eager=true.",
+        "Most likely memory ran out, a kernel is stuck, or the link to another node is lost: check "
+        "`journalctl -k`, the other node's log and the link; free the page cache (key D).",
+        vague=True,
     ),
     rule(
         CauseId.ENGINE_DIED,
@@ -223,14 +287,24 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         r"panicked at|Assertion `.{1,200}' failed|GGML_ASSERT",
         "The engine crashed in native code.",
         "Start once with enforce_eager=true; if it happens again, use another image tag.",
+        vague=True,
     ),
     rule(
         CauseId.ENGINE_DIED,
+        r"Executor worker returned error",
+        "A TensorRT-LLM worker failed while it started.",
+        "Its reason stands above, in the lines with [E]: explain the whole log.",
+        vague=True,
+    ),
+    rule(
+        CauseId.ENGINE_DIED,
+        r"ActorDiedError|EngineCore failed to start|"
         r"engine core exited unexpectedly|Engine core proc \S{1,60} died unexpectedly|EngineDeadError|"
-        r"Received sigquit from a child|llama runner process has terminated|Executor worker returned error|"
+        r"Received sigquit from a child|SIGQUIT received|llama runner process has terminated|"
         r"Engine core initialization failed|WorkerProc initialization failed",
         "The engine core process ended without a reason in the log.",
         "Often out of memory: check the kernel log (`journalctl -k`), free the page cache (key D), and lower "
         "gpu_memory_utilization.",
+        vague=True,
     ),
 )

@@ -144,6 +144,8 @@ def _figures(text: str) -> str:
 
 
 def _less_memory(summary: str, context: FailureContext) -> Finding:
+    if context.engine in _LOWER:
+        return fix(summary, f"Lower {_LOWER[context.engine]}. {FREE_MEMORY} first.")
     asked = asked_utilization(context)
     lower = None if asked is None else round(asked - STEP_DOWN, 2)
     if lower is None or lower < LOWEST_UTILIZATION:
@@ -152,6 +154,13 @@ def _less_memory(summary: str, context: FailureContext) -> Finding:
     return setting(summary, remedy, "gpu_memory_utilization", lower)
 
 
+_LOWER: Final = {
+    "sglang": "mem_fraction_static, cuda_graph_max_bs or max_running_requests",
+    "trtllm": "kv_cache_config.free_gpu_memory_fraction, max_batch_size or max_num_tokens",
+    "llama-cpp": "ctx_size or parallel",
+    "ollama": "OLLAMA_CONTEXT_LENGTH or OLLAMA_NUM_PARALLEL",
+}
+"""What takes less memory, by engine, under its own names."""
 OUT_OF_MEMORY: Final = (
     r"out of memory|OutOfMemoryError|OUT_OF_MEMORY|not enough GPU memory|cudaErrorMemoryAllocation|std::bad_alloc"
     r"|\bMemoryError\b|Cannot allocate memory|NV_ERR_NO_MEMORY|unable to allocate \w+ (?:backend )?buffer"
@@ -163,6 +172,12 @@ MEMORY_RULES: Final[tuple[CauseRule, ...]] = (
         rf"Free memory on device (?:[\w:]{{1,20}} )?\({NUMBER}/{NUMBER} GiB\) on startup is less than "
         rf"[^(]{{1,120}}\({NUMBER}, {NUMBER} GiB\)",
         free_memory,
+    ),
+    rule(
+        CauseId.FREE_MEMORY_BELOW_UTILIZATION,
+        rf"memory capacity is unbalanced(?:.{{0,80}}?pre_model_load_memory={NUMBER}, local_gpu_memory={NUMBER})?",
+        "Another rank or process holds memory: SGLang found {0} GB free on one rank, {1} on this one.",
+        f"{FREE_MEMORY}, on every node. A stopped engine releases its memory after a minute or more.",
     ),
     rule(
         CauseId.MEMORY_CHANGED_WHILE_PROFILING,

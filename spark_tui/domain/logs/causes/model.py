@@ -131,6 +131,12 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
         "The Hub cannot be reached from the container, and {model} is not fully downloaded.",
         "Check this machine's network and DNS, or download the model first: `spark-tui models pull {model}`.",
     ),
+    rule(
+        CauseId.HUB_OFFLINE,
+        r"error downloading or loading vocab file",
+        "The vocabulary of gpt-oss models (tiktoken) could not be downloaded.",
+        "Check this machine's network, or mount the files and set env.TIKTOKEN_ENCODINGS_BASE to their folder.",
+    ),
     rule(CauseId.WEIGHTS_MISSING, r"Weight files referenced in index but missing: ?(.{0,1500})", missing_shards),
     rule(
         CauseId.WEIGHTS_MISSING,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from typing import Final
 
@@ -24,6 +25,14 @@ _LAST_PORT: Final = 65535
 _PORT: Final = re.compile(
     r"port:? (\d{2,5})\b|\('[^']{0,60}', (\d{2,5})[,)]|:(\d{2,5}): bind|Port (\d{2,5}) |://[^/\s]{1,80}:(\d{2,5})|:(\d{2,5})\b"
 )
+_KNOWN: Final = (
+    "--served-model-name", "--max-model-len", "--max-num-seqs", "--max-num-batched-tokens", "--gpu-memory-utilization",
+    "--kv-cache-dtype", "--kv-cache-memory-bytes", "--tensor-parallel-size", "--pipeline-parallel-size",
+    "--data-parallel-size", "--quantization", "--load-format", "--tool-call-parser", "--enable-auto-tool-choice",
+    "--reasoning-parser", "--chat-template", "--trust-remote-code", "--enforce-eager", "--enable-prefix-caching",
+    "--enable-chunked-prefill", "--speculative-config", "--moe-backend", "--linear-backend", "--attention-backend",
+    "--master-addr", "--master-port", "--headless", "--mem-fraction-static", "--context-length",
+)  # fmt: skip
 _LIST_HEAD: Final = re.compile(r"^.{0,40}?(?:chose from|choose from|[Aa]vailable(?: \w{1,20})?:)")
 _CORRECTABLE: Final = frozenset((
     "tool_call_parser", "reasoning_parser", "kv_cache_dtype", "dtype", "load_format", "attention_backend",
@@ -88,7 +97,37 @@ def wrong_choice(match: re.Match[str], context: FailureContext) -> Finding:
     summary = f"{option} does not accept {value!r} in this version{context.version}."
     if near and near != value and key in _CORRECTABLE:
         return setting(summary, f"Did you mean {key}={near}?{listed}", key, near)
-    return fix(summary, f"Correct it in the preset, or for one launch with --set.{listed}")
+    return fix(summary, f"Correct it in the preset, or in the settings of one launch.{listed}")
+
+
+_SUCCESSORS: Final = {
+    "--disable-log-requests": "remove it: requests are logged only with --enable-log-requests",
+    "--enable-reasoning": "remove it: --reasoning-parser is enough",
+    "--guided-decoding-backend": "use --structured-outputs-config.backend",
+    "--kv-cache-memory": "use --kv-cache-memory-bytes",
+    "--max-seq-len-to-capture": "use --max-cudagraph-capture-size",
+    "--num-scheduler-steps": "remove it: the V1 engine has no multi-step scheduling",
+    "--num-speculative-tokens": "use --speculative-config",
+    "--speculative-model": "use --speculative-config",
+    "--swap-space": "remove it: the V1 engine does not swap",
+    "--task": "use --runner",
+    "--use-v2-block-manager": "remove it",
+}
+"""vLLM options that are gone, with what to do instead."""
+
+
+def unknown_option(match: re.Match[str], context: FailureContext) -> Finding:
+    """An option that is gone, misspelt, or of another version."""
+    first, summary = match[1].split()[0].partition("=")[0], f"Unknown argument for this engine{context.version}: "
+    if first in _SUCCESSORS:
+        return fix(f"{summary}{match[1]}.", f"{first} was removed: {_SUCCESSORS[first]}.")
+    near = next(iter(difflib.get_close_matches(first, _KNOWN, n=1, cutoff=0.8)), "") if first.startswith("--") else ""
+    if near and near != first:
+        return fix(f"{summary}{match[1]}.", f"Did you mean {near}?")
+    return fix(
+        f"{summary}{match[1]}.",
+        "Remove it from the preset, correct its spelling, or use an image whose version has it.",
+    )
 
 
 def more_ranks(match: re.Match[str], context: FailureContext) -> Finding:
@@ -139,11 +178,11 @@ def backend_not_valid(match: re.Match[str], _context: FailureContext) -> Finding
 
 _USAGE: Final = (
     "The engine rejected its command line: {0}",
-    "Correct the argument in the preset, or for one launch with --set.",
+    "Correct the argument in the preset, or in the settings of one launch.",
 )
 _INVALID: Final = (
     "The engine rejected its settings: {0}",
-    "Correct the named setting in the preset, or for one launch with --set.",
+    "Correct the named setting in the preset, or in the settings of one launch.",
 )
 _UNSUPPORTED: Final = (
     "Not supported for this model: {0}",
@@ -213,9 +252,20 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.BAD_ARGUMENT,
+        r"unrecognized arguments: ((?:vllm )?serve \S{1,200})",
+        "The image runs `vllm serve` itself; the command repeats it.",
+        "Remove `vllm serve` from the command: it begins with the model.",
+    ),
+    rule(
+        CauseId.BAD_ARGUMENT,
         r"(?:unrecognized arguments|invalid argument|unexpected argument|No such option)[:=]? '?([^']{1,300})",
-        "Unknown argument for this engine{version}: {0}.",
-        "Remove it from the preset, correct its spelling, or use an image whose version has it.",
+        unknown_option,
+    ),
+    rule(
+        CauseId.BAD_ARGUMENT,
+        r"max_num_scheduled_tokens is set to (-?\d{1,9})|not have enough slots to schedule a token",
+        "Speculation leaves no room in a batch: drafted tokens of all requests exceed max_num_batched_tokens.",
+        "Raise max_num_batched_tokens above num_speculative_tokens times max_num_seqs, or lower one of these.",
     ),
     rule(
         CauseId.UNSUPPORTED_MODEL_FEATURE,
@@ -229,6 +279,19 @@ GENERAL_RULES: Final[tuple[CauseRule, ...]] = (
     rule(CauseId.BAD_ARGUMENT, r"^(?:[\w.\-/]{1,60} ){0,2}[\w.\-/]{1,60}: error: (.{1,400})", *_USAGE),
     rule(CauseId.BAD_ARGUMENT, r"^Error: ((?:Invalid value|Got unexpected|Missing ).{1,300})", *_USAGE),
     rule(CauseId.BAD_ARGUMENT, r"^error: (.{1,300})", *_USAGE, sure=False),
+    rule(
+        CauseId.UNSUPPORTED_MODEL_FEATURE,
+        r"No valid attention backend found.{0,300}?Reasons: (.{1,400})|(Backend \w{1,60}) must be registered",
+        "No attention backend of this image supports the model: {any}",
+        "Use an image with a newer vLLM. Remove attention_backend and kv_cache_dtype if they are set.",
+    ),
+    rule(
+        CauseId.UNSUPPORTED_MODEL_FEATURE,
+        r"^assert (.{0,200}(?:page_size|block_size|head_|dtype|shape|quant|spec).{0,100})",
+        "The engine does not support this model with these settings: {0}",
+        "Use an image with a newer vLLM, or start without speculation and cache settings.",
+        sure=False,
+    ),
     rule(
         CauseId.UNSUPPORTED_MODEL_FEATURE,
         r"(?:^|: )((?:[^:]{0,200}: )??[^:]{0,300}(?:(?:is|are) not (?:yet )?supported|does not (?:yet )?support|"
@@ -245,8 +308,9 @@ GENERAL_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.BAD_ARGUMENT,
         r"^(?:ValueError|TypeError|[\w.]{0,60}ArgumentTypeError): "
-        r"(.{0,300}(?:mutually exclusive|must be|requires --|Please (?:set|use|specify|pass)|Valid (?:values|choices)|"
-        r"Expected one of|Unknown |Unsupported |Invalid ).{0,300})",
+        r"(.{0,300}(?:mutually exclusive|must be|should be|cannot be (?:used|larger|set)|"
+        r"requires? |only supports? |Please (?:set|use|specify|pass)|"
+        r"Valid (?:values|choices)|Expected one of|Unknown |Unsupported |Invalid ).{0,300})",
         *_INVALID,
         sure=False,
     ),

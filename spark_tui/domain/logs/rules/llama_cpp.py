@@ -13,6 +13,7 @@ from typing import Final
 
 from spark_tui.domain.logs.line import NUMBER, number
 from spark_tui.domain.logs.rules import rule as r
+from spark_tui.domain.logs.timeline import LogEvidence, Topic
 from spark_tui.domain.logs.timeline import PhaseId as P
 
 _MODEL: Final = re.compile(r"load_model: loading model '([^']{1,300})'")
@@ -38,7 +39,7 @@ def program(message: str, known: r.RuleContext) -> Iterator[r.Fact]:
         model = _MODEL.search(message)
         if model and not known.facts.model:
             yield r.learn(model=model[1])
-    elif "model loaded" in message[:60]:
+    elif "model loaded" in message[:60] or "all slots are idle" in message[:60]:
         yield r.Signal.READY
     elif url := _URL.search(message, 0, 200):
         yield r.learn(url=url[1])
@@ -89,6 +90,9 @@ LLAMA_CPP: Final[r.Table] = r.table(
         r"(?:build(?:_info)?: |common_params_print_info: build )b?(\d{1,6})", build
     )),
     ("main: srv", program),
+    ("ggml_cuda_init: warning:", r.keeps(
+        Topic.NO_DRIVER, "ggml_cuda_init: failed to initialize CUDA|warning: no usable GPU found"
+    )),
     ("load_tensors:", tensors),
     ("llama_context:", context),
     ("llama_kv_cache: llama_kv_cache_unified:", r.found(
@@ -116,8 +120,16 @@ OLLAMA: Final[r.Table] = r.table(
     ("server", _by_go(r"server config env=", lambda _m: (r.NewStart("ollama"), r.EnterPhase(P.CONFIG)))),
     ("Listening", _by_go(
         r"Listening on (\S{1,100}) \(version ([\w.\-+]{1,60})\)",
-        lambda m: (r.learn(version=m[2], url=f"http://{m[1]}"), r.EnterPhase(P.SERVER), r.Signal.READY),
+        lambda m: (
+            r.NewStart("ollama", first=False),
+            r.learn(version=m[2], url=f"http://{m[1]}"),
+            r.EnterPhase(P.SERVER),
+            r.Signal.READY,
+        ),
     )),
     ("model kv", _by_go(rf'(model weights|kv cache) .*?size="{NUMBER} (MiB|GiB)"', ollama_memory)),
+    ("error", _by_go(
+        "error loading llama server", lambda m: (r.KeepEvidence(LogEvidence(Topic.RUNNER_FAILED, r.shown(m.string))),)
+    )),
     ("llama", _by_go(rf"llama runner started in {NUMBER} seconds", lambda m: (r.Warm(number(m[1])),))),
 )  # fmt: skip

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum, auto
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -226,6 +226,14 @@ def keep(topic: Topic, message: str, known: RuleContext) -> tuple[KeepEvidence, 
     return (KeepEvidence(LogEvidence(topic, text, known.line)),)
 
 
+def wait(topic: Topic, message: str, known: RuleContext, seconds: float = 0.0, *, more: bool = False) -> UpdateFacts:
+    """A process waits: `seconds` in all, or more than before."""
+    others = tuple(each for each in known.facts.waits if each.topic is not topic)
+    before = next((each for each in known.facts.waits if each not in others), None)
+    first = before or LogEvidence(topic, shown(message), known.line)
+    return learn(waits=(*others, replace(first, seconds=first.seconds + seconds if more else seconds)))
+
+
 def shown(message: str) -> str:
     return truncate(mask_secrets(clean_line(message[: MAX_EVIDENCE * 2])).strip(), MAX_EVIDENCE)
 
@@ -342,6 +350,8 @@ COMMON: Final[Table] = table(
     ("File", lambda _message, _known: (Broken.FRAME,)),
     ("Value Assertion", lambda _message, _known: (Broken.DETAIL,)),
     ("Fetching", fetching),
+    # NVIDIA's entrypoint
+    ("The", keeps(Topic.NO_DRIVER, "The NVIDIA Driver was not detected")),
 )
 """For every runtime, and for a log of an unknown one."""
 

@@ -85,5 +85,5 @@ SGLANG: Final[r.Table] = r.table(
     ("Capture", capture),
     ("max_total_num_tokens=", r.found(r"max_total_num_tokens=(\d{1,12}),", totals)),
     ("The", r.when("The server is fired up and ready to roll", r.Signal.READY)),
-    ("Received", r.when("Received sigquit from a child process", r.Broken.CHILD_DIED)),
+    ("Received", r.when("Received sigquit from a child proces", r.Broken.CHILD_DIED)),
 )  # fmt: skip

@@ -21,7 +21,9 @@ _SERVING: Final = re.compile(r"\b(?:serving model|model  ) ?(\S{1,300})")
 
 
 def banner(message: str, _known: r.RuleContext) -> Iterator[r.Fact]:
-    """`version 0.20.2` and `model   X` on rows of the logo, or in one sentence."""
+    """`version 0.20.2` and `model   X` on rows of the logo, or in one sentence; `vLLM is using nccl==2.28.9`."""
+    if message.startswith("vLLM is using nccl=="):
+        yield r.learn(nccl=message[20:40].split()[0])
     if version := _VERSION.search(message):
         certain = "█" in message or message.startswith(("vLLM API server version", "vLLM server version"))
         yield r.NewStart("vllm" if certain else "")
@@ -500,6 +502,18 @@ VLLM: Final[r.Table] = r.table(
     ("CUDA", r.found("CUDA graphs are not supported", lambda m, known: overridden(m.string, known))),
     ("Dynamic Pooling Cudagraph", overridden),
     (" ".join(f"CUDAGraphMode.{mode}" for mode in _MODES), graph_mode),
+    ("No", r.found(
+        r"No available shared memory broadcast block found in (\d{1,5}) second",
+        lambda m, known: (r.wait(Topic.WORKER_WAIT, m.string, known, float(m[1]), more=True),),
+    )),
+    ("Waiting", r.found(
+        r"Waiting for creating a placement group of specs for (\d{1,6}) second",
+        lambda m, known: (r.wait(Topic.RAY_WAIT, m.string, known, float(m[1])),),
+    )),
+    ("Waiting", r.found(
+        "Waiting for READY message from DP Coordinator",  # every ten seconds
+        lambda m, known: (r.wait(Topic.DP_WAIT, m.string, known, 10.0, more=True),),
+    )),
     ("Capping Truncating No", r.keeps(
         Topic.GRAPH_SIZES,
         "Capping cudagraph capture sizes|No valid cudagraph capture sizes|Truncating max_cudagraph_capture",

@@ -6,7 +6,7 @@ Each makes the container that `docker run` makes, and raises UsageError for one 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -21,6 +21,7 @@ from spark_tui.domain.engine.docker_run import (
 from spark_tui.domain.errors import UsageError
 from spark_tui.domain.presets.dialects.yaml_text import Value, comment, node_of, yaml_text
 from spark_tui.domain.quantities import docker_size
+from spark_tui.domain.secret import holds_secret, is_secret_name
 
 _BARE = re.compile(r"[A-Za-z0-9_./:=@,+-]+")
 _ESCAPES: Final = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
@@ -31,6 +32,8 @@ RESTART_SECONDS: Final = 30
 MOST_STARTS: Final = 3
 STARTS_WITHIN_SECONDS: Final = 7200
 """A restart loop leaks GPU mappings and stalls a Spark after some dozens of rounds (eugr/spark-vllm-docker#257)."""
+_REFUSED_CODES: Final = "2 4"
+"""Exit codes after which another try would end the same way: a usage error, and a check that refuses."""
 
 
 # --- Compose ----------------------------------------------------------------------------------------------
@@ -124,6 +127,44 @@ def systemd_text(spec: ContainerSpec, about: tuple[str, ...] = ()) -> str:
     return comment(about) + _unit(
         spec, ("Requires=docker.service",), "docker.service ", ("[Service]", *service), "multi-user.target"
     )
+
+
+def boot_text(engine: str, command: Sequence[str], environment: Iterable[tuple[str, str]], *, user: str = "") -> str:
+    """The unit's file: the person's own, or with `user` one of the machine. A key or token never gets into it.
+
+    The command waits for Docker by itself: a person's unit cannot be ordered after one of the machine. It stays as
+    long as the engine, and fails when Docker goes away, so that systemd starts it again. Only the command is ended
+    with the unit: the engine, and the guard that the launch started, go on.
+    """
+    kept = [
+        f"Environment={word(f'{name}={value}')}"
+        for name, value in environment
+        if not (is_secret_name(name) or holds_secret(value))
+    ]
+    network = ("Wants=network-online.target", "After=network-online.target docker.service") if user else ()
+    lines = (
+        f"# Made by spark-tui (spark-tui boot off {engine} removes it)",
+        "[Unit]",
+        f"Description=Starts {engine} with the machine",
+        *network,
+        f"StartLimitIntervalSec={STARTS_WITHIN_SECONDS}",
+        f"StartLimitBurst={MOST_STARTS}",
+        "",
+        "[Service]",
+        "Type=exec",
+        *((f"User={user}",) if user else ()),
+        *kept,
+        f"ExecStart={' '.join(map(word, command))}",
+        "KillMode=process",
+        "Restart=on-failure",
+        f"RestartSec={RESTART_SECONDS}",
+        f"RestartPreventExitStatus={_REFUSED_CODES}",
+        "SuccessExitStatus=130",
+        "",
+        "[Install]",
+        f"WantedBy={'multi-user' if user else 'default'}.target",
+    )
+    return "".join(f"{line}\n" for line in lines)
 
 
 def quadlet_text(spec: ContainerSpec, about: tuple[str, ...] = ()) -> str:

@@ -98,6 +98,14 @@ def from_docker_run(text: str, paths: HostPaths | None = None) -> ConvertedRecip
             raise UsageError(f"The command still has {left[0]} to be filled in.", "Replace it by a value.") from None
         raise
     spec, left_out = read_argv(words)
+    return from_spec(spec, paths, left_out)
+
+
+def from_spec(spec: ContainerSpec, paths: HostPaths | None = None, left_out: tuple[str, ...] = ()) -> ConvertedRecipe:
+    """The recipe of a container as it is asked of Docker; `left_out` says what of its command that does not hold.
+
+    Raises UsageError for what a preset cannot hold.
+    """
     if not is_image_reference(spec.image):
         raise UsageError(
             f"{truncate(clean_line(spec.image), 60)} is not the name of an image.",

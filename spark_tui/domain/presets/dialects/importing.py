@@ -9,7 +9,8 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Final
 
 from spark_tui.domain.errors import PresetError, UsageError
@@ -17,11 +18,12 @@ from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.presets.command import missing_values
 from spark_tui.domain.presets.dialects.docker_run import from_docker_run
 from spark_tui.domain.presets.dialects.recipe_files import ConvertedRecipe, from_eugr
-from spark_tui.domain.presets.dialects.yaml_text import EMPTY, comment, scalar, yaml_text
+from spark_tui.domain.presets.dialects.vllm_recipes import from_vllm, names_spark, variants_of
+from spark_tui.domain.presets.dialects.yaml_text import EMPTY, comment, scalar, sub_table, with_value, yaml_text
 from spark_tui.domain.presets.include import flattened
 from spark_tui.domain.presets.located import MappingValue, Node
-from spark_tui.domain.presets.preset import Origin, Preset
-from spark_tui.domain.presets.recipe import Dialect, dialect_of, preset_from
+from spark_tui.domain.presets.preset import Origin, Preset, RecipeSource
+from spark_tui.domain.presets.recipe import COPY_KEY, OWN_KEY, Dialect, dialect_of, preset_from
 from spark_tui.domain.secret import mask_secrets
 from spark_tui.domain.shell import find_commands
 from spark_tui.domain.text import clean, clean_line, truncate
@@ -112,6 +114,7 @@ def mod_note(mod: str, recipe: str, registry: Registry) -> ModSummary:
     return ModSummary(clean_line(mod))
 
 
+_BARE_METADATA: Final = re.compile(r"metadata:\s*(#.*)?")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
 _NAMING: Final = ("model", "name")
 _SERVING: Final = ("container", "containers", "runtime", "command", "engines", "params")
@@ -121,7 +124,8 @@ _SERVING: Final = ("container", "containers", "runtime", "command", "engines", "
 class FoundFile:
     """One file, or one `docker run` of it. `path` is relative to the registry; `problem` says why there is no document.
 
-    `command` is a `docker run` command that was found in a text, which begins at `line`.
+    `command` is a `docker run` command that was found in a text, which begins at `line`; `variant` the one of a vLLM
+    recipe that is meant.
     """
 
     path: str
@@ -130,6 +134,7 @@ class FoundFile:
     problem: PresetError | None = None
     command: str = ""
     line: int = 0
+    variant: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,11 +176,18 @@ def is_recipe(document: Node | None) -> bool:
         return False
     has = {entry.key for entry in document.entries}
     serves = bool(has.intersection(_NAMING) and has.intersection(_SERVING))
-    return serves or "recipe_version" in has or "include" in has
+    known = serves or "recipe_version" in has or "include" in has
+    return names_spark(document) if dialect_of(document) is Dialect.VLLM else known
 
 
 def with_commands(found: FoundFile) -> tuple[FoundFile, ...]:
-    """A file as it is, or, where it is no recipe and holds `docker run` commands, each of them."""
+    """A file as it is, each variant of a vLLM recipe that one Spark can hold, or, where it is no recipe and holds
+    `docker run` commands, each of them."""
+    if isinstance(found.document, MappingValue) and dialect_of(found.document) is Dialect.VLLM:
+        stem, suffix = posixpath.splitext(found.path)
+        variants = variants_of(found.document) if found.document.get("recommended_command") is None else ()
+        paths = {each: found.path if each == "default" else f"{stem} ({each}){suffix}" for each in variants}
+        return tuple(replace(found, path=path, variant=each) for each, path in paths.items()) or (found,)
     if is_recipe(found.document):
         return (found,)
     commands = find_commands(found.text)
@@ -188,7 +200,7 @@ def with_commands(found: FoundFile) -> tuple[FoundFile, ...]:
 def plain_name(path: str) -> str:
     """A preset's name from a file's: its stem, with what no container's name can hold left out."""
     stem = posixpath.basename(path)
-    for suffix in (".yaml", ".yml", ".v1", ".v2"):
+    for suffix in (".yaml", ".yml", ".json", ".v1", ".v2"):
         stem = stem.removesuffix(suffix)
     return _NOT_IN_NAMES.sub("-", stem).strip("-_.")[:63].rstrip("-_.") or "recipe"
 
@@ -239,7 +251,8 @@ def examine(
         )
         return ExaminedRecipe(found.path, name, problem=problem)
     dialect = dialect_of(document) if isinstance(document, MappingValue) else Dialect.DOCKER_RUN
-    name = "" if found.command and not chosen else name
+    published = dialect is Dialect.VLLM and not found.variant
+    name = "" if (found.command or published) and not chosen else name
     try:
         if isinstance(document, MappingValue):
             converted = _converted(found, document, dialect, gathered, place)
@@ -284,6 +297,8 @@ def examine(
 def _converted(
     found: FoundFile, document: MappingValue, dialect: Dialect, gathered: CollectedFiles, place: str
 ) -> ConvertedRecipe:
+    if dialect is Dialect.VLLM:
+        return from_vllm(document, found.variant)
     if dialect is Dialect.EUGR:
         return from_eugr(document, file=place, folder=posixpath.dirname(found.path))
     if dialect is Dialect.SPARKRUN and document.get("include") is not None:
@@ -296,3 +311,29 @@ def _converted(
 
         return ConvertedRecipe(flattened(document, place, sibling), ("What it includes is written into it.",))
     return ConvertedRecipe(document)
+
+
+def with_source(text: str, document: MappingValue, source: RecipeSource) -> str:
+    """A recipe's text, of which `document` was read, with where it was copied from.
+
+    The lines stay as they are, with their comments, where the metadata can be added to by a line; else the document is
+    written out.
+    """
+    values = {"registry": source.registry, "address": source.address, "recipe": source.path, "commit": source.commit,
+              "sha256": source.digest}  # fmt: skip
+    lines, entry = text.split("\n"), document.get("metadata")
+    metadata = sub_table(document, "metadata")
+    own = with_value(sub_table(metadata, OWN_KEY), COPY_KEY, values)
+    first = metadata.entries[0] if metadata.entries else None
+    if entry is not None and first is not None and metadata.get(OWN_KEY) is None and first.line > entry.line:
+        below = lines[first.line - 1]
+        indent = below[: len(below) - len(below.lstrip())]
+        if _BARE_METADATA.fullmatch(lines[entry.line - 1]) and indent and below.startswith(f"{indent}{first.key}:"):
+            added = yaml_text(with_value(EMPTY, OWN_KEY, own)).splitlines()
+            return "\n".join((*lines[: entry.line], *(indent + line for line in added), *lines[entry.line :]))
+    absent = all(each.key != "metadata" for each in document.entries)
+    plain = absent and text.endswith("\n") and lines[document.entries[0].line - 1].startswith(document.entries[0].key)
+    if plain and not any(line.startswith(("...", "---")) for line in lines):
+        return text + yaml_text(with_value(EMPTY, "metadata", with_value(EMPTY, OWN_KEY, own)))
+    about = "".join(f"{line}\n" for line in takewhile(lambda line: line.startswith("#"), lines))
+    return about + yaml_text(with_value(document, "metadata", with_value(metadata, OWN_KEY, own)))

@@ -141,7 +141,7 @@ def _with_changes(preset: Preset, document: MappingValue, overrides: Overrides) 
     if not template and overrides.extra_args:
         raise UsageError(
             "`extra_args` have no place in this recipe: it has no command of its own.",
-            "Set them by name instead: --set KEY=VALUE",
+            "Set them by name instead: KEY=VALUE",
         )
     # Options for what the template has no placeholder for; of one that comes twice vLLM takes the last.
     inner = (key for _, value in preset.defaults for key in placeholders_in_value(value))
@@ -218,6 +218,7 @@ class _EugrImport:
         nodes = self._nodes(folder)
         if nodes == 1:
             self._solo()
+        self._executor(nodes)
         made: dict[str, Value] = {"recipe_version": "2"}
         for entry in document.entries:
             if entry.key != "recipe_version":
@@ -306,16 +307,21 @@ class _EugrImport:
         return ways if ways > 2 else 1
 
     def _solo(self) -> None:
-        """eugr's solo mode: one-way tensor parallelism, and no executor for several machines."""
+        """eugr's solo mode: one-way tensor parallelism."""
         ways = _ways(self.defaults, "tensor_parallel")
         if ways > 1:
             self.before["tensor_parallel"] = ways
             self.changes.append(f"tensor_parallel is 1 instead of {ways}, as in eugr's solo mode.")
             self.defaults = with_value(self.defaults, "tensor_parallel", 1)
+
+    def _executor(self, nodes: int) -> None:
+        """No executor: solo mode has none, and for several machines eugr's launcher replaces it by vLLM's own."""
         if found := _BACKEND.search(self.command):
             self.before["executor_backend"] = found[1]
-            self.changes.append(f"{' '.join(found[0].split())} is for a cluster: left out, as in eugr's solo mode.")
-            self.command = _BARE_LINES.sub("", _BACKEND.sub("", self.command))
+            why = "is for a cluster: left out, as in eugr's solo mode" if nodes == 1 else "is left out, as eugr does"
+            self.changes.append(f"{' '.join(found[0].split())} {why}.")
+            rest = _BARE_LINES.sub("", _BACKEND.sub("", self.command)).rstrip().removesuffix("\\")
+            self.command = rest.rstrip() + "\n"
 
     def _env(self, env: Value) -> Value:
         """Literal, where eugr's shell would have filled in variables; keys that come from the shell are left out."""
@@ -408,9 +414,7 @@ def _eugr_command(preset: Preset, document: MappingValue, values: Mapping[str, S
             inlined = key in ("model", "resolved_model_path", "model_revision")
             out.append(_doubled(str(values[key])) if inlined else text)
         elif placeholder and _KEY.fullmatch(key):
-            raise UsageError(
-                f"The command needs a value for {key}, and the recipe has none.", f"Give it: --set {key}=..."
-            )
+            raise UsageError(f"The command needs a value for {key}, and the recipe has none.", f"Set it: {key}=...")
         else:
             out.append(_doubled(text))
     return "".join(out)

@@ -13,9 +13,10 @@ from spark_tui.domain.engine.container import ContainerSpec, ImageFacts
 from spark_tui.domain.finding import Change, Finding, Severity
 from spark_tui.domain.host.identity import NOMINAL_MEMORY
 from spark_tui.domain.models.checkpoint import CheckpointFacts
+from spark_tui.domain.presets.command import calls_tools
 from spark_tui.domain.presets.image import Version, name_of, newest_possible
 from spark_tui.domain.presets.invocation import Invocation, number_in, parse
-from spark_tui.domain.presets.options import METHOD, OFF, SETTABLE, TOKENS, compact_json
+from spark_tui.domain.presets.options import METHOD, OFF, SETTABLE, TOKENS, TOOLS, compact_json
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import Preset, RequiredFile
@@ -58,8 +59,8 @@ class LaunchContext:
     """A launch before it happens. None: not known, and what is not known makes no error.
 
     `engine_version` is what an earlier start of this image logged. `sparks` counts the machines that serve together,
-    `memory_total` is this machine's memory in bytes. `neighbours_utilization` sums the memory shares of the engines
-    that run already. `missing_files` are required files that are not in the store. `has_system_prompt`: one is sent
+    `memory_total` is this machine's memory in bytes. `share` is the memory share that the launch needs here now.
+    `missing_files` are required files that are not in the store. `has_system_prompt`: one is sent
     with each chat.
     """
 
@@ -72,7 +73,7 @@ class LaunchContext:
     sparks: int | None = None
     memory_total: int | None = None
     has_hf_token: bool | None = None
-    neighbours_utilization: float | None = None
+    share: float | None = None
     missing_files: tuple[RequiredFile, ...] | None = None
     has_system_prompt: bool | None = None
 
@@ -203,6 +204,7 @@ def given_settings(plan: LaunchPlan) -> dict[str, str]:
     launch = LaunchContext(plan)
     found = {key: value for key in SETTABLE if (value := launch.value(key))}
     found |= {"name": plan.spec.name, "port": str(plan.host_port)}
+    found[TOOLS] = "on" if calls_tools(launch.invocation, launch.preset.engine) else OFF
     if launch.speculation is not None:
         tokens = launch.speculation.tokens
         found |= {METHOD: launch.speculation.method} | ({} if tokens is None else {TOKENS: str(tokens)})

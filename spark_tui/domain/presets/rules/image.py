@@ -11,7 +11,6 @@ from spark_tui.domain.presets.image import (
     name_of,
     newest_possible,
     ngc_release,
-    repository,
     shown_version,
     tag_of,
 )
@@ -122,5 +121,5 @@ def floating_tag(launch: LaunchContext) -> Matches:
     yield RuleMatch(
         image + (f", downloaded: {pinned}" if pinned else ""),
         summary=f"The tag {tag} moves: the next pull may bring another {launch.preset.server.title}.",
-        remedy=f"Once it works, pin it in the recipe: container: {repository(image)}@{pinned or 'sha256:...'}",
+        remedy=f"Once it works, pin it: X on Presets, or spark-tui presets pin {launch.preset.name}",
     )

@@ -27,8 +27,6 @@ HEADROOM_BYTES: Final = 12 * GIB
 """Left to the system at a share of 0.90 of a GB10's 121.69 GiB."""
 LEAST_BYTES: Final = 6 * GIB
 """vLLM's check at the start wants the whole share free: with less headroom it fails, or the machine freezes."""
-TOGETHER_BYTES: Final = int(9.7 * GIB)
-_SMALLEST_SHARE: Final = 0.1
 _INTERACTIVE: Final = 4
 _NANO_TESTED: Final = 8
 _SHM_MANY: Final = 32 * GIB
@@ -46,9 +44,13 @@ def _default_share(launch: LaunchContext) -> float:
     return 0.9 if newest is not None and newest < (0, 20, 0) else 0.92
 
 
-def _share_alone(launch: LaunchContext) -> float:
-    """The share for one engine: 0.85 of 128 GB, less where that leaves too little to the system."""
-    return min(SHARE_ALONE, math.floor((1 - HEADROOM_BYTES / launch.total) * 100) / 100)
+def _best_share(launch: LaunchContext) -> float:
+    """The share that this launch needs where that is known; else that for one engine: 0.85 of 128 GB, less where that
+    leaves too little to the system."""
+    most = 1 - HEADROOM_BYTES / launch.total
+    if launch.share is not None and launch.share <= most:
+        return launch.share
+    return min(SHARE_ALONE, math.floor(most * 100) / 100)
 
 
 @RULES.add(WARNING, "No memory share is set: vLLM takes almost the whole machine.", spark=True)
@@ -58,7 +60,7 @@ def utilization_unset(launch: LaunchContext) -> Matches:
     given = launch.value("gpu_memory_utilization") or launch.value("kv_cache_memory_bytes")
     if given is not None or launch.variables:
         return
-    share, alone = _default_share(launch), _share_alone(launch)
+    share, alone = _default_share(launch), _best_share(launch)
     yield RuleMatch(
         f"no --gpu-memory-utilization: {share} of the memory is {human_bytes(share * launch.total)}",
         launch.setting("gpu_memory_utilization", alone),
@@ -72,7 +74,7 @@ def utilization_high(launch: LaunchContext) -> Matches:
     share = launch.number("gpu_memory_utilization")
     if share is None or share <= 1 - HEADROOM_BYTES / launch.total:
         return
-    left, alone = max(0.0, 1 - share) * launch.total, _share_alone(launch)
+    left, alone = max(0.0, 1 - share) * launch.total, _best_share(launch)
     yield RuleMatch(
         f"--gpu-memory-utilization {share}: {human_bytes(left)} left for everything else",
         launch.setting("gpu_memory_utilization", alone),
@@ -81,29 +83,10 @@ def utilization_high(launch: LaunchContext) -> Matches:
     )
 
 
-@RULES.add(WARNING, "The engines together leave too little to the system.", "Stop another engine.", spark=True)
-def engines_exceed_machine(launch: LaunchContext) -> Matches:
-    """Each share is a fraction of the whole machine, per engine."""
-    neighbours, given = launch.neighbours_utilization, launch.number("gpu_memory_utilization")
-    own = _default_share(launch) if given is None else given
-    if not neighbours or own + neighbours <= 1 - TOGETHER_BYTES / launch.total:
-        return
-    both = own + neighbours
-    left = math.floor((_share_alone(launch) - neighbours) * 100) / 100
-    fits = left >= _SMALLEST_SHARE
-    yield RuleMatch(
-        f"{own:.2f} for this one and {neighbours:.2f} for the running ones: {both:.2f} of the memory",
-        launch.setting("gpu_memory_utilization", f"{left:.2f}") if fits else (),
-        ERROR if both > 1 else None,
-        "The engines together need more than the machine has." if both > 1 else "",
-        f"Set gpu_memory_utilization={left:.2f} or less, or stop another engine." if fits else "",
-    )
-
-
 @RULES.add(WARNING, "--kv-cache-memory-bytes alone does not lower the memory vLLM needs free at start.", spark=True)
 def kv_bytes_without_utilization(launch: LaunchContext) -> Matches:
     """The bytes size the KV cache; the check at the start still wants the share free (vLLM 0.33, request_memory)."""
-    size, alone = launch.value("kv_cache_memory_bytes"), _share_alone(launch)
+    size, alone = launch.value("kv_cache_memory_bytes"), _best_share(launch)
     if size is not None and launch.value("gpu_memory_utilization") is None:
         yield RuleMatch(
             f"--kv-cache-memory-bytes {size}, no --gpu-memory-utilization",
@@ -256,11 +239,12 @@ def fast_loader_too_large(launch: LaunchContext) -> Matches:
 @RULES.add(
     WARNING,
     "Sleep mode is not safe on a Spark: waking up can take down the machine.",
-    "Remove it; to free the memory, stop the engine and launch it again.",
+    "Remove it. To change models on request: spark-tui gateway",
     spark=True,
 )
 def sleep_mode(launch: LaunchContext) -> Matches:
-    """vllm#50011: waking an engine can take down a GB10."""
+    """vllm#50011: waking an engine can take down a GB10. Level 1 copies the weights within the same memory and frees
+    nothing; a request to a sleeping engine crashes it (vllm#15483), and the endpoints take no key."""
     if launch.switch("enable_sleep_mode"):
         yield RuleMatch("--enable-sleep-mode", (("without", "enable_sleep_mode"),))
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping
 from typing import Final
 
 from spark_tui.domain.engine.runtimes import KeyDelivery, is_known
+from spark_tui.domain.models.parsers import family_of, makers_of
 from spark_tui.domain.presets.command import HOST_NETWORK, LOOPBACK_NAMES
+from spark_tui.domain.presets.image import shown_version
+from spark_tui.domain.presets.options import OFF, TOOLS
 from spark_tui.domain.presets.plan import STORE_TARGET, key_wanted
 from spark_tui.domain.presets.preset import RequiredFile
 from spark_tui.domain.presets.rules.context import (
@@ -23,19 +25,6 @@ from spark_tui.domain.settings import ExposureChoice
 
 RULES: Final = RuleTable()
 
-# family -> its name in a model, its reasoning parser, its tool parser (the guide, section 7).
-_FAMILIES: Final[tuple[tuple[str, str, str, str], ...]] = (
-    ("Qwen", r"qwen", "qwen3", "qwen3_coder"),
-    ("Gemma 4", r"gemma-?4|diffusiongemma", "gemma4", "gemma4"),
-    ("Nemotron 3", r"nemotron-?3|nemotron-cascade", "nemotron_v3", "qwen3_coder"),
-    ("Mistral", r"mistral", "mistral", "mistral"),
-    ("Laguna", r"laguna", "poolside_v1", "poolside_v1"),
-    ("gpt-oss", r"gpt-oss", "openai_gptoss", "openai"),
-)
-_REASONING_OF: Final[Mapping[str, str]] = {parser: family for family, _, parser, _ in _FAMILIES}
-_BORROWED: Final = ("Nemotron 3", "qwen3_coder")
-"""The tool parser of another family, which is right for this one."""
-_TOOLS_OF: Final[Mapping[str, str]] = {each[3]: each[0] for each in _FAMILIES if each[0] != _BORROWED[0]}
 _NANO_PLUGIN: Final = "/models/nano_v3_reasoning_parser.py"
 
 # --- access -----------------------------------------------------------------------------------------------
@@ -68,10 +57,6 @@ def gated_without_token(launch: LaunchContext) -> Matches:
 # --- parsers ----------------------------------------------------------------------------------------------
 
 
-def _family(launch: LaunchContext) -> tuple[str, str, str, str] | None:
-    return next((family for family in _FAMILIES if launch.named(family[1])), None)
-
-
 @RULES.add(
     ERROR,
     "--enable-auto-tool-choice needs a --tool-call-parser.",
@@ -80,11 +65,11 @@ def _family(launch: LaunchContext) -> tuple[str, str, str, str] | None:
 def tool_choice_without_parser(launch: LaunchContext) -> Matches:
     """vLLM exits at the start over the one without the other."""
     if launch.switch("enable_auto_tool_choice") and launch.value("tool_call_parser") is None:
-        family = _family(launch)
+        family = family_of(launch.model)
         yield RuleMatch(
             "--enable-auto-tool-choice alone",
-            launch.setting("tool_call_parser", family[3]) if family else (),
-            remedy=f"Set tool_call_parser={family[3]}." if family else "",
+            launch.setting("tool_call_parser", family.tool) if family else (),
+            remedy=f"Set tool_call_parser={family.tool}." if family else "",
         )
 
 
@@ -103,22 +88,36 @@ def tool_parser_without_choice(launch: LaunchContext) -> Matches:
 @RULES.add(WARNING, "A parser is for another model family.")
 def parser_of_another_model(launch: LaunchContext) -> Matches:
     """Follow the model's recipe: another family's parser leaves reasoning and calls in the text."""
-    family = _family(launch)
+    family = family_of(launch.model)
     if family is None:
         return
-    name, _, reasoning, tools = family
-    asked = (("reasoning_parser", _REASONING_OF, reasoning), ("tool_call_parser", _TOOLS_OF, tools))
     wrong = [
-        (key, given, owners[given], own)
-        for key, owners, own in asked
-        if owners.get(given := launch.value(key) or "", name) != name and (name, given) != _BORROWED
+        (key, given, makers[0], own)
+        for key, own in (("reasoning_parser", family.reasoning), ("tool_call_parser", family.tool))
+        if (makers := makers_of(given := launch.value(key) or "")) and family.name not in makers
     ]
     if wrong:
+        known = [(key, own) for key, _, _, own in wrong if own]
         yield RuleMatch(
             ", ".join(f"{key} {given}" for key, given, _, _ in wrong) + f" with {launch.preset.model}",
-            tuple(pair for key, _, _, own in wrong for pair in launch.setting(key, own)),
+            tuple(pair for key, own in known for pair in launch.setting(key, own)),
             summary=f"A parser is for another model family ({wrong[0][2]}).",
-            remedy="Set " + " and ".join(f"{key}={own}" for key, _, _, own in wrong) + ".",
+            remedy="Set " + " and ".join(f"{key}={own}" for key, own in known) + "." if known else "Remove the parser.",
+        )
+
+
+@RULES.add(ERROR, "The image's vLLM is older than the parser of this model's tool calls.", "Use a newer image.")
+def parser_newer_than_image(launch: LaunchContext) -> Matches:
+    """vLLM exits at the start over a parser that it does not have."""
+    family, newest = family_of(launch.model), launch.newest_vllm
+    if family is None or newest is None or newest[:2] >= family.since:
+        return
+    if launch.value("tool_call_parser") == family.tool:
+        since = ".".join(map(str, family.since))
+        yield RuleMatch(
+            f"--tool-call-parser {family.tool} needs vLLM {since}; the image has {shown_version(newest)} at most",
+            ((TOOLS, OFF),),
+            remedy="Use a newer image, or set tool_calls=off.",
         )
 
 

@@ -1,0 +1,104 @@
+"""registries: list, add, update, approve, remove."""
+
+from __future__ import annotations
+
+import click
+
+from spark_tui.cli.command import group, preset_argument
+from spark_tui.cli.names import find_preset
+from spark_tui.cli.session import Session
+from spark_tui.core.context import Context
+from spark_tui.core.registries import RegistryUpdate
+from spark_tui.domain.presets.registry import PinnedRegistry, RegistryRecipe
+from spark_tui.present.registries import registries_table, registry_object, update_object, update_page
+
+
+@group("registries")
+def registries(session: Session) -> None:
+    """Use recipes of public registries, pinned to a commit. Without a command: the list.
+
+    Nothing of a registry is run before you approve it: recipes appear in presets as REGISTRY.RECIPE.
+    """
+    _list(session)
+
+
+@registries.sub("list")
+def list_registries(session: Session) -> None:
+    """List registries with their pins."""
+    _list(session)
+
+
+def _list(session: Session) -> None:
+    async def work(context: Context) -> tuple[PinnedRegistry, ...]:
+        return context.registries.all()
+
+    pins = session.run(work)
+    session.out.json([registry_object(pin) for pin in pins])
+    session.out.table(registries_table(pins))
+
+
+_ADD_EXAMPLES = """\
+  spark-tui registries add eugr
+  spark-tui registries add mine https://github.com/OWNER/REPO.git
+"""
+
+
+@registries.sub("add", _ADD_EXAMPLES)
+@click.argument("name")
+@click.argument("address", required=False, default="")
+def add_registry(session: Session, name: str, address: str) -> None:
+    """Fetch a registry and pin its newest commit."""
+    update = session.run(lambda context: context.registries.add(name, address), changes=True)
+    _show(session, update)
+    session.err.say(f"Find its recipes: spark-tui presets list {update.pinned.name}")
+
+
+_UPDATE_EXAMPLES = """\
+  spark-tui registries update eugr                  # what changed; the pin stays
+  spark-tui registries update eugr --to 4f1c2d9a    # pin that commit
+"""
+
+
+@registries.sub("update", _UPDATE_EXAMPLES)
+@click.argument("name")
+@click.option("--to", "commit", default="", metavar="COMMIT", help="Pin this commit, the one that was shown.")
+def update_registry(session: Session, name: str, commit: str) -> None:
+    """Show what changed since the pin, commands and images first; move the pin only with --to."""
+    if commit:
+        _show(session, session.run(lambda context: context.registries.move(name, commit), changes=True))
+        return
+    update = session.run(lambda context: context.registries.look(name))
+    _show(session, update)
+    if update.commit != update.pinned.commit:
+        session.err.say(f"To use it: spark-tui registries update {name} --to {update.commit[:12]}")
+
+
+def _show(session: Session, update: RegistryUpdate) -> None:
+    session.out.json(update_object(update))
+    session.out.page(update_page(update))
+
+
+@registries.sub("approve", "  spark-tui registries approve eugr.qwen3-coder")
+@preset_argument
+def approve_recipe(session: Session, name: str) -> None:
+    """Allow launches of a recipe with its present content. When it changes, it is asked for again."""
+
+    async def work(context: Context) -> RegistryRecipe:
+        return context.registries.approve(find_preset(context, name))
+
+    recipe = session.run(work, changes=True)
+    session.out.json({"id": recipe.name, "sha256": recipe.digest, "approved": True})
+    session.err.say(f"{recipe.name} may be launched: spark-tui up {recipe.name}")
+
+
+@registries.sub("remove", "  spark-tui registries remove eugr")
+@click.argument("name")
+def remove_registry(session: Session, name: str) -> None:
+    """Remove a registry and its recipes from this machine. Running engines stay."""
+
+    async def work(context: Context) -> None:
+        context.registries.remove(name)
+
+    session.run(work, changes=True)
+    session.out.json({"id": name, "removed": True})
+    session.err.say(f"{name} is removed.")

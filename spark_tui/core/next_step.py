@@ -1,0 +1,65 @@
+"""What to launch next on this machine: presets whose model is downloaded and that fit into the memory now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from spark_tui.core.fit import LaunchChecks
+from spark_tui.core.library import Library
+from spark_tui.core.store import Store
+from spark_tui.domain.errors import SparkError
+from spark_tui.domain.logs.starts import StartRecord
+from spark_tui.domain.models.store import Completeness
+from spark_tui.domain.presets.fit import FitWord
+from spark_tui.domain.presets.overrides import Overrides
+from spark_tui.domain.presets.preset import Preset
+from spark_tui.domain.reading import value_of
+
+MOST: Final = 3
+FITTING: Final = (FitWord.FITS, FitWord.FITS_WITH)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A preset that can be launched now: `text` is the verdict's, `started` whether it has served here before."""
+
+    preset: Preset
+    text: str
+    started: bool
+
+
+class NextStep:
+    """Reads the model store, and judges the presets of what is there; those that have served here come first."""
+
+    def __init__(
+        self, library: Library, checks: LaunchChecks, store: Store, starts: Callable[[], Iterable[StartRecord]]
+    ) -> None:
+        self._library = library
+        self._checks = checks
+        self._store = store
+        self._starts = starts
+
+    async def candidates(self, most: int = MOST) -> tuple[Candidate, ...]:
+        """At most that many; none where no downloaded model fits."""
+        library = value_of(await self._library.refresh())
+        names = {
+            name
+            for entry in (library.entries if library is not None else ())
+            if entry.model.completeness is Completeness.COMPLETE
+            for name in entry.presets
+        }
+        started = {start.preset: number for number, start in enumerate(self._starts()) if start.ready}
+        presets = [preset for preset in self._store.world.presets.presets if preset.name in names]
+        found: list[Candidate] = []
+        for preset in sorted(presets, key=lambda each: -started.get(each.name, -1)):
+            try:
+                verdict = await self._checks.judge(preset, Overrides())
+            except SparkError:  # what cannot be planned is not suggested; its page says why
+                continue
+            if verdict.word in FITTING:
+                found.append(Candidate(preset, verdict.text, preset.name in started))
+                if len(found) == most:
+                    break
+        return tuple(found)

@@ -1,0 +1,1 @@
+"""Launches over several machines."""

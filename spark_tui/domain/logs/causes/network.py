@@ -1,0 +1,116 @@
+"""Failures between the processes of several nodes: rendezvous, Gloo, NCCL and RDMA."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from spark_tui.domain.finding import Change, Finding
+from spark_tui.domain.logs.causes.cause import CauseId, CauseRule, FailureContext, fix, rule
+
+FIXED_NCCL: Final = (2, 29, 3)
+"""Older ones leak proxy slots on aarch64 (NVIDIA/nccl#2213)."""
+
+
+class Fault(NamedTuple):
+    """A line between nodes: its pattern, and what it means. Who reads the logs of all ranks has other remedies."""
+
+    pattern: str
+    summary: str
+    remedy: str
+    change: Change = ()
+
+
+NO_ADDRESS: Final = Fault(
+    r"Unable to find (?:address|interface) for: ?\[?([\w.^,\-]{1,60})",
+    "Interface {0} has no address on this node.",
+    "Set GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME to an interface of this node (`ip -br addr`), or remove them. "
+    "Names differ between nodes, and images may set them.",
+)
+NO_QUEUE_PAIR: Final = Fault(
+    r"ibv_modify_qp failed",
+    "RDMA cannot connect: wrong GID index, or no link between these ports.",
+    "Remove NCCL_IB_GID_INDEX from preset and image: the index differs between nodes. Check the cable's ports. On "
+    "a ring of three set NCCL_CROSS_NIC=0.",
+)
+NO_RDMA_MEMORY: Final = Fault(
+    r"ibv_reg_\w{1,30} failed",
+    "RDMA cannot register memory.",
+    "Start the container with `--ulimit memlock=-1`. Kernel 7.0.0-1019-nvidia fails even then: boot 6.17.",
+)
+# vLLM, initialize_ray_cluster: a platform without a Ray device key
+RAY_REFUSED: Final = Fault(
+    r"current platform ([\w.\-]{1,40}) does not support ray\b",
+    "vLLM refuses Ray on its platform, {0}.",
+    "Set distributed_executor_backend=mp: vLLM's own multi-node mode needs no Ray. On a Spark the platform is cuda: "
+    "any other means an image without CUDA, or a container without the GPU.",
+    (("distributed_executor_backend", "mp"),),
+)
+CLIENT_SOCKET: Final = r"client socket has (?:timed out|failed)"
+COLLECTIVE: Final = r"collective operation timeout"
+MESH: Final = r"connectFullMesh failed"
+
+
+def collective_timeout(_match: re.Match[str], context: FailureContext) -> Finding:
+    version = context.facts.nccl
+    numbers = tuple(int(part) for part in re.findall(r"\d{1,4}", version)[:3])
+    leak = "" if numbers >= FIXED_NCCL else f" NCCL {version or 'before 2.29.3'} leaks on aarch64."
+    return fix(
+        f"The nodes stopped exchanging data: a collective operation timed out.{leak}",
+        "Use an image with NCCL 2.29.3 or newer. Check the log of the other node and the link (`ping -M do -s 8972`).",
+    )
+
+
+_SENTENCES: Final = (
+    *(each[:3] for each in (NO_ADDRESS, NO_QUEUE_PAIR, NO_RDMA_MEMORY)),
+    (
+        r"Timed out after (\d{1,6}) seconds waiting for clients\.(?: (\d{1,4})/(\d{1,4}) clients)?",
+        "Only {1} of {2} nodes joined within {0} s.",
+        "Check the other node: container running, same image and arguments, same master address and port, no firewall.",
+    ),
+    (
+        CLIENT_SOCKET + r".{0,60}?connect to (?:any network address of )?"
+        r"\(?\[?([\w.:\-]{1,80}?)\]?, (\d{1,5})",
+        "Cannot reach the head node at {0}, port {1}.",
+        "Check from this node: `nc -zv {0} {1}`. The head must run first, its firewall must allow the port, and the "
+        "master address must be one of its own.",
+    ),
+    (
+        f"Gloo {MESH}" + r"(?:.{0,160}?remote=\[?([\w.:]{1,60}))?",
+        "The nodes cannot reach each other (Gloo, {0}).",
+        "Set GLOO_SOCKET_IFNAME on each node to its fabric interface (`ip -br addr`): without it a host name may lead "
+        "to 127.0.0.1.",
+    ),
+    (
+        r"IBV_WC_\w{1,30}ERR",
+        "The other node does not answer over RDMA.",
+        "Check cable and MTU on both nodes: `ping -M do -s 8972 ADDRESS`.",
+    ),
+    (
+        r"\(TCPStore\)|TCPStore server has shut down|Connection was likely closed|"
+        r"(?:recvValue|sendBytes|recvBytes) failed|[Cc]onnection (?:closed|reset) by (?:remote )?peer",
+        "The other node closed the connection.",
+        "See the log of the other node first: it has failed, was stopped, or never started.",
+    ),
+    (
+        r"ncclCommunicator\.cpp.{0,40}invalid usage",
+        "NCCL refused the group: more ranks than GPUs.",
+        "Set tp_size to the number of GPUs: 1 on one Spark. Over several, start one rank per node with mpirun.",
+    ),
+)
+
+NETWORK_RULES: Final[tuple[CauseRule, ...]] = (
+    *(rule(CauseId.NCCL, *words) for words in _SENTENCES),
+    rule(CauseId.BAD_ARGUMENT, *RAY_REFUSED[:3], change=RAY_REFUSED.change),
+    rule(CauseId.NCCL, f"Watchdog caught collective operation|{COLLECTIVE}", collective_timeout),
+    rule(
+        CauseId.NCCL,
+        r"NCCL error|NCCL WARN|nccl\w{1,40}Error|DistBackendError|DistNetworkError|DistStoreError|ibv_\w{1,40} failed|"
+        r"ProcessGroupNCCL|unhandled (?:cuda|system) error|NET/IB : |" + CLIENT_SOCKET,
+        "GPU communication failed (NCCL).",
+        "Set tensor_parallel=1 on one Spark. On several, check cable, addresses and interface "
+        "(NCCL_SOCKET_IFNAME), and set env.NCCL_DEBUG=INFO for NCCL's own reason.",
+        vague=True,
+    ),
+)
+"""In the order in which they are tried; what merely names NCCL is last."""

@@ -1,0 +1,155 @@
+"""Where a log ends in a failure that no line proves: the last exception with its continuation, and no life after it.
+
+For texts whose rest is unknown: what people paste, a stopped container, a server that died without an end marker.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from spark_tui.domain.logs.causes.cause import CauseId
+from spark_tui.domain.logs.causes.diagnosis import recognise
+from spark_tui.domain.logs.line import LineKind, LogRecord, exception_name, parse_line
+
+CONSEQUENCES: Final = (
+    "WorkerProc initialization failed",
+    "Engine core initialization failed",
+    "EngineCore encountered an issue",
+    "Executor worker returned error",
+    "EngineCore failed to start",
+)
+"""Lines that only repeat another process's."""
+INTERRUPTED: Final = ("KeyboardInterrupt", "SystemExit", "CancelledError")
+# Exceptions of other programs reach the same log: what is ours names an engine, its settings, its libraries or a GPU.
+_OURS: Final = re.compile(
+    r"CUDA|cud(?:a|nn)[A-Z_]|NCCL|[Gg]loo\b|\bIBV?_|Dist(?:Store|Network|Backend)Error|TCPStore|torch\.|ptxas|PTXAS"
+    r"|[Tt]riton|sm_?1\d\d|gpu_memory_utilization|GPU memory|KV cache|max_model_len|max_num_\w|tensor.parallel|vllm"
+    r"|vLLM|EngineCore|Worker(?:Proc)? |SGLang|sglang|sigquit|SIGQUIT|TRT-LLM|TensorRT|[Ee]xecutor worker|llama"
+    r"|GGML|GGUF|ggml|safetensors|[Ss]afetensorError|nvcc|flashinfer|FlashInfer|attention backend|quant_"
+    r"|huggingface|gated repo"
+    r"|for ModelConfig|for VllmConfig|ParallelConfig|SpeculativeConfig|architectures"
+)
+_PATHS: Final = re.compile(
+    r"""["/ ](?:vllm|sglang|tensorrt_llm|flashinfer|triton|torch|huggingface_hub|transformers|openai_harmony)[/"]"""
+)
+_LINES: Final = re.compile(  # lines that end a program, or a start, and are no exceptions
+    r"(?:docker: )?(?:Error response from daemon|unauthorized|denied): |.{0,80}no matching manifest for "
+    r"|Failed to pull image |exec \S{1,200}: exec|.{0,60}pull access denied|CUDA error"
+    r"|(?:llama|ggml)_\w+: .{0,80}(?:failed|error)|\[Errno \d+\]|what\(\): |\[Rank \d+\] Watchdog caught"
+    r"|\[PG ID.{0,80}(?:timeout|timed out)|Gloo connectFullMesh|Failed to initialize executor"
+    r"|Executor worker returned error|\[TensorRT-LLM\]\[ERROR\]|(?:Received sigquit|SIGQUIT received)"
+    r"|ptxas (?:fatal|error)|.{0,40}No space left on device|.{0,40}Disk quota exceeded|Worker proc \S+ died"
+    r"|EngineCore failed to start"
+)
+_DAEMON: Final = re.compile(
+    r"Error response from daemon|no matching manifest|pull access denied|exec format error|unauthorized: authentication"
+)
+_DEADLY: Final = re.compile(
+    r"CUDA error|EngineDeadError|Watchdog caught|SIGQUIT|sigquit|address already in use|Worker proc"
+)
+_LIFE: Final = re.compile(
+    r"Application startup complete|throughput: |ready to roll|all slots are idle|Listening on|server is listening"
+    r"|Decode batch|Prefill batch|llama runner started"
+)
+_TEARDOWN: Final = re.compile(
+    r"[Ss]hut|[Tt]erminat|[Ee]xit|[Kk]ill|Parent process|[Dd]ump|died|destroy|No available shared memory|[Ff]ailed"
+)
+_CUT: Final = re.compile(r"[\w,;(\[/\-]$")
+_GOES_ON: Final = re.compile(r"Based on the available|Try |Decrease |See stack trace|Please ")
+DETAIL: Final = re.compile(r"\s*(?:Value error|Assertion failed), .+")
+PYDANTIC_TAIL: Final = re.compile(r" \[type=\w+, input_value=.*$")
+_JOINED: Final = 4
+
+
+class LastFailure(NamedTuple):
+    """The record that decides, with its whole message, and the place of its first line."""
+
+    at: int
+    record: LogRecord
+
+
+def last_failure(lines: Sequence[str], *, serving: bool = False, docker: bool = False) -> LastFailure | None:
+    """The failure that the lines end in; None where they end in life, or in what another program says.
+
+    Of the exceptions since the last sign of life the last one that a rule knows counts, then the last one, then a mere
+    consequence. `serving`: only what ends an engine's processes counts. `docker`: Docker's own errors count, for no
+    engine has started.
+    """
+    found: list[LastFailure] = []
+    for at in reversed(range(len(lines))):
+        record = parse_line(lines[at])
+        if _alive(record):
+            break
+        if _fatal(record):
+            whole = _whole(record, lines, at)
+            if _ours(whole, lines, at, serving=serving, docker=docker):
+                found.append(LastFailure(at, whole))
+    return max(found, key=lambda each: (_rank(each.record.message), each.at), default=None)
+
+
+def _rank(message: str) -> int:
+    if any(words in message for words in CONSEQUENCES):
+        return 0
+    known = recognise(message)
+    if known is None:
+        return 2
+    return 1 if known[0].id is CauseId.ENGINE_DIED else 3
+
+
+def _alive(record: LogRecord) -> bool:
+    if record.kind is LineKind.ACCESS:
+        return '" 200' in record.message
+    if _LIFE.search(record.message[:200]):
+        return True
+    ours = record.level == "INFO" and ".py:" in record.source
+    return ours and not _TEARDOWN.search(record.message[:300])
+
+
+def _fatal(record: LogRecord) -> bool:
+    if record.level in ("INFO", "DEBUG", "WARNING"):
+        return False
+    if record.kind is LineKind.EXCEPTION:
+        return not exception_name(record.message).endswith(INTERRUPTED)
+    return _LINES.match(record.message.lstrip()) is not None
+
+
+def _ours(record: LogRecord, lines: Sequence[str], at: int, *, serving: bool, docker: bool) -> bool:
+    message = record.message
+    if _DAEMON.search(message):
+        return docker and recognise(message) is not None
+    inner = record.process.startswith(("EngineCore", "rank")) or "Worker" in record.process
+    if serving:
+        return _DEADLY.search(message) is not None or (inner and record.kind is LineKind.EXCEPTION)
+    if inner or record.process.startswith(("APIServer", "ApiServer")) or _OURS.search(message):
+        return True
+    for above in reversed(lines[max(0, at - 60) : at]):
+        if _PATHS.search(above):
+            return True
+        kind = parse_line(above).kind
+        if kind not in (LineKind.TRACEBACK, LineKind.CONTINUATION, LineKind.BLANK, LineKind.EXCEPTION):
+            return False
+    return False
+
+
+def _whole(record: LogRecord, lines: Sequence[str], at: int) -> LogRecord:
+    """With its continuation: pydantic's sentence in place of its heading, and the rest of a broken line."""
+    if record.kind is not LineKind.EXCEPTION:
+        return record
+    message, below = record.message, lines[at + 1 : at + 1 + _JOINED]
+    following = [parse_line(text) for text in below]
+    if exception_name(message).endswith("ValidationError"):
+        detail = next((each.message for each in following if DETAIL.match(each.message)), "")
+        return record._replace(message=PYDANTIC_TAIL.sub("", detail).strip()) if detail else record
+    for each in following:
+        text = each.message.strip()
+        plain = each.kind in (LineKind.PLAIN, LineKind.CONTINUATION, LineKind.RECORD) and each.level in (
+            "",
+            record.level,
+        )
+        cut = ": " in message and _CUT.search(message) and not _LINES.match(text)
+        if not plain or not text or not (cut or _GOES_ON.match(text)):
+            break
+        message = f"{message} {text}"
+    return record._replace(message=message)

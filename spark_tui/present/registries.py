@@ -1,0 +1,97 @@
+"""What is shown of registries: the list, and what changed between two commits."""
+
+from __future__ import annotations
+
+import difflib
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from spark_tui.core.registries import RegistryUpdate
+from spark_tui.domain.presets.registry import KNOWN, ChangedPart, ChangeKind, PinnedRegistry, RecipeChange
+from spark_tui.present.json import Object
+from spark_tui.present.launch import finding_object, finding_section
+from spark_tui.present.page import Cell, Column, Page, Row, Section, Table, Tone, cells
+
+_TONES: Final = {ChangeKind.ADDED: Tone.GOOD, ChangeKind.REMOVED: Tone.BAD, ChangeKind.CHANGED: Tone.WARNING}
+_MARKS: Final = {"+": Tone.GOOD, "-": Tone.BAD}
+
+
+def registries_table(pins: Sequence[PinnedRegistry]) -> Table:
+    """A row for each registry; without any, which ones can be added."""
+    columns = (
+        Column("NAME"), Column("COMMIT"), Column("FETCHED", keep=3), Column("RECIPES", right=True),
+        Column("REFUSED", right=True, keep=2), Column("ADDRESS", keep=1, least=20),
+    )  # fmt: skip
+    rows = [
+        cells(
+            Cell(pin.name, Tone.STRONG),
+            pin.commit[:12],
+            time.strftime("%Y-%m-%d", time.localtime(pin.fetched)),
+            str(sum(not each.problem for each in pin.recipes)),
+            str(sum(bool(each.problem) for each in pin.recipes)),
+            pin.address,
+        )
+        for pin in pins
+    ]
+    known = ", ".join(f"{name} ({each.content})" for name, each in KNOWN.items())
+    empty = f"No registry is used. Add one: spark-tui registries add NAME [ADDRESS]. Known: {known}."
+    return Table(columns, tuple(rows), tuple(pin.name for pin in pins), empty)
+
+
+def update_page(update: RegistryUpdate) -> Page:
+    """Each recipe that changed: command, image, environment and hooks first, by lines."""
+    pin = update.pinned
+    copies = tuple(finding_section(each) for each in update.drifted)
+    if not update.changes:
+        same = "no recipe changed" if pin.commit != update.commit else "unchanged"
+        return (Section(f"{pin.name}: {same} ({update.commit[:12]})"), *copies)
+    counts = {kind: sum(each.kind is kind for each in update.changes) for kind in ChangeKind}
+    summary = ", ".join(f"{count} {kind.value}" for kind, count in counts.items() if count)
+    commits = update.commit[:12] if update.moved else f"{pin.commit[:12] or 'nothing'} -> {update.commit[:12]}"
+    return (Section(f"{pin.name}: {summary} ({commits})"), *map(_change, update.changes), *copies)
+
+
+def _change(change: RecipeChange) -> Section:
+    if change.kind is not ChangeKind.CHANGED:
+        shown = {part.part: part.after or part.before for part in change.parts}
+        text = shown.get("problem") or "  ".join(filter(None, (shown.get("model"), shown.get("image"))))
+        code = [Row(shown[name], name, Tone.WARNING) for name in ("hooks", "mods") if name in shown]
+        return Section(change.name, (Row(f"{change.kind.value}: {text}", tone=_TONES[change.kind]), *code))
+    rows = [row for part in change.parts for row in _lines(part)]
+    return Section(change.name, tuple(rows) or (Row("Only what is not used changed.", tone=Tone.QUIET),))
+
+
+def _lines(part: ChangedPart) -> list[Row]:
+    compared = difflib.ndiff(part.before.splitlines(), part.after.splitlines())
+    changed = [line for line in compared if line[:1] in _MARKS]
+    return [Row(line, part.part if at == 0 else " ", _MARKS[line[0]]) for at, line in enumerate(changed)]
+
+
+def registry_object(pin: PinnedRegistry) -> Object:
+    return {
+        "id": pin.name,
+        "address": pin.address,
+        "commit": pin.commit,
+        "fetched_unix_seconds": pin.fetched,
+        "recipes": [
+            {"id": each.name, "path": each.path, "sha256": each.digest, "approved": each.digest in pin.trusted,
+             "problem": each.problem or None}
+            for each in pin.recipes
+        ],
+    }  # fmt: skip
+
+
+def update_object(update: RegistryUpdate) -> Object:
+    return {
+        "id": update.pinned.name,
+        "pinned_commit": update.pinned.commit,
+        "commit": update.commit,
+        "moved": update.moved,
+        "changes": [
+            {"id": each.name, "change": each.kind.value,
+             "parts": [{"part": part.part, "before": part.before, "after": part.after} for part in each.parts]}
+            for each in update.changes
+        ],
+        "outdated_copies": [{"preset": each.subject, **finding_object(each)} for each in update.drifted],
+    }  # fmt: skip

@@ -1,0 +1,478 @@
+"""Settings files of other programs: single keys are changed in their text, everything else stays as it is written."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path as FilePath
+from typing import Any, Final
+
+from spark_tui.domain.connect import ClientFile, FileFormat, Keys, Named, Path
+from spark_tui.domain.errors import RefusedError, SparkError
+from spark_tui.domain.secret import Secret
+from spark_tui.services.files import write_whole
+from spark_tui.services.ports import SettingsText
+
+MOST_BYTES: Final = 256 * 1024
+MOST_DEPTH: Final = 60
+
+
+class Unreadable(ValueError):
+    """Text that does not parse; `line` counts from 1, 0 where it is not known."""
+
+    def __init__(self, line: int, why: str) -> None:
+        super().__init__(why)
+        self.line = line
+
+
+class NotEditable(ValueError):
+    """Text that is written in a way that cannot be changed safely."""
+
+
+# --- the files --------------------------------------------------------------------------------------------
+
+
+class HomeFiles:
+    """The SettingsFiles port. `environ` may move a client's folder."""
+
+    def __init__(self, home: FilePath, environ: Mapping[str, str]) -> None:
+        self._home, self._environ = home, environ
+
+    def read(self, file: ClientFile) -> SettingsText:
+        folder = self._environ.get(file.variable, "") if file.variable else ""
+        base = self._environ.get("XDG_CONFIG_HOME", "")
+        if file.folder.startswith(".config/") and base.startswith("/"):
+            folder = f"{base}/{file.folder.removeprefix('.config/')}"
+        place = FilePath(folder) if folder.startswith("/") else self._home / file.folder
+        path = next((p for name in reversed(file.names) if (p := place / name).exists()), place / file.names[0])
+        text, mode = self._text(path)
+        if text is not None:
+            _checked(path, text, file.format)
+        return SettingsText(str(path), text, mode)
+
+    def edit(self, old: SettingsText, kind: FileFormat, keys: Keys) -> str:
+        try:
+            return edited(old.text or "", kind, keys)
+        except NotEditable:
+            raise RefusedError(
+                f"{old.path} is written in a way that cannot be changed safely.", "Change it by hand, as shown."
+            ) from None
+
+    def value(self, text: str, kind: FileFormat, path: Path) -> Any:
+        return value_at(parsed(text, kind), path)
+
+    def write(self, path: str, text: str | None, mode: int) -> None:
+        """Through a link to what it leads to."""
+        place = FilePath(path).resolve()
+        try:
+            if text is None:
+                place.unlink(missing_ok=True)
+                return
+            if place.exists() and not place.stat().st_mode & stat.S_IWUSR:
+                raise RefusedError(f"{path} is read-only.", f"Make it writable: chmod u+w {path}")
+            place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_whole(place, (text.encode(),), mode=mode)
+        except OSError as error:
+            raise SparkError(f"Cannot write {path}: {error.strerror or error}.", "Check its folder.") from error
+
+    def _text(self, path: FilePath) -> tuple[str | None, int]:
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            with os.fdopen(descriptor, "rb") as file:
+                status = os.fstat(file.fileno())
+                data = file.read(MOST_BYTES + 1) if stat.S_ISREG(status.st_mode) else b"\0"
+            if len(data) > MOST_BYTES or b"\0" in data:
+                raise RefusedError(f"{path} is not a settings file.", "Move it away.")
+            return data.decode(), stat.S_IMODE(status.st_mode)
+        except FileNotFoundError:
+            return None, 0o600
+        except UnicodeDecodeError:
+            raise RefusedError(f"{path} is not UTF-8 text.", "Save it as UTF-8.") from None
+        except OSError as error:
+            raise SparkError(f"Cannot read {path}: {error.strerror or error}.", "Check its permissions.") from error
+
+
+def _checked(path: FilePath, text: str, kind: FileFormat) -> None:
+    try:
+        found = parsed(text, kind)
+    except Unreadable as error:
+        where = f"{path}:{error.line}" if error.line else str(path)
+        raise RefusedError(f"{where} does not parse: {error}. Nothing was written.", "Correct that line.") from None
+    if kind not in (FileFormat.ENV, FileFormat.TEXT) and not isinstance(found, dict):
+        raise RefusedError(f"{path} holds no settings.", "Correct it, or move it away.")
+
+
+@dataclass
+class MemoryFiles(HomeFiles):
+    """The SettingsFiles port of the demo: files of a home that is nowhere."""
+
+    files: dict[str, tuple[str, int]] = field(default_factory=dict)
+    home: FilePath = FilePath("/home/spark")
+
+    def __post_init__(self) -> None:
+        super().__init__(self.home, {})
+
+    def _text(self, path: FilePath) -> tuple[str | None, int]:
+        return self.files.get(str(path), (None, 0o600))
+
+    def write(self, path: str, text: str | None, mode: int) -> None:
+        self.files.pop(path, None)
+        if text is not None:
+            self.files[path] = (text, mode)
+
+
+# --- one text ---------------------------------------------------------------------------------------------
+
+
+def parsed(text: str, kind: FileFormat) -> Any:
+    """The text's values, an empty mapping for an empty text. Raises Unreadable."""
+    match kind:
+        case FileFormat.JSON:
+            return JsonText(text).value if text.strip("\ufeff \t\r\n") else {}
+        case FileFormat.TOML:
+            try:
+                return tomllib.loads(text)
+            except (tomllib.TOMLDecodeError, RecursionError) as error:
+                line = re.search(r"line (\d+)", str(error))
+                raise Unreadable(int(line[1]) if line else 0, "invalid TOML") from None
+        case FileFormat.YAML:
+            import yaml
+
+            try:
+                found = yaml.safe_load(text)
+            except (yaml.YAMLError, RecursionError, ValueError) as error:
+                mark = getattr(error, "problem_mark", None)
+                raise Unreadable(mark.line + 1 if mark else 0, "invalid YAML") from None
+            return {} if found is None else found
+        case FileFormat.ENV:
+            return {found[2]: found[3] for found in _ENV_LINE.finditer(text)}
+        case FileFormat.TEXT:
+            return text.rstrip("\n") or None
+
+
+def value_at(values: Any, path: Path) -> Any:
+    """The value at a place; None where there is none."""
+    for step in path:
+        if isinstance(step, Named):
+            found = values if isinstance(values, list) else []
+            values = next((each for each in found if isinstance(each, dict) and each.get("name") == step.name), None)
+        else:
+            values = values.get(step) if isinstance(values, dict) else None
+    return values
+
+
+def edited(text: str, kind: FileFormat, keys: Keys) -> str:
+    """`text` with these values; None removes one, and mappings around it that are left empty. Raises NotEditable."""
+    editor = _EDITORS[kind]
+    crlf = "\r\n" in text
+    for path, value in keys:
+        wanted, before = plain(value), parsed(text, kind)
+        if value_at(before, path) == wanted:
+            continue
+        changed = editor(text, path, wanted)
+        with suppress(Unreadable):
+            after = parsed(changed, kind)
+            if value_at(after, path) == wanted and _without(before, path) == _without(after, path):
+                text = changed
+                continue
+        raise NotEditable(str(path))
+    return re.sub(r"(?<!\r)\n", "\r\n", text) if crlf else text
+
+
+def plain(value: Any) -> Any:
+    """With keys revealed: this is written to their file."""
+    if isinstance(value, Secret):
+        return value.reveal()
+    if isinstance(value, Mapping):
+        return {key: plain(each) for key, each in value.items()}
+    return value
+
+
+def _without(values: Any, path: Path) -> Any:
+    """What must stay as it is: the values without that place, and without what is empty around it."""
+    if not path:
+        return None
+    step, rest = path[0], path[1:]
+    if isinstance(values, dict) and isinstance(step, str):
+        inner = _without(values.get(step), rest)
+        others = {key: value for key, value in values.items() if key != step}
+        return others | ({step: inner} if inner else {}) or None
+    if isinstance(values, list) and isinstance(step, Named):
+        return [each for each in values if not isinstance(each, dict) or each.get("name") != step.name] or None
+    return None
+
+
+def _env(text: str, path: Path, value: Any) -> str:
+    name = str(path[0])
+    line = "" if value is None else f"{name}={_env_value(str(value))}"
+    for found in _ENV_LINE.finditer(text):
+        if found[2] == name:
+            end = found.end() + (value is None and text[found.end() : found.end() + 1] == "\n")
+            return text[: found.start()] + (found[1] or "") * bool(line) + line + text[end:]
+    return text if value is None else text + "\n" * bool(text and not text.endswith("\n")) + f"{line}\n"
+
+
+def _env_value(text: str) -> str:
+    if re.search(r"[\n\r'\"]", text):
+        raise NotEditable(text)
+    return text if re.fullmatch(r"[\w./:@+-]*", text) else f"'{text}'"
+
+
+_ENV_LINE: Final = re.compile(r"^([ \t]*(?:export[ \t]+)?)(\w+)[ \t]*=[ \t]*['\"]?(.*?)['\"]?[ \t]*\r?$", re.MULTILINE)
+
+
+def _toml(text: str, path: Path, value: Any) -> str:
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
+    *tables, name = map(str, path)
+    try:
+        document = tomlkit.parse(text + "\n" * bool(text and not text.endswith("\n")))
+        inside: Any = document
+        around = []
+        for at, step in enumerate(tables):
+            if step not in inside and value is not None:
+                if inside is document and document:
+                    document.add(tomlkit.nl())
+                inside[step] = tomlkit.table(at + 1 < len(tables))
+            around.append((inside, step))
+            inside = inside[step]
+        if value is None:
+            del inside[name]
+            for outer, step in reversed(around):
+                if not outer[step]:
+                    del outer[step]
+        elif name in inside:
+            item, old = tomlkit.item(value), inside[name].trivia
+            item.trivia.comment_ws, item.trivia.comment = old.comment_ws, old.comment
+            inside[name] = item
+        else:
+            inside[name] = value
+        return tomlkit.dumps(document)
+    except (TOMLKitError, RecursionError, AttributeError, TypeError, KeyError, ValueError) as error:
+        raise NotEditable(str(error)) from None
+
+
+def _yaml(text: str, path: Path, value: Any) -> str:
+    """A key of the top mapping, or an entry of a list there, in block style."""
+    import yaml
+
+    top = yaml.compose(text, Loader=yaml.SafeLoader)
+    pairs = top.value if isinstance(top, yaml.MappingNode) and not top.flow_style else []
+    if top is not None and not pairs:
+        raise NotEditable(text)
+    found = next((node for key, node in pairs if key.value == path[0]), None)
+    name = path[1] if len(path) > 1 else None
+    if found is None:
+        shown = value if name is None else [value]
+        return text + "\n" * bool(text and not text.endswith("\n")) + _yaml_text({path[0]: shown})
+    if not isinstance(name, Named):
+        key = next(key for key, node in pairs if node is found)
+        return _spliced(text, key.start_mark.index, _yaml_end(found), _yaml_text({path[0]: value}).rstrip("\n"), value)
+    if not isinstance(found, yaml.SequenceNode) or found.flow_style or not found.value:
+        raise NotEditable(text)
+    dash = text.rindex("-", 0, found.value[0].start_mark.index)
+    indent = " " * (dash - text.rindex("\n", 0, dash) - 1)
+    entry = _yaml_text([value]).rstrip("\n").replace("\n", f"\n{indent}") if value is not None else ""
+    for node in found.value:
+        if isinstance(node, yaml.MappingNode) and any(
+            key.value == "name" and each.value == name.name for key, each in node.value
+        ):
+            if value is None and len(found.value) == 1:
+                return _yaml(text, path[:1], None)
+            return _spliced(text, text.rindex("-", 0, node.start_mark.index), _yaml_end(node), entry, value)
+    end = text.find("\n", _yaml_end(found.value[-1]) - 1)  # behind a comment on its line
+    end = len(text) if end < 0 else end
+    return f"{text[:end]}\n{indent}{entry}{text[end:]}"
+
+
+def _spliced(text: str, start: int, end: int, new: str, value: Any) -> str:
+    """With that stretch replaced; for no value its lines are removed."""
+    if value is None:
+        start, end = text.rfind("\n", 0, start) + 1, text.find("\n", end) + 1 or len(text)
+    return text[:start] + new * (value is not None) + text[end:]
+
+
+def _yaml_text(value: Any) -> str:
+    import yaml
+
+    return str(yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=1000))
+
+
+def _yaml_end(node: Any) -> int:
+    """Where a node's own text ends: the mark of a block is at the next token, behind comments."""
+    import yaml
+
+    while isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
+        last = node.value[-1]
+        node = last[1] if isinstance(last, tuple) else last
+    return int(node.end_mark.index)
+
+
+# --- JSON with comments -----------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Node:
+    """A value with its place in the text; `members` are an object's, each with the place of its key."""
+
+    start: int
+    end: int
+    value: Any
+    members: dict[str, tuple[int, Node]] | None = None
+
+
+class JsonText:
+    """JSON, with comments and trailing commas where a program allows them. Raises Unreadable."""
+
+    _TOKEN: Final = re.compile(
+        r'(?P<skip>[ \t\r\n\ufeff]+|//[^\n]*|/\*.*?\*/)|(?P<string>"(?:[^"\\\x00-\x1f]|\\.)*")|(?P<mark>[{}\[\],:])'
+        r"|(?P<word>[-+.\w]+)",
+        re.DOTALL,
+    )
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._tokens = self._read()
+        self._token = next(self._tokens)
+        self.top = self._node(0)
+        if self._token[0]:
+            raise self._wrong(self._token[1])
+        self.value = self.top.value
+
+    def _wrong(self, at: int) -> Unreadable:
+        return Unreadable(self.text.count("\n", 0, at) + 1, "invalid JSON")
+
+    def _read(self) -> Iterator[tuple[str, int, int]]:
+        at = 0
+        while at < len(self.text):
+            found = self._TOKEN.match(self.text, at)
+            if found is None:
+                raise self._wrong(at)
+            if found.lastgroup != "skip":
+                yield found[0], at, found.end()
+            at = found.end()
+        yield "", at, at
+
+    def _next(self, wanted: str = "") -> tuple[str, int, int]:
+        token = self._token
+        if not token[0] or (wanted and token[0] != wanted):
+            raise self._wrong(token[1])
+        self._token = next(self._tokens)
+        return token
+
+    def _node(self, depth: int) -> Node:
+        word, start, end = self._next()
+        if depth > MOST_DEPTH or word in ("}", "]", ",", ":"):
+            raise self._wrong(start)
+        if word not in ("{", "["):
+            try:
+                return Node(start, end, json.loads(word))
+            except ValueError:
+                raise self._wrong(start) from None
+        close, members, items = ("}" if word == "{" else "]"), dict[str, tuple[int, Node]](), list[Node]()
+        while self._token[0] != close:
+            if close == "}":
+                key, at, _ = self._next()
+                if not key.startswith('"'):
+                    raise self._wrong(at)
+                self._next(":")
+                members[json.loads(key)] = (at, self._node(depth + 1))
+            else:
+                items.append(self._node(depth + 1))
+            if self._token[0] != close:
+                self._next(",")
+        _, _, end = self._next(close)
+        if close == "]":
+            return Node(start, end, [node.value for node in items])
+        return Node(start, end, {key: node.value for key, (_, node) in members.items()}, members)
+
+    def with_value(self, path: Path, value: Any) -> str:
+        """The text with that value; without one its member is removed."""
+        node, lines = self.top, [self.top]
+        for at, step in enumerate(path):
+            members = node.members
+            if members is None:  # something else is in its place
+                return self._replaced(node, _nested(path[at:], value))
+            if step not in members:
+                return self._added(node, str(step), _nested(path[at + 1 :], value))
+            node = members[str(step)][1]
+            lines.append(node)
+        if value is not None:
+            return self._replaced(node, value)
+        depth = len(path)  # an object that would be left empty is removed whole
+        while depth > 1 and len(lines[depth - 1].members or ()) == 1:
+            depth -= 1
+        return self._removed(lines[depth - 1], str(path[depth - 1]))
+
+    def _replaced(self, node: Node, value: Any) -> str:
+        return self.text[: node.start] + self._shown(value, self._indent(node.start)) + self.text[node.end :]
+
+    def _added(self, node: Node, key: str, value: Any) -> str:
+        text, members = self.text, list((node.members or {}).values())
+        outer = self._indent(node.start)
+        if not members:
+            inner = outer + "  "
+            new = f"{{\n{inner}{json.dumps(key)}: {self._shown(value, inner)}\n{outer}}}"
+            return text[: node.start] + new + text[node.end :]
+        at, last = members[-1]
+        own_line = not text[text.rfind("\n", 0, at) + 1 : at].strip()
+        inner = self._indent(at) if own_line else ""
+        comma, place = self._after(last.end)
+        lead = f"\n{inner}" if own_line else " "
+        new = f"{lead}{json.dumps(key, ensure_ascii=False)}: {self._shown(value, inner)}" + "," * comma
+        return text[: last.end] + "," * (not comma) + text[last.end : place] + new + text[place:]
+
+    def _after(self, at: int) -> tuple[bool, int]:
+        """Whether a comma follows a value, and where what belongs to it ends: a comment on its line too."""
+        rest = re.compile(r"(?:[ \t\r\n]|//[^\n]*|/\*.*?\*/)*(,)?", re.DOTALL).match(self.text, at)
+        comma = rest is not None and rest[1] is not None
+        end = rest.end() if rest is not None and comma else at
+        comment = re.compile(r"[ \t]*(?://[^\n]*|/\*[^\n]*?\*/)").match(self.text, end)
+        return comma, comment.end() if comment else end
+
+    def _removed(self, node: Node, key: str) -> str:
+        text, members = self.text, node.members or {}
+        at, value = members[key]
+        comma, _ = self._after(value.end)
+        end = text.index(",", value.end) + 1 if comma else value.end
+        start = text.rfind("\n", 0, at)
+        start = start if start > node.start and not text[start:at].strip() else at
+        before = [each.end for _, each in members.values() if each.end < at]
+        if not comma and before:
+            mark = text.index(",", before[-1])
+            start = mark + 1 if not text[mark + 1 : at].strip() else start
+            return text[:mark] + text[mark + 1 : start] + text[end:]
+        return text[:start] + text[end:]
+
+    def _indent(self, at: int) -> str:
+        line = self.text[self.text.rfind("\n", 0, at) + 1 : at]
+        return line[: len(line) - len(line.lstrip())]
+
+    def _shown(self, value: Any, indent: str) -> str:
+        return json.dumps(value, indent=2, ensure_ascii=False).replace("\n", f"\n{indent}")
+
+
+def _nested(path: Path, value: Any) -> Any:
+    for step in reversed(path):
+        value = {step: value}
+    return value
+
+
+def _json(text: str, path: Path, value: Any) -> str:
+    return JsonText(text if text.strip("\ufeff \t\r\n") else "{}\n").with_value(path, value)
+
+
+def _text(_: str, __: Path, value: Any) -> str:
+    return "" if value is None else f"{value}\n"
+
+
+_EDITORS: Final = {
+    FileFormat.JSON: _json, FileFormat.TOML: _toml, FileFormat.YAML: _yaml, FileFormat.ENV: _env, FileFormat.TEXT: _text
+}  # fmt: skip

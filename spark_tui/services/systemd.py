@@ -1,0 +1,213 @@
+"""systemd's units: of the person's own, and of the machine through sudo, that start engines with it."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from spark_tui.domain.engine.boot import BootStatus, engine_of, read_status, unit_name
+from spark_tui.domain.errors import SparkError
+from spark_tui.domain.host.drop_caches import SystemFile
+from spark_tui.domain.presets.dialects.container_files import boot_text
+from spark_tui.domain.text import clean_line
+from spark_tui.services.executors import python_path
+from spark_tui.services.ports import CacheDropper
+
+_SECONDS: Final = 10.0
+_START_SECONDS: Final = 30.0
+_PROPERTIES: Final = "Id,UnitFileState,ActiveState,Result,ExecMainStatus"
+_VARIABLES: Final = ("DOCKER_HOST", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "HF_HOME", "SPARK_TUI_")
+"""What a unit is given of our environment, by the beginning of the name: it knows nothing of this shell."""
+
+UNIT_MODE: Final = 0o644
+
+
+class UnitFailed(SparkError, id="unit_failed"):
+    """systemd refused, or there is none."""
+
+
+class SystemdUserUnits:
+    """The UserUnits port by `systemctl --user`. `home` holds the units unless XDG_CONFIG_HOME names another folder.
+    `otherwise` is what a person does where there is no user manager."""
+
+    def __init__(
+        self, home: Path, environ: Mapping[str, str], otherwise: str = "start the guard in a shell: spark-tui guard"
+    ) -> None:
+        self._otherwise = otherwise
+        given = environ.get("XDG_CONFIG_HOME", "")
+        self._folder = (Path(given) if given.startswith("/") else home / ".config") / "systemd/user"
+        self._environ = environ
+
+    def path(self, name: str) -> Path:
+        return self._folder / name
+
+    def install(self, name: str, text: str) -> None:
+        """Writes the unit, enables and starts it; one that runs is restarted. Raises SparkError; without a user manager
+        no new file is left behind, which could be neither read nor removed by it."""
+        path = self.path(name)
+        fresh = not path.exists()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            path.chmod(UNIT_MODE)
+        except OSError as error:
+            raise UnitFailed(
+                f"Cannot write {path}: {error.strerror or error}.", "Check who owns its folder."
+            ) from error
+        try:
+            self._systemctl("daemon-reload")
+        except UnitFailed:
+            if fresh:
+                path.unlink(missing_ok=True)
+            raise
+        self._systemctl("enable", name)
+        self._systemctl("restart", name)
+
+    def uninstall(self, name: str) -> bool:
+        path = self.path(name)
+        if not path.exists():
+            return False
+        self._systemctl("disable", "--now", name)
+        try:
+            path.unlink()
+        except OSError as error:
+            raise UnitFailed(f"Cannot remove {path}: {error.strerror or error}.", f"Remove it: rm {path}") from error
+        self._systemctl("daemon-reload")
+        return True
+
+    def _systemctl(self, *words: str) -> None:
+        try:
+            done = subprocess.run(
+                ["systemctl", "--user", *words],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                env={**self._environ, "LC_ALL": "C"},
+                timeout=_START_SECONDS,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise UnitFailed(
+                "systemd does not answer.", f"In a login session try again, or {self._otherwise}"
+            ) from error
+        if done.returncode != 0:
+            last = (done.stderr.decode("utf-8", "replace").strip().splitlines() or [""])[-1]
+            raise UnitFailed(
+                f"systemctl --user {' '.join(words)} failed.",
+                f"Run it in a login session of that user (not through sudo), or {self._otherwise}",
+                detail=clean_line(last),
+            )
+
+
+class SystemdBoot:
+    """The BootPort. `root` is where the system's folders are; `root_hand` writes there, through sudo."""
+
+    def __init__(
+        self, home: Path, environ: Mapping[str, str], root_hand: CacheDropper, config: str = "", root: Path = Path("/")
+    ) -> None:
+        self._own = SystemdUserUnits(home, environ, "use a system unit: spark-tui boot on NAME --system")
+        self._environ = environ
+        self._root_hand = root_hand
+        self._config = config
+        self._system = root / "etc/systemd/system"
+        self._lingering = root / "var/lib/systemd/linger"
+
+    def all(self) -> tuple[BootStatus, ...]:
+        """Of every engine that has a unit. systemd is asked only where there is one."""
+        found: list[BootStatus] = []
+        for folder, system in ((self._own.path("x").parent, False), (self._system, True)):
+            engines = sorted(filter(None, (engine_of(path.name) for path in folder.glob(unit_name("*")))))
+            if engines:
+                found += self._read(engines, system=system)
+        return tuple(found)
+
+    def enable(self, engine: str, words: Sequence[str], *, system: bool = False) -> None:
+        """Writes the unit, enables and starts it; the person's own starts without a login from then on."""
+        text = self.text(engine, words, system=system)
+        if not system:
+            self._need("systemctl")
+            self._own.install(unit_name(engine), text)
+            self._linger()
+            return
+        path = str(self._system / unit_name(engine))
+        if code := self._root_hand.write_files((SystemFile(path, text),)):
+            raise UnitFailed(f"{path} was not written: sudo exited {code}.", "Check your permission: sudo -v")
+        self._as_root("enable", "--now", unit_name(engine))
+
+    def disable(self, engine: str) -> bool:
+        """Disables and removes its units; the engine keeps running. False when there was none."""
+        name, had = unit_name(engine), False
+        if self._own.path(name).exists():
+            had = self._own.uninstall(name)
+        if (self._system / name).exists():
+            self._as_root("disable", "--now", name)
+            had = not self._root_hand.remove_files((str(self._system / name),)) or had
+        return had
+
+    def text(self, engine: str, words: Sequence[str], *, system: bool = False) -> str:
+        """The unit's file."""
+        own = [sys.executable, "-P", "-m", "spark_tui", *words]  # -P: never import from the unit's working folder
+        own += ["--config", self._config] if self._config else []
+        given = [(name, value) for name, value in self._environ.items() if name.startswith(_VARIABLES)]
+        given += [("PYTHONPATH", path)] if (path := python_path()) else []
+        return boot_text(engine, own, given, user=_user() if system else "")
+
+    # --- systemd ----------------------------------------------------------------------------------------
+
+    def _read(self, engines: Sequence[str], *, system: bool) -> list[BootStatus]:
+        scope = () if system else ("--user",)
+        argv = ("systemctl", *scope, "show", *map(unit_name, engines), f"--property={_PROPERTIES}")
+        blocks = [
+            dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+            for block in self._run(argv).split("\n\n")
+        ]
+        lingers = (self._lingering / _user()).exists()
+        by_id = {block.get("Id", ""): block for block in blocks}
+        return [
+            read_status(engine, by_id.get(unit_name(engine), {}), system=system, lingers=lingers) for engine in engines
+        ]
+
+    def _linger(self) -> None:
+        """Asks for it; where it is refused, the status says that the unit waits for a login."""
+        if not (self._lingering / _user()).exists():
+            try:
+                self._run(("loginctl", "--no-ask-password", "enable-linger"))
+            except SparkError:
+                return
+
+    def _as_root(self, *words: str) -> None:
+        argv = ("systemctl", *words) if os.geteuid() == 0 else ("sudo", "systemctl", *words)
+        if code := self._root_hand.on_terminal(argv):
+            raise UnitFailed(f"{' '.join(argv)} exited with {code}.", "Check your permission: sudo -v")
+
+    def _run(self, argv: Sequence[str]) -> str:
+        self._need(argv[0])
+        try:
+            done = subprocess.run(
+                argv, stdin=subprocess.DEVNULL, capture_output=True, env={**self._environ, "LC_ALL": "C"},
+                timeout=_SECONDS, check=False,
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise UnitFailed("systemd does not answer.", "See its state: systemctl --user status") from error
+        if done.returncode != 0:
+            last = (done.stderr.decode("utf-8", "replace").strip().splitlines() or [""])[-1]
+            raise UnitFailed(
+                f"{' '.join(argv[:3])} failed.", "See its state: systemctl --user status", detail=clean_line(last)
+            )
+        return done.stdout.decode("utf-8", "replace")
+
+    def _need(self, program: str) -> None:
+        if shutil.which(program, path=self._environ.get("PATH")) is None:
+            raise UnitFailed(
+                f"{program} is not installed: this machine has no systemd.",
+                "Start engines from its own init: spark-tui up PRESET --service",
+            )
+
+
+def _user() -> str:
+    return pwd.getpwuid(os.getuid()).pw_name

@@ -1,0 +1,86 @@
+"""`registries` on the command line, with real git over HTTP: from adding one to the launch that needs approval."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_tui.cli.main import run
+from spark_tui.cli.session import Streams
+from tests.core.test_registries import RECIPE
+from tests.git_server import GitServer, Upstream
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[GitServer]:
+    server = GitServer(tmp_path / "srv")
+    yield server
+    server.close()
+
+
+def call(home: Path, *words: str) -> tuple[int, Any, str]:
+    """Exit code, the JSON on standard output (`up`: none), standard error."""
+    env = {"PATH": os.environ["PATH"], "HOME": str(home), "DOCKER_HOST": f"unix://{home}/none.sock"}
+    out, err = io.StringIO(), io.StringIO()
+    code = run([*words, "--json"], Streams(io.StringIO(), out, err, env))
+    return code, json.loads(out.getvalue()) if out.getvalue() and words[0] != "up" else None, err.getvalue()
+
+
+def test_from_adding_a_registry_to_a_launch_that_needs_approval(server: GitServer, tmp_path: Path) -> None:
+    upstream = Upstream(server.root / "mine")
+    first = upstream.commit({"recipes/small.yaml": RECIPE})
+    code, added, _ = call(tmp_path, "registries", "add", "mine", server.url("mine"))
+    assert (code, added["commit"], added["moved"]) == (0, first, True)
+    assert "mine.small" in {each["id"] for each in call(tmp_path, "presets", "list")[1]}
+
+    code, _, err = call(tmp_path, "up", "mine.small")
+    assert (code, json.loads(err.splitlines()[-1])["error"]["id"]) == (4, "recipe_not_reviewed")
+    assert call(tmp_path, "registries", "approve", "mine.small")[0] == 0
+    code, _, err = call(tmp_path, "up", "mine.small")
+    assert code == 3, "approved: now it is Docker that is missing"
+
+    second = upstream.commit({"recipes/small.yaml": RECIPE.replace("vllm serve", "vllm  serve")})
+    _, looked, _ = call(tmp_path, "registries", "update", "mine")
+    assert (looked["pinned_commit"], looked["commit"], looked["moved"]) == (first, second, False)
+    assert call(tmp_path, "registries", "update", "mine", "--to", second[:10])[1]["moved"] is True
+    assert call(tmp_path, "up", "mine.small")[0] == 4, "another content is approved anew"
+    (pinned,) = call(tmp_path, "registries")[1]
+    assert (pinned["commit"], [each["approved"] for each in pinned["recipes"]]) == (second, [False])
+    assert call(tmp_path, "registries", "remove", "mine")[0] == 0
+    assert call(tmp_path, "registries")[1] == []
+
+
+def test_a_copy_of_a_recipe_says_when_its_registry_has_another_one(server: GitServer, tmp_path: Path) -> None:
+    upstream = Upstream(server.root / "mine")
+    upstream.commit({"recipes/small.yaml": RECIPE})
+    call(tmp_path, "registries", "add", "mine", server.url("mine"))
+    code, report, _ = call(tmp_path, "presets", "import", "mine.small", "--name", "own")
+    assert (code, [each["outcome"] for each in report["recipes"]]) == (0, ["imported"])
+    shown = call(tmp_path, "presets", "show", "own")[1]
+    copied = shown["copy_of"]
+    assert (copied["registry"], copied["commit"], shown["drift"]) == ("mine", report["commit"], None)
+    second = upstream.commit({"recipes/small.yaml": RECIPE.replace("4096", "8192")})
+    looked = call(tmp_path, "registries", "update", "mine")[1]
+    assert [each["preset"] for each in looked["outdated_copies"]] == ["own"]
+    call(tmp_path, "registries", "update", "mine", "--to", second[:12])
+    assert call(tmp_path, "presets", "show", "own")[1]["drift"]["id"] == "copy_outdated"
+    (listed,) = (each for each in call(tmp_path, "presets", "list", "own")[1] if each["id"] == "own")
+    assert listed["drift"]["id"] == "copy_outdated"
+    (check,) = (each for each in call(tmp_path, "doctor")[1]["checks"] if each["id"] == "copies")
+    assert check["verdict"] == "WARN"
+    assert call(tmp_path, "presets", "import", "mine.small", "--name", "own")[0] == 4, "never replaced unasked"
+    assert call(tmp_path, "presets", "import", "mine.small", "--name", "own", "--force")[0] == 0
+    assert call(tmp_path, "presets", "show", "own")[1]["drift"] is None
+    assert call(tmp_path, "presets", "import", "mine.small", "--name", "../x")[0] == 2
+
+
+def test_what_is_not_there_is_said_with_what_is(tmp_path: Path) -> None:
+    assert call(tmp_path, "registries", "update", "none")[0] == 2
+    assert call(tmp_path, "registries", "add", "unknown")[0] == 2
+    assert call(tmp_path, "registries", "approve", "gpt-oss-20b")[0] == 2

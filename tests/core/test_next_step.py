@@ -1,0 +1,27 @@
+"""What is suggested on a machine without an engine."""
+
+from __future__ import annotations
+
+from spark_tui.core.context import build_demo
+from spark_tui.core.next_step import FITTING, MOST
+from spark_tui.domain.models.store import Completeness
+from spark_tui.domain.presets.overrides import Overrides
+from spark_tui.domain.reading import value_of
+
+
+async def test_only_what_is_downloaded_and_fits_is_suggested() -> None:
+    context = build_demo()
+    try:
+        await context.collectors.collect_once()
+        context.store.update(presets=context.presets.load())
+        found = await context.next_step.candidates()
+        assert 0 < len(found) <= MOST
+        library = value_of(context.store.world.library)
+        assert library is not None
+        whole = {name for entry in library.entries if entry.model.completeness is Completeness.COMPLETE
+                 for name in entry.presets}  # fmt: skip
+        for each in found:
+            assert each.preset.name in whole
+            assert (await context.checks.judge(each.preset, Overrides())).word in FITTING
+    finally:
+        await context.close()

@@ -1,0 +1,277 @@
+"""Proofs over real HTTP: a sound server passes every case, and each fault of a parser is caught by its case."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from spark_tui.core.context import Context
+from spark_tui.core.prove import ProofProgress, Times
+from spark_tui.domain.bench.run import RunOutcome
+from spark_tui.domain.engine.container import (
+    LABEL_MODEL,
+    LABEL_PORT,
+    LABEL_PRESET,
+    LABEL_RUNTIME,
+    LABEL_SERVED_NAME,
+)
+from spark_tui.domain.engine.state import Endpoint, Health, ServedModel
+from spark_tui.domain.errors import EngineUnreachable, UsageError
+from spark_tui.domain.host.identity import HostPaths
+from spark_tui.domain.prove.cases import CASES, Verdict
+from spark_tui.domain.prove.run import Proof, changes, parser_advice
+from spark_tui.domain.settings import Settings
+from spark_tui.services.engine_api import VllmApi
+from spark_tui.services.executors import SystemClock
+from tests.bench_kit import FakeLoad
+from tests.core.kit import IMAGE, FixedPresets
+from tests.fakes_api import FakeEngineApi
+from tests.fakes_docker import FakeDocker
+from tests.fakes_host import FakeArchive, FakeGpu, FakeHost, FakeSecrets
+from tests.fakes_ports import Ports
+from tests.prove_server import ProveServer
+
+PARSERS = ("--tool-call-parser", "qwen3_coder", "--reasoning-parser", "qwen3", "--enable-auto-tool-choice")
+ROOMY = Times(30.0, 30.0, None)
+"""Seconds that no machine needs here: a case that ends by its time fails its test."""
+
+
+class RealAnswers(FakeEngineApi):
+    """A scripted engine whose answers to a proof come over HTTP."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.http = VllmApi()
+
+    def ask(self, endpoint: Endpoint, path: str, body: bytes) -> Any:
+        return self.http.ask(endpoint, path, body)
+
+    async def close(self) -> None:
+        await self.http.close()
+
+
+class Lab:
+    """A core with one engine, `qwen`, which is that server."""
+
+    def __init__(self, server: ProveServer, *flags: str, context: int = 40_000) -> None:
+        clock = SystemClock()
+        self.docker = FakeDocker()
+        self.docker.add_image(IMAGE)
+        api = RealAnswers(clock, Health.OK, (ServedModel("qwen", "Qwen/Qwen3.6-35B-A3B", context),))
+        ports = Ports(
+            clock, self.docker, api, FakeHost(), FakeGpu(), FixedPresets(), FakeSecrets(), FakeArchive(),
+            load=FakeLoad(clock),
+        )  # fmt: skip
+        self.context = Context(Settings(), ports, HostPaths("/store", "/caches", "/home/test"))
+        self.seen: list[ProofProgress] = []
+        labels = (
+            (LABEL_PRESET, "qwen"), (LABEL_MODEL, "Qwen/Qwen3.6-35B-A3B"), (LABEL_SERVED_NAME, "qwen"),
+            (LABEL_RUNTIME, "vllm"), (LABEL_PORT, str(server.port)),
+        )  # fmt: skip
+        argv = ("vllm", "serve", "Qwen/Qwen3.6-35B-A3B", *(flags or PARSERS), "--port", "8000")
+        self.docker.add_container("qwen", image=IMAGE, labels=labels, argv=argv)
+
+    async def prove(self, **options: Any) -> Proof:
+        return await self.context.prover.run("qwen", self.seen.append, **{"times": ROOMY, **options})
+
+
+async def prove(fault: str, *flags: str, context: int = 40_000, **options: Any) -> Proof:
+    async with ProveServer(fault).running() as server:
+        lab = Lab(server, *flags, context=context)
+        try:
+            return await lab.prove(**options)
+        finally:
+            await lab.context.close()
+
+
+async def test_a_sound_server_passes_every_case() -> None:
+    proof = await prove("", full=True)
+    assert {case.id: case.evidence for case in proof.cases if case.verdict is Verdict.FAIL} == {}
+    assert set(proof.ids(Verdict.SKIP)) == {"chat.speculation", "chat.tool.64k"}
+    assert proof.complete and proof.judged == len(CASES) - 2
+    assert parser_advice(proof) == ()
+
+
+FAULTS = {
+    "no tool parser": "chat.tool responses.tool messages.tool.stream",
+    "markup in streams": "chat.tool.stream !chat.tool",
+    "raw in responses": "responses.tool responses.tool.stream !chat.tool",
+    "calls and markup": "chat.tool messages.tool",
+    "no reasoning parser": "chat.reasoning chat.reasoning.stream !chat.tool",
+    "half a think tag": "chat.reasoning !chat.text",
+    "reasoning dropped": "chat.reasoning !chat.text",
+    "always thinks": "chat.reasoning.off.stream !chat.tool",
+    "calls lost while thinking": "chat.reasoning.tool !chat.tool",
+    "first call only": "chat.tool.parallel messages.tool.parallel.stream !chat.tool",
+    "numbers as text": "chat.arguments.nested !chat.tool",
+    "nested object as text": "chat.arguments.nested.stream !chat.tool",
+    "booleans as numbers": "chat.arguments.nested !chat.tool",
+    "newlines lost": "chat.arguments.newlines.stream !chat.arguments.quotes.stream",
+    "quotes lost": "chat.arguments.quotes.stream !chat.arguments.unicode.stream",
+    "unicode broken": "chat.arguments.unicode.stream !chat.arguments.quotes.stream",
+    "entities decoded": "chat.arguments.markup.stream !chat.arguments.quotes.stream",
+    "long text cut": "chat.arguments.long.stream !chat.arguments.quotes.stream",
+    "wrong tool of many": "chat.tools.40 !chat.tools.10",
+    "required ignored": "chat.tool.required messages.tool.required !chat.tool",
+    "named ignored": "chat.tool.named responses.tool.named !chat.tool",
+    "none ignored": "chat.tool.none !chat.tool",
+    "finish stop after calls": "chat.tool messages.tool !chat.text",
+    "schema ignored": "chat.schema responses.schema !chat.text",
+    "schema fenced": "chat.schema !chat.text",
+    "stop ignored": "chat.stop messages.stop !chat.text",
+    "limit ignored": "chat.length responses.length messages.length !chat.text",
+    "result forgotten": "chat.tool.result responses.tool.result messages.tool.result !chat.tool",
+    "loops": "chat.prose chat.prose.warm !chat.text",
+    "garbles": "chat.prose !chat.text",
+    "mixed scripts": "chat.prose !chat.text",
+    "end tokens": "chat.text messages.text !chat.tool",
+    "not repeatable": "chat.repeat !chat.text",
+    "forgets long prompts": "chat.needle.25 chat.needle.50 !chat.tool.8k",
+    "calls lost after long prompts": "chat.tool.8k !chat.tools.40",
+    "same ids": "chat.tool.parallel !chat.tool",
+    "no ids": "chat.tool chat.tool.stream !chat.text",
+    "arguments cut": "chat.tool !responses.tool",
+    "arguments as object": "chat.tool !messages.tool",
+    "arguments encoded twice": "chat.tool !messages.tool",
+    "usage zero": "chat.text !messages.text",
+    "no usage": "chat.text chat.text.stream !messages.text",
+    "no logprobs": "chat.logprobs !chat.text",
+    "one piece": "chat.text.stream !chat.text",
+    "no index": "chat.tool.stream !chat.tool",
+    "index zero": "chat.tool.parallel.stream !chat.tool.parallel",
+    "name twice": "chat.tool.stream !chat.tool",
+    "id changes": "chat.tool.stream !chat.tool",
+    "arguments repeated": "chat.tool.stream !chat.tool",
+    "no finish": "chat.text.stream !chat.text",
+    "late content": "chat.text.stream !chat.text",
+    "no done": "chat.text.stream !chat.text",
+    "error inside": "chat.text.stream !chat.text",
+    "responses deltas differ": "responses.tool.stream !responses.tool",
+    "responses never complete": "responses.text.stream !responses.text",
+    "messages input as text": "messages.tool !messages.text",
+    "messages block not opened": "messages.tool.stream !messages.tool",
+    "messages block not closed": "messages.text.stream !messages.text",
+    "messages never stop": "messages.text.stream !messages.text",
+}
+"""Each fault: the cases that it fails, and with `!` one that it must not."""
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_each_planted_fault_is_caught_by_its_case(fault: str) -> None:
+    proof = await prove(fault)
+    failed = set(proof.ids(Verdict.FAIL))
+    wanted = {id_ for id_ in FAULTS[fault].split() if not id_.startswith("!")}
+    sound = {id_[1:] for id_ in FAULTS[fault].split() if id_.startswith("!")}
+    assert wanted <= failed and not sound & failed, dict.fromkeys(("differs",), wanted ^ failed)
+    assert sound <= set(proof.ids(Verdict.PASS))
+
+
+async def test_a_server_without_the_other_apis_is_judged_by_chat_alone() -> None:
+    proof = await prove("chat only")
+    skipped = proof.ids(Verdict.SKIP)
+    assert not proof.ids(Verdict.FAIL)
+    assert all(case.id in skipped for case in CASES if case.id.startswith(("responses.", "messages.")))
+
+
+async def test_a_failing_parser_names_the_one_that_the_family_needs() -> None:
+    proof = await prove("no tool parser", "--tool-call-parser", "hermes", only=("chat.tool",))
+    assert parser_advice(proof) == ("Qwen models need tool_call_parser=qwen3_coder; it runs with hermes.",)
+    proof = await prove("no reasoning parser", "--max-num-seqs", "4", only=("chat.reasoning",))
+    assert parser_advice(proof) == ("Qwen models need reasoning_parser=qwen3; none is set.",)
+
+
+async def test_a_short_context_and_a_long_prompt_without_time_are_skipped() -> None:
+    proof = await prove("", context=4096)
+    assert {"chat.tool.8k", "chat.needle.90"} <= set(proof.ids(Verdict.SKIP)) | set(proof.ids(Verdict.PASS))
+    assert "chat.tool.8k" in proof.ids(Verdict.SKIP)
+    proof = await prove("", context=262_144)
+    assert set(proof.ids(Verdict.SKIP)) >= {"chat.needle.25", "chat.needle.90", "chat.tool.32k"}
+
+
+async def test_an_engine_that_dies_midway_ends_the_run_with_what_was_found() -> None:
+    proof = await prove("dies")
+    assert (proof.ending, proof.complete) == (RunOutcome.FAILED, False)
+    assert proof.ids(Verdict.PASS) and proof.reason
+    assert len(proof.cases) == len(CASES)
+
+
+async def test_an_engine_that_does_not_answer_is_an_error_and_nothing_is_kept() -> None:
+    async with ProveServer().running() as server:
+        lab = Lab(server)
+    with pytest.raises(EngineUnreachable):
+        await lab.prove()
+    assert lab.context.prover.kept() == ()
+    await lab.context.close()
+
+
+@pytest.mark.parametrize("fault", ["fails", "garbage"])
+async def test_an_engine_that_only_errs_fails_every_case_and_ends(fault: str) -> None:
+    proof = await prove(fault)
+    assert proof.ending is RunOutcome.COMPLETED
+    assert not proof.ids(Verdict.PASS)
+
+
+async def test_a_stream_without_an_end_is_cut() -> None:
+    proof = await prove("endless", only=("chat.text.stream",))
+    assert proof.ids(Verdict.FAIL) == ("chat.text.stream",)
+
+
+async def test_an_answer_that_never_comes_fails_by_its_time() -> None:
+    proof = await prove("hangs", only=("chat.text.stream",), times=Times(0.2, 30.0, None))
+    assert proof.ids(Verdict.FAIL) == ("chat.text.stream",)
+
+
+async def test_a_stop_keeps_the_verdicts_so_far_and_frees_the_server() -> None:
+    stop = asyncio.Event()
+    async with ProveServer().running() as server:
+        lab = Lab(server)
+
+        def seen(progress: ProofProgress) -> None:
+            lab.seen.append(progress)
+            server.fault = "hangs"
+            stop.set()
+
+        proof = await lab.context.prover.run("qwen", seen, stop=stop, times=ROOMY)
+        assert proof.ending is RunOutcome.CANCELLED
+        assert len(proof.ids(Verdict.PASS)) >= 1
+        assert lab.context.prover.kept() == (proof,)
+        assert lab.context.store.world.proofs == (proof,)
+        while server.open:
+            await asyncio.sleep(0.01)
+        await lab.context.close()
+
+
+async def test_four_questions_at_most_are_asked_at_once_and_a_part_is_not_kept() -> None:
+    async with ProveServer().running() as server:
+        lab = Lab(server)
+        proof = await lab.prove(only=("chat.tool",))
+        assert server.most_open <= 4
+        assert proof.judged and lab.context.prover.kept() == ()
+        assert [seen.total for seen in lab.seen][-1] == len(proof.cases) == len(lab.seen[-1].cases)
+        with pytest.raises(UsageError):
+            await lab.prove(only=("nothing",))
+        await lab.context.close()
+
+
+async def test_the_answer_with_speculation_is_compared_with_the_one_without() -> None:
+    async with ProveServer().running() as server:
+        lab = Lab(server)
+        plain = await lab.prove()
+        assert "chat.speculation" in plain.ids(Verdict.SKIP)
+        config = ("--speculative-config", '{"method": "mtp"}')
+        faster = Lab(server, *PARSERS, *config)
+        faster.context.prover.proofs.add(plain)
+        assert "chat.speculation" in (await faster.prove()).ids(Verdict.PASS)
+        other = tuple(
+            replace(case, evidence="1, 4, 9, 144") if case.id == "chat.repeat" else case for case in plain.cases
+        )
+        differs = Lab(server, *PARSERS, *config)
+        differs.context.prover.proofs.add(replace(plain, cases=other))
+        later = await differs.prove()
+        assert "chat.speculation" in later.ids(Verdict.FAIL)
+        assert changes(plain, later).broken == ()
+        for each in (lab, faster, differs):
+            await each.context.close()

@@ -1,0 +1,93 @@
+"""What to run: five needs on a Spark of 128 GB, one of 64 GB and a busy one, and what each rank rests on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from spark_tui.core.candidates import Candidate
+from spark_tui.core.finder import Search
+from spark_tui.core.recommend import Basis, LeftOut, Pick, Purpose, Speed, Use, crowded, purpose_of, recommend, speed_of
+from spark_tui.domain.presets.preset import Tag
+from spark_tui.domain.quantities import GIB
+from spark_tui.domain.reading import Ok
+from spark_tui.domain.secret import Secret
+from spark_tui.services.presets.store import PresetFiles, builtin_directory
+from tests.core.kit import Kit
+from tests.fakes_host import IDLE_MEMORY
+
+SHIPPED = PresetFiles(builtin_directory()).load().presets
+NEEDS = (
+    purpose_of(Use.CHAT),
+    purpose_of(Use.AGENT),
+    purpose_of(Use.BATCH),
+    purpose_of(Use.VISION),
+    purpose_of(Use.AGENT, context=131_072, users=4),
+)
+
+
+async def recommended(total: int, free: int, purpose: Purpose) -> tuple[tuple[Pick, ...], tuple[LeftOut, ...]]:
+    """On a machine of that many GiB, of which so many are available."""
+    kit = Kit(*SHIPPED)
+    kit.secrets.token = Secret("hf_made")
+    memory = replace(IDLE_MEMORY, total=total * GIB, available=free * GIB, free=free * GIB, cached=0)
+    kit.host.memory_value = Ok(replace(memory, active_file=0, inactive_file=0), kit.clock.now())
+    await kit.context.collectors.collect_once()
+    kit.context.collectors.load_presets()
+    search = Search(context=purpose.context, users=purpose.users)
+    return recommend(await kit.context.finder.judged(kit.context.store.world, search), purpose)
+
+
+@pytest.mark.parametrize("purpose", NEEDS, ids=lambda each: f"{each.use}-{each.context}")
+@pytest.mark.parametrize(("total", "free"), [(121, 112), (60, 55), (121, 30)], ids=["128GB", "64GB", "busy"])
+async def test_what_is_recommended_serves_the_purpose_here(total: int, free: int, purpose: Purpose) -> None:
+    picks, others = await recommended(total, free, purpose)
+    assert len(picks) + len(others) == len(SHIPPED)
+    assert picks
+    for pick in picks:
+        each = pick.candidate
+        assert each.fits
+        assert crowded(each) or (each.need or 0) <= free * GIB
+        assert each.context is None or each.context >= (purpose.context or 0)
+        assert purpose.use is not Use.AGENT or each.tools.on or each.tools.settable
+        assert purpose.use is not Use.VISION or Tag.VISION in each.preset.facts.tags
+        assert pick.speed.source
+    assert all(each.reason for each in others)
+    assert [pick.score for pick in picks] == sorted((pick.score for pick in picks), reverse=True)
+
+
+async def best(total: int, free: int, purpose: Purpose) -> str:
+    return (await recommended(total, free, purpose))[0][0].candidate.preset.name
+
+
+async def test_the_first_is_the_most_capable_that_is_fast_enough_and_fits() -> None:
+    assert await best(121, 112, purpose_of(Use.CHAT)) == "gpt-oss-120b"
+    assert await best(60, 55, purpose_of(Use.CHAT)) != "gpt-oss-120b", "it does not fit into 64 GB"
+    assert await best(121, 112, purpose_of(Use.VISION)) == "qwen3.6-35b-a3b-nvfp4"
+
+
+async def test_every_reason_for_leaving_out_is_said() -> None:
+    others = {each.candidate.preset.name: each.reason for each in (await recommended(60, 55, purpose_of(Use.AGENT)))[1]}
+    assert "2 Sparks" in others["minimax-m2.7-awq"]
+    assert "CPU" in others["cpu-smollm2"]
+    assert "KV cache" in others["gpt-oss-120b"]
+    assert "tool calls" in others["phi-4-multimodal-instruct-nvfp4"]
+    assert "context" in others["qwen3-32b-ollama"]
+
+
+async def test_a_measurement_here_counts_before_what_is_published_and_that_before_an_estimate() -> None:
+    picks, _ = await recommended(121, 112, purpose_of(Use.CHAT))
+    shipped = {pick.candidate.preset.name: pick for pick in picks}
+    published = shipped["gpt-oss-120b"].candidate
+    assert shipped["gpt-oss-120b"].speed.basis is Basis.PUBLISHED
+    assert shipped["diffusiongemma-26b-a4b-nvfp4"].speed.basis is Basis.ESTIMATED
+    measured = replace(published, own_speed=11.0)
+    assert speed_of(measured) == Speed(11.0, Basis.MEASURED, "")
+    slow = [replace(measured, own_speed=3.0), *(pick.candidate for pick in picks if pick.candidate is not published)]
+    assert recommend(slow, purpose_of(Use.CHAT))[0][0].candidate.preset.name != "gpt-oss-120b"
+
+
+def test_what_could_not_be_judged_is_left_out_with_its_reason() -> None:
+    picks, others = recommend([Candidate(SHIPPED[1])], purpose_of(Use.CHAT))
+    assert (picks, bool(others[0].reason)) == ((), True)

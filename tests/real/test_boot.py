@@ -1,0 +1,119 @@
+"""Start at boot on a real systemd and a real Docker: on, a reboot before Docker is up, a restart of Docker, off."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from spark_tui.domain.engine.boot import unit_name
+from tests.pty_app import spark_tui
+from tests.real.lab import LabUnavailable, PrivateEngine
+from tests.real.lab.support import wait_until
+from tests.real.lab.systemd import UserManager
+
+pytestmark = pytest.mark.timeout(300)
+
+NAME = "bootbox"
+UNIT = unit_name(NAME)
+RECIPE = """\
+recipe_version: "2"
+model: /models/tiny
+runtime: vllm
+container: spark-tui/busybox:1
+executor_config:
+  accelerator_vendor: cpu
+command: |
+  sh -c 'mkdir -p /www/v1; echo ok > /www/health; echo "{\\"data\\": [{\\"id\\": \\"tiny\\"}]}" > /www/v1/models;
+  exec httpd -f -p {port} -h /www'
+"""
+"""It answers as vLLM does within a second: what is asked here is asked of systemd and Docker."""
+SOON = "[Service]\nRestartSec=1\n"
+
+
+@pytest.fixture
+def engine(make_engine: Callable[..., PrivateEngine]) -> PrivateEngine:
+    """An engine of this test's own: it is taken away and restarted."""
+    return make_engine()
+
+
+@pytest.fixture
+def manager(engine: PrivateEngine, tmp_path: Path) -> Iterator[UserManager]:
+    """The user manager of a person with one preset."""
+    home = {f"XDG_{name}_HOME": str(tmp_path / name.lower()) for name in ("CONFIG", "STATE", "CACHE", "DATA")}
+    presets, model = tmp_path / "config/spark-tui/presets", tmp_path / "store/tiny"
+    for folder in (presets, model):
+        folder.mkdir(parents=True)
+    (presets / f"{NAME}.yaml").write_text(RECIPE)
+    (model / "config.json").write_text("{}")
+    variables = {**os.environ, **engine.variables(), **home, "HOME": str(tmp_path)}
+    try:
+        found = UserManager(tmp_path, {**variables, "SPARK_TUI_STORE": str(model.parent)})
+        found.start()
+    except LabUnavailable as error:
+        if os.environ.get("SPARK_TUI_REAL") == "required":
+            pytest.fail(str(error), pytrace=False)
+        pytest.skip(str(error))
+    try:
+        yield found
+    finally:
+        found.purge()
+
+
+def test_an_engine_starts_with_the_machine_and_comes_back_after_a_restart_of_docker(
+    engine: PrivateEngine, manager: UserManager, free_port: int
+) -> None:
+    def run(*words: str) -> str:
+        done = subprocess.run(
+            spark_tui(*words), env=manager.environment, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 0, f"{words}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def serving(after: str = "") -> str:
+        """When the container started, once it runs and started after that time; empty before."""
+        if not engine.answers() or NAME not in engine.docker("ps", "--format", "{{.Names}}").split():
+            return ""
+        started = str(engine.api("GET", f"/containers/{NAME}/json")["State"]["StartedAt"])
+        return started if started > after else ""
+
+    def reaches(state: str) -> bool:
+        return wait_until(lambda: manager.systemctl("is-active", UNIT) == state, 60)
+
+    run("up", NAME, "--port", str(free_port))
+    first = serving()
+    status = json.loads(run("boot", "on", NAME, "--json"))
+    assert (status["id"], status["state"]) == (NAME, "enabled")
+    assert reaches("active")
+    assert serving() == first, "what runs already is left alone"
+    (manager.own / f"{UNIT}.d").mkdir()
+    (manager.own / f"{UNIT}.d/soon.conf").write_text(SOON)
+
+    run("down", NAME)
+    assert reaches("inactive"), "an engine that was stopped stays stopped"
+    assert not serving()
+
+    manager.stop()
+    engine.pause_daemon()
+    manager.start()
+    assert reaches("active"), "it waits for Docker"
+    engine.start()
+    assert wait_until(lambda: bool(serving(first)), 60), manager.log()
+    second = serving()
+    assert wait_until(lambda: json.loads(run("guard", "--status", "--json"))["running"], 30)
+
+    engine.restart()
+    assert wait_until(lambda: bool(serving(second)), 90), manager.log()
+    assert reaches("active")
+    [shown] = [each for each in json.loads(run("ps", "--json")) if each["id"] == NAME]
+    assert shown["port"] == free_port
+
+    third = serving()
+    assert json.loads(run("boot", "off", NAME, "--json"))["state"] == "off"
+    assert not (manager.own / UNIT).exists()
+    assert manager.systemctl("is-enabled", UNIT) in ("", "not-found", "disabled")
+    assert serving() == third, "the engine keeps running"

@@ -1,0 +1,224 @@
+"""Settings of other programs: our keys go in and out, every other byte stays; what cannot be done safely is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_tui.domain.connect import CLIENTS, ClientFile, FileFormat, Named, Served, keys_of
+from spark_tui.domain.errors import RefusedError, SparkError
+from spark_tui.domain.secret import Secret
+from spark_tui.services.client_files import HomeFiles, JsonText, NotEditable, Unreadable, edited, parsed, value_at
+
+JSON, TOML, YAML, ENV, TEXT = FileFormat
+SERVED = Served("qwen", "http://127.0.0.1:8000", 131072, Secret("0123456789abcdef"), "/keys/qwen.env")
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "path", "after"),
+    [
+        (JSON, "", ("a", "b"), '{\n  "a": {\n    "b": "v"\n  }\n}\n'),
+        (JSON, "{}", ("a",), '{\n  "a": "v"\n}'),
+        (JSON, '{"x": 1}', ("a",), '{"x": 1, "a": "v"}'),
+        (JSON, '{\n\t"x": 1 // why\n}\n', ("a",), '{\n\t"x": 1, // why\n\t"a": "v"\n}\n'),
+        (JSON, '{\n  "x": 1, // why\n}\n', ("a",), '{\n  "x": 1, // why\n  "a": "v",\n}\n'),
+        (JSON, '{ "a": "old" /* c */ }', ("a",), '{ "a": "v" /* c */ }'),
+        (JSON, '{"a": {"x": [1, {}]}, "z": 0}', ("a", "b"), '{"a": {"x": [1, {}], "b": "v"}, "z": 0}'),
+        (JSON, '{"a": null}', ("a", "b"), '{"a": {\n  "b": "v"\n}}'),
+        (JSON, '{\r\n  "x": 1\r\n}\r\n', ("a",), '{\r\n  "x": 1,\r\n  "a": "v"\r\n}\r\n'),
+        (TOML, "# mine\nx = 1\n\n[t]\ny = 2\n", ("a",), '# mine\nx = 1\na = "v"\n\n[t]\ny = 2\n'),
+        (TOML, 'a = "old" # c\n', ("a",), 'a = "v" # c\n'),
+        (TOML, "x = 1\n", ("t", "s", "a"), 'x = 1\n\n[t.s]\na = "v"\n'),
+        (YAML, "# mine\nx: 1  # c\n", ("a",), "# mine\nx: 1  # c\na: v\n"),
+        (YAML, "a: old  # c\nx: 1\n", ("a",), "a: v  # c\nx: 1\n"),
+        (ENV, "# mine\nexport a=old\nX=1", ("a",), "# mine\nexport a=v\nX=1"),
+        (ENV, "X=1", ("a",), "X=1\na=v\n"),
+        (TEXT, "", (), "v\n"),
+    ],
+)
+def test_a_value_is_set_and_everything_else_stays(
+    kind: FileFormat, before: str, path: tuple[str, ...], after: str
+) -> None:
+    assert edited(before, kind, ((path, "v"),)) == after
+
+
+MODELS = """\
+name: Mine # kept
+models:
+  # the first
+  - name: Other
+    model: gpt  # c
+    roles: [chat]
+  # after
+context: []
+"""
+
+
+def test_an_entry_of_a_yaml_list_is_added_replaced_and_removed() -> None:
+    path = ("models", Named("DGX Spark"))
+    once = edited(MODELS, YAML, ((path, {"name": "DGX Spark", "model": "a", "roles": ["chat"]}),))
+    twice = edited(once, YAML, ((path, {"name": "DGX Spark", "model": "b"}),))
+    assert [each["model"] for each in yaml.safe_load(twice)["models"]] == ["gpt", "b"]
+    assert [line for line in MODELS.splitlines() if line not in twice.splitlines()] == []
+    assert edited(twice, YAML, ((path, None),)) == MODELS
+
+
+@pytest.mark.parametrize("text", ["", "name: x\n", "models: []\n", "models:\nname: x\n"])
+def test_the_first_entry_of_a_yaml_list(text: str) -> None:
+    path = ("models", Named("a"))
+    if "[]" in text or "models:\n" in text:
+        with pytest.raises(NotEditable):
+            edited(text, YAML, ((path, {"name": "a"}),))
+        return
+    after = edited(text, YAML, ((path, {"name": "a", "x": 1}),))
+    assert yaml.safe_load(after)["models"] == [{"name": "a", "x": 1}]
+    assert edited(after, YAML, ((path, None),)) == text
+
+
+FOREIGN = {
+    JSON: '// head\n{\n    "env": { "X": "1" }, /* c */\n    "list": [1, 2, // two\n    ],\n}\n',
+    TOML: '# head\nx = 1 # c\n\n[mcp.a]\ny = [1, # one\n  2]\n\n[[list]]\nz = "1"\n',
+    YAML: "# head\nx: 1 # c\nmodels:\n- name: Other\n  model: m # c\n\n# tail\nlist:\n  - a\n",
+    ENV: "# head\nX='1' # c\n\nexport Y=2\n",
+    TEXT: "",
+}
+
+
+@pytest.mark.parametrize("client", [client for client in CLIENTS.values() if client.files], ids=lambda each: each.id)
+@pytest.mark.parametrize("fresh", [True, False])
+def test_every_clients_keys_go_in_and_out_again(client: object, fresh: bool) -> None:
+    assert hasattr(client, "files")
+    for file in client.files:
+        before = "" if fresh else FOREIGN[file.format]
+        keys = tuple(keys_of(file.keys(SERVED)))
+        text = edited(before, file.format, keys)
+        for path, value in keys:
+            found = value_at(parsed(text, file.format), path)
+            assert found == (value.reveal() if isinstance(value, Secret) else value)
+        again = edited(text, file.format, keys)
+        assert again == text
+        out = edited(text, file.format, tuple((path, None) for path, _ in keys))
+        assert parsed(out, file.format) == parsed(before, file.format)
+        assert not [line for line in before.splitlines() if line not in out.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "line"),
+    [
+        (JSON, '{\n  "a": 1\n  "b": 2\n}', 3), (JSON, '{"a": }', 1), (JSON, '{\n"a": "x', 2), (JSON, "{} {}", 1),
+        (JSON, "[" * 5000, 1), (JSON, "", 0), (TOML, "a = 1\nb = = 2\n", 2), (YAML, "a: 1\nb: [1\nc: 2\n", 3),
+    ],
+)  # fmt: skip
+def test_what_does_not_parse_names_its_line(kind: FileFormat, text: str, line: int) -> None:
+    if not text:
+        assert parsed(text, kind) == {}
+        return
+    with pytest.raises(Unreadable) as found:
+        parsed(text, kind)
+    assert found.value.line == line
+
+
+@given(st.text(alphabet='{}[]",:/* \n\\a1.é\u2028', max_size=60))
+def test_json_of_any_text_parses_or_is_unreadable(text: str) -> None:
+    try:
+        found = JsonText(text).value
+    except Unreadable:
+        with pytest.raises(ValueError):
+            json.loads(text)
+        return
+    try:
+        assert json.loads(text) == found
+    except ValueError:  # comments and trailing commas
+        assert "/" in text or "," in text
+
+
+leaf = st.one_of(st.integers(-9, 9), st.text(max_size=4), st.booleans())
+trees = st.recursive(
+    st.dictionaries(st.text(max_size=3), leaf, max_size=3),
+    lambda x: st.dictionaries(st.text(max_size=3), x, max_size=3),
+)
+
+
+@given(trees, st.lists(st.sampled_from(["a", "b", "é"]), min_size=1, max_size=3), st.sampled_from([None, 1, 2]))
+def test_json_in_any_shape_takes_and_gives_back_a_key(
+    tree: dict[str, object], path: list[str], indent: int | None
+) -> None:
+    text = json.dumps(tree, indent=indent)
+    after = edited(text, JSON, ((tuple(path), "new"),))
+    assert value_at(json.loads(after), tuple(path)) == "new"
+    gone = json.loads(edited(after, JSON, ((tuple(path), None),)))
+    assert value_at(gone, tuple(path)) is None
+
+
+@pytest.mark.parametrize("text", ["t.a = 1\n", "[t]\nx = 1\n[other]\n[t.s]\ny = 1\n", "t = {a = 1}\n"])
+def test_toml_written_in_other_ways_is_changed_or_refused(text: str) -> None:
+    try:
+        after = edited(text, TOML, ((("t", "s", "a"), "v"),))
+    except NotEditable:
+        return
+    assert tomllib.loads(after)["t"]["s"]["a"] == "v"
+
+
+# --- files ------------------------------------------------------------------------------------------------
+
+FILE = ClientFile(".claude", ("settings.json", "settings.jsonc"), JSON, lambda _: {}, "CLAUDE_CONFIG_DIR")
+
+
+def test_a_file_is_read_with_its_mode_and_an_absent_one_is_private(tmp_path: Path) -> None:
+    files = HomeFiles(tmp_path, {})
+    absent = files.read(FILE)
+    assert (absent.path, absent.text, absent.mode) == (str(tmp_path / ".claude/settings.json"), None, 0o600)
+    files.write(absent.path, "{}", 0o640)
+    assert (files.read(FILE).text, files.read(FILE).mode) == ("{}", 0o640)
+    files.write(absent.path, None, 0)
+    assert not Path(absent.path).exists()
+
+
+def test_a_variable_moves_the_folder_and_the_last_name_that_is_there_is_used(tmp_path: Path) -> None:
+    files = HomeFiles(tmp_path, {"CLAUDE_CONFIG_DIR": str(tmp_path / "c")})
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c/settings.jsonc").write_text("{}")
+    assert files.read(FILE).path == str(tmp_path / "c/settings.jsonc")
+
+
+def test_a_link_is_written_through(tmp_path: Path) -> None:
+    (tmp_path / "real.json").write_text("{}")
+    (tmp_path / ".claude").mkdir()
+    link = tmp_path / ".claude/settings.json"
+    link.symlink_to(tmp_path / "real.json")
+    HomeFiles(tmp_path, {}).write(str(link), '{"a": 1}', 0o600)
+    assert link.is_symlink()
+    assert (tmp_path / "real.json").read_text() == '{"a": 1}'
+
+
+def test_a_read_only_file_stays(tmp_path: Path) -> None:
+    place = tmp_path / "settings.json"
+    place.write_text("{}")
+    place.chmod(0o444)
+    with pytest.raises(RefusedError) as found:
+        HomeFiles(tmp_path, {}).write(str(place), "x", 0o600)
+    assert "chmod u+w" in found.value.remedy
+    assert place.read_text() == "{}"
+
+
+@pytest.mark.parametrize("data", [b'{"a": }', b"[1]", b"\xff\xfe", b"{}" + b" " * 300_000])
+def test_a_file_that_is_not_settings_is_refused_by_name(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / ".claude").mkdir()
+    (tmp_path / ".claude/settings.json").write_bytes(data)
+    with pytest.raises(RefusedError) as found:
+        HomeFiles(tmp_path, {}).read(FILE)
+    assert "settings.json" in found.value.summary
+
+
+def test_a_pipe_or_a_folder_in_its_place_does_not_hang(tmp_path: Path) -> None:
+    (tmp_path / ".claude").mkdir()
+    os.mkfifo(tmp_path / ".claude/settings.json")
+    with pytest.raises(SparkError):
+        HomeFiles(tmp_path, {}).read(FILE)

@@ -1,0 +1,259 @@
+"""No false certainty: what other programs write changes nothing, and a log of another program says nothing."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spark_tui.domain.logs.explain import Explanation, LogExplainer
+from spark_tui.domain.logs.serving import KEPT, ServingHistory
+from spark_tui.domain.logs.timeline import StartOutcome
+from spark_tui.domain.logs.view import LogContext
+from tests.engine_logs import banner, core, drafts
+from tests.log_fixtures import LOGS, expected, run_log
+from tests.log_score import EXPECTED, explained
+
+FOREIGN = [
+    "error: failed to push some refs to 'origin'",
+    "fatal: not a git repository (or any of the parent directories): .git",
+    "warning: unused variable: `x`",
+    "error[E0425]: cannot find value `x` in this scope",
+    'error: could not compile `foo` (bin "foo") due to 1 previous error',
+    "main.c:3:10: fatal error: stdio.h: No such file or directory",
+    "fatal error: all goroutines are asleep - deadlock!",
+    "panic: runtime error: index out of range [3] with length 3",
+    "goroutine 1 [running]:",
+    "thread 'main' panicked at src/main.rs:4:5:",
+    "exec /usr/bin/foo: no such file or directory",
+    "exec /docker-entrypoint.sh: exec format error",
+    "Segmentation fault (core dumped)",
+    "terminate called after throwing an instance of 'std::runtime_error'",
+    "  what():  something else",
+    "collect2: error: ld returned 1 exit status",
+    "make: *** [Makefile:12: all] Error 2",
+    "ninja: error: loading 'build.ninja': No such file or directory",
+    "pip: error: unrecognized arguments: --foo",
+    "curl: error: option --foo: is unknown",
+    "train.py: error: the following arguments are required: --data",
+    "npm ERR! code ELIFECYCLE",
+    "E: Unable to locate package libfoo",
+    "nginx: [emerg] bind() to 0.0.0.0:80 failed (98: Address already in use)",
+    "2026/11/23 12:00:00 [error] 29#29: *1 connect() failed (111: Connection refused) while connecting to upstream",
+    '10.0.0.9 - - [23/Nov/2026:12:00:00 +0000] "GET / HTTP/1.1" 502 157 "-" "curl/8.5.0"',
+    '2026-11-23 12:00:00.123 UTC [1] FATAL:  could not open file "global/pg_filenode.map": Permission denied',
+    'FATAL:  password authentication failed for user "postgres"',
+    'ERROR:  relation "users" does not exist at character 15',
+    "1:M 23 Nov 2026 12:00:00.000 # Fatal error, can't open config file '/etc/redis.conf': No such file or directory",
+    "Traceback (most recent call last):",
+    '  File "/app/worker.py", line 12, in <module>',
+    "ValueError: invalid literal for int() with base 10: 'x'",
+    "ModuleNotFoundError: No module named 'requests'",
+    "KeyError: 'user_id'",
+    "ConnectionRefusedError: [Errno 111] Connection refused",
+    "FileNotFoundError: [Errno 2] No such file or directory: '/app/config.yaml'",
+    "MemoryError",
+    "OSError: [Errno 28] No space left on device",
+    "Killed",
+    "sh: 1: foo: not found",
+    "usage: foo [-h] [--bar BAR]",
+    "foo: error: argument --bar: invalid int value: 'x'",
+    "Error: Cannot find module 'express'",
+    "Error response from daemon: No such container: web",
+    "Job failed: exit status 1",
+]
+"""Compilers, git, build logs, nginx, Postgres, Redis, other people's Python, Go, Rust and shells."""
+
+UNRELATED = [line for line in FOREIGN if "exec format" not in line]
+"""That one line alone does name a cause: the image is for another processor."""
+
+
+def read(lines: list[str], around: LogContext | None = None) -> Explanation:
+    reader = LogExplainer()
+    reader.feed_many(("", line) for line in lines)
+    return reader.explanation(around)
+
+
+WHOLE = {case["log"]: run_log(case["log"]) for case in expected(LOGS)}
+PASTED = {
+    name: (LOGS / "excerpts" / f"{name}.log").read_text("utf-8").splitlines()
+    for name, facts in EXPECTED.items()
+    if facts["outcome"] in ("starting", "ready")
+}
+ALIVE = {
+    name: lines
+    for name, lines in (WHOLE | PASTED).items()
+    if read(lines, LogContext()).outcome in (StartOutcome.STARTING, StartOutcome.READY)
+}
+
+
+@pytest.mark.parametrize("name", ALIVE)
+def test_a_line_of_another_program_changes_no_outcome(name: str) -> None:
+    lines, places = ALIVE[name], random.Random(name)
+    for around in (None, LogContext()):
+        before = read(lines, around)
+        for foreign in FOREIGN:
+            at = places.choice((places.randrange(len(lines) + 1), len(lines)))
+            after = read([*lines[:at], foreign, *lines[at:]], around)
+            assert (after.outcome, after.cause) == (before.outcome, before.cause), (foreign, at)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.sampled_from(UNRELATED) | st.text("abcdeEinor :/.-[]()0123", max_size=60), min_size=1, max_size=25))
+def test_other_programs_logs_have_no_outcome_and_no_cause(lines: list[str]) -> None:
+    for around in (None, LogContext()):
+        told = read(lines, around)
+        assert (told.outcome, told.cause) == (StartOutcome.UNKNOWN, None), lines
+
+
+def test_a_command_line_is_refused_by_the_program_of_the_usage_block() -> None:
+    block = ["usage: serve.py [-h] [--model MODEL]", "serve.py: error: unrecognized arguments: --modle"]
+    assert read(block, LogContext(engine="vllm", ended=True, exit_code=2)).outcome is StartOutcome.FAILED
+    assert read(block[1:], LogContext(engine="vllm")).outcome is StartOutcome.STARTING
+
+
+def test_a_program_s_last_words_count_once_the_process_has_ended() -> None:
+    words = ["exec /usr/bin/vllm: no such file or directory"]
+    assert read(words, LogContext(engine="vllm")).outcome is StartOutcome.STARTING
+    told = read(words, LogContext(engine="vllm", ended=True, exit_code=1))
+    assert told.cause is not None
+    assert (told.outcome, told.cause.id, told.cause.guess) == (StartOutcome.FAILED, "missing_file", False)
+
+
+def test_a_later_sign_of_life_clears_an_exception() -> None:
+    failed = (LOGS / "excerpts" / "gb10-step-illegal-instruction.log").read_text("utf-8").splitlines()
+    told = read(failed)
+    assert told.cause is not None
+    assert (told.outcome, told.cause.guess) == (StartOutcome.FAILED, True)
+    life = "(EngineCore pid=1) INFO 01-06 23:28:01 [gpu_model_runner.py:1] Starting to load model a/b..."
+    assert read([*failed, life]).outcome is StartOutcome.STARTING
+
+
+def test_an_exception_stops_no_container_that_runs() -> None:
+    failed = (LOGS / "excerpts" / "gb10-step-illegal-instruction.log").read_text("utf-8").splitlines()
+    assert read(failed, LogContext(engine="vllm")).outcome is StartOutcome.STARTING
+    ended = read(failed, LogContext(engine="vllm", ended=True, exit_code=0))
+    assert ended.cause is not None
+    assert (ended.outcome, ended.cause.guess) == (StartOutcome.FAILED, True)
+
+
+@pytest.mark.parametrize("quote", ["> ", "▎ ", "    ", "| ", "Nov 21 02:16:18 spark docker[812]: ", "vllm-1  | "])
+def test_quoted_lines_are_read_as_they_were(quote: str) -> None:
+    name = "gb10-ptxas-sm121a"
+    plain = explained(name)
+    lines = (LOGS / "excerpts" / f"{name}.log").read_text("utf-8").splitlines()
+    told = read([quote + line for line in lines])
+    assert told.cause is not None
+    assert plain.cause is not None
+    assert (told.outcome, told.cause.id) == (plain.outcome, plain.cause.id)
+
+
+def test_a_line_of_statistics_is_parsed_once() -> None:
+    history = ServingHistory()
+    for second in range(KEPT + 10):
+        history.add(float(second), second, "Engine 000: Avg prompt throughput: 1.0 tokens/s, Running: 1 reqs")
+        newest = history.samples[-1]
+        assert history.samples[-1] is newest
+    before = history.samples
+    history.add(999.0, 999, "Engine 000: Avg prompt throughput: 2.0 tokens/s")
+    after = history.samples
+    assert len(after) == KEPT
+    assert all(old is kept for old, kept in zip(before[1:], after[:-1], strict=True))
+
+
+WAITS = {
+    "worker_wait": "No available shared memory broadcast block found in 60 seconds. This typically happens when",
+    "ray_wait": "Waiting for creating a placement group of specs for 70 seconds. specs=[{'GPU': 1.0}]",
+    "nccl_wait": "spark-a:1:2 [0] transport/net_ib/p2p.cc:651 NCCL WARN NET/IB: Got completion from peer 10.0.0.2",
+}
+
+
+@pytest.mark.parametrize("wait", WAITS)
+def test_a_wait_is_told_until_there_is_progress(wait: str) -> None:
+    begun = core("Initializing a V1 LLM engine (v0.32.0) with config: model='a/b'")
+    waiting = [WAITS[wait]] if wait == "nccl_wait" else core(WAITS[wait])
+    assert [str(each.id) for each in read([*begun, *waiting, *waiting], LogContext()).findings] == [wait]
+    assert not read([*begun, *waiting, *core("Starting to load model a/b...")], LogContext()).findings
+
+
+def test_a_removed_option_is_named_with_its_successor_and_a_misspelt_one_with_the_nearest() -> None:
+    for option, words in (("--swap-space 16", "removed"), ("--max-modl-len 5", "--max-model-len")):
+        cause = read([f"vllm: error: unrecognized arguments: {option}"]).cause
+        assert cause is not None
+        assert words in cause.remedy
+
+
+def test_a_native_backend_is_advised_only_if_the_image_offers_it() -> None:
+    line = "Using 'MARLIN' NvFp4 MoE backend out of potential backends: [{}]."
+    for offered, change in (
+        ("'MARLIN', 'VLLM_CUTLASS'", {"moe_backend": "cutlass"}),
+        ("'MARLIN', 'FLASHINFER_CUTLASS'", {"moe_backend": "flashinfer_cutlass"}),
+        ("'MARLIN', 'EMULATION'", {}),
+    ):
+        told = read([*banner("0.32.0"), *core(line.format(offered))], LogContext())
+        assert dict(told.fp4.change) == change
+
+
+def test_a_mixed_verdict_names_both_halves() -> None:
+    lines = core(
+        "Using FlashInferCutlassNvFp4LinearKernel for NVFP4 GEMM",
+        "Using 'MARLIN' NvFp4 MoE backend out of potential backends: ['MARLIN', 'FLASHINFER_CUTLASS'].",
+    )
+    summary = read([*banner("0.32.0"), *lines], LogContext()).fp4.summary
+    assert "MARLIN" in summary
+    assert "FlashInferCutlassNvFp4LinearKernel" in summary
+
+
+def test_what_a_drafted_token_costs_depends_on_the_method() -> None:
+    remedies = set()
+    for method in ("mtp", "eagle3", "dflash", "ngram"):
+        config = f"'speculative_config': {{'method': '{method}', 'num_speculative_tokens': 4}}"
+        told = read([*banner("0.32.0", args=config), drafts(10, 300, 1000, "0.700, 0.400, 0.050, 0.010")], LogContext())
+        remedies.add(next(each.remedy for each in told.findings if each.id == "drafts_too_long"))
+    assert len(remedies) == 4
+
+
+def test_variables_that_the_image_sets_are_no_mistake() -> None:
+    line = "Unknown vLLM environment variable detected: {}"
+    assert not read(core(line.format("VLLM_BUILD_COMMIT")), LogContext()).findings
+    assert read(core(line.format("VLLM_FOO")), LogContext()).findings
+
+
+NAMES = list(EXPECTED)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(NAMES), st.sampled_from(["", "> ", "| ", "\t", "x | ", "2026-11-23 12:00:00 "]), st.data())
+def test_an_excerpt_cut_anywhere_is_read_without_an_error(name: str, quote: str, data: st.DataObject) -> None:
+    text = (LOGS / "excerpts" / f"{name}.log").read_text("utf-8")
+    begin, end = sorted((data.draw(st.integers(0, len(text))), data.draw(st.integers(0, len(text)))))
+    told = read([quote + line for line in text[begin:end].splitlines()])
+    assert (told.cause is None) is (told.outcome is not StartOutcome.FAILED)
+
+
+def test_what_cxx_says_of_a_rank_is_the_cause_once_the_container_has_ended() -> None:
+    lines = (LOGS / "excerpts" / "cluster-watchdog-allgather.log").read_text("utf-8").splitlines()
+    cause = read(lines, LogContext(ended=True, exit_code=134)).cause
+    assert cause is not None
+    assert cause.id == "nccl"
+    assert "2.29.3" in cause.remedy
+
+
+def test_an_excerpt_that_is_cut_before_the_exception_failed_all_the_same() -> None:
+    head = "(EngineCore pid=4) ERROR 05-20 00:55:13 [core.py:1100]"
+    told = read([f"{head} EngineCore failed to start.", f"{head} Traceback (most recent call last):"])
+    assert told.cause is not None
+    assert (told.outcome, told.cause.id, told.cause.guess) == (StartOutcome.FAILED, "engine_died", True)
+
+
+def test_a_launcher_s_tag_in_front_of_an_exception_hides_nothing() -> None:
+    lines = [
+        "[vLLM] Traceback (most recent call last):",
+        '[vLLM] File "/opt/site-packages/vllm/entrypoints/openai/api_server.py", line 34, in <module>',
+        "[vLLM] ImportError: libcudart.so.12: cannot open shared object file: No such file or directory",
+    ]
+    cause = read(lines).cause
+    assert cause is not None
+    assert cause.id == "missing_module"
