@@ -98,7 +98,7 @@ class FakeDocker(SimulatedDocker[_FakeContainer]):
         self._scripts: dict[str, tuple[tuple[str, ...], int | None]] = {}
         self._failures: dict[str, deque[SparkError]] = {}
         self._down: SparkError | None = None
-        self._held: set[str] = set()
+        self._held: dict[str, int] = {}
         self._released = asyncio.Event()
         self._happened = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -167,9 +167,9 @@ class FakeDocker(SimulatedDocker[_FakeContainer]):
         """The next calls of that method raise these errors, one each."""
         self._failures.setdefault(method, deque()).extend(errors)
 
-    def hold(self, method: str) -> None:
-        """Calls of that method wait until `release`: a slow daemon."""
-        self._held.add(method)
+    def hold(self, method: str, *, after: int = 0) -> None:
+        """Calls of that method wait until `release`, but for the next so many: a slow daemon."""
+        self._held[method] = len(self.asked(method)) + after
 
     def release(self) -> None:
         """Lets every held call go on."""
@@ -310,7 +310,8 @@ class FakeDocker(SimulatedDocker[_FakeContainer]):
 
     async def _called(self, method: str, argument: str = "") -> None:
         self.calls.append((method, argument))
-        while method in self._held:
+        number = len(self.asked(method))
+        while number > self._held.get(method, number):
             await self._released.wait()
         await asyncio.sleep(0)  # a real call is never answered within the same turn of the loop
         if self._down is not None:

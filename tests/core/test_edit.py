@@ -137,11 +137,7 @@ async def killed_at(kit: Kit, method: str, plan: EditPlan, *, calls: int = 1) ->
     """The program ends while it waits for Docker's `method`, the last of so many calls."""
     before = len(kit.docker.asked(method))
     task = asyncio.create_task(kit.context.editor.run(plan, kit.report))
-    if calls == 1:
-        kit.docker.hold(method)
-    else:
-        await kit.until(lambda: len(kit.docker.asked(method)) >= before + calls - 1)
-        kit.docker.hold(method)
+    kit.docker.hold(method, after=calls - 1)
     await kit.until(lambda: len(kit.docker.asked(method)) >= before + calls)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

@@ -25,6 +25,7 @@ from spark_tui.tui.screens.modals import ConfirmScreen
 from spark_tui.tui.widgets.bars import KeyBar
 from spark_tui.tui.widgets.home_lines import LaunchSteps
 from spark_tui.tui.widgets.log_view import LogView
+from spark_tui.tui.widgets.row_list import RowList
 from tests.core.kit import PRESET, Kit
 from tests.core.test_boot import FakeBoot
 from tests.log_fixtures import read_log
@@ -113,6 +114,22 @@ async def test_a_launch_is_seen_and_its_failure_has_a_remedy() -> None:
         kit.context.jobs.launch(LaunchRequest(PRESET, Overrides()))
         await until(kit, pilot, lambda: "NVIDIA Container Toolkit" in screen_text(app))
         assert "Docker has no GPU driver" in screen_text(app)
+
+
+async def test_a_row_is_selected_with_its_key_whatever_comes_in_meanwhile() -> None:
+    kit = Kit()
+    for name in ("a", "b"):
+        kit.docker.add_container(name, ports=PORT)
+    async with opened(kit) as (app, pilot):
+        await until(kit, pilot, lambda: app.screen.query_one(RowList).ids == ("a", "b"))
+        rows = app.screen.query_one(RowList)
+        rows.action_move(1)
+        assert app.selected == "b", "the next key is for that one"
+        app.jobs = (JobView("1", "c"),)  # the list is shown again before the list's message arrives
+        await pilot.pause()
+        assert (app.selected, rows.key) == ("b", "b")
+        app.selected = "a"
+        assert rows.key == "a"
 
 
 async def test_stop_asks_once_and_enter_alone_does_not_confirm() -> None:

@@ -141,6 +141,9 @@ class HomeScreen(FrameScreen):
         self.bind_slice("presets", lambda _: self._show_selected() if not self.engines() else None)
         for name in ("selected", "proofs", "gateway"):
             self.bind_slice(name, lambda _: self._show_selected())
+        self.bind_slice("selected", lambda name: self.query_one(RowList).select(name))
+        # At once, and not by a message: the next key is for that engine, and a list shown meanwhile keeps its cursor.
+        self.watch(self.query_one(RowList), "cursor", self._select, init=False)
         self.set_timer(PROOFS_SECONDS, self.spark.read_proofs)
         self.bind_slice("events", lambda _: self.query_one(EventFeed).renew())
         self._guard: Reading[GuardStatus] | None = None
@@ -565,10 +568,13 @@ class HomeScreen(FrameScreen):
         tail.display = watch is not None
         tail.renew()
 
-    def on_row_list_moved(self, message: RowList.Moved) -> None:
+    def on_row_list_moved(self) -> None:
+        """Rows came or went."""
+        self._select()
+
+    def _select(self) -> None:
         """The row under the cursor is the engine that all screens show."""
-        if message.key:
-            self.spark.selected = message.key
+        self.spark.selected = self.query_one(RowList).key or self.spark.selected
 
     # --- act ------------------------------------------------------------------------------------------
 
