@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -88,7 +89,8 @@ def test_a_model_without_a_preset_is_drafted_launched_and_answers(
         app.wait_for("Message to ")
         app.send(*"What is the capital of France?", "enter")
         app.wait_for("ttft", " tok/s", timeout=120)
-        app.wait_quiet(1.5)  # an Esc right after the answer's end was meant for the answer
+        app.wait_gone("Esc stop", timeout=120)
+        time.sleep(1.5)  # an Esc right after the answer's end was meant for the answer
         app.send("esc", "q")
         assert app.wait_end(timeout=60) == 0
 

@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -135,9 +136,7 @@ def test_in_the_terminal_by_keys_alone(environment: Mapping[str, str], run, free
         app.send("/")
         app.send(*"smollm")
         app.wait_for("1 of", "SmolLM2-135M on the CPU")
-        app.send("enter")
-        app.wait_quiet(0.3)
-        app.send("enter")
+        app.send("enter", "enter")
         app.wait_for("docker run", "^l")
         app.send("ctrl+o")
         app.wait_for("container name: ")
@@ -155,10 +154,11 @@ def test_in_the_terminal_by_keys_alone(environment: Mapping[str, str], run, free
         app.wait_for("Message to smollm2")
         app.send(*"What is the capital of France?")
         app.send("enter")
-        app.wait_for("tok/s", timeout=120)
+        app.wait_for("ttft", timeout=120)
+        app.wait_gone("Esc stop", timeout=120)
         assert "France" in app.text()
 
-        app.wait_quiet(1.5)  # an Esc right after the answer's end was meant for the answer
+        time.sleep(1.5)  # an Esc right after the answer's end was meant for the answer
         app.send("esc", "4")
         app.wait_for("following")
         app.send("1")
