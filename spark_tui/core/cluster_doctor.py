@@ -16,6 +16,8 @@ from spark_tui.domain.cluster.facts import (
     ABSENT,
     ALL_GATHER,
     API_PORT,
+    NO_END,
+    NOT_INSTALLED,
     PORTS,
     ClusterReadings,
     Dial,
@@ -285,9 +287,10 @@ async def _counted(steps: StepReporter, step: str, works: Sequence[Awaitable[T]]
 
 
 def _first(texts: Iterable[str]) -> str:
-    """The first that is not empty; a program that is absent explains what the other end reports."""
-    found = [each for each in texts if each]
-    return next((each for each in found if each == "not installed"), next(iter(found), ""))
+    """The first that is not empty: a program that is absent explains what the other end reports, and an end that only
+    waited explains nothing."""
+    found = sorted((each for each in texts if each), key=lambda each: (each != NOT_INSTALLED, each.startswith(NO_END)))
+    return next(iter(found), "")
 
 
 def _probe_request(seen: ClusterReadings, at: int) -> ProbeRequest:

@@ -11,6 +11,7 @@ from spark_tui.domain.cluster.doctor import (
     CHECK_BY_ID,
     CHECKS,
     GATHER_NEEDS,
+    MEASURE_AGAIN,
     MEASURE_IT,
     NAME_ONE,
     NETPLAN_FILE,
@@ -70,6 +71,7 @@ def _with_keys(remedy: str) -> str:
     keys = {
         NAME_ONE: f"Choose a preset to compare: {preset}",
         MEASURE_IT: f"Measure it: {bandwidth}",
+        MEASURE_AGAIN: f"Check the firewall between the nodes, then measure again: {bandwidth}",
         GATHER_NEEDS: f"Needs a GPU on each node and an image with PyTorch. Choose its preset ({preset}), then"
         f" {bandwidth}.",
     }

@@ -132,7 +132,9 @@ async def test_transfers_give_gigabits_and_wait_for_their_server(programs: Path)
     assert (found.gbits, found.problem) == (92.63, "")
     assert len(asked(programs)) == 2
     result = json.dumps({"end": {"sum_received": {"bits_per_second": 96.1e9}}})
-    program(programs, "iperf3", f"echo '{result}'")
+    refused = json.dumps({"error": "unable to connect to server: Connection refused"})
+    late = f"[ -e {programs}/heard ] || {{ touch {programs}/heard; echo '{refused}'; exit 0; }}"
+    program(programs, "iperf3", f"{late}\necho '{result}'")
     assert (await fabric.transfer(Transfer("iperf3", "192.168.100.1", 12100, PEER), 30)).gbits == pytest.approx(96.1)
     lines = "Unable to find image locally" + chr(10) + json.dumps({"busbw": 23.7})
     program(programs, "docker", f"echo '{lines}'")

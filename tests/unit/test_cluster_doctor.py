@@ -305,6 +305,9 @@ def test_a_program_that_is_not_there_leaves_the_bandwidth_unknown() -> None:
     assert found.severity is U
     assert "apt install perftest" in found.remedy
     assert only(seen, "tcp_bandwidth", "spark-2").severity is OK
+    refused = Measure(MeasureKind.TCP, None, "unable to connect to server")
+    found = only(replace(at_second(measures=(refused,)), bandwidth=True), "tcp_bandwidth", "spark-2")
+    assert (found.severity, "apt install" in found.remedy) == (U, False)
 
 
 def test_facts_and_probes_travel_as_json() -> None:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from spark_tui.domain.cluster.copying import same_image
 from spark_tui.domain.cluster.facts import (
     ABSENT,
+    NOT_INSTALLED,
     ClusterReadings,
     MeasureKind,
     NodeFacts,
@@ -37,6 +38,7 @@ SETUP: Final = "setup-cluster.sh --doctor (eugr/spark-vllm-docker; its changes a
 NETPLAN_FILE: Final = "/etc/netplan/40-cx7.yaml"
 NAME_ONE: Final = "Name one: --preset NAME, --image REFERENCE or --model NAME"
 MEASURE_IT: Final = "Measure it: --bandwidth"
+MEASURE_AGAIN: Final = "Check the firewall between the nodes, then measure again: --bandwidth"
 GATHER_NEEDS: Final = "It needs a GPU on each node, and an image with PyTorch: --bandwidth --image REFERENCE"
 ORDER: Final = (Severity.ERROR, Severity.WARNING, Severity.UNKNOWN, Severity.INFO, Severity.OK)
 """What needs attention first: what could not be checked stands before what is fine."""
@@ -580,7 +582,8 @@ def _bandwidth(name: str, fix: str, *kinds: MeasureKind) -> Rule:
             if kind in kinds and value is not None:
                 yield judge_bandwidth(kind, value)
             elif kind in kinds:
-                yield _unknown(f"{name}: {problem}.", fix)
+                again = fix != GATHER_NEEDS and problem != NOT_INSTALLED
+                yield _unknown(f"{name}: {problem.rstrip('.')}.", MEASURE_AGAIN if again else fix)
 
     return rule
 

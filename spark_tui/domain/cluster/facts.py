@@ -110,6 +110,11 @@ class MeasureKind(StrEnum):
         return "GB/s" if self in (MeasureKind.NCCL, MeasureKind.NCCL_RING) else "Gbit/s"
 
 
+NOT_INSTALLED: Final = "not installed"
+NO_END: Final = "no end within"
+"""How the problem of a transfer reads whose program is absent, and begins that of one that only waited."""
+
+
 @dataclass(frozen=True, slots=True)
 class Transfer:
     """A bandwidth to measure by `program` (ib_write_bw on a RoCE device `at`, iperf3 on an own address `at`, an

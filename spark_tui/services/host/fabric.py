@@ -14,7 +14,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from spark_tui.domain.cluster.facts import ALL_GATHER, Dial, Ping, ProbeRequest, RoceDevice, Transfer
+from spark_tui.domain.cluster.facts import (
+    ALL_GATHER,
+    NO_END,
+    NOT_INSTALLED,
+    Dial,
+    Ping,
+    ProbeRequest,
+    RoceDevice,
+    Transfer,
+)
 from spark_tui.domain.cluster.protocol import FabricLink
 from spark_tui.domain.nodes import CONNECTX
 from spark_tui.domain.reading import Missing, Ok, Reading
@@ -148,11 +157,12 @@ class SystemFabric:
         while (left := deadline - asyncio.get_running_loop().time()) > 0:
             code, out, err = await self._run(*words, seconds=left)
             if code is None:
-                return replace(transfer, problem="not installed")
-            if code == 0:
+                return replace(transfer, problem=NOT_INSTALLED)
+            problem = _fault(out)
+            if code == 0 and not problem:
                 gbits = _gbits(transfer.program, out) if client else None
                 return replace(transfer, gbits=gbits, problem="no result" if client and gbits is None else "")
-            problem = last_line(err) or last_line(out) or f"exit code {code}"
+            problem = problem or last_line(err) or last_line(out) or f"exit code {code}"
             if not client:
                 break
             await asyncio.sleep(_RETRY_SECONDS)
@@ -171,7 +181,7 @@ class SystemFabric:
             async with asyncio.timeout(seconds):
                 out, err = await child.communicate()
         except TimeoutError:
-            return -1, "", f"no end within {seconds:.0f} s"
+            return -1, "", f"{NO_END} {seconds:.0f} s"
         finally:
             if child.returncode is None:
                 child.kill()
@@ -222,6 +232,14 @@ class SystemFabric:
                 writer.close()
                 return dial
         return replace(dial, problem=problem)
+
+
+def _fault(out: str) -> str:
+    """The error in the JSON of iperf3, which ends with 0 all the same while no server is there; empty without one."""
+    try:
+        return last_line(str(json.loads(out)["error"]))
+    except (ValueError, LookupError, TypeError):
+        return ""
 
 
 def _gbits(program: str, out: str) -> float | None:
