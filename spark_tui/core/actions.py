@@ -89,7 +89,7 @@ _TABLE: Final = (
     (Scope.GLOBAL, "tour", "f12", "Tour", "Quick tour", "-", ""),
     (Scope.GLOBAL, "command_palette", "ctrl+p colon", "Palette", "Find an action, engine, preset, model", "", ""),
     (Scope.GLOBAL, "next_engine", "right_square_bracket", "Next engine", "Select the next engine", "", ""),
-    (Scope.GLOBAL, "previous_engine", "left_square_bracket", "Previous engine", "Select the one before", "-", ""),
+    (Scope.GLOBAL, "previous_engine", "left_square_bracket", "Previous", "Select the engine before", "-", ""),
     (Scope.GLOBAL, "screenshot", "ctrl+s", "Screenshot", "Save this screen as a picture (SVG)", "-", ""),
     (Scope.GLOBAL, "drop_cache", "D", "Free cache", "Free the page cache: CUDA counts it as used", "!-", "drop-caches"),
     (Scope.GLOBAL, "open_memory", "m", "Memory", "Memory by owner, guard, history", "-", "memory"),

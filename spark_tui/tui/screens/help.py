@@ -15,7 +15,7 @@ from spark_tui.tui.widgets.line import Line, hanging, packed
 
 KEYS_WIDTH = 11
 LABEL_WIDTH = 14
-HELP_WIDTH = 46
+HELP_WIDTH, MOST_HELP_WIDTH, CLI_WIDTH = 46, 60, 40
 CLI_FROM = 90
 """Cells from which the command that does the same has room beside the help."""
 IN_LISTS = "In lists: arrows or j k, PgUp PgDn, Home End.  Tab moves between panes, Esc goes one step back."
@@ -94,7 +94,8 @@ def _lines(action: Action, width: int) -> list[Content]:
         return hanging(label, words, indent, width)
     cli = Content.styled(f"spark-tui {action.cli}", "$secondary")
     beside = room - 2 - cli.cell_length  # what a command leaves to the help on one line
-    column = max(0, min(HELP_WIDTH, beside)) if width >= CLI_FROM else 0
+    wanted = max(HELP_WIDTH, min(MOST_HELP_WIDTH, room - 2 - CLI_WIDTH))
+    column = max(0, min(wanted, beside)) if width >= CLI_FROM else 0
     if words.cell_length <= (column or beside):
         gap = " " * max(2, (column or beside) + 2 - words.cell_length)
         return hanging(label, Content.assemble(words, gap, cli), indent, width)
