@@ -32,6 +32,7 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(1200)]
 NAME, QUICK = "pair", "quick"
 """vLLM itself, and a double of it that starts in seconds: what ends ranks, nodes and programs needs no real model."""
 UP_SECONDS = 400
+CUT_SECONDS = 12
 KILLS = int(os.environ.get("SPARK_TUI_KILLS", "3"))
 """How many random moments a launch is broken at."""
 PRESET = """\
@@ -113,8 +114,9 @@ class Desk:
         self.clusters[name] = [("spark-1", FABRIC_A.name), (name, FABRIC_A.name)]
         self.write_settings()
 
-    def argv(self, *arguments: str) -> list[str]:
-        words = [f"{name}={value}" for name, value in self.environment.items() if name not in self.unset]
+    def argv(self, *arguments: str, **variables: str) -> list[str]:
+        environment = self.environment | variables
+        words = [f"{name}={value}" for name, value in environment.items() if name not in self.unset]
         return self.rig.desk_argv(["env", *words, sys.executable, "-m", "spark_tui", *arguments])
 
     def run(self, *arguments: str, code: int = 0, seconds: float = UP_SECONDS) -> str:
@@ -133,10 +135,11 @@ class Desk:
         assert error["remedy"]
         return error
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, **variables: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            self.argv(*arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
-        )
+            self.argv(*arguments, **variables), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            start_new_session=True,
+        )  # fmt: skip
 
     def status(self) -> Any:
         return json.loads(self.run("cluster", "status", "--json"))
@@ -265,9 +268,25 @@ def test_a_model_is_launched_on_both_nodes_and_answers(idle: Desk, greeting: Non
     assert (rank["state"], rank["port"]) == ("running", None), "a headless rank is no engine that never becomes ready"
 
 
-def test_a_killed_rank_takes_the_other_with_it_and_both_start_again(serving: Desk) -> None:
+LONG_ANSWER = """
+import json, sys, urllib.request
+body = {"model": "m", "prompt": "Hello", "max_tokens": 480, "ignore_eos": True, "stream": True}
+url = "http://127.0.0.1:8000/v1/completions"
+asked = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+for line in urllib.request.urlopen(asked, timeout=300):
+    print(line.decode().strip(), flush=True)
+"""
+
+
+def test_a_rank_killed_in_mid_answer_takes_the_other_with_it_and_both_start_again(serving: Desk) -> None:
     (before,) = serving.status()
-    serving.rig.node(2).engine.docker("kill", "pair-rank1")
+    node = serving.rig.node(1)
+    with subprocess.Popen(node.argv([sys.executable, "-c", LONG_ANSWER]), stdout=subprocess.PIPE, text=True) as answer:
+        assert answer.stdout is not None
+        assert answer.stdout.readline().startswith("data: ")
+        serving.rig.node(2).engine.docker("kill", "pair-rank1")
+        rest, _ = answer.communicate(timeout=UP_SECONDS)
+    assert "[DONE]" not in rest
     serving.until(lambda now: now["launch_id"] != before["launch_id"] and now["stage"] == "ready")
     assert serving.running() == BOTH
     assert serving.answered()
@@ -360,6 +379,49 @@ def test_an_interface_that_a_node_does_not_have_and_a_node_without_ssh_are_refus
         idle.rig.firewall(2, LAN.name, 22, closed=False)
     assert (error["exit_code"], "spark-2" in error["summary"]) == (3, True)
     assert idle.left() == []
+
+
+@pytest.mark.parametrize("address", ["192.168.100.77", "127.0.0.1"])
+def test_an_address_that_is_not_the_heads_is_refused(idle: Desk, address: str) -> None:
+    path = idle.settings / "settings.toml"
+    before = path.read_text()
+    path.write_text(before.replace(f'"{FABRIC_A.address(1)}"', f'"{address}"'))
+    try:
+        error = idle.refused(QUICK, "duo")
+    finally:
+        path.write_text(before)
+    assert address in error["summary"], error
+    assert idle.left() == []
+
+
+def test_of_two_people_at_once_one_gets_the_nodes(idle: Desk, tmp_path: Path) -> None:
+    other = {"XDG_STATE_HOME": str(tmp_path)}
+    words = ("up", QUICK, "--nodes", "duo", "--json")
+    with idle.start(*words) as mine, idle.start(*words, **other) as theirs:
+        told = [each.communicate(timeout=UP_SECONDS)[0] for each in (mine, theirs)]
+    assert sorted((mine.returncode, theirs.returncode)) == [0, 4], told
+    assert len(idle.running()) == 2
+    winner = {} if mine.returncode == 0 else other
+    subprocess.run(idle.argv("down", QUICK, **winner), capture_output=True, timeout=UP_SECONDS, check=True)
+    assert wait_until(lambda: idle.left() == [], 30), idle.left()
+
+
+@pytest.mark.parametrize("step", ["clear", "workers", "head", "follow"])
+def test_ssh_that_is_cut_in_a_step_leaves_all_of_it_or_nothing(idle: Desk, step: str) -> None:
+    with idle.start("up", QUICK, "--nodes", "duo", "--json") as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("{") and json.loads(line).get("id") == step:
+                break
+        idle.rig.firewall(2, LAN.name, 22)
+        try:
+            with suppress(subprocess.TimeoutExpired):
+                process.communicate(timeout=CUT_SECONDS)
+        finally:
+            idle.rig.firewall(2, LAN.name, 22, closed=False)
+        process.communicate(timeout=UP_SECONDS)
+    assert process.returncode in (0, 1, 3)
+    settle(idle)
 
 
 # --- what ends ranks, nodes and programs ------------------------------------------------------------------
