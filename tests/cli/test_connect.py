@@ -310,10 +310,14 @@ def test_a_client_of_a_gateway_with_keys_has_a_key_of_its_own(world: World, tmp_
     assert world.run(*gateway).code == 0 and not keys.all(), "a diff makes no key"
     assert world.run(*gateway, "--check").code == 4, "its key is made when its files are written"
     world.api.reply = response({}, "get_weather")
+    world.drive = True
+    world.api.rejects = 1  # a gateway that runs knows a new key after a moment
     result = world.run(*gateway, "--write", "--check", "--json")
     assert result.code == 0, result.err
-    (own,) = world.api.keys
+    (own,) = set(world.api.keys)
     assert own not in ("", KEY) and keys.client_of(own) == "codex-local"
+    world.api.rejects = 2
+    assert world.run(*gateway, "--check").code == 1
     files = tree(tmp_path / "home")
     assert files[".codex/.env"] == (f"SPARK_API_KEY={own}\n".encode(), 0o600)
     assert not any(KEY.encode() in data for data, _ in files.values())

@@ -26,7 +26,7 @@ from spark_tui.domain.engine.container import (
     PublishedPort,
 )
 from spark_tui.domain.engine.state import Endpoint, Health, ServedModel, api_port
-from spark_tui.domain.errors import EngineUnreachable, PresetError, SparkError
+from spark_tui.domain.errors import ApiKeyRejected, EngineUnreachable, PresetError, SparkError
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.host.vitals import GpuReading
 from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue, PresetFacts, PublishedSpeed
@@ -103,7 +103,8 @@ CATALOGUE = PresetCatalogue(
 
 
 class FakeApi:
-    """An EngineApi per port: what it serves, and how it answers. `asked` keeps the requests."""
+    """An EngineApi per port: what it serves, and how it answers; the next `rejects` keys are refused. `asked` keeps the
+    requests."""
 
     def __init__(self) -> None:
         self.models_at: dict[str, tuple[ServedModel, ...]] = {}
@@ -114,6 +115,7 @@ class FakeApi:
         self.hang = False
         self.posts: list[tuple[str, Mapping[str, Any]]] = []
         self.reply: Any = {}
+        self.rejects = 0
 
     def serve(self, container: ContainerFacts, model: str = "tiny") -> None:
         """The container's server is up."""
@@ -135,6 +137,9 @@ class FakeApi:
     async def ask(self, endpoint: Endpoint, path: str, body: bytes) -> AsyncGenerator[str, None]:
         self.posts.append((path, json.loads(body)))
         self.keys.append(endpoint.api_key.reveal() if endpoint.api_key else "")
+        if self.rejects:
+            self.rejects -= 1
+            raise ApiKeyRejected("401", "")
         yield json.dumps(self.reply)
 
     async def chat(self, endpoint: Endpoint, request: ChatRequest) -> AsyncGenerator[ChatEvent, None]:

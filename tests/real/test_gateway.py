@@ -117,3 +117,39 @@ def test_two_models_are_swapped_by_requests_alone(environment: Mapping[str, str]
         assert "about" in first, "the time of the earlier start is the estimate"
         assert wait_until(lambda: swap_back().get("stopped") == [SECOND], SECONDS)
         assert swap_back()["ready_at"]
+
+
+def test_a_gateway_knows_a_new_key_at_once_and_refuses_a_revoked_one(
+    environment: Mapping[str, str], tmp_path: Path, take_port: Callable[[], int]
+) -> None:
+    env = {**environment, "XDG_STATE_HOME": str(tmp_path)}
+
+    def keys(*words: str) -> str:
+        done = subprocess.run(
+            spark_tui("gateway", "keys", *words), env=env, capture_output=True, check=True, text=True, timeout=60
+        )
+        return done.stdout.strip()
+
+    def listed(key: str) -> int:
+        asked = urllib.request.Request(f"{url}/models", headers={"Authorization": f"Bearer {key}"} if key else {})
+        try:
+            with urllib.request.urlopen(asked, timeout=30) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code
+
+    first = keys("add", "first")
+    words = spark_tui("gateway", "--port", str(take_port()), "--preset", FIRST, "--json")
+    with subprocess.Popen(words, env=env, stdout=subprocess.PIPE, text=True) as gateway:
+        try:
+            assert gateway.stdout is not None
+            url = json.loads(gateway.stdout.readline())["url"]
+            assert (listed(first), listed(""), listed("sk-none")) == (200, 401, 401)
+            later = keys("add", "later")
+            assert wait_until(lambda: listed(later) == 200, 30)
+            keys("revoke", "first")
+            assert wait_until(lambda: listed(first) == 401, 30)
+        finally:
+            gateway.send_signal(signal.SIGINT)
+            gateway.wait(60)
