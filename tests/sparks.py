@@ -152,7 +152,7 @@ class Sparks:
         try:
             answer: dict[str, Any] = {"result": await work(decode(given, kind))}
         except SparkError as error:
-            answer = {"error": {"summary": error.summary, "remedy": error.remedy}}
+            answer = {"error": {"summary": error.summary, "remedy": error.remedy, "exit_code": int(error.exit_code)}}
         self.count()
         on_line(encode(answer))
         return ShellResult(0, "", "")

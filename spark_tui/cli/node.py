@@ -53,7 +53,8 @@ def node(session: Session, verb: str) -> None:
     try:
         session.out.line(encode({"result": session.run(work, changes=verb not in _READS)}))
     except SparkError as error:
-        session.out.line(encode({"error": NodeError(error.summary, error.remedy, error.detail, error.id)}))
+        told = NodeError(error.summary, error.remedy, error.detail, error.id, error.exit_code)
+        session.out.line(encode({"error": told}))
         raise
 
 

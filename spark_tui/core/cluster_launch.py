@@ -207,7 +207,7 @@ class ClusterLauncher:
 
     async def _lease(self, record: ClusterRecord, seconds: float) -> None:
         """Keeps the nodes for this launch: one after the other in one order, so that of two launches one gets them all.
-        Raises NodeFailed where another launch has one."""
+        Raises NodeRefused where another launch has one."""
         lease = Lease(record.launch, record.name, self._who, self._clock.now() + seconds)
         for rank in sorted(record.ranks, key=lambda each: each.node.fabric or (each.node.name,)):
             await self._nodes.ask(rank.node, "lease", lease, Lease)

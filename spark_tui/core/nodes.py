@@ -16,6 +16,7 @@ from spark_tui.domain.cluster.protocol import (
     NodeError,
     NodeFailed,
     NodeLook,
+    NodeRefused,
     NodeSilent,
     NodeVersion,
 )
@@ -90,8 +91,8 @@ class Nodes:
     ) -> T:
         """The answer to one request of `domain.cluster.protocol`. `on_progress` gets each line that comes before it.
 
-        Raises NodeSilent (no ssh, no spark-tui, no end within `seconds`; 0: no limit), NodeVersion, or NodeFailed with
-        the node's own error.
+        Raises NodeSilent (no ssh, no spark-tui, no end within `seconds`; 0: no limit), NodeVersion, or NodeFailed
+        (NodeRefused where a check there refuses it) with the node's own error.
         """
         host, lines = self.reach(node), list[str]()
 
@@ -166,7 +167,8 @@ def _answer(node: ClusterNode, host: RemoteHost, ended: ShellResult, lines: Sequ
     try:
         if lines[-1].startswith(_ERROR):
             found = decode(lines[-1], dict[str, NodeError])["error"]
-            raise NodeFailed(
+            kind_of_error = NodeRefused if found.exit_code == ExitCode.REFUSED else NodeFailed
+            raise kind_of_error(
                 f"{node.name}: {clean_line(found.summary)}",
                 clean_line(found.remedy).replace("spark-tui ", f"spark-tui --host {node.host} "),
                 detail=clean(found.detail),

@@ -12,7 +12,7 @@ import pytest
 from spark_tui.core.cluster_launch import STEPS, ClusterFailed
 from spark_tui.core.jobs import StepState
 from spark_tui.domain.cluster.plan import Spread, plan_cluster
-from spark_tui.domain.cluster.protocol import Lease, NodeFailed, NodeSilent, NodeVersion
+from spark_tui.domain.cluster.protocol import Lease, NodeRefused, NodeSilent, NodeVersion
 from spark_tui.domain.cluster.record import RELAUNCHES_AN_HOUR, ClusterRecord, Stage, record_of
 from spark_tui.domain.engine.container import LABEL_LAUNCH, LABEL_RANK, ContainerFacts
 from spark_tui.domain.errors import EngineFailed, NameInUse, PortInUse, RefusedError, SparkError, UnreachableError
@@ -215,7 +215,7 @@ def other_version(sparks: Sparks) -> None:
     [
         (worker_ends, ClusterFailed), (head_ends, ClusterFailed), (head_lies, ClusterFailed), (port_taken, PortInUse),
         (no_image, RefusedError), (no_docker, ClusterFailed), (other_image, RefusedError), (no_ssh, NodeSilent),
-        (foreign, NodeFailed), (other_version, NodeVersion), (no_link, RefusedError), (no_interface, RefusedError),
+        (foreign, NodeRefused), (other_version, NodeVersion), (no_link, RefusedError), (no_interface, RefusedError),
     ],
 )  # fmt: skip
 async def test_a_launch_that_fails_leaves_nothing_and_says_what_to_do(
@@ -269,7 +269,7 @@ async def test_of_two_launches_at_once_one_gets_the_nodes(sparks: Sparks) -> Non
         mine.launch(ours, lambda _: None), theirs.launch(other, lambda _: None), return_exceptions=True
     )
     results = await ended(sparks, both)
-    assert sorted(type(each) for each in results if isinstance(each, Exception)) == [NodeFailed]
+    assert sorted(type(each) for each in results if isinstance(each, Exception)) == [NodeRefused]
     assert len(sparks.containers()) == 2
     assert len({name.partition("-")[0] for _, name in sparks.containers()}) == 1
     again = mine.launch(replace(ours, launch="l3"), lambda _: None, replace_running=True)

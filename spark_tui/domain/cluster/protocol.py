@@ -14,7 +14,7 @@ from spark_tui.domain.engine.container import (
     ContainerStatus,
     ImageFacts,
 )
-from spark_tui.domain.errors import SparkError, UnreachableError
+from spark_tui.domain.errors import ExitCode, SparkError, UnreachableError
 
 PROTOCOL: Final = 1
 """Of requests and answers. A node with another number is not worked."""
@@ -25,6 +25,10 @@ _CAGE: Final = re.compile(r"p(\d+)$")
 
 class NodeFailed(SparkError, id="node_failed"):
     """A node answered, and what it was asked to do failed there."""
+
+
+class NodeRefused(NodeFailed, id="node_refused", exit_code=ExitCode.REFUSED):
+    """A check of the node refused it; nothing was changed there."""
 
 
 class NodeVersion(SparkError, id="node_version"):
@@ -229,6 +233,7 @@ class NodeError:
     remedy: str
     detail: str = ""
     id: str = ""
+    exit_code: int = ExitCode.FAILED
 
 
 @dataclass(frozen=True, slots=True)
