@@ -232,7 +232,7 @@ class FrameApp(PlainCrashApp[None]):
     def apply_fix(self, view: EngineView | None) -> None:
         """The launch form of the engine's preset, with the change written into it that its log suggests."""
         proposed = self.explain(view).proposal if view is not None else None
-        preset = self.presets.get(view.container.preset) if view is not None else None
+        preset = self.context.catalogue().get(view.container.preset) if view is not None else None
         if view is None or proposed is None:
             self.notify("No fix available for this engine.", markup=False)
         elif preset is None:
@@ -247,7 +247,7 @@ class FrameApp(PlainCrashApp[None]):
         """The draft of a preset for an engine that was started by hand, with the change that its log suggests."""
         if view is None:
             self.notify("No engine is selected.", markup=False)
-        elif self.presets.get(view.container.preset) is not None:
+        elif self.context.catalogue().get(view.container.preset) is not None:
             self.notify(f"{view.name} runs from the preset {view.container.preset}.", markup=False)
         else:
             proposed = self.explain(view).proposal

@@ -1,0 +1,77 @@
+"""Keys to a goal as in test_goals, typed in a real terminal by somebody who sees nothing but the screen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from tests.pty_app import PtyApp, spark_tui
+
+pytestmark = pytest.mark.timeout(400)
+
+PATIENCE = 90.0
+
+Wait: TypeAlias = tuple[str, ...]
+"""Texts that are on the screen before the next key."""
+
+READY: Wait = ("1 Home", "ready", "docker OK", "failed (exit 1)")
+FORM: Wait = ("Basics", "docker run")
+Steps: TypeAlias = tuple[str | Wait, ...]
+LAUNCHED: Steps = (
+    "3", ("gpt-oss-20b", "fits 0."), "/", *"oss-20b", "enter", ("1 of",), "enter", FORM, "ctrl+l",
+    ("gpt-oss-20b",), "1",
+)  # fmt: skip
+
+GOALS: dict[str, tuple[Steps, Steps, int, Wait]] = {
+    "launch the last preset again with its values": (
+        (*LAUNCHED, ("[1 Home]", "gpt-oss-20b"), "c", ("cancelled",)),
+        ("l", ("[3 Presets]", "gpt-oss-20b", "Overview"), "enter", FORM, "ctrl+l"),
+        3,
+        ("[1 Home]", "gpt-oss-20b"),
+    ),
+    "launch for 64k context and 2 users": (
+        (),
+        ("3", ("fits 0.",), "enter", FORM, *"64k", ("of 65k",), "down", "2", ("for 2 users",), "ctrl+l"),
+        8,
+        ("[1 Home]", "diffusiongemma"),
+    ),
+    "apply the fix to a failed launch": (("down", ("a Fix",)), ("a", FORM, "ctrl+l"), 2, ("[1 Home]",)),
+    "change the context of a running engine": (
+        (),
+        ("e", FORM, *"64k", ("of 65k",), "ctrl+l", ("(y)",), "y"),
+        6,
+        ("[1 Home]", "starting"),
+    ),
+    "copy the URL": ((), ("y", ("letter or Enter copy",), "u"), 2, ("URL sent",)),
+    "find a preset by use, sorted by speed": ((), ("3", ("fits 0.",), "U", ("coding",), "s"), 5, ("tok/s",)),
+    "start at boot": ((), ("B", ("(y)",), "y"), 2, ("boot",)),
+    "reach it from a laptop with a key": (
+        (),
+        ("K", ("(y)",), "y", ("network http",), "y", ("letter or",), "s"),
+        4,
+        (" sent",),
+    ),
+}
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    """A new user's home, and no tmux around it."""
+    folders = {f"XDG_{name}_HOME": str(tmp_path / name) for name in ("CONFIG", "STATE", "CACHE", "DATA")}
+    return {"HOME": str(tmp_path), **folders, "TMUX": ""}
+
+
+@pytest.mark.parametrize("goal", GOALS)
+def test_a_goal_takes_few_keys_in_a_terminal(environ: dict[str, str], goal: str) -> None:
+    prepare, keys, most, reached = GOALS[goal]
+    assert sum(isinstance(key, str) for key in keys) <= most
+    with PtyApp(spark_tui("--demo"), env=environ) as app:
+        app.wait_for(*READY, timeout=PATIENCE)
+        for step in (*prepare, *keys):
+            if isinstance(step, str):
+                app.send(step)
+            else:
+                app.wait_for(*step, timeout=PATIENCE)
+        app.wait_for(*reached, timeout=PATIENCE)
