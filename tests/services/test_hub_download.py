@@ -24,8 +24,9 @@ from spark_tui.domain.models.download import (
     Limits,
 )
 from spark_tui.domain.secret import Secret
+from spark_tui.services.executors import born
 from spark_tui.services.hub.client import HuggingFaceHub
-from spark_tui.services.hub.downloads import DetachedDownloads, DownloadFolder, alive
+from spark_tui.services.hub.downloads import DetachedDownloads, DownloadFolder, WorkerState, alive
 from tests.hub_server import COMMIT, TOKEN, Content, Fault, HubServer, Repo, add_checkpoint
 
 MIB = 1 << 20
@@ -458,6 +459,20 @@ async def test_a_failed_download_resumes_once_the_cause_is_gone(box: Box, repo: 
         assert (found.phase, found.failure.id) == (DownloadPhase.FAILED, expected)
     found = await box.fetched(token=Secret(TOKEN))
     assert (found.phase, found.failure) == (DownloadPhase.DONE, None)
+
+
+async def test_a_process_that_reported_its_end_and_still_lives_does_not_swallow_a_resume(box: Box, repo: Repo) -> None:
+    folder, id_ = DownloadFolder(box.records), TINY.id
+    ending = WorkerState(DownloadPhase.FAILED, os.getpid(), born(os.getpid()) or 0, ended=1.0)
+    folder.put_state(id_, ending)
+    with folder.lock(id_).open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        start = asyncio.create_task(box.downloads.start(TINY))
+        await asyncio.sleep(1.5)  # longer than one try for the lock
+        assert not start.done()
+        assert folder.state(id_) == ending
+    await start
+    assert (await box.ended()).phase is DownloadPhase.DONE
 
 
 # --- secrets ----------------------------------------------------------------------------------------------

@@ -264,7 +264,7 @@ class DetachedDownloads:
     def _start(self, request: DownloadRequest, token: Secret | None) -> str:
         id_ = request.id
         state, before = self._folder.state(id_), self._folder.order(id_)
-        if alive(state):
+        if state is not None and state.phase.active and alive(state):
             return id_
         if state is not None and state.phase is DownloadPhase.DONE:
             self._folder.forget(id_)  # a branch may mean another commit by now

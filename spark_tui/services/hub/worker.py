@@ -40,7 +40,8 @@ _OOM_SCORE: Final = 600
 """It loses nothing when it is killed: rather this than an engine."""
 _NICE: Final = 5
 _LOCK_SECONDS: Final = 1.0
-"""An older process of the same download may need a moment to end."""
+_LOCK_TRIES: Final = 15
+"""An older process of the same download may need a moment to end after it has reported its end."""
 _MOST_TOKEN: Final = 65_536
 STREAMS: Final = 4
 """Files at once: enough to fill ten gigabits, few enough for a part of each to be kept."""
@@ -77,20 +78,34 @@ def main(argv: list[str]) -> int:
             os.nice(_NICE)
         lock = filelock.UnixFileLock(folder.lock(id_), mode=0o600)
         order = folder.order(id_)
-        try:
-            lock.acquire(timeout=_LOCK_SECONDS)
-        except filelock.Timeout:
+        if not acquired(lock, folder, id_):
             os.write(write, b"+")
-        else:
-            if order is not None:
-                worker = Worker(folder, id_, order, token)
-                worker.begin()
-                os.write(write, b"+")
-                os.close(write)
-                code = worker.run()
+        elif order is not None:
+            worker = Worker(folder, id_, order, token)
+            worker.begin()
+            os.write(write, b"+")
+            os.close(write)
+            code = worker.run()
     except BaseException:  # noqa: BLE001 - the process ends with it
         _log.exception("the download ended unexpectedly")
     os._exit(code)  # a thread that hangs in a read would hold the process
+
+
+def acquired(lock: filelock.BaseFileLock, folder: DownloadFolder, id_: str) -> bool:
+    """True with the lock; False while another process works on this download. Raises filelock.Timeout after 15 s of
+    neither."""
+    for attempt in range(1, _LOCK_TRIES + 1):
+        try:
+            lock.acquire(timeout=_LOCK_SECONDS)
+        except filelock.Timeout:
+            state = folder.state(id_)
+            if state is not None and state.phase.active and alive(state):
+                return False
+            if attempt == _LOCK_TRIES:
+                raise
+        else:
+            break
+    return True
 
 
 class Worker:
