@@ -14,7 +14,7 @@ import httpx
 from spark_tui.domain.engine.state import Endpoint
 from spark_tui.domain.errors import ApiKeyRejected, ModelNotServed, SparkError
 from spark_tui.domain.gateway import GatewayModel, NotServing, Upstream
-from spark_tui.domain.metrics.agents import Turn
+from spark_tui.domain.metrics.agents import AgentTurn
 from spark_tui.domain.secret import Secret
 from spark_tui.services.gateway import HttpGateway
 
@@ -136,7 +136,7 @@ class ScriptedRouter:
         self.in_flight = 0
         self.waiting = 0
         self.broken_engines: list[str] = []
-        self.turns: list[Turn] = []
+        self.turns: list[AgentTurn] = []
 
     def authorize(self, key: str) -> str:
         if self.keyed and key not in self.known:
@@ -174,7 +174,7 @@ class ScriptedRouter:
     def broken(self, engine: str) -> None:
         self.broken_engines.append(engine)
 
-    def answered(self, turn: Turn) -> None:
+    def answered(self, turn: AgentTurn) -> None:
         self.turns.append(turn)
 
     def launch(self) -> None:

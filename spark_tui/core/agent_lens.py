@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from spark_tui.domain.metrics.agents import ClientCosts, PromptPrint, Turn, repeat_of
+from spark_tui.domain.metrics.agents import AgentTurn, ClientCosts, PromptPrint, repeat_of
 
 MOST_CLIENTS: Final = 32
 """Of all engines together. The one that asked longest ago gives way, and is counted under `OTHERS`."""
@@ -16,7 +16,7 @@ _MOST_PROMPTS: Final = 8
 
 
 @dataclass
-class _Client:
+class _ClientPrompts:
     costs: ClientCosts
     prompts: deque[PromptPrint] = field(default_factory=lambda: deque(maxlen=_MOST_PROMPTS))
     crowded: bool = False
@@ -27,12 +27,12 @@ class AgentLens:
     """Counts turns by client and engine, in bounded memory."""
 
     def __init__(self) -> None:
-        self._clients: dict[tuple[str, str], _Client] = {}
+        self._clients: dict[tuple[str, str], _ClientPrompts] = {}
         self._others = ClientCosts(OTHERS, "")
 
-    def add(self, turn: Turn) -> None:
+    def add(self, turn: AgentTurn) -> None:
         key = turn.client, turn.engine
-        client = self._clients.pop(key, None) or _Client(ClientCosts(*key))
+        client = self._clients.pop(key, None) or _ClientPrompts(ClientCosts(*key))
         client.costs = client.costs.after(turn, repeat_of(turn, client.prompts, crowded=client.crowded))
         client.prompts.append(turn.prompt)
         client.crowded = False

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from spark_tui.core.pins import Pins
     from spark_tui.core.preflight import Preflight
     from spark_tui.core.prove import Prover
-    from spark_tui.core.registries import Registries
+    from spark_tui.core.registries import RegistryManager
     from spark_tui.core.results import Results
     from spark_tui.core.runner import JobRunner
     from spark_tui.core.secure import Securing
@@ -244,7 +244,7 @@ PARTS: Final[Mapping[str, Part]] = {
         ),
     ),
     "registries": (
-        "registries:Registries", lambda make, c: make(c.ports.registries, c.recipes, c.clock, c.presets.load)
+        "registries:RegistryManager", lambda make, c: make(c.ports.registries, c.recipes, c.clock, c.presets.load)
     ),
     "editor": (
         "edit:Editor",
@@ -410,7 +410,7 @@ class Context:
     new_gateway: Callable[[GatewayPolicy], Gateway]
     securing: Securing
     conversations: Conversations
-    registries: Registries
+    registries: RegistryManager
     results: Results
     benchmark: Benchmark
     prover: Prover

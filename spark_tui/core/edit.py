@@ -58,7 +58,7 @@ class EditFailed(EngineExited, id="edit_failed"):
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class SettingChange:
     """One setting as it is and as it will be; empty where the command does not have it."""
 
     key: str
@@ -77,7 +77,7 @@ class EditPlan:
     container: str
     before: LaunchRequest
     after: LaunchRequest
-    differences: tuple[Difference, ...]
+    differences: tuple[SettingChange, ...]
     in_flight: int | None = None
     start_seconds: float | None = None
     drifted: bool = False
@@ -371,7 +371,7 @@ def _entry_of(data: bytes) -> EditEntry | None:
     return replace(entry, stage=stage) if all(isinstance(word, str) for word in words) else None
 
 
-def _difference(setting: str, before: str | None, after: str | None, runtime: str) -> Difference:
+def _difference(setting: str, before: str | None, after: str | None, runtime: str) -> SettingChange:
     key = key_of(setting, runtime) if setting.startswith("-") else setting
     option = OPTIONS.get(key)
-    return Difference(key, (option.label if option else "") or setting, before or "", after or "")
+    return SettingChange(key, (option.label if option else "") or setting, before or "", after or "")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from spark_tui.core.candidates import Candidate
-from spark_tui.core.recommend import Basis, Pick, Purpose, Speed, recommend
+from spark_tui.core.recommend import Pick, Purpose, Speed, SpeedSource, recommend
 from spark_tui.domain.bench.published import SPARK, family, references
 from spark_tui.domain.engine.runtimes import OLLAMA
 from spark_tui.domain.models.ollama import OllamaModel, same_model
@@ -60,9 +60,9 @@ def _speed(model: OllamaModel, preset: Preset | None) -> Speed | None:
     for each in references():
         own = each.runtime == OLLAMA.id and (each.machine, each.machines, each.streams) == (SPARK, 1, 1)
         if own and each.decode_rate is not None and family(each.model) == words:
-            return Speed(each.decode_rate, Basis.PUBLISHED, f"{each.source}, {each.date}")
+            return Speed(each.decode_rate, SpeedSource.PUBLISHED, f"{each.source}, {each.date}")
     total = preset.facts.total_parameters if preset is not None else None
     if preset is None or not total or not model.size:
         return None
     share = min(1.0, (preset.facts.active_parameters or total) / total)
-    return Speed(PAPER_BANDWIDTH / (model.size * share), Basis.ESTIMATED, "at most, by bytes read per token")
+    return Speed(PAPER_BANDWIDTH / (model.size * share), SpeedSource.ESTIMATED, "at most, by bytes read per token")

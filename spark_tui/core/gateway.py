@@ -49,7 +49,7 @@ from spark_tui.domain.gateway import (
 )
 from spark_tui.domain.logs.starts import MAX_STARTS
 from spark_tui.domain.logs.view import EngineView
-from spark_tui.domain.metrics.agents import Turn
+from spark_tui.domain.metrics.agents import AgentTurn
 from spark_tui.domain.metrics.page import Family
 from spark_tui.domain.presets.fit import Fit
 from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs
@@ -381,7 +381,7 @@ class Gateway:
             )
         return client
 
-    def answered(self, turn: Turn) -> None:
+    def answered(self, turn: AgentTurn) -> None:
         self._lens.add(turn)
 
     def models(self) -> tuple[GatewayModel, ...]:

@@ -22,7 +22,7 @@ FITTING: Final = (FitWord.FITS, FitWord.FITS_WITH)
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class NextPreset:
     """A preset that can be launched now: `text` is the verdict's, `started` whether it has served here before."""
 
     preset: Preset
@@ -41,7 +41,7 @@ class NextStep:
         self._store = store
         self._starts = starts
 
-    async def candidates(self, most: int = MOST) -> tuple[Candidate, ...]:
+    async def candidates(self, most: int = MOST) -> tuple[NextPreset, ...]:
         """At most that many; none where no downloaded model fits."""
         library = value_of(await self._library.refresh())
         names = {
@@ -52,14 +52,14 @@ class NextStep:
         }
         started = {start.preset: number for number, start in enumerate(self._starts()) if start.ready}
         presets = [preset for preset in self._store.world.presets.presets if preset.name in names]
-        found: list[Candidate] = []
+        found: list[NextPreset] = []
         for preset in sorted(presets, key=lambda each: -started.get(each.name, -1)):
             try:
                 verdict = await self._checks.judge(preset, Overrides())
             except SparkError:  # what cannot be planned is not suggested; its page says why
                 continue
             if verdict.word in FITTING:
-                found.append(Candidate(preset, verdict.text, preset.name in started))
+                found.append(NextPreset(preset, verdict.text, preset.name in started))
                 if len(found) == most:
                     break
         return tuple(found)

@@ -24,7 +24,7 @@ from spark_tui.domain.errors import (
     UnreachableError,
     UsageError,
 )
-from spark_tui.domain.prove.answer import Answer, read_answer
+from spark_tui.domain.prove.answer import ProveAnswer, read_answer
 from spark_tui.domain.prove.cases import (
     CASES,
     VAULT,
@@ -110,7 +110,9 @@ class Prover:
             raise UsageError(f"No case begins with {', '.join(only)}.", "Try chat.tool, responses or messages.")
         endpoint, conditions = await self.benchmark.target(name)
         ended = stop or asyncio.Event()
-        run = _Run(self, endpoint, conditions, report, ended, times or (FULL_TIMES if full else Times()), full=full)
+        run = _ProveRun(
+            self, endpoint, conditions, report, ended, times or (FULL_TIMES if full else Times()), full=full
+        )
         return await finish_when_cancelled(run.work(cases, keep=not only), ended, END_SECONDS)
 
     def baseline(self, conditions: Conditions) -> str:
@@ -129,7 +131,7 @@ def speculates(conditions: Conditions) -> bool:
     return bool(conditions.speculation) or any(flag.startswith("--speculative") for flag in conditions.flags)
 
 
-class _Run:
+class _ProveRun:
     def __init__(
         self, prover: Prover, endpoint: Endpoint, conditions: Conditions, report: OnProgress, stop: asyncio.Event,
         times: Times, *, full: bool,
@@ -267,7 +269,7 @@ class _Run:
         tokens = filler_tokens(question, self._target)
         return filler_text(round(tokens / self._tokens_per_word), VAULT) if tokens else ""
 
-    async def _answer(self, question: Question, filler: str) -> Answer:
+    async def _answer(self, question: Question, filler: str) -> ProveAnswer:
         room = max((self._target.context_tokens or question.most_tokens * 2) // 2, LEAST_TOKENS)
         question = replace(question, most_tokens=min(question.most_tokens, room))
         body = request_body(question, self._target.model, filler)
@@ -277,5 +279,5 @@ class _Run:
                 payloads.append(payload)
                 size += len(payload)
                 if size > MOST_CHARACTERS:
-                    return Answer(faults=("the answer does not end",))
+                    return ProveAnswer(faults=("the answer does not end",))
         return read_answer(question, payloads)

@@ -25,7 +25,7 @@ class Use(StrEnum):
     VISION = "vision"
 
 
-class Basis(StrEnum):
+class SpeedSource(StrEnum):
     """Where a speed is from."""
 
     MEASURED = "measured here"
@@ -81,7 +81,7 @@ class Speed:
     """Tokens per second of one stream: `rate`, its basis and its source."""
 
     rate: float
-    basis: Basis
+    basis: SpeedSource
     source: str
 
     @property
@@ -130,16 +130,16 @@ def score(each: Candidate) -> float | None:
 def speed_of(each: Candidate) -> Speed | None:
     """This machine's own measurement, else the highest published one, else what the memory's bandwidth allows."""
     if each.own_speed is not None:
-        return Speed(each.own_speed, Basis.MEASURED, "")
+        return Speed(each.own_speed, SpeedSource.MEASURED, "")
     best = max(each.preset.facts.published, key=lambda one: one.tokens_per_second, default=None)
     if best is not None:
-        return Speed(best.tokens_per_second, Basis.PUBLISHED, best.source)
+        return Speed(best.tokens_per_second, SpeedSource.PUBLISHED, best.source)
     decode = each.verdict.fit.decode if each.verdict is not None else None
     if decode is None:
         return None
     low, high = decode.span()
     bound = "at most: " if decode.bound else ""
-    return Speed(low or high / 2, Basis.ESTIMATED, f"{bound}{gib(decode.reads)} GiB read per token")
+    return Speed(low or high / 2, SpeedSource.ESTIMATED, f"{bound}{gib(decode.reads)} GiB read per token")
 
 
 def _against(each: Candidate, purpose: Purpose) -> str:

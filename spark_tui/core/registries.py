@@ -42,7 +42,7 @@ class RegistryUpdate:
     drifted: tuple[Finding, ...] = ()
 
 
-class Registries:
+class RegistryManager:
     """The person's registries. `recipes` reads folders of recipes, `catalogue` gives the presets."""
 
     def __init__(

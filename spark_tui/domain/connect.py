@@ -17,7 +17,7 @@ from spark_tui.domain.engine.state import Exposure
 from spark_tui.domain.finding import Change, Finding, Severity
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.models.parsers import parsers_of
-from spark_tui.domain.prove.answer import Answer
+from spark_tui.domain.prove.answer import ProveAnswer
 from spark_tui.domain.prove.cases import WEATHER, shown
 from spark_tui.domain.prove.request import PATHS, Api, Question
 from spark_tui.domain.secret import Secret
@@ -443,7 +443,7 @@ def question_of(client: Client) -> Question:
     return Question("What is the weather in Paris now? Use the tool.", client.api, tools=(WEATHER,))
 
 
-def checked(client: Client, answer: Answer) -> Finding:
+def checked(client: Client, answer: ProveAnswer) -> Finding:
     """What the answer proves: OK with a call of the tool, a warning without one."""
     evidence, path = (shown(answer),), PATHS[client.api]
     if any(call.name == WEATHER.name for call in answer.calls):

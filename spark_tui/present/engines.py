@@ -19,7 +19,7 @@ from spark_tui.present.page import Cell, Column, Page, Row, Section, Table, Tone
 if TYPE_CHECKING:  # the first frame shows an empty list of engines, and loads nothing of logs and hosts for it
     from collections.abc import Mapping, Sequence
 
-    from spark_tui.core.next_step import Candidate
+    from spark_tui.core.next_step import NextPreset
     from spark_tui.core.store import World
     from spark_tui.domain.cluster.record import ClusterRecord
     from spark_tui.domain.engine.boot import BootStatus
@@ -193,7 +193,7 @@ def docker_page(reason: str, copy_key: str, doctor_key: str) -> Page:
 
 
 def next_step_page(
-    found: Sequence[Candidate] | None, *, token: bool, launch_key: str, presets_key: str, models_key: str
+    found: Sequence[NextPreset] | None, *, token: bool, launch_key: str, presets_key: str, models_key: str
 ) -> Page:
     """What to do on a machine without an engine. `found` None: still looking; `token`: the Hub's was found."""
     if found is None:

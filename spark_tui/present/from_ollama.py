@@ -7,7 +7,7 @@ from typing import Final
 
 from spark_tui.core.candidates import Disk
 from spark_tui.core.from_ollama import Replacement
-from spark_tui.core.recommend import Basis, Pick, Speed
+from spark_tui.core.recommend import Pick, Speed, SpeedSource
 from spark_tui.domain.models.ollama import OllamaModels
 from spark_tui.domain.quantities import human_bytes
 from spark_tui.present.json import Object, maybe
@@ -93,5 +93,5 @@ def _speed_object(speed: Speed) -> Object:
         "tokens_per_second": speed.rate,
         "basis": speed.basis.value,
         "source": speed.source,
-        "is_bound": speed.basis is Basis.ESTIMATED,
+        "is_bound": speed.basis is SpeedSource.ESTIMATED,
     }

@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 from spark_tui.core.candidates import Candidate, Disk, on_cpu
 from spark_tui.core.finder import Search
 from spark_tui.core.preset_imports import ImportedRecipe, ImportOutcome, ImportReport
-from spark_tui.core.recommend import Basis, LeftOut, Pick, crowded
+from spark_tui.core.recommend import LeftOut, Pick, SpeedSource, crowded
 from spark_tui.domain.engine.container import ImageFacts
 from spark_tui.domain.errors import PresetError, SparkError
 from spark_tui.domain.finding import Finding, Severity
@@ -464,7 +464,7 @@ def recommendation(picks: Sequence[Pick], others: Sequence[LeftOut], most: int) 
     return (*sections, *((Section(f"Left out: {len(others)}", reasons),) if others else ()))
 
 
-BASIS_MARKS: Final = {Basis.MEASURED: OWN_SPEED, Basis.PUBLISHED: "", Basis.ESTIMATED: "~"}
+BASIS_MARKS: Final = {SpeedSource.MEASURED: OWN_SPEED, SpeedSource.PUBLISHED: "", SpeedSource.ESTIMATED: "~"}
 
 
 def _grounds(pick: Pick) -> list[tuple[str, str | None]]:

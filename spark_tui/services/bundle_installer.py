@@ -39,7 +39,7 @@ sys.exit(main())
 IMPORTS = "import importlib, sys; [importlib.import_module(name) for name in sys.argv[1:]]"
 
 
-class Problem(Exception):
+class InstallProblem(Exception):
     """What was copied does not run."""
 
 
@@ -50,7 +50,7 @@ def main() -> None:
     try:
         header = json.loads(source.readline() or "{}")
         ended = install(header, source)
-    except Problem as problem:
+    except InstallProblem as problem:
         ended = {"problem": "broken", "detail": str(problem)}
     except (EOFError, KeyError, ValueError, zlib.error, gzip.BadGzipFile, tarfile.TarError) as error:
         ended = {"problem": "cut_off", "detail": str(error)}
@@ -98,7 +98,7 @@ def build(folder: Path, header: dict[str, Any], source: BinaryIO) -> None:
         for entry in tar:
             content, target = tar.extractfile(entry), packages / entry.name
             if content is None or ".." in target.parts:
-                raise Problem(f"{entry.name} is no file of a package")
+                raise InstallProblem(f"{entry.name} is no file of a package")
             target.parent.mkdir(parents=True, exist_ok=True)
             with target.open("wb") as file:
                 shutil.copyfileobj(content, file)
@@ -111,7 +111,7 @@ def build(folder: Path, header: dict[str, Any], source: BinaryIO) -> None:
     script.chmod(0o755)
     report("step", "starting it")
     if why := why_not(folder, header):
-        raise Problem(why)
+        raise InstallProblem(why)
     (folder / UNFINISHED).unlink()
 
 

@@ -23,7 +23,7 @@ MOST_BYTES: Final = 256 * 1024
 MOST_DEPTH: Final = 60
 
 
-class Unreadable(ValueError):
+class ClientFileUnreadable(ValueError):
     """Text that does not parse; `line` counts from 1, 0 where it is not known."""
 
     def __init__(self, line: int, why: str) -> None:
@@ -31,7 +31,7 @@ class Unreadable(ValueError):
         self.line = line
 
 
-class NotEditable(ValueError):
+class ClientFileNotEditable(ValueError):
     """Text that is written in a way that cannot be changed safely."""
 
 
@@ -59,7 +59,7 @@ class HomeFiles:
     def edit(self, old: SettingsText, kind: FileFormat, keys: Keys) -> str:
         try:
             return edited(old.text or "", kind, keys)
-        except NotEditable:
+        except ClientFileNotEditable:
             raise RefusedError(
                 f"{old.path} is written in a way that cannot be changed safely.", "Change it by hand, as shown."
             ) from None
@@ -101,7 +101,7 @@ class HomeFiles:
 def _checked(path: FilePath, text: str, kind: FileFormat) -> None:
     try:
         found = parsed(text, kind)
-    except Unreadable as error:
+    except ClientFileUnreadable as error:
         where = f"{path}:{error.line}" if error.line else str(path)
         raise RefusedError(f"{where} does not parse: {error}. Nothing was written.", "Correct that line.") from None
     if kind not in (FileFormat.ENV, FileFormat.TEXT) and not isinstance(found, dict):
@@ -140,7 +140,7 @@ def parsed(text: str, kind: FileFormat) -> Any:
                 return tomllib.loads(text)
             except (tomllib.TOMLDecodeError, RecursionError) as error:
                 line = re.search(r"line (\d+)", str(error))
-                raise Unreadable(int(line[1]) if line else 0, "invalid TOML") from None
+                raise ClientFileUnreadable(int(line[1]) if line else 0, "invalid TOML") from None
         case FileFormat.YAML:
             import yaml
 
@@ -148,7 +148,7 @@ def parsed(text: str, kind: FileFormat) -> Any:
                 found = yaml.safe_load(text)
             except (yaml.YAMLError, RecursionError, ValueError) as error:
                 mark = getattr(error, "problem_mark", None)
-                raise Unreadable(mark.line + 1 if mark else 0, "invalid YAML") from None
+                raise ClientFileUnreadable(mark.line + 1 if mark else 0, "invalid YAML") from None
             return {} if found is None else found
         case FileFormat.ENV:
             return {found[2]: found[3] for found in _ENV_LINE.finditer(text)}
@@ -176,12 +176,12 @@ def edited(text: str, kind: FileFormat, keys: Keys) -> str:
         if value_at(before, path) == wanted:
             continue
         changed = editor(text, path, wanted)
-        with suppress(Unreadable):
+        with suppress(ClientFileUnreadable):
             after = parsed(changed, kind)
             if value_at(after, path) == wanted and _without(before, path) == _without(after, path):
                 text = changed
                 continue
-        raise NotEditable(str(path))
+        raise ClientFileNotEditable(str(path))
     return re.sub(r"(?<!\r)\n", "\r\n", text) if crlf else text
 
 
@@ -220,7 +220,7 @@ def _env(text: str, path: Path, value: Any) -> str:
 
 def _env_value(text: str) -> str:
     if re.search(r"[\n\r'\"]", text):
-        raise NotEditable(text)
+        raise ClientFileNotEditable(text)
     return text if re.fullmatch(r"[\w./:@+-]*", text) else f"'{text}'"
 
 
@@ -256,7 +256,7 @@ def _toml(text: str, path: Path, value: Any) -> str:
             inside[name] = value
         return tomlkit.dumps(document)
     except (TOMLKitError, RecursionError, AttributeError, TypeError, KeyError, ValueError) as error:
-        raise NotEditable(str(error)) from None
+        raise ClientFileNotEditable(str(error)) from None
 
 
 def _yaml(text: str, path: Path, value: Any) -> str:
@@ -266,7 +266,7 @@ def _yaml(text: str, path: Path, value: Any) -> str:
     top = yaml.compose(text, Loader=yaml.SafeLoader)
     pairs = top.value if isinstance(top, yaml.MappingNode) and not top.flow_style else []
     if top is not None and not pairs:
-        raise NotEditable(text)
+        raise ClientFileNotEditable(text)
     found = next((node for key, node in pairs if key.value == path[0]), None)
     name = path[1] if len(path) > 1 else None
     if found is None:
@@ -276,7 +276,7 @@ def _yaml(text: str, path: Path, value: Any) -> str:
         key = next(key for key, node in pairs if node is found)
         return _spliced(text, key.start_mark.index, _yaml_end(found), _yaml_text({path[0]: value}).rstrip("\n"), value)
     if not isinstance(found, yaml.SequenceNode) or found.flow_style or not found.value:
-        raise NotEditable(text)
+        raise ClientFileNotEditable(text)
     dash = text.rindex("-", 0, found.value[0].start_mark.index)
     indent = " " * (dash - text.rindex("\n", 0, dash) - 1)
     entry = _yaml_text([value]).rstrip("\n").replace("\n", f"\n{indent}") if value is not None else ""
@@ -319,13 +319,13 @@ def _yaml_end(node: Any) -> int:
 
 
 @dataclass(slots=True)
-class Node:
+class JsonNode:
     """A value with its place in the text; `members` are an object's, each with the place of its key."""
 
     start: int
     end: int
     value: Any
-    members: dict[str, tuple[int, Node]] | None = None
+    members: dict[str, tuple[int, JsonNode]] | None = None
 
 
 class JsonText:
@@ -346,8 +346,8 @@ class JsonText:
             raise self._wrong(self._token[1])
         self.value = self.top.value
 
-    def _wrong(self, at: int) -> Unreadable:
-        return Unreadable(self.text.count("\n", 0, at) + 1, "invalid JSON")
+    def _wrong(self, at: int) -> ClientFileUnreadable:
+        return ClientFileUnreadable(self.text.count("\n", 0, at) + 1, "invalid JSON")
 
     def _read(self) -> Iterator[tuple[str, int, int]]:
         at = 0
@@ -367,16 +367,16 @@ class JsonText:
         self._token = next(self._tokens)
         return token
 
-    def _node(self, depth: int) -> Node:
+    def _node(self, depth: int) -> JsonNode:
         word, start, end = self._next()
         if depth > MOST_DEPTH or word in ("}", "]", ",", ":"):
             raise self._wrong(start)
         if word not in ("{", "["):
             try:
-                return Node(start, end, json.loads(word))
+                return JsonNode(start, end, json.loads(word))
             except ValueError:
                 raise self._wrong(start) from None
-        close, members, items = ("}" if word == "{" else "]"), dict[str, tuple[int, Node]](), list[Node]()
+        close, members, items = ("}" if word == "{" else "]"), dict[str, tuple[int, JsonNode]](), list[JsonNode]()
         while self._token[0] != close:
             if close == "}":
                 key, at, _ = self._next()
@@ -390,8 +390,8 @@ class JsonText:
                 self._next(",")
         _, _, end = self._next(close)
         if close == "]":
-            return Node(start, end, [node.value for node in items])
-        return Node(start, end, {key: node.value for key, (_, node) in members.items()}, members)
+            return JsonNode(start, end, [node.value for node in items])
+        return JsonNode(start, end, {key: node.value for key, (_, node) in members.items()}, members)
 
     def with_value(self, path: Path, value: Any) -> str:
         """The text with that value; without one its member is removed."""
@@ -411,10 +411,10 @@ class JsonText:
             depth -= 1
         return self._removed(lines[depth - 1], str(path[depth - 1]))
 
-    def _replaced(self, node: Node, value: Any) -> str:
+    def _replaced(self, node: JsonNode, value: Any) -> str:
         return self.text[: node.start] + self._shown(value, self._indent(node.start)) + self.text[node.end :]
 
-    def _added(self, node: Node, key: str, value: Any) -> str:
+    def _added(self, node: JsonNode, key: str, value: Any) -> str:
         text, members = self.text, list((node.members or {}).values())
         outer = self._indent(node.start)
         if not members:
@@ -437,7 +437,7 @@ class JsonText:
         comment = re.compile(r"[ \t]*(?://[^\n]*|/\*[^\n]*?\*/)").match(self.text, end)
         return comma, comment.end() if comment else end
 
-    def _removed(self, node: Node, key: str) -> str:
+    def _removed(self, node: JsonNode, key: str) -> str:
         text, members = self.text, node.members or {}
         at, value = members[key]
         comma, _ = self._after(value.end)

@@ -62,7 +62,7 @@ def _opened(log: Path) -> Iterator[int]:
         os.close(written)
 
 
-class Watchers:
+class DetachedWatchers:
     """The Watchers port: `spark-tui cluster watch NAME`, its output in a file of `folder`."""
 
     def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
@@ -80,7 +80,7 @@ class Watchers:
         return log
 
 
-class Routers:
+class DetachedRouters:
     """The Routers port: the package beside this program's own Python, else the program on the path."""
 
     def __init__(self, folder: Path, environ: Mapping[str, str], start_seconds: float = START_SECONDS) -> None:

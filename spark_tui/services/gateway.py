@@ -27,8 +27,8 @@ from spark_tui.domain.errors import (
 from spark_tui.domain.gateway import BodyTooLarge, GatewayBusy, NotServing, Upstream, retry_after
 from spark_tui.domain.metrics.agents import (
     GENERATING,
+    AgentTurn,
     PromptPrint,
-    Turn,
     product_of,
     prompt_print,
     usage_tokens,
@@ -158,8 +158,8 @@ class _Seen:
                 self._usage |= {name: value for name, value in usage.items() if value is not None}
         return end
 
-    def turn(self, ask: _Ask, engine: str) -> Turn:
-        return Turn(ask.client, engine, ask.path, ask.prompt(), *usage_tokens(self._usage), self.first_seconds)
+    def turn(self, ask: _Ask, engine: str) -> AgentTurn:
+        return AgentTurn(ask.client, engine, ask.path, ask.prompt(), *usage_tokens(self._usage), self.first_seconds)
 
 
 class HttpGateway:

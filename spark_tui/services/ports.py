@@ -42,7 +42,7 @@ if TYPE_CHECKING:  # the shapes are many, and a port names them only
     from spark_tui.domain.host.memory import MemInfo
     from spark_tui.domain.host.vitals import ContainerMemory, GpuProcess, GpuReading, HostProcess, Vitals
     from spark_tui.domain.logs.starts import StartRecord
-    from spark_tui.domain.metrics.agents import Turn
+    from spark_tui.domain.metrics.agents import AgentTurn
     from spark_tui.domain.metrics.page import MetricPage
     from spark_tui.domain.metrics.series import Sample, SeriesKey, SeriesSlice
     from spark_tui.domain.models.checkpoint import CheckpointFacts
@@ -978,7 +978,7 @@ class GatewayRouter(Protocol):
     def broken(self, engine: str) -> None:
         """The engine did not answer, or stopped in the middle of an answer."""
 
-    def answered(self, turn: Turn) -> None:
+    def answered(self, turn: AgentTurn) -> None:
         """A prompt was answered, or its client left meanwhile."""
 
 

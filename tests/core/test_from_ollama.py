@@ -17,7 +17,7 @@ from spark_tui.cli.main import run
 from spark_tui.cli.session import Streams
 from spark_tui.core.finder import Search
 from spark_tui.core.from_ollama import Replacement, replacements
-from spark_tui.core.recommend import Basis, Use, purpose_of
+from spark_tui.core.recommend import SpeedSource, Use, purpose_of
 from spark_tui.domain.errors import UsageError
 from spark_tui.domain.models.ollama import MAX_MODELS, OllamaModel, models_in, same_model
 from spark_tui.services import ollama as service
@@ -169,11 +169,11 @@ async def test_presets_are_proposed_with_both_speeds_and_where_they_are_from() -
     gpt, llama, tiny = found.values()
     assert [pick.candidate.preset.name for pick in gpt.picks][:1] == ["gpt-oss-20b"]
     assert gpt.now is not None
-    assert (gpt.now.basis, gpt.now.source.partition(",")[0]) == (Basis.PUBLISHED, "lmsys")
+    assert (gpt.now.basis, gpt.now.source.partition(",")[0]) == (SpeedSource.PUBLISHED, "lmsys")
     gain = gpt.gain(gpt.picks[0])
     assert gain == pytest.approx(gpt.picks[0].speed.rate / gpt.now.rate)
     assert llama.now is not None
-    assert llama.now.basis is Basis.PUBLISHED or llama.now.rate == pytest.approx(273e9 / LLAMA["size"], rel=0.05)
+    assert llama.now.basis is SpeedSource.PUBLISHED or llama.now.rate == pytest.approx(273e9 / LLAMA["size"], rel=0.05)
     assert all(pick.candidate.preset.engine != "ollama" for each in found.values() for pick in each.picks)
     assert (tiny.picks, tiny.now, bool(tiny.reason)) == ((), None, True)
 

@@ -23,7 +23,7 @@ from spark_tui.domain.errors import (
 )
 from spark_tui.domain.gateway import GatewayPolicy, NotServing, SwapRefused
 from spark_tui.domain.logs.starts import StartRecord
-from spark_tui.domain.metrics.agents import Turn, prompt_print
+from spark_tui.domain.metrics.agents import AgentTurn, prompt_print
 from spark_tui.domain.metrics.page import MetricPage
 from spark_tui.domain.presets.preset import Preset, PresetFacts
 from spark_tui.domain.quantities import GIB
@@ -478,7 +478,7 @@ async def test_who_asked_which_engine_is_in_the_status_without_a_word_of_the_pro
     async with machine.gateway() as gateway:
         assert gateway.authorize("") == "", "without keys a program has its own name"
         for _ in range(5):
-            gateway.answered(Turn("claude-cli", "a", "/v1/messages", secret, 14_000, 0, 2.0))
+            gateway.answered(AgentTurn("claude-cli", "a", "/v1/messages", secret, 14_000, 0, 2.0))
         (found,) = gateway.status().clients
         assert (found.client, found.engine, found.requests, found.hits) == ("claude-cli", "a", 5, 0.0)
         assert found.evicted == 4

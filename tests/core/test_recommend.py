@@ -8,7 +8,18 @@ import pytest
 
 from spark_tui.core.candidates import Candidate
 from spark_tui.core.finder import Search
-from spark_tui.core.recommend import Basis, LeftOut, Pick, Purpose, Speed, Use, crowded, purpose_of, recommend, speed_of
+from spark_tui.core.recommend import (
+    LeftOut,
+    Pick,
+    Purpose,
+    Speed,
+    SpeedSource,
+    Use,
+    crowded,
+    purpose_of,
+    recommend,
+    speed_of,
+)
 from spark_tui.domain.presets.preset import Tag
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Ok
@@ -80,10 +91,10 @@ async def test_a_measurement_here_counts_before_what_is_published_and_that_befor
     picks, _ = await recommended(121, 112, purpose_of(Use.CHAT))
     shipped = {pick.candidate.preset.name: pick for pick in picks}
     published = shipped["gpt-oss-120b"].candidate
-    assert shipped["gpt-oss-120b"].speed.basis is Basis.PUBLISHED
-    assert shipped["diffusiongemma-26b-a4b-nvfp4"].speed.basis is Basis.ESTIMATED
+    assert shipped["gpt-oss-120b"].speed.basis is SpeedSource.PUBLISHED
+    assert shipped["diffusiongemma-26b-a4b-nvfp4"].speed.basis is SpeedSource.ESTIMATED
     measured = replace(published, own_speed=11.0)
-    assert speed_of(measured) == Speed(11.0, Basis.MEASURED, "")
+    assert speed_of(measured) == Speed(11.0, SpeedSource.MEASURED, "")
     slow = [replace(measured, own_speed=3.0), *(pick.candidate for pick in picks if pick.candidate is not published)]
     assert recommend(slow, purpose_of(Use.CHAT))[0][0].candidate.preset.name != "gpt-oss-120b"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from spark_tui.core.preset_imports import ImportOutcome, import_copy
-from spark_tui.core.registries import Registries
+from spark_tui.core.registries import RegistryManager
 from spark_tui.domain.errors import UsageError
 from spark_tui.domain.presets.dialects.importing import with_source
 from spark_tui.domain.presets.located import MappingValue, plain
@@ -60,9 +60,9 @@ def upstream(server: GitServer) -> Upstream:
 
 
 @pytest.fixture
-def registries(tmp_path: Path) -> Registries:
+def registries(tmp_path: Path) -> RegistryManager:
     store = GitRegistries(tmp_path / "registries", os.environ)
-    return Registries(store, FolderRecipeStore(None), FakeClock(), lambda: presets_of(tmp_path))
+    return RegistryManager(store, FolderRecipeStore(None), FakeClock(), lambda: presets_of(tmp_path))
 
 
 def presets_of(tmp_path: Path) -> PresetCatalogue:
@@ -75,7 +75,7 @@ def catalogue(tmp_path: Path) -> dict[str, Origin]:
 
 
 async def test_recipes_of_a_registry_are_presets_of_their_own_origin(
-    registries: Registries, server: GitServer, upstream: Upstream, tmp_path: Path
+    registries: RegistryManager, server: GitServer, upstream: Upstream, tmp_path: Path
 ) -> None:
     added = await registries.add("eugr", server.url("eugr"))
     assert {(each.name, each.kind) for each in added.changes} == {
@@ -91,7 +91,7 @@ async def test_recipes_of_a_registry_are_presets_of_their_own_origin(
 
 
 async def test_an_update_shows_what_changed_and_moves_the_pin_only_when_told(
-    registries: Registries, server: GitServer, upstream: Upstream, tmp_path: Path
+    registries: RegistryManager, server: GitServer, upstream: Upstream, tmp_path: Path
 ) -> None:
     first = (await registries.add("eugr", server.url("eugr"))).commit
     text = RECIPE.replace("openai:1.0", "openai:2.0").replace("--port", "--trust-remote-code --port")
@@ -115,7 +115,7 @@ async def test_an_update_shows_what_changed_and_moves_the_pin_only_when_told(
 
 
 async def test_a_commit_that_was_looked_at_is_pinned_without_the_network(
-    registries: Registries, server: GitServer, upstream: Upstream, tmp_path: Path
+    registries: RegistryManager, server: GitServer, upstream: Upstream, tmp_path: Path
 ) -> None:
     await registries.add("eugr", server.url("eugr"))
     second = upstream.commit({"recipes/small.yaml": RECIPE.replace("4096", "8192")})
@@ -137,7 +137,7 @@ command: vllm serve {model}  # as it is
 
 
 async def test_a_copy_remembers_its_recipe_and_is_outdated_when_that_changes(
-    registries: Registries, server: GitServer, upstream: Upstream, tmp_path: Path
+    registries: RegistryManager, server: GitServer, upstream: Upstream, tmp_path: Path
 ) -> None:
     upstream.commit({"recipes/small.yaml": COMMENTED})
     first = (await registries.add("eugr", server.url("eugr"))).commit
@@ -181,7 +181,7 @@ async def test_a_copy_remembers_its_recipe_and_is_outdated_when_that_changes(
 
 
 async def test_variants_of_a_vllm_recipe_are_presets_of_the_registry(
-    registries: Registries, server: GitServer, upstream: Upstream, tmp_path: Path
+    registries: RegistryManager, server: GitServer, upstream: Upstream, tmp_path: Path
 ) -> None:
     upstream.commit({"recipes/small.yaml": None, "recipes/other.yaml": None, "taxonomy.yaml": "a: 1\n",
                      "models/acme/A-30B.yaml": MADE})  # fmt: skip
@@ -246,7 +246,7 @@ def test_a_copy_that_says_half_of_where_it_is_from_is_a_preset_like_any_other() 
 
 
 async def test_history_that_was_rewritten_is_a_change_like_any_other(
-    registries: Registries, server: GitServer, upstream: Upstream
+    registries: RegistryManager, server: GitServer, upstream: Upstream
 ) -> None:
     await registries.add("eugr", server.url("eugr"))
     upstream.commit({"recipes/small.yaml": RECIPE.replace("4096", "8192")}, "--amend")
@@ -254,7 +254,7 @@ async def test_history_that_was_rewritten_is_a_change_like_any_other(
 
 
 async def test_a_recipe_is_launched_only_when_its_present_content_was_approved(
-    registries: Registries, server: GitServer, upstream: Upstream, tmp_path: Path
+    registries: RegistryManager, server: GitServer, upstream: Upstream, tmp_path: Path
 ) -> None:
     await registries.add("eugr", server.url("eugr"))
 
@@ -279,7 +279,7 @@ async def test_a_recipe_is_launched_only_when_its_present_content_was_approved(
 
 
 async def test_nothing_of_a_repository_has_an_effect_here(
-    registries: Registries, server: GitServer, upstream: Upstream, tmp_path: Path
+    registries: RegistryManager, server: GitServer, upstream: Upstream, tmp_path: Path
 ) -> None:
     """Links, submodules, files in places that a checkout refuses, hooks, huge files, binary ones, other encodings."""
     outside = tmp_path / "outside.yaml"
@@ -304,7 +304,7 @@ async def test_nothing_of_a_repository_has_an_effect_here(
 
 
 async def test_a_manifest_says_where_the_recipes_are_and_a_broken_one_is_passed_over(
-    registries: Registries, server: GitServer, upstream: Upstream, tmp_path: Path
+    registries: RegistryManager, server: GitServer, upstream: Upstream, tmp_path: Path
 ) -> None:
     upstream.commit({".sparkrun/registry.yaml": MANIFEST, "good/chosen.yaml": RECIPE})
     await registries.add("eugr", server.url("eugr"))
@@ -315,7 +315,7 @@ async def test_a_manifest_says_where_the_recipes_are_and_a_broken_one_is_passed_
 
 
 async def test_a_registry_that_is_gone_slow_or_too_large_changes_nothing(
-    registries: Registries, server: GitServer, upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    registries: RegistryManager, server: GitServer, upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await registries.add("eugr", server.url("eugr"))
     before = (registries.all(), catalogue(tmp_path))

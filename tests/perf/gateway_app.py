@@ -6,7 +6,7 @@ import asyncio
 import sys
 
 from spark_tui.core.agent_lens import AgentLens
-from spark_tui.domain.metrics.agents import Turn
+from spark_tui.domain.metrics.agents import AgentTurn
 from spark_tui.services.gateway import HttpGateway
 from tests.gateway_kit import ScriptedRouter
 
@@ -18,7 +18,7 @@ class CountingRouter(ScriptedRouter):
         super().__init__(port)
         self.lens = AgentLens()
 
-    def answered(self, turn: Turn) -> None:
+    def answered(self, turn: AgentTurn) -> None:
         self.lens.add(turn)
 
 

@@ -21,7 +21,7 @@ from spark_tui.tui.format import UNICODE
 from spark_tui.tui.textual_private import QuietScreen
 from spark_tui.tui.themes import SPARK_DARK
 from spark_tui.tui.widgets.graph import Graph
-from spark_tui.tui.widgets.graph_picture import GraphKind, Subject, View
+from spark_tui.tui.widgets.graph_picture import GraphKind, GraphView, Subject
 
 GRAPHS = (
     (Subject("decode", "tok/s"), (MetricId.DECODE_RATE,)),
@@ -83,7 +83,7 @@ class GraphApp(App[None]):
 
     def _draw(self) -> None:
         now = time.time()
-        view = View(now, self._window)
+        view = GraphView(now, self._window)
         for graph, (subject, metrics) in zip(self.query(Graph), GRAPHS, strict=False):
             names = ("",) if len(metrics) == 1 else ("a", "b")
             graph.draw(

@@ -10,7 +10,7 @@ import pytest
 
 from spark_tui.domain.metrics.graph import WINDOWS, Curve
 from spark_tui.domain.metrics.series import MetricId, SeriesView
-from spark_tui.tui.widgets.graph_picture import GraphKind, Picture, Subject, View, picture_of
+from spark_tui.tui.widgets.graph_picture import GraphKind, GraphView, Picture, Subject, picture_of
 from tests.pty_app import PtyApp
 
 BUDGET_BYTES = 4096
@@ -56,7 +56,7 @@ def test_six_hours_draw_in_a_tenth_of_a_second(kind: GraphKind) -> None:
     seconds = []
     for _ in range(5):
         started = time.perf_counter()
-        picture_of(Subject("decode", "tok/s"), curves, View(now, count), kind, 120, 12, Picture())
+        picture_of(Subject("decode", "tok/s"), curves, GraphView(now, count), kind, 120, 12, Picture())
         seconds.append(time.perf_counter() - started)
     print(f"\n6 h of two curves, {kind}: {min(seconds) * 1000:.1f} ms")
     assert min(seconds) < 0.1

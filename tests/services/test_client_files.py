@@ -15,7 +15,15 @@ from hypothesis import strategies as st
 from spark_tui.domain.connect import CLIENTS, ClientFile, FileFormat, Named, Served, keys_of
 from spark_tui.domain.errors import RefusedError, SparkError
 from spark_tui.domain.secret import Secret
-from spark_tui.services.client_files import HomeFiles, JsonText, NotEditable, Unreadable, edited, parsed, value_at
+from spark_tui.services.client_files import (
+    ClientFileNotEditable,
+    ClientFileUnreadable,
+    HomeFiles,
+    JsonText,
+    edited,
+    parsed,
+    value_at,
+)
 
 JSON, TOML, YAML, ENV, TEXT = FileFormat
 SERVED = Served("qwen", "http://127.0.0.1:8000", 131072, Secret("0123456789abcdef"), "/keys/qwen.env")
@@ -74,7 +82,7 @@ def test_an_entry_of_a_yaml_list_is_added_replaced_and_removed() -> None:
 def test_the_first_entry_of_a_yaml_list(text: str) -> None:
     path = ("models", Named("a"))
     if "[]" in text or "models:\n" in text:
-        with pytest.raises(NotEditable):
+        with pytest.raises(ClientFileNotEditable):
             edited(text, YAML, ((path, {"name": "a"}),))
         return
     after = edited(text, YAML, ((path, {"name": "a", "x": 1}),))
@@ -120,7 +128,7 @@ def test_what_does_not_parse_names_its_line(kind: FileFormat, text: str, line: i
     if not text:
         assert parsed(text, kind) == {}
         return
-    with pytest.raises(Unreadable) as found:
+    with pytest.raises(ClientFileUnreadable) as found:
         parsed(text, kind)
     assert found.value.line == line
 
@@ -129,7 +137,7 @@ def test_what_does_not_parse_names_its_line(kind: FileFormat, text: str, line: i
 def test_json_of_any_text_parses_or_is_unreadable(text: str) -> None:
     try:
         found = JsonText(text).value
-    except Unreadable:
+    except ClientFileUnreadable:
         with pytest.raises(ValueError):
             json.loads(text)
         return
@@ -161,7 +169,7 @@ def test_json_in_any_shape_takes_and_gives_back_a_key(
 def test_toml_written_in_other_ways_is_changed_or_refused(text: str) -> None:
     try:
         after = edited(text, TOML, ((("t", "s", "a"), "v"),))
-    except NotEditable:
+    except ClientFileNotEditable:
         return
     assert tomllib.loads(after)["t"]["s"]["a"] == "v"
 

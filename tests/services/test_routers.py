@@ -11,7 +11,7 @@ import pytest
 
 from spark_tui.domain.cluster.protocol import RouteRequest
 from spark_tui.domain.errors import SparkError
-from spark_tui.services.detached import Routers
+from spark_tui.services.detached import DetachedRouters
 from tests.real.lab.support import free_port
 from tests.services.programs import asked, program
 
@@ -22,7 +22,7 @@ def test_it_runs_until_it_is_ended_and_is_told_all_replicas(tmp_path: Path) -> N
     port = free_port()
     request = replace(REQUEST, port=port)
     serve = f"exec {sys.executable} -m http.server --bind 127.0.0.1 {port}"
-    routers = Routers(tmp_path / "logs", {"PATH": f"{folder(tmp_path, serve)}:/usr/bin:/bin"})
+    routers = DetachedRouters(tmp_path / "logs", {"PATH": f"{folder(tmp_path, serve)}:/usr/bin:/bin"})
     assert routers.available()
     router = routers.start(request)
     assert routers.runs(router)
@@ -34,7 +34,7 @@ def test_it_runs_until_it_is_ended_and_is_told_all_replicas(tmp_path: Path) -> N
 
 
 def test_without_a_program_it_is_not_available(tmp_path: Path) -> None:
-    routers = Routers(tmp_path, {"PATH": str(tmp_path)})
+    routers = DetachedRouters(tmp_path, {"PATH": str(tmp_path)})
     assert not routers.available()
     with pytest.raises(SparkError):
         routers.start(REQUEST)
@@ -42,7 +42,7 @@ def test_without_a_program_it_is_not_available(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("body", ["echo no worker >&2; exit 1", "echo no worker; exec sleep 1000"])
 def test_one_that_ends_or_never_listens_is_named_by_its_log_with_its_end(tmp_path: Path, body: str) -> None:
-    routers = Routers(tmp_path / "logs", {"PATH": f"{folder(tmp_path, body)}:/usr/bin:/bin"}, 1.0)
+    routers = DetachedRouters(tmp_path / "logs", {"PATH": f"{folder(tmp_path, body)}:/usr/bin:/bin"}, 1.0)
     with pytest.raises(SparkError) as failed:
         routers.start(replace(REQUEST, port=free_port()))
     assert str(tmp_path / "logs") in failed.value.remedy
@@ -50,7 +50,7 @@ def test_one_that_ends_or_never_listens_is_named_by_its_log_with_its_end(tmp_pat
 
 
 def test_a_port_that_another_listens_on_is_never_taken_for_the_router(tmp_path: Path) -> None:
-    routers = Routers(tmp_path / "logs", {"PATH": f"{folder(tmp_path, 'exec sleep 1000')}:/usr/bin:/bin"}, 1.0)
+    routers = DetachedRouters(tmp_path / "logs", {"PATH": f"{folder(tmp_path, 'exec sleep 1000')}:/usr/bin:/bin"}, 1.0)
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(SparkError) as failed:
         routers.start(replace(REQUEST, port=taken.getsockname()[1]))
     assert "is taken" in failed.value.summary

@@ -11,7 +11,7 @@ from textual.widgets import Input, TextArea
 from spark_tui.domain.chat.conversation import EngineSide
 from spark_tui.domain.chat.message import ContentDelta, ReasoningDelta, Role, ToolCallDelta, Usage
 from spark_tui.domain.errors import SparkError
-from spark_tui.tui.screens.chat import CompareScreen
+from spark_tui.tui.screens.chat import CompareAnswersScreen
 from tests.tui.chat_kit import Kit, Reply, chatting
 
 TWO = {"gpt": "gpt-oss-120b", "qwen": "qwen36-35b"}
@@ -316,7 +316,7 @@ async def test_two_engines_answer_one_question_side_by_side() -> None:
         await kit.answered("I am gpt.", "Who?")
         await kit.pilot.press("f5")
         await kit.until(lambda: len(kit.api.replies) == 3, "both asked")
-        assert isinstance(kit.app.screen, CompareScreen)
+        assert isinstance(kit.app.screen, CompareAnswersScreen)
         one, other = kit.api.replies[1:]
         assert (one.request.model, other.request.model) == ("gpt-oss-120b", "qwen36-35b")
         assert contents(one) == contents(other) == ["Who?"]

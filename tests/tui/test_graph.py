@@ -22,10 +22,10 @@ from spark_tui.tui.widgets.graph_picture import (
     Canvas,
     CellKind,
     GraphKind,
+    GraphView,
     PenRow,
     Picture,
     Subject,
-    View,
     draw_curves,
     kind_for,
     kinds_for,
@@ -56,9 +56,9 @@ def series(
     return SeriesView(metric, tuple(end - len(values) + 1 + n for n in range(len(values))), tuple(values), gaps)
 
 
-def picture(*curves: Curve, kind: GraphKind = GraphKind.BRAILLE, view: View | None = None, subject: Subject = DECODE,
-            width: int = 80, height: int = 8) -> Picture:  # fmt: skip
-    return picture_of(subject, curves, view or View(NOW, 60), kind, width, height, Picture())
+def picture(*curves: Curve, kind: GraphKind = GraphKind.BRAILLE, view: GraphView | None = None,
+            subject: Subject = DECODE, width: int = 80, height: int = 8) -> Picture:  # fmt: skip
+    return picture_of(subject, curves, view or GraphView(NOW, 60), kind, width, height, Picture())
 
 
 def plot(shown: Picture) -> list[str]:
@@ -106,7 +106,7 @@ def test_a_short_gap_is_marked_on_the_time_axis_even_where_it_is_too_narrow_to_b
     values = [40.0] * 3600
     values[1800] = NAN
     gap = Gap(NOW - 1800, NOW - 1799, "connection refused")
-    shown = picture(Curve("", series(values, gaps=(gap,))), kind=kind, view=View(NOW, 3600))
+    shown = picture(Curve("", series(values, gaps=(gap,))), kind=kind, view=GraphView(NOW, 3600))
     assert shown.rows[-1].text.count(MARKS[kind].gap) == 1
 
 
@@ -165,7 +165,7 @@ def test_whatever_the_numbers_the_picture_is_a_full_box(
             times.append(time)
         values = tuple(value for _, value in samples)
         curves.append(Curve(name, SeriesView(MetricId.DECODE_RATE, tuple(times), values, (Gap(NOW - 9, NOW, "x"),))))
-    view = View(NOW, window, None if cursor is None else NOW + cursor)
+    view = GraphView(NOW, window, None if cursor is None else NOW + cursor)
     shown = picture(*curves, kind=kind, view=view, subject=subject, width=width, height=height)
     assert len(shown.rows) in (0, height)
     for row in shown.rows:
@@ -182,7 +182,7 @@ def test_a_console_gets_only_what_its_font_has(kind: GraphKind) -> None:
     gap = (Gap(NOW - 20, NOW - 15, "x"),)
     for curve in (curves, (Curve("", series([1.0, NAN] * 30, gaps=gap)),)):
         shown = picture(
-            *curve, kind=kind, view=View(NOW, 60, NOW - 30), subject=Subject("x", "%", (0.0, 100.0), alarm=90.0)
+            *curve, kind=kind, view=GraphView(NOW, 60, NOW - 30), subject=Subject("x", "%", (0.0, 100.0), alarm=90.0)
         )
         assert shown.cursor_at is not None
         assert set("".join(row.text for row in shown.rows)) <= allowed
@@ -219,7 +219,7 @@ def test_the_headline_tells_now_and_the_range() -> None:
 def test_a_line_across_the_picture_has_a_word(width: int, told: str) -> None:
     subject = Subject("KV cache", "%", (0.0, 100.0), alarm=90.0)
     curve = Curve("", series([10.0] * 60))
-    head = picture_of(subject, (curve,), View(NOW, 60), GraphKind.BRAILLE, width, 8, Picture()).rows[0]
+    head = picture_of(subject, (curve,), GraphView(NOW, 60), GraphKind.BRAILLE, width, 8, Picture()).rows[0]
     assert told in head.text
     assert len(head.text) == len(head.pens) == width
 
@@ -229,7 +229,7 @@ def test_the_cursor_leaves_the_time_on_which_it_stands_readable() -> None:
     plain = picture(curve).rows[-1].text
     seen = 0
     for back in range(60):
-        found = picture(curve, view=View(NOW, 60, NOW - back))
+        found = picture(curve, view=GraphView(NOW, 60, NOW - back))
         if found.cursor_at is not None:
             below = plain[found.cursor_at]
             assert found.rows[-1].text[found.cursor_at] == (below if below.isdigit() or below == ":" else "▲")
@@ -239,14 +239,16 @@ def test_the_cursor_leaves_the_time_on_which_it_stands_readable() -> None:
 
 def test_a_line_that_is_not_drawn_has_no_word() -> None:
     subject = Subject("memory", "GiB", alarm=90.0)
-    head = picture_of(subject, (Curve("", series([1.0] * 60)),), View(NOW, 60), GraphKind.BRAILLE, 90, 8, Picture())
+    head = picture_of(
+        subject, (Curve("", series([1.0] * 60)),), GraphView(NOW, 60), GraphKind.BRAILLE, 90, 8, Picture()
+    )
     assert "warns" not in head.rows[0].text
 
 
 def test_the_headline_tells_the_values_under_the_cursor() -> None:
     curve = Curve("", series([10.0] * 30 + [40.0] * 30))
-    assert "10.0 tok/s" in picture(curve, view=View(NOW, 60, NOW - 45)).rows[0].text
-    assert picture(curve, view=View(NOW, 60, NOW - 3000)).rows[0].text.startswith("decode  40.0 tok/s")
+    assert "10.0 tok/s" in picture(curve, view=GraphView(NOW, 60, NOW - 45)).rows[0].text
+    assert picture(curve, view=GraphView(NOW, 60, NOW - 3000)).rows[0].text.startswith("decode  40.0 tok/s")
 
 
 def test_what_is_not_known_now_is_not_the_last_value() -> None:
@@ -310,15 +312,15 @@ async def test_a_new_sample_repaints_the_edge_and_the_value_and_nothing_else() -
     async with app.run_test(size=(80, 20)) as pilot:
         graph = app.query_one(Graph)
         values = [40.0 + n % 3 for n in range(100)]
-        graph.draw(DECODE, [Curve("", series(values, end=NOW + 0.5))], View(NOW + 0.5, 60))
+        graph.draw(DECODE, [Curve("", series(values, end=NOW + 0.5))], GraphView(NOW + 0.5, 60))
         await pilot.pause()
         seen = watched(graph)
-        graph.draw(DECODE, [Curve("", series([*values, 43.0], end=NOW + 1.5))], View(NOW + 1.5, 60))
+        graph.draw(DECODE, [Curve("", series([*values, 43.0], end=NOW + 1.5))], GraphView(NOW + 1.5, 60))
         await pilot.pause()
         assert seen
         assert sum(region.area for region in seen) < 60, seen
         before = len(seen)
-        graph.draw(DECODE, [Curve("", series([*values, 43.0], end=NOW + 1.5))], View(NOW + 1.6, 60))
+        graph.draw(DECODE, [Curve("", series([*values, 43.0], end=NOW + 1.5))], GraphView(NOW + 1.6, 60))
         assert len(seen) == before, "nothing new, nothing repainted"
 
 
@@ -331,7 +333,7 @@ async def test_what_is_painted_is_the_picture_after_any_number_of_steps(glyphs: 
         for second in range(40):
             values.append(NAN if 15 < second < 20 else 30.0 + 20 * math.sin(second / 3))
             cursor = NOW + 12 if 20 < second < 30 else None
-            graph.draw(DECODE, [Curve("", series(values, end=NOW + second))], View(NOW + second, 60, cursor))
+            graph.draw(DECODE, [Curve("", series(values, end=NOW + second))], GraphView(NOW + second, 60, cursor))
             await pilot.pause()
             strips = app.screen._compositor.render_strips(app.size)
             painted = ["".join(part.text for part in strip) for strip in strips[: graph.size.height]]
@@ -342,7 +344,7 @@ async def test_another_size_and_other_colours_are_taken_up() -> None:
     app = GraphApp()
     async with app.run_test(size=(60, 20)) as pilot:
         graph = app.query_one(Graph)
-        graph.draw(DECODE, [Curve("", steady(40.0))], View(NOW, 60))
+        graph.draw(DECODE, [Curve("", steady(40.0))], GraphView(NOW, 60))
         await pilot.pause()
         dark = graph.render_line(0)
         await pilot.resize_terminal(100, 30)

@@ -15,14 +15,14 @@ from spark_tui.tui.screens.chat import ChatScreen
 from spark_tui.tui.screens.launch_form import LaunchForm
 from spark_tui.tui.screens.logs import LogsScreen
 from spark_tui.tui.screens.modals import ConfirmScreen
-from spark_tui.tui.screens.palette import Entry, Palette, entries, rank
+from spark_tui.tui.screens.palette import Palette, PaletteEntry, entries, rank
 from spark_tui.tui.widgets.row_list import RowList
 from tests.core.kit import Kit
 from tests.tui.kit import GEMMA, QWEN, Sight, kit_of, seen
 
 
-def found(*labels: str) -> list[Entry]:
-    return [Entry(label, "Group", label, "", "", lambda: None) for label in labels]
+def found(*labels: str) -> list[PaletteEntry]:
+    return [PaletteEntry(label, "Group", label, "", "", lambda: None) for label in labels]
 
 
 @pytest.mark.parametrize(

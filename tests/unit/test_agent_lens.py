@@ -11,9 +11,9 @@ import pytest
 from spark_tui.core.agent_lens import MOST_CLIENTS, OTHERS, AgentLens
 from spark_tui.domain.metrics.agents import (
     AgentClient,
+    AgentTurn,
     ClientCosts,
     PromptPrint,
-    Turn,
     agent_costs,
     clients_of,
     product_of,
@@ -125,9 +125,9 @@ def asked(
     """What a client costs after these turns; `other`: another one asks between them."""
     lens = AgentLens()
     for each in prompts:
-        lens.add(Turn("claude-cli", "qwen", "/v1/chat/completions", each, tokens, cached, 0.5))
+        lens.add(AgentTurn("claude-cli", "qwen", "/v1/chat/completions", each, tokens, cached, 0.5))
         if other:
-            lens.add(Turn("aider", "qwen", "/v1/chat/completions", prompt(0, b"x" * 90_000), tokens, 0))
+            lens.add(AgentTurn("aider", "qwen", "/v1/chat/completions", prompt(0, b"x" * 90_000), tokens, 0))
     return next(each for each in lens.costs() if each.client == "claude-cli")
 
 
@@ -191,15 +191,15 @@ def test_what_no_engine_reports_is_not_zero() -> None:
 def test_hits_count_only_requests_whose_cached_tokens_are_reported() -> None:
     lens = AgentLens()
     for cached in (None, 6_000):
-        lens.add(Turn("a", "qwen", "/v1/responses", GROWING[0], 12_000, cached))
+        lens.add(AgentTurn("a", "qwen", "/v1/responses", GROWING[0], 12_000, cached))
     assert (lens.costs()[0].hits, lens.costs()[0].prompt_mean) == (0.5, 12_000)
 
 
 def test_however_many_names_come_the_clients_are_bounded_and_none_is_lost() -> None:
     lens = AgentLens()
     for number in range(500):
-        lens.add(Turn("owner", "qwen", "/v1/messages", GROWING[0], 10, 1, 0.1))
-        lens.add(Turn(f"bot{number}", "qwen", "/v1/messages", GROWING[0], 10, 1, 0.1))
+        lens.add(AgentTurn("owner", "qwen", "/v1/messages", GROWING[0], 10, 1, 0.1))
+        lens.add(AgentTurn(f"bot{number}", "qwen", "/v1/messages", GROWING[0], 10, 1, 0.1))
     found = lens.costs()
     assert len(found) == MOST_CLIENTS + 1
     assert (found[0].client, found[0].requests, found[-1].client) == ("owner", 500, OTHERS)

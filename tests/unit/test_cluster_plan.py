@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from spark_tui.domain.cluster.plan import SPREADS, ClusterPlan, Layout, Spread, plan_cluster, router_port
+from spark_tui.domain.cluster.plan import SPREADS, ClusterLayout, ClusterPlan, Spread, plan_cluster, router_port
 from spark_tui.domain.cluster.variables import FORBIDDEN, VARIABLES, Backend
 from spark_tui.domain.engine.container import LABEL_API_KEY_FILE, LABEL_LAUNCH, LABEL_OVERRIDES, LABEL_PORT, LABEL_RANK
 from spark_tui.domain.engine.docker_run import render_argv
@@ -164,22 +164,22 @@ def test_every_stated_deviation_is_one() -> None:
 @pytest.mark.parametrize(
     ("text", "count", "settings", "more", "layout"),
     [
-        ("min_nodes: 2\ndefaults: {tensor_parallel: 2}\n", 2, (), {}, Layout(tensor=2)),
-        ("min_nodes: 4\ndefaults: {tensor_parallel: 2, pipeline_parallel: 2}\n", 4, (), {}, Layout(2, 2)),
-        ("", 2, (), {"heads": 32}, Layout(tensor=2)),
-        ("", 4, (), {}, Layout(tensor=4)),
-        ("", 3, (), {}, Layout(pipeline=3)),
-        ("", 3, (), {"heads": 24}, Layout(tensor=3)),
-        ("", 2, (), {"heads": 25}, Layout(pipeline=2)),
-        ("", 4, ("tensor_parallel=2", "pipeline_parallel=2"), {}, Layout(2, 2)),
-        ("defaults: {tensor_parallel: 4}\n", 2, (), {"spread": Spread.TENSOR}, Layout(tensor=2)),
-        ("", 2, (), {"spread": Spread.PIPELINE}, Layout(pipeline=2)),
-        ("", 2, (), {"spread": Spread.DATA}, Layout(data=2)),
-        ("max_nodes: 1\n", 2, (), {"spread": Spread.REPLICAS}, Layout(replicas=2)),
+        ("min_nodes: 2\ndefaults: {tensor_parallel: 2}\n", 2, (), {}, ClusterLayout(tensor=2)),
+        ("min_nodes: 4\ndefaults: {tensor_parallel: 2, pipeline_parallel: 2}\n", 4, (), {}, ClusterLayout(2, 2)),
+        ("", 2, (), {"heads": 32}, ClusterLayout(tensor=2)),
+        ("", 4, (), {}, ClusterLayout(tensor=4)),
+        ("", 3, (), {}, ClusterLayout(pipeline=3)),
+        ("", 3, (), {"heads": 24}, ClusterLayout(tensor=3)),
+        ("", 2, (), {"heads": 25}, ClusterLayout(pipeline=2)),
+        ("", 4, ("tensor_parallel=2", "pipeline_parallel=2"), {}, ClusterLayout(2, 2)),
+        ("defaults: {tensor_parallel: 4}\n", 2, (), {"spread": Spread.TENSOR}, ClusterLayout(tensor=2)),
+        ("", 2, (), {"spread": Spread.PIPELINE}, ClusterLayout(pipeline=2)),
+        ("", 2, (), {"spread": Spread.DATA}, ClusterLayout(data=2)),
+        ("max_nodes: 1\n", 2, (), {"spread": Spread.REPLICAS}, ClusterLayout(replicas=2)),
     ],
 )
 def test_the_spread_is_the_one_asked_for_else_the_recipes_else_what_the_heads_allow(
-    text: str, count: int, settings: tuple[str, ...], more: dict[str, Any], layout: Layout
+    text: str, count: int, settings: tuple[str, ...], more: dict[str, Any], layout: ClusterLayout
 ) -> None:
     command = "" if "defaults" not in text else "command: vllm serve {model} -tp {tensor_parallel}\n"
     command = command.replace("}\n", "} -pp {pipeline_parallel}\n") if "pipeline" in text else command
@@ -221,9 +221,9 @@ def test_every_way_of_spreading_states_gain_cost_and_source() -> None:
 
 
 def test_heads_are_shared_as_far_as_there_are_any() -> None:
-    assert Layout(tensor=4).cache_ways(2) == 2
-    assert Layout(tensor=2, pipeline=2).cache_ways(8) == 4
-    assert Layout(tensor=2, pipeline=3).cache_ways(None) == 3, "unknown heads, or one latent row: not divided"
+    assert ClusterLayout(tensor=4).cache_ways(2) == 2
+    assert ClusterLayout(tensor=2, pipeline=2).cache_ways(8) == 4
+    assert ClusterLayout(tensor=2, pipeline=3).cache_ways(None) == 3, "unknown heads, or one latent row: not divided"
 
 
 # --- the ranks --------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from spark_tui.domain.cluster import signatures as s
-from spark_tui.domain.cluster.rank_report import Fault, Line, RankReport, RankView, refresh_command, titled
+from spark_tui.domain.cluster.rank_report import RankFault, RankLine, RankReport, RankView, refresh_command, titled
 from spark_tui.domain.cluster.signatures import Consequence, Id
 from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.logs.causes.network import FIXED_NCCL
@@ -73,7 +73,7 @@ class _Launch:
         times = [fault.at for _, fault in faults if fault.at is not None]
         comparable = len(times) == len(faults) and len({report.epoch for report, _ in faults}) == 1
 
-        def order(pair: tuple[RankReport, Fault]) -> tuple[float, bool, bool, float, int]:
+        def order(pair: tuple[RankReport, RankFault]) -> tuple[float, bool, bool, float, int]:
             at = (pair[1].at or 0.0) if comparable else 0.0
             late = max(0.0, at - min(times) - CLOCK_SKEW) if comparable else 0.0
             return late, pair[1].by_exit and not comparable, not pair[1].by_worker, at, -pair[0].rank.number
@@ -192,15 +192,21 @@ class _Launch:
 
 
 def _finding(
-    report: RankReport, cause: Id, summary: str, remedy: str, proof: Line | tuple[str, ...] = (), *, guess: bool = False
+    report: RankReport,
+    cause: Id,
+    summary: str,
+    remedy: str,
+    proof: RankLine | tuple[str, ...] = (),
+    *,
+    guess: bool = False,
 ) -> Finding:
     """A finding about a rank. `proof` is a line of its own log, else texts."""
-    evidence, number = ((shown(proof.text),), proof.number) if isinstance(proof, Line) else (proof, None)
+    evidence, number = ((shown(proof.text),), proof.number) if isinstance(proof, RankLine) else (proof, None)
     title, node = titled(report.rank, summary), report.rank.node.name
     return Finding(cause, Severity.ERROR, title, evidence, remedy, line=number, guess=guess, subject=node)
 
 
-def _late(late: RankReport, waiting: RankReport, line: Line) -> Finding:
+def _late(late: RankReport, waiting: RankReport, line: RankLine) -> Finding:
     summary = f"not ready while {waiting.rank.node.name} waited."
     return _finding(late, Id.RANK_LATE, summary, _read(late), (line.text,), guess=True)
 
@@ -213,6 +219,6 @@ def _fabric(report: RankReport) -> str:
     return report.rank.node.fabric[0] if report.rank.node.fabric else report.rank.node.name
 
 
-def _after(first: Line, second: Line) -> bool:
+def _after(first: RankLine, second: RankLine) -> bool:
     """Whether it was surely later, the difference of clocks allowed for."""
     return first.at is not None and second.at is not None and first.at > second.at + CLOCK_SKEW

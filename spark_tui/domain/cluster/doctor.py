@@ -44,7 +44,7 @@ ORDER: Final = (Severity.ERROR, Severity.WARNING, Severity.UNKNOWN, Severity.INF
 """What needs attention first: what could not be checked stands before what is fine."""
 
 
-class Group(StrEnum):
+class ClusterCheckGroup(StrEnum):
     """What a check is about, in display order."""
 
     NODES = "Nodes"
@@ -54,7 +54,7 @@ class Group(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class NodeView:
     """One node under a check, among all."""
 
     all: ClusterReadings
@@ -76,16 +76,16 @@ class View:
         return next((each for each in found if each[1]), ("", None))
 
 
-Rule = Callable[[View], Iterator[Finding]]
+Rule = Callable[[NodeView], Iterator[Finding]]
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class ClusterCheck:
     """`rule` yields what it finds at a node, the worst counts. `needs` names the fact that it looks at: where that is
     None, or nothing is found, the finding is UNKNOWN. Scripts rely on `id`."""
 
     id: str
-    group: Group
+    group: ClusterCheckGroup
     title: str
     rule: Rule
     needs: str = ""
@@ -105,7 +105,7 @@ class Check:
             return [_error(problem.summary, problem.remedy) if problem else _unknown("Not checked.")]
         if self.needs and getattr(own.facts, self.needs) is None:
             return [_unknown(f"{self.title}: unknown.", "", own.facts.missing.get(self.needs, ""))]
-        return self.rule(View(seen, at, own, own.facts))
+        return self.rule(NodeView(seen, at, own, own.facts))
 
 
 def _found(severity: Severity, summary: str, remedy: str = "", evidence: str = "") -> Finding:
@@ -121,7 +121,7 @@ _ok, _info, _unknown, _warning, _error = (
 def _equal(field: str, what: str, remedy: str, severity: Severity = Severity.WARNING) -> Rule:
     """A fact that is to be the same on all nodes; the first node with one is the measure."""
 
-    def rule(seen: View) -> Iterator[Finding]:
+    def rule(seen: NodeView) -> Iterator[Finding]:
         own, (name, first) = getattr(seen.facts, field), seen.first(lambda each: getattr(each, field))
         if own and own == first:
             yield _ok(f"{what} {own}.")
@@ -135,7 +135,7 @@ def _equal(field: str, what: str, remedy: str, severity: Severity = Severity.WAR
 # --- nodes ------------------------------------------------------------------------------------------------
 
 
-def _clock(seen: View) -> Iterator[Finding]:
+def _clock(seen: NodeView) -> Iterator[Finding]:
     offset, tolerance = seen.own.offset, seen.own.tolerance
     evidence = f"{offset:+.1f} s against this machine (within {tolerance:.1f} s)"
     if abs(offset) - tolerance > CLOCK_SECONDS:
@@ -146,7 +146,7 @@ def _clock(seen: View) -> Iterator[Finding]:
         yield _ok("The clock agrees.", "", evidence)
 
 
-def _kernel(seen: View) -> Iterator[Finding]:
+def _kernel(seen: NodeView) -> Iterator[Finding]:
     if cause := BAD_KERNELS.get(seen.facts.kernel):
         fix = "Boot 6.17.0-1032 or another one (GRUB, Advanced options). See: apt list --installed 'linux-image-*'"
         yield _error(f"Kernel {seen.facts.kernel} breaks RDMA.", fix, cause)
@@ -154,7 +154,7 @@ def _kernel(seen: View) -> Iterator[Finding]:
     yield from _equal("kernel", "Kernel", update)(seen)
 
 
-def _memory(seen: View) -> Iterator[Finding]:
+def _memory(seen: NodeView) -> Iterator[Finding]:
     available, total = seen.facts.available or 0, seen.facts.total or 0
     evidence = f"{human_bytes(available)} of {human_bytes(total)} available"
     if available < total / 2:
@@ -163,14 +163,14 @@ def _memory(seen: View) -> Iterator[Finding]:
     yield _ok("Enough memory is available.", "", evidence)
 
 
-def _disk(seen: View) -> Iterator[Finding]:
+def _disk(seen: NodeView) -> Iterator[Finding]:
     free = seen.facts.free or 0
     severity = Severity.ERROR if free < ROOM_ERROR else Severity.WARNING if free < ROOM_WARNING else Severity.OK
     fix = f"Remove unused models: spark-tui --host {seen.own.node.host} models list"
     yield _found(severity, f"{human_bytes(free)} free for models.", "" if severity is Severity.OK else fix)
 
 
-def _leftovers(seen: View) -> Iterator[Finding]:
+def _leftovers(seen: NodeView) -> Iterator[Finding]:
     """Ranks of a launch of which not all run, and shared memory that no process has open."""
     own, leaked = seen.facts.ranks or (), seen.facts.leaked
     ranks = [rank for each in seen.all.nodes if each.facts for rank in each.facts.ranks or () if rank.running]
@@ -191,14 +191,14 @@ def _leftovers(seen: View) -> Iterator[Finding]:
 # --- software ---------------------------------------------------------------------------------------------
 
 
-def _docker(seen: View) -> Iterator[Finding]:
+def _docker(seen: NodeView) -> Iterator[Finding]:
     if seen.facts.docker is None:
         fix = f"See why: spark-tui --host {seen.own.node.host} doctor"
         yield _error("Docker does not answer.", fix, seen.facts.missing.get("docker", ""))
     yield from _equal("docker", "Docker", "", Severity.INFO)(seen)
 
 
-def _absent(seen: View, field: str, named: str, copy: str, fetch: str) -> Iterator[Finding]:
+def _absent(seen: NodeView, field: str, named: str, copy: str, fetch: str) -> Iterator[Finding]:
     """For an image or a model that the node does not have."""
     reason, owner = seen.facts.missing.get(field, ""), seen.first(lambda each: getattr(each, field))[0]
     if reason != ABSENT:
@@ -209,7 +209,7 @@ def _absent(seen: View, field: str, named: str, copy: str, fetch: str) -> Iterat
         yield _warning(f"{named} is not downloaded.", f"On the head: {fetch}. Then: {copy}")
 
 
-def _image(seen: View) -> Iterator[Finding]:
+def _image(seen: NodeView) -> Iterator[Finding]:
     image, (name, first) = seen.all.image, seen.first(lambda each: each.image)
     copy = f"spark-tui cluster copy image {image} {seen.all.cluster.name}"
     if not image:
@@ -224,7 +224,7 @@ def _image(seen: View) -> Iterator[Finding]:
         yield _error(f"The image differs from {name}.", copy, image)
 
 
-def _nccl(seen: View) -> Iterator[Finding]:
+def _nccl(seen: NodeView) -> Iterator[Finding]:
     text = seen.facts.image.nccl if seen.facts.image else ""
     numbers = tuple(int(part) for part in text.partition("-")[0].split(".") if part.isdigit())
     command = "python3 -c 'import torch; print(torch.cuda.nccl.version())'"
@@ -241,7 +241,7 @@ def _nccl(seen: View) -> Iterator[Finding]:
         yield _unknown(f"The image states NCCL {text}; PyTorch may have its own.", read)
 
 
-def _model(seen: View) -> Iterator[Finding]:
+def _model(seen: NodeView) -> Iterator[Finding]:
     model, (name, first) = seen.all.model, seen.first(lambda each: each.files)
     copy = f"spark-tui cluster copy model {model} {seen.all.cluster.name}"
     if not model:
@@ -267,7 +267,7 @@ def _same_file(one: list[Any] | None, other: list[Any] | None) -> bool:
 # --- fabric -----------------------------------------------------------------------------------------------
 
 
-def _variables(seen: View) -> Iterator[Finding]:
+def _variables(seen: NodeView) -> Iterator[Finding]:
     """What a launch writes into the environment must exist on this node. RoCE devices have their own check."""
     node, links = seen.own.node, seen.facts.links or ()
     if not (node.fabric and node.interfaces):
@@ -282,7 +282,7 @@ def _variables(seen: View) -> Iterator[Finding]:
     yield _ok("Interfaces and addresses exist.")
 
 
-def _carrier(seen: View) -> Iterator[Finding]:
+def _carrier(seen: NodeView) -> Iterator[Finding]:
     for _, link in seen.rails:
         if link.up is None:
             yield _unknown(f"Link of {link.name}: unknown.")
@@ -293,7 +293,7 @@ def _carrier(seen: View) -> Iterator[Finding]:
             yield _error(f"{link.name} has no link.", fix, f"{link.name}: no carrier")
 
 
-def _twins(seen: View) -> Iterator[Finding]:
+def _twins(seen: NodeView) -> Iterator[Finding]:
     """Each cage is two interfaces of half the bandwidth."""
     used = {link.name for _, link in seen.rails}
     for cage in sorted({link.cage for _, link in seen.rails if link.connectx and link.cage}):
@@ -309,7 +309,7 @@ def _twins(seen: View) -> Iterator[Finding]:
             yield _ok("Both interfaces of the cage are in use.", "", names)
 
 
-def _speed(seen: View) -> Iterator[Finding]:
+def _speed(seen: NodeView) -> Iterator[Finding]:
     for _, link in seen.rails:
         evidence = f"{link.name}: {link.speed} Mbit/s"
         if not link.speed:
@@ -324,7 +324,7 @@ def _speed(seen: View) -> Iterator[Finding]:
             yield _warning(f"{link.speed / 1000:g} Gbit/s: not a QSFP port.", fix, evidence)
 
 
-def _mtu(seen: View) -> Iterator[Finding]:
+def _mtu(seen: NodeView) -> Iterator[Finding]:
     for rail, link in seen.rails:
         fix = f"sudo ip link set {link.name} mtu {JUMBO}. To keep it: netplan below."
         others = [(peer.node.name, peer.link(theirs)) for mine, peer, theirs in seen.all.paths(seen.at) if mine == rail]
@@ -343,7 +343,7 @@ def _mtu(seen: View) -> Iterator[Finding]:
             yield _ok(f"MTU {link.mtu} on all nodes.")
 
 
-def _address(seen: View) -> Iterator[Finding]:
+def _address(seen: NodeView) -> Iterator[Finding]:
     for rail, link in seen.rails:
         given, cluster = seen.own.node.fabric[rail], seen.all.cluster.name
         if link.has(given):
@@ -361,7 +361,7 @@ def _address(seen: View) -> Iterator[Finding]:
                 yield _error(f"{link.name} has an address of {peer}.", fix, f"{link.name}: {address}")
 
 
-def _subnet(seen: View) -> Iterator[Finding]:
+def _subnet(seen: NodeView) -> Iterator[Finding]:
     fix, own = "Use one subnet for each rail (netplan below).", seen.own
     for rail, link in seen.rails:
         subnet = own.subnet(rail)
@@ -385,7 +385,7 @@ def _subnet(seen: View) -> Iterator[Finding]:
             yield _ok("Each rail has its subnet.", "", evidence)
 
 
-def _roce(seen: View) -> Iterator[Finding]:
+def _roce(seen: NodeView) -> Iterator[Finding]:
     devices = {each.name: each for each in seen.facts.devices or ()}
     down = {seen.own.device(rail) for rail, link in seen.rails if link.up is False}
     for name in seen.own.node.hca:
@@ -412,7 +412,7 @@ def _gids(node: NodeReadings) -> dict[str, int]:
     return {address: index for each in devices or () for index, address in each.gids}
 
 
-def _gid(seen: View) -> Iterator[Finding]:
+def _gid(seen: NodeView) -> Iterator[Finding]:
     gids = _gids(seen.own)
     wanted = [(link.name, seen.own.node.fabric[rail]) for rail, link in seen.rails]
     for name, address in wanted if seen.facts.devices else ():
@@ -427,7 +427,7 @@ def _gid(seen: View) -> Iterator[Finding]:
             yield _ok("Each fabric address has a RoCE v2 GID.", "", f"{address}: index {gids[address]}")
 
 
-def _firmware(seen: View) -> Iterator[Finding]:
+def _firmware(seen: NodeView) -> Iterator[Finding]:
     def versions(each: NodeFacts) -> str:
         return ", ".join(sorted({device.firmware for device in each.devices or () if device.firmware}))
 
@@ -439,7 +439,7 @@ def _firmware(seen: View) -> Iterator[Finding]:
         yield _warning(f"Firmware {own} differs from {name}.", fix, f"{own}; {name}: {first}")
 
 
-def _pcie(seen: View) -> Iterator[Finding]:
+def _pcie(seen: NodeView) -> Iterator[Finding]:
     """Each function of the card has its own four lanes; a firmware of before spring 2026 gives the second cage two."""
     devices = {each.name: each for each in seen.facts.devices or ()}
     for device in (devices[name] for name in seen.own.node.hca if name in devices):
@@ -453,7 +453,7 @@ def _pcie(seen: View) -> Iterator[Finding]:
             yield _ok(f"PCIe x{PCIE_LANES} at {PCIE_TRANSFERS:g} GT/s.", "", device.name)
 
 
-def _wifi(seen: View) -> Iterator[Finding]:
+def _wifi(seen: NodeView) -> Iterator[Finding]:
     """All control traffic uses the first address."""
     first = next(iter(seen.own.node.fabric), "")
     for link in seen.facts.links or ():
@@ -467,7 +467,7 @@ def _wifi(seen: View) -> Iterator[Finding]:
 # --- paths ------------------------------------------------------------------------------------------------
 
 
-def _route(seen: View) -> Iterator[Finding]:
+def _route(seen: NodeView) -> Iterator[Finding]:
     for mine, peer, theirs in seen.all.paths(seen.at):
         address, link = peer.node.fabric[theirs], seen.own.link(mine)
         used, wanted = seen.own.probe.routes.get(address), link.name if link and link.up is not False else ""
@@ -480,7 +480,7 @@ def _route(seen: View) -> Iterator[Finding]:
             yield _ok("Each peer is reached by its rail.", "", f"{address}: {used}")
 
 
-def _ping(seen: View) -> Iterator[Finding]:
+def _ping(seen: NodeView) -> Iterator[Finding]:
     down = {link.name for _, link in seen.rails if link.up is False}
     for ping in seen.own.probe.pings:
         size, evidence = ping.size + 28, f"ping -M do -s {ping.size} -I {ping.interface} {ping.peer}"
@@ -498,7 +498,7 @@ def _ping(seen: View) -> Iterator[Finding]:
             yield _error(f"{ping.peer} does not answer on {ping.interface}.", fix, evidence)
 
 
-def _ssh(seen: View) -> Iterator[Finding]:
+def _ssh(seen: NodeView) -> Iterator[Finding]:
     for address, problem in seen.own.probe.ssh.items():
         if not problem:
             yield _ok("ssh over the fabric works.", "", address)
@@ -510,13 +510,13 @@ def _ssh(seen: View) -> Iterator[Finding]:
             yield _warning(f"ssh to {address} fails, so copies will too.", fix, problem)
 
 
-def _ports(seen: View) -> Iterator[Finding]:
+def _ports(seen: NodeView) -> Iterator[Finding]:
     for port, owner in seen.facts.taken:
         yield _warning(f"Port {port} is taken.", "Stop that process, or launch with --port.", f"{port}: {owner}")
     yield _ok("The ports of a launch are free.", "", ", ".join(map(str, seen.all.ports)))
 
 
-def _firewall(seen: View) -> Iterator[Finding]:
+def _firewall(seen: NodeView) -> Iterator[Finding]:
     """What other nodes could connect to, at the address for control traffic."""
     own = seen.own
     dials = [(each, dial) for each in seen.all.nodes if each is not own for dial in each.probe.dials]
@@ -575,7 +575,7 @@ def judge_bandwidth(kind: MeasureKind, value: float) -> Finding:
 def _bandwidth(name: str, fix: str, *kinds: MeasureKind) -> Rule:
     """The rule for what that program measures."""
 
-    def rule(seen: View) -> Iterator[Finding]:
+    def rule(seen: NodeView) -> Iterator[Finding]:
         if not seen.all.bandwidth:
             yield _unknown("Not measured.", MEASURE_IT)
         for kind, value, problem in ((each.kind, each.value, each.problem) for each in seen.own.measures):
@@ -593,43 +593,51 @@ _rdma = _bandwidth("perftest", _APT.format("perftest"), MeasureKind.RDMA, Measur
 _tcp = _bandwidth("iperf3", _APT.format("iperf3"), MeasureKind.TCP)
 _collective = _bandwidth("NCCL all-gather", GATHER_NEEDS, MeasureKind.NCCL, MeasureKind.NCCL_RING)
 CHECKS: Final = (
-    Check("reach", Group.NODES, "spark-tui", _equal("version", "spark-tui", "spark-tui cluster install NODE")),
-    Check(
+    ClusterCheck(
+        "reach", ClusterCheckGroup.NODES, "spark-tui", _equal("version", "spark-tui", "spark-tui cluster install NODE")
+    ),
+    ClusterCheck(
         "user",
-        Group.NODES,
+        ClusterCheckGroup.NODES,
         "User",
         _equal("user", "User", "Use the same user on all nodes: copies and mpirun expect it."),
     ),
-    Check("clock", Group.NODES, "Clock", _clock),
-    Check("kernel", Group.NODES, "Kernel", _kernel),
-    Check("memory", Group.NODES, "Memory", _memory, "available"),
-    Check("disk", Group.NODES, "Disk", _disk, "free"),
-    Check("leftovers", Group.NODES, "Leftovers", _leftovers, "ranks"),
-    Check("driver", Group.SOFTWARE, "NVIDIA driver", _equal("driver", "Driver", "Update all nodes alike."), "driver"),
-    Check("docker", Group.SOFTWARE, "Docker", _docker),
-    Check("image", Group.SOFTWARE, "Image", _image),
-    Check("nccl", Group.SOFTWARE, "NCCL", _nccl),
-    Check("model", Group.SOFTWARE, "Model", _model),
-    Check("variables", Group.FABRIC, "Environment", _variables, "links"),
-    Check("carrier", Group.FABRIC, "Cable", _carrier, "links"),
-    Check("twins", Group.FABRIC, "Twins", _twins, "links"),
-    Check("speed", Group.FABRIC, "Link speed", _speed, "links"),
-    Check("mtu", Group.FABRIC, "MTU", _mtu, "links"),
-    Check("address", Group.FABRIC, "Addresses", _address, "links"),
-    Check("subnet", Group.FABRIC, "Subnets", _subnet, "links"),
-    Check("roce", Group.FABRIC, "RoCE devices", _roce, "devices"),
-    Check("gid", Group.FABRIC, "RoCE v2 GIDs", _gid, "devices"),
-    Check("firmware", Group.FABRIC, "Firmware", _firmware, "devices"),
-    Check("pcie", Group.FABRIC, "PCIe", _pcie, "devices"),
-    Check("wifi", Group.FABRIC, "Wi-Fi", _wifi, "links"),
-    Check("route", Group.PATHS, "Routes", _route),
-    Check("ping", Group.PATHS, "Jumbo pings", _ping),
-    Check("ssh", Group.PATHS, "ssh", _ssh),
-    Check("ports", Group.PATHS, "Ports", _ports),
-    Check("firewall", Group.PATHS, "Firewall", _firewall),
-    Check("rdma_bandwidth", Group.PATHS, "RDMA bandwidth", _rdma),
-    Check("tcp_bandwidth", Group.PATHS, "TCP bandwidth", _tcp),
-    Check("nccl_bandwidth", Group.PATHS, "NCCL bandwidth", _collective),
+    ClusterCheck("clock", ClusterCheckGroup.NODES, "Clock", _clock),
+    ClusterCheck("kernel", ClusterCheckGroup.NODES, "Kernel", _kernel),
+    ClusterCheck("memory", ClusterCheckGroup.NODES, "Memory", _memory, "available"),
+    ClusterCheck("disk", ClusterCheckGroup.NODES, "Disk", _disk, "free"),
+    ClusterCheck("leftovers", ClusterCheckGroup.NODES, "Leftovers", _leftovers, "ranks"),
+    ClusterCheck(
+        "driver",
+        ClusterCheckGroup.SOFTWARE,
+        "NVIDIA driver",
+        _equal("driver", "Driver", "Update all nodes alike."),
+        "driver",
+    ),
+    ClusterCheck("docker", ClusterCheckGroup.SOFTWARE, "Docker", _docker),
+    ClusterCheck("image", ClusterCheckGroup.SOFTWARE, "Image", _image),
+    ClusterCheck("nccl", ClusterCheckGroup.SOFTWARE, "NCCL", _nccl),
+    ClusterCheck("model", ClusterCheckGroup.SOFTWARE, "Model", _model),
+    ClusterCheck("variables", ClusterCheckGroup.FABRIC, "Environment", _variables, "links"),
+    ClusterCheck("carrier", ClusterCheckGroup.FABRIC, "Cable", _carrier, "links"),
+    ClusterCheck("twins", ClusterCheckGroup.FABRIC, "Twins", _twins, "links"),
+    ClusterCheck("speed", ClusterCheckGroup.FABRIC, "Link speed", _speed, "links"),
+    ClusterCheck("mtu", ClusterCheckGroup.FABRIC, "MTU", _mtu, "links"),
+    ClusterCheck("address", ClusterCheckGroup.FABRIC, "Addresses", _address, "links"),
+    ClusterCheck("subnet", ClusterCheckGroup.FABRIC, "Subnets", _subnet, "links"),
+    ClusterCheck("roce", ClusterCheckGroup.FABRIC, "RoCE devices", _roce, "devices"),
+    ClusterCheck("gid", ClusterCheckGroup.FABRIC, "RoCE v2 GIDs", _gid, "devices"),
+    ClusterCheck("firmware", ClusterCheckGroup.FABRIC, "Firmware", _firmware, "devices"),
+    ClusterCheck("pcie", ClusterCheckGroup.FABRIC, "PCIe", _pcie, "devices"),
+    ClusterCheck("wifi", ClusterCheckGroup.FABRIC, "Wi-Fi", _wifi, "links"),
+    ClusterCheck("route", ClusterCheckGroup.PATHS, "Routes", _route),
+    ClusterCheck("ping", ClusterCheckGroup.PATHS, "Jumbo pings", _ping),
+    ClusterCheck("ssh", ClusterCheckGroup.PATHS, "ssh", _ssh),
+    ClusterCheck("ports", ClusterCheckGroup.PATHS, "Ports", _ports),
+    ClusterCheck("firewall", ClusterCheckGroup.PATHS, "Firewall", _firewall),
+    ClusterCheck("rdma_bandwidth", ClusterCheckGroup.PATHS, "RDMA bandwidth", _rdma),
+    ClusterCheck("tcp_bandwidth", ClusterCheckGroup.PATHS, "TCP bandwidth", _tcp),
+    ClusterCheck("nccl_bandwidth", ClusterCheckGroup.PATHS, "NCCL bandwidth", _collective),
 )
 """All checks in display order."""
 CHECK_BY_ID: Final = {check.id: check for check in CHECKS}

@@ -99,7 +99,7 @@ SPREADS: Final[Mapping[Spread, SpreadFacts]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ClusterLayout:
     """Ways of each kind; their product is the number of nodes."""
 
     tensor: int = 1
@@ -155,7 +155,7 @@ class ClusterPlan:
     changed or left out, and what must be there before a start."""
 
     cluster: Cluster
-    layout: Layout
+    layout: ClusterLayout
     backend: Backend
     launch_id: str
     ranks: tuple[RankPlan, ...]
@@ -174,7 +174,9 @@ class ClusterPlan:
 # --- how it is spread -------------------------------------------------------------------------------------
 
 
-def layout_of(preset: Preset, overrides: Overrides, nodes: int, asked: Spread | None, heads: int | None) -> Layout:
+def layout_of(
+    preset: Preset, overrides: Overrides, nodes: int, asked: Spread | None, heads: int | None
+) -> ClusterLayout:
     """How the launch is spread over that many nodes: as asked, else as its command says, else by tensors where the
     attention heads allow it, else by layers. `heads` None: unknown.
 
@@ -184,7 +186,7 @@ def layout_of(preset: Preset, overrides: Overrides, nodes: int, asked: Spread | 
     if asked is Spread.REPLICAS:
         if preset.min_nodes > 1:
             raise RefusedError(f"{preset.name} needs {preset.min_nodes} nodes for one copy.", "Leave parallel out.")
-        return Layout(replicas=nodes)
+        return ClusterLayout(replicas=nodes)
     _check_count(preset, nodes)
     own = _own_ways(preset, overrides)
     if asked is None and own.nodes == nodes:
@@ -198,7 +200,7 @@ def layout_of(preset: Preset, overrides: Overrides, nodes: int, asked: Spread | 
         divisible = nodes in (2, 4, 8) if heads is None else heads % nodes == 0
         kind = asked or (Spread.TENSOR if divisible else Spread.PIPELINE)
         names = {Spread.TENSOR: "tensor", Spread.PIPELINE: "pipeline", Spread.DATA: "data"}
-        found = Layout(**{names[kind]: nodes})
+        found = ClusterLayout(**{names[kind]: nodes})
     if heads is not None and heads % found.tensor:
         raise RefusedError(
             f"{found.tensor} nodes do not divide the {heads} attention heads of {preset.model}.",
@@ -224,15 +226,15 @@ def _check_count(preset: Preset, nodes: int) -> None:
     raise RefusedError(f"{preset.name} runs on {limits} nodes; {nodes} given.", "See: spark-tui cluster list")
 
 
-def _own_ways(preset: Preset, overrides: Overrides) -> Layout:
+def _own_ways(preset: Preset, overrides: Overrides) -> ClusterLayout:
     """What the command says; a switch of an engine that has none means 1."""
     if preset.facts.runs_as_is:
-        return Layout()
+        return ClusterLayout()
     found = command_of(preset, overrides, preset.model).invocation
-    return Layout(*(max(1, int(found.number(key) or 1)) for key in _WAYS))
+    return ClusterLayout(*(max(1, int(found.number(key) or 1)) for key in _WAYS))
 
 
-def backend_of(preset: Preset, found: Invocation, layout: Layout) -> Backend:
+def backend_of(preset: Preset, found: Invocation, layout: ClusterLayout) -> Backend:
     """What joins the ranks: the engine's own way, Ray where the recipe asks for it. Raises UsageError for an engine
     without one."""
     if layout.replicas > 1:
@@ -322,7 +324,7 @@ def plan_cluster(
 
 def _rank_plan(
     preset: Preset, overrides: Overrides, spread: Overrides, paths: HostPaths, ranks: tuple[Rank, ...], rank: Rank,
-    layout: Layout, launch_id: str, image: ImageFacts | None, env_file: str | None,
+    layout: ClusterLayout, launch_id: str, image: ImageFacts | None, env_file: str | None,
 ) -> LaunchPlan:  # fmt: skip
     """One rank: the plan of a single node, with its own words, variables, rights and labels."""
     joined, is_worker = rank.backend is not Backend.NONE, rank.number > 0
@@ -389,7 +391,7 @@ def _address(rank: Rank) -> str:
     return rank.node.fabric[0] if rank.node.fabric else rank.node.name
 
 
-def _words(ranks: tuple[Rank, ...], rank: Rank, layout: Layout, paths: HostPaths) -> _Words:
+def _words(ranks: tuple[Rank, ...], rank: Rank, layout: ClusterLayout, paths: HostPaths) -> _Words:
     """How this rank finds the others."""
     head, number, count = _address(ranks[0]), str(rank.number), str(rank.count)
     worker = rank.number > 0
@@ -452,7 +454,7 @@ def _gateways(found: ClusterPlan) -> Iterator[str]:
 
 
 def _notes(
-    preset: Preset, overrides: Overrides, ranks: tuple[Rank, ...], layout: Layout, heads: int | None,
+    preset: Preset, overrides: Overrides, ranks: tuple[Rank, ...], layout: ClusterLayout, heads: int | None,
     changed: tuple[tuple[str, str], ...],
 ) -> list[str]:  # fmt: skip
     head = ranks[0]

@@ -56,7 +56,7 @@ class RankView:
         return f"spark-tui --host {self.node.host} {verb} {name}"
 
 
-class Line(NamedTuple):
+class RankLine(NamedTuple):
     """A line of a rank: its number from 0, its time in seconds (None: unknown), its message."""
 
     number: int
@@ -64,7 +64,7 @@ class Line(NamedTuple):
     text: str
 
 
-class Fault(NamedTuple):
+class RankFault(NamedTuple):
     """A rank's own first error. `by_worker`: of the process that computes, and no echo of it. `by_exit`: only the exit
     code shows it."""
 
@@ -81,10 +81,10 @@ class RankReport:
 
     rank: RankView
     timeline: BootTimeline = EMPTY_TIMELINE
-    fault: Fault | None = None
-    consequences: dict[Consequence, Line] = field(default_factory=dict)
+    fault: RankFault | None = None
+    consequences: dict[Consequence, RankLine] = field(default_factory=dict)
     notes: dict[str, Finding] = field(default_factory=dict)
-    rendezvous: Line | None = None
+    rendezvous: RankLine | None = None
     master: str = ""
     nccl: tuple[int, ...] = ()
     epoch: bool = True
@@ -128,8 +128,8 @@ class _Scan:
     def __init__(self, report: RankReport, refresh: str) -> None:
         self._report, self._refresh, self._clock = report, refresh, LogClock()
         self._at: float | None = None
-        self._named: tuple[Line, Finding] | None = None
-        self._raised: Line | None = None
+        self._named: tuple[RankLine, Finding] | None = None
+        self._raised: RankLine | None = None
         self._code = self._raised_by = ""
         self._rdma = False
         self._block = self._raised_in = ("", "", "")
@@ -138,7 +138,7 @@ class _Scan:
         record = parse_line(text)
         if (at := self._clock.read(stamp, record.time)) is not None:
             self._at = at
-        line = Line(number, self._at, record.message)
+        line = RankLine(number, self._at, record.message)
         if match := s.NCCL_VERSION.search(record.message, 0, 200):
             self._report.nccl = tuple(map(int, match.groups()))
         elif record.level in ("INFO", "DEBUG"):
@@ -146,7 +146,7 @@ class _Scan:
         elif record.level != "WARNING" or "NCCL" in text:  # others are of a rank that tries again
             self._judge(record, line)
 
-    def _learn(self, line: Line) -> None:
+    def _learn(self, line: RankLine) -> None:
         """What a rank says while nothing is wrong; only words of the engine's own, at the beginning."""
         report, message = self._report, line.text
         if report.rendezvous is None and (match := s.RENDEZVOUS.match(message)):
@@ -158,13 +158,13 @@ class _Scan:
             if (match := note.pattern.match(message)) and not (self._rdma and note.id is s.Id.NO_RDMA):
                 report.notes.setdefault(note.id, replace(self._finding(note, match, line), severity=Severity.WARNING))
 
-    def _consequence(self, line: Line) -> bool:
+    def _consequence(self, line: RankLine) -> bool:
         kind = consequence_in(line.text)
         if kind is not None and kind not in (Consequence.REPEAT, *self._report.consequences):
             self._report.consequences[kind] = line._replace(text=shown(line.text))
         return kind is not None
 
-    def _judge(self, record: LogRecord, line: Line) -> None:
+    def _judge(self, record: LogRecord, line: RankLine) -> None:
         """A line of no level, a warning or an error: a known fault, a consequence, or a worker's exception."""
         if record.kind is LineKind.TRACEBACK and (code := line.text.strip(" ^~")):
             self._code = "" if code.startswith(("File ", "raise ")) else code
@@ -182,7 +182,7 @@ class _Scan:
         elif self._raised is None or (block == self._raised_in and line.text != self._raised.text):  # a chain: the last
             self._raised, self._raised_in, self._raised_by = line, block, self._code
 
-    def _finding(self, known: Signature, match: re.Match[str], line: Line) -> Finding:
+    def _finding(self, known: Signature, match: re.Match[str], line: RankLine) -> Finding:
         rank, groups = self._report.rank, [truncate(shown(group or "?"), 60) for group in match.groups()]
         words = {"host": rank.node.host, "refresh": self._refresh}
         summary, remedy = (text.format(*groups, **words) for text in (known.summary, known.remedy))
@@ -211,21 +211,21 @@ class _Scan:
             elif state := report.rank.state:
                 signs = (*cause.evidence, f"{state.status}, exit code {state.exit_code}")
                 own = replace(self._owned(cause, None), evidence=signs)
-                report.fault = Fault(own, state.finished_at if report.epoch else None, by_worker=True, by_exit=True)
+                report.fault = RankFault(own, state.finished_at if report.epoch else None, by_worker=True, by_exit=True)
         if found:
             line, finding, by_worker = min(found, key=lambda each: each[0].number)
-            report.fault = Fault(finding, line.at, by_worker)
+            report.fault = RankFault(finding, line.at, by_worker)
         return report
 
-    def _place(self, text: str) -> Line | None:
+    def _place(self, text: str) -> RankLine | None:
         """Where the log has the text that the log reader decided upon; None for words of the reader's own."""
         clock, start = LogClock(), text[:60]
         for number, (stamp, line) in enumerate(self._report.rank.lines):
             if start and start in clean_line(line):
-                return Line(number, clock.read(stamp, parse_line(line[:MAX_KEPT]).time), text)
+                return RankLine(number, clock.read(stamp, parse_line(line[:MAX_KEPT]).time), text)
         return None
 
-    def _owned(self, cause: Finding, line: Line | None) -> Finding:
+    def _owned(self, cause: Finding, line: RankLine | None) -> Finding:
         """A cause of the log reader, with the rank that it is about."""
         rank = self._report.rank
         summary = cause.summary.replace(" while starting", "") if rank.number else cause.summary  # never ready

@@ -139,7 +139,7 @@ def engine_memory(gpu: Reading[GpuReading]) -> Reading[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class CpuCluster:
     """Processors of one kind: `X925` or `A725` on a GB10. `cpus` are their numbers."""
 
     name: str
@@ -237,7 +237,7 @@ _STRONGEST: Final = {"X925": 0, "big": 0, "A725": 2, "little": 2}
 
 def clusters_of(
     cpus: Iterable[int], parts: Mapping[int, int] | None = None, capacities: Mapping[int, int] | None = None
-) -> tuple[Cluster, ...]:
+) -> tuple[CpuCluster, ...]:
     """Processors by kind, the strongest first: by part number, else by the capacity that the kernel gives them (1024
     for the strongest), else all in one."""
     numbers = sorted(cpus)
@@ -250,7 +250,7 @@ def clusters_of(
     else:
         kinds = dict.fromkeys(numbers, "CPU")
     names = sorted(set(kinds.values()), key=lambda name: (_STRONGEST.get(name, 1), name))
-    return tuple(Cluster(name, tuple(cpu for cpu in numbers if kinds[cpu] == name)) for name in names)
+    return tuple(CpuCluster(name, tuple(cpu for cpu in numbers if kinds[cpu] == name)) for name in names)
 
 
 def parse_parts(cpuinfo: str) -> dict[int, int]:

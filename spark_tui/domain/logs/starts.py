@@ -426,7 +426,7 @@ MIN_SECONDS: Final = 2.0
 """Readings closer together give no rate."""
 
 
-class Transfer:
+class DownloadReadings:
     """Readings of one download, the latest ones only."""
 
     def __init__(self) -> None:

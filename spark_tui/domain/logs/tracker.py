@@ -20,7 +20,7 @@ from spark_tui.domain.logs.rules.sglang import SGLANG
 from spark_tui.domain.logs.rules.trtllm import TRTLLM
 from spark_tui.domain.logs.rules.vllm import VLLM
 from spark_tui.domain.logs.serving import ServingHistory, ServingSample
-from spark_tui.domain.logs.starts import FROM_CACHE, Transfer
+from spark_tui.domain.logs.starts import FROM_CACHE, DownloadReadings
 from spark_tui.domain.logs.timeline import (
     EMPTY_TIMELINE,
     BootTimeline,
@@ -87,7 +87,7 @@ class LogTracker:
         self.failures = FailureReader()
         self._keep = self.failures.recent.append
         self._known = r.RuleContext(line=self._line_number)
-        self._transfer = Transfer()
+        self._transfer = DownloadReadings()
         self._serving = ServingHistory()
         self._compiler = ""
         """The process whose compile times count."""

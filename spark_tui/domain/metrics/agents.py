@@ -177,7 +177,7 @@ def _count(value: object) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class AgentTurn:
     """A request that an engine answered, as a gateway saw it. None: not reported, or the answer was no stream."""
 
     client: str
@@ -198,7 +198,7 @@ class Miss(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Repeat:
+class RepeatedPrompt:
     """A long prompt that continues an earlier one. `miss` None: it came from the cache, or that is unknown. `alike`:
     bytes at its start that came before."""
 
@@ -206,7 +206,7 @@ class Repeat:
     alike: int
 
 
-def repeat_of(turn: Turn, earlier: Iterable[PromptPrint], *, crowded: bool) -> Repeat | None:
+def repeat_of(turn: AgentTurn, earlier: Iterable[PromptPrint], *, crowded: bool) -> RepeatedPrompt | None:
     """What became of a prompt after the client's earlier ones; None for a short one or one of another conversation.
     `crowded`: another client asked the engine since."""
     now, tokens = turn.prompt, turn.prompt_tokens
@@ -219,11 +219,11 @@ def repeat_of(turn: Turn, earlier: Iterable[PromptPrint], *, crowded: bool) -> R
     hits = turn.cached_tokens / tokens if turn.cached_tokens is not None and tokens else None
     if not starts:
         alike = max(alike for alike, _, kin in found if kin)
-        return Repeat(Miss.CHANGED if hits is None or hits < FEW_HITS else None, alike)
+        return RepeatedPrompt(Miss.CHANGED if hits is None or hits < FEW_HITS else None, alike)
     alike = max(starts)
     if hits is None or alike < _SAME_START * now.size or hits >= alike / now.size / 2:
-        return Repeat(None, alike)
-    return Repeat(Miss.CROWDED if crowded else Miss.EVICTED, alike)
+        return RepeatedPrompt(None, alike)
+    return RepeatedPrompt(Miss.CROWDED if crowded else Miss.EVICTED, alike)
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +267,7 @@ class ClientCosts:
         """Seconds to the first token of a stream; None without one."""
         return self.first_seconds / self.timed if self.timed else None
 
-    def after(self, turn: Turn, repeat: Repeat | None) -> ClientCosts:
+    def after(self, turn: AgentTurn, repeat: RepeatedPrompt | None) -> ClientCosts:
         tokens, cached, first = turn.prompt_tokens, turn.cached_tokens, turn.first_seconds
         known = tokens is not None and cached is not None
         miss = repeat.miss if repeat is not None else None

@@ -21,7 +21,7 @@ class Parsers(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class ModelFamily:
     """One way to write calls and thoughts; a maker may have several. The parsers are vLLM's; `others` are those of
     other servers, by runtime. `implied`: vLLM sets the reasoning parser by itself. `since` is the first vLLM that has
     both.
@@ -40,28 +40,28 @@ _QWEN: Final = {"sglang": Parsers("qwen", "qwen3"), "trtllm": Parsers("qwen3", "
 _QWEN_CODER: Final = {"sglang": Parsers("qwen3_coder", "qwen3"), "trtllm": Parsers("qwen3_coder", "qwen3")}
 FAMILIES: Final = (
     # The newer Qwen write calls as XML; Qwen3 and the Instruct models without thoughts as JSON.
-    Family("Qwen", r"qwen-?3\.[5-9]", "qwen3_coder", "qwen3", others=_QWEN_CODER),
-    Family("Qwen", r"qwen-?3-?coder", "qwen3_coder", others={"sglang": Parsers("qwen3_coder")}),
-    Family("Qwen", r"qwen-?3.*(?<!thinking-)instruct", "hermes", others={"sglang": Parsers("qwen")}),
-    Family("Qwen", r"qwen-?3", "hermes", "qwen3", others=_QWEN),
-    Family("Qwen", r"qwen-?2", "hermes", others={"sglang": Parsers("qwen")}),
-    Family("Gemma 4", r"gemma-?4|diffusiongemma", "gemma4", "gemma4", since=(0, 19)),
-    Family("Nemotron 3", r"nemotron-?3|nemotron-cascade", "qwen3_coder", "nemotron_v3"),
-    Family("Mistral", r"mistral|devstral|magistral", "mistral", "mistral"),
-    Family("Laguna", r"laguna", "poolside_v1", "poolside_v1", since=(0, 20)),
-    Family(
+    ModelFamily("Qwen", r"qwen-?3\.[5-9]", "qwen3_coder", "qwen3", others=_QWEN_CODER),
+    ModelFamily("Qwen", r"qwen-?3-?coder", "qwen3_coder", others={"sglang": Parsers("qwen3_coder")}),
+    ModelFamily("Qwen", r"qwen-?3.*(?<!thinking-)instruct", "hermes", others={"sglang": Parsers("qwen")}),
+    ModelFamily("Qwen", r"qwen-?3", "hermes", "qwen3", others=_QWEN),
+    ModelFamily("Qwen", r"qwen-?2", "hermes", others={"sglang": Parsers("qwen")}),
+    ModelFamily("Gemma 4", r"gemma-?4|diffusiongemma", "gemma4", "gemma4", since=(0, 19)),
+    ModelFamily("Nemotron 3", r"nemotron-?3|nemotron-cascade", "qwen3_coder", "nemotron_v3"),
+    ModelFamily("Mistral", r"mistral|devstral|magistral", "mistral", "mistral"),
+    ModelFamily("Laguna", r"laguna", "poolside_v1", "poolside_v1", since=(0, 20)),
+    ModelFamily(
         "gpt-oss", r"gpt-?oss", "openai", "openai_gptoss", implied=True,
         others={"sglang": Parsers("gpt-oss", "gpt-oss")},
     ),
-    Family("Llama 3", r"llama-?3", "llama3_json", others={"sglang": Parsers("llama3")}),
-    Family("GLM", r"glm-?(?:4\.[7-9]|5)", "glm47", "glm45", since=(0, 15)),
-    Family("GLM", r"glm-?4", "glm45", "glm45", others={"sglang": Parsers("glm45", "glm45")}),
-    Family("MiniMax M2", r"minimax-?m2", "minimax_m2", "minimax_m2"),
-    Family("Kimi K2", r"kimi-?k2", "kimi_k2", "kimi_k2", others={"sglang": Parsers("kimi_k2", "kimi_k2")}),
+    ModelFamily("Llama 3", r"llama-?3", "llama3_json", others={"sglang": Parsers("llama3")}),
+    ModelFamily("GLM", r"glm-?(?:4\.[7-9]|5)", "glm47", "glm45", since=(0, 15)),
+    ModelFamily("GLM", r"glm-?4", "glm45", "glm45", others={"sglang": Parsers("glm45", "glm45")}),
+    ModelFamily("MiniMax M2", r"minimax-?m2", "minimax_m2", "minimax_m2"),
+    ModelFamily("Kimi K2", r"kimi-?k2", "kimi_k2", "kimi_k2", others={"sglang": Parsers("kimi_k2", "kimi_k2")}),
 )  # fmt: skip
 
 
-def family_of(name: str) -> Family | None:
+def family_of(name: str) -> ModelFamily | None:
     """The first family that the name fits, in any case and with `-` for `_`."""
     text = name.lower().replace("_", "-")
     return next((family for family in FAMILIES if re.search(family.pattern, text)), None)

@@ -16,7 +16,7 @@ Event: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ProveAnswer:
     """A whole answer. `finish` is `stop`, `length` or `tool_calls` for each API alike, empty where it never ended.
     `logprobs` counts the tokens with probabilities. `faults` are breaches of the API's own rules, in words."""
 
@@ -42,7 +42,7 @@ class _Draft:
     logprobs: int = 0
     faults: list[str] = field(default_factory=list)
 
-    def answer(self) -> Answer:
+    def answer(self) -> ProveAnswer:
         calls = tuple(Call(*each) for each in self.calls.values())
         if any(not call.id for call in calls):
             self.faults.append("a call has no id")
@@ -51,10 +51,12 @@ class _Draft:
         if not self.finish:
             self.faults.append("no finish reason")
         faults = tuple(dict.fromkeys(self.faults))
-        return Answer(self.text, self.reasoning, calls, self.finish, *self.usage, logprobs=self.logprobs, faults=faults)
+        return ProveAnswer(
+            self.text, self.reasoning, calls, self.finish, *self.usage, logprobs=self.logprobs, faults=faults
+        )
 
 
-def read_answer(question: Question, payloads: Sequence[str]) -> Answer:
+def read_answer(question: Question, payloads: Sequence[str]) -> ProveAnswer:
     """The answer in the data of a stream, or in one JSON text. Raises SparkError for an error that the server sent
     inside its answer; `faults` are all others."""
     draft = _Draft()

@@ -11,7 +11,7 @@ from enum import StrEnum
 from itertools import zip_longest
 from typing import Any, Final, TypeAlias
 
-from spark_tui.domain.prove.answer import Answer
+from spark_tui.domain.prove.answer import ProveAnswer
 from spark_tui.domain.prove.request import CALL_ID, Api, Call, Question, Tool
 from spark_tui.domain.text import clean_line, truncate
 
@@ -50,7 +50,7 @@ class Target:
     full: bool = False
 
 
-Check: TypeAlias = "Callable[[Target, Answer], str]"
+Check: TypeAlias = "Callable[[Target, ProveAnswer], str]"
 """What is wrong with an answer; empty where it is right. Raises SkippedCase."""
 
 
@@ -66,7 +66,7 @@ class Case:
     twice: bool = False
 
 
-def judge(case: Case, target: Target, answers: tuple[Answer, ...]) -> tuple[Verdict, str]:
+def judge(case: Case, target: Target, answers: tuple[ProveAnswer, ...]) -> tuple[Verdict, str]:
     """The verdict, and its evidence: what is wrong, or what came."""
     for answer in answers:
         for check in (_sound, *case.checks):
@@ -82,7 +82,7 @@ def judge(case: Case, target: Target, answers: tuple[Answer, ...]) -> tuple[Verd
     return Verdict.PASS, shown(answers[-1])
 
 
-def shown(answer: Answer) -> str:
+def shown(answer: ProveAnswer) -> str:
     """An answer in a line: its calls, else its text."""
     calls = " ".join(f"{call.name}({call.arguments})" for call in answer.calls)
     return truncate(clean_line(calls or " ".join(answer.text.split())), 300)
@@ -103,7 +103,7 @@ THINK_MARKUP: Final = re.compile(r"</?think(?:ing)?>|\[/?THINK\]|\u25c1/?think\u
 _TURN_MARKUP: Final = re.compile(r"<\|im_(?:start|end)\|>|<\|(?:start|end|message|return|eot_id|endoftext)\|>|</s>")
 
 
-def _sound(_: Target, answer: Answer) -> str:
+def _sound(_: Target, answer: ProveAnswer) -> str:
     """The API's own rules, and nothing of the model's template in the text."""
     if answer.faults:
         return "; ".join(answer.faults)
@@ -125,13 +125,13 @@ def says(wanted: str) -> Check:
 
 
 def finishes(*reasons: str) -> Check:
-    def check(_: Target, answer: Answer) -> str:
+    def check(_: Target, answer: ProveAnswer) -> str:
         return "" if answer.finish in reasons else f"finish reason {answer.finish}, expected {reasons[0]}"
 
     return check
 
 
-def no_calls(_: Target, answer: Answer) -> str:
+def no_calls(_: Target, answer: ProveAnswer) -> str:
     return f"a call that was not wanted: {shown(answer)}" if answer.calls else ""
 
 
@@ -139,7 +139,7 @@ def calls(*wanted: tuple[str, Mapping[str, Any]]) -> Check:
     """Exactly these calls, in any order, with exactly these arguments and types. Texts are compared without the white
     space around them."""
 
-    def check(_: Target, answer: Answer) -> str:
+    def check(_: Target, answer: ProveAnswer) -> str:
         if not answer.calls:
             return f"no call: {quote(answer.text)}"
         found = []
@@ -174,7 +174,7 @@ def _stripped(value: Any) -> Any:
 def some_call(name: str) -> Check:
     """A call of that tool at the least, with an object of arguments."""
 
-    def check(_: Target, answer: Answer) -> str:
+    def check(_: Target, answer: ProveAnswer) -> str:
         if not any(call.name == name for call in answer.calls):
             return f"no call of {name}: {shown(answer) or 'empty'}"
         try:
@@ -186,7 +186,7 @@ def some_call(name: str) -> Check:
     return check
 
 
-def _reasons(target: Target, answer: Answer) -> str:
+def _reasons(target: Target, answer: ProveAnswer) -> str:
     if answer.reasoning:
         return ""
     if target.reasoning_parser:
@@ -194,11 +194,11 @@ def _reasons(target: Target, answer: Answer) -> str:
     raise SkippedCase("the engine sends no reasoning, and has no reasoning parser")
 
 
-def _reasons_not(_: Target, answer: Answer) -> str:
+def _reasons_not(_: Target, answer: ProveAnswer) -> str:
     return f"reasoning although it is off: {quote(answer.reasoning)}" if answer.reasoning.strip() else ""
 
 
-def _valid_person(_: Target, answer: Answer) -> str:
+def _valid_person(_: Target, answer: ProveAnswer) -> str:
     try:
         found = json.loads(answer.text)
     except (ValueError, RecursionError):
@@ -210,7 +210,7 @@ def _valid_person(_: Target, answer: Answer) -> str:
 
 
 def _at_most(tokens: int) -> Check:
-    def check(_: Target, answer: Answer) -> str:
+    def check(_: Target, answer: ProveAnswer) -> str:
         count = answer.completion_tokens or 0
         return f"{count} tokens counted, {tokens} allowed" if count > tokens else ""
 
@@ -221,7 +221,7 @@ def _stopped_before(word: str) -> Check:
     return lambda _, answer: f"the stop word is in the answer: {quote(answer.text)}" if word in answer.text else ""
 
 
-def _has_logprobs(_: Target, answer: Answer) -> str:
+def _has_logprobs(_: Target, answer: ProveAnswer) -> str:
     return "" if answer.logprobs else "no log probabilities"
 
 
@@ -230,7 +230,7 @@ MOST_REPEATED: Final = 0.35
 """Share of four-word sequences that were there before. Prose has 0 to 5 %, a loop nears 100 %."""
 
 
-def _readable(_: Target, answer: Answer) -> str:
+def _readable(_: Target, answer: ProveAnswer) -> str:
     """Prose of some length, without loops and foreign signs."""
     text, words = answer.text, answer.text.lower().split()
     invalid = [char for char in text if char == "\ufffd" or unicodedata.category(char) in ("Cc", "Cn", "Co")]
@@ -246,7 +246,7 @@ def _readable(_: Target, answer: Answer) -> str:
     return f"{repeated:.0%} of four-word sequences repeat: {quote(text[-80:])}" if repeated > MOST_REPEATED else ""
 
 
-def _as_without_speculation(target: Target, answer: Answer) -> str:
+def _as_without_speculation(target: Target, answer: ProveAnswer) -> str:
     if not target.baseline:
         raise SkippedCase("no kept run of this model with the other speculation setting to compare with")
     if shown(answer) == target.baseline:

@@ -43,7 +43,7 @@ class HostVitals:
     now: Callable[[], float] = time.time
     _at: float = field(default=0.0, init=False)
     _before: dict[str, vitals.Counters] = field(default_factory=dict, init=False)
-    _clusters: tuple[vitals.Cluster, ...] = field(default_factory=lambda: (), init=False)
+    _clusters: tuple[vitals.CpuCluster, ...] = field(default_factory=lambda: (), init=False)
     _sensors: tuple[tuple[Path, str], ...] | None = field(default=None, init=False)
     _limit: float | None = field(default=None, init=False)
 
@@ -110,7 +110,7 @@ class HostVitals:
             )
         return Ok(tuple(loads), self.now())
 
-    def _kinds(self, cpus: Sequence[int]) -> tuple[vitals.Cluster, ...]:
+    def _kinds(self, cpus: Sequence[int]) -> tuple[vitals.CpuCluster, ...]:
         """By part number from sysfs or cpuinfo, else by capacity."""
         folder = self._root / "sys/devices/system/cpu"
         midrs = {cpu: hexadecimal(text_or_empty(folder / f"cpu{cpu}/regs/identification/midr_el1")) for cpu in cpus}

@@ -81,7 +81,7 @@ def prepare() -> None:
 
     timeouts = {"connect": CONNECT_SECONDS, "read": READ_SECONDS, "write": READ_SECONDS, "pool": CONNECT_SECONDS}
 
-    class Session(httpx2.Client):
+    class HubSession(httpx2.Client):
         """One try for each request, with bounds: the library asks for none in places."""
 
         def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
@@ -100,7 +100,7 @@ def prepare() -> None:
             return response
 
     limits = httpx2.Limits(max_connections=64, max_keepalive_connections=16)
-    set_client_factory(lambda: Session(follow_redirects=True, limits=limits))
+    set_client_factory(lambda: HubSession(follow_redirects=True, limits=limits))
 
 
 def describe(error: BaseException) -> str:

@@ -627,7 +627,7 @@ class ChatScreen(FrameScreen):
         if name and watch is not None and watch.endpoint is not None:
             settings = self._chosen.over(self._defaults_here.settings)
             targets = (here, target_of(others[name], watch.endpoint))
-            self.app.push_screen(CompareScreen(self.context, last, settings, targets))
+            self.app.push_screen(CompareAnswersScreen(self.context, last, settings, targets))
         elif name:
             self._say(f"{name} is gone.")
 
@@ -661,7 +661,7 @@ class ChatScreen(FrameScreen):
             self.spark.selected = chosen
 
 
-class CompareScreen(ModalScreen[None]):
+class CompareAnswersScreen(ModalScreen[None]):
     """One question to two engines, side by side; nothing is saved. Going back stops what still comes."""
 
     CSS_PATH = "chat.tcss"

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from spark_tui.core.jobs import JobView
     from spark_tui.core.memory import GuardStatus
-    from spark_tui.core.next_step import Candidate
+    from spark_tui.core.next_step import NextPreset
     from spark_tui.domain.cluster.record import ClusterRecord
     from spark_tui.domain.logs.starts import StartRecord
     from spark_tui.domain.logs.view import EngineView
@@ -129,7 +129,7 @@ class HomeScreen(FrameScreen):
 
     def on_mount(self) -> None:
         self._unsubscribe: Callable[[], None] | None = None
-        self._next: tuple[Candidate, ...] | None = None
+        self._next: tuple[NextPreset, ...] | None = None
         self._looked: tuple[object, ...] = ()
         self._drawn: dict[str, tuple[tuple[object, ...], list[float | None], float]] = {}
         self._past: dict[str, dict[MetricId, SeriesSlice]] = {}
@@ -289,7 +289,7 @@ class HomeScreen(FrameScreen):
         each."""
         from spark_tui.present.metrics import existing, spark_table
         from spark_tui.tui.widgets.graph import chart_of, sparkline
-        from spark_tui.tui.widgets.graph_picture import View
+        from spark_tui.tui.widgets.graph_picture import GraphView
 
         def read(metric: MetricId) -> Curve:
             return self._read(name, metric)
@@ -319,7 +319,7 @@ class HomeScreen(FrameScreen):
             return  # it has no place yet: it asks again when it has one
         if seen != before or any(map(_moved, old, values)) or now - at >= REST_SECONDS:
             self._drawn[grid.id or ""] = (seen, values, now)
-            grid.draw(charts, View(now, WINDOW_SECONDS))
+            grid.draw(charts, GraphView(now, WINDOW_SECONDS))
             table = spark_table(rest, read, line, grid.size.width - 1)
             page.show((Section(table=table),) if rest else ())
 

@@ -25,7 +25,7 @@ from spark_tui.tui.format import Glyphs
 from spark_tui.tui.frame import FrameScreen, bindings
 from spark_tui.tui.screens.palette import go
 from spark_tui.tui.widgets.graph import Graph
-from spark_tui.tui.widgets.graph_picture import Subject, View
+from spark_tui.tui.widgets.graph_picture import GraphView, Subject
 from spark_tui.tui.widgets.line import Line, entitle
 from spark_tui.tui.widgets.memory_strip import bar
 from spark_tui.tui.widgets.page import Page
@@ -159,7 +159,7 @@ class MemoryScreen(FrameScreen):
         entitle(self.query_one("#history-pane"), f"Last {name}")
         series = self.context.metrics.series
         curves = tuple(Curve(label, series("", metric, seconds), self._past.get(metric)) for label, metric in LINES)
-        self.query_one(Graph).draw(SUBJECT, curves, View(self.context.clock.now(), seconds))
+        self.query_one(Graph).draw(SUBJECT, curves, GraphView(self.context.clock.now(), seconds))
 
     def on_row_list_moved(self, message: RowList.Moved) -> None:
         """The footer follows the process. In one column, the list comes into view as a person goes down it."""

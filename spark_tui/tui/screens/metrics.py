@@ -35,7 +35,7 @@ from spark_tui.tui import format as fmt
 from spark_tui.tui.format import ASCII, UNICODE
 from spark_tui.tui.frame import FrameScreen, bindings
 from spark_tui.tui.widgets.graph import GraphGrid, chart_of, sparkline
-from spark_tui.tui.widgets.graph_picture import View, kinds_for
+from spark_tui.tui.widgets.graph_picture import GraphView, kinds_for
 from spark_tui.tui.widgets.line import Line, packed, spread
 from spark_tui.tui.widgets.page import Page, page_lines
 from spark_tui.tui.yank import Yank
@@ -419,7 +419,7 @@ class MetricsScreen(FrameScreen):
         if not self.has_class("-only-table"):
             self._page = min(self._page, grid.pages(len(self._panels)) - 1)
             charts = [chart_of(panel, self._read) for panel in self._on_page(grid)]
-            grid.draw(charts, View(self._now, self._window, self._cursor))
+            grid.draw(charts, GraphView(self._now, self._window, self._cursor))
             self._curves = tuple(curve for chart in charts for curve in chart.curves)
         collector = self.context.metrics
         current, lifetime = collector.current(name), collector.lifetime(name)

@@ -57,7 +57,7 @@ ENGINE_VERBS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PaletteEntry:
     """One row. `id` stays the same from run to run; `run` does it."""
 
     id: str
@@ -68,7 +68,7 @@ class Entry:
     run: Callable[[], object]
 
 
-def entries(app: FrameApp) -> Iterator[Entry]:
+def entries(app: FrameApp) -> Iterator[PaletteEntry]:
     """All that can be done now: on this screen, everywhere, and to each thing by its name."""
     yield from _actions(app)
     yield from _engines(app)
@@ -76,19 +76,19 @@ def entries(app: FrameApp) -> Iterator[Entry]:
     library = value_of(app.library)
     for each in library.entries if library is not None else ():
         id_, detail = each.model.id, each.model.completeness.value
-        yield Entry(f"model {id_}", "Models", clean_line(id_), detail, "", partial(go, app, "models", row=id_))
-    yield Entry("theme", "Settings", "theme", "choose with a preview", "", partial(choose_theme, app))
+        yield PaletteEntry(f"model {id_}", "Models", clean_line(id_), detail, "", partial(go, app, "models", row=id_))
+    yield PaletteEntry("theme", "Settings", "theme", "choose with a preview", "", partial(choose_theme, app))
     for key in KEYS:
         if key not in (*IN_TABLES, "theme"):
             value = value_text(_plain(getattr(app.context.settings, key)))
-            yield Entry(f"setting {key}", "Settings", key, value, "", partial(change_setting, app, key))
+            yield PaletteEntry(f"setting {key}", "Settings", key, value, "", partial(change_setting, app, key))
 
 
 def _plain(value: object) -> bool | float | str:
     return value if isinstance(value, bool | float) else str(value)
 
 
-def _actions(app: FrameApp) -> Iterator[Entry]:
+def _actions(app: FrameApp) -> Iterator[PaletteEntry]:
     screen, named = app.screen, set[str]()
     scope = getattr(screen, "SCOPE", Scope.GLOBAL)
     known = allowed(ACTIONS, read_only=app.context.settings.read_only)
@@ -98,10 +98,10 @@ def _actions(app: FrameApp) -> Iterator[Entry]:
             named.add(each.label)  # of two with the same label, the screen's own does it
             name = each.id if hasattr(screen, f"action_{each.id}") else f"app.{each.id}"
             group = "Everywhere" if each.scope is Scope.GLOBAL else each.scope.value
-            yield Entry(each.id, group, each.label, each.help, key_of(each.id), partial(screen.run_action, name))
+            yield PaletteEntry(each.id, group, each.label, each.help, key_of(each.id), partial(screen.run_action, name))
 
 
-def _engines(app: FrameApp) -> Iterator[Entry]:
+def _engines(app: FrameApp) -> Iterator[PaletteEntry]:
     for view in value_of(app.engines) or ():
         name = clean_line(view.name)
         for verb, mode, id_, running in ENGINE_VERBS:
@@ -110,24 +110,26 @@ def _engines(app: FrameApp) -> Iterator[Entry]:
             if id_ and action(id_).dangerous and app.context.settings.read_only:
                 continue
             run = partial(go, app, mode, id_, engine=view.name)
-            yield Entry(f"{verb} {view.name}", "Engines", f"{name}  {verb}", "", key_of(id_ or f"show_{mode}"), run)
+            yield PaletteEntry(
+                f"{verb} {view.name}", "Engines", f"{name}  {verb}", "", key_of(id_ or f"show_{mode}"), run
+            )
 
 
-def _presets(app: FrameApp) -> Iterator[Entry]:
+def _presets(app: FrameApp) -> Iterator[PaletteEntry]:
     may_launch = not app.context.settings.read_only
     for preset in app.presets.presets:
         name, title = clean_line(preset.name), clean_line(preset.facts.title)
         if may_launch:
             run = partial(launch, app, preset)
-            yield Entry(f"launch {name}", "Presets", f"{name}  launch", title, key_of("launch_preset"), run)
+            yield PaletteEntry(f"launch {name}", "Presets", f"{name}  launch", title, key_of("launch_preset"), run)
         show = partial(go, app, "presets", row=preset.name)
-        yield Entry(f"preset {name}", "Presets", f"{name}  open", title, key_of("show_presets"), show)
+        yield PaletteEntry(f"preset {name}", "Presets", f"{name}  open", title, key_of("show_presets"), show)
 
 
 # --- search -----------------------------------------------------------------------------------------------
 
 
-def rank(found: Sequence[Entry], typed: str, recent: Sequence[str]) -> list[Entry]:
+def rank(found: Sequence[PaletteEntry], typed: str, recent: Sequence[str]) -> list[PaletteEntry]:
     """Those that every typed word finds, the best first; what was used lately before its equals. Without words: what
     was used lately, then all in their order."""
     words, late = typed.lower().split(), {id_: len(recent) - at for at, id_ in enumerate(recent)}
@@ -193,7 +195,7 @@ def open_palette(app: FrameApp) -> None:
     """Asks, remembers what was chosen, and does it."""
     recent = Recent(app)
 
-    def chosen(entry: Entry | None) -> None:
+    def chosen(entry: PaletteEntry | None) -> None:
         if entry is not None:
             recent.add(entry.id)
             done = entry.run()
@@ -273,7 +275,7 @@ def _keep(app: FrameApp, key: str, text: str) -> None:
 # --- screens ----------------------------------------------------------------------------------------------
 
 
-class Palette(ModalScreen[Entry | None]):
+class Palette(ModalScreen[PaletteEntry | None]):
     """A field, and below it what the typed words find."""
 
     CSS_PATH = "palette.tcss"
@@ -286,7 +288,7 @@ class Palette(ModalScreen[Entry | None]):
         Binding("pagedown", "list('page', 1)", "Page down", show=False, priority=True),
     ]
 
-    def __init__(self, found: Iterable[Entry], recent: Sequence[str]) -> None:
+    def __init__(self, found: Iterable[PaletteEntry], recent: Sequence[str]) -> None:
         super().__init__()
         self._recent = tuple(recent)
         self._found = {each.id: each for each in found}

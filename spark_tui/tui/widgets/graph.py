@@ -22,10 +22,10 @@ from spark_tui.tui.format import Glyphs
 from spark_tui.tui.widgets.graph_picture import (
     CellKind,
     GraphKind,
+    GraphView,
     PenRow,
     Picture,
     Subject,
-    View,
     kind_for,
     picture_of,
 )
@@ -147,12 +147,12 @@ class Graph(RowCanvas):
         self._kind = kind or kind_for(glyphs)
         self._subject: Subject | None = None
         self._curves: tuple[Curve, ...] = ()
-        self._view = View(0.0, 60.0)
+        self._view = GraphView(0.0, 60.0)
         self.picture = Picture()
 
     # --- what it shows --------------------------------------------------------------------------------
 
-    def draw(self, subject: Subject, curves: Sequence[Curve], view: View) -> None:
+    def draw(self, subject: Subject, curves: Sequence[Curve], view: GraphView) -> None:
         """Shows these curves; costs a repaint only of the cells that differ."""
         if subject != self._subject:
             self.picture = Picture()  # another subject has another scale
@@ -276,7 +276,7 @@ class GraphGrid(Widget):
         """The time axis of what is on screen."""
         return next((graph.picture.axis for graph in self._graphs if graph.display and graph.picture.axis), None)
 
-    def draw(self, charts: Sequence[Chart], view: View) -> None:
+    def draw(self, charts: Sequence[Chart], view: GraphView) -> None:
         """Shows the charts of one page; a graph that stays repaints only what differs."""
         if not self.size.width:
             return

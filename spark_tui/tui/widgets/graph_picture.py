@@ -302,7 +302,7 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class GraphView:
     """How a person looks: up to when, over how many seconds, at which time the cursor stands. `foot`: with a time axis
     of its own where it is high enough, on which gaps and restarts of the curves of `above` are marked too."""
 
@@ -325,7 +325,13 @@ class Picture:
 
 
 def picture_of(
-    subject: Subject, curves: Sequence[Curve], view: View, kind: GraphKind, width: int, height: int, before: Picture
+    subject: Subject,
+    curves: Sequence[Curve],
+    view: GraphView,
+    kind: GraphKind,
+    width: int,
+    height: int,
+    before: Picture,
 ) -> Picture:
     """The picture at a size; empty where there is no room. `before` keeps the scale from jumping."""
     if width < MINIMUM_COLUMNS or height < MINIMUM_ROWS:

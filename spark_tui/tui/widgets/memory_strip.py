@@ -29,7 +29,7 @@ LEAST_NAME = 5
 LEAST_BAR = 30
 
 
-class Segment(NamedTuple):
+class StripSegment(NamedTuple):
     """A part of the bar: its words from the longest to the shortest, its colour, and the glyphs that fill it, each for
     a number of bytes."""
 
@@ -77,13 +77,13 @@ class MemoryStrip(Line):
             words.append(("  stale", "$warning"))
         return Content.assemble(*words, " ")
 
-    def _segments(self, parts: MemoryBreakdown) -> list[Segment]:
+    def _segments(self, parts: MemoryBreakdown) -> list[StripSegment]:
         glyphs, found = self._glyphs, []
         for share in parts.engines or ():
             name, size = clean_line(share.name) or f"pid {share.pids[0] if share.pids else '?'}", gib(share.memory)
             names = [truncate(name, most) for most in range(LEAST_NAME, len(name))][::-1]
             words = (f"{name} {size}", *(f"{each} {size}" for each in names), size)
-            found.append(Segment(words, "$mem-engine", ((glyphs.engine, share.memory),)))
+            found.append(StripSegment(words, "$mem-engine", ((glyphs.engine, share.memory),)))
         apps = parts.apps + (parts.driver or 0)
         known = "apps" if parts.engines is not None else "in use"
         both, drop = parts.cache + (parts.droppable or 0), parts.droppable or 0
@@ -97,7 +97,7 @@ class MemoryStrip(Line):
             ),
             (_words("free", parts.free), "$mem-free", ((glyphs.free, parts.free),)),
         ):
-            found.append(Segment(words, style, fills))
+            found.append(StripSegment(words, style, fills))
         return found
 
     def _bar(self, parts: MemoryBreakdown, cells: int) -> Content:
