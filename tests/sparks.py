@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from spark_tui.domain.cluster.plan import Spread, plan_cluster
 from spark_tui.domain.cluster.protocol import FabricLink
 from spark_tui.domain.cluster.record import ClusterRecord, record_of
 from spark_tui.domain.engine.state import ServedModel
-from spark_tui.domain.errors import SparkError
+from spark_tui.domain.errors import SparkError, UsageError
+from spark_tui.domain.models.store import Payload, StoredFile
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.reading import Ok, Reading, value_of
 from spark_tui.domain.remote import QUESTION, RemoteHost
@@ -48,6 +50,18 @@ class FakeLinks:
         self.found[name] = replace(self.found[name], **how)
 
 
+class FakeModel:
+    """The part of a ModelStore that a launch looks at: the bytes of a model's files. Without any there is none."""
+
+    def __init__(self) -> None:
+        self.sizes: dict[str, int] = {}
+
+    async def files(self, model: str, revision: str = "") -> tuple[StoredFile, ...]:
+        if not self.sizes:
+            raise UsageError(f"There is no model {model}.", "")
+        return tuple(StoredFile(name, Payload(name, size, size)) for name, size in self.sizes.items())
+
+
 class Sparks:
     """Two nodes, the ssh that reaches them, and what a controller keeps."""
 
@@ -63,6 +77,7 @@ class Sparks:
             kit.api.served = (ServedModel("org/m"),)
             self.kits[destination] = kit
         self.links = {destination: FakeLinks() for destination in self.kits}
+        self.models = {destination: FakeModel() for destination in self.kits}
         self.kits[WORKER].docker.on_start = None  # a headless rank has no API
         self.cut: dict[str, SparkError] = {}
         self.late: dict[str, asyncio.Event] = {}
@@ -146,6 +161,7 @@ class Sparks:
         if arguments[1] in self.late:
             await self.late[arguments[1]].wait()
         kit.context.node._fabric = self.links[host.destination]  # type: ignore[assignment]
+        kit.context.node._models = partial(self.models.__getitem__, host.destination)  # type: ignore[arg-type]
         kind, work = kit.context.node.verbs()[arguments[1]]
         for line in filter(None, (self.greeting, encode({"protocol": self.version, "version": "0.1"}))):
             on_line(line)

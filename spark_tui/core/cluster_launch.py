@@ -7,6 +7,7 @@ left on a node is named.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,7 @@ from spark_tui.core.actions import by_front_end, key_of
 from spark_tui.core.jobs import Report, Step, StepReporter
 from spark_tui.core.nodes import Nodes
 from spark_tui.domain.cluster.blame import blame, merged_lines
-from spark_tui.domain.cluster.copying import same_image
+from spark_tui.domain.cluster.copying import other_file, same_image
 from spark_tui.domain.cluster.protocol import (
     Canary,
     Cleared,
@@ -50,6 +51,7 @@ STEPS: Final = (
     ("follow", "Boot"),
     ("ready", "First answer"),
 )
+_REVISION: Final = re.compile(r"--revision[= ](\S+)")
 _PREFIX: Final = "cluster-"
 _WATCH: Final = "watch-"
 _STOP: Final = "stop-"
@@ -238,6 +240,7 @@ class ClusterLauncher:
                 f"The image {image} of {other.node.name} differs from that of {record.head.node.name}.",
                 f"Copy it: spark-tui cluster copy image {image} {record.cluster}",
             )
+        _check_models(record, looks)
         known = [(look.available, rank.node.name) for rank, look in zip(record.ranks, looks, strict=True)]
         least = min(((size, name) for size, name in known if size is not None), default=None)
         free = "" if least is None else f", at least {gib(least[0])} GiB available ({least[1]})"
@@ -245,7 +248,10 @@ class ClusterLauncher:
 
     async def _look(self, rank: RankRecord) -> NodeLook:
         spec = rank.start.spec
-        request = LookRequest(spec.image, spec.label(LABEL_MODEL), rank.start.ports)
+        pinned = _REVISION.search(" ".join(spec.command))
+        request = LookRequest(
+            spec.image, spec.label(LABEL_MODEL), rank.start.ports, revision=pinned[1] if pinned else ""
+        )
         return await self._nodes.ask(rank.node, "look", request, NodeLook)
 
     async def _start(self, rank: RankRecord) -> RankState:
@@ -747,6 +753,28 @@ def _check_node(record: ClusterRecord, rank: RankRecord, look: NodeLook, *, repl
         raise PortInUse(
             f"Port {port} of {name} is taken by {clean_line(owner)}.", "Stop that process, or choose another port."
         )
+
+
+def _check_models(record: ClusterRecord, looks: Sequence[NodeLook]) -> None:
+    """Raises RefusedError where the model is other files on one node than on another: its ranks would answer nonsense,
+    or one would end while it loads. A node without it is none where no node has it: the Hub may give it."""
+    known = [(rank, look.files) for rank, look in zip(record.ranks, looks, strict=True)]
+    first, files = next(((rank, files) for rank, files in known if files is not None), (record.head, ()))
+    model = clean_line(first.start.spec.label(LABEL_MODEL))
+    copy = f"Copy it: spark-tui cluster copy model {model} {record.cluster}"
+    for rank, found in known if files else ():
+        if found is None:
+            raise RefusedError(f"{rank.node.name} does not have the model {model}, {first.node.name} has.", copy)
+        if other := other_file(files, found):
+            name, *sizes = other
+            have, theirs = ("absent" if size is None else f"{size:,} bytes" for size in sizes)
+            if have == theirs:
+                theirs = f"other {theirs}"
+            raise RefusedError(
+                f"The model {model} differs: {clean_line(name)} is {have} on {first.node.name}, {theirs} on "
+                f"{rank.node.name}.",
+                copy,
+            )
 
 
 def _own(rank: RankRecord, look: NodeLook) -> RankState | None:

@@ -326,7 +326,8 @@ PARTS: Final[Mapping[str, Part]] = {
         "node:Node",
         lambda make, c: make(
             c.docker, c.api, c.ports.metrics, c.host, c.ports.get("fabric"), c.secrets, c.archive, c.ports.state,
-            c.cache, c.guard_launcher, c.ports.gpu, c.ports.vitals, c.ports.get("routers"), c.clock, c.paths
+            lambda: c.cache, lambda: c.guard_launcher, c.ports.gpu, c.ports.vitals, c.ports.get("routers"), c.clock,
+            c.paths, lambda: c.ports.models,
         ),
     ),
     "nodes": ("nodes:Nodes", lambda make, c: make(c.settings.hosts, c.ports.remote_shell, c.host)),

@@ -14,6 +14,7 @@ from enum import StrEnum
 from statistics import median
 from typing import Final
 
+from spark_tui.core.containers import clear_container
 from spark_tui.core.fit import LaunchChecks
 from spark_tui.core.history import History
 from spark_tui.core.jobs import Report, Step, StepState
@@ -22,7 +23,6 @@ from spark_tui.core.launch import (
     SET_ASIDE,
     Launcher,
     LaunchRequest,
-    clear_container,
     launched_with,
     request_of,
 )

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import aclosing, nullcontext, suppress
 from dataclasses import dataclass, replace
 
+from spark_tui.core.containers import clear_container
 from spark_tui.core.downloads import LaunchDownloads
 from spark_tui.core.engines import EngineSupervisor, EngineWatch
 from spark_tui.core.fit import MemoryGate, share_of
@@ -30,7 +31,7 @@ from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import Preset, PresetCatalogue
 from spark_tui.domain.quantities import human_bytes, human_duration
 from spark_tui.domain.settings import ExposureChoice
-from spark_tui.services.ports import Clock, ContainerEngine, EngineApi, LogArchive, LogLine
+from spark_tui.services.ports import Clock, ContainerEngine, EngineApi, LogArchive
 
 STEPS: tuple[tuple[str, str], ...] = (
     ("preflight", "Check"),
@@ -340,23 +341,6 @@ class Launcher:
         else:
             watch.mark_warm(self._clock.monotonic() - started)
             steps.done("warm", "")
-
-
-async def clear_container(docker: ContainerEngine, archive: LogArchive, existing: ContainerFacts) -> str:
-    """Makes room for a container of the same name. Returns what became of the old one's log, which is kept."""
-    if existing.running:
-        await docker.stop(existing.id)
-    lines: list[LogLine] = []
-    async with aclosing(docker.logs(existing.id, follow=False)) as batches:
-        async for batch in batches:
-            lines.extend(batch)
-    try:
-        kept = f"old log kept in {archive.save(existing.name, lines)}" if lines else "replaces an earlier one"
-    except OSError as error:
-        why = f"The log of {existing.name} cannot be saved: {error.strerror or error}."
-        raise SparkError(why, f"Free space on that disk, or remove it: docker rm {existing.name}") from error
-    await docker.remove(existing.id)
-    return kept
 
 
 def _exited(view: EngineView) -> EngineExited:

@@ -7,12 +7,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from spark_tui import __version__
-from spark_tui.core.cache import CacheControl
-from spark_tui.core.guard import GuardLauncher
-from spark_tui.core.launch import clear_container
+from spark_tui.core.containers import clear_container
 from spark_tui.domain.chat.message import (
     AnswerFinished,
     ChatParameters,
@@ -58,12 +56,17 @@ from spark_tui.services.ports import (
     HostProbe,
     LogArchive,
     MetricsSource,
+    ModelStore,
     Routers,
     SecretStore,
     StateFiles,
     VitalsProbe,
 )
 from spark_tui.services.wire import decode, encode
+
+if TYPE_CHECKING:  # made for a start alone: a look is asked for again and again
+    from spark_tui.core.cache import CacheControl
+    from spark_tui.core.guard import GuardLauncher
 
 FREE_SECONDS: Final = 15.0
 """How long a port may take to be free after its container is gone."""
@@ -91,13 +94,14 @@ class Node:
     _secrets: SecretStore
     _archive: LogArchive
     _state: StateFiles
-    _cache: CacheControl
-    _guard: GuardLauncher | None
+    _cache: Callable[[], CacheControl]
+    _guard: Callable[[], GuardLauncher | None]
     _gpu: GpuProbe
     _vitals: VitalsProbe
     _routers: Routers | None
     _clock: Clock
     _paths: HostPaths
+    _models: Callable[[], ModelStore]
 
     def verbs(self) -> dict[str, tuple[type[Any], Callable[[Any], Awaitable[object]]]]:
         """What it does by name: the type of the request, and the work."""
@@ -123,6 +127,7 @@ class Node:
             vitals=await self._vital_signs(request.interfaces) if request.vitals else None,
             router=self._routers is not None and self._routers.available(),
         )  # fmt: skip
+        look = replace(look, files=await self._files(request))
         if inside := request.model and local_model_path(request.model):
             path = Path(self._paths.store) / inside
             look = replace(look, model=self._host.has_folder(path) or self._host.has_file(path))
@@ -132,6 +137,13 @@ class Node:
         except SparkError as error:
             return replace(look, docker_problem=error.summary)
         return replace(look, image=image, ranks=ranks)
+
+    async def _files(self, request: LookRequest) -> tuple[tuple[str, int, str], ...] | None:
+        try:
+            stored = await self._models().files(request.model, request.revision) if request.model else ()
+        except SparkError:
+            return None
+        return tuple((each.name, each.size or 0, each.blob) for each in stored) or None
 
     async def _vital_signs(self, interfaces: Sequence[str]) -> NodeVitals:
         """What the GPU does, and the traffic of one second."""
@@ -180,8 +192,9 @@ class Node:
         Docker refuses; then nothing new is left."""
         spec = request.spec
         self._refuse_stopped(spec.label(LABEL_LAUNCH))
-        if self._guard is not None:
-            await self._guard.ensure()
+        guard = self._guard()
+        if guard is not None:
+            await guard.ensure()
         existing = next((each for each in await self._docker.containers() if each.name == spec.name), None)
         if existing is not None and not existing.ours:
             raise NameInUse(
@@ -199,7 +212,7 @@ class Node:
             labels += ((LABEL_API_KEY_FILE, keys),)
         spec = replace(spec, labels=labels, env_files=(keys,) if keys else ())
         await in_thread(self._host.make_folders, [Path(folder) for folder in request.folders])
-        await self._cache.drop_quietly()
+        await self._cache().drop_quietly()
         container = await self._docker.create(spec)
         try:
             await self._docker.start(spec.name)

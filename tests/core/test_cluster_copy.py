@@ -23,6 +23,7 @@ from spark_tui.domain.cluster.copying import (
     SendRequest,
     Sent,
     fabric_address,
+    other_file,
     same_image,
 )
 from spark_tui.domain.cluster.protocol import Hello, NodeError, NodeFailed
@@ -116,6 +117,24 @@ async def copy(
 def test_images_are_the_same_by_a_digest_or_by_layers_and_never_by_id(other: dict[str, Any], same: bool) -> None:
     assert same_image(IMAGE, replace(IMAGE, **other)) is same
     assert same_image(replace(IMAGE, **other), IMAGE) is same
+
+
+@pytest.mark.parametrize(
+    ("other", "found"),
+    [
+        ({"config.json": (7, ""), "a.safetensors": (50, "b1")}, None),
+        ({"config.json": (7, ""), "a.safetensors": (51, "b1"), "README.md": (1, "")}, ("a.safetensors", 50, 51)),
+        ({"config.json": (7, ""), "a.safetensors": (50, "b2")}, ("a.safetensors", 50, 50)),
+        ({"config.json": (7, "")}, ("a.safetensors", 50, None)),
+        ({"config.json": (7, "x"), "a.safetensors": (50, ""), "original/b.pth": (9, ""), "fox.png": (3, "")}, None),
+    ],
+    ids=["same", "a byte longer", "other content", "absent", "what no engine reads"],
+)
+def test_a_model_is_the_same_where_an_engine_reads_the_same(
+    other: dict[str, tuple[int, str]], found: tuple[str, int, int | None] | None
+) -> None:
+    one = (("config.json", 7, ""), ("a.safetensors", 50, "b1"))
+    assert other_file(one, [(name, *rest) for name, rest in other.items()]) == found
 
 
 async def test_an_image_goes_to_the_nodes_that_need_it_in_their_order() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
@@ -202,6 +202,15 @@ def no_interface(sparks: Sparks) -> None:
     del sparks.links[WORKER].found[RAIL]
 
 
+def other_model(sparks: Sparks) -> None:
+    for count, model in enumerate(sparks.models.values()):
+        model.sizes = {"config.json": 700, "model.safetensors": 5_000 + count, "README.md": count}
+
+
+def no_model(sparks: Sparks) -> None:
+    sparks.models[HEAD].sizes = {"model.safetensors": 5_000}
+
+
 def foreign(sparks: Sparks) -> None:
     sparks[WORKER].docker.add_container("r-rank1")
 
@@ -215,7 +224,8 @@ def other_version(sparks: Sparks) -> None:
     [
         (worker_ends, ClusterFailed), (head_ends, ClusterFailed), (head_lies, ClusterFailed), (port_taken, PortInUse),
         (no_image, RefusedError), (no_docker, ClusterFailed), (other_image, RefusedError), (no_ssh, NodeSilent),
-        (foreign, NodeRefused), (other_version, NodeVersion), (no_link, RefusedError), (no_interface, RefusedError),
+        (foreign, NodeRefused), (other_version, NodeVersion), (other_model, RefusedError), (no_model, RefusedError),
+        (no_link, RefusedError), (no_interface, RefusedError),
     ],
 )  # fmt: skip
 async def test_a_launch_that_fails_leaves_nothing_and_says_what_to_do(
@@ -243,9 +253,35 @@ async def test_a_launch_that_is_cancelled_leaves_nothing(sparks: Sparks) -> None
 
 @pytest.mark.parametrize("at", range(1, 40))
 async def test_a_program_killed_anywhere_is_followed_by_one_that_finishes_or_undoes(sparks: Sparks, at: int) -> None:
-    launcher = sparks.launcher()
-    sparks.kill_at = at
-    work = asyncio.ensure_future(launcher.launch(sparks.record(), lambda _: None))
+    work = sparks.launcher().launch(sparks.record(), lambda _: None)
+    assert all(record.stage is Stage.READY for record in await left_when_killed(sparks, work, at))
+
+
+@pytest.mark.parametrize("at", range(1, 7))
+async def test_a_stop_that_is_killed_anywhere_is_finished_by_the_next_program(sparks: Sparks, at: int) -> None:
+    await launched(sparks)
+    kept = await left_when_killed(sparks, sparks.launcher().stop("r"), at)
+    assert [record.stage for record in kept] == [Stage.READY] * len(kept), "not yet stopped, or gone"
+
+
+@pytest.mark.parametrize("at", range(1, 40, 3))
+async def test_a_watcher_killed_while_all_ranks_start_again_leaves_all_of_it_or_nothing(
+    sparks: Sparks, at: int
+) -> None:
+    await launched(sparks)
+    watcher = sparks.launcher().watch("r", lambda _: None)
+    sparks[WORKER].docker.end("r-rank1", 137)
+    for record in await left_when_killed(sparks, watcher, at):
+        assert record.stage is Stage.READY
+        await ended(sparks, asyncio.ensure_future(sparks.launcher().stop("r")))
+    assert sparks.containers() == []
+
+
+async def left_when_killed(sparks: Sparks, doing: Coroutine[Any, Any, object], at: int) -> tuple[ClusterRecord, ...]:
+    """What is written down once the next program has finished or undone what one began that was killed at its call of
+    that number. Asserts that it is on all nodes or on none."""
+    sparks.kill_at = len(sparks.calls) + at
+    work = asyncio.ensure_future(doing)
     await sparks.clock.until(lambda: work.done() or sparks.state.dead)
     work.cancel()
     await asyncio.gather(work, return_exceptions=True)
@@ -257,7 +293,7 @@ async def test_a_program_killed_anywhere_is_followed_by_one_that_finishes_or_und
             await ended(sparks, asyncio.ensure_future(after.recover(record)))
     kept = after.records()
     assert len(sparks.containers()) == 2 * len(kept), "all of it, or nothing"
-    assert all(record.stage is Stage.READY for record in kept)
+    return kept
 
 
 async def test_of_two_launches_at_once_one_gets_the_nodes(sparks: Sparks) -> None:

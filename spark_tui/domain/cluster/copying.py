@@ -20,6 +20,8 @@ from spark_tui.domain.text import clean
 
 RSYNC_INSTALL: Final = "sudo apt install rsync"
 _SSH_REFUSED: Final = re.compile(r"Permission denied \(|Host key verification failed|^ssh: ")
+_READ: Final = re.compile(r"^[^/]+\.(safetensors|json|bin|pt|pth|gguf|model|tiktoken|txt|jinja|py)$")
+"""What an engine reads of a model: weights, settings, tokenizer. Pictures, texts and other formats may differ."""
 _LOAD_FACTOR: Final = 2
 # moby daemon/images/image_load.go and containerd alike: the archive is on the disk while its layers are unpacked
 
@@ -142,6 +144,19 @@ def same_image(one: ImageFacts, other: ImageFacts) -> bool:
         return True
     facts = [(each.layers, each.entrypoint, each.command, each.architecture) for each in (one, other)]
     return bool(one.layers) and facts[0] == facts[1]
+
+
+def other_file(
+    one: Sequence[tuple[str, int, str]], other: Sequence[tuple[str, int, str]]
+) -> tuple[str, int | None, int | None] | None:
+    """The first file that an engine reads and that is not the same in both lists of names, bytes and blobs: its name,
+    and its bytes in each, None where it is absent. None where all are the same."""
+    mine, theirs = ({name: (size, blob) for name, size, blob in files if _READ.search(name)} for files in (one, other))
+    for name in sorted({*mine, *theirs}):
+        (size, blob), (their_size, their_blob) = (each.get(name, (None, "")) for each in (mine, theirs))
+        if size != their_size or (blob and their_blob and blob != their_blob):
+            return name, size, their_size
+    return None
 
 
 def missing_files(source: Inventory, target: Inventory) -> tuple[ModelFile, ...]:

@@ -85,7 +85,8 @@ class FabricLink:
 
 @dataclass(frozen=True, slots=True)
 class LookRequest:
-    """What a launch needs of a node: image, model (below the store, or a Hub name; empty: not asked) and free ports.
+    """What a launch needs of a node: image, model (below the store, or a Hub name; empty: not asked) and free ports;
+    the files of the model are those of its `revision`, empty for the current one.
     `vitals`: also what it does now, with the traffic of `interfaces`, which takes a second."""
 
     image: str = ""
@@ -93,6 +94,7 @@ class LookRequest:
     ports: tuple[int, ...] = ()
     vitals: bool = False
     interfaces: tuple[str, ...] = ()
+    revision: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +112,10 @@ class NodeVitals:
 @dataclass(frozen=True, slots=True)
 class NodeLook:
     """A node as it is now. `available` and `total` are bytes of memory, None with `memory_problem`. `image` is the
-    image asked for, None where it is not downloaded. `model` None: not asked, or left to the Hub. `taken` are ports
-    asked for that are listened on, with who does. `docker_problem` is empty where Docker answers. `links` are its
-    network interfaces, empty where they are unknown. `router`: one for replicas is installed."""
+    image asked for, None where it is not downloaded. `model` None: not asked, or left to the Hub. `files` are those of
+    the model in this node's store, with their bytes and blobs; None where it has none. `taken` are ports asked for that
+    are listened on, with who does. `docker_problem` is empty where Docker answers. `links` are its network interfaces,
+    empty where they are unknown. `router`: one for replicas is installed."""
 
     hostname: str
     version: str
@@ -127,6 +130,7 @@ class NodeLook:
     links: tuple[FabricLink, ...] = ()
     vitals: NodeVitals | None = None
     router: bool = False
+    files: tuple[tuple[str, int, str], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
