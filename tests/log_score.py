@@ -20,10 +20,15 @@ HELD: Final = tuple(name for name, facts in EXPECTED.items() if facts.get("held"
 """A third, chosen by a seed before the reader first ran on them."""
 
 
+def excerpt(name: str) -> bytes:
+    """As it was pasted: without its first line, which names the thread."""
+    return (EXCERPTS / f"{name}.log").read_bytes().partition(b"\n")[2]
+
+
 def explained(name: str) -> Explanation:
     """An excerpt as `spark-tui explain FILE` reads it."""
     reader = LogExplainer()
-    reader.feed_many(("", line) for line in lines_of(BytesIO((EXCERPTS / f"{name}.log").read_bytes())))
+    reader.feed_many(("", line) for line in lines_of(BytesIO(excerpt(name))))
     return reader.explanation()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 import pytest
 from hypothesis import given, settings
@@ -13,8 +14,8 @@ from spark_tui.domain.logs.serving import KEPT, ServingHistory
 from spark_tui.domain.logs.timeline import StartOutcome
 from spark_tui.domain.logs.view import LogContext
 from tests.engine_logs import banner, core, drafts
-from tests.log_fixtures import LOGS, expected, run_log
-from tests.log_score import EXPECTED, explained
+from tests.log_fixtures import COMPOSED, LOGS, expected, read_composed, run_log
+from tests.log_score import EXPECTED, excerpt, explained
 
 FOREIGN = [
     "error: failed to push some refs to 'origin'",
@@ -70,6 +71,11 @@ UNRELATED = [line for line in FOREIGN if "exec format" not in line]
 """That one line alone does name a cause: the image is for another processor."""
 
 
+OTHERS = re.split(r"^=== .+\n", (LOGS / "unrelated.txt").read_text("utf-8"), flags=re.MULTILINE)[1:]
+"""Texts of other programs, each whole."""
+QUOTED = ["", "> ", "web-1  | ", "2026-11-23T12:00:00.123456789Z ", "Nov 23 12:00:00 spark foo[1]: "]
+
+
 def read(lines: list[str], around: LogContext | None = None) -> Explanation:
     reader = LogExplainer()
     reader.feed_many(("", line) for line in lines)
@@ -77,8 +83,10 @@ def read(lines: list[str], around: LogContext | None = None) -> Explanation:
 
 
 WHOLE = {case["log"]: run_log(case["log"]) for case in expected(LOGS)}
+WHOLE |= {path.stem: read_composed(path.stem) for path in COMPOSED.glob("*.log")}
+WHOLE |= {path.stem: path.read_text("utf-8").splitlines() for path in LOGS.parent.glob("cluster/logs/*.log")}
 PASTED = {
-    name: (LOGS / "excerpts" / f"{name}.log").read_text("utf-8").splitlines()
+    name: excerpt(name).decode().splitlines()
     for name, facts in EXPECTED.items()
     if facts["outcome"] in ("starting", "ready")
 }
@@ -92,12 +100,24 @@ ALIVE = {
 @pytest.mark.parametrize("name", ALIVE)
 def test_a_line_of_another_program_changes_no_outcome(name: str) -> None:
     lines, places = ALIVE[name], random.Random(name)
+    others = [line for text in OTHERS for line in text.splitlines() if line.strip()]
     for around in (None, LogContext()):
         before = read(lines, around)
-        for foreign in FOREIGN:
-            at = places.choice((places.randrange(len(lines) + 1), len(lines)))
+        if before.cause is not None:  # alive by its state, but not as a text that is over
+            continue
+        for foreign in [*FOREIGN, *places.sample(others, 20)]:
+            at = places.choice((places.randint(1, len(lines)), len(lines)))
             after = read([*lines[:at], foreign, *lines[at:]], around)
             assert (after.outcome, after.cause) == (before.outcome, before.cause), (foreign, at)
+
+
+@pytest.mark.parametrize("quote", QUOTED)
+def test_a_text_of_another_program_has_no_outcome_and_no_cause(quote: str) -> None:
+    assert len(OTHERS) >= 180
+    for text in OTHERS:
+        for around in (None, LogContext()):
+            told = read([quote + line for line in text.splitlines()], around)
+            assert (told.outcome, told.cause) == (StartOutcome.UNKNOWN, None), text
 
 
 @settings(max_examples=300, deadline=None)
@@ -123,7 +143,7 @@ def test_a_program_s_last_words_count_once_the_process_has_ended() -> None:
 
 
 def test_a_later_sign_of_life_clears_an_exception() -> None:
-    failed = (LOGS / "excerpts" / "gb10-step-illegal-instruction.log").read_text("utf-8").splitlines()
+    failed = excerpt("gb10-step-illegal-instruction").decode().splitlines()
     told = read(failed)
     assert told.cause is not None
     assert (told.outcome, told.cause.guess) == (StartOutcome.FAILED, True)
@@ -132,7 +152,7 @@ def test_a_later_sign_of_life_clears_an_exception() -> None:
 
 
 def test_an_exception_stops_no_container_that_runs() -> None:
-    failed = (LOGS / "excerpts" / "gb10-step-illegal-instruction.log").read_text("utf-8").splitlines()
+    failed = excerpt("gb10-step-illegal-instruction").decode().splitlines()
     assert read(failed, LogContext(engine="vllm")).outcome is StartOutcome.STARTING
     ended = read(failed, LogContext(engine="vllm", ended=True, exit_code=0))
     assert ended.cause is not None
@@ -143,7 +163,7 @@ def test_an_exception_stops_no_container_that_runs() -> None:
 def test_quoted_lines_are_read_as_they_were(quote: str) -> None:
     name = "gb10-ptxas-sm121a"
     plain = explained(name)
-    lines = (LOGS / "excerpts" / f"{name}.log").read_text("utf-8").splitlines()
+    lines = excerpt(name).decode().splitlines()
     told = read([quote + line for line in lines])
     assert told.cause is not None
     assert plain.cause is not None
@@ -227,14 +247,14 @@ NAMES = list(EXPECTED)
 @settings(max_examples=200, deadline=None)
 @given(st.sampled_from(NAMES), st.sampled_from(["", "> ", "| ", "\t", "x | ", "2026-11-23 12:00:00 "]), st.data())
 def test_an_excerpt_cut_anywhere_is_read_without_an_error(name: str, quote: str, data: st.DataObject) -> None:
-    text = (LOGS / "excerpts" / f"{name}.log").read_text("utf-8")
+    text = excerpt(name).decode()
     begin, end = sorted((data.draw(st.integers(0, len(text))), data.draw(st.integers(0, len(text)))))
     told = read([quote + line for line in text[begin:end].splitlines()])
     assert (told.cause is None) is (told.outcome is not StartOutcome.FAILED)
 
 
 def test_what_cxx_says_of_a_rank_is_the_cause_once_the_container_has_ended() -> None:
-    lines = (LOGS / "excerpts" / "cluster-watchdog-allgather.log").read_text("utf-8").splitlines()
+    lines = excerpt("cluster-watchdog-allgather").decode().splitlines()
     cause = read(lines, LogContext(ended=True, exit_code=134)).cause
     assert cause is not None
     assert cause.id == "nccl"

@@ -167,6 +167,8 @@ class FailureReader:
             if self._worker is not None or self._worker_proven:
                 return
             record = record._replace(message=failed[1])
+        main = not (record.source or _is_worker(record.process) or _is_core(record.process))
+        ending, self._main_traceback = self._main_traceback, self._main_traceback and not main
         if any(words in record.message for words in CONSEQUENCES):
             self.hopeless = self.hopeless or "Engine core initialization failed" in record.message
             self._decide(record, _Weight.CONSEQUENCE, guess=True)
@@ -185,8 +187,8 @@ class FailureReader:
         elif not record.source:
             self._stray = record
             if not self._serving:
-                weight = _Weight.API_SERVER if self._main_traceback else _Weight.STRAY_EXCEPTION
-                self._decide(record, weight, guess=not self._main_traceback, last_wins=True)
+                weight = _Weight.API_SERVER if ending else _Weight.STRAY_EXCEPTION
+                self._decide(record, weight, guess=not ending, last_wins=True)
 
     def _decide(self, record: LogRecord, weight: _Weight, *, guess: bool = False, last_wins: bool = False) -> None:
         if weight < self._weight or (weight == self._weight and not last_wins):
@@ -235,7 +237,7 @@ class FailureReader:
 
 def _step(lines: Sequence[str]) -> PhaseId | None:
     """What the engine was doing, by the innermost frame that shows it."""
-    frames = (text for text in reversed(lines) if ", in " in text)
+    frames = (text for text in reversed(lines) if ", in " in text or "llama_model_load" in text)
     return next((phase for text in frames for phase, frame in _STEPS if frame.search(text)), None)
 
 
@@ -259,7 +261,7 @@ _CHAINED = ("During handling of the above exception", "The above exception was t
 _STEP = re.compile(
     r", in (load_model|load_weights|determine_available_memory|profile_run|profile_cudagraph_memory|_dummy_run"
     r"|capture_model|compile_or_warm_up_model|initialize_kv_caches?|_allocate_kv_cache_tensors|kernel_warmup"
-    r"|_dummy_sampler_run)\b"
+    r"|_dummy_sampler_run|\w*forward\w*|\w*(?:warmup|cuda_graph)\w*)\b"
 )
 _OUT_OF_MEMORY = re.compile(OUT_OF_MEMORY)
 # Lines of libraries above the exception that say more than it does.

@@ -9,14 +9,23 @@ _QUOTE: Final = re.compile(r"(?:\ufeff)?(?:[ \t]*(?:>|&gt;|▎|│|┃)(?![-=]))
 _BORDER: Final = re.compile(r" *[│┃] *$")
 _BRACKETED: Final = re.compile(r"\[(\d{4}-\d\d-\d\dT[\d:.]{8,18}Z?)\] (?=\S)")
 _SPACED: Final = re.compile(  # Docker Desktop's stamps: only in front of what an engine begins with
-    r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d) (?=time=|\(|\[|INFO|ERROR|WARN|Traceback|  File |[a-z_]+: |\d{4}/)"
+    r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)(?:\.\d{1,9}[+-]\d\d:\d\d)? ?"
+    r"(?=time=|\(|\[|INFO|ERROR|WARN|Traceback|  File |[a-z_]+: |\d{4}/)"
 )
-_SYSLOG: Final = re.compile(r"(?:[A-Za-z]{3,4}\.? +\d{1,2} )?\d\d:\d\d:\d\d [\w.\-]{1,80} [\w.@\-]{1,80}\[\d+\]: ")
+_SYSLOG: Final = re.compile(  # months as the host's language has them
+    r"(?:(?:[^\W\d_]{3,4}\.?|\d{1,2}月) +\d{1,2} )?\d\d:\d\d:\d\d [\w.\-]{1,80} [\w.@\-]{1,80}\[\d+\]: "
+)
+_GREP: Final = re.compile(
+    r"[\w./\-]{1,120}\.(?:log|out|err|txt):(?:\d{1,7}:)?(?=\(\w+ pid=\d|(?:INFO|ERROR|WARNING) \d\d-)"
+)
 _TAG: Final = re.compile(  # a file of vLLM whose head was cut off, or what a launcher wrote in front
-    r"\[(?:\w{1,60}\.py:\d{1,6}|[\w.\- ]{2,40})\] (?=Traceback \(|File \"|[\w.]{0,80}(?:Error|Exception): )"
+    r"\[(?:\w{1,60}\.py:\d{1,6}|[\w.\- ]{2,40})\] (?=Traceback \(|File \"|\(\w+ pid=|[\w.]{0,80}(?:Error|Exception): )"
 )
+_PROSE: Final = re.compile(r"[^\x00-\x7f]{2,40}[：:] *(?=[a-z(\[])")
 _SERVICE: Final = re.compile(r"[\w.@\-]{2,80} +\| ")
-_INDENT: Final = re.compile(r"(?: {4,12}|\t+)(?=\(\w+ pid=\d|(?:INFO|ERROR|WARNING) \d\d-\d\d )")
+_INDENT: Final = re.compile(
+    r"(?: {4,12}|\t+| {0,12}\| )(?=\(\w+ pid=\d|(?:INFO|ERROR|WARNING) \d\d-\d\d |\[\d{4}-\d\d-\d\dT)"
+)
 
 
 class Unquoter:
@@ -34,7 +43,9 @@ class Unquoter:
         first = text[:1]
         if first == "(":
             return text
-        if first in "\ufeff> \t&▎│┃":
+        if first == "`":  # code in a forum's text
+            text = text.strip("`")
+        elif first in "\ufeff> \t&▎│┃":
             text = self._unquoted(text)
         if text[:1].isdigit() or text[:1] == "[":
             for stamp in (_BRACKETED, _SPACED):
@@ -43,7 +54,7 @@ class Unquoter:
             if match := _TAG.match(text):
                 return text[match.end() :]
         if text[:1].isalnum():
-            if match := _SYSLOG.match(text):
+            if match := _SYSLOG.match(text) or _GREP.match(text) or _PROSE.match(text):
                 return text[match.end() :]
             return self._without_service(text)
         return text

@@ -24,30 +24,48 @@ CONSEQUENCES: Final = (
 INTERRUPTED: Final = ("KeyboardInterrupt", "SystemExit", "CancelledError")
 # Exceptions of other programs reach the same log: what is ours names an engine, its settings, its libraries or a GPU.
 _OURS: Final = re.compile(
-    r"CUDA|cud(?:a|nn)[A-Z_]|NCCL|[Gg]loo\b|\bIBV?_|Dist(?:Store|Network|Backend)Error|TCPStore|torch\.|ptxas|PTXAS"
+    r"CUDA|cud(?:a|nn)[A-Z_]|NCCL|nccl\w+Error|Value 'sm_"
+    r"|[Gg]loo\b|\bIBV?_|Dist(?:Store|Network|Backend)Error|TCPStore|torch\.|ptxas|PTXAS"
     r"|[Tt]riton|sm_?1\d\d|gpu_memory_utilization|GPU memory|KV cache|max_model_len|max_num_\w|tensor.parallel|vllm"
     r"|vLLM|EngineCore|Worker(?:Proc)? |SGLang|sglang|sigquit|SIGQUIT|TRT-LLM|TensorRT|[Ee]xecutor worker|llama"
     r"|GGML|GGUF|ggml|safetensors|[Ss]afetensorError|nvcc|flashinfer|FlashInfer|attention backend|quant_"
-    r"|huggingface|gated repo"
+    r"|huggingface|gated repo|sgl_kernel|Scheduler hit|client socket has|Watchdog caught"
+    r"|no kernel image|Ray killed|\(raylet\)|lib(?:nvrtc|cu\w+)\.so|model requires more system memory"
     r"|for ModelConfig|for VllmConfig|ParallelConfig|SpeculativeConfig|architectures"
 )
+_UNIQUE: Final = frozenset((
+    CauseId.NO_KV_ROOM, CauseId.KV_CACHE_TOO_SMALL, CauseId.MAX_MODEL_LEN_TOO_LONG, CauseId.UNKNOWN_ARCHITECTURE,
+    CauseId.UNKNOWN_QUANTIZATION, CauseId.GATED_REPO, CauseId.WEIGHTS_CORRUPT, CauseId.TOO_MANY_RANKS,
+    CauseId.READY_TIMEOUT,
+))  # fmt: skip
+"""Causes whose sentences no other program writes."""
 _PATHS: Final = re.compile(
     r"""["/ ](?:vllm|sglang|tensorrt_llm|flashinfer|triton|torch|huggingface_hub|transformers|openai_harmony)[/"]"""
 )
 _LINES: Final = re.compile(  # lines that end a program, or a start, and are no exceptions
     r"(?:docker: )?(?:Error response from daemon|unauthorized|denied): |.{0,80}no matching manifest for "
     r"|Failed to pull image |exec \S{1,200}: exec|.{0,60}pull access denied|CUDA error"
-    r"|(?:llama|ggml)_\w+: .{0,80}(?:failed|error)|\[Errno \d+\]|what\(\): |\[Rank \d+\] Watchdog caught"
+    r"|(?:\[[\w\-]{1,20}\] |llama\.cpp: ){0,3}(?:llama|ggml)_\w+: .{0,80}(?:failed|error)|\[Errno \d+\]|what\(\): "
+    r"|(?:\[E \w+\.cpp:\d+\] )?(?:\[c10d\] )?(?:\[Rank \d+\] Watchdog caught|The client socket has timed out)"
+    r"|Memory on the node \(IP: |.{0,60}killed due to memory pressure"
     r"|\[PG ID.{0,80}(?:timeout|timed out)|Gloo connectFullMesh|Failed to initialize executor"
     r"|Executor worker returned error|\[TensorRT-LLM\]\[ERROR\]|(?:Received sigquit|SIGQUIT received)"
     r"|ptxas (?:fatal|error)|.{0,40}No space left on device|.{0,40}Disk quota exceeded|Worker proc \S+ died"
-    r"|EngineCore failed to start"
+    r"|(?:EngineCore|WorkerProc|Scheduler) (?:failed to start|hit an exception)|Dumping scheduler output"
+    r"|Exception in worker \w+ while"
+    r"|Unhandled error \(suppress with"
+    r"|(?:\[\d{2,6}\] )?\S{0,200}ggml\S{0,100}:\d+: (?:fatal error|GGML_ASSERT|CUDA error)"
+    r"|.{0,40}Value 'sm_\w{1,8}' is not defined"
+    r"|toomanyrequests: |failed to register layer|Error: model requires more|[*\-] ImportError: "
+    r"|\[sgl_kernel\] CRITICAL"
 )
 _DAEMON: Final = re.compile(
     r"Error response from daemon|no matching manifest|pull access denied|exec format error|unauthorized: authentication"
+    r"|toomanyrequests: |failed to register layer"
 )
 _DEADLY: Final = re.compile(
-    r"CUDA error|EngineDeadError|Watchdog caught|SIGQUIT|sigquit|address already in use|Worker proc"
+    r"CUDA error|EngineDeadError|Watchdog caught|SIGQUIT|sigquit|address already in use|Worker proc|hit an exception"
+    r"|ggml\S{0,100}:\d+: "
 )
 _LIFE: Final = re.compile(
     r"Application startup complete|throughput: |ready to roll|all slots are idle|Listening on|server is listening"
@@ -57,7 +75,10 @@ _TEARDOWN: Final = re.compile(
     r"[Ss]hut|[Tt]erminat|[Ee]xit|[Kk]ill|Parent process|[Dd]ump|died|destroy|No available shared memory|[Ff]ailed"
 )
 _CUT: Final = re.compile(r"[\w,;(\[/\-]$")
-_GOES_ON: Final = re.compile(r"Based on the available|Try |Decrease |See stack trace|Please ")
+_GOES_ON: Final = re.compile(
+    r"Based on the available|Try |Decrease |See stack trace|Please |The following component could not be created"
+)
+_IN_WORKER: Final = re.compile(r"Exception in worker \w+ while processing method \w+: (.+?)(?:, Traceback .*)?$")
 DETAIL: Final = re.compile(r"\s*(?:Value error|Assertion failed), .+")
 PYDANTIC_TAIL: Final = re.compile(r" \[type=\w+, input_value=.*$")
 _JOINED: Final = 4
@@ -92,10 +113,12 @@ def last_failure(lines: Sequence[str], *, serving: bool = False, docker: bool = 
 def _rank(message: str) -> int:
     if any(words in message for words in CONSEQUENCES):
         return 0
+    if message.startswith("nccl"):  # the second half of torch's message
+        return 2
     known = recognise(message)
     if known is None:
-        return 2
-    return 1 if known[0].id is CauseId.ENGINE_DIED else 3
+        return 3
+    return 1 if known[0].id is CauseId.ENGINE_DIED else 4
 
 
 def _alive(record: LogRecord) -> bool:
@@ -122,10 +145,13 @@ def _ours(record: LogRecord, lines: Sequence[str], at: int, *, serving: bool, do
     inner = record.process.startswith(("EngineCore", "rank")) or "Worker" in record.process
     if serving:
         return _DEADLY.search(message) is not None or (inner and record.kind is LineKind.EXCEPTION)
+    known = recognise(message)
     if inner or record.process.startswith(("APIServer", "ApiServer")) or _OURS.search(message):
         return True
+    if known is not None and known[0].sure and known[0].id in _UNIQUE:
+        return True
     for above in reversed(lines[max(0, at - 60) : at]):
-        if _PATHS.search(above):
+        if "File " in above and _PATHS.search(above):
             return True
         kind = parse_line(above).kind
         if kind not in (LineKind.TRACEBACK, LineKind.CONTINUATION, LineKind.BLANK, LineKind.EXCEPTION):
@@ -135,21 +161,27 @@ def _ours(record: LogRecord, lines: Sequence[str], at: int, *, serving: bool, do
 
 def _whole(record: LogRecord, lines: Sequence[str], at: int) -> LogRecord:
     """With its continuation: pydantic's sentence in place of its heading, and the rest of a broken line."""
-    if record.kind is not LineKind.EXCEPTION:
+    if inner := _IN_WORKER.match(record.message):
+        return record._replace(message=inner[1])
+    if record.kind is not LineKind.EXCEPTION and not record.message.startswith("Failed to initialize executor"):
         return record
-    message, below = record.message, lines[at + 1 : at + 1 + _JOINED]
+    message, below, gap = record.message, lines[at + 1 : at + 1 + _JOINED], False
     following = [parse_line(text) for text in below]
     if exception_name(message).endswith("ValidationError"):
         detail = next((each.message for each in following if DETAIL.match(each.message)), "")
         return record._replace(message=PYDANTIC_TAIL.sub("", detail).strip()) if detail else record
     for each in following:
         text = each.message.strip()
+        if not text:
+            gap = True
+            continue
         plain = each.kind in (LineKind.PLAIN, LineKind.CONTINUATION, LineKind.RECORD) and each.level in (
             "",
             record.level,
         )
-        cut = ": " in message and _CUT.search(message) and not _LINES.match(text)
-        if not plain or not text or not (cut or _GOES_ON.match(text)):
+        cut = not gap and ": " in message and _CUT.search(message) and not _LINES.match(text)
+        if not plain or not (cut or _GOES_ON.match(text)):
             break
-        message = f"{message} {text}"
+        spaced, glued = f"{message} {text}", message + text  # a terminal breaks words, a forum between them
+        message = glued if cut and recognise(glued) and not recognise(spaced) else spaced
     return record._replace(message=message)

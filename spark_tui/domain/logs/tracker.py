@@ -53,7 +53,7 @@ _BEFORE_WEIGHTS: Final = (PhaseId.CONTAINER, PhaseId.CONFIG, PhaseId.ENGINE_INIT
 _TAG: Final = r"\[[^\[\]]{1,60}\](?: |(?=\[)|(?<=\d\]): )"
 _HEAD: Final = re.compile(
     rf"\s*(?:\([^()]{{1,200}}\) ?)*(?:(?:{_TAG})+)?(?:\d{{1,5}}\.\d\d\.\d{{3}}\.\d{{3}} [DIWE] )?"
-    r"(?:([DIWEC])[A-Z]{3,7}(?: \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]{1,200}\] ?|: {1,5}))?"
+    r"(?:([DIWEC])[A-Z]{3,7}(?: \d\d-\d\d \d\d:\d\d:\d\d \[?[^\]]{1,200}\] ?|: {1,5}))?"
     rf"(?:(?:{_TAG})+)?\s*(\S{{0,60}})"
 )
 _MESSAGE_TAGS: Final = re.compile(r"(?:\[[^\[\]]{1,60}\] )+")
@@ -397,7 +397,7 @@ class LogTracker:
         self.failures.phase = self.phases.current
         if self._ready and self._rules is TABLES["ollama"]:  # its runners end, it does not
             return False
-        if self.failures.stopped(docker=docker and self._known.facts == EngineFacts()):
+        if self.failures.stopped(docker=docker and not self._ready and self._known.facts == EngineFacts()):
             self.phases.end(PhaseState.FAILED)
             self._dirty = True
         return self.phases.over

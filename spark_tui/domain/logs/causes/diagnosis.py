@@ -26,7 +26,7 @@ from spark_tui.domain.text import clean_line, truncate
 _DISK_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.DISK_FULL,
-        r"(?:No space left on device|Disk quota exceeded)(?:: '([^']{1,200})')?",
+        r"(?:[Nn]o space left on device|[Dd]isk quota exceeded)(?:: '([^']{1,200})')?",
         lambda match, _context: fix(
             f"The disk is full, or its quota used up{f' ({match[1]})' if match[1] else ''}.",
             "Give the container more shared memory (`--ipc=host`, or a larger shm_size)."

@@ -129,7 +129,7 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.NO_GPU,
-        r"could not select device driver",
+        r"could not select device driver|unknown or invalid runtime name: nvidia",
         "Docker cannot give GPUs to containers: no NVIDIA runtime.",
         "Install the NVIDIA Container Toolkit: `sudo nvidia-ctk runtime configure --runtime=docker`, then `sudo "
         "systemctl restart docker`.",
@@ -152,6 +152,12 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         "One built here must be on each node.",
     ),
     rule(
+        CauseId.IMAGE_UNAVAILABLE,
+        r"toomanyrequests|pull rate limit",
+        "The registry refuses more downloads for now (rate limit).",
+        "Log in (`docker login`), which raises the limit, or wait a few hours.",
+    ),
+    rule(
         CauseId.ARCH_NOT_COMPILED,
         r"exec format error|Exec format error|no matching manifest for linux/arm64",
         "The image is built for another processor architecture.",
@@ -163,7 +169,7 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         r"No supported CUDA architectures found|only supports sm_?\d{2,4}|Unsupported gpu architecture 'compute_|"
         r"Failed to open: \S{0,300}sm_?\d{2,4}\w?_\S{0,120}|sm_?\d{2,4}a? is not supported|"
         r"[Oo]nly (?:SM|sm_?|compute capability).{0,40}supported|Illegal instruction|"
-        r"is not compatible with the current PyTorch installation",
+        r"is not compatible with the current PyTorch installation|CalledProcessError: .{0,120}/ptxas\b",
         no_code,
     ),
     rule(CauseId.KERNEL_FAILURE, r"Failed to run cutlass FP4 gemm|FP4 gemm Runner\]", fp4_kernel),
@@ -198,6 +204,18 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.KERNEL_FAILURE,
+        r"Assertion error \((\S{1,200})\): (.{1,200})|\S{0,200}ggml\S{0,100}/(\S{1,60}:\d+): fatal error",
+        "A kernel failed its own check: {any}.",
+        f"Set another attention or MoE backend, or none. {_GB10_IMAGE}",
+    ),
+    rule(
+        CauseId.KERNEL_FAILURE,
+        r"no allocator was set",
+        "A Triton kernel needs scratch memory on this GPU, and this engine gives it none.",
+        "Use an image with a newer version of the engine: it sets Triton's allocator.",
+    ),
+    rule(
+        CauseId.KERNEL_FAILURE,
         r"unspecified launch failure|illegal memory access|device-side assert|misaligned address|"
         r"CUBLAS_STATUS_\w{1,40}|Error Internal|CUDA error: [^.]{1,80}|"
         r"CUDA driver error: [^.]{1,80}|Triton Error \[CUDA\][^.]{0,80}|cudaError\w{1,40}",
@@ -209,7 +227,8 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         CauseId.KERNEL_FAILURE,
         r"InductorError: .{0,200}|BackendCompilerFailed.{0,200}|Ninja build failed.{0,100}|"
         r"Error building extension.{0,100}|"
-        r"Could not find nvcc.{0,100}|CompilationError: .{0,100}|torch\._dynamo\.exc\.\w{1,60}.{0,100}",
+        r"Could not find nvcc.{0,100}|CalledProcessError: Command \W{0,4}\S{0,80}(?:gcc|clang|nvcc|ninja|c\+\+)\b|"
+        r"CompilationError: .{0,100}|torch\._dynamo\.exc\.\w{1,60}.{0,100}",
         compiling,
     ),
     rule(
@@ -298,7 +317,8 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.ENGINE_DIED,
-        r"ActorDiedError|EngineCore failed to start|"
+        r"ActorDiedError|EngineCore failed to start|(?:Scheduler|WorkerProc|EngineCore) hit an exception|"
+        r"WorkerProc failed to start|Dumping scheduler output|Unhandled error \(suppress with|"
         r"engine core exited unexpectedly|Engine core proc \S{1,60} died unexpectedly|EngineDeadError|"
         r"Received sigquit from a child|SIGQUIT received|llama runner process has terminated|"
         r"Engine core initialization failed|WorkerProc initialization failed",

@@ -163,7 +163,8 @@ _LOWER: Final = {
 """What takes less memory, by engine, under its own names."""
 OUT_OF_MEMORY: Final = (
     r"out of memory|OutOfMemoryError|OUT_OF_MEMORY|not enough GPU memory|cudaErrorMemoryAllocation|std::bad_alloc"
-    r"|\bMemoryError\b|Cannot allocate memory|NV_ERR_NO_MEMORY|unable to allocate \w+ (?:backend )?buffer"
+    r"|\bMemoryError\b|(?<!failed with error )Cannot allocate memory|NV_ERR_NO_MEMORY"
+    r"|unable to allocate \w+ (?:backend )?buffer"
 )
 
 MEMORY_RULES: Final[tuple[CauseRule, ...]] = (
@@ -189,13 +190,36 @@ MEMORY_RULES: Final[tuple[CauseRule, ...]] = (
         CauseId.NO_KV_ROOM,
         r"Not enough memory\. Please try to increase --mem-fraction-static",
         "No memory left for the KV cache: weights fill the engine's memory share.",
-        f"Raise SGLang's --mem-fraction-static, or choose a smaller model. {FREE_MEMORY} first.",
+        f"Raise mem_fraction_static (--mem-fraction-static), or choose a smaller model. {FREE_MEMORY} first.",
     ),
     rule(
         CauseId.KV_CACHE_TOO_SMALL,
         rf"max seq len \((\d{{1,12}})\).{{1,40}}?\(?{NUMBER} GiB KV cache is needed, which is larger than the "
         rf"available KV cache memory \({NUMBER} GiB\)",
         kv_too_small,
+    ),
+    rule(
+        CauseId.KV_CACHE_TOO_SMALL,
+        r"max seq len \((\d{1,12})\) is larger than the maximum number of tokens that can be stored in KV cache "
+        r"\((\d{1,12})\)",
+        lambda match, _context: setting(
+            f"A context of {int(match[1]):,} tokens does not fit the KV cache of {int(match[2]):,}.",
+            f"Set max_model_len={match[2]}, or raise gpu_memory_utilization.",
+            "max_model_len",
+            match[2],
+        ),
+    ),
+    rule(
+        CauseId.NO_KV_ROOM,
+        r"insufficient GPU memory\.? .{0,60}could not be created: KV cache",
+        "No memory left for the KV cache: TensorRT-LLM could not create it.",
+        f"Lower kv_cache_config.free_gpu_memory_fraction: it is a share of what is free. {FREE_MEMORY} first.",
+    ),
+    rule(
+        CauseId.OUT_OF_MEMORY_WARMUP,
+        r"Executor creation failed due to insufficient GPU memory(?:.{0,60}could not be created: (.{1,80}))?",
+        "Out of memory after loading the weights: TensorRT-LLM could not create its executor ({0}).",
+        "Lower kv_cache_config.free_gpu_memory_fraction, max_batch_size or max_num_tokens. " + FREE_MEMORY + " first.",
     ),
     rule(
         CauseId.KV_CACHE_TOO_SMALL,
@@ -206,6 +230,12 @@ MEMORY_RULES: Final[tuple[CauseRule, ...]] = (
         CauseId.OUT_OF_MEMORY_WARMUP,
         r"out of memory occurred when warming up .{1,80}? with (\d{1,9}) dummy requests",
         warming_up,
+    ),
+    rule(
+        CauseId.KILLED,
+        r"Ray killed this worker|Workers? \(tasks / actors\) killed due to memory pressure",
+        "Ray killed a worker: memory on its node passed Ray's threshold (95 %).",
+        f"{FREE_MEMORY}, on every node. Lower gpu_memory_utilization, or set env.RAY_memory_monitor_refresh_ms=0.",
     ),
     rule(
         CauseId.OUT_OF_MEMORY_LOADING,  # Ollama compares before it loads

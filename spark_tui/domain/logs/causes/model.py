@@ -164,8 +164,15 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
         r"model type `([^`]{1,120})` but Transformers does not recognize|"
         r"Model architectures \[?\(?([^\])]{1,300})\]?\)? (?:are not supported|failed to be inspected)|"
         r"unknown model architecture: '([^']{1,120})'|Unsupported architecture:? '?([\w.\-]{1,120})|"
-        r"Unrecognized (?:configuration class|model in)|Unknown architecture '?([\w.\-]{1,120})",
+        r"Unrecognized (?:configuration class|model in)|Unknown architecture '?([\w.\-]{1,120})|"
+        r"No processor registered for architecture: \['?([\w.\-]{1,120})",
         unknown_architecture,
+    ),
+    rule(
+        CauseId.UNSUPPORTED_MODEL_FEATURE,
+        r"no module or parameter named '([^']{1,200})' in (\w{1,120})",
+        "This vLLM's implementation of the model ({1}) does not know the weight {0}.",
+        "Use an image with a newer vLLM, or another checkpoint of the model.",
     ),
     rule(
         CauseId.UNKNOWN_QUANTIZATION,
@@ -199,6 +206,7 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.QUANTIZATION_MISMATCH,
+        r"KeyError: '[\w.]{0,200}(?:layers|blocks|experts)\.\d{1,4}\.[\w.]{1,120}'|"
         r"KeyError: '[\w.]{1,200}\.(?:weight\w{0,30}|\w{0,30}scale\w{0,10}|qweight|qzeros|bias)'|"
         r"Attempted to load weight \(|param_data\.shape == loaded_weight\.shape|size mismatch for",
         *_WRONG_QUANT,

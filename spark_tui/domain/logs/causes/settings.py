@@ -60,6 +60,12 @@ def port_in_use(match: re.Match[str], context: FailureContext) -> Finding:
     given = int(asked[:6]) if asked.isascii() and asked.isdigit() else 0
     port = _port(match.string) or (given if 0 < given <= _LAST_PORT else None) or _port(context.facts.url)
     port = port or _DEFAULT_PORT
+    if "server socket has failed to listen" in match.string:  # the ranks' own port, not the server's
+        return fix(
+            f"Port {port}, over which the ranks meet, is already in use.",
+            "Stop the rank of an earlier start (`spark-tui ps`, on each node), or set another master_port than "
+            f"{port}.",
+        )
     free = next((p for p in range(port + 1, _LAST_PORT + 1) if p not in context.taken_ports), None)
     summary = f"Port {port} is already in use."
     stop = "Stop the process that uses it (an older engine? see Home, or `spark-tui ps`)"
@@ -219,6 +225,12 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
         CauseId.TOO_MANY_RANKS,
         r"World size \((\d{1,6})\) is larger than the number of available GPUs \((\d{1,6})\)",
         more_ranks,
+    ),
+    rule(
+        CauseId.TOO_MANY_RANKS,
+        r"Only (\d{1,6}) GPUs? (?:is|are) available, but (\d{1,6}) (?:is|are) required",
+        "The preset needs {1} GPUs; this machine has {0}.",
+        "Set tp_size and pp_size so that their product is {0}, or start one rank on each node with mpirun.",
     ),
     rule(
         CauseId.TOO_MANY_RANKS,

@@ -90,6 +90,7 @@ LLAMA_CPP: Final[r.Table] = r.table(
         r"(?:build(?:_info)?: |common_params_print_info: build )b?(\d{1,6})", build
     )),
     ("main: srv", program),
+    ("slot", r.when(("slot launch_slot_:", "slot print_timing:", "slot update_slots:"), r.Signal.ANSWERS)),
     ("ggml_cuda_init: warning:", r.keeps(
         Topic.NO_DRIVER, "ggml_cuda_init: failed to initialize CUDA|warning: no usable GPU found"
     )),
@@ -128,8 +129,9 @@ OLLAMA: Final[r.Table] = r.table(
         ),
     )),
     ("model kv", _by_go(rf'(model weights|kv cache) .*?size="{NUMBER} (MiB|GiB)"', ollama_memory)),
-    ("error", _by_go(
-        "error loading llama server", lambda m: (r.KeepEvidence(LogEvidence(Topic.RUNNER_FAILED, r.shown(m.string))),)
+    ("error Load NewLlamaServer", _by_go(
+        "error loading llama server|Load failed|NewLlamaServer failed",
+        lambda m: (r.Signal.ANSWERS, r.KeepEvidence(LogEvidence(Topic.RUNNER_FAILED, r.shown(m.string)))),
     )),
     ("llama", _by_go(rf"llama runner started in {NUMBER} seconds", lambda m: (r.Warm(number(m[1])),))),
 )  # fmt: skip

@@ -322,7 +322,7 @@ _ENDS: Final = re.compile(
     r"|llama_model_load: error loading model|common_init_from_params: failed to load model"
     r"|error: invalid argument|error while handling argument|error: unexpected argument"
     # Ollama and other Go and Rust programs
-    r"|Error: (?:listen |could not|unable to|No such option|Invalid value|Got unexpected)"
+    r"|Error: (?:listen |could not|model requires more |unable to|No such option|Invalid value|Got unexpected)"
     r"|thread '[^']{1,60}'(?: \(\d+\))? panicked at|panic: |fatal error: "
     # C++, libc, the interpreter
     r"|terminate called (?:after|without)|Fatal Python error: |Segmentation fault|Illegal instruction|Bus error"
