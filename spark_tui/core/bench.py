@@ -356,6 +356,8 @@ RESTORE_SECONDS: Final = 90.0
 """The same for one that launches: the engine of before is started again."""
 SETTLE_SECONDS: Final = 0.5
 """After the last answer the server still counts it."""
+HEALTH_TRIES: Final = 5
+"""An engine on a busy machine answers late; each look has its own short limit."""
 MOST_SILENT: Final = 2
 """Segments in a row without a single answer after which a running engine is taken for dead; a launched one: 1."""
 
@@ -440,7 +442,9 @@ class Benchmark:
                 f"{container.name} publishes no port.",
                 "Launch it from a preset, or publish its port: docker run -p ...",
             )
-        health = await watch.check_health()
+        for _ in range(HEALTH_TRIES):
+            if (health := await watch.check_health()) is not Health.UNKNOWN:
+                break
         if health is Health.DEAD:
             raise EngineDead(
                 f"The engine of {container.name} is dead, only its web server answers.",

@@ -45,6 +45,14 @@ class RealAnswers(FakeEngineApi):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.http = VllmApi()
+        self.late = 0
+
+    async def health(self, endpoint: Endpoint) -> Health:
+        """Without an answer in time, as often as `late` says."""
+        if self.late:
+            self.late -= 1
+            return Health.UNKNOWN
+        return await super().health(endpoint)
 
     def ask(self, endpoint: Endpoint, path: str, body: bytes) -> Any:
         return self.http.ask(endpoint, path, body)
@@ -60,7 +68,7 @@ class Lab:
         clock = SystemClock()
         self.docker = FakeDocker()
         self.docker.add_image(IMAGE)
-        api = RealAnswers(clock, Health.OK, (ServedModel("qwen", "Qwen/Qwen3.6-35B-A3B", context),))
+        self.api = api = RealAnswers(clock, Health.OK, (ServedModel("qwen", "Qwen/Qwen3.6-35B-A3B", context),))
         ports = Ports(
             clock, self.docker, api, FakeHost(), FakeGpu(), FixedPresets(), FakeSecrets(), FakeArchive(),
             load=FakeLoad(clock),
@@ -205,6 +213,14 @@ async def test_an_engine_that_does_not_answer_is_an_error_and_nothing_is_kept() 
         await lab.prove()
     assert lab.context.prover.kept() == ()
     await lab.context.close()
+
+
+async def test_an_engine_on_a_busy_machine_may_be_late_to_say_that_it_serves() -> None:
+    async with ProveServer().running() as server:
+        lab = Lab(server)
+        lab.api.late = 3
+        assert (await lab.prove(only=("chat.text",))).ids(Verdict.FAIL) == ()
+        await lab.context.close()
 
 
 @pytest.mark.parametrize("fault", ["fails", "garbage"])
