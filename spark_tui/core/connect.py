@@ -140,7 +140,7 @@ class Connector:
             raise UsageError(f"This machine has no {place} address.", "Connect it to that network first.")
         key = self._secrets.api_key(key_file) if key_file else None
         base = f"http://{address}:{view.port}" if view.port else ""
-        return Served(view.served_name, base, context_of(view), key, key_file)
+        return Served(view.served_name, base, context_of(view), key, key_file, elsewhere=place is not Place.HERE)
 
     def _served_by_gateway(self, view: EngineView, client: Client, address: str, *, keyed: bool) -> tuple[Served, bool]:
         """What a client here is given for a gateway, and whether its key is still to be made: each client that has

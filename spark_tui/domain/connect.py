@@ -57,7 +57,8 @@ Keys: TypeAlias = tuple[tuple[Path, Any], ...]
 @dataclass(frozen=True, slots=True)
 class Served:
     """What a client is given: the served name, the base URL without /v1, limits in tokens (None where unknown), and the
-    key. `key_file` holds it on this machine; without a key, `key_command` makes and prints one."""
+    key. `key_file` holds it on the engine's machine, where the client is too unless it is `elsewhere`; without a key,
+    `key_command` makes and prints one."""
 
     name: str
     base_url: str
@@ -65,6 +66,7 @@ class Served:
     key: Secret | None = None
     key_file: str = ""
     key_command: str = ""
+    elsewhere: bool = False
 
     @property
     def api_url(self) -> str:
@@ -212,29 +214,39 @@ def _webui(served: Served) -> Mapping[str, Any]:
 
 def _editor_steps(served: Served) -> Sequence[tuple[str, str]]:
     made = f"printed once by: {served.key_command}" if served.key_command else "any word"
+    kept = f"in {served.key_file}{' on the Spark' * served.elsewhere}"
     return (
         ("provider", "OpenAI Compatible"),
         ("base URL", served.api_url),
         ("model ID", served.name),
         ("context", f"{served.context} tokens" if served.context else "as the engine serves"),
-        ("API key", f"in {served.key_file}" if served.key_file else made),
+        ("API key", kept if served.key_file else made),
     )
 
 
-def _exported(served: Served) -> str:
-    """A line that puts the key into the shell's environment without showing it."""
+ASK_KEY: Final = "printf 'API key: '; stty -echo; read -r KEY; stty echo; echo"
+"""Shell commands that read a key into KEY without showing it."""
+
+
+def _with_key(served: Served, command: str) -> str:
+    """A shell's command, with the key put into its environment first, without showing it. Where the key has to be typed
+    all is one group: pasted lines are not taken for the key."""
     if served.key_command:
-        return f'export {KEY_VARIABLE}="${{{KEY_VARIABLE}:-$({served.key_command})}}"\n'
-    if not served.key_file:
-        return f"export {KEY_VARIABLE}={NO_KEY}\n"
-    return f"export {KEY_VARIABLE}=\"$(sed -n 's/^[A-Z_]*API_KEY=//p' {shlex.quote(served.key_file)})\"\n"
+        return f'export {KEY_VARIABLE}="${{{KEY_VARIABLE}:-$({served.key_command})}}"\n{command}'
+    if served.key_file and served.elsewhere:
+        return f'{{\n{ASK_KEY}; export {KEY_VARIABLE}="$KEY"\n{command}\n}}'
+    if served.key_file:
+        read = f"sed -n 's/^[A-Z_]*API_KEY=//p' {shlex.quote(served.key_file)}"
+        return f'export {KEY_VARIABLE}="$({read})"\n{command}'
+    return f"export {KEY_VARIABLE}={NO_KEY}\n{command}"
 
 
 def _curl(served: Served) -> str:
     body = json.dumps({"model": served.name, "messages": [{"role": "user", "content": "Hello"}]})
-    return (
-        f'{_exported(served)}curl {served.api_url}/chat/completions \\\n  -H "Authorization: Bearer ${KEY_VARIABLE}" '
-        f"-H 'Content-Type: application/json' \\\n  -d {shlex.quote(body)}"
+    return _with_key(
+        served,
+        f'curl {served.api_url}/chat/completions \\\n  -H "Authorization: Bearer ${KEY_VARIABLE}" '
+        f"-H 'Content-Type: application/json' \\\n  -d {shlex.quote(body)}",
     )
 
 
@@ -244,7 +256,7 @@ def _python(make: str, ask: str) -> Callable[[Served], str]:
     def script(served: Served) -> str:
         client = make.format(url=served.base_url, key=f'os.environ["{KEY_VARIABLE}"]')
         asked = ask.format(name=json.dumps(served.name), ask='[{"role": "user", "content": "Hello"}]')
-        return f"{_exported(served)}python3 - <<'END'\nimport os\n{client}\nprint({asked})\nEND"
+        return _with_key(served, f"python3 - <<'END'\nimport os\n{client}\nprint({asked})\nEND")
 
     return script
 
@@ -422,7 +434,7 @@ def script_of(texts: Sequence[tuple[str, str]], start: str, *, key: Secret | Non
     put beside it. The key is `key`, or is asked for if `asks`."""
     words = ["umask 077"]
     if asks and key is None:
-        words.append("printf 'API key: '; stty -echo; read -r KEY; stty echo; echo")
+        words.append(ASK_KEY)
     elif asks and key is not None:
         words.append(f"KEY={shlex.quote(key.reveal())}")
     for path, text in texts:

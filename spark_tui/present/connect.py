@@ -141,6 +141,7 @@ def connection_object(plan: Connection, *, show_key: bool = False) -> Object:
         "diff": "\n".join(diff_lines(plan, show_key=show_key)),
         "findings": [finding_object(each) for each in plan.findings],
         "steps": dict(plan.client.steps(served)),
+        **maybe("command", plan.client.command(served) if served.name else "", "set up by files or steps"),
         **maybe("problem", plan.problem.summary if plan.problem is not None else None, "none"),
     }
 

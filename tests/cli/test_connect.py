@@ -349,6 +349,29 @@ def test_others_have_steps_or_a_command(world: World, client: Any) -> None:
     assert world.run("connect", client.id, "--write").code == 2
 
 
+@pytest.mark.parametrize("place", ["here", "laptop"])
+@pytest.mark.parametrize("client", [each for each in CLIENTS.values() if not each.agent and not each.files],
+                         ids=lambda each: each.id)  # fmt: skip
+def test_a_printed_command_runs_with_the_key_where_the_client_is(
+    world: World, tmp_path: Path, client: Any, place: str
+) -> None:
+    engine(world, key=True)
+    world.host.identity_value = world.host.identity_value.__class__("spark", lan_address="192.168.1.40")
+    command = world.run("connect", client.id, "--for", place, "--json").json["command"]
+    for name in ("curl", "python3"):
+        program = tmp_path / "bin" / name
+        program.parent.mkdir(exist_ok=True)
+        program.write_text('#!/bin/sh\necho "$SPARK_API_KEY" "$@"; cat\n')
+        program.chmod(0o755)
+    (tmp_path / "key.env").write_text(f"VLLM_API_KEY={KEY}\n")
+    command = command.replace(str(world.secrets.path("agent")), str(tmp_path / "key.env"))
+    env = {"HOME": str(tmp_path), "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    typed = "" if place == "here" else f"{KEY}\n"
+    done = subprocess.run(["sh", "-c", command], check=True, env=env, input=typed, text=True, capture_output=True)
+    assert KEY in done.stdout and KEY not in command
+    assert ("127.0.0.1:8000" if place == "here" else "192.168.1.40:8000") in done.stdout
+
+
 def test_nothing_is_written_in_read_only_mode_or_for_an_engine_that_does_not_serve(
     world: World, tmp_path: Path
 ) -> None:

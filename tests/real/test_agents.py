@@ -27,7 +27,7 @@ from tests.real.lab.support import wait_until
 from tests.real.lab.vllm_image import SERVE_TAG
 from tests.real.test_connect import AGENTS, ask
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.real
 
 ENGINE, OTHER = f"agents-{os.getpid()}", f"others-{os.getpid()}"
 """Of this run alone: others use the lab too."""
@@ -102,7 +102,7 @@ class Desk:
 
     def call(self, *arguments: str, codes: tuple[int, ...] = (0,)) -> str:
         words = spark_tui(*arguments)
-        done = subprocess.run(words, env=dict(self.environ), capture_output=True, text=True, timeout=400, input="")
+        done = subprocess.run(words, env=dict(self.environ), capture_output=True, text=True, input="")
         assert done.returncode in codes, f"{arguments}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 

@@ -18,10 +18,10 @@ from tests.pty_app import spark_tui
 from tests.real.lab.lab import Lab
 from tests.real.lab.support import wait_until
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.real
 
 FIRST, SECOND = "cpu-smollm2", "cpu-think"
-SECONDS = 400
+SECONDS = 900
 
 
 @pytest.fixture(scope="module")
