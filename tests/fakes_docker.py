@@ -240,7 +240,8 @@ class FakeDocker(SimulatedDocker[_FakeContainer]):
             yield PullProgress(reference, layers, layers[-1].status if layers else "")
             await self._called("pull_stage", reference)
         self._images[reference] = image
-        self._stored[reference] = StoredImage(image.id, (reference,), image.digests, EPOCH, image.size)
+        tags = () if "@" in reference else (reference,)
+        self._stored[reference] = StoredImage(image.id, tags, image.digests, EPOCH, image.size)
 
     async def images(self) -> ImageDisk:
         """Images with the same id are one with several tags; a quarter of each is the same layers."""
@@ -265,6 +266,14 @@ class FakeDocker(SimulatedDocker[_FakeContainer]):
 
     def _image_removed(self, reference: str) -> None:
         del self._images[reference], self._stored[reference]
+
+    def _image_tagged(self, image: ImageFacts, name: str) -> None:
+        """Another image loses that name, and stays by its id."""
+        former = self._images.get(name)
+        if former is not None and former.id != image.id:
+            self._images[former.id], self._stored[former.id] = former, replace(self._stored[name], tags=())
+        stored = next(each for each in self._stored.values() if each.id == image.id)
+        self._images[name], self._stored[name] = image, replace(stored, tags=(name,))
 
     def _created(self, spec: ContainerSpec, image: ImageFacts) -> str:
         self.created.append(spec)

@@ -94,7 +94,7 @@ def bench(
         raise UsageError(
             error.summary, f"{error.remedy.rstrip('.')}: {', '.join(options[f] for f in error.fields)}."
         ) from None
-    ticker = _Ticker(session)
+    ticker = Ticker(session)
     variants = session.run(partial(_variants, name, other))
     if variants[0].request is not None:
         question, what = present.ab_question((variants[0], variants[1]), plan)
@@ -139,7 +139,7 @@ async def _variants(name: str, other: str, context: Context) -> tuple[Variant, .
     return context.ab_planner.plan(watch.view(), other)
 
 
-class _Ticker:
+class Ticker:
     """Shows a benchmark's progress: one moving line where a person watches, a line per segment in a pipe."""
 
     def __init__(self, session: Session) -> None:

@@ -41,7 +41,7 @@ def images(session: Session, check: bool, inspected: str) -> int:
         if entry.state in (TagState.GONE, TagState.FAILED) and isinstance(entry.remote, SparkError):
             failed.setdefault(entry.remote.summary, entry.remote)
         elif entry.state is TagState.MOVED:
-            session.err.note(f"{entry.name} has moved. Get the new image: docker pull {entry.name}")
+            session.err.note(f"{entry.name} has moved. Get the new image: {show.update_command(entry)}")
     for error in failed.values():
         session.err.note(f"{error.summary} {error.remedy}")
     if view.starts_unknown:

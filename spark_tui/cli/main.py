@@ -43,6 +43,7 @@ COMMANDS: Final = {
     "results": ("bench", "List, show, compare and export benchmark results."),
     "prove": ("prove", "Prove that an engine does what agents need: tool calls, reasoning, structured output, depth."),
     "edit": ("edit", "Change the settings of a running engine."),
+    "update": ("update", "Try a preset's newer image beside the old one, then keep it or go back."),
     "restart": ("engines", "Stop and start an engine with its current settings."),
     "secure": ("engines", "Give an engine that is open to the network an API key."),
     "down": ("engines", "Stop an engine."),

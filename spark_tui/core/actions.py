@@ -164,6 +164,8 @@ _TABLE: Final = (
      "Launch with the fixes that fit and checks suggest", "!", "presets check PRESET"),
     (Scope.PRESETS, "pin_preset", "X", "Pin",
      "Pin the image that last served well, by its digest; again: follow its tag", "!-", "presets pin PRESET"),
+    (Scope.PRESETS, "update_preset", "u", "Update",
+     "Try a newer image beside the old one, then keep it or go back", "!", "update PRESET"),
     (Scope.PRESETS, "next_page", "right", "Page", "Next page: overview, command, checks, fit", "", ""),
     (Scope.PRESETS, "previous_page", "left", "Page back", "Previous page", "-", ""),
     (Scope.PRESETS, "reload_presets", "ctrl+r", "Reload", "Read the preset folders again", "-", ""),

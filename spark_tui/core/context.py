@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from spark_tui.core.runner import JobRunner
     from spark_tui.core.secure import Securing
     from spark_tui.core.store import AlarmBoard
+    from spark_tui.core.update import Updater
     from spark_tui.domain.engine.state import Endpoint
     from spark_tui.domain.errors import SparkError
     from spark_tui.domain.finding import Finding
@@ -262,11 +263,19 @@ PARTS: Final[Mapping[str, Part]] = {
             c.reviewed,
         ),
     ),
+    "updater": (
+        "update:Updater",
+        lambda make, c: make(
+            c.docker, c.host, c.editor, c.launcher, c.supervisor, c.history, c.archive, c.ports.state, c.clock,
+            c.catalogue,
+        ),
+    ),
     "last_launches": ("last_launches:LastLaunches", lambda make, c: make(c.ports.state, c.preflight)),
     "jobs": (
         "runner:JobRunner",
         lambda make, c: make(
-            c.launcher, c.supervisor, c.store, c.editor, (lambda: c.clusters) if c.ports.has("remote_shell") else None
+            c.launcher, c.supervisor, c.store, c.editor, (lambda: c.clusters) if c.ports.has("remote_shell") else None,
+            lambda: c.updater,
         ),
     ),
     "boot": ("boot:BootUnits", lambda make, c: make(c.ports.boot, c.supervisor, c.docker, c.clock)),
@@ -404,6 +413,7 @@ class Context:
     launcher: Launcher
     editor: Editor
     pins: Pins
+    updater: Updater
     last_launches: LastLaunches
     jobs: JobRunner
     boot: BootUnits

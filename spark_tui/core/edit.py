@@ -14,6 +14,8 @@ from enum import StrEnum
 from statistics import median
 from typing import Final
 
+from spark_tui.core.actions import by_front_end
+from spark_tui.core.actions import key_of as action_key
 from spark_tui.core.containers import clear_container
 from spark_tui.core.fit import LaunchChecks
 from spark_tui.core.history import History
@@ -51,6 +53,8 @@ class EditStage(StrEnum):
 
     REPLACE = "replace"
     RESTORE = "restore"
+    HELD = "held"
+    """The new image serves; what ran before is kept until `settle` or `revert`."""
 
 
 class EditFailed(EngineExited, id="edit_failed"):
@@ -86,7 +90,8 @@ class EditPlan:
 @dataclass(frozen=True, slots=True)
 class EditEntry:
     """An edit as it is written down. `before` and `after` are pairs of settings, `container` is the one that ran
-    before, `who` works on it."""
+    before, `who` works on it. `image` and `former_image` are those of an update; empty: the preset's. `hold`: what ran
+    before is kept when the new one serves."""
 
     name: str
     preset: str
@@ -96,6 +101,9 @@ class EditEntry:
     stage: EditStage
     rollback: bool
     who: str
+    image: str = ""
+    former_image: str = ""
+    hold: bool = False
 
 
 class Editor:
@@ -174,14 +182,26 @@ class Editor:
     # --- do -------------------------------------------------------------------------------------------
 
     async def run(
-        self, plan: EditPlan, report: Report, *, rollback: bool = True, force: bool = False, fetch: bool = True
-    ) -> EngineView:
-        """Stops the engine and starts it with the new settings. Raises the launch's error, EditFailed where the former
-        settings run again, and RefusedError while another spark-tui edits it."""
+        self, plan: EditPlan, report: Report, *, rollback: bool = True, force: bool = False, fetch: bool = True,
+        image: str = "", former_image: str = "", hold: bool = False,
+    ) -> EngineView:  # fmt: skip
+        """Stops the engine and starts it with the new settings, or in another `image`; with `hold` the former container
+        is kept until `settle` or `revert`. Raises the launch's error, EditFailed where the former settings run again,
+        and RefusedError while another spark-tui edits it."""
         before, after = (all_pairs(each.overrides) for each in (plan.before, plan.after))
         preset, stage = plan.before.preset.name, EditStage.REPLACE
-        entry = EditEntry(plan.name, preset, plan.container, before, after, stage, rollback, self._who)
+        entry = EditEntry(
+            plan.name, preset, plan.container, before, after, stage, rollback, self._who, image, former_image, hold
+        )
         with self._claimed(plan.name):
+            if self.held(plan.name):
+                raise RefusedError(
+                    f"The update of {preset} is not decided.",
+                    by_front_end(
+                        f"Decide it on Presets: {action_key('update_preset')}.",
+                        f"Keep the new image or go back: spark-tui update {preset} --keep, or --back",
+                    ),
+                )
             key = self._secrets.api_key(str(self._secrets.path(plan.name))) if rollback else None
             if key is not None:  # the new settings may need none
                 self._secrets.env_file(plan.name + SET_ASIDE, {KEY_VARIABLES[0]: key})
@@ -196,7 +216,35 @@ class Editor:
 
     def interrupted(self) -> tuple[EditEntry, ...]:
         """Unfinished edits of which no program is the owner now."""
-        return tuple(each for each in self._written() if isinstance(each, EditEntry))
+        return tuple(
+            each for each in self._written() if isinstance(each, EditEntry) and each.stage is not EditStage.HELD
+        )
+
+    def entry(self, name: str) -> EditEntry | None:
+        """What is written down of an edit of that engine. Raises SparkError where it is damaged."""
+        return self._read(_PREFIX + name)
+
+    def held(self, name: str) -> bool:
+        """Whether its former container waits for `settle` or `revert`."""
+        entry = self.entry(name)
+        return entry is not None and entry.stage is EditStage.HELD
+
+    async def settle(self, name: str) -> None:
+        """The new image stays: removes what was held."""
+        with self._claimed(name):
+            if (entry := self.entry(name)) is not None:
+                await self._close(entry)
+
+    async def revert(self, name: str, report: Report) -> EngineView | None:
+        """What ran before the edit runs again, also after it was held; None where nothing is written down."""
+        with self._claimed(name):
+            entry = self.entry(name)
+            if entry is None:
+                return None
+            if await self._left_alone(entry):
+                await self._close(entry)
+                return None
+            return await self._restore(replace(entry, stage=EditStage.RESTORE), report)
 
     def unreadable(self) -> tuple[SparkError, ...]:
         """Why other edits that are written down cannot be finished: each names its file and what to do."""
@@ -247,7 +295,7 @@ class Editor:
     ) -> EngineView:
         self._write(entry)
         try:
-            request = replace(self._request(entry, entry.after), force=force, fetch=fetch)
+            request = replace(self._request(entry, entry.after, entry.image), force=force, fetch=fetch)
             keep = entry.container if entry.rollback else ""
             result = await self._launcher.launch(request, report, keep=keep)
         except SparkError as error:
@@ -260,7 +308,10 @@ class Editor:
                 error.remedy,
                 detail=error.detail,
             ) from error
-        await self._close(entry)
+        if entry.hold:
+            self._write(replace(entry, stage=EditStage.HELD))
+        else:
+            await self._close(entry)
         return result.view
 
     async def _restore(self, entry: EditEntry, report: Report) -> EngineView:
@@ -282,7 +333,7 @@ class Editor:
                     self._secrets.env_file(entry.name, {KEY_VARIABLES[0]: key})
                 view = await self._launcher.bring_back(entry.name, kept, follow)
             else:
-                request = replace(self._request(entry, entry.before), force=True, fetch=False)
+                request = replace(self._request(entry, entry.before, entry.former_image), force=True, fetch=False)
                 view = (await self._launcher.launch(request, follow)).view
         except SparkError as error:
             report(replace(step, state=StepState.FAILED, detail=error.summary))
@@ -321,13 +372,13 @@ class Editor:
         except SparkError:
             return False
 
-    def _request(self, entry: EditEntry, pairs: Mapping[str, str]) -> LaunchRequest:
+    def _request(self, entry: EditEntry, pairs: Mapping[str, str], image: str) -> LaunchRequest:
         preset = self._catalogue().get(entry.preset)
         if preset is None:
             raise RefusedError(
                 f"The preset {entry.preset} of {entry.name} is not available.", "See: spark-tui presets list"
             )
-        return LaunchRequest(preset, overrides_from_pairs(pairs), replace_running=True)
+        return LaunchRequest(replace(preset, trial=image), overrides_from_pairs(pairs), replace_running=True)
 
     # --- what is written down -------------------------------------------------------------------------
 

@@ -202,11 +202,16 @@ class Launcher:
             steps.skip("pull", "image downloaded")
             return
         reference = status.plan.preset.reference
-        async with steps.running("pull"), aclosing(self._docker.pull(reference)) as progress:
+        async with steps.running("pull"):
+            await self.pull(reference, lambda text, share: steps.detail("pull", text, share))
+
+    async def pull(self, reference: str, say: Callable[[str, float | None], None]) -> None:
+        """Downloads an image; `say` is given words and the share that is done."""
+        async with aclosing(self._docker.pull(reference)) as progress:
             async for each in progress:
                 done, total = each.current_bytes, each.total_bytes
                 text = f"{human_bytes(done)} of {human_bytes(total)}" if total else each.status
-                steps.detail("pull", text, done / total if total else None)
+                say(text, done / total if total else None)
 
     async def _make_room(self, status: PreflightStatus, request: LaunchRequest, steps: StepReporter) -> None:
         """Ends the engine that is replaced, awaits its memory, and checks that the launch fits into what is free
@@ -234,6 +239,8 @@ class Launcher:
             steps.skip("start", "already running")
             return existing.id
         same = existing is not None and existing.spec_hash == plan.spec.label(LABEL_SPEC_HASH)
+        if plan.preset.trial and existing is not None:
+            same = same and status.image is not None and existing.image_id == status.image.id
         if existing is not None and same:
             steps.skip("create", "exists with the same settings")
             container_id = existing.id

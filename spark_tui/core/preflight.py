@@ -86,6 +86,8 @@ class Preflight:
         containers = await self._docker.containers()
         existing = next((c for c in containers if c.name == proposal.spec.name), None)
         runs = existing is not None and _runs_already(proposal, existing, replace_running=replace_running)
+        if preset.trial and existing is not None:
+            runs = runs and image is not None and existing.image_id == image.id
         if not runs:
             await self._check_port(proposal.host_port, containers, existing)
             if existing is not None and existing.running:

@@ -27,6 +27,7 @@ from spark_tui.services.executors import in_thread
 
 if TYPE_CHECKING:  # for launches on several nodes
     from spark_tui.core.cluster_launch import ClusterLauncher
+    from spark_tui.core.update import Updater
     from spark_tui.domain.cluster.record import ClusterRecord
 
 MAX_JOBS = 20
@@ -39,10 +40,13 @@ class JobRunner:
 
     def __init__(
         self, launcher: Launcher, supervisor: EngineSupervisor, store: Store, editor: Editor,
-        clusters: Callable[[], ClusterLauncher] | None = None,
+        clusters: Callable[[], ClusterLauncher] | None = None, updater: Callable[[], Updater] | None = None,
     ) -> None:  # fmt: skip
-        """`clusters` is asked when something is done on several nodes; None: it cannot be."""
+        """`clusters` is asked when something is done on several nodes; None: it cannot be. `updater` likewise for
+        updates of images."""
         self._clusters = clusters
+        self._updater = updater
+        self._updates: set[str] = set()
         self._launcher = launcher
         self._editor = editor
         self._supervisor = supervisor
@@ -65,6 +69,35 @@ class JobRunner:
         changed = ", ".join(f"{each.label} {each.before} -> {each.after}" for each in plan.differences)
         self._store.say(f"{name}: edit requested", kind=EventKind.EDIT, subject=name, detail=changed)
         return job
+
+    def update(self, preset: Preset, engine: str, *, keep: bool | None = None) -> str:
+        """Like `launch`: tries the newer image of a preset up to the decision, or with `keep` carries that out. A
+        cancelled one brings what ran before back, and can be continued."""
+        from spark_tui.core.update import STEPS
+
+        async def work(report: Report) -> None:
+            if keep is not None:
+                decide = self._updates_of.keep if keep else self._updates_of.back
+                await decide(preset.name, report)
+                self._store.say(
+                    f"{preset.name}: {'new image kept' if keep else 'old image again'}", kind=EventKind.IMAGE
+                )
+            elif await self._updates_of.run(preset, report) is None:
+                self._store.say(f"{preset.name}: nothing to update", kind=EventKind.IMAGE)
+            else:
+                text = f"{preset.name}: the new image serves. Keep it or go back: {key_of('update_preset')} on Presets"
+                self._store.say(text, Severity.WARNING, kind=EventKind.IMAGE, subject=engine)
+
+        steps = (*(STEPS if keep is None else ()), *pending_steps())
+        job = self._begin(engine, work, steps, what="update")
+        self._updates.add(job)
+        return job
+
+    @property
+    def _updates_of(self) -> Updater:
+        if self._updater is None:
+            raise RefusedError("Updates are not available here.", "Use the command line: spark-tui update")
+        return self._updater()
 
     # --- several nodes --------------------------------------------------------------------------------
 
@@ -201,6 +234,8 @@ class JobRunner:
         editor = self._editor
         if editor.cancelled(name):
             self._begin(name, lambda report: editor.finish(name, report))
+            return
+        if job.id in self._updates:  # what runs is the old engine
             return
         watch = self._supervisor.find(name)
         if watch is not None and watch.container.running and watch.container.ours:

@@ -30,7 +30,7 @@ _TONES: Final = {
 _TAGS: Final = {
     TagState.CURRENT: "The registry has the same digest.",
     TagState.MOVED: "The tag has moved: the registry has another image.",
-    TagState.PINNED: "Named by its digest, which cannot move.",
+    TagState.PINNED: "Named by its digest, or kept by an update: it cannot move.",
     TagState.LOCAL: "Built or loaded on this machine: no digest to compare.",
     TagState.ABSENT: "Not downloaded. A launch downloads it.",
 }
@@ -110,8 +110,8 @@ def image_page(entry: ImageEntry, view: ImagesView, now: float) -> Page:
     made = image.created_at if image is not None else None
     size = None if image is None else f"{human_bytes(image.size)}, of it {_alone(image.unique)}"
     about = labelled((("size", size), ("age", None if made is None else f"{age(now - made)}, {moment(made)}")))
-    uses = [Row(use.words, "-") for use in entry.uses if use.keeps]
-    named = [use.name for use in entry.uses if not use.keeps]
+    uses = [Row(use.words, "-") for use in entry.uses if use.kind is not ImageUser.PRESET]
+    named = [use.name for use in entry.uses if use.kind is ImageUser.PRESET]
     if named:
         uses.append(Row(f"named by {_count(len(named), 'preset')}: {', '.join(named)}", "-", Tone.QUIET))
     if image is not None and view.starts_unknown:
@@ -136,12 +136,20 @@ def tag_rows(entry: ImageEntry) -> tuple[Row, ...]:
     """What the registry has for the tag, or what to do to know it."""
     if entry.state in _TAGS:
         moved = entry.state is TagState.MOVED
-        get = (("registry", str(entry.remote)), ("get it", f"docker pull {entry.name}")) if moved else ()
+        get = (("registry", str(entry.remote)), ("update", update_command(entry))) if moved else ()
         return Row(_TAGS[entry.state], "tag", _TONES.get(entry.state, Tone.QUIET)), *labelled(get)
     if isinstance(entry.remote, SparkError):
         return Row(entry.remote.summary, "tag", Tone.BAD), *labelled((("fix", entry.remote.remedy),))
     ask = by_front_end(f"{key_of('check_images')} asks the registry.", "Ask the registry: spark-tui images --check")
     return (Row(f"Not checked. {ask}", "tag", Tone.QUIET),)
+
+
+def update_command(entry: ImageEntry) -> str:
+    """Tries the new image beside the old one where a preset names the tag."""
+    named = next((use.name for use in entry.uses if use.kind is ImageUser.PRESET), "")
+    if not named:
+        return f"docker pull {entry.name}"
+    return by_front_end(f"{key_of('update_preset')} on {named} (Presets)", f"spark-tui update {named}")
 
 
 def version_rows(entry: ImageEntry) -> tuple[Row, ...]:
@@ -162,7 +170,8 @@ def deletion_text(plan: ImageDeletion) -> str:
     if plan.frees == 0:
         frees = "frees nothing, because other images have the same layers"
     again = [use.name for use in plan.entry.uses if use.kind is ImageUser.PRESET]
-    users = f" The next launch of {users_text(plan.entry.uses)} downloads it again." if again else ""
+    kept = "".join(f" This is {use.words}." for use in plan.entry.uses if use.kind is ImageUser.KEPT)
+    users = kept + f" The next launch of {users_text(plan.entry.uses)} downloads it again." if again else ""
     return f"Deletes {plan.entry.name}: {frees}.{users}"
 
 

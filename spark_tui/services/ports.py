@@ -107,6 +107,9 @@ class ContainerEngine(Protocol):
         """The digest that the registry has for a name now, asked with the logins of the docker program. Raises
         ImageNotFound for a tag that is gone, RegistryUnauthorized, RegistryUnreachable."""
 
+    async def tag_image(self, image: str, name: str) -> None:
+        """Gives a local image one more name `NAME:TAG`, which another image loses. Raises ImageNotFound."""
+
     async def remove_image(self, reference: str) -> None:
         """Removes a tag, and the image with its last one. Raises ImageInUse, ImageNotFound."""
 

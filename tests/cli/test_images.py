@@ -44,7 +44,7 @@ def test_a_moved_tag_is_reported_with_what_to_do() -> None:
     found.docker.digests[IMAGE] = NEW
     code, images = listed(found, "--check")
     assert (code, images[IMAGE]["tag_state"], images[SPARE]["tag_state"]) == (0, "moved", "current")
-    assert f"docker pull {IMAGE}" in found.run("images", "--check").err
+    assert "spark-tui update " in found.run("images", "--check").err
 
 
 def test_a_registry_that_refuses_leaves_the_list_and_fails() -> None:

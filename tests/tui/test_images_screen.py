@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from spark_tui.core.actions import key_of
 from spark_tui.domain.errors import RegistryUnreachable
 from spark_tui.tui.screens.images import ImagesScreen
 from spark_tui.tui.screens.modals import ConfirmScreen
@@ -57,7 +58,7 @@ async def test_a_check_shows_moved_tags_and_why_a_registry_did_not_answer(kit: S
         rows = await opened(sight)
         await sight.press("v")
         await sight.until_seen("1 tag has moved, 1 unknown", "moved", "failed")
-        assert f"docker pull {IMAGE}" in page(sight, "image")
+        assert f"{key_of('update_preset')} on " in page(sight, "image")
         rows.select(SPARE)
         await sight.until(lambda: "Check the network." in page(sight, "image"))
         assert MARKUP in page(sight, "image")

@@ -12,18 +12,29 @@ from spark_tui.domain.engine.state import runtime_of
 from spark_tui.domain.errors import ImageNotFound, RefusedError, SparkError
 from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.logs.starts import StartRecord
-from spark_tui.domain.presets.image import familiar, repository
+from spark_tui.domain.presets.image import familiar, repository, tag_of
 from spark_tui.domain.presets.preset import Preset
 
 
 class ImageUser(StrEnum):
-    """What uses an image. All but a preset that names a tag keep it."""
+    """What uses an image. All but a preset that names a tag, and an update, keep it."""
 
     ENGINE = "container"
     ENDED_ENGINE = "stopped container"
     PIN = "pin"
     LAST_START = "last good start"
+    KEPT = "kept"
+    """An update kept it, as the way back."""
     PRESET = "preset"
+
+
+KEPT_TAG = "spark-tui-kept-"
+"""Begins the tag that keeps the former image of an update; the preset's name follows."""
+
+
+def kept_tag(image: str, preset: str) -> str:
+    """`vllm/vllm-openai:spark-tui-kept-qwen`, in the repository of `image`: its name by digest stays usable."""
+    return f"{repository(image)}:{KEPT_TAG}{preset[:100]}"
 
 
 _ERROR = Severity.ERROR
@@ -32,6 +43,7 @@ _WORDS = {
     ImageUser.ENDED_ENGINE: "the stopped container {} needs it",
     ImageUser.PIN: "the preset {} pins its digest",
     ImageUser.LAST_START: "the last good start of {} ran in it",
+    ImageUser.KEPT: "the way back of the update of {}",
     ImageUser.PRESET: "the preset {} names it",
 }
 _REMEDIES = {
@@ -51,7 +63,7 @@ class ImageUse:
 
     @property
     def keeps(self) -> bool:
-        return self.kind is not ImageUser.PRESET
+        return self.kind not in (ImageUser.PRESET, ImageUser.KEPT)
 
     @property
     def words(self) -> str:
@@ -71,7 +83,7 @@ class TagState(StrEnum):
     MOVED = "moved"
     UNKNOWN = "unknown"
     PINNED = "pinned"
-    """Named by its digest, which cannot move."""
+    """Named by its digest, or by a tag of ours: neither can move."""
     LOCAL = "local"
     """Built or loaded on this machine: there is no digest to compare."""
     ABSENT = "absent"
@@ -114,7 +126,7 @@ class ImageEntry:
     def state(self) -> TagState:
         if self.stored is None:
             return TagState.ABSENT
-        if "@" in self.name:
+        if "@" in self.name or tag_of(self.name).startswith(KEPT_TAG):
             return TagState.PINNED
         if not self.stored.digests:
             return TagState.LOCAL
@@ -218,6 +230,8 @@ def uses_of(
             uses.append(ImageUse(ImageUser.PIN, preset.name))
         elif wanted == name:
             uses.append(ImageUse(ImageUser.PRESET, preset.name))
+    if tag_of(name).startswith(KEPT_TAG):
+        uses.append(ImageUse(ImageUser.KEPT, tag_of(name).removeprefix(KEPT_TAG)))
     uses += [ImageUse(ImageUser.LAST_START, preset) for preset, start in good.items() if id_ and start.image_id == id_]
     order = list(ImageUser)
     return tuple(sorted(uses, key=lambda use: (order.index(use.kind), use.name)))

@@ -172,8 +172,9 @@ def plan(
         security_opt=options.security_opt,
         privileged=bool(options.privileged),
     )
+    named = replace(spec, image=replace(preset, trial="").reference)  # on trial it has the settings of its preset
     return LaunchPlan(
-        spec=replace(spec, labels=(*labels, (LABEL_SPEC_HASH, spec_hash(spec)))),
+        spec=replace(spec, labels=(*labels, (LABEL_SPEC_HASH, spec_hash(named)))),
         preset=preset,
         model=model,
         served_name=command.served_name,

@@ -183,6 +183,7 @@ class Preset:
     mods: tuple[str, ...] = ()
     unknown: tuple[tuple[str, str], ...] = ()
     includes: tuple[str, ...] = ()
+    trial: str = ""
 
     def default(self, key: str) -> Scalar:
         return next((value for name, value in self.defaults if name == key), None)
@@ -194,7 +195,9 @@ class Preset:
 
     @property
     def reference(self) -> str:
-        """The image as Docker is asked for it: with its digest where one is pinned."""
+        """The image as Docker is asked for it: the trial's, else with its digest where one is pinned."""
+        if self.trial:
+            return self.trial
         digest = self.facts.image_digest
         return f"{self.image}@{digest}" if digest and "@" not in self.image else self.image
 

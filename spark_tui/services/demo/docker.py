@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -72,8 +73,16 @@ class SimulatedDocker(ABC, Generic[C]):
         """A local image."""
 
     @abstractmethod
+    async def images(self) -> ImageDisk:
+        """See the port."""
+
+    @abstractmethod
     def _image_removed(self, reference: str) -> None:
         """Forgets a local image."""
+
+    @abstractmethod
+    def _image_tagged(self, image: ImageFacts, name: str) -> None:
+        """Gives a local image one more name."""
 
     @abstractmethod
     def _created(self, spec: ContainerSpec, image: ImageFacts) -> str:
@@ -115,12 +124,20 @@ class SimulatedDocker(ABC, Generic[C]):
         await self._called("image", reference)
         return self._image(reference)
 
+    async def tag_image(self, image: str, name: str) -> None:
+        await self._called("tag_image", name)
+        found = self._image(image)
+        if found is None:
+            raise ImageNotFound(f"The image {image} is not downloaded.", "List them: spark-tui images")
+        self._image_tagged(found, name)
+
     async def remove_image(self, reference: str) -> None:
         await self._called("remove_image", reference)
         image = self._image(reference)
         if image is None:
             raise ImageNotFound(f"The image {reference} is not downloaded.", "List them: spark-tui images")
-        if any(found.facts.image_id == image.id for found in self.all_containers.values()):
+        others = [each for each in (await self.images()).images if each.id == image.id and len(each.tags) > 1]
+        if not others and any(found.facts.image_id == image.id for found in self.all_containers.values()):
             raise ImageInUse(f"The image {reference} is in use.", "Remove its containers first.")
         self._image_removed(reference)
 
@@ -227,6 +244,8 @@ class DemoDocker(SimulatedDocker[DemoContainer]):
         self._downloaded = {_tagged(reference) for reference in (VLLM_IMAGE, NIGHTLY_IMAGE, GEMMA_IMAGE, *images)}
         # The nightly of last week lost its tag to the one that is running.
         self._downloaded.add(f"{repository(NIGHTLY_IMAGE)}@sha256:{world.fingerprint('digest', 'last week')}")
+        self._names: dict[str, str] = {}
+        """Names that were given to images, and those that these have by themselves."""
         self.all_containers, self.journal = world.containers, world.journal
 
     async def daemon(self) -> DaemonFacts:
@@ -287,16 +306,17 @@ class DemoDocker(SimulatedDocker[DemoContainer]):
 
     async def images(self) -> ImageDisk:
         await self._clock.sleep(_FRAME_SECONDS)
-        found = []
+        found: dict[str, StoredImage] = {}
         for reference, image in ((each, self._image(each)) for each in sorted(self._downloaded)):
             if image is None:
                 continue
             days = 9 if "@" in reference else 2 + 20 * noise(reference)
             tags = () if "@" in reference else (reference,)
             made = self._clock.now() - days * 86_400
-            found.append(StoredImage(image.id, tags, image.digests, made, image.size, _SHARED_MIB * MIB))
-        alone = sum(each.unique or 0 for each in found)
-        return ImageDisk(tuple(found), alone + (_SHARED_MIB * MIB if found else 0))
+            one = found.get(image.id, StoredImage(image.id, (), image.digests, made, image.size, _SHARED_MIB * MIB))
+            found[image.id] = replace(one, tags=(*one.tags, *tags))
+        alone = sum(each.unique or 0 for each in found.values())
+        return ImageDisk(tuple(found.values()), alone + (_SHARED_MIB * MIB if found else 0))
 
     async def registry_digest(self, reference: str) -> str:
         """The nightly has moved on since."""
@@ -316,6 +336,8 @@ class DemoDocker(SimulatedDocker[DemoContainer]):
     def _image(self, reference: str) -> ImageFacts | None:
         if reference.startswith("sha256:"):
             reference = next((each for each in self._downloaded if self._id_of(each) == reference), "")
+        else:
+            reference = self._names.get(_tagged(reference), reference)
         name, _, pinned = reference.partition("@")
         if pinned and pinned == f"sha256:{self._world.fingerprint('digest', _tagged(name))}":
             reference = name
@@ -340,7 +362,12 @@ class DemoDocker(SimulatedDocker[DemoContainer]):
         return f"sha256:{self._world.fingerprint('image', reference)}"
 
     def _image_removed(self, reference: str) -> None:
+        self._names.pop(_tagged(reference), None)
         self._downloaded.discard(_tagged(reference))
+
+    def _image_tagged(self, image: ImageFacts, name: str) -> None:
+        self._names[_tagged(name)] = image.reference
+        self._downloaded.add(_tagged(name))
 
     def _created(self, spec: ContainerSpec, image: ImageFacts) -> str:
         return self._world.add(spec, image.entrypoint, self._clock.now()).id

@@ -34,7 +34,7 @@ from spark_tui.domain.errors import (
     SparkError,
     UnreachableError,
 )
-from spark_tui.domain.presets.image import registry_of
+from spark_tui.domain.presets.image import registry_of, repository, tag_of
 from spark_tui.domain.text import clean_line
 from spark_tui.services.docker.errors import Request, from_message, port_of, translate
 from spark_tui.services.docker.host import DockerHost, config_folder, find_host
@@ -206,6 +206,11 @@ class Daemon:
                 f"Launch under another name, or remove it: docker rm {'-f ' if other.running else ''}{spec.name}",
                 detail=error.detail,
             ) from error
+
+    def tag_image(self, image: str, name: str) -> None:
+        """See the port."""
+        request = Request(f"name the image {image} {name}", image=image)
+        self.call(request, lambda client: client.tag(image, repository(name), tag_of(name)), START_SECONDS)
 
     def remove_image(self, reference: str) -> None:
         request = Request(f"remove the image {reference}", image=reference)

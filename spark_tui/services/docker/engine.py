@@ -88,6 +88,9 @@ class DockerEngine:
     async def registry_digest(self, reference: str) -> str:
         return await self._slow.run(self._daemon.registry_digest, reference)
 
+    async def tag_image(self, image: str, name: str) -> None:
+        await self._slow.run(self._daemon.tag_image, image, name)
+
     async def remove_image(self, reference: str) -> None:
         await self._slow.run(self._daemon.remove_image, reference)
 

@@ -15,12 +15,13 @@ from textual.content import Content
 from textual.events import Resize
 from textual.screen import ModalScreen
 from textual.widget import Widget
+from textual.widgets import Button
 
 from spark_tui.core.actions import Scope, key_of
 from spark_tui.core.candidates import Candidate
 from spark_tui.core.finder import SORTS, Search, matches, order
-from spark_tui.core.pins import PinPlan
 from spark_tui.core.preflight import preset_diff
+from spark_tui.core.update import UpdateStage
 from spark_tui.domain.engine.docker_run import render_text
 from spark_tui.domain.errors import PresetError, SparkError, UnreachableError
 from spark_tui.domain.presets.overrides import Overrides, pairs_of
@@ -33,8 +34,9 @@ from spark_tui.present.engines import ago
 from spark_tui.present.history import last_good_rows, pin_page
 from spark_tui.present.launch import fit_figures, fit_verdict
 from spark_tui.present.page import Page as Sections
-from spark_tui.present.page import Section
+from spark_tui.present.page import Row, Section
 from spark_tui.present.presets import MARKS, PROBLEM, ImageStatus
+from spark_tui.present.update import check_page, stage_text, trial_page
 from spark_tui.tui.frame import bindings
 from spark_tui.tui.list_screen import ListScreen
 from spark_tui.tui.screen_table import make_screen
@@ -106,18 +108,35 @@ class CompareScreen(ModalScreen[None]):
         self.dismiss(None)
 
 
-class PinQuestion(ConfirmScreen):
-    """Shows the change of a preset's file, and asks before it is written."""
+class PageQuestion(ConfirmScreen):
+    """Shows a page, and asks before something is done. `other` is one more answer, with the key `b`: then the answer is
+    no, and `other_chosen` is set."""
 
-    def __init__(self, plan: PinPlan, verb: str) -> None:
-        super().__init__(f"{verb} {plan.preset.name}?", "", verb=verb)
-        self._plan = plan
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("b", "other", "Other", show=False)]
+
+    def __init__(self, question: str, page: Sections, verb: str, *, other: str = "") -> None:
+        super().__init__(question, "", verb=verb)
+        self._page = page
+        self._other = other
+        self.other_chosen = False
 
     def extra(self) -> Iterable[Widget]:
-        yield Page(id="pin-change")
+        yield Page(id="asked-page")
+        if self._other:
+            yield Button(f"{self._other} (b)", id="other")
 
     def on_mount(self) -> None:
-        self.query_one("#pin-change", Page).show(pin_page(self._plan))
+        self.query_one("#asked-page", Page).show(self._page)
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        if event.button.id == "other":
+            event.prevent_default()
+            self.action_other()
+
+    def action_other(self) -> None:
+        if self._other:
+            self.other_chosen = True
+            self.dismiss(False)
 
 
 class PresetsScreen(ListScreen):
@@ -351,7 +370,7 @@ class PresetsScreen(ListScreen):
 
     def offers(self, id_: str) -> bool:
         """Where no preset is chosen, none is launched or copied; a fix is offered where there is one."""
-        if id_ in ("launch_preset", "pin_preset", "yank"):
+        if id_ in ("launch_preset", "pin_preset", "update_preset", "yank"):
             return self.preset is not None
         if id_ == "apply_fixes":
             return bool(self._fixes())
@@ -479,9 +498,45 @@ class PresetsScreen(ListScreen):
         try:
             await self.context.history.load()
             plan = pins.unpin_plan(preset) if pinned else await pins.plan(preset)
-            if await self.app.push_screen_wait(PinQuestion(plan, "Unpin" if pinned else "Pin")):
+            verb = "Unpin" if pinned else "Pin"
+            if await self.app.push_screen_wait(PageQuestion(f"{verb} {preset.name}?", pin_page(plan), verb)):
                 found = pins.apply(plan)
                 self.notify(f"{found.name}: {found.reference}\n{found.file}", markup=False)
+        except SparkError as error:
+            self.notify(f"{error.summary}\n{error.remedy}", severity="error", markup=False)
+
+    @work(exit_on_error=False, exclusive=True, group="update")
+    async def action_update_preset(self) -> None:
+        """Asks the registry and tries a newer image; of one that is tried or kept, the decision."""
+        preset, updater, jobs = self.preset, self.context.updater, self.context.jobs
+        if preset is None:
+            return
+        try:
+            record = updater.record(preset.name)
+            engine = record.engine if record is not None else preset.name
+            if record is None or record.stage in (UpdateStage.KEPT, UpdateStage.PULL):
+                found = await updater.check(preset)
+                page, verb, other = check_page(found), "Update" if found.moved else "", ""
+                if record is not None and record.stage is UpdateStage.KEPT:
+                    verb, other = (verb, "Go back") if verb else ("Go back", "")
+                if not verb:
+                    self.notify(f"{preset.reference} has not moved.", markup=False)
+                    return
+                asked = PageQuestion(f"{verb}: {preset.name}?", page, verb, other=other)
+                keep = False if verb == "Go back" else None
+            elif record.stage is UpdateStage.DECIDE:
+                page = trial_page(record, *await updater.starts(record))
+                asked, keep = PageQuestion(f"Keep the new image of {preset.name}?", page, "Keep", other="Go back"), True
+            else:
+                page = (Section(rows=(Row(stage_text(record)),)),)
+                asked, keep = (
+                    PageQuestion(f"Continue the update of {preset.name}?", page, "Continue", other="Go back"),
+                    None,
+                )
+            if await self.app.push_screen_wait(asked):
+                jobs.update(preset, engine, keep=keep)
+            elif asked.other_chosen:
+                jobs.update(preset, engine, keep=False)
         except SparkError as error:
             self.notify(f"{error.summary}\n{error.remedy}", severity="error", markup=False)
 

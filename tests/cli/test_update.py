@@ -1,0 +1,95 @@
+"""update PRESET: the check, the trial, the decision by flag and by question, and the exit codes."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_tui.domain.errors import ImageNotFound
+from spark_tui.domain.presets.image_use import kept_tag
+from spark_tui.domain.presets.pin import pinned_reference
+from spark_tui.domain.reading import Ok
+from tests.cli.world import IMAGE, World
+from tests.core.test_images import GB, NEW, OLD
+from tests.fakes_history import FakeHistory
+
+REPO = IMAGE.partition(":")[0]
+OLD_ID, NEW_ID = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
+UPDATE = ("update", "tiny-1b")
+
+
+def moved() -> World:
+    """An engine in the image of a tag that has moved."""
+    world = World(drive=True)
+    world.history = FakeHistory()
+    world.docker.add_image(IMAGE, id=OLD_ID, digests=(f"{REPO}@{OLD}",), size=20 * GB)
+    world.docker.add_remote_image(pinned_reference(IMAGE, NEW), id=NEW_ID, digests=(f"{REPO}@{NEW}",), size=20 * GB)
+    world.docker.digests[IMAGE] = NEW
+    world.docker.on_start = world.api.serve
+    world.host.free = Ok(100 * GB)
+    assert world.run("up", "tiny-1b").code == 0
+    return world
+
+
+def state(world: World) -> tuple[str, str]:
+    """The image that runs, and that of the tag."""
+    (facts,) = [one.facts for one in world.docker.all_containers.values() if one.facts.running]
+    image = world.docker._image(IMAGE)
+    return facts.image_id, image.id if image else ""
+
+
+def test_check_only_tells() -> None:
+    world = moved()
+    found = world.run(*UPDATE, "--check", "--json")
+    assert found.code == 0, found.err
+    assert (found.json["moved"], found.json["needs_bytes"], found.json["update"]) == (True, 20 * GB, None)
+    shown = world.run(*UPDATE, "--check")
+    assert "spark-tui update tiny-1b" in shown.out
+    world.docker.digests[IMAGE] = OLD
+    assert world.run(*UPDATE, "--check", "--json").json["moved"] is False
+    world.docker.digests[IMAGE] = ImageNotFound("gone", "look")
+    assert world.run(*UPDATE, "--check").code == 1
+    assert world.docker.asked("pull") == world.docker.asked("tag_image") == []
+
+
+@pytest.mark.parametrize(("answer", "image"), [("y\n", NEW_ID), ("\n", OLD_ID)])
+def test_a_person_is_asked_after_the_trial(answer: str, image: str) -> None:
+    world = moved()
+    done = world.run(*UPDATE, keyboard=answer)
+    assert done.code == 0, done.err
+    assert state(world) == (image, image)
+    assert NEW[:19] in done.out
+
+
+def test_scripts_decide_by_flag_and_are_refused_before_anything_happens() -> None:
+    world = moved()
+    refused = world.run(*UPDATE, stdin="y\n")
+    assert (refused.code, world.docker.asked("pull")) == (4, [])
+    assert world.run(*UPDATE, "--keep", "--read-only").code == 4
+    assert world.run(*UPDATE, "--keep", "--yes").code == 2
+    assert world.run(*UPDATE, "--back").code == 2, "no update to go back from"
+    kept = world.run(*UPDATE, "--keep", "--json")
+    assert kept.code == 0, kept.err
+    assert [each["type"] for each in kept.json_lines if each["type"] not in ("step", "phase")] == ["trial", "result"]
+    assert (kept.json_lines[-1]["kept"], kept.json_lines[-1]["stage"]) == (True, "kept")
+    assert state(world) == (NEW_ID, NEW_ID)
+    again = world.run(*UPDATE, "--yes")
+    assert (again.code, state(world)) == (0, (NEW_ID, NEW_ID)), "it has not moved since"
+    images = {each["id"]: each for each in world.run("images", "--json").json["images"]}
+    assert images[kept_tag(IMAGE, "tiny-1b")]["used_by"][0]["kind"] == "kept"
+    world.docker.digests.clear()
+    back = world.run(*UPDATE, "--back", "--json")
+    assert (back.code, state(world)) == (0, (OLD_ID, OLD_ID)), back.err
+    assert back.json_lines[-1]["kept"] is False
+
+
+def test_an_interrupted_trial_says_how_it_goes_on() -> None:
+    world = moved()
+    world.docker.hold("create")
+    world.interrupt_when(lambda: len(world.docker.asked("create")) == 2)
+    stopped = world.run(*UPDATE, "--keep")
+    assert stopped.code == 130
+    assert "spark-tui update tiny-1b --back" in stopped.err
+    world.docker.release()
+    assert world.run(*UPDATE, "--check", "--json").json["update"]["stage"] == "try"
+    back = world.run(*UPDATE, "--back")
+    assert (back.code, state(world)) == (0, (OLD_ID, OLD_ID)), back.err
