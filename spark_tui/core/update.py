@@ -183,7 +183,10 @@ class Updater:
         good = self._history.good_starts(record.preset)
 
         def latest(image_id: str) -> StartRecord | None:
-            return next((each for each in good if each.image_id == image_id), None)
+            """The newest one whose log was read, else the newest one."""
+            found = [each for each in good if each.image_id == image_id]
+            read = (each for each in found if each.backends.attention or each.sizes.kv_tokens is not None)
+            return next(read, next(iter(found), None))
 
         return latest(record.old_id), latest(new.id) if new is not None else None
 
@@ -264,7 +267,7 @@ class Updater:
             elif container is not None and container.running:
                 await self._editor.run(
                     await self._editor.plan(await self._view(engine), {}), report,
-                    image=record.new_reference, former_image=record.old_reference, hold=True,
+                    fetch=False, image=record.new_reference, former_image=record.old_reference, hold=True,
                 )  # fmt: skip
             else:
                 trial = replace(preset, trial=record.new_reference)
@@ -340,7 +343,7 @@ class Updater:
             return
         if container.running and not stop:
             plan = await self._editor.plan(await self._view(record.engine), {})
-            await self._editor.run(plan, report, rollback=False, image=reference)
+            await self._editor.run(plan, report, rollback=False, fetch=False, image=reference)
         else:
             await clear_container(self._docker, self._archive, container)
 
