@@ -110,9 +110,14 @@ def words_of(argv: tuple[str, ...]) -> tuple[str, ...]:
 # --- docker run commands in a text ------------------------------------------------------------------------
 
 _START = re.compile(
-    r"[ \t]*(?:[$>%][ \t]+)?(?:[A-Za-z_]\w*=(?:'[^'\n]*'|\"[^\"\n]*\"|[^\s'\"]*)[ \t]+)*"
-    r"(?:sudo[ \t]+(?:-[A-Za-z]+[ \t]+)*)?(?P<command>(?:/\S*/)?docker[ \t]+(?:container[ \t]+)?run(?=[ \t\\]|$))"
+    r"[ \t]*(?:[$>%][ \t]+)?(?:[A-Za-z_]\w*=(?:'[^'\n]*'|\"[^\"\n]*\"|(?!\"?(?:\$\(|`))[^\s'\"]*)[ \t]+)*"
+    r"(?P<within>(?:[A-Za-z_]\w*=)?\"?(?:\$\(|`)[ \t]*)?"
+    r"(?:(?:exec|nohup|time|command|env|sudo(?:[ \t]+-[A-Za-z]+)*)[ \t]+)*"
+    r"(?P<command>(?:/\S*/)?(?P<program>docker|podman)[ \t]+(?:container[ \t]+)?run(?=[ \t\\]|$))"
 )
+_SSH = re.compile(r"[ \t]*(?:[$>%][ \t]+)?ssh(?:[ \t]+(?:-[46AaCfGgKkMNnqTtVvXxYy]+|-[A-Za-z][ \t]*[^\s'\"]+))*"
+                  r"[ \t]+[^\s'\"-][^\s'\"]*[ \t]+(?=['\"]?[^\n]*\b(?:docker|podman)\b)")  # fmt: skip
+"""A command for another machine, up to its first word there."""
 _SET_BEFORE = re.compile(
     r"[ \t]*(?:[$>%][ \t]+)?(?:export[ \t]+)?(?P<name>[A-Za-z_]\w*)="
     r"(?:'(?P<single>[^'\n]*)'|\"(?P<double>[^\"\n$`\\]*)\"|(?P<plain>[^\s'\"$`\\;&|<>()]*))[ \t]*(?:#.*)?$"
@@ -125,6 +130,10 @@ _MADE_KEY = re.compile(r"(?P<name>[A-Za-z_-][\w-]*)(?P<between>[= ]\"?)(?:\$\([^
 _IN_QUOTES = re.compile(r'[\\"$`]')
 # A backslash that stands alone was the end of a line, before the lines were put into one.
 _LOST_LINE_END = re.compile(r"(?<=\s)\\[ \t]+(?=\S)")
+_TO_BACKGROUND = re.compile(
+    r"(?:[ \t]+(?:[12]?>>?|&>>?)[ \t]*(?:&[12]|[^\s'\"&|;<>()$`]+))*[ \t]*(?:(?<=\s)&)?[ \t]*\Z"
+)
+"""`> log 2>&1 &` at a command's end."""
 _BLANKS_AT_END = re.compile(r"\\[ \t]+$", re.MULTILINE)
 
 
@@ -142,7 +151,8 @@ def with_newlines(text: str) -> str:
 
 
 def find_commands(text: str) -> tuple[FoundCommand, ...]:
-    """Every `docker run` in a text, in order, with the variables that the lines above it set."""
+    """Every `docker run` or `podman run` in a text, in order, with the variables that the lines above it set; also
+    behind `exec`, `nohup`, `ssh HOST` and in `$(...)`."""
     text = _BLANKS_AT_END.sub("\\\\", with_newlines(text).replace("\N{NO-BREAK SPACE}", " "))
     text = _LOST_LINE_END.sub(" ", text)
     found: list[FoundCommand] = []
@@ -150,11 +160,19 @@ def find_commands(text: str) -> tuple[FoundCommand, ...]:
     at, line = 0, 1
     while at < len(text):
         end = text.find("\n", at) % (len(text) + 1)
-        if start := _START.match(text, at, end):
+        if remote := _SSH.match(text, at, end):
+            written, end = _whole(text, remote.end())
+            if written[:1] in ("'", '"'):
+                with suppress(ValueError):
+                    written = next(iter(shlex.split(written, posix=True)), "")
+            found += [FoundCommand(fill_in(each.text, variables), line) for each in find_commands(written)]
+        elif start := _START.match(text, at, end):
             with suppress(ValueError):
-                before = shlex.split(text[at : start.start("command")])
+                before = shlex.split(text[at : start.start("within" if start["within"] else "command")])
                 variables |= dict(word.split("=", 1) for word in before if "=" in word)
-            written, end = _whole(text, start.start("command"))
+            opening = (start["within"] or "").strip()[-1:]
+            written, end = _whole(text, start.start("command"), {"(": ")", "`": "`"}.get(opening, ""))
+            written = start["program"].replace("podman", "docker").join(written.split(start["program"], 1))
             found.append(FoundCommand(fill_in(join_lines(written), variables), line))
         elif given := _SET_BEFORE.match(text, at, end):
             variables[given["name"]] = given["single"] or given["double"] or given["plain"] or ""
@@ -163,12 +181,17 @@ def find_commands(text: str) -> tuple[FoundCommand, ...]:
     return tuple(found)
 
 
-def _whole(text: str, at: int) -> tuple[str, int]:
-    """A command from `at` to the end of its last line, without comments, and where that is."""
+def _whole(text: str, at: int, closing: str = "") -> tuple[str, int]:
+    """A command from `at` to the end of its last line, without comments, and where that is. `closing` ends it too,
+    outside quotes: it stands in `$(...)`. What keeps it in the background or its output in a file is left out."""
     out: list[str] = []
-    quote = ""
+    quote, depth = "", 0
     while at < len(text):
         char = text[at]
+        if closing and not quote:
+            depth += (char == "(") - (char == ")")
+            if char == closing and depth <= 0 and (closing == "`" or depth < 0):
+                break
         if char == "\\" and quote != "'":
             out.append(text[at : at + 2])
             at += 2
@@ -184,7 +207,7 @@ def _whole(text: str, at: int) -> tuple[str, int]:
             quote = "" if quote == char else quote or char
         out.append(char)
         at += 1
-    return "".join(out), min(at, len(text))
+    return _TO_BACKGROUND.sub("", "".join(out)), min(at, len(text))
 
 
 def fill_in(command: str, variables: Mapping[str, str]) -> str:

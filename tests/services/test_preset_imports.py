@@ -246,11 +246,21 @@ BAD = [
         "holds more than 20,000 values",
     ),
     ("model: \x00\n", "control character"),
-    (V2 + V2, "given twice"),
+    (V2 + V2 + "model: org/other\n", "given twice"),
+    ("Resources: {X: !Ref Foo}\n", "The tag !Ref"),
     ("model: org/m\ncontainer: x\ncommand: vllm serve --api-key k\n", "passes the API key"),
     (V2 + "env: {HF_TOKEN: hf_aaaaaaaaaaaaaaaaaaaaaaaa}\n", "holds a key"),
-    (V2 + "recipe_version: '9'\n", "must be 2"),
+    (V2 + "recipe_version: '9'\n", "must be 2, 3 or 4"),
 ]
+
+
+@pytest.mark.parametrize(
+    "more", ["model: org/m\n", "recipe_version: 3\n", 'recipe_version: "4"\n', 'env: {HF_TOKEN: "${HF_TOKEN}"}\n']
+)
+def test_what_a_launcher_takes_is_imported(store: RecipeStore, registry: Path, more: str) -> None:
+    (registry / "recipes" / "odd.yaml").write_text(V2 + more)
+    report = import_recipes(store, registry)
+    assert outcomes(report) == {"recipes/good.yaml": "imported", "recipes/odd.yaml": "imported"}
 
 
 @pytest.mark.parametrize(("text", "says"), BAD, ids=[says for _, says in BAD])

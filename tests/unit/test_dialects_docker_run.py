@@ -202,8 +202,134 @@ def test_a_command_is_found_wherever_people_write_it(text: str) -> None:
     assert dict(preset.defaults) == {"port": 8000}
 
 
+AS_A_WORD = COMMAND.replace("\n", " ").replace("\\", "")
+
+
 @pytest.mark.parametrize(
-    "text", ["", "docker ps", "# docker run x", "Use docker run for it.", "podman run x", "dockerrun x"]
+    "text",
+    [
+        f"exec {COMMAND}",
+        f"nohup {AS_A_WORD} > vllm.log 2>&1 &",
+        f"sudo nohup {AS_A_WORD} &>> vllm.log &",
+        f"ssh spark '{AS_A_WORD}'",
+        f'ssh -p 22 -i ~/.ssh/key user@spark.local "sudo {AS_A_WORD}"',
+        f"ssh -t spark {AS_A_WORD}",
+        f"ID=$({AS_A_WORD})\ndocker logs -f $ID",
+        f'ID="$({AS_A_WORD})"; docker logs -f "$ID"',
+        f"ID=`{AS_A_WORD}`",
+        AS_A_WORD.replace("docker", "podman", 1),
+        "sudo " + AS_A_WORD.replace("docker run", "podman run --replace --security-opt label=disable", 1),
+    ],
+)
+def test_a_command_behind_another_program_is_the_same(text: str) -> None:
+    preset = imported(text)
+    assert (preset.name, preset.model, preset.image) == ("q", "org/m", VLLM)
+    assert preset.command.replace(" \\\n ", "") == "vllm serve {model} --port {port}"
+
+
+def test_a_command_s_output_that_goes_elsewhere_is_still_refused_within_it() -> None:
+    assert "shell" in refused(f"{AS_A_WORD} | tee log")
+
+
+@pytest.mark.parametrize("word", ["--served-model-name '<name>'", '--max-model-len="<max len>"', "--quantization <q>"])
+def test_what_is_still_to_be_filled_in_is_refused(word: str) -> None:
+    assert "to be filled in" in refused(f"docker run {VLLM} vllm serve org/m {word}")
+
+
+def test_words_of_a_model_in_angle_brackets_are_no_placeholder() -> None:
+    assert one(f"docker run {VLLM} vllm serve org/m --x '<think>' --y '<|im_end|>'").problem is None
+
+
+SNAPSHOT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.mark.parametrize("target", ["/models", "/m", "/root/model"])
+def test_a_mounted_repository_of_the_cache_is_named_as_on_the_hub(target: str) -> None:
+    preset = imported(
+        f"docker run --gpus all -p 8000:8000 -v ~/.cache/huggingface/hub/models--Qwen--Qwen3-8B:{target} {VLLM} "
+        f"vllm serve {target}/snapshots/{SNAPSHOT}"
+    )
+    assert (preset.model, preset.model_revision, preset.mounts) == ("Qwen/Qwen3-8B", SNAPSHOT, ())
+    assert f"Qwen/Qwen3-8B --revision {SNAPSHOT}" in " ".join(launched(preset).command)
+
+
+COMPOSE = f"""\
+x-env: &env {{OMP_NUM_THREADS: 4}}
+services:
+  chat:
+    image: {VLLM}
+    container_name: q
+    command: >
+      vllm serve org/m
+      --port 8000
+      --served-model-name ${{NAME:-mine}}
+    ports: ["8123:8000"]
+    environment:
+      <<: *env
+      HF_TOKEN: ${{HF_TOKEN}}
+      COST: "$$5"
+    ipc: host
+    ulimits: {{memlock: -1, stack: {{soft: 1, hard: 2}}}}
+    volumes:
+      - ~/.cache/huggingface:/root/.cache/huggingface
+      - {{type: bind, source: ~/vllm/notes, target: /notes, read_only: true}}
+    deploy:
+      resources: {{reservations: {{devices: [{{driver: nvidia, count: all, capabilities: [gpu]}}]}}}}
+    healthcheck: {{test: [CMD, "true"]}}
+    depends_on: [db]
+    restart: unless-stopped
+  llama:
+    image: ghcr.io/ggml-org/llama.cpp:server-cuda
+    command: ["-hf", "org/m-GGUF", "--port", "9000"]
+    gpus: all
+    ports: [{{target: 9000, published: "9000", host_ip: 127.0.0.1}}]
+  db:
+    image: postgres:16
+"""
+
+
+def compose(text: str) -> tuple[ExaminedRecipe, ...]:
+    found = with_commands(FoundFile("docker-compose.yml", text, parse(text, "docker-compose.yml")))
+    return tuple(examine(each, CollectedFiles(Registry("")), "compose", paths=PATHS) for each in found)
+
+
+def test_each_engine_of_a_compose_file_is_imported() -> None:
+    chat, llama = compose(COMPOSE)
+    assert chat.problem is None
+    assert chat.preset is not None
+    spec = launched(chat.preset)
+    assert (spec.name, chat.preset.model, spec.image) == ("q", "org/m", VLLM)
+    assert spec.command == ("org/m", "--port", "8123", "--served-model-name", "mine")
+    assert {each.name: each.value for each in spec.env}.items() >= {("OMP_NUM_THREADS", "4"), ("COST", "$5")}
+    assert "HF_TOKEN" not in chat.text.partition("env:")[2]
+    assert spec.gpus is not None
+    assert any(mount.target == "/notes" and mount.read_only for mount in spec.mounts)
+    assert llama.preset is not None, llama.problem
+    assert (llama.name, llama.preset.runtime) == ("llama", "llama-cpp")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("${NAME:-mine}", "${NAME}", "only your shell can fill in"),
+        ("ipc: host", "mem_limit: 64g", "--mem-limit"),
+        ("~/vllm/notes", "/etc", "outside the model store"),
+    ],
+)
+def test_a_service_that_no_preset_can_hold_is_refused_by_name(old: str, new: str, says: str) -> None:
+    problem = compose(COMPOSE.replace(old, new))[0].problem
+    assert says in str(problem)
+    assert problem is not None
+    assert problem.line == 3
+
+
+def test_a_compose_file_without_an_engine_says_so() -> None:
+    (found,) = compose("services: {db: {image: postgres}}\n")
+    assert "No service" in str(found.problem)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "docker ps", "# docker run x", "Use docker run for it.", "podman ps", "dockerrun x", "ssh h docker ps"]
 )
 def test_what_is_no_command_is_not_taken_for_one(text: str) -> None:
     assert find_commands(text) == ()

@@ -91,6 +91,13 @@ def test_doubled_braces_are_text(options: str, argv: tuple[str, ...]) -> None:
     assert command_of(preset, Overrides(), "org/m").argv == ("vllm", "serve", "org/m", *argv)
 
 
+def test_json_with_single_braces_is_text_and_its_placeholders_count() -> None:
+    said = """vllm serve org/m --speculative-config '{"method": "mtp", "n": {k}, "in": {"a": {}}}' --n {k}"""
+    preset = read(HEAD + "defaults: {k: 4}\ncommand: " + _quoted(said) + "\n")
+    words = command_of(preset, Overrides(), "org/m").argv
+    assert words[-3:] == ('{"method": "mtp", "n": 4, "in": {"a": {}}}', "--n", "4")
+
+
 _BITS = st.sampled_from(("{a}", "{b}", "{{", "}}", "{{a}}", '{{"x":{a}}}', "word", '"k":', " ", "{{{a}}}", ",", "\\\n"))
 
 
@@ -113,7 +120,7 @@ MISTAKES = [
     ("command: vllm serve {}\n", 5, "which name no value"),
     ("command: vllm serve {0}\n", 5, "which name no value"),
     ("command: vllm serve {a.b}\n", 5, "which name no value"),
-    ("command: |\n  vllm serve '{\"a\": 1}'\n", 5, "which name no value"),
+    ("command: |\n  vllm serve '{\"a\": 1'\n", 5, "without its other half"),
     ("command: vllm serve {a\n", 5, "without its other half"),
     ("command: vllm serve a}\n", 5, "without its other half"),
     ("command: [vllm]\n", 5, "`command` must be text"),

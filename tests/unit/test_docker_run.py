@@ -299,7 +299,7 @@ def test_a_pasted_guide_is_read() -> None:
         ("docker run -v ~/a:/b x", "uses the shell: ~"),
         ("docker run -v /a:b x", "not absolute"),
         ("docker run -v /a x", "not a bind mount"),
-        ("docker run -v /a:/b:z x", "not a bind mount"),
+        ("docker run -v /a:/b:z,q x", "not a bind mount"),
         ("docker run --mount type=volume,source=a,target=/b x", "not a plain bind mount"),
         ("docker run --init=maybe x", "--init is a switch"),
         ('docker run -e "HF_TOKEN=$HF_TOKEN" x', "uses the shell: $"),

@@ -339,6 +339,7 @@ CAUTIONS = [
         facts={"missing_files": (RequiredFile("fix_mtp_nvfp4_exclusion.py", url="https://example.org/fix.py"),)}),
     Caution("parallel_beyond_machines", E, PRESETS[MISTRAL], {"tensor_parallel": "2"}, "tensor_parallel=1"),
     Caution("parallel_beyond_machines", E, **copied(LLAMA, "-tp 4"), fix="tensor_parallel=1"),
+    Caution("parallel_beyond_machines", E, **copied(LLAMA, "--nnodes 2 --node-rank 0")),
     Caution("parallel_beyond_machines", W, PRESETS[MISTRAL], {"tensor_parallel": "2"}, "tensor_parallel=1",
         {"sparks": None}),
     Caution("nccl_interface", W, PRESETS[MISTRAL], {"tensor_parallel": "2"}, facts={"is_spark": True, "sparks": 2}),

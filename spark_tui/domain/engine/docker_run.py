@@ -60,9 +60,11 @@ def _env(value: str) -> EnvVar:
 
 def _volume(value: str) -> Mount:
     source, *others = value.split(":")
-    if not 1 <= len(others) <= 2 or (others[1:] and others[1] not in ("ro", "rw")):
+    # z and Z are for SELinux, which a Spark does not have; podman's commands carry them.
+    modes = set(others[1].split(",")) - {"z", "Z"} if others[1:] else set[str]()
+    if not 1 <= len(others) <= 2 or len(modes) > 1 or modes - {"ro", "rw"}:
         raise ValueError(value)
-    return _bind(source, others[0], f"-v {value}", read_only=others[1:] == ["ro"])
+    return _bind(source, others[0], f"-v {value}", read_only=modes == {"ro"})
 
 
 def _mount(value: str) -> Mount:
@@ -252,7 +254,11 @@ _KEEPS_LOG: Final = "--rm is left out: an ended container is kept here, because 
 _NO_TERMINAL: Final = (
     "A terminal (-it) is left out: a server needs none, and without one its log keeps stdout and stderr."
 )
-_LEFT_OUT: Final = {"rm": _KEEPS_LOG, **dict.fromkeys(("i", "t", "interactive", "tty"), _NO_TERMINAL)}
+_LEFT_OUT: Final = {
+    "rm": _KEEPS_LOG,
+    "replace": "--replace is left out: a launch asks.",
+    **dict.fromkeys(("i", "t", "interactive", "tty"), _NO_TERMINAL),
+}
 """Switches that a server does without, and why."""
 
 

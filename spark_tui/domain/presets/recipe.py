@@ -57,11 +57,17 @@ _RUNTIME_BY_COMMAND: Final = (
     (re.compile(r"(?:trtllm-serve|mpirun\b.*trtllm)"), "trtllm"),
 )
 # sparkrun waits for the port, then for /health; its own defaults where a recipe sets only one of the two.
+_VERSIONS: Final = ("2", "3", "4")
+"""Recipes call themselves 3 and 4 as well: eugr's launcher warns of the number and runs them."""
 _PORT_TIMEOUT_SECONDS: Final = 1800.0
 _HEALTH_TIMEOUT_SECONDS: Final = 900.0
 _KEY_REMEDY: Final = (
     "Remove it from the file. spark-tui passes the Hugging Face token and the API key from a private file."
 )
+
+
+HUB_TOKENS: Final = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_TOKEN", "HUGGINGFACE_HUB_TOKEN")
+_OWN_REFERENCE: Final = re.compile(r"\$(?:\{[A-Za-z_]\w*(?::?-)?\}|[A-Za-z_]\w*)")
 
 
 class Dialect(StrEnum):
@@ -83,8 +89,9 @@ def dialect_of(document: MappingValue) -> Dialect:
     if any(all(document.get(key) for key in keys) for keys in parts):
         return Dialect.VLLM
     version, command = document.get("recipe_version"), document.get("command")
-    if version is not None:
-        return Dialect.EUGR if compact(version.node) == "1" else Dialect.SPARKRUN
+    number = compact(version.node).removesuffix(".0") if version is not None else ""
+    if number in ("1", "2"):
+        return Dialect.EUGR if number == "1" else Dialect.SPARKRUN
     doubled = command is not None and "{{" in compact(command.node)
     return Dialect.EUGR if doubled and document.get("name") and document.get("container") else Dialect.SPARKRUN
 
@@ -124,8 +131,8 @@ def preset_from(document: Node, *, name: str, origin: Origin, file: str) -> Pres
 
 def _read(reader: Reader, name: str, origin: Origin, file: str) -> Preset:
     version, include, executor = (reader.entry(key) for key in ("recipe_version", "include", "executor"))
-    if version is not None and compact(version.node) not in ("2", "2.0"):
-        reader.expected("recipe_version", version, "2", 'recipe_version: "2"')
+    if version is not None and compact(version.node).removesuffix(".0") not in _VERSIONS:
+        reader.expected("recipe_version", version, "2, 3 or 4", 'recipe_version: "2"')
     if include is not None:
         reader.complain(
             include.line,
@@ -322,6 +329,8 @@ def _variable(reader: Reader, entry: Entry) -> str | None:
         reader.complain(entry.line, summary, "Correct the name.")
     elif not isinstance(node, ScalarValue) or node.value is None:
         reader.expected(key, entry, "text", f'{key}: "1"')
+    elif key in HUB_TOKENS and _OWN_REFERENCE.fullmatch(str(node.value)):
+        return None  # the shell's token: a launch passes it from a private file
     elif _is_safe(reader, key, str(node.value), node.line) and not is_secret_name(key):
         return str(node.value)
     return None

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from spark_tui.domain.errors import PresetError, RefusedError, SparkError, UsageError
+from spark_tui.domain.presets.dialects.container_files import compose_commands, is_compose
 from spark_tui.domain.presets.dialects.importing import (
     CollectedFiles,
     FoundFile,
@@ -264,7 +265,11 @@ class _Walk:
     def result(self, asked: Path) -> tuple[tuple[FoundFile, ...], tuple[FoundFile, ...]]:
         """What was asked for, and what lies beside it. In a folder only recipes count; a named file always does."""
         if asked.is_dir():
-            found = tuple(f for f in self.files.values() if f.problem is not None or is_recipe(f.document))
+            found = tuple(
+                f for f in self.files.values()
+                if f.problem is not None or is_recipe(f.document)
+                or (isinstance(f.document, MappingValue) and is_compose(f.document) and compose_commands(f.document))
+            )  # fmt: skip
             return tuple(sorted(found, key=lambda each: each.path)), ()
         name = self._relative(asked)
         return (self.files[name],), tuple(f for f in self.files.values() if f.path != name)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_tui.domain.errors import PresetError
-from spark_tui.domain.presets.located import Entry, ListValue, MappingValue, Node, ScalarValue
+from spark_tui.domain.presets.located import Entry, ListValue, MappingValue, Node, ScalarValue, plain
 from spark_tui.domain.presets.preset import Scalar
 from spark_tui.domain.quantities import human_bytes
 from spark_tui.domain.text import clean_line, truncate
@@ -169,14 +169,15 @@ class _Documents:
                         raise _error(node.line, summary, "For example: <<: *base", self._file)
                     merged += each.entries
                 continue
-            if name in entries:
+            node = self.node(value, depth + 1)
+            if name in entries and plain(entries[name].node) != plain(node):
                 raise _error(
                     line,
                     f"`{truncate(clean_line(name), 60)}` is given twice (first on line {entries[name].line}).",
                     "Keep one of the two: YAML would silently take the last.",
                     self._file,
                 )
-            entries[name] = Entry(name, line, self.node(value, depth + 1))
+            entries.setdefault(name, Entry(name, line, node))
         for entry in merged:
             entries.setdefault(entry.key, entry)
         return MappingValue(tuple(entries.values()), _line(found))

@@ -39,6 +39,7 @@ from spark_tui.domain.presets.invocation import parse
 from spark_tui.domain.presets.options import OPTIONS, SETTABLE, key_of, spellings
 from spark_tui.domain.presets.plan import COMPILE_CACHES, STORE_TARGET
 from spark_tui.domain.presets.preset import NO_GPU, Scalar
+from spark_tui.domain.presets.recipe import HUB_TOKENS
 from spark_tui.domain.quantities import docker_size
 from spark_tui.domain.secret import holds_secret, is_secret_name, mask_secrets
 from spark_tui.domain.shell import (
@@ -62,7 +63,6 @@ _PLACEHOLDERS: Final = (
     "max_num_seqs", "max_num_batched_tokens",
 )  # fmt: skip
 _MODEL_VARIABLES: Final = ("MODEL", "MODEL_PATH", "MODEL_ID", "MODEL_NAME", "MODEL_HANDLE", "HF_MODEL")
-_HUB_TOKENS: Final = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_TOKEN", "HUGGINGFACE_HUB_TOKEN")
 _OOM_SCORE_ADJ: Final = 800  # what every launch sets
 _GPU_DEVICE: Final = "nvidia.com/gpu="
 _PYTHON = re.compile(r"python[0-9.]*")
@@ -72,6 +72,10 @@ _VALUE: Final = r"[A-Za-z0-9_./:@+-]+"
 # What may stand after a value: the next option, the end of a script, or of the whole command.
 _END: Final = r"(?=\s*\\?\s*(?:-|['\";&|]|\Z))"
 _LEFT_TO_FILL = re.compile(r"<[A-Za-z][A-Za-z0-9_ -]*>")
+_ONLY_TO_FILL = re.compile(r"(?:^|=)<(?!think>|s>|reasoning>)[A-Za-z][A-Za-z0-9_ -]*>$")
+"""A word or value that is nothing but a placeholder: quoted, a shell would take it."""
+_REPOSITORY_FOLDER = re.compile(r"models--(?P<owner>[^/]+?)--(?P<name>[^/]+)")
+_SNAPSHOT = re.compile(r"/?snapshots/(?P<commit>[0-9a-f]{7,40})/?")
 _TYPESET = re.compile("(?:^|\\s)[\u2012-\u2015]+[A-Za-z]|(?:^|[\\s=])[\u2018\u2019\u201c\u201d]")
 
 
@@ -95,10 +99,16 @@ def from_docker_run(text: str, paths: HostPaths | None = None) -> ConvertedRecip
         words = split_text(text, home=HOME)
     except UsageError:
         if left := _LEFT_TO_FILL.search(text):
-            raise UsageError(f"The command still has {left[0]} to be filled in.", "Replace it by a value.") from None
+            raise _to_be_filled(left[0]) from None
         raise
+    if unfilled := next((word for word in words if _ONLY_TO_FILL.search(word)), ""):
+        raise _to_be_filled(unfilled)
     spec, left_out = read_argv(words)
     return from_spec(spec, paths, left_out)
+
+
+def _to_be_filled(left: str) -> UsageError:
+    return UsageError(f"The command still has {clean_line(left)} to be filled in.", "Replace it by a value.")
 
 
 def from_spec(spec: ContainerSpec, paths: HostPaths | None = None, left_out: tuple[str, ...] = ()) -> ConvertedRecipe:
@@ -307,7 +317,7 @@ class _Import:
             self.tell(why)
         self.runtime, words = _server(spec)
         self.template, self.defaults, self.keys = "", dict[str, Scalar](), tuple[str, ...]()
-        self.opened = False
+        self.opened, self.revision = False, ""
         if words:
             argv, self.keys = _without_keys(spec, words)
             self.model = spec.label(LABEL_MODEL) or _model(argv, self.runtime, self.env)
@@ -361,6 +371,7 @@ class _Import:
         made: dict[str, Value] = {
             "recipe_version": "2",
             "model": self.model,
+            "model_revision": self.revision,
             "runtime": self.runtime.id,
             "container": spec.image,
             "executor_config": self._options(network, volumes),
@@ -393,7 +404,7 @@ class _Import:
     def _tell_key(self, name: str) -> None:
         """Says where a key belongs that was taken out."""
         runtime = self.runtime
-        if name in _HUB_TOKENS or name.lstrip("-").replace("-", "_").lower() in ("hf_token", "hft"):
+        if name in HUB_TOKENS or name.lstrip("-").replace("-", "_").lower() in ("hf_token", "hft"):
             self.tell(
                 f"`{name}` is not kept in the file: set HF_TOKEN in your shell or log in with `hf auth login`; "
                 "spark-tui passes it on from a private file."
@@ -452,6 +463,8 @@ class _Import:
         store = posixpath.normpath(self.paths.store) if self.paths else ""
         for mount in self.spec.mounts:
             target = posixpath.normpath(mount.target)
+            if self._is_repository(mount, target):
+                continue
             if target in caches:
                 self._replace_by_store(mount, target, store)
             elif target in COMPILE_CACHES:
@@ -466,6 +479,17 @@ class _Import:
                 f"Put it into the store and name it as {STORE_TARGET}/FOLDER, or name it as it is called on the Hub.",
             )
         return tuple(volumes)
+
+    def _is_repository(self, mount: Mount, target: str) -> bool:
+        """Whether the model is a snapshot in this mount of one repository's folder of the Hub's cache. It is named as
+        on the Hub then, with its commit: that folder has no place in the store."""
+        folder = _REPOSITORY_FOLDER.fullmatch(posixpath.basename(posixpath.normpath(mount.source)))
+        snapshot = _SNAPSHOT.fullmatch(self.model.removeprefix(target)) if _lies_in(self.model, target) else None
+        if folder is None or snapshot is None:
+            return False
+        self.model, self.revision = f"{folder['owner']}/{folder['name']}", snapshot["commit"]
+        self.tell(f"The model's folder is {self.model} on the Hub, at {self.revision[:12]}: it is named so.")
+        return True
 
     def _on_host(self, source: str) -> str:
         home = (self.paths.home if self.paths else "") or "~"

@@ -16,6 +16,7 @@ from typing import Final
 from spark_tui.domain.errors import PresetError, UsageError
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.presets.command import missing_values
+from spark_tui.domain.presets.dialects.container_files import compose_commands, is_compose
 from spark_tui.domain.presets.dialects.docker_run import from_docker_run
 from spark_tui.domain.presets.dialects.recipe_files import ConvertedRecipe, from_eugr
 from spark_tui.domain.presets.dialects.vllm_recipes import from_vllm, names_spark, variants_of
@@ -181,13 +182,19 @@ def is_recipe(document: Node | None) -> bool:
 
 
 def with_commands(found: FoundFile) -> tuple[FoundFile, ...]:
-    """A file as it is, each variant of a vLLM recipe that one Spark can hold, or, where it is no recipe and holds
-    `docker run` commands, each of them."""
+    """A file as it is, each variant of a vLLM recipe that one Spark can hold, each engine of a Compose file, or, where
+    it is no recipe and holds `docker run` commands, each of them."""
     if isinstance(found.document, MappingValue) and dialect_of(found.document) is Dialect.VLLM:
         stem, suffix = posixpath.splitext(found.path)
         variants = variants_of(found.document) if found.document.get("recommended_command") is None else ()
         paths = {each: found.path if each == "default" else f"{stem} ({each}){suffix}" for each in variants}
         return tuple(replace(found, path=path, variant=each) for each, path in paths.items()) or (found,)
+    if isinstance(found.document, MappingValue) and is_compose(found.document):
+        services = compose_commands(found.document)
+        return tuple(
+            FoundFile(found.path if len(services) == 1 else f"{found.path} ({name})", command=text, line=line)
+            for name, line, text in services
+        ) or (replace(found, problem=_no_engine(found.path)),)
     if is_recipe(found.document):
         return (found,)
     commands = find_commands(found.text)
@@ -195,6 +202,11 @@ def with_commands(found: FoundFile) -> tuple[FoundFile, ...]:
     return tuple(
         FoundFile(path, command=command.text, line=command.line) for path, command in zip(named, commands, strict=True)
     ) or (found,)
+
+
+def _no_engine(path: str) -> PresetError:
+    summary = "No service of this Compose file runs an engine that spark-tui knows."
+    return PresetError(summary, "Name a file with a vLLM, SGLang, llama.cpp or Ollama service.", file=path, line=1)
 
 
 def plain_name(path: str) -> str:

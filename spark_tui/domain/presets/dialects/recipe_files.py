@@ -51,6 +51,8 @@ _BACKEND = re.compile(r"[ \t]*--distributed-executor-backend(?:[ =]|[ \t]*\\\n\s
 _BARE_LINES = re.compile(r"\n[ \t]*\\?[ \t]*(?=\n)")
 _SERVED_MODEL = re.compile(r"\bvllm\s+serve\s+(?:\\\n\s*)?([A-Za-z0-9/~][^\s\\'\"{}]*)")
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+_PLACEHOLDER = re.compile(rf"\{{{_KEY.pattern}\}}")
+_JSON_OBJECT = re.compile(r'\{\s*"[^"\n]*"\s*:')
 _SPECIAL_IN_EXPORT = re.compile(r"""([\\$`"])""")
 _ESCAPED_IN_EXPORT = re.compile(r"""\\([\\$`"])""")
 _SHELL_VARIABLE = re.compile(r"(?<!\\)(?:\$[A-Za-z_{(]|`)")
@@ -258,6 +260,9 @@ class _EugrImport:
         if not isinstance(value, str) or not value.strip():
             found = f"; found {describe(entry.node)}" if entry else ""
             raise self.error(f"`command` must be text{found}.", "Write for example: command: vllm serve MODEL")
+        written, value = value, with_json_doubled(value)
+        if value != written:
+            self.changes.append("Single braces around JSON in the command are text, as if they were doubled.")
         pieces: list[tuple[str, str | None]] = []
         try:
             for text, name, form, conversion in string.Formatter().parse(value):
@@ -341,6 +346,29 @@ class _EugrImport:
                 # eugr writes `export NAME="value"` into a script: a backslash hides what means something there.
                 kept = with_value(kept, entry.key, _ESCAPED_IN_EXPORT.sub(r"\1", text))
         return kept
+
+
+def with_json_doubled(template: str) -> str:
+    """A template of `str.format` whose JSON objects with single braces (`{"a": 1}`) have doubled ones. Placeholders
+    within them stay; a template with an open object stays as it is."""
+    out: list[str] = []
+    depth = at = 0
+    while at < len(template):
+        piece = template[at]
+        if placeholder := _PLACEHOLDER.match(template, at):
+            out.append(piece := placeholder[0])
+        elif depth == 0 and template[at : at + 2] in ("{{", "}}"):
+            out.append(piece := template[at : at + 2])
+        elif piece == "{" and (depth or _JSON_OBJECT.match(template, at)):
+            depth += 1
+            out.append("{{")
+        elif piece == "}" and depth:
+            depth -= 1
+            out.append("}}")
+        else:
+            out.append(piece)
+        at += len(piece)
+    return template if depth else "".join(out)
 
 
 def _ways(defaults: MappingValue, key: str) -> int:

@@ -190,14 +190,15 @@ def mistral_without_system_prompt(launch: LaunchContext) -> Matches:
     spark=True,
 )
 def parallel_beyond_machines(launch: LaunchContext) -> Matches:
-    """A Spark has one GPU: tensor and pipeline parallel need as many Sparks."""
-    sizes = {key: max(1, launch.integer(key) or 1) for key in ("tensor_parallel", "pipeline_parallel")}
+    """A Spark has one GPU: tensor and pipeline parallel need as many Sparks, and `--nnodes` waits for them."""
+    sizes = {key: max(1, launch.integer(key) or 1) for key in ("tensor_parallel", "pipeline_parallel", "nnodes")}
     size, sparks = sizes["tensor_parallel"] * sizes["pipeline_parallel"], launch.sparks or 1
-    if size <= sparks:
+    if max(size, sizes["nnodes"]) <= sparks:
         return
     machines = "1 Spark" if sparks == 1 else f"{sparks} Sparks"
+    needs = f"--nnodes {sizes['nnodes']}" if size <= sparks else f"tensor times pipeline parallel: {size} GPUs"
     yield RuleMatch(
-        f"tensor times pipeline parallel: {size} GPUs; {machines} with one GPU each",
+        f"{needs}; {machines} with one GPU each",
         tuple(pair for key, ways in sizes.items() if ways > 1 for pair in launch.setting(key, 1)),
         ERROR if launch.sparks is not None and launch.is_spark is True else None,
     )
