@@ -59,20 +59,36 @@ class Histogram:
         """The value that `share` (0 to 1) of the observations are at most; None when there was none.
 
         Observations count as spread evenly over their bucket, as Prometheus's histogram_quantile has it. All
-        observations here are durations or sizes: the first bucket begins at 0.
+        observations here are durations or sizes: the first bucket begins at 0. The sum of all bounds the largest one,
+        and is the only one where there is one.
         """
         if not self.count > 0:
             return None
+        if self.count == 1 and self.sum is not None:
+            return Quantile(self.sum, self.sum, self.sum)
+        most = self._largest()
         rank = share * self.count
         below, low = 0.0, 0.0
         for bound, count in zip(self.bounds, self.counts, strict=True):
             if count >= rank and count > below:
+                high = max(low, min(bound, most))
                 if bound == inf:
-                    return Quantile(low, low, inf)
+                    return Quantile(low, low, high)
                 value = low + (bound - low) * max(0.0, rank - below) / (count - below)
-                return Quantile(min(value, bound), low, bound)
+                return Quantile(min(value, high), low, high)
             below, low = count, bound
         return None
+
+    def _largest(self) -> float:
+        """The most that the largest observation can be: the sum, less what the others are at least."""
+        if self.sum is None:
+            return inf
+        below, low, least, last = 0.0, 0.0, 0.0, 0.0
+        for bound, count in zip(self.bounds, self.counts, strict=True):
+            if count > below:
+                least, last = least + (count - below) * low, low
+            below, low = count, bound
+        return self.sum - least + last
 
     def latency(self) -> Latency | None:
         """p50, p95, p99 and the mean; None when there was no observation."""
