@@ -24,11 +24,11 @@ T = TypeVar("T")
 TICK_SECONDS: Final = 1.0
 JSON_SECONDS: Final = 0.5
 """How often progress alone is written at most; every change of state is."""
-_ANNOUNCED: Final = ("fetch", "pull", "follow", "warm")
+_ANNOUNCED: Final = ("fetch", "pull", "follow", "warm", "docker")
 """Long steps."""
 _MEASURED: Final = ("fetch", "pull")
 """Steps that know how far they are."""
-_RESUMED: Final = ("follow", "ready", "warm")
+_RESUMED: Final = ("follow", "ready", "warm", "docker")
 
 
 class LaunchProgress:

@@ -125,6 +125,10 @@ class StepReporter:
             self._steps[id_] = step
             self._report(step)
 
+    def add(self, step: Step) -> None:
+        """A step that was not planned; nothing where it is known."""
+        self._steps.setdefault(step.id, step)
+
     def begin(self, id_: str, detail: str = "") -> None:
         self._put(id_, state=StepState.RUNNING, started_at=self._clock.monotonic(), detail=detail, progress=None)
 

@@ -47,8 +47,12 @@ STEPS: tuple[tuple[str, str], ...] = (
 
 DEFAULT_READY_TIMEOUT_SECONDS = 3600.0
 LAST_LINES_SECONDS = 5.0
+LOOK_SECONDS = 2.0
+"""Between two looks at a boot that says nothing: whether Docker is still there."""
 SET_ASIDE = "-former"
 """Ends the name of a container that is replaced, until its successor runs; of one that is edited, until it serves."""
+DOCKER = "docker"
+"""The step that is added where Docker goes away during a boot."""
 RESTORE = "restore"
 """The step that going back adds to those of a launch."""
 
@@ -301,26 +305,36 @@ class Launcher:
             steps.done("ready", f"{models or 'serving'} at {view.base_url}")
 
     async def _follow(self, watch: EngineWatch, steps: StepReporter, patience: float) -> None:
-        deadline = self._clock.monotonic() + patience
+        before, away, waited = self._clock.monotonic(), False, False
+        deadline = before + patience
         while True:
-            seen, view = watch.changes, watch.view()
+            seen, view, now = watch.changes, watch.view(), self._clock.monotonic()
             if view.state is EngineState.SERVING:
                 return
             if view.state in (EngineState.FAILED, EngineState.STOPPED):
                 # The reason is in the log, which may still be on its way.
                 await pause(self._clock, LAST_LINES_SECONDS, watch.log_read)
-                raise _exited(watch.view())
+                raise _exited(watch.view(), with_docker=waited)
+            problem = self._supervisor.docker_problem
+            if problem and not away:
+                steps.add(Step(DOCKER, "Docker"))
+                steps.begin(DOCKER, f"waiting for it: {problem}")
+            elif away and not problem:
+                steps.done(DOCKER, "answers again")
+            deadline += now - before if problem else 0.0
+            before, away, waited = now, bool(problem), waited or bool(problem)
             phase = view.timeline.current
             if phase is not None:
                 steps.detail("follow", f"{phase.label} {phase.detail}".strip(), phase.progress)
-            left = deadline - self._clock.monotonic()
+            left = deadline - now
             if left <= 0:
                 raise EngineExited(
                     f"{view.name} was not ready after {human_duration(patience)}.",
                     f"It is still running: read its log, or stop it with: spark-tui down {view.name}",
                     detail=view.timeline.news,
                 )
-            tasks = [asyncio.ensure_future(watch.moved(seen)), asyncio.ensure_future(self._clock.sleep(min(left, 5.0)))]
+            pauses = (watch.moved(seen), self._clock.sleep(min(left, LOOK_SECONDS)))
+            tasks = [asyncio.ensure_future(each) for each in pauses]
             try:
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -350,8 +364,13 @@ class Launcher:
             steps.done("warm", "")
 
 
-def _exited(view: EngineView) -> EngineExited:
+def _exited(view: EngineView, *, with_docker: bool) -> EngineExited:
     failure = view.timeline.failure
+    if with_docker and (failure is None or failure.guess):
+        return EngineExited(
+            f"{view.name} ended when Docker went away (exit code {view.container.exit_code}).",
+            "Launch it again. Why Docker ended: journalctl -u docker",
+        )
     summary = f"{view.name} ended before it was ready (exit code {view.container.exit_code})."
     if failure is None:
         return EngineExited(summary, f"Read its log: spark-tui logs {view.name}", detail=view.timeline.news)

@@ -63,6 +63,36 @@ async def test_every_step_is_reported_and_the_first_request_warms_the_engine() -
     assert kit.api.open_streams == 0
 
 
+@pytest.mark.parametrize("survives", [True, False])
+async def test_docker_that_goes_away_in_a_boot_is_named_at_once_and_waited_for(survives: bool) -> None:
+    kit = Kit()
+    kit.docker.on_start = None
+    patient = replace(PRESET, ready_timeout_seconds=300.0)
+    async with kit.supervised():
+        task = asyncio.create_task(kit.context.launcher.launch(LaunchRequest(patient, Overrides()), kit.report))
+        await kit.until(lambda: any(step.id == "follow" for step in kit.steps))
+        kit.docker.go_down()
+        await kit.clock.advance(5)
+        assert kit.step("docker").state is StepState.RUNNING
+        assert "Docker" in kit.step("docker").detail
+        await kit.clock.advance(1200)
+        assert not task.done(), "the time without Docker is not the engine's"
+        if not survives:
+            kit.docker.end("qwen", 137)
+        kit.docker.come_back()
+        await kit.clock.advance(10)
+        if survives:
+            assert kit.step("docker").state is StepState.DONE
+            kit.api.serve()
+            await kit.until(task.done)
+            assert task.result().view.state is EngineState.SERVING
+            return
+        await kit.until(task.done)
+        with pytest.raises(EngineExited, match="when Docker went away") as caught:
+            task.result()
+        assert "journalctl" in caught.value.remedy
+
+
 async def test_a_running_container_alone_is_not_ready() -> None:
     kit = Kit()
     kit.docker.on_start = None
