@@ -69,6 +69,7 @@ def _from_container(session: Session, name: str) -> Explanation:
         return await explain_container(
             container, context.docker, context.api, context.host, context.clock, context.checkpoints,
             context.results.baseline(container),
+            context.guarding.journal if context.ports.has("guarding") else None,
         )  # fmt: skip
 
     return session.run(work)

@@ -18,7 +18,7 @@ from spark_tui.domain.engine.container import ContainerFacts
 from spark_tui.domain.engine.state import EngineState, runtime_of
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.finding import AlarmId, Finding, Severity
-from spark_tui.domain.host.guard import GuardedEngine, GuardEntry
+from spark_tui.domain.host.guard import END_LOOP, GuardedEngine, GuardEntry
 from spark_tui.domain.logs.causes.cause import CauseId
 from spark_tui.domain.logs.causes.diagnosis import explain_failure
 from spark_tui.domain.logs.tracker import LogTracker
@@ -242,7 +242,6 @@ def _forget(loops: dict[str, Restarts], watched: Iterable[ContainerFacts]) -> No
         del loops[gone]
 
 
-ACT: Final = "end the crash loop"
 GRACE_SECONDS: Final = 10
 
 Keep = Callable[[GuardEntry], None]
@@ -284,4 +283,4 @@ class LoopEnder:
         engine = GuardedEngine(facts.id, facts.name, facts.pid, facts.ours, started_at=facts.started_at or 0.0)
         how = self._actuator.stop(engine, GRACE_SECONDS)
         loop.given_up = True
-        self._keep(GuardEntry(self._clock.now(), ACT, facts.name, f"{verdict.reason}. {cause.summary}", how))
+        self._keep(GuardEntry(self._clock.now(), END_LOOP, facts.name, f"{verdict.reason}. {cause.summary}", how))

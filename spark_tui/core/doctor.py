@@ -43,6 +43,8 @@ class Doctor:
     caches: Path
     themes: Callable[[], Sequence[SparkError]] = tuple
     """What is wrong with the user's themes; called in a thread."""
+    guarded: Callable[[], bool] | None = None
+    """Whether a memory guard runs. None: this machine has none."""
     drifts: Callable[[Iterable[Preset]], Mapping[str, Finding]] = lambda _: {}
     """Copies of registries' recipes that are outdated, by the preset's name."""
 
@@ -65,7 +67,10 @@ class Doctor:
             self._ask_docker(),
             self.dropper.access(),
         )
-        running, state = docker
+        running, ours, state = docker
+        guarded: Reading[bool] = Missing("no engine of spark-tui runs")
+        if ours and self.guarded is not None:
+            guarded = Ok(await in_thread(self.guarded))
         catalogue = await in_thread(self.presets.load)
         wanted = sorted({port for preset in catalogue.presets if isinstance(port := preset.default("port"), int)})
         taken = await in_thread(self.probe.taken, wanted)
@@ -75,6 +80,7 @@ class Doctor:
             gpu=gpu,
             drop=Ok(access),
             engines_run=running,
+            guarded=guarded,
             docker=state,
             gpu_container=tried,
             copies=Ok(tuple((await in_thread(self.drifts, catalogue.presets)).values())),
@@ -113,19 +119,19 @@ class Doctor:
             default_link=default,
         )
 
-    async def _ask_docker(self) -> tuple[bool, DockerState]:
-        """Whether an engine runs, and how Docker answers."""
+    async def _ask_docker(self) -> tuple[bool, bool, DockerState]:
+        """Whether an engine runs, whether one of ours does, and how Docker answers."""
         state = DockerState(reachable=False, relogin=self.probe.relogin())
         try:
             async with asyncio.timeout(ASKED_SECONDS):
                 facts = await self.docker.daemon()
                 containers = await self.docker.containers()
         except TimeoutError:
-            return False, replace(state, error=f"no answer within {ASKED_SECONDS:g} s")
+            return False, False, replace(state, error=f"no answer within {ASKED_SECONDS:g} s")
         except SparkError as error:
-            return False, replace(state, error_id=error.id, error=error.summary, remedy=error.remedy)
-        running = any(container.running and runtime_of(container) for container in containers)
-        return running, replace(state, reachable=True, version=facts.version)
+            return False, False, replace(state, error_id=error.id, error=error.summary, remedy=error.remedy)
+        running = [each.ours for each in containers if each.running and runtime_of(each)]
+        return bool(running), any(running), replace(state, reachable=True, version=facts.version)
 
     async def _try_gpu(self, catalogue: PresetCatalogue) -> Reading[str]:
         """Starts the first local image of a preset with the GPU and a command that ends at once."""

@@ -31,6 +31,7 @@ from spark_tui.domain.engine.state import (
 from spark_tui.domain.errors import ApiKeyRejected, ContainerNotFound, SparkError
 from spark_tui.domain.event import Event, EventKind
 from spark_tui.domain.finding import Severity
+from spark_tui.domain.host.guard import GuardEntry, end_by_guard
 from spark_tui.domain.logs.explain import Explanation, LogExplainer, explain_view
 from spark_tui.domain.logs.timeline import StartOutcome
 from spark_tui.domain.logs.tracker import LogTracker
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
         Clock,
         ContainerEngine,
         EngineApi,
+        GuardJournal,
         HostProbe,
         LogLine,
         StateFiles,
@@ -91,6 +93,7 @@ class EngineWatch:
         self._was_serving = False
         self.kernel_lines: tuple[str, ...] = ()
         """What the kernel said around its end, where it failed."""
+        self._guard: GuardEntry | None = None
         self.stop_requested = False
         self.log_read.clear()
 
@@ -106,7 +109,7 @@ class EngineWatch:
                 self._spawn(self._read_image())
         else:
             self._asked.set()
-            self._spawn(self._read_kernel())
+            self._spawn(self._read_end())
 
     async def close(self) -> None:
         tasks, self._tasks = self._tasks, []
@@ -124,7 +127,7 @@ class EngineWatch:
         elif before.running and not container.running:
             self._health = Health.UNKNOWN
             self._tracker.container_ended(container.exit_code)
-            self._spawn(self._read_kernel())
+            self._spawn(self._read_end())
         if before != container:
             await self._note()
 
@@ -189,7 +192,12 @@ class EngineWatch:
             self._image = await self._ports.docker.image(self.container.image_id or self.container.image)
             await self._note()
 
-    async def _read_kernel(self) -> None:
+    async def _read_end(self) -> None:
+        """What the kernel and the memory guard said of its end."""
+        if self._ports.has("guarding"):
+            self._guard = await guard_entry(self.container, self._ports.guarding.journal)
+            if self._guard is not None:
+                await self._note()
         self.kernel_lines = await kernel_lines(self.container, self._ports.host)
 
     # --- health ---------------------------------------------------------------------------------------
@@ -263,6 +271,7 @@ class EngineWatch:
             first_line=self._first_line,
             stopping=self.stop_requested and self.container.running,
             image=self._image,
+            guard=None if self.container.running else self._guard,
         )
 
     async def moved(self, since: int) -> None:
@@ -295,6 +304,8 @@ def stamp_before(seconds: float) -> str:
 
 
 REFRESH_SECONDS = 30.0
+AWAY_SECONDS = 5.0
+"""Between two attempts to reach a Docker that is away: asking costs next to nothing."""
 SETTLE_SECONDS = 0.15
 PUBLISH_SECONDS = 0.1
 EXPLAIN_SECONDS = 5.0
@@ -354,7 +365,7 @@ class EngineSupervisor:
             except SparkError as error:
                 self._fail(error)
             await self._ports.clock.sleep(pause)
-            pause = min(pause * 2, REFRESH_SECONDS)
+            pause = min(pause * 2, AWAY_SECONDS)
             self._refresh_wanted.set()
 
     async def _publish_loop(self) -> None:
@@ -371,6 +382,11 @@ class EngineSupervisor:
             self._explain(self.views(), again=True)
 
     # --- what runs ------------------------------------------------------------------------------------
+
+    @property
+    def docker_problem(self) -> str:
+        """Why Docker does not answer now; empty when it does, or was not asked yet."""
+        return self._error
 
     def wake(self) -> None:
         self._refresh_wanted.set()
@@ -576,6 +592,14 @@ def is_measured(engine: str, state: StateFiles) -> bool:
     return not free
 
 
+async def guard_entry(container: ContainerFacts, journal: GuardJournal) -> GuardEntry | None:
+    """The act of the memory guard that ended a container; None for one that runs or ended otherwise."""
+    if container.running or container.finished_at is None:
+        return None
+    entries = await in_thread(journal.entries)
+    return end_by_guard(entries, container.name, container.started_at, container.finished_at)
+
+
 async def kernel_lines(container: ContainerFacts, host: HostProbe) -> tuple[str, ...]:
     """What the kernel said when a container failed; empty for one that runs or ended by itself."""
     if container.running or container.exit_code in (None, 0) or container.finished_at is None:
@@ -591,6 +615,7 @@ async def explain_container(
     clock: Clock,
     checkpoints: CheckpointSource,
     baseline: Baseline | None = None,
+    journal: GuardJournal | None = None,
 ) -> Explanation:
     """Reads the log of the container's last start and explains it. Raises Docker's errors.
 
@@ -613,5 +638,6 @@ async def explain_container(
         pool_gib=None if memory is None else memory.total / GIB,
         taken_ports={port for other in others if other.running and (port := api_port(other)) is not None},
     )
-    around = replace(context, kernel_lines=await kernel_lines(container, host), baseline=baseline)
+    ended_by = None if journal is None else await guard_entry(container, journal)
+    around = replace(context, kernel_lines=await kernel_lines(container, host), baseline=baseline, guard=ended_by)
     return reader.explanation(around)

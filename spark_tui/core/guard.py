@@ -278,6 +278,7 @@ class GuardLauncher:
     store: Store
     clock: Clock
     _asked_at: float | None = field(default=None, init=False)
+    _ran: bool = field(default=False, init=False)
 
     async def run(self) -> None:
         """Looks after the engines that run, until cancelled."""
@@ -289,8 +290,17 @@ class GuardLauncher:
     async def ensure(self) -> None:
         """A guard runs afterwards, or the event feed says why not. Raises nothing."""
         now = self.clock.monotonic()
+        if self.journal.running():
+            self._ran = True
+            return
+        if self._ran:  # it never ends by itself while an engine of ours runs
+            self._ran, self._asked_at = False, None
+            self.supervisor.say(
+                "The memory guard was killed or has crashed. It is started again.", Severity.WARNING,
+                "Check the kernel log for an out-of-memory kill: journalctl -k",
+            )  # fmt: skip
         recently = self._asked_at is not None and now - self._asked_at < AGAIN_SECONDS
-        if recently or self.journal.running():
+        if recently:
             return
         self._asked_at = now
         try:

@@ -111,6 +111,8 @@ class Readings:
     shared: Reading[tuple[SharedFile, ...]] = NOT_READ_YET
     orphans: Reading[tuple[EngineProcess, ...]] = NOT_READ_YET
     engines_run: bool = False
+    guarded: Reading[bool] = NOT_READ_YET
+    """Whether a memory guard runs; read where an engine of ours does."""
     clock_synchronised: Reading[bool] = NOT_READ_YET
     docker: DockerState = DockerState(reachable=False)
     toolkit: Reading[str] = NOT_READ_YET
@@ -277,6 +279,16 @@ def _orphans(_: Readings, found: tuple[EngineProcess, ...]) -> Finding:
 
 
 # --- memory -----------------------------------------------------------------------------------------------
+
+
+def _guard(_: Readings, guarded: bool) -> Finding:
+    """It is started with the first engine and ends after the last: where one runs without it, it was killed."""
+    if guarded:
+        return _ok("The memory guard watches the engines.")
+    return _warning(
+        "An engine runs without the memory guard: the guard was killed, or never started.",
+        "Start it: spark-tui guard --install, or open spark-tui, which starts one.",
+    )
 
 
 def _page_cache(seen: Readings, memory: MemInfo) -> Finding:
@@ -515,6 +527,7 @@ CHECKS: Final = (
     Check("clock", Group.MACHINE, "Time", "clock_synchronised", _clock),
     Check("orphans", Group.MACHINE, "Orphaned engines", "orphans", _orphans),
     Check("page_cache", Group.MEMORY, "Page cache", "memory", _page_cache),
+    Check("guard", Group.MEMORY, "Memory guard", "guarded", _guard),
     Check("drop_route", Group.MEMORY, "Freeing the cache", "drop", _drop_route),
     Check("swap", Group.MEMORY, "Swap", "memory", _swap),
     Check("min_free", Group.MEMORY, "Kernel reserve", "min_free_bytes", _min_free),

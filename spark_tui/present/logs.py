@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from spark_tui.domain.finding import Change, Finding, Severity
+from spark_tui.domain.logs.causes.cause import CauseId
 from spark_tui.domain.logs.explain import Explanation
 from spark_tui.domain.logs.kernels import Fp4
 from spark_tui.domain.logs.sizing import GraphState, concurrency_of, equivalent_utilization, kv_summary
@@ -285,7 +286,7 @@ def explanation_object(explanation: Explanation) -> dict[str, Any]:
     facts, fp4, cause = explanation.timeline.facts, explanation.fp4, explanation.cause
     rate = explanation.drafting.rate if explanation.drafting else None
     speculation = (facts.speculation, "" if rate is None else f"{rate:.0%} accepted")
-    failed = cause is not None and explanation.outcome is StartOutcome.FAILED
+    failed = cause is not None and (explanation.outcome is StartOutcome.FAILED or cause.id == CauseId.STOPPED_BY_GUARD)
     return {
         "engine": explanation.engine or None,
         "version": facts.version or None,

@@ -11,13 +11,18 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from spark_tui.core.cache import CacheControl
+from spark_tui.core.engines import explain_container
 from spark_tui.core.guard import AGAIN_SECONDS, Guard, GuardLauncher, LoadGuard
+from spark_tui.core.wiring import GuardPorts
 from spark_tui.domain.engine.container import LABEL_PRESET, ContainerFacts
 from spark_tui.domain.errors import DaemonNotRunning, SparkError
+from spark_tui.domain.finding import Severity
 from spark_tui.domain.host.drop_caches import TEE_COMPACT, TEE_DROP, Access
 from spark_tui.domain.host.guard import GuardAction, GuardedEngine, GuardEntry, Policy
+from spark_tui.domain.logs.starts import start_record
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Missing, Ok
+from spark_tui.present.logs import explanation_object
 from spark_tui.services.ports import LogLine
 from tests.core.kit import Kit
 from tests.core.test_cache import LOADED, MEASURING
@@ -385,6 +390,55 @@ async def test_a_launch_starts_one_and_one_that_ends_at_once_is_not_started_agai
     starter.kit.clock.tick(AGAIN_SECONDS)
     await launcher.ensure()
     assert starter.starts == 1 + ends_at_once
+
+
+async def test_one_that_was_killed_is_reported_and_started_again_at_once() -> None:
+    starter = FakeStarter(FakeJournal())
+    launcher = starter.launcher()
+    await launcher.ensure()
+    await launcher.ensure()
+    starter.journal.claimed = False
+    await launcher.ensure()
+    assert starter.starts == 2
+    [event] = starter.kit.context.store.world.events
+    assert (event.severity, "journalctl" in event.remedy) == (Severity.WARNING, True)
+
+
+ENDS = [("stop the engine", 143), ("kill the engine", 137), ("stop the engine", 0), ("end the crash loop", 1)]
+
+
+@pytest.mark.parametrize(("act", "code"), ENDS)
+async def test_why_the_guard_ended_an_engine_stands_with_the_engine_and_in_its_history(act: str, code: int) -> None:
+    kit = Kit()
+    journal = FakeJournal()
+    vars(kit.context.ports)["guarding"] = GuardPorts(FakeActuator(), journal, None)  # type: ignore[arg-type]
+    facts = kit.docker.add_container("qwen", argv=("vllm", "serve", "m"), labels=((LABEL_PRESET, "qwen"),))
+    kit.docker.write("qwen", "INFO 07-01 10:00:00 [api_server.py:1] vLLM API server version 0.20.0")
+    kit.docker.end(facts.name, code)
+    ended = kit.docker.named("qwen")
+    assert ended is not None
+    assert ended.started_at is not None
+    assert ended.finished_at is not None
+    journal.kept = [
+        GuardEntry(ended.started_at - 9_000, act, "qwen", "an earlier start"),
+        GuardEntry(ended.finished_at, act, "qwen", "1.2 GiB usable", "docker stop"),
+        GuardEntry(ended.finished_at, act, "other", "0.9 GiB usable"),
+    ]
+    async with kit.supervised():
+        await kit.clock.advance(2)
+        [view] = kit.context.supervisor.views()
+        cause = kit.context.store.world.explanations["qwen"].cause
+        assert cause is not None
+        assert (cause.id, "1.2 GiB usable" in cause.summary, cause.guess) == ("stopped_by_guard", True, False)
+        assert cause.remedy
+        record = start_record(view)
+        assert record is not None
+        assert (record.cause, "1.2 GiB" in record.failure) == ("stopped_by_guard", True)
+        context = kit.context
+        found = await explain_container(
+            view.container, kit.docker, kit.api, kit.host, kit.clock, context.checkpoints, journal=journal
+        )
+        assert explanation_object(found)["failure"]["cause"] == "stopped_by_guard"
 
 
 async def test_why_there_is_none_is_an_event_and_the_launch_continues() -> None:

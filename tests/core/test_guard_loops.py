@@ -7,9 +7,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from spark_tui.core.crash_loops import ACT, MOST_RESTARTS
+from spark_tui.core.crash_loops import MOST_RESTARTS
 from spark_tui.domain.engine.container import LABEL_PRESET, ContainerFacts, ContainerStatus
 from spark_tui.domain.errors import DaemonNotRunning
+from spark_tui.domain.host.guard import END_LOOP
 from spark_tui.services.ports import LogLine
 from tests.core.test_guard import Post
 from tests.failure_logs import cases
@@ -71,7 +72,7 @@ def test_what_no_restart_heals_is_stopped_at_once_and_the_reason_is_kept() -> No
     one.crash(PROOF)
     assert one.stops == ["qwen"]
     [entry] = one.post.journal.kept
-    assert (entry.act, entry.engine) == (ACT, "qwen")
+    assert (entry.act, entry.engine) == (END_LOOP, "qwen")
     assert "restarting does not help" in entry.reason
     assert entry.how == "docker stop, 10 s grace"
 

@@ -7,7 +7,7 @@ fall as well as the floor, and asks for a graceful stop while there is still mem
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import inf
@@ -50,6 +50,26 @@ class GuardEntry:
     engine: str
     reason: str
     how: str = ""
+
+
+END_LOOP: Final = "end the crash loop"
+_ENDS: Final = (GuardAction.STOP.value, GuardAction.KILL.value, END_LOOP)
+_LATE_SECONDS: Final = 90.0
+"""Docker notes the end of what the guard stops up to a grace time later."""
+
+
+def end_by_guard(
+    entries: Iterable[GuardEntry], engine: str, started_at: float | None, finished_at: float | None
+) -> GuardEntry | None:
+    """What the guard did last to this start of an engine, where that ended it; times in seconds since the epoch."""
+    if started_at is None or finished_at is None:
+        return None
+    found = [
+        each for each in entries
+        if each.engine == engine and each.act in _ENDS and started_at <= each.at <= finished_at + 1
+        and finished_at - each.at <= _LATE_SECONDS
+    ]  # fmt: skip
+    return found[-1] if found else None
 
 
 @dataclass(frozen=True, slots=True)

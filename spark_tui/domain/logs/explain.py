@@ -96,7 +96,7 @@ def explain_view(
     kernel_lines: tuple[str, ...] = (), baseline: Baseline | None = None,
 ) -> Explanation:  # fmt: skip
     """Everything that can be said about an engine under watch, now (epoch seconds). An engine that serves has no
-    cause; nor has one that a person stopped."""
+    cause; nor has one that a person stopped. One that the memory guard stopped has that."""
     context = LogContext.of(
         view.container,
         health=view.health,
@@ -105,8 +105,8 @@ def explain_view(
         pool_gib=pool_gib,
         taken_ports=taken_ports,
     )
-    context = replace(context, kernel_lines=kernel_lines, baseline=baseline)
-    if view.state in (EngineState.SERVING, EngineState.STOPPED):
+    context = replace(context, kernel_lines=kernel_lines, baseline=baseline, guard=view.guard)
+    if view.state in (EngineState.SERVING, EngineState.STOPPED) and view.guard is None:
         context = replace(context, exit_code=None, error="")
         return replace(explain(view.timeline, view.samples, context), cause=None)
     return explain(view.timeline, view.samples, context)

@@ -175,9 +175,9 @@ def start_record(view: EngineView, *, kernel: str = "", driver: str = "") -> Sta
         kernel=kernel if container.running else "",
         driver=driver if container.running else "",
     )
-    if outcome is not StartOutcome.FAILED:
+    if outcome is not StartOutcome.FAILED and view.guard is None:
         return record
-    cause = explain_failure(timeline, LogContext.of(container))
+    cause = explain_failure(timeline, replace(LogContext.of(container), guard=view.guard))
     failure, failed = timeline.failure, timeline.failed
     return replace(
         record,

@@ -17,6 +17,7 @@ from spark_tui.domain.engine.state import (
     model_argument,
     runtime_of,
 )
+from spark_tui.domain.host.guard import GuardEntry
 from spark_tui.domain.logs.serving import ServingSample
 from spark_tui.domain.logs.timeline import EMPTY_TIMELINE, BootTimeline, PhaseId
 from spark_tui.domain.models.checkpoint import CheckpointFacts
@@ -63,6 +64,8 @@ class EngineView:
     first_line: int = 0
     stopping: bool = False
     image: ImageFacts | None = None
+    guard: GuardEntry | None = None
+    """The act of the memory guard that ended this start."""
 
     @property
     def word(self) -> EngineWord:
@@ -129,9 +132,9 @@ class LogContext:
     """What is known beside the log; everything may be missing.
 
     `engine` is the runtime (`vllm`, `sglang` ...); `argv` and `environment` are the engine's own (a variable of
-    unknown value has an empty one); `exit_code`, `oom_killed` and `error` are Docker's; `now` is on the clock of the
-    log's stamps; `pool_gib` is the memory of the machine it runs on; `taken_ports` are not proposed in place of one in
-    use.
+    unknown value has an empty one); `exit_code`, `oom_killed` and `error` are Docker's; `guard` is the act of the
+    memory guard that ended it; `now` is on the clock of the log's stamps; `pool_gib` is the memory of the machine it
+    runs on; `taken_ports` are not proposed in place of one in use.
     """
 
     engine: str = ""
@@ -143,6 +146,7 @@ class LogContext:
     oom_killed: bool = False
     error: str = ""
     kernel_lines: tuple[str, ...] = ()
+    guard: GuardEntry | None = None
     health: Health = Health.UNKNOWN
     now: float | None = None
     baseline: Baseline | None = None

@@ -54,6 +54,7 @@ class CauseId(StrEnum):
     ENGINE_DIED = "engine_died"
     KILLED = "killed"
     STOPPED = "stopped"
+    STOPPED_BY_GUARD = "stopped_by_guard"
     UNKNOWN = "unknown"
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from spark_tui.domain.finding import Finding, Severity
+from spark_tui.domain.host.guard import END_LOOP, GuardEntry
 from spark_tui.domain.logs.causes.cause import CauseId, CauseRule, FailureContext, fix, rule
 from spark_tui.domain.logs.causes.host import HOST_RULES
 from spark_tui.domain.logs.causes.memory import MEMORY_RULES, while_loading
@@ -122,6 +123,8 @@ def explain_failure(timeline: BootTimeline, around: LogContext | None = None) ->
     an engine's process.
     """
     around = around or LogContext()
+    if around.guard is not None:
+        return _by_guard(around.guard)
     exit_code, error = around.exit_code, around.error
     failure = timeline.failure
     code = exit_code if exit_code is not None else failure.exit_code if failure else None
@@ -146,6 +149,14 @@ def explain_failure(timeline: BootTimeline, around: LogContext | None = None) ->
     kernel = around.kernel_lines
     cause = _cause(failure, context, shown(error), around.oom_killed or any(_VICTIM.search(line) for line in kernel))
     return replace(cause, evidence=(*cause.evidence, *_kernel_notes(kernel)))
+
+
+def _by_guard(act: GuardEntry) -> Finding:
+    if act.act == END_LOOP:
+        summary, remedy = f"The guard ended its crash loop: {shown(act.reason)}", "Fix that cause, then start it again."
+    else:
+        summary, remedy = f"The memory guard stopped the engine: {shown(act.reason)}", _MEMORY
+    return Finding(CauseId.STOPPED_BY_GUARD, Severity.ERROR, summary, (clean_line(f"{act.act}: {act.how}"),), remedy)
 
 
 def _cause(failure: StartFailure | None, context: FailureContext, error: str, oom_killed: bool) -> Finding:
