@@ -184,7 +184,8 @@ PARTS: Final[Mapping[str, Part]] = {
         lambda make, c: make(
             c.ports.doctor_probe, c.host, c.ports.gpu, c.docker, c.ports.dropper, c.secrets, c.presets,
             store=Path(c.paths.store), caches=Path(c.paths.caches), themes=lambda: c.user_themes().problems,
-            guarded=c.guarding.journal.running if c.ports.has("guarding") else None, drifts=c.drifts,
+            guarded=c.guarding.journal.running if c.ports.has("guarding") else lambda: True,  # the demo's machine
+            drifts=c.drifts,
         ),
     ),
     # models
