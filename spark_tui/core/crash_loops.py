@@ -34,7 +34,7 @@ PERMANENT: Final = frozenset((
     CauseId.WEIGHTS_MISSING, CauseId.PORT_IN_USE, CauseId.NO_GPU, CauseId.DRIVER_TOO_OLD, CauseId.ARCH_NOT_COMPILED,
     CauseId.MISSING_MODULE, CauseId.MISSING_FILE, CauseId.UNSUPPORTED_MODEL_FEATURE, CauseId.KERNEL_FAILURE,
     CauseId.BAD_ARGUMENT, CauseId.BAD_PARSER, CauseId.TOO_MANY_RANKS, CauseId.DISK_FULL, CauseId.PERMISSION_DENIED,
-    CauseId.IMAGE_UNAVAILABLE, CauseId.STOPPED,
+    CauseId.IMAGE_UNAVAILABLE, CauseId.STOPPED, CauseId.STOPPED_BY_GUARD,
 ))  # fmt: skip
 """The same command meets the same end until a person changes something; `stopped` was a person's wish.
 

@@ -42,4 +42,4 @@ def test_the_old_eras_prefix_on_every_line_does_not_change_the_cause(case: Case)
 
 
 def test_every_cause_has_a_case() -> None:
-    assert {case.cause for case in ALL} | {CauseId.STOPPED} == set(CauseId)
+    assert {case.cause for case in ALL} | {CauseId.STOPPED, CauseId.STOPPED_BY_GUARD} == set(CauseId)
