@@ -40,6 +40,7 @@ COMMANDS: Final = {
     "metrics": ("metrics", "Show how fast an engine serves, by its own counters."),
     "conversations": ("conversations", "Manage saved conversations."),
     "bench": ("bench", "Measure how fast an engine is: one stream, several, long prompts."),
+    "tune": ("tune", "Search for the settings that make a preset fastest, by measuring them in turn."),
     "results": ("bench", "List, show, compare and export benchmark results."),
     "prove": ("prove", "Prove that an engine does what agents need: tool calls, reasoning, structured output, depth."),
     "edit": ("edit", "Change the settings of a running engine."),

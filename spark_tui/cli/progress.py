@@ -176,6 +176,6 @@ async def supervised(context: Context, work: Coroutine[Any, Any, T]) -> T:
             watching.result()
         return await working
     finally:
-        for task in (working, watching):
+        for task in (working, watching):  # the work may bring back what ran before, and is watched while it does
             task.cancel()
-        await asyncio.gather(working, watching, return_exceptions=True)
+            await asyncio.gather(task, return_exceptions=True)

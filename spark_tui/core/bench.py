@@ -379,12 +379,14 @@ class Benchmark:
     state: StateFiles
 
     async def run(
-        self, variants: Sequence[Variant], plan: BenchPlan, report: OnProgress, *, stop: asyncio.Event | None = None
-    ) -> tuple[BenchRun, ...]:
+        self, variants: Sequence[Variant], plan: BenchPlan, report: OnProgress, *, stop: asyncio.Event | None = None,
+        per_launch: int = 1,
+    ) -> tuple[BenchRun, ...]:  # fmt: skip
         """Measures one engine, or two in turn (A B, B A, A B ...) with the same prompts, and keeps the results.
 
-        Variants with a request are launched for their turns, once in each pass; the first one runs when this is called
-        and is started again at the end. Where the second one never came to serve, only the first one's run is returned.
+        Variants with a request are launched for their turns of `per_launch` passes; the first one runs when this is
+        called and is started again at the end. Where the second one never came to serve, only the first one's run is
+        returned.
 
         Setting `stop`, or cancelling the task, ends it early; what was measured by then is kept as well, and a
         cancelled task still ends with CancelledError. Raises UsageError for a senseless plan, ContextOverflow for one
@@ -394,7 +396,7 @@ class Benchmark:
         ended = stop or asyncio.Event()
         check_plan(plan)
         check_memory(value_of(self.host.memory()), self.memory_floor)
-        run = _Run(self, variants, plan, report, ended)
+        run = _Run(self, variants, plan, report, ended, per_launch)
         asked = [variant.name for variant in variants]
         names = {each.name for each in await self.docker.containers() if each.name in asked or each.id in asked}
         claimed = [name for name in names if self.state.claim(MEASURES + name)]
@@ -464,14 +466,16 @@ class _Run:
     """One benchmark under way. `launches`: its variants are started for their turns."""
 
     def __init__(
-        self, bench: Benchmark, variants: Sequence[Variant], plan: BenchPlan, report: OnProgress, stop: asyncio.Event
-    ) -> None:
+        self, bench: Benchmark, variants: Sequence[Variant], plan: BenchPlan, report: OnProgress, stop: asyncio.Event,
+        per_launch: int,
+    ) -> None:  # fmt: skip
         self.launches = all(variant.request is not None for variant in variants)
         self._bench = bench
         self._variants = tuple(variants)
         self._plan = plan
         self._report = report
         self._stop = stop
+        self._per_launch = per_launch
         self._clock = bench.clock
         self._host = HostWatch(bench.host, bench.gpu, bench.clock, bench.memory_floor, stop)
         self._salt = random.SystemRandom().getrandbits(32)
@@ -515,12 +519,12 @@ class _Run:
 
     def _turns(self) -> Iterator[tuple[int, list[Segment]]]:
         """Which variant measures what, one after the other: A B, B A, A B ... by segments, or by passes where each turn
-        is a launch. What drifts in one direction then favours neither."""
+        may be a launch. What drifts in one direction then favours neither."""
         planned = segments(self._plan)
         groups = [[segment] for segment in planned]
         if self.launches:
-            passes = range(1, self._plan.passes + 1)
-            groups = [[segment for segment in planned if segment.number == number] for number in passes]
+            begins = range(1, self._plan.passes + 1, self._per_launch)
+            groups = [[each for each in planned if 0 <= each.number - first < self._per_launch] for first in begins]
         order = list(range(len(self._variants)))
         for number, group in enumerate(groups):
             for at in order[:: -1 if number % 2 else 1]:

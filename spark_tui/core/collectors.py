@@ -43,6 +43,7 @@ class Collectors:
         self._clock = clock = ports.clock
         self._memory_watch = memory_watch
         self._on_gpu = on_gpu
+        self._gpu_asked: float | None = None
         self.daemon = Poller(
             "Docker", self._ask_docker, lambda facts: store.update(docker=Ok(facts, clock.now())),
             self._failed("docker"), clock=clock, interval=DAEMON_SECONDS,
@@ -77,9 +78,10 @@ class Collectors:
         await asyncio.gather(self._host_poller.poll(), self._gpu_poller.poll())
 
     async def collect_ready(self) -> None:
-        """The host now, and the GPU where it was never asked: for decisions about memory."""
+        """The host now, and the GPU where it was not asked lately: for decisions about memory. What an engine holds is
+        known from the GPU's processes, and one launch may follow the other."""
         self.sample_host()
-        if self._store.world.gpu is NOT_READ_YET:
+        if self._gpu_asked is None or self._clock.monotonic() - self._gpu_asked > 2 * GPU_SECONDS:
             await self._gpu_poller.poll()
 
     def load_presets(self) -> None:
@@ -100,6 +102,7 @@ class Collectors:
         self.sample_host()
 
     async def _read_gpu(self) -> Reading[GpuReading]:
+        self._gpu_asked = self._clock.monotonic()
         return await self._ports.gpu.read()
 
     async def _ask_docker(self) -> DaemonFacts:

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from spark_tui.core.runner import JobRunner
     from spark_tui.core.secure import Securing
     from spark_tui.core.store import AlarmBoard
+    from spark_tui.core.tune import Tuner
     from spark_tui.core.update import Updater
     from spark_tui.domain.engine.state import Endpoint
     from spark_tui.domain.errors import SparkError
@@ -306,6 +307,14 @@ PARTS: Final[Mapping[str, Part]] = {
     ),
     "prover": ("prove:Prover", lambda make, c: make(c.api, c.benchmark, c.ports.proofs, c.store, c.clock)),
     "ab_planner": ("bench_ab:ABPlanner", lambda make, c: make(c.catalogue, c.preflight)),
+    "tuner": (
+        "tune:Tuner",
+        lambda make, c: make(
+            c.benchmark, c.ab_planner, c.launcher, c.supervisor, c.checks, c.memory_gate, c.checkpoints, c.history,
+            c.catalogue, c.ports.get("recipes"), c.drafts, c.ports.state, c.clock,
+            *([c.guarding.journal.entries] if c.ports.has("guarding") else []),
+        ),
+    ),
     # other machines
     "hosts": (
         "hosts:Hosts",
@@ -427,6 +436,7 @@ class Context:
     benchmark: Benchmark
     prover: Prover
     ab_planner: ABPlanner
+    tuner: Tuner
     hosts: Hosts
     cluster_planner: ClusterPlanner
     nodes: Nodes

@@ -265,14 +265,14 @@ class MemoryGate:
 
     async def resolve(self, preset: Preset, overrides: Overrides) -> Overrides:
         """The overrides of a launch with its memory share as a number, by the memory now."""
-        await self._refresh()
+        await self.refresh()
         return (await self._checks.judge(preset, overrides)).overrides
 
     async def check(self, plan: LaunchPlan, *, force: bool = False) -> Fit:
         """The fit now. Raises WillNotFit for a launch that does not fit, unless `force` is given or memory of an engine
         that has just ended may still be released; `make_room` decides then. What is not known never refuses."""
         fit_now = await self._checks.fit_reader(plan)
-        await self._refresh()
+        await self.refresh()
         found = fit_now()
         awaited = short_of_memory(found) and bool(self._just_ended())
         if found.blocked and not force and not awaited:
@@ -289,7 +289,7 @@ class MemoryGate:
         found = fit_now()
         if found.cache_to_drop >= WORTH_BYTES:
             done.append(await self._free_cache(found.cache_to_drop, say))
-            await self._refresh()
+            await self.refresh()
             found = fit_now()
         if found.blocked and not force:
             raise WillNotFit(plan.spec.name, found)
@@ -303,7 +303,7 @@ class MemoryGate:
         """Waits until memory of engines that have just ended has come back: until it stands still, longer while it
         `is_short`, and never longer than it may take. Returns in words what came back; empty when no engine has just
         ended."""
-        await self._refresh()
+        await self.refresh()
         names = ", ".join(view.name for view in self._just_ended())
         before = self._available()
         if not names or before is None:
@@ -317,7 +317,7 @@ class MemoryGate:
             if say is not None:
                 say(f"waiting for {names} to release memory: {gib(seen)} GiB available, {human_duration(now - began)}")
             await self._clock.sleep(LOOK_SECONDS)
-            await self._refresh()
+            await self.refresh()
             available = self._available()
             if available is not None and available >= seen + RISE_BYTES:
                 seen, rose = available, self._clock.monotonic()
@@ -346,7 +346,8 @@ class MemoryGate:
             return f"{gib(result.released)} GiB of page cache freed"
         return f"{gib(size)} GiB of page cache to free (spark-tui drop-caches)" if size >= NOTABLE_CACHE else ""
 
-    async def _refresh(self) -> None:
+    async def refresh(self) -> None:
+        """A new reading of memory, and of engines where there is none."""
         await self._read()
         if isinstance(self._store.world.engines, Missing):
             await self._supervisor.refresh()

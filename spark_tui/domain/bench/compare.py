@@ -72,7 +72,7 @@ def compare(first: BenchRun, second: BenchRun) -> Comparison:
         before = baseline.get(level.key)
         if before is None:
             continue
-        interval = _ratio_interval(before.pass_rates, level.pass_rates, paired=paired)
+        interval = ratio_interval(before.pass_rates, level.pass_rates, paired=paired)
         ratio = level.output_rate / before.output_rate if before.output_rate and level.output_rate is not None else None
         if interval is None:
             verdict = SpeedVerdict.UNKNOWN
@@ -168,7 +168,7 @@ def _by_name(flags: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _ratio_interval(first: Sequence[float], second: Sequence[float], *, paired: bool) -> ConfidenceInterval | None:
+def ratio_interval(first: Sequence[float], second: Sequence[float], *, paired: bool) -> ConfidenceInterval | None:
     """The 95 % interval of the ratio of two throughputs, from the logarithms of their passes' rates.
 
     Alternating passes are compared pair by pair, others by Welch's interval. None for fewer than two passes each.
