@@ -211,7 +211,7 @@ def recommend(session: Session, use: str, most: int, context: int | None, users:
     """Recommend presets for a purpose on this machine, and say why others are left out.
 
     By fit in the memory that is free now, speed (measured here before published before estimated), size of the model,
-    earlier starts, context and licence.
+    earlier starts, what was proved, context and licence.
     """
     purpose = purpose_of(Use(use), context, users)
     search = Search(context=purpose.context, users=purpose.users)

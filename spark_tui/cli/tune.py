@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from spark_tui.cli.command import command, preset_argument, yes_option
+from spark_tui.cli.command import command, complete, yes_option
 from spark_tui.cli.names import find_preset
 from spark_tui.cli.output import Interrupted
 from spark_tui.cli.presets import observe
@@ -21,16 +21,16 @@ from spark_tui.present import tune as present
 from spark_tui.present.bench import SIMULATED
 
 _EXAMPLES = """\
-  spark-tui tune gpt-oss-120b                            fastest for one stream, up to 2 hours
+  spark-tui tune gpt-oss-120b                      one stream, up to 2 hours
   spark-tui tune gpt-oss-120b --for throughput --streams 16 --minutes 60
   spark-tui tune gpt-oss-120b --for context --save gpt-oss-long
-  spark-tui tune gpt-oss-120b --resume                   continue after a crash or Ctrl-C
-  spark-tui tune gpt-oss-120b --resume --save gpt-fast   save what the last search found
+  spark-tui tune gpt-oss-120b --resume             after a crash or Ctrl-C
+  spark-tui tune gpt-oss-120b --resume --save gpt-fast   save the last result
 """
 
 
 @command("tune", _EXAMPLES)
-@preset_argument
+@click.argument("name", metavar="PRESET", shell_complete=complete("presets"))
 @click.option("--for", "goal", type=click.Choice([each.value for each in TuneGoal]), default="latency",
               help="What to improve.  [latency]")  # fmt: skip
 @click.option("--streams", type=click.IntRange(1, 1024), default=8, metavar="N", help="For throughput.  [8]")

@@ -72,7 +72,9 @@ _NOT_NOW: Final = 0.3
 _UNKNOWN_LICENCE: Final = 0.85
 _WARNED: Final = 0.85
 _CROWDED: Final = 0.8
-_PROVED: Final = 1.15
+_SERVED: Final = 1.15
+_PROVED: Final[Mapping[Severity, float]] = {Severity.OK: 1.25, Severity.ERROR: 0.7}
+"""By what `prove` found of the preset as it is now; stale and partial proofs count neither way."""
 _FAVOURED: Final = 1.25
 
 
@@ -181,7 +183,8 @@ def _score(each: Candidate, speed: Speed, use: Use) -> float:
         _UNKNOWN_LICENCE if licence_unknown(each) else 1.0,
         _CROWDED if crowded(each) else 1.0,
         _WARNED if each.worst is Severity.WARNING else 1.0,
-        _PROVED if each.served or each.running else 1.0,
+        _SERVED if each.served or each.running else 1.0,
+        _PROVED.get(each.proof.severity, 1.0) if each.proof is not None else 1.0,
         _FAVOURED if set(wants.favoured) & set(facts.tags) else 1.0,
     )
     return capability * pace * math.prod(factors)

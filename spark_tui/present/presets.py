@@ -478,6 +478,7 @@ def _grounds(pick: Pick) -> list[tuple[str, str | None]]:
         ("users", "the KV cache has no room for all of them at full context" if crowded(each) else None),
         ("model", _DISK_TEXTS[each.disk]),
         ("state", "runs now" if each.running else "served here before" if each.served else "not started here yet"),
+        ("proved", each.proof.text if each.proof is not None else "not yet"),
         ("licence", clean_line(facts.licence) or "unknown"),
         ("warning", next((one.summary for one in warnings if one.severity is Severity.WARNING), None)),
     ]

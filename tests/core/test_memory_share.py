@@ -137,3 +137,13 @@ async def test_a_launch_that_has_not_started_yet_counts_too() -> None:
     found = await kit.context.checks.judge(LLAMA, Overrides())
     assert found.fit.available == 20 * GIB
     await kit.context.close()
+
+
+async def test_a_later_launch_asks_again_what_the_gpus_processes_hold() -> None:
+    kit = Kit()
+    await kit.context.collectors.collect_ready()
+    await kit.context.collectors.collect_ready()
+    assert kit.gpu.reads == 1
+    kit.clock.tick(60.0)
+    await kit.context.collectors.collect_ready()
+    assert kit.gpu.reads == 2

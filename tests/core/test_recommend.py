@@ -20,7 +20,10 @@ from spark_tui.core.recommend import (
     recommend,
     speed_of,
 )
+from spark_tui.domain.bench.conditions import Conditions
+from spark_tui.domain.finding import Severity
 from spark_tui.domain.presets.preset import Tag
+from spark_tui.domain.prove.run import Badge, Proof
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Ok
 from spark_tui.domain.secret import Secret
@@ -102,3 +105,21 @@ async def test_a_measurement_here_counts_before_what_is_published_and_that_befor
 def test_what_could_not_be_judged_is_left_out_with_its_reason() -> None:
     picks, others = recommend([Candidate(SHIPPED[1])], purpose_of(Use.CHAT))
     assert (picks, bool(others[0].reason)) == ((), True)
+
+
+@pytest.mark.parametrize(
+    ("severity", "ahead"),
+    [(None, False), (Severity.OK, True), (Severity.UNKNOWN, False), (Severity.WARNING, False), (Severity.ERROR, False)],
+)
+async def test_of_two_alike_the_proved_one_is_first_and_a_failed_one_last(
+    severity: Severity | None, ahead: bool
+) -> None:
+    (one, *_), _ = await recommended(121, 112, purpose_of(Use.AGENT))
+    badge = Badge("", severity, Proof("p", 1.0, Conditions("e", "m"), ())) if severity is not None else None
+    first, other = one.candidate, replace(one.candidate, preset=replace(one.candidate.preset, name="zz"), proof=badge)
+    picks, _ = recommend((first, other), purpose_of(Use.AGENT))
+    assert (picks[0].candidate is other) is ahead
+    last = replace(first, proof=Badge("", Severity.ERROR, Proof("p", 1.0, Conditions("e", "m"), ())))
+    assert recommend((last, other), purpose_of(Use.AGENT))[0][0].candidate is (
+        last if severity is Severity.ERROR else other
+    )
