@@ -6,7 +6,7 @@ import pytest
 
 from tests.log_score import EXCERPTS, EXPECTED, FACETS, marks, shares
 
-SCORE = {"outcome": 184, "phase": 19, "verdict": 184, "cause": 182, "line": 184, "remedy": 97, "findings": 32}
+SCORE = {"outcome": 197, "phase": 27, "verdict": 198, "cause": 196, "line": 198, "remedy": 101, "findings": 39}
 """How many of each facet are right. A higher number is written here too, so that it cannot fall again."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given, settings
@@ -196,6 +197,21 @@ def test_a_wait_is_told_until_there_is_progress(wait: str) -> None:
     waiting = [WAITS[wait]] if wait == "nccl_wait" else core(WAITS[wait])
     assert [str(each.id) for each in read([*begun, *waiting, *waiting], LogContext()).findings] == [wait]
     assert not read([*begun, *waiting, *core("Starting to load model a/b...")], LogContext()).findings
+
+
+def test_a_rank_that_waits_for_the_others_says_how_long() -> None:
+    reader, began = LogExplainer(), 1_764_000_000.0
+    joins = "world_size=2 rank=0 local_rank=0 distributed_init_method=tcp://10.0.0.1:29501 backend=nccl"
+    stamp = datetime.fromtimestamp(began, UTC).isoformat()
+    reader.feed_many([(stamp, core(joins)[0])])
+    for seconds, found in ((30, []), (90, ["1m30s"])):
+        told = reader.explanation(LogContext(now=began + seconds)).findings
+        assert [words for each in told for words in found if each.id == "group_wait" and words in each.summary] == found
+        assert bool(told) is bool(found)
+    reader.feed_many([(stamp, core("Starting to load model a/b...")[0])])
+    assert not reader.explanation(LogContext(now=began + 600)).findings
+    reader.feed_many([(stamp, WAITS["nccl_wait"])])
+    assert "5m00s" in reader.explanation(LogContext(now=began + 300)).findings[0].summary
 
 
 def test_a_removed_option_is_named_with_its_successor_and_a_misspelt_one_with_the_nearest() -> None:

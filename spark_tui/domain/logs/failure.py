@@ -51,7 +51,7 @@ _OWN_PROGRAMS = ("vllm", "api_server.py", "sglang", "launch_server.py", "trtllm-
 _STEPS: Final = (
     (PhaseId.CAPTURE, re.compile(r", in (?:capture_model|capture)\b")),
     (PhaseId.KV_CACHE, re.compile(r", in (?:get_kv_cache_\w+|determine_available_memory|_?initialize_kv_caches)\b")),
-    (PhaseId.WEIGHTS, re.compile(r", in (?:load_model|load_weights)\b")),
+    (PhaseId.WEIGHTS, re.compile(r", in (?:load_model|load_weights|_load_module)\b|llama_model_load: error")),
     (PhaseId.ENGINE_INIT, re.compile(r", in (?:init_device|init_torch_distributed|init_worker_distributed\w*)\b")),
     (PhaseId.CONFIG, re.compile(r", in (?:create_engine_config|create_model_config|get_config)\b")),
 )

@@ -62,6 +62,7 @@ class FindingId(StrEnum):
     RAY_WAIT = "ray_wait"
     NCCL_WAIT = "nccl_wait"
     DP_WAIT = "dp_wait"
+    GROUP_WAIT = "group_wait"
     NO_DRIVER = "no_driver"
     RUNNER_FAILED = "runner_failed"
     EAGER = "eager"
@@ -156,9 +157,15 @@ _WAITS: Final = {
         "The data-parallel coordinator has waited {} for the other ranks.",
         "Start the ranks of the other nodes, with the same data_parallel_size, data_parallel_address and port.",
     ),
+    Topic.GROUP_WAIT: (
+        FindingId.GROUP_WAIT,
+        "This rank has waited {} for the others (Gloo, NCCL).",
+        "Check the other node: its rank must run, with this master address and port, and no firewall between. "
+        "GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME must name each node's own fabric interface (`ip -br addr`).",
+    ),
     Topic.NCCL_WAIT: (
         FindingId.NCCL_WAIT,
-        "NCCL reports a fault between the nodes.",
+        "NCCL reported a fault between the nodes {} ago.",
         "Check cable, MTU and GID index on both nodes, and the log of the other one: `ping -M do -s 8972 ADDRESS`.",
     ),
 }
@@ -168,8 +175,10 @@ def waits(seen: Observation) -> Iterator[Finding]:
     """A process waits for another one."""
     for each in seen.facts.waits:
         finding, summary, remedy = _WAITS[each.topic]
-        if finding is FindingId.NCCL_WAIT or each.seconds >= LONG_WAIT_SECONDS:
-            told = summary.format(human_duration(each.seconds))
+        now, since = seen.context.now, each.at
+        seconds = each.seconds or (max(0.0, now - since) if now is not None and since is not None else 0.0)
+        if finding is FindingId.NCCL_WAIT or seconds >= LONG_WAIT_SECONDS:
+            told = summary.format(human_duration(seconds)) if seconds else summary.replace(" {} ago", "")
             yield _finding(finding, Severity.WARNING, told, remedy, proof=(each,))
 
 

@@ -21,6 +21,7 @@ _GREP: Final = re.compile(
 _TAG: Final = re.compile(  # a file of vLLM whose head was cut off, or what a launcher wrote in front
     r"\[(?:\w{1,60}\.py:\d{1,6}|[\w.\- ]{2,40})\] (?=Traceback \(|File \"|\(\w+ pid=|[\w.]{0,80}(?:Error|Exception): )"
 )
+_BOLD: Final = re.compile(r"\*\*([^*]{3,200})\*\*")
 _PROSE: Final = re.compile(r"[^\x00-\x7f]{2,40}[：:] *(?=[a-z(\[])")
 _SERVICE: Final = re.compile(r"[\w.@\-]{2,80} +\| ")
 _INDENT: Final = re.compile(
@@ -44,7 +45,7 @@ class Unquoter:
         if first == "(":
             return text
         if first == "`":  # code in a forum's text
-            text = text.strip("`")
+            text = _BOLD.sub(r"\1", text.strip("`"))
         elif first in "\ufeff> \t&▎│┃":
             text = self._unquoted(text)
         if text[:1].isdigit() or text[:1] == "[":

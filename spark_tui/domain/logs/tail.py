@@ -29,7 +29,7 @@ _OURS: Final = re.compile(
     r"|[Tt]riton|sm_?1\d\d|gpu_memory_utilization|GPU memory|KV cache|max_model_len|max_num_\w|tensor.parallel|vllm"
     r"|vLLM|EngineCore|Worker(?:Proc)? |SGLang|sglang|sigquit|SIGQUIT|TRT-LLM|TensorRT|[Ee]xecutor worker|llama"
     r"|GGML|GGUF|ggml|safetensors|[Ss]afetensorError|nvcc|flashinfer|FlashInfer|attention backend|quant_"
-    r"|huggingface|gated repo|sgl_kernel|Scheduler hit|client socket has|Watchdog caught"
+    r"|huggingface|gated repo|sgl_kernel|Scheduler hit|scheduler died|client socket has|Watchdog caught|by watchdog"
     r"|no kernel image|Ray killed|\(raylet\)|lib(?:nvrtc|cu\w+)\.so|model requires more system memory"
     r"|for ModelConfig|for VllmConfig|ParallelConfig|SpeculativeConfig|architectures"
 )
@@ -48,12 +48,12 @@ _LINES: Final = re.compile(  # lines that end a program, or a start, and are no 
     r"|(?:\[[\w\-]{1,20}\] |llama\.cpp: ){0,3}(?:llama|ggml)_\w+: .{0,80}(?:failed|error)|\[Errno \d+\]|what\(\): "
     r"|(?:\[E \w+\.cpp:\d+\] )?(?:\[c10d\] )?(?:\[Rank \d+\] Watchdog caught|The client socket has timed out)"
     r"|Memory on the node \(IP: |.{0,60}killed due to memory pressure"
-    r"|\[PG ID.{0,80}(?:timeout|timed out)|Gloo connectFullMesh|Failed to initialize executor"
+    r"|\[PG ID.{0,160}(?:[Tt]imeout|timed out|by watchdog)|Gloo connectFullMesh|Failed to initialize executor"
     r"|Executor worker returned error|\[TensorRT-LLM\]\[ERROR\]|(?:Received sigquit|SIGQUIT received)"
     r"|ptxas (?:fatal|error)|.{0,40}No space left on device|.{0,40}Disk quota exceeded|Worker proc \S+ died"
     r"|(?:EngineCore|WorkerProc|Scheduler) (?:failed to start|hit an exception)|Dumping scheduler output"
     r"|Exception in worker \w+ while"
-    r"|Unhandled error \(suppress with"
+    r"|Unhandled error \(suppress with|Rank \d+ scheduler died"
     r"|(?:\[\d{2,6}\] )?\S{0,200}ggml\S{0,100}:\d+: (?:fatal error|GGML_ASSERT|CUDA error)"
     r"|.{0,40}Value 'sm_\w{1,8}' is not defined"
     r"|toomanyrequests: |failed to register layer|Error: model requires more|[*\-] ImportError: "
@@ -118,7 +118,7 @@ def _rank(message: str) -> int:
     known = recognise(message)
     if known is None:
         return 3
-    return 1 if known[0].id is CauseId.ENGINE_DIED else 4
+    return 1 if known[0].id is CauseId.ENGINE_DIED else 4 if known[0].vague else 5
 
 
 def _alive(record: LogRecord) -> bool:

@@ -107,17 +107,20 @@ class Topic(StrEnum):
     RAY_WAIT = "ray_wait"
     NCCL_WAIT = "nccl_wait"
     DP_WAIT = "dp_wait"
+    GROUP_WAIT = "group_wait"
 
 
 @dataclass(frozen=True, slots=True)
 class LogEvidence:
     """A line that proves something: its message, cleaned, masked and cut. `line` counts from 0 as the log was read,
-    as a `LogBuffer` counts; None when it is not known. `seconds`: of a wait, how long it has been."""
+    as a `LogBuffer` counts; None when it is not known. `seconds`: of a wait, how long it has been by its own words;
+    `at`: when it began, None without a clock."""
 
     topic: Topic
     text: str
     line: int | None = None
     seconds: float = 0.0
+    at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,8 +134,9 @@ class LogTracker:
                 self._unread_news.append(text)
                 self._dirty = True
         elif "NCCL WARN" in text:
-            self._known.line = self._line_number
-            self._learn(**r.wait(Topic.NCCL_WAIT, parse_line(text).message, self._known).fields)
+            record = parse_line(text)
+            self._known.line, self._known.at = self._line_number, self._clock.read(stamp, record.time)
+            self._learn(**r.wait(Topic.NCCL_WAIT, record.message, self._known).fields)
             self._dirty = True
         elif word == "usage:":
             self._usage = next(iter(text.partition("usage:")[2].split(maxsplit=1)), "")
@@ -199,7 +200,7 @@ class LogTracker:
         """Takes in what the rules of a word say about the line."""
         for rule in rules:
             known = self._known
-            known.record, known.line, known.phase = record, self._line_number, self.phases.current
+            known.record, known.line, known.at, known.phase = record, self._line_number, at, self.phases.current
             for fact in tuple(rule(message, known)):
                 self._take(fact, record, at)
         self._dirty = True
@@ -397,7 +398,8 @@ class LogTracker:
         self.failures.phase = self.phases.current
         if self._ready and self._rules is TABLES["ollama"]:  # its runners end, it does not
             return False
-        if self.failures.stopped(docker=docker and not self._ready and self._known.facts == EngineFacts()):
+        begun = self._ready or self.phases.current not in (None, PhaseId.CONTAINER)
+        if self.failures.stopped(docker=docker and not begun and self._known.facts == EngineFacts()):
             self.phases.end(PhaseState.FAILED)
             self._dirty = True
         return self.phases.over

@@ -285,10 +285,15 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         "File named in the command not found in the container.",
         _MOUNT,
     ),
-    rule(CauseId.KILLED, r"[Ww]orker proc (\S{1,60}) died unexpectedly \(exit code: (-9)\)", process_died),
+    rule(
+        CauseId.KILLED,
+        r"(?:[Ww]orker proc|Rank) (\S{1,60}) (?:died unexpectedly|scheduler died[\w ]{0,30}) ?\(exit code: (-9)\)",
+        process_died,
+    ),
     rule(
         CauseId.ENGINE_DIED,
-        r"(?:[Ww]orker proc|RayWorkerProc) (\S{1,60}) died unexpectedly(?: \(exit code: (-?\d{1,6})\))?",
+        r"(?:[Ww]orker proc|RayWorkerProc|Rank) (\S{1,60}) (?:died unexpectedly|scheduler died[\w ]{0,30}?)"
+        r"(?: \(exit code: (-?\d{1,6})\))?",
         process_died,
         vague=True,
     ),

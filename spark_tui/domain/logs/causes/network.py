@@ -106,7 +106,7 @@ NETWORK_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.NCCL,
         r"NCCL error|NCCL WARN|nccl\w{1,40}Error|DistBackendError|DistNetworkError|DistStoreError|ibv_\w{1,40} failed|"
-        r"ProcessGroupNCCL|unhandled (?:cuda|system) error|NET/IB : |" + CLIENT_SOCKET,
+        r"ProcessGroupNCCL|detected by watchdog|unhandled (?:cuda|system) error|NET/IB : |" + CLIENT_SOCKET,
         "GPU communication failed (NCCL).",
         "Set tensor_parallel=1 on one Spark. On several, check cable, addresses and interface "
         "(NCCL_SOCKET_IFNAME), and set env.NCCL_DEBUG=INFO for NCCL's own reason.",

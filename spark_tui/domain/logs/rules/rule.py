@@ -29,6 +29,8 @@ class RuleContext:
     record: LogRecord = field(default_factory=lambda: parse_line(""))
     line: int = -1
     """Number of the line, from 0."""
+    at: float | None = None
+    """When the line was written; None without a clock."""
     facts: EngineFacts = field(default_factory=EngineFacts)
     phase: PhaseId | None = None
     shards_begun: bool = False
@@ -230,7 +232,7 @@ def wait(topic: Topic, message: str, known: RuleContext, seconds: float = 0.0, *
     """A process waits: `seconds` in all, or more than before."""
     others = tuple(each for each in known.facts.waits if each.topic is not topic)
     before = next((each for each in known.facts.waits if each not in others), None)
-    first = before or LogEvidence(topic, shown(message), known.line)
+    first = before or LogEvidence(topic, shown(message), known.line, at=known.at)
     return learn(waits=(*others, replace(first, seconds=first.seconds + seconds if more else seconds)))
 
 

@@ -514,6 +514,11 @@ VLLM: Final[r.Table] = r.table(
         "Waiting for READY message from DP Coordinator",  # every ten seconds
         lambda m, known: (r.wait(Topic.DP_WAIT, m.string, known, 10.0, more=True),),
     )),
+    # a rank joins the others over Gloo or NCCL, and is silent until all are there
+    (" ".join(f"world_size={ranks}" for ranks in range(2, 17)), r.found(
+        r"world_size=\d+ rank=\d+ .{0,40}distributed_init_method=tcp://",
+        lambda m, known: (r.wait(Topic.GROUP_WAIT, m.string, known),),
+    )),
     ("Capping Truncating No", r.keeps(
         Topic.GRAPH_SIZES,
         "Capping cudagraph capture sizes|No valid cudagraph capture sizes|Truncating max_cudagraph_capture",
