@@ -43,6 +43,7 @@ COMMANDS: Final = {
     "tune": ("tune", "Search for the settings that make a preset fastest, by measuring them in turn."),
     "results": ("bench", "List, show, compare and export benchmark results."),
     "prove": ("prove", "Prove that an engine does what agents need: tool calls, reasoning, structured output, depth."),
+    "canary": ("canary", "Measure idle engines each night, and show when their figures change."),
     "edit": ("edit", "Change the settings of a running engine."),
     "update": ("update", "Try a preset's newer image beside the old one, then keep it or go back."),
     "restart": ("engines", "Stop and start an engine with its current settings."),

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from spark_tui.core.bench_ab import ABPlanner
     from spark_tui.core.boot import BootUnits
     from spark_tui.core.cache import CacheControl
+    from spark_tui.core.canary import CanaryRunner
     from spark_tui.core.chat import ChatTarget, ReadCounters
     from spark_tui.core.cluster import ClusterPlanner
     from spark_tui.core.cluster_doctor import ClusterDoctor, NodeExaminer
@@ -104,6 +105,7 @@ OTHER_PARTS = ("metrics", "history", "health", "crash_loops", "guard", "download
 ENGINES_SECONDS = 2.0
 """The rest begins when the engines are listed, or after this long."""
 GATEWAY_SECONDS = 5.0
+CANARY_SECONDS = 3600.0
 PARTS_TO_CLOSE = ("jobs", "library", "supervisor")
 """In this order, and only those that were made."""
 PORTS_TO_CLOSE = (
@@ -306,6 +308,12 @@ PARTS: Final[Mapping[str, Part]] = {
         ),
     ),
     "prover": ("prove:Prover", lambda make, c: make(c.api, c.benchmark, c.ports.proofs, c.store, c.clock)),
+    "canary": (
+        "canary:CanaryRunner",
+        lambda make, c: make(
+            c.benchmark, c.prover, c.supervisor, c.ports.history, c.ports.state, c.clock, c.in_flight
+        ),
+    ),
     "ab_planner": ("bench_ab:ABPlanner", lambda make, c: make(c.catalogue, c.preflight)),
     "tuner": (
         "tune:Tuner",
@@ -435,6 +443,7 @@ class Context:
     results: Results
     benchmark: Benchmark
     prover: Prover
+    canary: CanaryRunner
     ab_planner: ABPlanner
     tuner: Tuner
     hosts: Hosts
@@ -630,7 +639,20 @@ class Context:
         self.metrics.subscribe(self.history.note)
         await self.remember()
         self.history.observe(self.supervisor.views())
-        await self.history.run()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.history.run())
+            group.create_task(self._watch_canary())
+
+    async def _watch_canary(self) -> None:
+        """What the nights show, once an hour; where none was measured, nothing is imported for it."""
+        from spark_tui.domain.reading import value_of
+
+        while True:
+            if value_of(await self.ports.history.records("canary", limit=1)):
+                from spark_tui.core.canary import show_changes
+
+                await show_changes(self.ports.history, self.clock, self.alarms)
+            await self.clock.sleep(CANARY_SECONDS)
 
     async def in_thread(self, call: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """The result of a short blocking call, on threads of a bounded pool."""

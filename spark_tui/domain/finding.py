@@ -62,6 +62,7 @@ class AlarmId(StrEnum):
     LOW_POWER = "low power"
     CRASH_LOOP = "crash loop"
     LEAK = "leaked shared memory"
+    CANARY = "changed figures"
 
 
 def worst(findings: Iterable[Finding], default: Severity = Severity.OK) -> Severity:

@@ -346,6 +346,14 @@ class BootPort(Protocol):
     def disable(self, engine: str) -> bool:
         """Disables and removes it; the engine keeps running. False when there was none."""
 
+    def install_timer(self, name: str, title: str, words: Sequence[str], at: str) -> None:
+        """Runs spark-tui with these arguments each day at `at` (HH:MM), by the person's own units."""
+
+    def remove_timer(self, name: str) -> bool:
+        """False when there was none."""
+
+    def has_timer(self, name: str) -> bool: ...
+
 
 class PresetSource(Protocol):
     """Where presets come from."""

@@ -14,7 +14,7 @@ from typing import Final
 from spark_tui.domain.engine.boot import BootStatus, engine_of, read_status, unit_name
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.host.drop_caches import SystemFile
-from spark_tui.domain.presets.dialects.container_files import boot_text
+from spark_tui.domain.presets.dialects.container_files import boot_text, timer_texts
 from spark_tui.domain.text import clean_line
 from spark_tui.services.executors import python_path
 from spark_tui.services.ports import CacheDropper
@@ -52,14 +52,7 @@ class SystemdUserUnits:
         no new file is left behind, which could be neither read nor removed by it."""
         path = self.path(name)
         fresh = not path.exists()
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-            path.chmod(UNIT_MODE)
-        except OSError as error:
-            raise UnitFailed(
-                f"Cannot write {path}: {error.strerror or error}.", "Check who owns its folder."
-            ) from error
+        self.write(name, text)
         try:
             self._systemctl("daemon-reload")
         except UnitFailed:
@@ -68,6 +61,18 @@ class SystemdUserUnits:
             raise
         self._systemctl("enable", name)
         self._systemctl("restart", name)
+
+    def write(self, name: str, text: str) -> None:
+        """Writes the unit only. Raises UnitFailed."""
+        path = self.path(name)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            path.chmod(UNIT_MODE)
+        except OSError as error:
+            raise UnitFailed(
+                f"Cannot write {path}: {error.strerror or error}.", "Check who owns its folder."
+            ) from error
 
     def uninstall(self, name: str) -> bool:
         path = self.path(name)
@@ -149,13 +154,33 @@ class SystemdBoot:
             had = not self._root_hand.remove_files((str(self._system / name),)) or had
         return had
 
+    def install_timer(self, name: str, title: str, words: Sequence[str], at: str) -> None:
+        """Runs spark-tui with these arguments each day at `at` (HH:MM)."""
+        self._need("systemctl")
+        service, timer = timer_texts(title, *self._command(words), at)
+        self._own.write(f"{name}.service", service)
+        self._own.install(f"{name}.timer", timer)
+        self._linger()
+
+    def remove_timer(self, name: str) -> bool:
+        had = self._own.uninstall(f"{name}.timer")
+        self._own.path(f"{name}.service").unlink(missing_ok=True)
+        return had
+
+    def has_timer(self, name: str) -> bool:
+        return self._own.path(f"{name}.timer").exists()
+
     def text(self, engine: str, words: Sequence[str], *, system: bool = False) -> str:
         """The unit's file."""
+        return boot_text(engine, *self._command(words), user=_user() if system else "")
+
+    def _command(self, words: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:
+        """The program with these arguments, and what it is given of our environment."""
         own = [sys.executable, "-P", "-m", "spark_tui", *words]  # -P: never import from the unit's working folder
         own += ["--config", self._config] if self._config else []
         given = [(name, value) for name, value in self._environ.items() if name.startswith(_VARIABLES)]
         given += [("PYTHONPATH", path)] if (path := python_path()) else []
-        return boot_text(engine, own, given, user=_user() if system else "")
+        return own, given
 
     # --- systemd ----------------------------------------------------------------------------------------
 

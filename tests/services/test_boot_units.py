@@ -103,3 +103,19 @@ def test_systemd_finds_no_fault_with_the_unit(system: bool, tmp_path: Path) -> N
     faults = [line for line in done.stderr.splitlines() if UNIT in line and "docker.service" not in line]
     assert not faults
     assert "a $$HOME 50%%" in path.read_text()
+
+
+def test_a_timer_is_written_with_its_service_and_removed(programs: Path, tmp_path: Path) -> None:
+    systemctl(programs)
+    boot = boot_of(tmp_path, HF_TOKEN="secret", DOCKER_HOST="unix:///d.sock")
+    assert not boot.has_timer("spark-tui-canary")
+    boot.install_timer("spark-tui-canary", "Each night", ("canary",), "03:30")
+    folder = tmp_path / "home/.config/systemd/user"
+    assert "OnCalendar=*-*-* 03:30:00" in (folder / "spark-tui-canary.timer").read_text()
+    service = (folder / "spark-tui-canary.service").read_text()
+    assert " canary" in service and "Type=oneshot" in service and "secret" not in service
+    assert "systemctl --user enable spark-tui-canary.timer" in asked(programs)
+    assert boot.has_timer("spark-tui-canary")
+    assert boot.remove_timer("spark-tui-canary")
+    assert not list(folder.glob("spark-tui-canary*"))
+    assert not boot.remove_timer("spark-tui-canary")

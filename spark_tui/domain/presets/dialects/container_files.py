@@ -266,11 +266,6 @@ def boot_text(engine: str, command: Sequence[str], environment: Iterable[tuple[s
     long as the engine, and fails when Docker goes away, so that systemd starts it again. Only the command is ended
     with the unit: the engine, and the guard that the launch started, go on.
     """
-    kept = [
-        f"Environment={word(f'{name}={value}')}"
-        for name, value in environment
-        if not (is_secret_name(name) or holds_secret(value))
-    ]
     network = ("Wants=network-online.target", "After=network-online.target docker.service") if user else ()
     lines = (
         f"# Made by spark-tui (spark-tui boot off {engine} removes it)",
@@ -283,7 +278,7 @@ def boot_text(engine: str, command: Sequence[str], environment: Iterable[tuple[s
         "[Service]",
         "Type=exec",
         *((f"User={user}",) if user else ()),
-        *kept,
+        *_environment_lines(environment),
         f"ExecStart={' '.join(map(word, command))}",
         "KillMode=process",
         "Restart=on-failure",
@@ -295,6 +290,29 @@ def boot_text(engine: str, command: Sequence[str], environment: Iterable[tuple[s
         f"WantedBy={'multi-user' if user else 'default'}.target",
     )
     return "".join(f"{line}\n" for line in lines)
+
+
+def _environment_lines(environment: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    return tuple(
+        f"Environment={word(f'{name}={value}')}"
+        for name, value in environment
+        if not (is_secret_name(name) or holds_secret(value))
+    )
+
+
+def timer_texts(title: str, command: Sequence[str], environment: Iterable[tuple[str, str]], at: str) -> tuple[str, str]:
+    """A service that runs a command once, and the timer that starts it each day at `at` (HH:MM) or, where the machine
+    was off, when it is on again."""
+    service = (
+        f"# Made by spark-tui: {title}", "[Unit]", f"Description={title}", "", "[Service]", "Type=oneshot",
+        *_environment_lines(environment), f"ExecStart={' '.join(map(word, command))}", "Nice=10",
+    )  # fmt: skip
+    timer = (
+        f"# Made by spark-tui: {title}", "[Unit]", f"Description={title}", "", "[Timer]", f"OnCalendar=*-*-* {at}:00",
+        "Persistent=true", "RandomizedDelaySec=600", "", "[Install]", "WantedBy=timers.target",
+    )  # fmt: skip
+    joined = ["".join(f"{line}\n" for line in lines) for lines in (service, timer)]
+    return joined[0], joined[1]
 
 
 def quadlet_text(spec: ContainerSpec, about: tuple[str, ...] = ()) -> str:

@@ -1,0 +1,119 @@
+"""The canary: measures what serves while nothing uses it, keeps the figures, and shows when they have changed."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from spark_tui.core.actions import by_front_end, key_of
+from spark_tui.core.bench import Benchmark
+from spark_tui.core.bench_ab import Variant
+from spark_tui.core.engines import MEASURES, EngineSupervisor
+from spark_tui.core.prove import Prover
+from spark_tui.core.store import AlarmBoard
+from spark_tui.domain.bench.canary import KIND, CanaryVerdict, conditions_of_night, night_of, verdicts
+from spark_tui.domain.bench.plan import BenchPlan
+from spark_tui.domain.bench.run import RunOutcome
+from spark_tui.domain.engine.state import EngineState
+from spark_tui.domain.errors import SparkError
+from spark_tui.domain.finding import AlarmId, Finding, Severity
+from spark_tui.domain.history import Record
+from spark_tui.domain.prove.cases import Verdict
+from spark_tui.domain.reading import value_of
+from spark_tui.services.ports import Clock, HistoryStore, StateFiles
+
+UNIT: Final = "spark-tui-canary"
+LOAD: Final = BenchPlan(input_tokens=512, output_tokens=96, concurrency=(1,), passes=3, rounds=2, warmup=1)
+_MOST_RECORDS: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class CanaryResult:
+    """One engine: `verdict` beside the weeks before, or why it was not measured."""
+
+    engine: str
+    verdict: CanaryVerdict | None = None
+    skipped: str = ""
+
+
+class CanaryRunner:
+    """Measures and keeps. `in_flight` asks an engine how many requests it answers."""
+
+    def __init__(
+        self, benchmark: Benchmark, prover: Prover, supervisor: EngineSupervisor, history: HistoryStore,
+        state: StateFiles, clock: Clock, in_flight: Callable[[str], Awaitable[int | None]],
+    ) -> None:  # fmt: skip
+        self._benchmark = benchmark
+        self._prover = prover
+        self._supervisor = supervisor
+        self._history = history
+        self._state = state
+        self._clock = clock
+        self._in_flight = in_flight
+
+    async def run(self, say: Callable[[str], None]) -> tuple[CanaryResult, ...]:
+        """One short bench and a proof of every engine that serves and is idle. Raises HistoryOff where the figures
+        cannot be kept."""
+        found = []
+        for view in await self._supervisor.look():
+            if view.state is EngineState.SERVING:
+                say(view.name)
+                why = await self._busy(view.name) or await self._measure(view.name)
+                found.append(CanaryResult(view.name, skipped=why))
+        latest = {each.last.engine: each for each in await verdicts_of(self._history, self._clock.now())}
+        return tuple(each if each.skipped else CanaryResult(each.engine, latest.get(each.engine)) for each in found)
+
+    async def _busy(self, name: str) -> str:
+        requests = await self._in_flight(name)
+        if requests is None:
+            return "unknown whether it is busy: it publishes no metrics"
+        if requests:
+            return f"busy with {requests} request{'s' * (requests > 1)}"
+        if not self._state.claim(MEASURES + name):
+            return "a benchmark runs"
+        self._state.release(MEASURES + name)
+        return ""
+
+    async def _measure(self, name: str) -> str:
+        """Keeps one night; why it has none, else empty."""
+        try:
+            [run] = await self._benchmark.run([Variant(name)], LOAD, lambda _: None)
+            proof = await self._prover.run(name, lambda _: None)
+        except SparkError as error:
+            return error.summary
+        if run.ending is not RunOutcome.COMPLETED:
+            return run.reason
+        if run.conditions.simulated:
+            return "simulated figures are not kept"
+        body = {
+            "rate": run.levels[0].output_rate if run.levels else None,
+            "failed": list(proof.ids(Verdict.FAIL)),
+            "model": run.conditions.model,
+            "conditions": conditions_of_night(run.conditions),
+            "bench": run.id,
+            "proof": proof.id,
+        }
+        await self._history.add_record(Record(KIND, name, self._clock.now(), body))
+        return ""
+
+
+async def verdicts_of(history: HistoryStore, now: float) -> tuple[CanaryVerdict, ...]:
+    """The last night of each engine; none where nothing was measured, or the history is off."""
+    records: tuple[Record, ...] = value_of(await history.records(KIND, limit=_MOST_RECORDS)) or ()
+    return verdicts(filter(None, map(night_of, records)), now)
+
+
+async def show_changes(history: HistoryStore, clock: Clock, alarms: AlarmBoard) -> None:
+    """Raises an alarm for what differs from the weeks before, and ends it for what does not any more."""
+    for verdict in await verdicts_of(history, clock.now()):
+        engine = verdict.last.engine
+        if not verdict.differs:
+            alarms.clear(AlarmId.CANARY, engine)
+            continue
+        severity = Severity.INFO if verdict.faster and not verdict.broken else Severity.WARNING
+        remedy = by_front_end(
+            f"Measure it again on Bench. After an update: {key_of('update_preset')} on Presets goes back.",
+            f"Measure it again: spark-tui canary. After an update: spark-tui update {engine} --back",
+        )
+        alarms.raise_(Finding(AlarmId.CANARY, severity, verdict.sentence, remedy=remedy, subject=engine))

@@ -1,0 +1,81 @@
+"""The canary: measures what is idle, keeps it, and shows on Home what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from spark_tui.core.canary import CanaryRunner, show_changes, verdicts_of
+from spark_tui.core.engines import MEASURES
+from spark_tui.domain.bench.canary import KIND
+from spark_tui.domain.finding import AlarmId
+from spark_tui.domain.history import Record
+from spark_tui.services.state import MemoryState
+from tests.core.kit import Kit
+from tests.core.test_prove import Lab
+from tests.fakes_history import FakeHistory
+from tests.prove_server import ProveServer
+
+
+def runner(lab: Lab, history: FakeHistory, in_flight: int | None = 0, busy: bool = False) -> CanaryRunner:
+    state = MemoryState()
+    if busy:
+        state.claim(MEASURES + "qwen")
+
+    async def requests(_: str) -> int | None:
+        return in_flight
+
+    c = lab.context
+    return CanaryRunner(c.benchmark, c.prover, c.supervisor, history, state, c.clock, requests)
+
+
+async def test_an_idle_engine_is_measured_and_kept() -> None:
+    async with ProveServer("").running() as server:
+        lab, history = Lab(server), FakeHistory()
+        try:
+            [result] = await runner(lab, history).run(lambda _: None)
+        finally:
+            await lab.context.close()
+    assert (result.engine, result.skipped) == ("qwen", "")
+    [record] = history.noted
+    assert (record.kind, record.key, record.body["failed"]) == (KIND, "qwen", [])
+    assert record.body["rate"] > 0 and record.body["conditions"]["preset"] == "qwen"
+    assert result.verdict is not None and not result.verdict.differs
+
+
+@pytest.mark.parametrize("in_flight", [2, None])
+async def test_one_that_is_busy_or_may_be_is_left_alone(in_flight: int | None) -> None:
+    async with ProveServer("").running() as server:
+        lab, history = Lab(server), FakeHistory()
+        [result] = await runner(lab, history, in_flight).run(lambda _: None)
+        assert (bool(result.skipped), result.verdict, history.noted) == (True, None, [])
+        [result] = await runner(lab, history, busy=True).run(lambda _: None)
+        assert (bool(result.skipped), history.noted) == (True, [])
+        await lab.context.close()
+
+
+def night(kit: Kit, days: float, rate: float, driver: str = "580") -> Record:
+    body = {"rate": rate, "failed": [], "model": "org/qwen", "conditions": {"driver": driver}}
+    return Record(KIND, "qwen", kit.clock.now() - days * 86_400, body)
+
+
+async def test_home_shows_what_differs_with_what_changed_until_it_is_over() -> None:
+    kit, history = Kit(), FakeHistory()
+    alarms: Callable[[], int] = lambda: len(kit.context.alarms.current(AlarmId.CANARY))  # noqa: E731
+    history.noted = [night(kit, days, 47.0 + days % 3 / 10) for days in range(12, 2, -1)]
+    await show_changes(history, kit.clock, kit.context.alarms)
+    assert alarms() == 0
+    history.noted.append(night(kit, 1, 40.0, "590"))
+    await show_changes(history, kit.clock, kit.context.alarms)
+    [alarm] = kit.context.alarms.current(AlarmId.CANARY)
+    assert alarm.subject == "qwen" and "driver 580 -> 590" in alarm.summary
+    history.noted.append(night(kit, 0, 47.0))
+    await show_changes(history, kit.clock, kit.context.alarms)
+    assert alarms() == 0
+
+
+async def test_a_history_that_is_off_shows_nothing() -> None:
+    history = FakeHistory()
+    history.switch_off("disk full")
+    assert await verdicts_of(history, 0.0) == ()
