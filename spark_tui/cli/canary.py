@@ -18,9 +18,9 @@ from spark_tui.present.json import Object, maybe, moment, rounded
 from spark_tui.present.page import Cell, Column, Table, Tone, cells
 
 _EXAMPLES = """\
-  spark-tui canary --install --at 03:30            each night, when the engine is idle
-  spark-tui canary --status                        the last night beside the weeks before
-  spark-tui canary                                 measure now
+  spark-tui canary --install --at 03:30   each night, when the engine is idle
+  spark-tui canary --status               the last night beside the weeks before
+  spark-tui canary                        measure now
 """
 _TITLE = "Measures what spark-tui serves, each night"
 

@@ -27,11 +27,11 @@ from spark_tui.present.bench_export import comparison_object
 from spark_tui.present.page import Section
 
 _EXAMPLES = """\
-  spark-tui update qwen3.6-35b --check             has the tag moved?
-  spark-tui update qwen3.6-35b                     try the new image, then keep or go back
-  spark-tui update qwen3.6-35b --bench --prove     measured in both images
-  spark-tui update qwen3.6-35b --bench --yes       keep it unless it is slower
-  spark-tui update qwen3.6-35b --back              the old image, also later; needs no network
+  spark-tui update gpt-oss-120b --check          has the tag moved?
+  spark-tui update gpt-oss-120b                  try it, then keep or go back
+  spark-tui update gpt-oss-120b --bench --prove  measured in both images
+  spark-tui update gpt-oss-120b --bench --yes    keep it unless it is slower
+  spark-tui update gpt-oss-120b --back           the old image; no network
 """
 _LOAD = BenchPlan(concurrency=(1, 4), passes=2)
 
