@@ -89,7 +89,9 @@ def proof_page(
     if proof is None:
         text = f"{name or 'No engine'} was not proved yet: tool calls, reasoning and structured output are untested."
         return (Section(rows=(Row(f"{text} {key} proves it." if name else text, tone=Tone.QUIET),)),)
-    about = f"{proof.conditions.engine}   {proof.conditions.model}   {ago(now - proof.at)}"
+    found = proof.conditions
+    where = [f"on {', '.join(found.nodes)}"] if found.nodes else []
+    about = "   ".join((found.engine, found.model, *where, ago(now - proof.at)))
     stale = badge_row(badge) if badge is not None and badge.text.startswith("stale") else ()
     return (Section(rows=(Row(about, "engine"), *stale, *summary(proof, proofs))), *_by_verdict(proof.cases))
 
@@ -143,6 +145,8 @@ def _identity(earlier: Proof, later: Proof) -> list[tuple[str, str, str]]:
         ("image", earlier.conditions.image, later.conditions.image),
         ("image id", then.image[:19], now.image[:19]),
         ("revision", then.revision or earlier.commit, now.revision or later.commit),
+        ("nodes", ", ".join(earlier.conditions.nodes) or "one", ", ".join(later.conditions.nodes) or "one"),
+        ("NCCL", earlier.conditions.nccl or "unknown", later.conditions.nccl or "unknown"),
         *(("setting", flag, "not set") for flag in then.flags if flag not in now.flags),
         *(("setting", "not set", flag) for flag in now.flags if flag not in then.flags),
     ]
@@ -179,6 +183,7 @@ def proof_object(proof: Proof) -> Object:
         **maybe("revision", found.revision or proof.commit, "the engine's command names none"),
         **maybe("image_digest", found.image_digest, "the image has no digest"),
         "image": found.image,
+        "nodes": list(found.nodes),
         "flags": list(found.flags),
         "outcome": proof.ending.value,
         **maybe("cause", proof.reason, "it ran to its end"),

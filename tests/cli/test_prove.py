@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from spark_tui.cli.options import Options
 from spark_tui.core.context import Context
+from spark_tui.present.prove import comparison_object
 from spark_tui.services.bench.results import FileProofs
 from tests.bench_kit import FakeLoad
 from tests.cli.test_benching import Demo
@@ -73,6 +75,10 @@ def test_two_proofs_are_compared_without_a_question(tmp_path: Path) -> None:
     assert world.run("prove", "tiny-1b", "--compare", "nope").code == 2
     assert world.run("prove", "tiny-1b", "--compare", "last", "--full").code == 2
     assert len(world.server.requests) == asked
+    later, earlier = FileProofs(tmp_path).all()
+    shared = replace(later, conditions=replace(later.conditions, nodes=("spark-1", "spark-2"), nccl="2.29.3"))
+    changed = comparison_object(earlier, shared)["changed"]
+    assert [each["now"] for each in changed] == ["spark-1, spark-2", "2.29.3"], "another run on several nodes"
 
 
 def test_presets_are_sorted_by_what_was_proved(tmp_path: Path) -> None:
