@@ -32,9 +32,9 @@ from spark_tui.domain.cluster.facts import (
     Transfer,
     completed,
 )
-from spark_tui.domain.cluster.plan import MASTER_PORT, all_gather_words
+from spark_tui.domain.cluster.plan import all_gather_words
 from spark_tui.domain.cluster.protocol import NodeFailed, NodeVersion, rank_of
-from spark_tui.domain.cluster.variables import Backend, Rank
+from spark_tui.domain.cluster.variables import MASTER_PORT, Backend, Rank
 from spark_tui.domain.engine.state import runtime_of
 from spark_tui.domain.errors import SparkError, UsageError
 from spark_tui.domain.host.detectors import leaked

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from spark_tui.core.candidates import Candidate, Disk, on_cpu
 from spark_tui.core.recommend import score
+from spark_tui.domain.engine.container import local_model_path
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.models.store import Completeness
@@ -17,7 +18,6 @@ from spark_tui.domain.presets.command import ToolCalls, settable, tool_calls_of
 from spark_tui.domain.presets.fit import FitWord
 from spark_tui.domain.presets.fit_verdict import LaunchVerdict
 from spark_tui.domain.presets.overrides import Overrides
-from spark_tui.domain.presets.plan import local_model_path
 from spark_tui.domain.presets.preset import Preset, Tag
 from spark_tui.domain.prove.cases import Verdict
 from spark_tui.domain.prove.run import Badge, preset_badge, stored_commit

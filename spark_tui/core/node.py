@@ -36,13 +36,19 @@ from spark_tui.domain.cluster.protocol import (
     StopRequest,
     rank_of,
 )
-from spark_tui.domain.engine.container import LABEL_API_KEY_FILE, LABEL_LAUNCH, LOOPBACK, ContainerFacts, ContainerSpec
+from spark_tui.domain.engine.container import (
+    LABEL_API_KEY_FILE,
+    LABEL_LAUNCH,
+    LOOPBACK,
+    ContainerFacts,
+    ContainerSpec,
+    local_model_path,
+)
 from spark_tui.domain.engine.state import Endpoint, Health, runtime_of
 from spark_tui.domain.errors import EngineFailed, NameInUse, PortInUse, RefusedError, SparkError
 from spark_tui.domain.host.detectors import Leak, leaked
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.metrics.page import Family
-from spark_tui.domain.presets.plan import local_model_path
 from spark_tui.domain.quantities import human_duration
 from spark_tui.domain.reading import reason_of, value_of
 from spark_tui.domain.secret import Secret

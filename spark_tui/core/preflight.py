@@ -9,7 +9,13 @@ from typing import Final
 
 from spark_tui.core.actions import by_front_end, key_of
 from spark_tui.domain.cluster.plan import ClusterPlan, Spread, plan_cluster
-from spark_tui.domain.engine.container import LABEL_SPEC_HASH, ContainerFacts, DaemonFacts, ImageFacts
+from spark_tui.domain.engine.container import (
+    LABEL_SPEC_HASH,
+    ContainerFacts,
+    DaemonFacts,
+    ImageFacts,
+    local_model_path,
+)
 from spark_tui.domain.engine.runtimes import ModelName
 from spark_tui.domain.engine.state import api_port
 from spark_tui.domain.errors import NameInUse, NoSpaceLeft, PortInUse, RefusedError, WrongArchitecture
@@ -19,7 +25,7 @@ from spark_tui.domain.presets.diff import Diff, diff
 from spark_tui.domain.presets.fetching import fetch_command
 from spark_tui.domain.presets.invocation import parse
 from spark_tui.domain.presets.overrides import AUTO, SHARE, Overrides, names_share
-from spark_tui.domain.presets.plan import LaunchPlan, key_wanted, local_model_path, plan
+from spark_tui.domain.presets.plan import LaunchPlan, key_wanted, plan
 from spark_tui.domain.presets.preset import Preset, RequiredFile
 from spark_tui.domain.quantities import MIB, human_bytes
 from spark_tui.domain.reading import value_of

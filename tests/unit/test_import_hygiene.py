@@ -92,3 +92,17 @@ def test_a_command_imports_only_what_it_needs(arguments: list[str], allowed: set
 def test_no_command_of_the_cli_imports_textual(arguments: list[str], tmp_path: Path) -> None:
     modules, _ = _modules(COMMAND.format(arguments=arguments), tmp_path)
     assert modules & FRONT_END == set()
+
+
+def test_a_look_at_a_node_imports_nothing_that_plans_or_starts_containers(tmp_path: Path) -> None:
+    """Each is a Python that starts on the node, every ten seconds while a screen is open."""
+    program = f"""
+import io, sys
+sys.stdin = io.StringIO("{{}}")
+{COMMAND.format(arguments=["node", "look"])}
+assert code == 0
+found = [name for name in ("core.launch", "core.engines", "core.guard", "domain.presets.plan", "domain.logs.explain")
+         if "spark_tui." + name in sys.modules]
+assert not found, found
+"""
+    _modules(program, tmp_path)

@@ -22,12 +22,13 @@ from spark_tui.domain.engine.container import (
     PublishedPort,
     RestartPolicy,
     Ulimit,
+    local_model_path,
 )
 from spark_tui.domain.errors import PresetError, RefusedError, SparkError, UsageError
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.presets.command import missing_values
 from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs
-from spark_tui.domain.presets.plan import LaunchPlan, local_model_path, plan
+from spark_tui.domain.presets.plan import LaunchPlan, plan
 from spark_tui.domain.presets.preset import Origin, Preset
 from spark_tui.domain.presets.recipe import preset_from
 from spark_tui.services.presets.store import builtin_directory, parse

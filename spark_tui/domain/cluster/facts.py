@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
-from spark_tui.domain.cluster.plan import DATA_PORT, MASTER_PORT, SGLANG_PORT
 from spark_tui.domain.cluster.protocol import FabricLink, RankState
+from spark_tui.domain.cluster.variables import DATA_PORT, MASTER_PORT, SGLANG_PORT
 from spark_tui.domain.engine.container import ImageFacts
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.nodes import Cluster, ClusterNode, Topology

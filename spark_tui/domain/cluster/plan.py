@@ -9,7 +9,18 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from spark_tui.domain.cluster.variables import FORBIDDEN, OBJECT_STORE, SILENCE_SECONDS, Backend, Rank, environment
+from spark_tui.domain.cluster.variables import (
+    DATA_PORT,
+    FORBIDDEN,
+    MASTER_PORT,
+    OBJECT_STORE,
+    SGLANG_PORT,
+    SILENCE_SECONDS,
+    SSH_PORT,
+    Backend,
+    Rank,
+    environment,
+)
 from spark_tui.domain.engine.container import (
     LABEL_API_KEY_FILE,
     LABEL_FABRIC,
@@ -36,14 +47,8 @@ from spark_tui.domain.presets.plan import LaunchPlan, Placement, key_wanted, pla
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.secret import secret_variables
 
-MASTER_PORT: Final = 29501
-"""The rendezvous of vLLM and the port of Ray's head, as eugr's launcher has them."""
-SGLANG_PORT: Final = 25000
-DATA_PORT: Final = 13345
 ROUTER_ABOVE: Final = 1000
 """The router's port above that of the replicas behind it: 9000 for 8000."""
-SSH_PORT: Final = 2233
-"""sshd in TensorRT-LLM's containers: MPI starts its ranks through it (dgx-spark-playbooks trt-llm)."""
 _NOFILE: Final = Ulimit("nofile", 1048576, 1048576)
 _INFINIBAND: Final = "/dev/infiniband"
 _LOCKED: Final = "IPC_LOCK"

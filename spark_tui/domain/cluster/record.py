@@ -8,13 +8,16 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from spark_tui.domain.cluster.plan import DATA_PORT, MASTER_PORT, SGLANG_PORT, SSH_PORT, ClusterPlan, router_port
+from spark_tui.domain.cluster.plan import ClusterPlan, router_port
 from spark_tui.domain.cluster.protocol import CanaryRequest, FabricLink, NodeLook, RouteRequest, StartRequest
-from spark_tui.domain.cluster.variables import Backend
-from spark_tui.domain.engine.container import LABEL_LAUNCH
+from spark_tui.domain.cluster.variables import DATA_PORT, MASTER_PORT, SGLANG_PORT, SSH_PORT, Backend
+from spark_tui.domain.engine.container import (
+    LABEL_LAUNCH,
+    local_model_path,
+)
 from spark_tui.domain.engine.runtimes import runtime_named
 from spark_tui.domain.nodes import Cluster, ClusterNode, Topology
-from spark_tui.domain.presets.plan import key_wanted, local_model_path
+from spark_tui.domain.presets.plan import key_wanted
 
 RELAUNCHES_AN_HOUR: Final = 3
 HOUR: Final = 3600.0

@@ -1,4 +1,4 @@
-"""The environment of a rank: one table of variables, with the reason for each."""
+"""The environment of a rank: one table of variables, with the reason for each. And the ports where ranks meet."""
 
 from __future__ import annotations
 
@@ -9,6 +9,12 @@ from typing import Final
 
 from spark_tui.domain.nodes import ClusterNode, Topology
 
+MASTER_PORT: Final = 29501
+"""The rendezvous of vLLM and the port of Ray's head, as eugr's launcher has them."""
+SGLANG_PORT: Final = 25000
+DATA_PORT: Final = 13345
+SSH_PORT: Final = 2233
+"""sshd in TensorRT-LLM's containers: MPI starts its ranks through it (dgx-spark-playbooks trt-llm)."""
 SILENCE_SECONDS: Final = 300
 """A rank that hears nothing for so long ends the engine: after a lost link nothing else does."""
 OBJECT_STORE: Final = 1024**3

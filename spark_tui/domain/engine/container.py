@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -27,6 +28,8 @@ LABEL_TOOL = LABEL_PREFIX + "tool"
 """Of a container that runs a program of ours for a moment, and is no engine whatever its image."""
 
 LOOPBACK = "127.0.0.1"
+STORE_TARGET = "/models"
+"""The model store as a container sees it."""
 ALL_INTERFACES = "0.0.0.0"  # noqa: S104 - only where the person asked for exposure
 
 
@@ -324,3 +327,10 @@ class ContainerEvent:
     name: str
     at: float
     exit_code: int | None = None
+
+
+def local_model_path(model: str) -> str | None:
+    """The folder within the store of a model given by path: `/models/smollm2` -> `smollm2`; None for a Hub name."""
+    if model != STORE_TARGET and not model.startswith(STORE_TARGET + "/"):
+        return None
+    return posixpath.normpath(model.removeprefix(STORE_TARGET).strip("/") or ".")

@@ -20,6 +20,7 @@ from spark_tui.domain.engine.container import (
     LABEL_SERVED_NAME,
     LABEL_SPEC_HASH,
     LOOPBACK,
+    STORE_TARGET,
     ContainerSpec,
     EnvVar,
     Gpus,
@@ -28,6 +29,7 @@ from spark_tui.domain.engine.container import (
     PublishedPort,
     RestartPolicy,
     Ulimit,
+    local_model_path,
 )
 from spark_tui.domain.engine.docker_run import read_restart, read_ulimit, spec_hash
 from spark_tui.domain.engine.runtimes import KeyDelivery, ModelName, is_known
@@ -42,7 +44,6 @@ from spark_tui.domain.quantities import GIB
 from spark_tui.domain.secret import secret_variables
 from spark_tui.domain.settings import ExposureChoice
 
-STORE_TARGET: Final = "/models"
 SHM_SIZE: Final = 10 * GIB
 OOM_SCORE_ADJ: Final = 800
 """When memory runs out, the kernel ends the engine before the desktop, the SSH session and Docker itself."""
@@ -275,13 +276,6 @@ def _recipe_notes(preset: Preset) -> Iterator[str]:
 
 
 # --- host paths -------------------------------------------------------------------------------------------
-
-
-def local_model_path(model: str) -> str | None:
-    """The folder within the store of a model given by path: `/models/smollm2` -> `smollm2`; None for a Hub name."""
-    if model != STORE_TARGET and not model.startswith(STORE_TARGET + "/"):
-        return None
-    return posixpath.normpath(model.removeprefix(STORE_TARGET).strip("/") or ".")
 
 
 def model_in_container(model: str, paths: HostPaths) -> str:

@@ -14,6 +14,7 @@ from spark_tui.domain.engine.container import (
     LABEL_MODEL,
     LABEL_PREFIX,
     LABEL_PRESET,
+    STORE_TARGET,
     ContainerSpec,
     Mount,
     PublishedPort,
@@ -37,7 +38,7 @@ from spark_tui.domain.presets.dialects.yaml_text import Value, table_of
 from spark_tui.domain.presets.image import assumed_entrypoint, is_image_reference
 from spark_tui.domain.presets.invocation import parse
 from spark_tui.domain.presets.options import OPTIONS, SETTABLE, key_of, spellings
-from spark_tui.domain.presets.plan import COMPILE_CACHES, STORE_TARGET
+from spark_tui.domain.presets.plan import COMPILE_CACHES
 from spark_tui.domain.presets.preset import NO_GPU, Scalar
 from spark_tui.domain.presets.recipe import HUB_TOKENS
 from spark_tui.domain.quantities import docker_size

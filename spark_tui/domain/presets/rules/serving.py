@@ -5,12 +5,13 @@ from __future__ import annotations
 import posixpath
 from typing import Final
 
+from spark_tui.domain.engine.container import STORE_TARGET
 from spark_tui.domain.engine.runtimes import KeyDelivery, is_known
 from spark_tui.domain.models.parsers import family_of, makers_of
 from spark_tui.domain.presets.command import HOST_NETWORK, LOOPBACK_NAMES
 from spark_tui.domain.presets.image import shown_version
 from spark_tui.domain.presets.options import OFF, TOOLS
-from spark_tui.domain.presets.plan import STORE_TARGET, key_wanted
+from spark_tui.domain.presets.plan import key_wanted
 from spark_tui.domain.presets.preset import RequiredFile
 from spark_tui.domain.presets.rules.context import (
     ERROR,
