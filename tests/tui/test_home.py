@@ -99,6 +99,25 @@ async def test_periodic_lines_of_a_log_are_folded() -> None:
         await until(kit, pilot, lambda: "stats collapsed (x31)" in screen_text(app))
 
 
+async def test_a_progress_bar_stands_once_and_a_log_too_after_the_window_was_resized() -> None:
+    kit = Kit()
+    bars = [f"Capturing CUDA graphs: {at:3}%|###       | {at}/100 [00:01<00:01, 8.21it/s]" for at in (0, 40, 100, 0, 60)]
+    kit.docker.add_container("qwen", ports=PORT, lines=[*read_log(GB10), *bars])
+    kit.api.serve()
+    async with opened(kit, (120, 50)) as (app, pilot):
+        await until(kit, pilot, lambda: " 60/100" in screen_text(app))
+        assert [figure for figure in ("  0%|", " 40%|", "100%|", " 60%|") if figure in screen_text(app)] == [
+            "100%|",
+            " 60%|",
+        ]
+        await pilot.resize_terminal(170, 60)
+        await until(kit, pilot, lambda: "Log" in screen_text(app) and app.screen.has_class("-wide"))
+        assert screen_text(app).count(" 60/100") == 1
+        await pilot.resize_terminal(120, 50)
+        await until(kit, pilot, lambda: not app.screen.has_class("-wide"))
+        assert screen_text(app).count(" 60/100") == 1
+
+
 async def test_memory_that_cannot_be_read_says_why() -> None:
     kit = Kit()
     kit.host.memory_value = Missing("no /proc/meminfo here")

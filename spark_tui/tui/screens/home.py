@@ -557,7 +557,8 @@ class HomeScreen(FrameScreen):
         return (*engine_yanks(self.context, view, preset, self.spark.identity.lan_address), *last)
 
     def _renew_tail(self) -> None:
-        tail = self.query_one("#rail-log" if self.has_class("-wide") else "#log-tail", LogTail)
+        beside, below = self.query_one("#rail-log", LogTail), self.query_one("#log-tail", LogTail)
+        tail, other = (beside, below) if self.has_class("-wide") else (below, beside)
         watch = self.context.supervisor.find(self.spark.selected) if self.spark.selected else None
         tail.buffer = watch.buffer if watch is not None else None
         view = self.selected_engine
@@ -565,7 +566,7 @@ class HomeScreen(FrameScreen):
             from spark_tui.present.logs import landmarks
 
             tail.marks = {mark.line: mark.tone for mark in landmarks(self.spark.explain(view), view.first_line)}
-        tail.display = watch is not None
+        tail.display, other.display = watch is not None, False  # one log, also after the window was resized
         tail.renew()
 
     def on_row_list_moved(self) -> None:

@@ -127,7 +127,8 @@ def _clock(stamp: str) -> str:
 
 
 class LogTail(Line):
-    """The end of a log: lines that prove something are marked, periodic ones folded, access lines left out."""
+    """The end of a log: lines that prove something are marked, periodic ones and the states of a progress bar folded,
+    access lines left out."""
 
     LOOK_BACK: Final = 6_000
     ACCESS: Final = ('"GET /', '"POST /')
@@ -151,9 +152,11 @@ class LogTail(Line):
             super().renew()
 
     def say(self, width: int) -> Content:
-        from spark_tui.domain.logs.line import LineKind, parse_line  # not for the first frame
+        from spark_tui.domain.logs.groups import Repeat, repeat_of  # not for the first frame
+        from spark_tui.domain.logs.line import LineKind, parse_line
 
         buffer, found, folded = self.buffer, list[Content](), 0
+        later: Repeat | None = None
         if buffer is None:
             return Content("")
         room, oldest = max(1, self.size.height), max(buffer.first, buffer.end - self.LOOK_BACK)
@@ -167,6 +170,10 @@ class LogTail(Line):
             record = parse_line(text)
             if record.kind in (LineKind.ACCESS, LineKind.BLANK) or not record.message.strip():
                 continue
+            bar, newer = repeat_of(text), later
+            later = bar
+            if bar and newer and bar.series == newer.series and bar.percent <= newer.percent:
+                continue  # an earlier state of a bar that is shown
             if folded:
                 found.append(Content.styled(f"{self._ellipsis} stats collapsed (x{folded})", "$dim"))
                 folded = 0
