@@ -528,7 +528,7 @@ def brief(page: Page) -> Page:
     """What is known of it, digests cut; the names of all that is unknown stand in one row at the end."""
     known = [
         replace(each, rows=tuple(
-            replace(row, text=row.text[:DIGEST_CHARACTERS]) if row.label == "digest" else row
+            replace(row, text=row.text.rpartition("@")[2][:DIGEST_CHARACTERS]) if row.label == "digest" else row
             for row in each.rows if row.text != UNKNOWN
         ))
         for each in page

@@ -18,6 +18,7 @@ Wait: TypeAlias = tuple[str, ...]
 
 READY: Wait = ("1 Home", "ready", "docker OK", "failed (exit 1)")
 FORM: Wait = ("Basics", "docker run")
+MENU: Wait = ("letter or Enter copy",)
 Steps: TypeAlias = tuple[str | Wait, ...]
 LAUNCHED: Steps = (
     "3", ("gpt-oss-20b", "fits 0."), "/", *"oss-20b", "enter", ("1 of",), "enter", FORM, "ctrl+l",
@@ -37,21 +38,35 @@ GOALS: dict[str, tuple[Steps, Steps, int, Wait]] = {
         8,
         ("[1 Home]", "diffusiongemma"),
     ),
-    "apply the fix to a failed launch": (("down", ("a Fix",)), ("a", FORM, "ctrl+l"), 2, ("[1 Home]",)),
+    "apply the fix to a failed launch": (("down", ("a Fix",)), ("a", FORM, "ctrl+l"), 2, ("[1 Home]", "1 failed")),
     "change the context of a running engine": (
         (),
         ("e", FORM, *"64k", ("of 65k",), "ctrl+l", ("(y)",), "y"),
         6,
         ("[1 Home]", "starting"),
     ),
-    "copy the URL": ((), ("y", ("letter or Enter copy",), "u"), 2, ("URL sent",)),
-    "find a preset by use, sorted by speed": ((), ("3", ("fits 0.",), "U", ("coding",), "s"), 5, ("tok/s",)),
-    "start at boot": ((), ("B", ("(y)",), "y"), 2, ("boot",)),
+    "copy the URL": ((), ("y", MENU, "u"), 2, ("URL sent",)),
+    "copy the model": ((), ("y", MENU, "m"), 2, ("Model sent",)),
+    "copy a client's settings": ((), ("y", MENU, "s"), 2, ("Client settings sent",)),
+    "find a preset by use, sorted by speed": ((), ("3", ("fits 0.",), "U", ("coding",), "s"), 5, ("tok/s v",)),
+    "start at boot": (
+        ("B", ("Remove",), "y", ("does not start at boot",)),
+        ("B", ("Enable",), "y"),
+        2,
+        ("starts at boot",),
+    ),
     "reach it from a laptop with a key": (
         (),
-        ("K", ("(y)",), "y", ("network http",), "y", ("letter or",), "s"),
+        ("K", ("(y)",), "y", ("network http",), "y", MENU, "s"),
         4,
-        (" sent",),
+        ("Client settings sent",),
+    ),
+    "copy the URL after keys that mean nothing there": ((), ("Z", "esc", "b", "y", MENU, "u"), 5, ("URL sent",)),
+    "launch for 64k context after a wrong letter": (
+        (),
+        ("3", ("fits 0.",), "enter", FORM, *"64x", ("not a number",), "backspace", "k", ("of 65k",), "ctrl+l"),
+        8,
+        ("[1 Home]", "diffusiongemma"),
     ),
 }
 

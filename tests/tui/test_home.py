@@ -101,7 +101,9 @@ async def test_periodic_lines_of_a_log_are_folded() -> None:
 
 async def test_a_progress_bar_stands_once_and_a_log_too_after_the_window_was_resized() -> None:
     kit = Kit()
-    bars = [f"Capturing CUDA graphs: {at:3}%|###       | {at}/100 [00:01<00:01, 8.21it/s]" for at in (0, 40, 100, 0, 60)]
+    bars = [
+        f"Capturing CUDA graphs: {at:3}%|###       | {at}/100 [00:01<00:01, 8.21it/s]" for at in (0, 40, 100, 0, 60)
+    ]
     kit.docker.add_container("qwen", ports=PORT, lines=[*read_log(GB10), *bars])
     kit.api.serve()
     async with opened(kit, (120, 50)) as (app, pilot):

@@ -28,7 +28,7 @@ from spark_tui.domain.host.vitals import (
 from spark_tui.domain.quantities import GIB, MIB
 from spark_tui.domain.reading import Missing, Ok, Reading
 from spark_tui.services.demo.recording import Telemetry, telemetry
-from spark_tui.services.demo.world import BASE_BYTES, DISK_FREE, TOTAL_BYTES, DemoWorld
+from spark_tui.services.demo.world import BASE_BYTES, DISK_FREE, DISK_TOTAL, TOTAL_BYTES, DemoWorld
 
 _STEP_SECONDS: Final = 0.5
 _FLOOR_BYTES: Final = int(1.2 * GIB)
@@ -323,7 +323,7 @@ class DemoDoctorProbe:
         foreign = path.name == "vllm"
         return Ok(
             StoreState(
-                str(path), exists=True, writable=True, free=1_412 * GIB, total=3_666 * GIB, foreign=2 * foreign,
+                str(path), exists=True, writable=True, free=DISK_FREE, total=DISK_TOTAL, foreign=2 * foreign,
                 foreign_example=f"{path}/hub/.locks" if foreign else "",
             )
         )  # fmt: skip
