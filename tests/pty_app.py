@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import codecs
 import json
 import os
+import re
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -29,6 +31,10 @@ KEYS = {
 }
 
 
+_OSC_52 = re.compile(rb"\x1b\]52;c;([A-Za-z0-9+/=]*)(?:\x07|\x1b\\\\)")
+"""What a program asks the terminal to put into its clipboard."""
+
+
 class PtyApp:
     """One program on one emulated terminal."""
 
@@ -46,6 +52,8 @@ class PtyApp:
         self._stream = pyte.ByteStream(self._screen)
         self._lock = threading.Lock()
         self.bytes_read = 0
+        self.clipboard = ""
+        self._unfinished = b""
         self.last_output_at = 0.0
         terminal = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}
         environment = {**os.environ, **terminal, **(env or {})}
@@ -83,8 +91,17 @@ class PtyApp:
                 self.bytes_read += len(data)
                 self.last_output_at = time.monotonic()
                 self._stream.feed(data)
+                self._copy(data)
                 if self._recording is not None:
                     self._recording.add(time.monotonic() - self.started_at, data)
+
+    def _copy(self, data: bytes) -> None:
+        """Takes what the terminal was asked to copy; a request may come in several pieces."""
+        self._unfinished += data
+        for found in _OSC_52.finditer(self._unfinished):
+            self.clipboard = base64.b64decode(found[1]).decode()
+        last = self._unfinished.rfind(b"\x1b")
+        self._unfinished = self._unfinished[last:] if last >= 0 else b""
 
     def text(self) -> str:
         """What the screen shows, trailing spaces removed."""
@@ -115,6 +132,14 @@ class PtyApp:
         if not missing:
             return shown
         raise AssertionError(f"never shown: {missing}; alive: {self.alive}; the screen:\n{shown}")
+
+    def wait_until(self, condition: Callable[[PtyApp], bool], timeout: float = 20.0) -> None:
+        """Returns once it is so; AssertionError with the screen when it is not in time."""
+        deadline = time.monotonic() + timeout
+        while not condition(self):
+            if time.monotonic() > deadline or not self.alive:
+                raise AssertionError(f"never so; copied: {self.clipboard!r}; the screen:\n{self.text()}")
+            time.sleep(0.02)
 
     def wait_gone(self, text: str, timeout: float = 20.0) -> None:
         """Returns once the screen no longer shows the text."""

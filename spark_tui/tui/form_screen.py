@@ -191,6 +191,11 @@ class FieldRow(Horizontal):
         return self.input.value.strip()
 
     @property
+    def unlabelled(self) -> str:
+        """What is wrong, without the label that stands beside it."""
+        return self.problem.removeprefix(f"{self.field.label} ")
+
+    @property
     def mark(self) -> str:
         if self.problem:
             return WRONG
@@ -213,7 +218,8 @@ class FieldRow(Horizontal):
         mark = self.mark
         for word in (CHANGED, NEEDED, WRONG):
             self.set_class(mark == word, f"-{word}")
-        shown = mark or self.note if not problem or self.field.wide else truncate(clean_line(problem), MAX_SHOWN)
+        beside = clean_line(self.unlabelled).removeprefix("must be ")
+        shown = mark or self.note if not problem or self.field.wide else truncate(beside, MAX_SHOWN)
         if self._mark.content != shown:
             self._mark.update(shown)
 
@@ -342,7 +348,7 @@ class FormScreen(ModalScreen[Answer | None]):
 
     def problems(self) -> Section:
         """Every field that is wrong, with all that is wrong with it."""
-        rows = (Row(row.problem, row.field.label, Tone.BAD) for row in self.fields if row.problem)
+        rows = (Row(row.unlabelled, row.field.label, Tone.BAD) for row in self.fields if row.problem)
         return Section(rows=tuple(rows))
 
     def show_preview(self, sections: Iterable[Section]) -> None:

@@ -326,6 +326,8 @@ async def test_marked_presets_are_compared_side_by_side() -> None:
         sight.on(CompareScreen)
         for word in ("A  gemma", "B  qwen", "quantization", "3B active", "licence", "is not what the makers"):
             assert word in sight.text
+        await sight.pilot.resize_terminal(80, 24)
+        await sight.until(lambda: any("A  gemma" in line and "B  qwen" in line for line in sight.text.splitlines()))
         await sight.press("escape", "space")
         assert "B Qwen" not in sight.text
 

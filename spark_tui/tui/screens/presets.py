@@ -99,10 +99,12 @@ class CompareScreen(ModalScreen[None]):
                 yield Page(id="compared")
 
     def on_mount(self) -> None:
+        self.query_one(VerticalScroll).focus()
+
+    def on_resize(self) -> None:
         """Columns of one width."""
         room = min(self.app.size.width * 95 // 100, MOST_COMPARED) - COMPARED_FRAME
         self.query_one(Page).show(present.comparison(self._candidates, room // len(self._candidates) - 2))
-        self.query_one(VerticalScroll).focus()
 
     def action_close(self) -> None:
         self.dismiss(None)
