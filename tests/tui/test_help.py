@@ -99,6 +99,8 @@ async def test_the_help_of_a_form_names_its_keys() -> None:
         assert "^l" in sight.text
         assert "Esc" in sight.text
         assert "Everywhere" not in sight.text
+        assert "Use the suggestion" in sight.text, "a long label is whole"
+        assert "Focus Next" not in sight.text
 
 
 async def test_the_footer_names_no_key_that_is_text_in_the_input_which_has_the_focus() -> None:

@@ -99,6 +99,15 @@ async def test_the_arrows_choose_while_typing_and_no_match_does_nothing() -> Non
         assert sight.app.current_mode == "home"
 
 
+async def test_its_columns_follow_the_size_of_the_window() -> None:
+    async with seen(kit_of(QWEN), (160, 50), "colon") as sight:
+        await sight.pilot.resize_terminal(80, 24)
+        await sight.until(lambda: sight.app.screen.size.width == 80)
+        resized = sight.text
+        await sight.press("escape", "colon")
+        assert sight.text == resized
+
+
 async def test_it_opens_over_the_prompt_of_the_chat() -> None:
     async with seen(running(), (120, 36), "6") as sight:
         sight.on(ChatScreen)

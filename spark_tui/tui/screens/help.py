@@ -18,6 +18,8 @@ LABEL_WIDTH = 14
 HELP_WIDTH, MOST_HELP_WIDTH, CLI_WIDTH = 46, 60, 40
 CLI_FROM = 90
 """Cells from which the command that does the same has room beside the help."""
+TAB_KEYS = ("tab", "shift+tab")
+"""Textual's own in every dialog: a sentence names them."""
 IN_LISTS = "In lists: arrows or j k, PgUp PgDn, Home End.  Tab moves between panes, Esc goes one step back."
 IN_FIELDS = "While you type, letters and digits are text: Esc leaves the field first. F1 opens this everywhere."
 
@@ -78,16 +80,16 @@ def dialog_keys(dialog: Screen[Any]) -> tuple[Action, ...]:
     """A dialog's own keys, from its bindings: those of the field in it are any field's."""
     keys: dict[tuple[str, str], list[str]] = {}
     for key, active in dialog.active_bindings.items():
-        if active.node is dialog and active.enabled and active.binding.description:
+        if active.node is dialog and active.enabled and active.binding.description and key not in TAB_KEYS:
             keys.setdefault((active.binding.action, active.binding.description), []).append(key)
     return tuple(Action(id_, tuple(of), label, "") for (id_, label), of in keys.items())
 
 
 def _lines(action: Action, width: int) -> list[Content]:
-    label = Content.assemble(
-        (f"{' '.join(shown(key) for key in action.keys):<{KEYS_WIDTH}} ", "bold $footer-key-foreground"),
-        f"{action.label:<{LABEL_WIDTH}}",
-    )
+    keys = (f"{' '.join(shown(key) for key in action.keys):<{KEYS_WIDTH}} ", "bold $footer-key-foreground")
+    if not action.help:  # of a dialog: the label says it all, and may be long
+        return hanging(Content.assemble(keys), Content(action.label), KEYS_WIDTH + 1, width)
+    label = Content.assemble(keys, f"{action.label:<{LABEL_WIDTH}}")
     indent = KEYS_WIDTH + 1 + LABEL_WIDTH
     room, words = width - indent, Content.styled(action.help, "$dim")
     if not action.cli:

@@ -301,9 +301,9 @@ class Palette(ModalScreen[PaletteEntry | None]):
             yield Input(placeholder="action, engine, preset, model, setting", compact=True)
             yield RowList(id="entries")
 
-    def on_mount(self) -> None:
+    def on_resize(self) -> None:
         self._room = max(20, min(MOST_WIDTH, self.app.size.width * 96 // 100) - BESIDE)
-        self._show("")
+        self._show(self.query_one(Input).value)
 
     def on_input_changed(self, event: Input.Changed) -> None:
         self._show(event.value)
