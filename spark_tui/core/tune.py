@@ -254,7 +254,7 @@ class Tuner:
             await self.supervisor.refresh()  # an abandoned launch may have made another container of that name
             if record.ran:
                 say(f"{record.engine} starts again as before")
-                request = replace(self.baseline(record), wait=False, warm=False, force=True)
+                request = replace(self.baseline(record), wait=False, warm=False, force=True, fetch=False)
                 await self.launcher.launch(request, lambda _: None)
             else:
                 watch = self.supervisor.find(record.engine)
@@ -384,7 +384,7 @@ class _Search:
         launched = launch.result()
         if not launched.already_running:
             self._starts.append(self._clock.monotonic() - began)
-        return request_of(launched.view, self._tuner.catalogue())
+        return replace(request_of(launched.view, self._tuner.catalogue()), fetch=False)  # it is there
 
     # --- one trial ------------------------------------------------------------------------------------
 
@@ -394,7 +394,8 @@ class _Search:
         trial = Trial(key, value, tuple(best_settings(self._record.trials).items()), TrialOutcome.REFUSED)
         view = tuner.supervisor.get(self._record.engine).view()
         try:
-            first, second = tuner.planner.plan(view, f"{key}={shlex.quote(value)}")
+            sides = tuner.planner.plan(view, f"{key}={shlex.quote(value)}")
+            first, second = (self._local(side) for side in sides)
             request = second.request or tuner.baseline(self._record)
             await tuner.gate.refresh()
             verdict = await tuner.checks.judge(request.preset, request.overrides)
@@ -422,6 +423,10 @@ class _Search:
             return trial, await self._serve(request)
         except SparkError as error:
             return replace(trial, outcome=TrialOutcome.FAILED, reason=error.summary), None
+
+    def _local(self, side: Variant) -> Variant:
+        """Without a look at the Hub: the model served already."""
+        return replace(side, request=None if side.request is None else replace(side.request, fetch=False))
 
     async def _measure(self, first: Variant, second: Variant) -> tuple[BenchRun, ...]:
         plan = load_of(
