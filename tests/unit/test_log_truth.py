@@ -160,15 +160,24 @@ def test_an_exception_stops_no_container_that_runs() -> None:
     assert (ended.outcome, ended.cause.guess) == (StartOutcome.FAILED, True)
 
 
-@pytest.mark.parametrize("quote", ["> ", "▎ ", "    ", "| ", "Nov 21 02:16:18 spark docker[812]: ", "vllm-1  | "])
+PREFIXES = [
+    "> ", "▎ ", "    ", "\t", "| ", "Nov 21 02:16:18 spark docker[812]: ", "vllm-1  | ", "my_engine | ",
+    "vllm.1.k2j@spark    | ", "[pod/head-wk5dx/vllm] ", "2026-11-23T12:00:00.123456789Z ",
+    "2026-11-23T12:00:00.123456789Z stderr F ",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("quote", PREFIXES)
 def test_quoted_lines_are_read_as_they_were(quote: str) -> None:
-    name = "gb10-ptxas-sm121a"
-    plain = explained(name)
-    lines = excerpt(name).decode().splitlines()
-    told = read([quote + line for line in lines])
-    assert told.cause is not None
-    assert plain.cause is not None
-    assert (told.outcome, told.cause.id) == (plain.outcome, plain.cause.id)
+    for name in EXPECTED:
+        lines = excerpt(name).decode().splitlines()
+        if len(lines) > 1 and lines[0].startswith("("):
+            plain = explained(name)
+            for ending in ("", "\r"):
+                told = read([quote + line + ending for line in lines])
+                assert (told.outcome, told.cause and told.cause.id) == (
+                    plain.outcome, plain.cause and plain.cause.id
+                ), name  # fmt: skip
 
 
 def test_a_line_of_statistics_is_parsed_once() -> None:

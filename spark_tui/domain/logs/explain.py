@@ -131,6 +131,7 @@ _MARK_LINES: Final = 2_000
 """Lines examined to learn which engine wrote them."""
 _OWN: Final = ("(", "INFO", "WARNING", "ERROR", "\x1b")
 """With what most lines of engines begin, and no quoted one."""
+_FIRST_LINES: Final = 20
 _DOCKER_JSON: Final = '{"log":"'
 
 
@@ -153,6 +154,9 @@ class LogExplainer:
         """Lines as `(stamp, text)`; the stamp is RFC 3339 or empty. Docker's own log files (`{"log":...}`) are
         unpacked."""
         unquote = self._unquote
+        if not self.lines:
+            batch = list(batch)
+            unquote.begin(text for _, text in batch[:_FIRST_LINES])
         lines = [
             (stamp, text if text.startswith(_OWN) else unquote(text))
             if text[:1] != "{" or not text.startswith(_DOCKER_JSON)

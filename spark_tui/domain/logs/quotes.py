@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 _QUOTE: Final = re.compile(r"(?:\ufeff)?(?:[ \t]*(?:>|&gt;|▎|│|┃)(?![-=]))+ ?")
@@ -27,6 +28,8 @@ _SERVICE: Final = re.compile(r"[\w.@\-]{2,80} +\| ")
 _INDENT: Final = re.compile(
     r"(?: {4,12}|\t+| {0,12}\| )(?=\(\w+ pid=\d|(?:INFO|ERROR|WARNING) \d\d-\d\d |\[\d{4}-\d\d-\d\dT)"
 )
+_MARGIN: Final = re.compile(r" {4,12}|\t+|\| ")
+_MARGIN_LINES: Final = 6
 
 
 class Unquoter:
@@ -36,11 +39,25 @@ class Unquoter:
         self._service = ""
         """What Compose writes in front of each line of the service that is seen, once it came twice."""
         self._seen = ""
+        self._margin = ""
+        """What stands in front of every line so far."""
+
+    def begin(self, lines: Iterable[str]) -> None:
+        """A text's first lines: what stands in front of each of them is no part of it."""
+        first = [text for text in lines if text.strip(" \t\r|")][:_MARGIN_LINES]
+        margins = [found[0] if (found := _MARGIN.match(text)) else "" for text in first]
+        least = min(margins, key=len, default="") if len(first) > 1 else ""
+        self._margin = least if all(text.startswith(least) for text in first) else ""
 
     def __call__(self, text: str) -> str:
         """The line as the engine wrote it. One without a sign of quoting is returned as it is."""
         if text[-1:] == "\r":
             text = text.rstrip("\r")
+        if self._margin:
+            if text.startswith(self._margin):
+                text = text[len(self._margin) :]
+            elif text.strip(" \t|"):
+                self._margin = ""
         first = text[:1]
         if first == "(":
             return text
