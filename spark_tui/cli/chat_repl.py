@@ -21,6 +21,7 @@ from spark_tui.core.context import Context
 from spark_tui.domain.chat.conversation import ContextRoom, Exchange
 from spark_tui.domain.chat.message import Answer, Attachment, probability
 from spark_tui.domain.chat.request import Defaults, check_taken, check_together
+from spark_tui.domain.engine.container import ContainerStatus
 from spark_tui.domain.engine.state import Health
 from spark_tui.domain.errors import ApiKeyRejected, EngineDead, EngineUnreachable, SparkError, UsageError
 from spark_tui.domain.quantities import human_duration
@@ -121,6 +122,9 @@ async def find_target(context: Context, name: str, model: str = "") -> tuple[Cha
     endpoint, restart = watch.endpoint, f"spark-tui restart {container.name}"
     if not container.running:
         raise EngineUnreachable(f"{container.name} is not running ({container.status.value}).", f"Start it: {restart}")
+    if container.status is ContainerStatus.PAUSED:
+        resume = f"Resume it: docker unpause {container.name}"
+        raise EngineUnreachable(f"{container.name} is paused in Docker.", resume)
     if endpoint is None:
         remedy = "Launch it from a preset, or publish its port: docker run -p ..."
         raise EngineUnreachable(f"{container.name} publishes no port.", remedy)
@@ -128,6 +132,11 @@ async def find_target(context: Context, name: str, model: str = "") -> tuple[Cha
     if health is Health.DEAD:
         raise EngineDead(
             f"The engine of {container.name} is dead; only its web server answers.",
+            f"Read why: spark-tui logs {container.name}\nStart it again: {restart}",
+        )
+    if health is Health.FAILING:
+        raise EngineUnreachable(
+            f"{container.name} is {health.value}.",
             f"Read why: spark-tui logs {container.name}\nStart it again: {restart}",
         )
     served = watch.view().served_name

@@ -342,9 +342,9 @@ def status_page(
 
 
 def _memory_text(world: World) -> str:
-    from spark_tui.domain.host.vitals import engine_memory
+    from spark_tui.domain.host.vitals import shared_engine_memory
 
-    info, held = value_of(world.memory), value_of(engine_memory(world.gpu))
+    info, held = value_of(world.memory), value_of(shared_engine_memory(world.gpu))
     if info is None:
         return f"n/a: {reason_of(world.memory)}"
     droppable = "" if info.droppable is None else f" ({gib(info.droppable)} droppable)"
@@ -365,7 +365,7 @@ def status_object(
     *, demo: bool,
 ) -> Object:  # fmt: skip
     """The same as data."""
-    from spark_tui.domain.host.vitals import engine_memory
+    from spark_tui.domain.host.vitals import shared_engine_memory
     from spark_tui.present.memory import meminfo_object
     from spark_tui.present.metrics import gpu_object
 
@@ -373,7 +373,7 @@ def status_object(
         "demo": demo,
         "host": host_object(world.identity),
         **read("uptime_seconds", world.uptime_minutes, lambda minutes: minutes * 60),
-        **read("memory", world.memory, lambda info: meminfo_object(info, engine_memory(world.gpu))),
+        **read("memory", world.memory, lambda info: meminfo_object(info, shared_engine_memory(world.gpu))),
         **read("memory_pressure_percent", world.pressure, float),
         **read("gpu", world.gpu, gpu_object),
     }

@@ -151,7 +151,7 @@ class VllmApi:
             return Health.OK
         if status == 503:
             return Health.LOADING if runtime.loading_503 or is_loading(body.decode("utf-8", "replace")) else Health.DEAD
-        return Health.UNKNOWN
+        return Health.FAILING if status >= 500 else Health.UNKNOWN
 
     async def models(self, endpoint: Endpoint) -> tuple[ServedModel, ...]:
         """`/v1/models`; raises ApiKeyRejected, EngineUnreachable, EngineFailed when the answer is something else.

@@ -154,6 +154,21 @@ def test_memory_lists_every_part_in_the_order_of_the_bar() -> None:
     assert (result.code, result.err, labels) == (0, "", parts)
 
 
+def test_a_gpu_s_own_memory_is_no_part_of_the_system_s() -> None:
+    processes = (GpuProcess(7, 74 * GIB),)
+    own = GpuReading("NVIDIA H100", 3, memory_used=75 * GIB, memory_total=80 * GIB, processes=processes)
+    world = World(gpu=FakeGpu(Ok(own, 0.0)))
+    result = world.run("status")
+    memory, gpu = (
+        next(line for line in result.out.splitlines() if line.startswith(each)) for each in ("memory", "gpu")
+    )
+    assert "74" not in memory
+    assert "75.0 of 80.0 GiB" in gpu
+    data = world.run("status", "--json").json["memory"]
+    assert data["engines_bytes"] is None
+    assert data["engines_bytes_reason"] == world.run("memory", "--json").json["engines_reason"]
+
+
 def test_memory_as_data_adds_up() -> None:
     found = _with_engine_memory(World()).run("memory", "--json").json
     assert found["in_use_bytes"] + found["cache_bytes"] + found["free_bytes"] == found["total_bytes"]

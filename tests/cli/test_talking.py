@@ -167,6 +167,8 @@ def test_ctrl_c_stops_the_answer() -> None:
         ("starts", ("is not ready yet: port 8000 is not listening.", "spark-tui logs tiny-1b -f")),
         ("ended", ("Start it: spark-tui restart tiny-1b",)),
         ("dead", ("is dead",)),
+        ("failing", ("is answering with a server error", "spark-tui restart tiny-1b")),
+        ("paused", ("is paused in Docker", "docker unpause tiny-1b")),
         ("no port", ("docker run -p",)),
     ],
 )
@@ -176,6 +178,11 @@ def test_an_engine_that_cannot_answer_says_why(how: str, says: tuple[str, ...]) 
         world.engine(serving=False)
     elif how == "ended":
         world.engine(serving=False, status=ContainerStatus.EXITED, exit_code=0)
+    elif how == "paused":
+        world.engine(status=ContainerStatus.PAUSED)
+    elif how == "failing":
+        world.engine()
+        world.api.health_at = dict.fromkeys(world.api.health_at, Health.FAILING)
     elif how == "dead":
         world.engine()
         world.api.health_at = dict.fromkeys(world.api.health_at, Health.DEAD)

@@ -192,6 +192,26 @@ def test_an_unchanged_folder_gives_an_equal_catalogue_without_reading(builtin: P
     assert source.load().presets == ()
 
 
+def test_a_folder_is_listed_as_often_for_a_hundred_presets_as_for_one(tmp_path: Path) -> None:
+    """Each of them may name another one; the folder was once listed for each."""
+    listed: list[str] = []
+    counting = [True]
+    sys.addaudithook(
+        lambda event, _: listed.append(event) if counting and event in ("os.listdir", "os.scandir") else None
+    )
+    counts = []
+    for number in (1, 100):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        for each in range(number):
+            (folder / f"p{each}.yaml").write_text(GOOD)
+        listed.clear()
+        assert len(PresetFiles(tmp_path / "none", folder).load().presets) == number
+        counts.append(len(listed))
+    counting.clear()
+    assert counts[0] == counts[1]
+
+
 def test_importing_the_module_does_not_import_yaml() -> None:
     code = "import sys, spark_tui.services.presets.store; sys.exit('yaml' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -269,7 +269,7 @@ async def test_many_answers_come_side_by_side(server: Server, api: VllmApi) -> N
         (503, "<h1>Reloading</h1>", Health.DEAD),
         (404, "", Health.UNKNOWN),
         (401, '{"error":"Unauthorized"}', Health.UNKNOWN),
-        (500, "x" * 200_000, Health.UNKNOWN),
+        (500, "x" * 200_000, Health.FAILING),
     ],
 )
 async def test_health_has_a_word_for_each_answer(

@@ -9,7 +9,11 @@ from typing import Any
 import pytest
 
 from spark_tui.domain.chat.message import ContentDelta, ReasoningDelta, ToolCallDelta, Usage
+from spark_tui.domain.engine.container import ContainerFacts, ContainerStatus
+from spark_tui.domain.engine.state import EngineState, Exposure, Health
 from spark_tui.domain.errors import ApiKeyRejected, ContextOverflow, EngineUnreachable, ModelNotServed, SparkError
+from spark_tui.domain.logs.view import EngineView
+from spark_tui.tui.screens.chat import problem_with
 from tests.tui.chat_kit import Kit, chatting
 
 LONG = "\n\n".join(f"paragraph {number}" for number in range(60))
@@ -454,3 +458,19 @@ async def test_layout(
         await kit.pilot.pause()
         picture = kit.app.export_screenshot(title="chat", simplify=True)
         assert picture == snapshot.use_extension(SVGImageExtension)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"state": EngineState.PAUSED}, ("paused in Docker", "docker unpause tiny")),
+        ({"state": EngineState.NOT_ANSWERING, "health": Health.FAILING}, ("server error", "restart")),
+    ],
+)
+def test_an_engine_that_cannot_answer_is_named_with_its_fault(changes: dict[str, Any], says: tuple[str, str]) -> None:
+    facts = ContainerFacts(id="1" * 64, name="tiny", image="x", status=ContainerStatus.RUNNING)
+    view = EngineView(facts, runtime="vllm", exposure=Exposure.LOCAL, **changes)
+    problem = problem_with(view)
+    assert problem is not None
+    assert says[0] in problem.summary
+    assert says[1] in problem.remedy

@@ -39,6 +39,7 @@ class Health(StrEnum):
     NOT_LISTENING = "not listening"
     LOADING = "loading"
     DEAD = "engine dead"
+    FAILING = "answering with a server error"
     UNKNOWN = "unknown"
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from spark_tui.domain.finding import Finding, Severity
+from spark_tui.domain.host.vitals import OWN_MEMORY
 from spark_tui.domain.quantities import GIB, KIB, MIB, gib, human_duration
 from spark_tui.domain.reading import Missing, Reading
 
@@ -323,7 +324,7 @@ def memory_breakdown(
     if isinstance(gpu, Missing):
         no_engines = gpu.reason
     elif not gpu.value.unified:
-        no_engines = "this GPU has its own memory: its processes use none of this"
+        no_engines = OWN_MEMORY
     elif isinstance(known := gpu.value.compute_memory(), Missing):
         no_engines = known.reason
     else:

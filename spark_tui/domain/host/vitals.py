@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from spark_tui.domain.quantities import hexadecimal
+from spark_tui.domain.quantities import gib, hexadecimal
 from spark_tui.domain.reading import Missing, Ok, Reading
 
 TWO_READINGS_NEEDED: Final = Missing("two readings are needed")
@@ -108,6 +108,13 @@ class GpuReading:
         return next((each.kind.value for each in self.throttled or () if each.share >= NOTICEABLE), "")
 
     @property
+    def own_memory(self) -> str:
+        """`74.1 of 79.6 GiB`: of a GPU with memory of its own; empty for another one, or where unknown."""
+        if self.memory_used is None or self.memory_total is None:
+            return ""
+        return f"{gib(self.memory_used)} of {gib(self.memory_total)} GiB"
+
+    @property
     def figures(self) -> tuple[str, ...]:
         """`92 %`, `45 W`, `2400 MHz`, `61 C`, `clock held by thermal`: the known ones, in this order."""
         known = (
@@ -116,6 +123,7 @@ class GpuReading:
             (self.sm_clock_mhz, "{} MHz"),
             (self.temperature_c, "{} C"),
             (self.held_by or None, "clock held by {}"),
+            (self.own_memory or None, "{}"),
         )
         return tuple(shape.format(value) for value, shape in known if value is not None)
 
@@ -130,9 +138,19 @@ class GpuReading:
         return Ok(sum(known))
 
 
+OWN_MEMORY: Final = "this GPU has its own memory: its processes use none of this"
+
+
 def engine_memory(gpu: Reading[GpuReading]) -> Reading[int]:
     """Bytes of all CUDA processes, or why they are unknown."""
     return gpu if isinstance(gpu, Missing) else gpu.value.compute_memory()
+
+
+def shared_engine_memory(gpu: Reading[GpuReading]) -> Reading[int]:
+    """The same as a part of the machine's memory: Missing for a GPU with memory of its own."""
+    if not isinstance(gpu, Missing) and not gpu.value.unified:
+        return Missing(OWN_MEMORY)
+    return engine_memory(gpu)
 
 
 # --- the machine ------------------------------------------------------------------------------------------

@@ -49,12 +49,18 @@ class PresetFiles:
         self._user = user
         self._registries = registries
         self._read: _Read = {}
+        self._known: dict[_Stamp, list[tuple[tuple[_Stamp, ...], Preset | PresetError]]] = {}
+        self._names: tuple[str, ...] | None = None
+        """Of the folders' presets, as they were when this load first wanted them."""
         self._reported: dict[str, PresetError] = {}
 
     def load(self) -> PresetCatalogue:
         """Files that have not changed since the last call are not read again, and an unchanged folder gives an equal
         catalogue."""
         read: _Read = {}
+        self._known, self._names = {}, None
+        for pair in self._read.items():
+            self._known.setdefault(pair[0][0], []).append(pair)
         presets: dict[str, Preset] = {}
         problems: list[PresetError] = []
         everything = self._folder(self._builtin, Origin.BUILTIN, read)
@@ -87,11 +93,7 @@ class PresetFiles:
     def _file(self, path: Path, origin: Origin, read: _Read) -> Preset | PresetError:
         try:
             stamp = _stamp(path)
-            unchanged = (
-                pair
-                for pair in self._read.items()
-                if pair[0][0] == stamp and all(_is_still(other) for other in pair[0][1:])
-            )
+            unchanged = (pair for pair in self._known.get(stamp, ()) if all(_is_still(other) for other in pair[0][1:]))
             stamps, found = next(unchanged, None) or self._new(path, origin, stamp)
         except PresetError as error:
             return error
@@ -120,8 +122,10 @@ class PresetFiles:
             document = parse(read_text(path), str(path))
             chain: tuple[str, ...] = ()
             if origin is Origin.USER:
-                names = [each.stem for folder in folders for each in folder.glob("*") if each.suffix in SUFFIXES]
-                document, chain = with_included(document, str(path), find, names)
+                if self._names is None:
+                    found = (each for folder in folders for each in folder.glob("*"))
+                    self._names = tuple(each.stem for each in found if each.suffix in SUFFIXES)
+                document, chain = with_included(document, str(path), find, self._names)
             preset = preset_from(document, name=path.stem, origin=origin, file=str(path))
             return tuple(stamps), replace(preset, includes=chain)
         except PresetError as error:

@@ -22,7 +22,7 @@ from spark_tui.core.context import Context
 from spark_tui.domain.chat import request
 from spark_tui.domain.chat.conversation import ContextRoom, ContextUse, Exchange
 from spark_tui.domain.chat.message import Answer, Attachment, ToolCall
-from spark_tui.domain.engine.state import Endpoint, EngineState
+from spark_tui.domain.engine.state import Endpoint, EngineState, Health
 from spark_tui.domain.errors import EngineUnreachable, ModelNotServed, SparkError
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.quantities import short_tokens
@@ -751,6 +751,10 @@ def problem_with(view: EngineView | None) -> SparkError | None:
         return EngineUnreachable("No engine is serving.", f"{_to_presets()} to launch one.")
     if view.state in (EngineState.CREATED, EngineState.STARTING, EngineState.RESTARTING):
         return EngineUnreachable(f"{view.name} is not ready: {engine_status(view).text}.", "Wait until it is ready.")
+    if view.state is EngineState.PAUSED:
+        return EngineUnreachable(f"{view.name} is paused in Docker.", f"Resume it: docker unpause {view.name}")
+    if view.state is EngineState.NOT_ANSWERING and view.health is Health.FAILING:
+        return EngineUnreachable(f"{view.name} is {view.health.value}.", "Read its log, or restart it.")
     if view.state not in (EngineState.SERVING, EngineState.NOT_ANSWERING):
         remedy = "Select another engine on Home, or start this one."
         return EngineUnreachable(f"{view.name} is not serving: {engine_status(view).text}.", remedy)
