@@ -468,7 +468,7 @@ async def test_layout(
     ],
 )
 def test_an_engine_that_cannot_answer_is_named_with_its_fault(changes: dict[str, Any], says: tuple[str, str]) -> None:
-    facts = ContainerFacts(id="1" * 64, name="tiny", image="x", status=ContainerStatus.RUNNING)
+    facts = ContainerFacts(id="1" * 64, name="tiny", image="x", image_id="sha256:1", status=ContainerStatus.RUNNING)
     view = EngineView(facts, runtime="vllm", exposure=Exposure.LOCAL, **changes)
     problem = problem_with(view)
     assert problem is not None
