@@ -11,6 +11,7 @@ import click
 from spark_tui.cli.command import command, complete, engine_argument, group, yes_option
 from spark_tui.cli.names import find_container
 from spark_tui.cli.output import Interrupted
+from spark_tui.cli.progress import supervised
 from spark_tui.cli.session import Session, confirm
 from spark_tui.core.bench import BenchProgress, BenchStep
 from spark_tui.core.bench_ab import Variant, running_engine
@@ -105,7 +106,8 @@ def bench(
     async def work(context: Context) -> tuple[BenchRun, ...]:
         if context.demo:
             session.err.say(present.SIMULATED, "dim")
-        return await context.benchmark.run(variants, plan, ticker)
+        measured = context.benchmark.run(variants, plan, ticker)
+        return await (measured if variants[0].request is None else supervised(context, measured))
 
     runs = session.run(work, on_interrupt=ticker.interrupted)
     session.err.settle()
