@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from spark_tui.core.actions import by_front_end, key_of
+from spark_tui.core.actions import by_front_end
 from spark_tui.core.pins import GoodStart
 from spark_tui.core.update import UpdateCheck, UpdateRecord, UpdateStage
 from spark_tui.domain.logs.starts import StartRecord
@@ -22,8 +22,8 @@ _STAGES: Final = {
     UpdateStage.BACK: "interrupted while going back",
     UpdateStage.KEPT: "kept",
 }
-_SAME: Final = ("started", "options", "bench", "prove")
-"""Rows of a start that are no part of its image."""
+_SAME: Final = ("started", "options", "bench", "prove", "image", "digest")
+"""Rows of a start that its image does not decide, or that name it."""
 
 
 def stage_text(record: UpdateRecord) -> str:
@@ -51,8 +51,7 @@ def check_page(found: UpdateCheck) -> Page:
             moved if found.moved else Row("unchanged", "tag", Tone.GOOD),
             *((Row(f"{need}, {free}", "disk", tone),) if found.moved else ()),
             *((Row(stage_text(last), "update"),) if last is not None else ()),
-            *((Row(by_front_end(f"{key_of('update_preset')} tries it.", f"Try it: spark-tui update {name}"), "next"),)
-              if found.moved else ()),
+            *labelled((("next", by_front_end("", f"Try it: spark-tui update {name}" * found.moved)),)),
         )),
     )  # fmt: skip
 

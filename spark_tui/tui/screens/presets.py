@@ -124,11 +124,11 @@ class PageQuestion(ConfirmScreen):
 
     def extra(self) -> Iterable[Widget]:
         yield Page(id="asked-page")
-        if self._other:
-            yield Button(f"{self._other} (b)", id="other")
 
     def on_mount(self) -> None:
         self.query_one("#asked-page", Page).show(self._page)
+        if self._other:
+            self.query_one(".dialog-buttons").mount(Button(f"{self._other} (b)", id="other"), after="#yes")
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
         if event.button.id == "other":
@@ -524,7 +524,8 @@ class PresetsScreen(ListScreen):
                 if not verb:
                     self.notify(f"{preset.reference} has not moved.", markup=False)
                     return
-                asked = PageQuestion(f"{verb}: {preset.name}?", page, verb, other=other)
+                what = "Go back to the old image of" if verb == "Go back" else "Update"
+                asked = PageQuestion(f"{what} {preset.name}?", page, verb, other=other)
                 keep = False if verb == "Go back" else None
             elif record.stage is UpdateStage.DECIDE:
                 page = trial_page(record, *await updater.starts(record))
