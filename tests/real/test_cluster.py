@@ -29,11 +29,12 @@ from tests.real.lab.vllm_image import SERVE_TAG
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1200)]
 
-NAME, QUICK = "pair", "quick"
-"""vLLM itself, and a double of it that starts in seconds: what ends ranks, nodes and programs needs no real model."""
+NAME, QUICK, STRICT = "pair", "mimic", "strict"
+"""vLLM itself, and a double of it that starts in seconds: what ends ranks, nodes and programs needs no real model. The
+last is the double with little patience for the other ranks."""
 UP_SECONDS = 400
 CUT_SECONDS = 12
-KILLS = int(os.environ.get("SPARK_TUI_KILLS", "3"))
+KILLS = int(os.environ.get("SPARK_TUI_KILLS", "2"))
 """How many random moments a launch is broken at."""
 PRESET = """\
 recipe_version: "2"
@@ -55,6 +56,23 @@ command: >-
 """
 DOUBLE = "double/vllm/entrypoints/cli/main.py"
 """Below the models: what the image's `vllm` imports is found there first."""
+DOUBLE_ENV = "PYTHONPATH: /models/double"
+
+
+def preset_text(name: str) -> str:
+    env, seconds = ("" if name == NAME else DOUBLE_ENV), (6 if name == STRICT else 60)
+    return PRESET.format(name=name, env=env, seconds=seconds, tiny=TINY, image=SERVE_TAG)
+
+
+def furnished(rig: Rig, lab: Lab) -> Path:
+    """A model store that both nodes see, with the model and the double."""
+    store = rig.share / "store"
+    shutil.copytree(lab.store / TINY, store / TINY, dirs_exist_ok=True)
+    for name in ("", "entrypoints", "entrypoints/cli"):
+        (store / "double/vllm" / name).mkdir(parents=True, exist_ok=True)
+        (store / "double/vllm" / name / "__init__.py").touch()
+    shutil.copy(CHECKOUT / "tests/real/lab/rank_double.py", store / DOUBLE)
+    return store
 
 
 class Desk:
@@ -65,15 +83,9 @@ class Desk:
         self.home = home
         self.settings = home / "config/spark-tui"
         (self.settings / "presets").mkdir(parents=True)
-        for name, env, seconds in ((NAME, "", 60), ("strict", "", 20), (QUICK, "PYTHONPATH: /models/double", 60)):
-            text = PRESET.format(name=name, env=env, seconds=seconds, tiny=TINY, image=SERVE_TAG)
-            (self.settings / "presets" / f"{name}.yaml").write_text(text)
-        store = rig.share / "store"
-        shutil.copytree(lab.store / TINY, store / TINY, dirs_exist_ok=True)
-        for name in ("", "entrypoints", "entrypoints/cli"):
-            (store / "double/vllm" / name).mkdir(parents=True, exist_ok=True)
-            (store / "double/vllm" / name / "__init__.py").touch()
-        shutil.copy(CHECKOUT / "tests/real/lab/rank_double.py", store / DOUBLE)
+        for name in (NAME, QUICK, STRICT):
+            (self.settings / "presets" / f"{name}.yaml").write_text(preset_text(name))
+        store = furnished(rig, lab)
         self.there = f"env PYTHONPATH={CHECKOUT} SPARK_TUI_STORE={store} {sys.executable} -m spark_tui"
         self.hosts = {f"spark-{number}": self.there for number in NUMBERS}
         self.clusters = {
@@ -193,6 +205,17 @@ class Desk:
         return found
 
 
+def until_step(process: subprocess.Popen[str], step: str) -> None:
+    """Reads on until that step of a launch begins."""
+    assert process.stdout is not None
+    told = []
+    for line in process.stdout:
+        told.append(line)
+        if line.startswith("{") and json.loads(line).get("id") == step:
+            return
+    pytest.fail(f"{step} never began: {''.join(told)}")
+
+
 def started(words: Sequence[str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
         words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
@@ -242,11 +265,13 @@ def unshared(idle: Desk) -> Iterator[Desk]:
 
 @pytest.fixture
 def greeting(desk: Desk) -> Iterator[None]:
-    """A login shell that prints."""
-    node = desk.rig.node(2)
-    node.run(["sh", "-c", "echo 'echo Welcome to spark-2' > /root/.bashrc"])
+    """A login shell that prints: fish where the machine has it, which reads no command of a Bourne shell."""
+    node, fish = desk.rig.node(2), shutil.which("fish", path="/usr/bin:/bin")
+    rc = "/root/.config/fish/config.fish" if fish else "/root/.bashrc"
+    node.run(["sh", "-c", f"mkdir -p $(dirname {rc}) && echo 'echo Welcome to spark-2' > {rc}"])
+    node.run(["sh", "-c", f"sed -i.before 's|^\\(root:.*:\\).*|\\1{fish or '/bin/bash'}|' /etc/passwd"])
     yield
-    node.run(["rm", "/root/.bashrc"])
+    node.run(["sh", "-c", f"mv /etc/passwd.before /etc/passwd && rm {rc}"])
 
 
 BOTH = ["spark-1 pair", "spark-2 pair-rank1"]
@@ -316,34 +341,63 @@ def test_a_link_that_is_lost_in_mid_run_is_named_and_all_ranks_are_stopped(servi
 def test_a_firewall_between_the_ranks_is_found_in_their_logs(idle: Desk) -> None:
     idle.rig.firewall(1, FABRIC_A.name, 29501)
     try:
-        error = idle.refused("strict", "duo")
+        error = idle.refused(STRICT, "duo")
     finally:
         idle.rig.firewall(1, FABRIC_A.name, 29501, closed=False)
-    assert error["exit_code"] == 1
+    assert (error["exit_code"], error["id"]) == (1, "cluster_failed")
     assert "spark-" in error["summary"]
-    assert error["detail"], "the line of the log that says so"
+    assert "29501" in error["detail"] or "1/2 clients" in error["detail"], "the line of the log that says so"
+    assert idle.left() == []
+
+
+def test_a_worker_that_is_killed_while_it_boots_is_named(idle: Desk) -> None:
+    with idle.start("up", QUICK, "--nodes", "duo", "--json") as process:
+        until_step(process, "follow")
+        idle.rig.node(2).engine.docker("kill", f"{QUICK}-rank1")
+        told = process.communicate(timeout=UP_SECONDS)[0]
+    error = json.loads(told.splitlines()[-1])["error"]
+    assert (process.returncode, error["id"]) == (1, "cluster_failed"), error
+    assert "spark-2" in error["summary"]
     assert idle.left() == []
 
 
 # --- refused before anything starts -----------------------------------------------------------------------
 
 
-def test_a_port_that_is_taken_and_a_worker_that_lacks_the_image_are_refused_before_anything_starts(idle: Desk) -> None:
+def test_what_a_node_lacks_or_has_otherwise_is_refused_before_anything_starts(idle: Desk) -> None:
+    """A port that is taken; then a worker without the image, with another of that name, with a model of another size,
+    and without the model."""
     node = idle.rig.node(1)
     node.engine.docker("run", "--detach", "--name", "web", "--network", "host", "spark-tui/busybox:1", "httpd", "-f",
                        "-p", "29501")  # fmt: skip
     try:
-        idle.run("up", NAME, "--nodes", "duo", "--json", code=4)
+        assert idle.refused(QUICK, "duo")["id"] == "port_in_use"
     finally:
         node.engine.docker("rm", "--force", "web")
     other = idle.rig.node(2).engine
     other.docker("tag", SERVE_TAG, "kept:1")
     other.docker("rmi", SERVE_TAG)
     try:
-        idle.run("up", NAME, "--nodes", "duo", "--json", code=4)
+        assert "does not have the image" in idle.refused(QUICK, "duo")["summary"]
+        other.docker("tag", "spark-tui/busybox:1", SERVE_TAG)
+        assert "of spark-2 differs" in idle.refused(QUICK, "duo")["summary"]
     finally:
         other.docker("tag", "kept:1", SERVE_TAG)
         other.docker("rmi", "kept:1")
+    weights = idle.rig.share / "store" / TINY / "model.safetensors"
+    there = idle.rig.node(2)
+    there.run(["sh", "-c", f"(cat {weights}; echo) > /root/longer && mount --bind /root/longer {weights}"])
+    try:
+        size = weights.stat().st_size
+        summary = idle.refused(QUICK, "duo")["summary"]
+        assert f"{size:,} bytes on spark-1, {size + 1:,} bytes on spark-2" in summary
+    finally:
+        there.run(["sh", "-c", f"umount {weights}; rm /root/longer"])
+    there.run(["mount", "-t", "tmpfs", "tmpfs", weights.parent])
+    try:
+        assert "does not have the model" in idle.refused(QUICK, "duo")["summary"]
+    finally:
+        there.run(["umount", weights.parent])
     assert idle.containers() == []
 
 
@@ -419,10 +473,7 @@ def test_of_two_people_at_once_one_gets_the_nodes(idle: Desk, tmp_path: Path) ->
 @pytest.mark.parametrize("step", ["clear", "workers", "head", "follow"])
 def test_ssh_that_is_cut_in_a_step_leaves_all_of_it_or_nothing(idle: Desk, step: str) -> None:
     with idle.start("up", QUICK, "--nodes", "duo", "--json") as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line.startswith("{") and json.loads(line).get("id") == step:
-                break
+        until_step(process, step)
         idle.rig.firewall(2, LAN.name, 22)
         try:
             with suppress(subprocess.TimeoutExpired):
@@ -527,13 +578,10 @@ def test_a_node_without_power_is_remembered_and_cleaned_when_it_is_back(quick: D
     assert quick.left() == []
 
 
-@pytest.mark.parametrize("step", ["workers", "follow"])
+@pytest.mark.parametrize("step", ["clear", "workers", "head", "follow"])
 def test_a_desk_that_dies_in_a_step_leaves_what_the_next_start_undoes(idle: Desk, step: str) -> None:
     with idle.start("up", QUICK, "--nodes", "duo", "--json") as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line.startswith("{") and json.loads(line).get("id") == step:
-                break
+        until_step(process, step)
         os.killpg(process.pid, signal.SIGKILL)
     settle(idle)
 

@@ -1,7 +1,8 @@
-"""By keys alone at the head of two real hosts: look at the nodes, launch, chat, bench, lose a rank, stop."""
+"""By keys alone at the head of two real hosts: nodes, launch, chat, bench, stop; with a double, a lost rank."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -16,42 +17,42 @@ from spark_tui.tui.screens.chat import LATE_ESC_SECONDS
 from tests.pty_app import PtyApp
 from tests.real.lab import Lab, Rig
 from tests.real.lab.cluster import FABRIC_A, NUMBERS
-from tests.real.lab.models import TINY
 from tests.real.lab.node import CHECKOUT, Node
 from tests.real.lab.support import wait_until
 from tests.real.lab.vllm_image import SERVE_TAG
-from tests.real.test_cluster import NAME, PRESET
+from tests.real.test_cluster import NAME, QUICK, furnished, preset_text
 from tests.real.test_keys_on_engine import type_into
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]
 
 BOOT_SECONDS = 900
 """Of two engines on a machine that others may use too; the launch, and the restart."""
-RANKS = [NAME, f"{NAME}-rank1"]
+RANKS = {name: [name, f"{name}-rank1"] for name in (NAME, QUICK)}
 
 
 @pytest.fixture
 def head(vllm_lab: Lab, rig: Rig) -> Iterator[Node]:
-    """The first host, with a cluster of both in its settings and a preset."""
+    """The first host, with a cluster of both in its settings and the presets."""
     rig.load_image(SERVE_TAG)
     node = rig.node(1)
-    there = f"env PYTHONPATH={CHECKOUT} SPARK_TUI_STORE={vllm_lab.store} {sys.executable} -m spark_tui"
+    store = furnished(rig, vllm_lab)
+    there = f"env PYTHONPATH={CHECKOUT} SPARK_TUI_STORE={store} {sys.executable} -m spark_tui"
     nodes = (
         f'{{ ssh = "spark-{number}", fabric = ["{FABRIC_A.address(number)}"], interfaces = ["{FABRIC_A.name}"] }}'
         for number in NUMBERS
     )
     settings = [
-        f'store = "{vllm_lab.store}"', "[hosts]", f'spark-2 = {{ ssh = "spark-2", command = "{there}" }}',
+        f'store = "{store}"', "[hosts]", f'spark-2 = {{ ssh = "spark-2", command = "{there}" }}',
         "[clusters.duo]", f"nodes = [{', '.join(nodes)}]",
     ]  # fmt: skip
-    preset = PRESET.format(name=NAME, env="", seconds=60, tiny=TINY, image=SERVE_TAG)
-    files = {"settings.toml": "\n".join((*settings, "")), f"presets/{NAME}.yaml": preset}
+    presets = {f"presets/{name}.yaml": preset_text(name) for name in RANKS}
+    files = {"settings.toml": "\n".join((*settings, "")), **presets}
     for name, text in files.items():
         path = f"/root/.config/spark-tui/{name}"
         node.run(["sh", "-c", f"mkdir -p $(dirname {path}) && cat > {path}"], stdin=text.encode())
     yield node
     for number in NUMBERS:
-        rig.node(number).engine.try_docker("rm", "--force", *RANKS)
+        rig.node(number).engine.try_docker("rm", "--force", *itertools.chain(*RANKS.values()))
 
 
 def program(node: Node) -> list[str]:
@@ -71,15 +72,15 @@ def spark_tui(node: Node, *words: str) -> Any:
     return json.loads(node.run([sys.executable, "-m", "spark_tui", *words, "--json"], env=env))
 
 
-def test_nodes_launch_chat_bench_a_lost_rank_and_stop(head: Node, rig: Rig) -> None:
+def test_nodes_launch_chat_bench_and_stop(head: Node, rig: Rig) -> None:
     with PtyApp(program(head), env=os.environ, rows=40) as app:
         app.wait_for("1 Home", "docker OK", timeout=60)
         app.send("J")
         app.wait_for("duo  2 nodes", "GiB", "Nothing runs on several nodes.", timeout=60)
         app.send("esc")
         app.wait_for("[1 Home]")
-        _launch(app)
-        assert running(rig) == RANKS
+        _launch(app, NAME)
+        assert running(rig) == RANKS[NAME]
         _see_nodes(app)
         _ask(app)
         _measure(app)
@@ -87,27 +88,45 @@ def test_nodes_launch_chat_bench_a_lost_rank_and_stop(head: Node, rig: Rig) -> N
         (entry,) = spark_tui(head, "results", "list")
         run = spark_tui(head, "results", "show", entry["id"])
         assert run["run"]["conditions"]["nodes"] == ["spark-1", "spark-2"]
-        _lose_a_rank(app, rig)
-        app.send("x")
-        app.wait_for(f"Stop {NAME} on all nodes?")
-        app.send("y")
-        app.wait_for("Nothing runs on several nodes.", timeout=120)
-        assert running(rig) == []
-        app.send("esc", "q")
+        app.send("J")
+        _stop(app, rig, NAME)
+        app.send("q")
         assert app.wait_end(timeout=60) == 0
 
 
-def _launch(app: PtyApp) -> None:
+def test_a_lost_rank_is_seen_and_all_start_again(head: Node, rig: Rig) -> None:
+    with PtyApp(program(head), env=os.environ, rows=40) as app:
+        app.wait_for("1 Home", "docker OK", timeout=60)
+        _launch(app, QUICK)
+        _lose_a_rank(app, rig)
+        _stop(app, rig, QUICK)
+        app.send("q")
+        assert app.wait_end(timeout=60) == 0
+
+
+def _launch(app: PtyApp, name: str) -> None:
     """Needs two nodes: the form names them by itself."""
     app.send("3")
     app.wait_for("gpt-oss-120b")
-    app.send("/", *NAME, "enter")
-    app.wait_for("1 of", NAME)
+    app.send("/", *name, "enter")
+    app.wait_for("1 of", name)
     app.send("enter")
     app.wait_for("this machine  [duo]", "tp 2, joined by mp", "2 nodes", timeout=60)
     app.send("ctrl+l")
     app.wait_for("check nodes", "start workers", timeout=60)
-    app.wait_for(f"{NAME} ready", timeout=BOOT_SECONDS)
+    app.wait_for(f"{name} ready", timeout=BOOT_SECONDS)
+
+
+def _stop(app: PtyApp, rig: Rig, name: str) -> None:
+    """On the page of the cluster, which is left again."""
+    app.wait_for(f"{name:<8}ready", timeout=60)
+    app.send("x")
+    app.wait_for(f"Stop {name} on all nodes?")
+    app.send("y")
+    app.wait_for("Nothing runs on several nodes.", timeout=120)
+    assert running(rig) == []
+    app.send("esc")
+    app.wait_gone("Nothing runs on several nodes.")
 
 
 def _see_nodes(app: PtyApp) -> None:
@@ -139,8 +158,9 @@ def _measure(app: PtyApp) -> None:
 
 def _lose_a_rank(app: PtyApp, rig: Rig) -> None:
     """All ranks are stopped and started again by the watcher, which the screen follows."""
-    rig.node(2).engine.docker("kill", RANKS[1])
     app.send("J")
+    app.wait_for(f"{QUICK:<8}ready", timeout=120)
+    rig.node(2).engine.docker("kill", RANKS[QUICK][1])
     app.wait_for("1 of 3 this hour", timeout=120)
-    assert wait_until(lambda: running(rig) == RANKS, BOOT_SECONDS, pause=1)
-    app.wait_for(f"{NAME}    ready", timeout=BOOT_SECONDS)
+    assert wait_until(lambda: running(rig) == RANKS[QUICK], BOOT_SECONDS, pause=1)
+    app.wait_for(f"{QUICK:<8}ready", timeout=BOOT_SECONDS)

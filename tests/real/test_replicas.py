@@ -1,4 +1,7 @@
-"""One model on each of two real hosts behind vllm-router: a replica that dies in mid-load costs no answer."""
+"""One server on each of two real hosts behind vllm-router: a replica that dies in mid-load costs no answer.
+
+The servers are the double of vLLM; router, hosts, containers and load are real.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from tests.real.lab.models import TINY
 from tests.real.lab.support import wait_until
 from tests.real.lab.vllm_image import SERVE_TAG
 from tests.real.lab.wheels import install_wheels
-from tests.real.test_cluster import UP_SECONDS, Desk
+from tests.real.test_cluster import DOUBLE_ENV, UP_SECONDS, Desk
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1200)]
 
@@ -37,6 +40,7 @@ env:
   OMP_NUM_THREADS: "1"
   VLLM_CPU_OMP_THREADS_BIND: nobind
   TORCHDYNAMO_DISABLE: "1"
+  {DOUBLE_ENV}
 command: >-
   vllm serve {{model}} --port {{port}} --served-model-name m --max-model-len {{max_model_len}}
   --max-num-seqs {{max_num_seqs}} --enforce-eager --kv-cache-memory-bytes 64M

@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tests.real.lab.debian import SYSTEM_PATH, Toolbox
@@ -196,12 +196,16 @@ class Node:
         if not wait_until(self._sshd_listens, BOOT_SECONDS):
             raise LabFailed(f"sshd of {self.name} does not listen:\n{self.log('sshd')}")
 
-    def restart_docker(self) -> None:
-        """Ends the Docker engine as a service manager does, its containers with it, and starts it again."""
+    def restart_docker(self, meanwhile: Callable[[], None] = lambda: None) -> None:
+        """Ends the Docker engine as a service manager does, its containers with it, and starts it again.
+
+        meanwhile: what is done to its data in between.
+        """
         pid = self.run(["cat", "/var/run/docker.pid"]).strip()
         self.run(["kill", pid])
         if not wait_until(lambda: self.try_run(["test", "-e", f"/proc/{pid}"]).returncode != 0, BOOT_SECONDS):
             raise LabFailed(f"dockerd of {self.name} does not end:\n{self.log('dockerd')}")
+        meanwhile()
         start = f"setsid --fork {shlex.join(self._dockerd())} >>/var/log/dockerd.log 2>&1 </dev/null"
         self.run(["sh", "-c", start])
         self.wait_ready()
