@@ -120,7 +120,8 @@ class EngineWatch:
     async def update(self, container: ContainerFacts) -> None:
         """Takes the latest facts; a new start of the same container begins a new history."""
         before, self.container = self.container, container
-        if container.running and (container.started_at != before.started_at or not before.running):
+        if container.started_at != before.started_at or (container.running and not before.running):
+            # Also one that has ended already: between two looks an engine may start and fail.
             await self.close()
             self._reset()
             self.start()

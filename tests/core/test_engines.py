@@ -197,6 +197,19 @@ async def test_a_container_that_is_started_again_begins_a_new_history() -> None:
         assert not view.timeline.ready
 
 
+async def test_an_engine_that_starts_and_fails_between_two_looks_has_its_cause() -> None:
+    kit = Kit()
+    kit.docker.add_container("brief", status=ContainerStatus.CREATED)
+    async with kit.supervised():
+        await kit.until(lambda: "brief" in engines(kit))
+        await kit.clock.advance(1)
+        kit.docker.write("brief", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.")
+        kit.docker.end("brief", 1, started_at=EPOCH)
+        await kit.until(lambda: engines(kit)["brief"].timeline.failure is not None)
+        failure = engines(kit)["brief"].timeline.failure
+        assert failure is not None and "OutOfMemoryError" in failure.line, failure
+
+
 async def test_an_unknown_name_says_what_there_is() -> None:
     kit = Kit()
     kit.docker.add_container("one", ports=PORT)
