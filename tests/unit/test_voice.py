@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +29,11 @@ DOCUMENTS = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")
 
 def texts_of(path: Path) -> Iterator[tuple[int, str, bool]]:
     """The string literals of a module that hold a sentence: line, text, and whether it is a docstring."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    gc.disable()  # CPython gh-106905: a collection that parses meanwhile makes ast.parse raise SystemError
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    finally:
+        gc.enable()
     documentation = {
         id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     }
