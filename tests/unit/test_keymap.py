@@ -114,7 +114,7 @@ def test_one_key_has_one_meaning_on_every_screen() -> None:
     [
         ("l", "Launch"), ("e", "Edit"), ("x", "Stop"), ("r", "Restart"), ("a", "Fix"), ("c", "Cancel"), ("y", "Copy"),
         ("D", "Free cache"), ("B", "At boot"), ("question_mark", "Help"), ("f1", "Help"), ("ctrl+p", "Palette"),
-        ("colon", "Palette"), ("q", "Quit"), ("u", ""),
+        ("colon", "Palette"), ("q", "Quit"), ("o", "Connect"), ("u", "Update"),
     ],
 )  # fmt: skip
 def test_the_keys_that_a_person_learns_are_those_of_the_design(key: str, label: str) -> None:
