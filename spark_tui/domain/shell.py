@@ -183,7 +183,7 @@ def find_commands(text: str) -> tuple[FoundCommand, ...]:
 
 def _whole(text: str, at: int, closing: str = "") -> tuple[str, int]:
     """A command from `at` to the end of its last line, without comments, and where that is. `closing` ends it too,
-    outside quotes: it stands in `$(...)`. What keeps it in the background or its output in a file is left out."""
+    outside quotes: inside `$(...)`. What keeps it in the background or its output in a file is left out."""
     out: list[str] = []
     quote, depth = "", 0
     while at < len(text):

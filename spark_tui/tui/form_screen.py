@@ -192,7 +192,7 @@ class FieldRow(Horizontal):
 
     @property
     def unlabelled(self) -> str:
-        """What is wrong, without the label that stands beside it."""
+        """What is wrong, without the label beside it."""
         return self.problem.removeprefix(f"{self.field.label} ")
 
     @property

@@ -71,7 +71,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Ladder:
-    """The values of a setting in their order. `assumed` is where it stands when the command does not say; `up`: larger
+    """The values of a setting in their order. `assumed` is its value where the command has none; `up`: larger
     values first; `jump`: from the far end, for a setting that is only a bound."""
 
     key: str

@@ -40,10 +40,10 @@ class Unquoter:
         """What Compose writes in front of each line of the service that is seen, once it came twice."""
         self._seen = ""
         self._margin = ""
-        """What stands in front of every line so far."""
+        """The prefix of every line so far."""
 
     def begin(self, lines: Iterable[str]) -> None:
-        """A text's first lines: what stands in front of each of them is no part of it."""
+        """Learns the prefix that all lines of a text begin with, from its first lines."""
         first = [text for text in lines if text.strip(" \t\r|")][:_MARGIN_LINES]
         margins = [found[0] if (found := _MARGIN.match(text)) else "" for text in first]
         least = min(margins, key=len, default="") if len(first) > 1 else ""
