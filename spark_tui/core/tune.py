@@ -76,7 +76,7 @@ class TuneRecord:
 
     `settings` are the pairs of the launch that is the baseline, `share` the number of an automatic memory share, and
     `given` all settings as its command has them. `ran`: the engine served before; `stopped` are engines that make room
-    for it. `under_way` is the key and value of the trial that was begun last. `goal_context` is the model's limit.
+    for it. `under_way` is the key and value of the trial that was begun last. `context_limit`: the model's, in tokens.
     """
 
     preset: str
@@ -209,9 +209,7 @@ class Tuner:
             return record
         key, value = record.under_way
         base = tuple(best_settings(record.trials).items())
-        trial = Trial(
-            key, value, base, TrialOutcome.FAILED, "spark-tui or the machine ended during this trial"
-        )  # fmt: skip
+        trial = Trial(key, value, base, TrialOutcome.FAILED, "spark-tui or the machine ended during this trial")
         return replace(record, trials=(*record.trials, trial), under_way=None)
 
     async def discard(self, record: TuneRecord, report: OnTune) -> None:
@@ -450,9 +448,7 @@ class _Search:
                         ended.set()
                 self._say("")
 
-            return await self._tuner.benchmark.run(
-                (first, second), plan, follow, stop=ended, per_launch=PER_LAUNCH
-            )  # fmt: skip
+            return await self._tuner.benchmark.run((first, second), plan, follow, stop=ended, per_launch=PER_LAUNCH)
 
     def _judged(self, trial: Trial, runs: tuple[BenchRun, ...]) -> Trial:
         """The outcome of a measurement that came to its end, or that was clear early."""

@@ -118,4 +118,4 @@ def test_one_key_has_one_meaning_on_every_screen() -> None:
     ],
 )  # fmt: skip
 def test_the_keys_that_a_person_learns_are_those_of_the_design(key: str, label: str) -> None:
-    assert {action.label for action in ACTIONS if key in action.default_keys} == ({label} if label else set())
+    assert {action.label for action in ACTIONS if key in action.default_keys} == {label}

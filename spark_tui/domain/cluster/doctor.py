@@ -44,7 +44,7 @@ ORDER: Final = (Severity.ERROR, Severity.WARNING, Severity.UNKNOWN, Severity.INF
 """What needs attention first: what could not be checked stands before what is fine."""
 
 
-class ClusterCheckGroup(StrEnum):
+class CheckGroup(StrEnum):
     """What a check is about, in display order."""
 
     NODES = "Nodes"
@@ -85,7 +85,7 @@ class ClusterCheck:
     None, or nothing is found, the finding is UNKNOWN. Scripts rely on `id`."""
 
     id: str
-    group: ClusterCheckGroup
+    group: CheckGroup
     title: str
     rule: Rule
     needs: str = ""
@@ -594,50 +594,46 @@ _tcp = _bandwidth("iperf3", _APT.format("iperf3"), MeasureKind.TCP)
 _collective = _bandwidth("NCCL all-gather", GATHER_NEEDS, MeasureKind.NCCL, MeasureKind.NCCL_RING)
 CHECKS: Final = (
     ClusterCheck(
-        "reach", ClusterCheckGroup.NODES, "spark-tui", _equal("version", "spark-tui", "spark-tui cluster install NODE")
+        "reach", CheckGroup.NODES, "spark-tui", _equal("version", "spark-tui", "spark-tui cluster install NODE")
     ),
     ClusterCheck(
         "user",
-        ClusterCheckGroup.NODES,
+        CheckGroup.NODES,
         "User",
         _equal("user", "User", "Use the same user on all nodes: copies and mpirun expect it."),
     ),
-    ClusterCheck("clock", ClusterCheckGroup.NODES, "Clock", _clock),
-    ClusterCheck("kernel", ClusterCheckGroup.NODES, "Kernel", _kernel),
-    ClusterCheck("memory", ClusterCheckGroup.NODES, "Memory", _memory, "available"),
-    ClusterCheck("disk", ClusterCheckGroup.NODES, "Disk", _disk, "free"),
-    ClusterCheck("leftovers", ClusterCheckGroup.NODES, "Leftovers", _leftovers, "ranks"),
+    ClusterCheck("clock", CheckGroup.NODES, "Clock", _clock),
+    ClusterCheck("kernel", CheckGroup.NODES, "Kernel", _kernel),
+    ClusterCheck("memory", CheckGroup.NODES, "Memory", _memory, "available"),
+    ClusterCheck("disk", CheckGroup.NODES, "Disk", _disk, "free"),
+    ClusterCheck("leftovers", CheckGroup.NODES, "Leftovers", _leftovers, "ranks"),
     ClusterCheck(
-        "driver",
-        ClusterCheckGroup.SOFTWARE,
-        "NVIDIA driver",
-        _equal("driver", "Driver", "Update all nodes alike."),
-        "driver",
+        "driver", CheckGroup.SOFTWARE, "NVIDIA driver", _equal("driver", "Driver", "Update all nodes alike."), "driver"
     ),
-    ClusterCheck("docker", ClusterCheckGroup.SOFTWARE, "Docker", _docker),
-    ClusterCheck("image", ClusterCheckGroup.SOFTWARE, "Image", _image),
-    ClusterCheck("nccl", ClusterCheckGroup.SOFTWARE, "NCCL", _nccl),
-    ClusterCheck("model", ClusterCheckGroup.SOFTWARE, "Model", _model),
-    ClusterCheck("variables", ClusterCheckGroup.FABRIC, "Environment", _variables, "links"),
-    ClusterCheck("carrier", ClusterCheckGroup.FABRIC, "Cable", _carrier, "links"),
-    ClusterCheck("twins", ClusterCheckGroup.FABRIC, "Twins", _twins, "links"),
-    ClusterCheck("speed", ClusterCheckGroup.FABRIC, "Link speed", _speed, "links"),
-    ClusterCheck("mtu", ClusterCheckGroup.FABRIC, "MTU", _mtu, "links"),
-    ClusterCheck("address", ClusterCheckGroup.FABRIC, "Addresses", _address, "links"),
-    ClusterCheck("subnet", ClusterCheckGroup.FABRIC, "Subnets", _subnet, "links"),
-    ClusterCheck("roce", ClusterCheckGroup.FABRIC, "RoCE devices", _roce, "devices"),
-    ClusterCheck("gid", ClusterCheckGroup.FABRIC, "RoCE v2 GIDs", _gid, "devices"),
-    ClusterCheck("firmware", ClusterCheckGroup.FABRIC, "Firmware", _firmware, "devices"),
-    ClusterCheck("pcie", ClusterCheckGroup.FABRIC, "PCIe", _pcie, "devices"),
-    ClusterCheck("wifi", ClusterCheckGroup.FABRIC, "Wi-Fi", _wifi, "links"),
-    ClusterCheck("route", ClusterCheckGroup.PATHS, "Routes", _route),
-    ClusterCheck("ping", ClusterCheckGroup.PATHS, "Jumbo pings", _ping),
-    ClusterCheck("ssh", ClusterCheckGroup.PATHS, "ssh", _ssh),
-    ClusterCheck("ports", ClusterCheckGroup.PATHS, "Ports", _ports),
-    ClusterCheck("firewall", ClusterCheckGroup.PATHS, "Firewall", _firewall),
-    ClusterCheck("rdma_bandwidth", ClusterCheckGroup.PATHS, "RDMA bandwidth", _rdma),
-    ClusterCheck("tcp_bandwidth", ClusterCheckGroup.PATHS, "TCP bandwidth", _tcp),
-    ClusterCheck("nccl_bandwidth", ClusterCheckGroup.PATHS, "NCCL bandwidth", _collective),
+    ClusterCheck("docker", CheckGroup.SOFTWARE, "Docker", _docker),
+    ClusterCheck("image", CheckGroup.SOFTWARE, "Image", _image),
+    ClusterCheck("nccl", CheckGroup.SOFTWARE, "NCCL", _nccl),
+    ClusterCheck("model", CheckGroup.SOFTWARE, "Model", _model),
+    ClusterCheck("variables", CheckGroup.FABRIC, "Environment", _variables, "links"),
+    ClusterCheck("carrier", CheckGroup.FABRIC, "Cable", _carrier, "links"),
+    ClusterCheck("twins", CheckGroup.FABRIC, "Twins", _twins, "links"),
+    ClusterCheck("speed", CheckGroup.FABRIC, "Link speed", _speed, "links"),
+    ClusterCheck("mtu", CheckGroup.FABRIC, "MTU", _mtu, "links"),
+    ClusterCheck("address", CheckGroup.FABRIC, "Addresses", _address, "links"),
+    ClusterCheck("subnet", CheckGroup.FABRIC, "Subnets", _subnet, "links"),
+    ClusterCheck("roce", CheckGroup.FABRIC, "RoCE devices", _roce, "devices"),
+    ClusterCheck("gid", CheckGroup.FABRIC, "RoCE v2 GIDs", _gid, "devices"),
+    ClusterCheck("firmware", CheckGroup.FABRIC, "Firmware", _firmware, "devices"),
+    ClusterCheck("pcie", CheckGroup.FABRIC, "PCIe", _pcie, "devices"),
+    ClusterCheck("wifi", CheckGroup.FABRIC, "Wi-Fi", _wifi, "links"),
+    ClusterCheck("route", CheckGroup.PATHS, "Routes", _route),
+    ClusterCheck("ping", CheckGroup.PATHS, "Jumbo pings", _ping),
+    ClusterCheck("ssh", CheckGroup.PATHS, "ssh", _ssh),
+    ClusterCheck("ports", CheckGroup.PATHS, "Ports", _ports),
+    ClusterCheck("firewall", CheckGroup.PATHS, "Firewall", _firewall),
+    ClusterCheck("rdma_bandwidth", CheckGroup.PATHS, "RDMA bandwidth", _rdma),
+    ClusterCheck("tcp_bandwidth", CheckGroup.PATHS, "TCP bandwidth", _tcp),
+    ClusterCheck("nccl_bandwidth", CheckGroup.PATHS, "NCCL bandwidth", _collective),
 )
 """All checks in display order."""
 CHECK_BY_ID: Final = {check.id: check for check in CHECKS}
