@@ -7,7 +7,6 @@ left on a node is named.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -31,10 +30,11 @@ from spark_tui.domain.cluster.protocol import (
 )
 from spark_tui.domain.cluster.rank_report import RankView, read_rank
 from spark_tui.domain.cluster.record import RELAUNCHES_AN_HOUR, ClusterRecord, RankRecord, Stage
-from spark_tui.domain.engine.container import LABEL_MODEL
+from spark_tui.domain.engine.container import LABEL_MODEL, LABEL_RUNTIME
 from spark_tui.domain.errors import NameInUse, PortInUse, RefusedError, SparkError
 from spark_tui.domain.logs.moments import by_time
 from spark_tui.domain.logs.tracker import LogTracker
+from spark_tui.domain.presets.invocation import parse
 from spark_tui.domain.quantities import gib
 from spark_tui.domain.reading import Missing, Ok, Reading
 from spark_tui.domain.text import clean_line
@@ -51,7 +51,6 @@ STEPS: Final = (
     ("follow", "Boot"),
     ("ready", "First answer"),
 )
-_REVISION: Final = re.compile(r"--revision[= ](\S+)")
 _PREFIX: Final = "cluster-"
 _WATCH: Final = "watch-"
 _STOP: Final = "stop-"
@@ -248,10 +247,8 @@ class ClusterLauncher:
 
     async def _look(self, rank: RankRecord) -> NodeLook:
         spec = rank.start.spec
-        pinned = _REVISION.search(" ".join(spec.command))
-        request = LookRequest(
-            spec.image, spec.label(LABEL_MODEL), rank.start.ports, revision=pinned[1] if pinned else ""
-        )
+        revision = parse(spec.command, spec.label(LABEL_RUNTIME)).value("revision") or ""
+        request = LookRequest(spec.image, spec.label(LABEL_MODEL), rank.start.ports, revision=revision)
         return await self._nodes.ask(rank.node, "look", request, NodeLook)
 
     async def _start(self, rank: RankRecord) -> RankState:
