@@ -77,8 +77,9 @@ def router(lab: Lab) -> Path:
     if not (folder / "bin/vllm-router").exists():
         python = f"{sys.version_info.major}.{sys.version_info.minor}"
         install_wheels(["vllm-router"], folder / "site", python=python, scratch=folder / "tmp", dependencies=True)
-        start = f'exec env PYTHONPATH={folder / "site"} {sys.executable} -S -m vllm_router.launch_router "$@"'
-        write_program(folder / "bin/vllm-router", f"#!/bin/sh\n{start}\n")
+    # Written each time: the packages outlive the checkout that installed them, and this names its interpreter.
+    start = f'exec env PYTHONPATH={folder / "site"} {sys.executable} -S -m vllm_router.launch_router "$@"'
+    write_program(folder / "bin/vllm-router", f"#!/bin/sh\n{start}\n")
     return folder / "bin"
 
 

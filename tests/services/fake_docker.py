@@ -58,6 +58,12 @@ class Request(BaseHTTPRequestHandler):
 
     do_GET = do_POST = do_DELETE = route
 
+    def send_response(self, code: int, message: str | None = None) -> None:
+        """Says that it closes when it will, as the daemon does: a client would use the connection once more."""
+        super().send_response(code, message)
+        if self.close_connection:
+            self.send_header("Connection", "close")
+
     def json(self, found: object, status: int = 200, headers: dict[str, str] | None = None) -> None:
         content = json.dumps(found).encode()
         self.send_response(status)
