@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from spark_tui.domain.cluster.protocol import Router, RouteRequest
+from spark_tui.domain.engine.container import ContainerFacts
 from spark_tui.domain.engine.runtimes import KEY_VARIABLES
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.host.detectors import SharedFile
@@ -145,6 +146,7 @@ class FakeHost:
     memory_reads: int = 0
     kernel: tuple[str, ...] = ()
     containers: dict[int, str] = field(default_factory=dict)
+    processes: tuple[ContainerFacts, ...] = ()
     shared: Reading[tuple[SharedFile, ...]] = field(default_factory=lambda: Ok((), EPOCH))
 
     def identity(self) -> HostIdentity:
@@ -186,6 +188,9 @@ class FakeHost:
 
     def container_of(self, pid: int) -> str:
         return self.containers.get(pid, "")
+
+    def engine_processes(self) -> tuple[ContainerFacts, ...]:
+        return self.processes
 
     def shared_files(self) -> Reading[tuple[SharedFile, ...]]:
         return self.shared

@@ -43,7 +43,8 @@ async def _presets(context: Context) -> Iterable[str]:
 
 
 async def _engines(context: Context) -> Iterable[str]:
-    return (container.name for container in await context.docker.containers() if runtime_of(container))
+    found = (*await context.docker.containers(), *await context.in_thread(context.ports.host.engine_processes))
+    return (container.name for container in found if runtime_of(container))
 
 
 async def _models(context: Context) -> Iterable[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from spark_tui.cli.command import command, complete
+from spark_tui.cli.names import engines_here
 from spark_tui.cli.session import Session
 from spark_tui.core.connect import Connection, Place, engine_meant
 from spark_tui.core.context import Context
@@ -64,7 +65,7 @@ def connect(
     async def look(context: Context) -> tuple[EngineView, Connection]:
         status = await _gateway(context) if gateway else None
         address, keyed = (status.local_address, status.keyed) if status is not None else ("", False)
-        view = engine_meant(await context.supervisor.look(), engine)
+        view = engine_meant(await engines_here(context), engine)
         return view, await context.in_thread(context.connector.plan, view, chosen, where, address, keyed=keyed)
 
     view, plan = session.run(look)
@@ -95,7 +96,7 @@ async def _gateway(context: Context) -> GatewayStatus:
 
 def _list(session: Session, engine: str) -> int:
     async def look(context: Context) -> list[Connection]:
-        view = engine_meant(await context.supervisor.look(), engine)
+        view = engine_meant(await engines_here(context), engine)
         return [await context.in_thread(context.connector.plan, view, each) for each in CLIENTS.values()]
 
     plans = session.run(look)

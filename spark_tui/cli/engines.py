@@ -16,7 +16,7 @@ from spark_tui.cli.output import Interrupted
 from spark_tui.cli.progress import LaunchProgress, keeps_starting, resumed, shown, supervised
 from spark_tui.cli.session import Session, confirm, interrupted
 from spark_tui.core.context import Context
-from spark_tui.core.engines import is_measured, stamp_before, stamp_of_start
+from spark_tui.core.engines import is_measured, outside_docker, stamp_before, stamp_of_start
 from spark_tui.core.jobs import StepState
 from spark_tui.core.secure import Secured
 from spark_tui.domain.engine.container import ContainerFacts
@@ -86,6 +86,8 @@ def _free(session: Session, name: str, verb: str, *, yes: bool) -> bool:
 
     async def measured(context: Context) -> str:
         container = await find_container(context, name)
+        if container.bare:
+            raise outside_docker(container, acts=True)
         return container.name if is_measured(container.name, context.ports.state) else ""
 
     found = session.run(measured, changes=True)
@@ -182,6 +184,8 @@ def logs(
     async def work(context: Context) -> None:
         asked = [await find_container(context, name, engines_only=False) for name in names]
         found = tuple({each.id: each for each in asked}.values())
+        for bare in (each for each in found if each.bare):
+            raise outside_docker(bare)
         now, several = context.clock.now(), len(found) > 1
         end, width = stamp_before(moment_of(until, now)) if until else "~", max(len(each.name) for each in found)
         streams = []

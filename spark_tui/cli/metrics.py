@@ -119,6 +119,8 @@ def metrics(
 async def _log_end(context: Context, view: EngineView) -> tuple[str, ...]:
     """The last lines of an engine's log."""
     lines: list[str] = []
+    if view.container.bare:  # its log is not with Docker
+        return ()
     async with aclosing(context.docker.logs(view.container.id, tail=ACCESS_LINES, follow=False)) as batches:
         async for batch in batches:
             lines += [line.text for line in batch]
@@ -139,7 +141,7 @@ async def _launch_on_nodes(context: Context, name: str) -> ClusterRecord | None:
 async def _serving(context: Context, name: str) -> EngineView:
     """The engine of that name or id, which must serve. Raises ContainerNotFound or EngineUnreachable."""
     container = await find_container(context, name)
-    views = await context.supervisor.look()
+    views = await context.supervisor.look(docker=not container.bare)
     view = next((view for view in views if view.container.id == container.id), None)
     if view is None or view.state is not EngineState.SERVING:
         state = "gone" if view is None else engine_status(view).text

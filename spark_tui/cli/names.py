@@ -9,7 +9,7 @@ from typing import Final
 from spark_tui.core.context import Context
 from spark_tui.domain.engine.container import ContainerFacts
 from spark_tui.domain.engine.state import runtime_of
-from spark_tui.domain.errors import ContainerNotFound, UsageError
+from spark_tui.domain.errors import ContainerNotFound, SparkError, UsageError
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.text import clean_line, same_name, truncate
@@ -55,7 +55,13 @@ async def find_container(context: Context, name: str, *, engines_only: bool = Tr
     With `engines_only` a container that serves no model is not found: stopping a database by a slip of the finger is
     not what this program is for.
     """
-    containers = await context.docker.containers()
+    bare = await context.in_thread(context.ports.host.engine_processes)
+    try:
+        containers = (*await context.docker.containers(), *bare)
+    except SparkError:
+        if name not in [each.name for each in bare]:
+            raise
+        containers = bare
     by_id = [c for c in containers if len(name) >= _SHORT_ID and c.id.startswith(name)]
     meant = same_name(name, [c.name for c in containers])
     found = next((c for c in containers if c.name == meant), by_id[0] if len(by_id) == 1 else None)
@@ -72,10 +78,22 @@ async def find_container(context: Context, name: str, *, engines_only: bool = Tr
     return found
 
 
+async def engines_here(context: Context) -> tuple[EngineView, ...]:
+    """Every engine; without Docker those outside it. Raises Docker's error where there are none."""
+    try:
+        return await context.supervisor.look()
+    except SparkError:
+        views = await context.supervisor.look(docker=False)
+        if not views:
+            raise
+        return views
+
+
 async def find_view(context: Context, name: str) -> EngineView:
     """That engine as it is now. Raises ContainerNotFound."""
     container = await find_container(context, name)
-    view = next((each for each in await context.supervisor.look() if each.name == container.name), None)
+    views = await context.supervisor.look(docker=not container.bare)
+    view = next((each for each in views if each.name == container.name), None)
     if view is None:
         raise ContainerNotFound(f"{container.name} was removed meanwhile.", "See: spark-tui ps -a")
     return view

@@ -73,8 +73,9 @@ async def _look(context: Context) -> _Snapshot:
         daemon = await context.docker.daemon()
         views = await context.supervisor.look()
     except SparkError as error:
+        views = await context.supervisor.look(docker=False)
         await host
-        return _Snapshot(context.store.world, context.clock.now(), error=error, demo=context.demo)
+        return _Snapshot(context.store.world, context.clock.now(), None, views, error, demo=context.demo)
     except asyncio.CancelledError:
         host.cancel()
         raise
@@ -93,14 +94,22 @@ def ps(session: Session, everything: bool) -> None:
     Lists every container that serves a model, also foreign ones.
     """
 
+    failed: list[SparkError] = []
+
     async def look(context: Context) -> tuple[tuple[EngineView, ...], float]:
         for problem in context.editor.unreadable():
             session.err.note(f"{problem.summary} {problem.remedy}")
         for entry in context.editor.interrupted():
             session.err.note(f"The edit of {entry.name} was interrupted. Finish it: spark-tui edit {entry.name}")
-        return await context.supervisor.look(), context.clock.now()
+        try:
+            return await context.supervisor.look(), context.clock.now()
+        except SparkError as error:  # what runs outside Docker is there all the same
+            failed.append(error)
+            return await context.supervisor.look(docker=False), context.clock.now()
 
     views, now = session.run(look)
+    if failed and not views:
+        raise failed[0]
     shown = views if everything else tuple(view for view in views if view.container.running)
     session.out.json([engine_object(view, now) for view in shown])
     session.out.table(engine_table(shown, now))
@@ -111,6 +120,8 @@ def ps(session: Session, everything: bool) -> None:
         session.err.say(f"{ended}: spark-tui ps -a")
     elif not views:
         session.err.say("No engines. Launch one: spark-tui up PRESET (spark-tui presets list)")
+    if failed:
+        raise failed[0]
 
 
 def _note_failures(session: Session, views: tuple[EngineView, ...]) -> None:

@@ -175,6 +175,8 @@ class Connector:
             served, new = self._served(view, place), False
         known = bool(gateway) or served.key is not None
         findings = findings_of(view, client, key=known, elsewhere=place is not Place.HERE)
+        if view.container.bare:  # its settings are not ours to change
+            findings = tuple(replace(each, change=()) for each in findings)
         found = Connection(client, view.name, served, findings, gateway=bool(gateway), new_key=new)
         try:
             backups = self._backups(client)

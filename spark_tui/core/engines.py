@@ -28,7 +28,7 @@ from spark_tui.domain.engine.state import (
     runtime_of,
     state_of,
 )
-from spark_tui.domain.errors import ApiKeyRejected, ContainerNotFound, SparkError
+from spark_tui.domain.errors import ApiKeyRejected, ContainerNotFound, RefusedError, SparkError
 from spark_tui.domain.event import Event, EventKind
 from spark_tui.domain.finding import Severity
 from spark_tui.domain.host.guard import GuardEntry, end_by_guard
@@ -139,6 +139,11 @@ class EngineWatch:
 
     async def _read_log(self) -> None:
         """From this start's first line until the server was ready; then it is followed, of a long log only the tail."""
+        if self.container.bare:
+            self.buffer.end_of_log(f"it runs outside Docker. Try: systemctl status {self.container.pid}")
+            self._start_read.set()
+            self.log_read.set()
+            return
         since, count, name = stamp_of_start(self.container), 0, self.container.id
         try:
             async with aclosing(self._ports.docker.logs(name, follow=False, since=since)) as batches:
@@ -395,26 +400,31 @@ class EngineSupervisor:
     async def refresh(self) -> None:
         """Asks Docker for the containers; a failure leaves the last engines, marked stale."""
         async with self._refresh_lock:
+            bare = await in_thread(self._ports.host.engine_processes)
             try:
                 containers = await self._ports.docker.containers()
             except SparkError as error:
+                known = (watch.container for watch in self._watches.values())
+                await self._adopt((*(each for each in known if not each.bare), *bare))
                 self._fail(error)
                 return
             finally:
                 self._asked.set()
             self._error = ""
-            await self._adopt(containers)
+            await self._adopt((*containers, *bare))
             self._found.set()
             self.publish()
 
-    async def look(self, patience: float = 3.0) -> tuple[EngineView, ...]:
+    async def look(self, patience: float = 3.0, *, docker: bool = True) -> tuple[EngineView, ...]:
         """Every engine once, for a front end that does not stay: its start is read and its health asked.
 
-        Raises Docker's error. What an engine has not reported within `patience` seconds stays unknown.
+        Raises Docker's error; with `docker` false only what runs outside it. What an engine has not reported within
+        `patience` seconds stays unknown.
         """
-        containers = await self._ports.docker.containers()
+        containers = await self._ports.docker.containers() if docker else ()
+        bare = await in_thread(self._ports.host.engine_processes)
         async with self._refresh_lock:
-            await self._adopt(containers)
+            await self._adopt((*containers, *bare))
         settled = [asyncio.ensure_future(watch.settled()) for watch in self._watches.values()]
         if settled:
             _, late = await asyncio.wait(settled, timeout=patience)
@@ -442,7 +452,14 @@ class EngineSupervisor:
 
     async def watch(self, container: str) -> EngineWatch:
         """The watch of one container by name or id, inspected just now. Raises ContainerNotFound."""
-        facts = await self._ports.docker.inspect(container)
+        try:
+            facts = await self._ports.docker.inspect(container)
+        except SparkError:
+            bare = await in_thread(self._ports.host.engine_processes)
+            meant = [each for each in bare if container in (each.name, each.id)]
+            if not meant:
+                raise
+            facts = meant[0]
         async with self._refresh_lock:
             watch = await self._look(facts)
         self.publish()
@@ -451,7 +468,8 @@ class EngineSupervisor:
     def find(self, name: str) -> EngineWatch | None:
         """The watch of a container by name or id prefix, without asking Docker."""
         for watch in self._watches.values():
-            if watch.container.name == name or (len(name) >= 12 and watch.container.id.startswith(name)):
+            found = watch.container
+            if name in (found.name, found.id) or (len(name) >= 12 and found.id.startswith(name)):
                 return watch
         return None
 
@@ -517,8 +535,12 @@ class EngineSupervisor:
         self._store.update(explanations={name: explanation for name, (_, explanation) in found.items()})
 
     def _fail(self, error: SparkError) -> None:
+        """Docker's engines stay as they were last seen; those beside it are shown as they are."""
         self._error = str(error)
-        self._store.update(engines=aged(self._store.world.engines, str(error)))
+        before, views = self._store.world.engines, self.views()
+        if any(view.container.bare for view in views) or any(each.container.bare for each in value_of(before) or ()):
+            before = Ok(views, self._ports.clock.now())
+        self._store.update(engines=aged(before, str(error)))
 
     def say(self, text: str, severity: Severity = Severity.INFO, remedy: str = "", **about: Any) -> None:
         """As `Store.say`."""
@@ -528,7 +550,7 @@ class EngineSupervisor:
 
     async def stop(self, name: str, grace_seconds: int = 30) -> None:
         """Stops an engine gracefully and waits until it has ended."""
-        watch = self.find(name)
+        watch = self._actable(name)
         if watch is not None:
             watch.stop_requested = True
             self._dirty.set()
@@ -549,10 +571,29 @@ class EngineSupervisor:
     async def remove(self, name: str) -> None:
         await self._act(name, self._ports.docker.remove)
 
-    async def _act(self, name: str, action: Callable[[str], Awaitable[None]]) -> None:
+    def _actable(self, name: str) -> EngineWatch | None:
+        """Like `find`. Raises RefusedError for what Docker does not run."""
         watch = self.find(name)
+        if watch is not None and watch.container.bare:
+            raise outside_docker(watch.container, acts=True)
+        return watch
+
+    async def _act(self, name: str, action: Callable[[str], Awaitable[None]]) -> None:
+        watch = self._actable(name)
         await action(watch.container.id if watch else name)
         await self.refresh()
+
+
+def outside_docker(container: ContainerFacts, *, acts: bool = False) -> RefusedError:
+    """Why a bare process has no log here, or with `acts` is not stopped, restarted or removed."""
+    about = f"{container.name} runs outside Docker, as process {container.pid}: "
+    if acts:
+        text = "spark-tui does not end what it cannot start again."
+        return RefusedError(about + text, f"End it yourself: kill {container.pid}")
+    return RefusedError(
+        f"{about}its log is where it was started.",
+        f"Its unit and last lines, if it has one: systemctl status {container.pid}",
+    )
 
 
 NEWS_SECONDS = 120.0
@@ -561,6 +602,8 @@ NEWS_SECONDS = 120.0
 
 def _transition(view: EngineView, before: EngineState | None, now: float) -> Event | None:
     name, took, started = view.name, view.timeline.seconds, view.container.started_at
+    if view.container.bare and started is not None and now - started >= NEWS_SECONDS:
+        return None  # without a log, nothing tells a start from an engine that is only new to us
     match view.state:
         case EngineState.SERVING:
             if started is not None and took is not None and now - (started + took) >= NEWS_SECONDS:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from spark_tui.core.containers import clear_container
 from spark_tui.core.downloads import LaunchDownloads
-from spark_tui.core.engines import EngineSupervisor, EngineWatch
+from spark_tui.core.engines import EngineSupervisor, EngineWatch, outside_docker
 from spark_tui.core.fit import MemoryGate, share_of
 from spark_tui.core.guard import GuardLauncher, LoadGuard
 from spark_tui.core.jobs import Report, Step, StepReporter, StepState
@@ -412,6 +412,8 @@ def same_place(view: EngineView, overrides: Overrides) -> Overrides:
 def request_of(view: EngineView, catalogue: PresetCatalogue) -> LaunchRequest:
     """The launch that makes an engine as it is now. Raises RefusedError for one that no preset makes."""
     container = view.container
+    if container.bare:
+        raise outside_docker(container, acts=True)
     if not container.ours:
         raise RefusedError(
             f"Not started by spark-tui: {view.name}.", "Import it as a preset first: spark-tui presets import"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
+from spark_tui.core.engines import outside_docker
 from spark_tui.core.launch import LaunchRequest, launched_overrides
 from spark_tui.core.preflight import Preflight
 from spark_tui.domain.engine.container import LABEL_SPEC_HASH
@@ -85,6 +86,8 @@ def _check(view: EngineView, *, publish: bool) -> None:
     if view.exposure is Exposure.LAN:
         where = f" in {container.api_key_file}" if container.api_key_file else ""
         raise RefusedError(f"{name} asks for a key already{where}.", "Nothing is to be done.")
+    if container.bare:
+        raise outside_docker(container, acts=True)
     if not container.ours:
         port = view.port or 8000
         raise RefusedError(

@@ -273,7 +273,8 @@ def _orphans(_: Readings, found: tuple[EngineProcess, ...]) -> Finding:
     return _warning(
         f"{len(large)} engine process{'es run' if len(large) > 1 else ' runs'} outside a container and may hold GPU "
         "memory.",
-        f"If left over: kill {' '.join(str(process.pid) for process in large[:4])}",
+        "Those that serve are listed: spark-tui ps. If left over: kill "
+        f"{' '.join(str(process.pid) for process in large[:4])}",
         ", ".join(f"{each.name} (pid {each.pid}, {human_bytes(each.memory)})" for each in large[:4]),
     )
 

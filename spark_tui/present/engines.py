@@ -139,7 +139,9 @@ def engine_page(
         state.append(f"up {human_duration(up // 60 * 60 if up >= 60 else up)}")
     elif facts.finished_at is not None:
         state.append(f"ended {day_and_time(facts.finished_at)}")
-    if facts.preset != view.name:  # its name says it
+    if facts.bare:
+        state.append(f"outside Docker, process {facts.pid}")
+    elif facts.preset != view.name:  # its name says it
         state.append(f"preset {facts.preset}" if facts.ours else "not started by spark-tui")
     exposed = view.exposure in (Exposure.LAN, Exposure.LAN_NO_KEY)
     network = f"http://{lan}:{view.port}/v1" if lan else "address of this machine unknown"
@@ -148,7 +150,8 @@ def engine_page(
     url = f"{view.api_url}   {where}{', no key' if keyless else ''}"
     key = Row(f"in {facts.api_key_file}" if facts.api_key_file else "in its own command or environment", "key")
     if view.exposure is Exposure.LAN_NO_KEY:
-        key = Row(f"none: anyone on the network can use this engine. {secure} makes a key", "key", Tone.BAD)
+        makes = "Start it with --api-key" if facts.bare else f"{secure} makes a key"
+        key = Row(f"none: anyone on the network can use this engine. {makes}", "key", Tone.BAD)
     served = view.served_name or view.model or "not known yet"
     engine = [f"{view.runtime} {view.version}".strip(), view.model if view.model != served else "", facts.image]
     if not view.word.serves and view.word not in (EngineWord.STALLED, EngineWord.STOPPING):
@@ -459,7 +462,7 @@ def engine_object(view: EngineView, now: float) -> Object:
         **maybe("version", view.version, not_told),
         **maybe("model", view.model, not_told),
         **maybe("served_name", view.served_name, not_told),
-        "image": container.image,
+        **maybe("image", container.image, "it runs outside Docker"),
         **maybe("preset", container.preset, "spark-tui did not launch it"),
         **maybe("port", view.port, "no port is published"),
         **maybe("url", view.base_url, "no port is published"),

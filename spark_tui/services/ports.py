@@ -204,6 +204,10 @@ class HostProbe(Protocol):
     def container_of(self, pid: int) -> str:
         """The id of the Docker container that a process is in; empty for one in none, or that is gone."""
 
+    def engine_processes(self) -> tuple[ContainerFacts, ...]:
+        """Servers that run outside any container, in the order of their names: see `bare_engine`. Reads the command
+        line of each process: not for every second."""
+
     def shared_files(self) -> Reading[tuple[SharedFile, ...]]:
         """The files in /dev/shm. Looks into all processes, to learn which has them open."""
 

@@ -151,9 +151,15 @@ class FrameApp(PlainCrashApp[None]):
         named = (each for each in self.launches if self.selected in (each.name, *(rank.name for rank in each.ranks)))
         return next(named, None)
 
-    def refuses_rank(self, verb: str) -> bool:
-        """Whether the selected engine is one rank of several; says then how `verb` is done on all of them."""
+    def refuses(self, verb: str) -> bool:
+        """Whether `verb` is not done with the selected engine: a bare process, or one rank of several. Says then how
+        the person does it, or how it is done on all ranks."""
         view = self.selected_engine
+        if view is not None and view.container.bare:
+            from spark_tui.core.engines import outside_docker
+
+            self.notify(str(outside_docker(view.container, acts=True)), severity="warning", markup=False)
+            return True
         if view is None or rank_of(view.container) is None:
             return False
         from spark_tui.present.cluster import not_alone
@@ -305,7 +311,7 @@ class FrameApp(PlainCrashApp[None]):
         if view is None or not view.container.running:
             self.notify("No running engine is selected.", markup=False)
             return
-        if self.refuses_rank("Edit"):
+        if self.refuses("Edit"):
             return
         try:
             preset = self.context.editor.running(view).preset

@@ -7,12 +7,13 @@ from dataclasses import replace
 import pytest
 
 from spark_tui.domain.engine.container import ContainerStatus
-from spark_tui.domain.engine.state import Health
-from spark_tui.domain.errors import SocketPermissionDenied
+from spark_tui.domain.engine.state import Health, bare_engine
+from spark_tui.domain.errors import ExitCode, SocketPermissionDenied
 from spark_tui.domain.host.vitals import GpuProcess, GpuReading, Throttle, Throttled
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Missing, Ok
 from tests.cli.world import BOOT, World, example
+from tests.fakes_docker import EPOCH
 from tests.fakes_host import IDLE_MEMORY, FakeGpu
 
 STATUS = """\
@@ -283,3 +284,40 @@ def test_what_one_reading_cannot_tell_is_null_with_the_reason() -> None:
     world = World(gpu=FakeGpu(Ok(GpuReading("NVIDIA GB10", 96, 45.0, 88, 1400, unified=True), 0.0)))
     found = world.run("status", "--json").json["gpu"]
     assert (found["throttled"], found["throttled_reason"]) == (None, "needs two readings")
+
+
+# --- engines outside Docker ---------------------------------------------------------------------------------
+
+
+def beside(world: World) -> World:
+    found = bare_engine(4711, ("vllm", "serve", "acme/tiny-1b", "--port", "8011"), (), EPOCH)
+    assert found is not None
+    world.host.processes = (found,)
+    world.api.serve(found)
+    return world
+
+
+def test_ps_lists_a_server_outside_docker() -> None:
+    listed = beside(World()).run("ps", "--json").json
+    assert [(each["id"], each["state"], each["url"]) for each in listed] == [
+        ("vllm-8011", "ready", "http://127.0.0.1:8011")
+    ]
+    assert (listed[0]["image"], listed[0]["image_reason"]) == (None, "it runs outside Docker")
+
+
+@pytest.mark.parametrize("command", ["ps", "status"])
+def test_without_docker_a_server_outside_it_is_shown_before_the_error(command: str) -> None:
+    world = beside(World())
+    world.docker.go_down()
+    result = world.run(command)
+    assert "vllm-8011" in result.out
+    assert result.code == ExitCode.UNREACHABLE
+
+
+@pytest.mark.parametrize(
+    "words", [("down",), ("restart",), ("logs",), ("secure",), ("edit", "--set", "gpu_memory_utilization=0.5")]
+)
+def test_what_is_not_docker_s_is_refused_with_its_process(words: tuple[str, ...]) -> None:
+    result = beside(World()).run(words[0], "vllm-8011", *words[1:])
+    assert result.code == ExitCode.REFUSED
+    assert "4711" in result.err

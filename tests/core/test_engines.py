@@ -11,7 +11,7 @@ import pytest
 from spark_tui.core.jobs import StepState
 from spark_tui.core.launch import LaunchRequest
 from spark_tui.domain.engine.container import LABEL_PRESET, ContainerStatus, PublishedPort
-from spark_tui.domain.engine.state import EngineState, Health
+from spark_tui.domain.engine.state import EngineState, Health, bare_engine
 from spark_tui.domain.errors import ApiKeyRejected, ContainerNotFound, RefusedError
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.presets.overrides import Overrides
@@ -356,3 +356,55 @@ async def test_an_engine_slower_than_it_was_before_this_start_is_a_finding() -> 
         await kit.until(lambda: "qwen" in engines(kit) and engines(kit)["qwen"].state is EngineState.SERVING)
         await kit.until(lambda: "qwen" in kit.context.store.world.explanations)
         assert "below_baseline" in [each.id for each in kit.context.store.world.explanations["qwen"].findings]
+
+
+# --- outside Docker -----------------------------------------------------------------------------------------
+
+BARE = bare_engine(4711, ("vllm", "serve", "org/qwen", "--port", "8011"), (), EPOCH)
+assert BARE is not None
+
+
+async def test_a_server_outside_docker_serves_with_docker_or_without_and_goes_when_it_ends() -> None:
+    kit = Kit()
+    kit.host.processes = (BARE,)
+    kit.docker.add_container("one", ports=PORT)
+    kit.api.serve()
+    async with kit.supervised():
+        await kit.until(lambda: len(engines(kit)) == 2 and engines(kit)["vllm-8011"].state is EngineState.SERVING)
+        watch = kit.context.supervisor.get("vllm-8011")
+        await watch.settled()
+        assert watch.buffer.reason.startswith("it runs outside Docker")
+        assert watch.endpoint is not None
+        assert watch.endpoint.base_url == "http://127.0.0.1:8011"
+        kit.docker.go_down()
+        await kit.context.supervisor.refresh()
+        assert set(engines(kit)) == {"one", "vllm-8011"}
+        kit.host.processes = ()
+        await kit.context.supervisor.refresh()
+        assert set(engines(kit)) == {"one"}
+        assert isinstance(kit.context.store.world.engines, Stale)
+
+
+async def test_without_docker_a_server_outside_it_is_shown_and_why_nothing_else_is() -> None:
+    kit = Kit()
+    kit.host.processes = (BARE,)
+    kit.docker.go_down()
+    kit.api.serve()
+    async with kit.supervised():
+        await kit.until(lambda: bool(engines(kit)))
+        found = kit.context.store.world.engines
+        assert isinstance(found, Stale)
+        assert "Docker" in found.error
+
+
+@pytest.mark.parametrize("verb", ["stop", "restart", "remove"])
+async def test_a_server_outside_docker_is_left_alone_and_the_refusal_names_its_process(verb: str) -> None:
+    kit = Kit()
+    kit.host.processes = (BARE,)
+    kit.api.serve()
+    async with kit.supervised():
+        await kit.until(lambda: bool(engines(kit)))
+        with pytest.raises(RefusedError, match="kill 4711"):
+            await getattr(kit.context.supervisor, verb)("vllm-8011")
+        assert engines(kit)["vllm-8011"].state is EngineState.SERVING
+        assert not engines(kit)["vllm-8011"].stopping

@@ -319,3 +319,46 @@ def test_the_kernels_lines_are_empty_where_the_journal_cannot_be_read(
     assert "--since=@940 --until=@1005" in line
     journal.write_text("#!/bin/sh\necho no; exit 1\n")
     assert ProcfsHost(tmp_path).kernel_lines(1.0) == ()
+
+
+# --- engines outside containers -----------------------------------------------------------------------------
+
+SERVE = ("/opt/venv/bin/python3", "/opt/venv/bin/vllm", "serve", "acme/tiny-1b", "--port", "8011")
+
+
+def process(root: Path, pid: int, argv: tuple[str, ...], *, parent: int = 1, cgroup: str = "0::/user.slice\n") -> Path:
+    folder = root / f"proc/{pid}"
+    folder.mkdir(parents=True)
+    (folder / "cmdline").write_text("".join(f"{word}\0" for word in argv))
+    (folder / "cgroup").write_text(cgroup)
+    (folder / "stat").write_text(f"{pid} (py) thon) S {parent} " + "0 " * 17 + "5000 0 0\n")
+    (folder / "environ").write_text("PATH=/bin\0VLLM_API_KEY=secret\0")
+    (root / "proc/stat").write_text("cpu 1 2\nbtime 1700000000\n")
+    return folder
+
+
+def test_a_server_outside_containers_is_an_engine_and_what_it_forked_is_none(tmp_path: Path) -> None:
+    process(tmp_path, 40, SERVE)
+    process(tmp_path, 41, SERVE, parent=40)
+    process(tmp_path, 42, SERVE, cgroup=f"0::/system.slice/docker-{IDENTITY}.scope\n")
+    process(tmp_path, 43, ("VLLM::EngineCore",), parent=40)
+    process(tmp_path, 44, ("bash", "-c", "vllm serve acme/tiny-1b"))
+    process(tmp_path, 45, ())
+    (engine,) = ProcfsHost(tmp_path).engine_processes()
+    assert (engine.name, engine.pid, engine.bare, engine.running) == ("vllm-8011", 40, True, True)
+    assert engine.started_at == 1_700_000_000 + 5000 / os.sysconf("SC_CLK_TCK")
+    assert engine.environment == ("PATH", "VLLM_API_KEY")
+    assert "secret" not in repr(engine)
+
+
+def test_a_server_in_another_network_namespace_is_not_of_this_machine(tmp_path: Path) -> None:
+    for pid, network in ((40, "net:[1]"), (41, "net:[2]")):
+        folder = process(tmp_path, pid, (*SERVE[:-1], f"80{pid}")) / "ns"
+        folder.mkdir()
+        (folder / "net").symlink_to(network)
+    (tmp_path / "proc/self").symlink_to("40")
+    assert [engine.pid for engine in ProcfsHost(tmp_path).engine_processes()] == [40]
+
+
+def test_a_machine_without_processes_has_no_engine(tmp_path: Path) -> None:
+    assert ProcfsHost(tmp_path).engine_processes() == ()

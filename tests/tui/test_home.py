@@ -13,7 +13,7 @@ from textual.widgets import Input
 from spark_tui.core.jobs import JobView, Step, StepState
 from spark_tui.core.launch import LaunchRequest
 from spark_tui.domain.engine.container import LABEL_PRESET, PublishedPort
-from spark_tui.domain.engine.state import EngineState, Health
+from spark_tui.domain.engine.state import EngineState, Health, bare_engine
 from spark_tui.domain.errors import GpuDriverMissing
 from spark_tui.domain.gateway import GatewayStatus, GatewaySwap
 from spark_tui.domain.presets.overrides import Overrides
@@ -28,6 +28,7 @@ from spark_tui.tui.widgets.log_view import LogView
 from spark_tui.tui.widgets.row_list import RowList
 from tests.core.kit import PRESET, Kit
 from tests.core.test_boot import FakeBoot
+from tests.fakes_docker import EPOCH
 from tests.log_fixtures import read_log
 
 PORT = (PublishedPort(8000, 8000),)
@@ -112,12 +113,17 @@ async def test_a_progress_bar_stands_once_and_a_log_too_after_the_window_was_res
             "100%|",
             " 60%|",
         ]
-        await pilot.resize_terminal(170, 60)
-        await until(kit, pilot, lambda: "Log" in screen_text(app) and app.screen.has_class("-wide"))
-        assert screen_text(app).count(" 60/100") == 1
-        await pilot.resize_terminal(120, 50)
-        await until(kit, pilot, lambda: not app.screen.has_class("-wide"))
-        assert screen_text(app).count(" 60/100") == 1
+        for width, height, wide in ((170, 60, True), (120, 50, False)):
+            await pilot.resize_terminal(width, height)
+            await until(
+                kit,
+                pilot,
+                lambda wide=wide: app.screen.has_class("-wide") is wide and screen_text(app).count(" 60/100") == 1,
+            )
+            for _ in range(5):  # and no second one comes behind it
+                await kit.clock.advance(0.1)
+                await pilot.pause()
+                assert screen_text(app).count(" 60/100") <= 1
 
 
 async def test_memory_that_cannot_be_read_says_why() -> None:
@@ -178,6 +184,26 @@ async def test_a_foreign_engine_is_stopped_only_when_its_name_is_typed() -> None
         assert isinstance(app.screen, ConfirmScreen)
         await pilot.press("backspace", *"theirs", "enter")
         await until(kit, pilot, lambda: state(app, "theirs") is EngineState.STOPPED)
+
+
+async def test_a_server_outside_docker_is_looked_at_and_its_keys_name_the_process() -> None:
+    bare = bare_engine(4711, ("vllm", "serve", "org/qwen", "--port", "8011"), (), EPOCH)
+    assert bare is not None
+    kit = Kit()
+    kit.host.processes = (bare,)
+    kit.docker.go_down()
+    kit.api.serve()
+    async with opened(kit) as (app, pilot):
+        await until(kit, pilot, lambda: state(app, "vllm-8011") is EngineState.SERVING)
+        await until(kit, pilot, lambda: "outside Docker, process 4711" in screen_text(app))
+        assert "No log here: it runs outside Docker" in screen_text(app)
+        for key in ("x", "r", "e"):
+            await pilot.press(key)
+            await until(kit, pilot, lambda: any("kill 4711" in each.message for each in app._notifications))
+            app.clear_notifications()
+            assert not isinstance(app.screen, ConfirmScreen)
+        await pilot.press("6")
+        await until(kit, pilot, lambda: "on vllm-8011" in screen_text(app))
 
 
 async def test_read_only_mode_has_no_dangerous_keys() -> None:

@@ -23,6 +23,7 @@ from spark_tui.domain.engine.runtimes import (
     is_server_program,
     recognised,
     runtime_named,
+    server_of,
     with_tag,
 )
 from spark_tui.domain.engine.state import (
@@ -32,6 +33,7 @@ from spark_tui.domain.engine.state import (
     Health,
     ServedModel,
     api_port,
+    bare_engine,
     endpoint_of,
     exposure_of,
     runtime_of,
@@ -264,3 +266,43 @@ def test_running_proves_nothing_and_serving_needs_health_and_models(
     status: ContainerStatus, exit_code: int | None, health: Health, models: tuple, was_serving: bool, state: EngineState
 ) -> None:
     assert state_of(container(status=status, exit_code=exit_code), health, models, was_serving) is state
+
+
+# --- which process is a server ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("vllm serve acme/tiny", "vllm"),
+        ("/usr/bin/python3 /usr/local/bin/vllm serve acme/tiny", "vllm"),
+        ("python3.12 -u -m vllm.entrypoints.openai.api_server --model acme/tiny", "vllm"),
+        ("python -m sglang.launch_server --model-path acme/tiny", "sglang"),
+        ("python3 /opt/bin/trtllm-serve acme/tiny", "trtllm"),
+        ("/home/me/llama.cpp/build/bin/llama-server -m tiny.gguf", "llama-cpp"),
+        ("ollama serve", "ollama"),
+        ("vllm bench serve --model acme/tiny", ""),
+        ("docker run vllm/vllm-openai vllm serve acme/tiny", ""),
+        ("vim vllm", ""),
+        ("python3 train.py vllm serve", ""),
+        ("python3", ""),
+        ("", ""),
+    ],
+)
+def test_a_server_is_known_by_its_command_and_what_names_it_is_none(command: str, expected: str) -> None:
+    found = server_of(tuple(command.split()))
+    assert (found.id if found else "") == expected
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("vllm serve acme/tiny", "vllm-8000"),
+        ("python3 -m sglang.launch_server --port=31000", "sglang-31000"),
+        ("vllm serve acme/tiny --headless", ""),
+        ("ollama serve", ""),
+    ],
+)
+def test_a_bare_engine_is_named_by_its_port_where_it_has_an_api_of_its_own(command: str, name: str) -> None:
+    found = bare_engine(7, tuple(command.split()), (), 1.0)
+    assert (found.name if found else "") == name

@@ -26,6 +26,8 @@ LABEL_FABRIC = LABEL_PREFIX + "fabric"
 LABEL_RAILS = LABEL_PREFIX + "rails"
 LABEL_TOOL = LABEL_PREFIX + "tool"
 """Of a container that runs a program of ours for a moment, and is no engine whatever its image."""
+PROCESS_ID = "process-"
+"""Begins the id of a bare process, before its number."""
 
 LOOPBACK = "127.0.0.1"
 STORE_TARGET = "/models"
@@ -170,6 +172,11 @@ class ContainerFacts:
     def label(self, key: str) -> str:
         """The label's value, or an empty string."""
         return next((value for name, value in self.labels if name == key), "")
+
+    @property
+    def bare(self) -> bool:
+        """Whether it is a process outside any container, shown like one: Docker has neither its log nor its stop."""
+        return self.id.startswith(PROCESS_ID)
 
     @property
     def rank_of(self) -> str:

@@ -9,6 +9,7 @@ Ollama's server and Docker image.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import PurePosixPath
@@ -193,6 +194,21 @@ def recognised(image: str, argv: tuple[str, ...]) -> Runtime | None:
 def is_server_program(word: str) -> bool:
     """Whether a program is one of the servers themselves, which would take any words as its own."""
     return PurePosixPath(word).name in _PROGRAM_NAMES
+
+
+_PYTHON: Final = re.compile(r"python[\d.]*")
+
+
+def server_of(argv: tuple[str, ...]) -> Runtime | None:
+    """The runtime whose server a process is by its command line; None where it only names one, as a shell, an editor or
+    `docker run` do."""
+    words = (PurePosixPath(argv[0]).name, *argv[1:]) if argv else ()
+    if words and _PYTHON.fullmatch(words[0]):
+        rest = words[1:]
+        while rest and rest[0].startswith("-") and rest[0] != "-m":
+            rest = rest[1:]
+        words = ("python3", *rest) if rest[:1] == ("-m",) else (PurePosixPath(rest[0]).name, *rest[1:]) if rest else ()
+    return next((each for each in RUNTIMES for program in each.programs if words[: len(program)] == program), None)
 
 
 def with_tag(model: str) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from spark_tui.domain.engine.container import LABEL_TOOL
-from spark_tui.domain.engine.runtimes import recognised, runtime_named
+from spark_tui.domain.engine.runtimes import recognised, runtime_named, server_of
 from spark_tui.domain.secret import Secret
 
 if TYPE_CHECKING:  # its many shapes are not needed for the first frame
@@ -193,6 +193,23 @@ def _argument(argv: tuple[str, ...], name: str) -> str:
         if word.startswith(name + "="):
             return word.partition("=")[2]
     return ""
+
+
+def bare_engine(
+    pid: int, argv: tuple[str, ...], environment: tuple[str, ...], started_at: float
+) -> ContainerFacts | None:
+    """A server outside any container as one in the host's network, named by its port: `vllm-8000`; None for another
+    process, a rank without an API, and a server that is no engine of one model (Ollama). `environment` are names."""
+    from spark_tui.domain.engine.container import PROCESS_ID, ContainerFacts, ContainerStatus
+
+    runtime = server_of(argv)
+    if runtime is None or runtime.lists_more or "--headless" in argv:
+        return None
+    facts = ContainerFacts(
+        f"{PROCESS_ID}{pid}", "", "", "", ContainerStatus.RUNNING, argv, network_mode="host", environment=environment,
+        pid=pid, started_at=started_at,
+    )  # fmt: skip
+    return replace(facts, name=f"{runtime.id}-{api_port(facts)}")
 
 
 def model_argument(container: ContainerFacts) -> str:

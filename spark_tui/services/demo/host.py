@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from spark_tui.domain.doctor import EngineProcess, Link, StoreState
+from spark_tui.domain.engine.container import ContainerFacts
 from spark_tui.domain.host.detectors import SharedFile
 from spark_tui.domain.host.drop_caches import TEE_COMPACT, TEE_DROP, Access, Route, SystemFile
 from spark_tui.domain.host.identity import HostIdentity
@@ -120,6 +121,9 @@ class DemoHost:
     def container_of(self, pid: int) -> str:
         held = ((each.id, run.pid) for each in self._world.containers.values() for run in each.runs)
         return next((identity for identity, its in held if its == pid), "")
+
+    def engine_processes(self) -> tuple[ContainerFacts, ...]:
+        return ()
 
     def shared_files(self) -> Reading[tuple[SharedFile, ...]]:
         return Ok((), self._world.clock.now())

@@ -14,7 +14,7 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from spark_tui.domain.errors import NoSpaceLeft, SparkError
 from spark_tui.domain.host.detectors import SharedFile
@@ -24,7 +24,12 @@ from spark_tui.domain.quantities import hexadecimal
 from spark_tui.domain.reading import Missing, Ok, Reading, value_of
 from spark_tui.domain.text import clean_line
 
+if TYPE_CHECKING:
+    from spark_tui.domain.engine.container import ContainerFacts
+
 _MOST_BYTES: Final = 65_536
+_STAT_FIELDS: Final = 20
+"""Of /proc/PID/stat after the name: the parent is the second, the start the last of these, in ticks since boot."""
 _DMI_NAMES: Final = ("product_name", "product_version", "product_family", "board_name")
 _SHM_PATHS: Final = ("/dev/shm/", "/run/shm/")  # noqa: S108 - the place itself is looked at
 ANOTHER_PROCESS: Final = "another process"
@@ -227,6 +232,49 @@ class ProcfsHost:
 
     def container_of(self, pid: int) -> str:
         return container_id(self._text(f"proc/{pid}/cgroup"))
+
+    def engine_processes(self) -> tuple[ContainerFacts, ...]:
+        from spark_tui.domain.engine.runtimes import server_of  # its shapes are not needed for the first frame
+        from spark_tui.domain.engine.state import bare_engine
+
+        found: dict[int, tuple[int, ContainerFacts]] = {}
+        here = self._network("self")
+        for entry in (self._root / "proc").glob("[0-9]*"):
+            argv = self._words(entry / "cmdline")
+            if server_of(argv) is None or container_id(text_or_empty(entry / "cgroup")):
+                continue
+            if here and self._network(entry.name) not in ("", here):  # its ports are not this machine's
+                continue
+            fields = text_or_empty(entry / "stat").rpartition(")")[2].split()
+            names = tuple(word.partition("=")[0] for word in self._words(entry / "environ"))
+            if len(fields) < _STAT_FIELDS:  # it has ended meanwhile
+                continue
+            started = self._booted() + int(fields[19]) / os.sysconf("SC_CLK_TCK")
+            facts = bare_engine(int(entry.name), argv, names, started)
+            if facts is not None:
+                found[facts.pid] = (int(fields[1]), facts)
+        # What a server forks has its command line, and is no server of its own.
+        own = (facts for parent, facts in found.values() if parent not in found)
+        return tuple(sorted(own, key=lambda facts: (facts.name, facts.pid)))
+
+    def _words(self, path: Path) -> tuple[str, ...]:
+        """Of a list in /proc whose entries end with a null byte; empty where it is barred."""
+        try:
+            return tuple(path.read_bytes().decode("utf-8", "replace").split("\0")[:-1])
+        except OSError:
+            return ()
+
+    def _network(self, pid: str) -> str:
+        """The network namespace of a process; empty where it is barred."""
+        try:
+            return str((self._root / "proc" / pid / "ns/net").readlink())
+        except OSError:
+            return ""
+
+    def _booted(self) -> float:
+        """Seconds since the epoch."""
+        lines = self._text("proc/stat").splitlines()
+        return next((float(line.split()[1]) for line in lines if line.startswith("btime ")), 0.0)
 
     def shared_files(self) -> Reading[tuple[SharedFile, ...]]:
         """The files in /dev/shm. Not for every second: all processes are searched for who has them open."""

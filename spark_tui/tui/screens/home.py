@@ -425,6 +425,7 @@ class HomeScreen(FrameScreen):
             facts = self.query_one("#facts", Page)
             facts.most = 1 if view.container.running else 4
             facts.show((Section(rows=tuple(rows)),))
+            facts.display = bool(rows)  # without a log nothing is known of its health
         self._show_boot(view, job)
         self._show_coming()
         self._renew_tail()
@@ -616,7 +617,7 @@ class HomeScreen(FrameScreen):
         if record is not None:
             self.spark.stop_on_nodes(record)
             return
-        if self.spark.refuses_rank("Stop"):
+        if self.spark.refuses("Stop"):
             return
         running = view is not None and view.container.running
         self._ask(
@@ -624,13 +625,13 @@ class HomeScreen(FrameScreen):
         )
 
     def action_restart(self) -> None:
-        if self.spark.refuses_rank("Restart"):
+        if self.spark.refuses("Restart"):
             return
         exists = self.selected_engine is not None
         self._ask("Restart", "Stops and starts with the same settings.", exists, "No engine is selected.")
 
     def action_remove(self) -> None:
-        if self.spark.refuses_rank("Remove"):
+        if self.spark.refuses("Remove"):
             return
         view = self.selected_engine
         ended = view is not None and not view.container.running
@@ -664,7 +665,7 @@ class HomeScreen(FrameScreen):
         if self.context.jobs.running(view.name) is not None:
             self.notify(f"{view.name} is starting. Wait until it serves.", markup=False)
             return
-        if self.spark.refuses_rank("Restart"):
+        if self.spark.refuses("Restart"):
             return
         try:
             secured = await self.context.securing.plan(view, publish=True)
@@ -685,7 +686,7 @@ class HomeScreen(FrameScreen):
         """Asks first: a unit of systemd is written or removed."""
         from spark_tui.present.engines import boot_question, boot_text
 
-        if self.spark.refuses_rank("Start at boot"):
+        if self.spark.refuses("Start at boot"):
             return
         view, boot = self.selected_engine, self.context.boot
         if view is None:

@@ -159,6 +159,8 @@ class LogTail(Line):
         later: Repeat | None = None
         if buffer is None:
             return Content("")
+        if not len(buffer) and buffer.reason:
+            return fmt.safe(f"No log here: {buffer.reason}", "$dim")
         room, oldest = max(1, self.size.height), max(buffer.first, buffer.end - self.LOOK_BACK)
         for number in range(buffer.end - 1, oldest - 1, -1):
             stamp, text = buffer.line(number)
