@@ -12,6 +12,7 @@ import click
 from spark_tui.cli.command import command
 from spark_tui.cli.session import Session
 from spark_tui.core.context import Context
+from spark_tui.core.engines import EDITS
 from spark_tui.core.store import World
 from spark_tui.domain.engine.container import DaemonFacts
 from spark_tui.domain.engine.state import EngineState
@@ -97,10 +98,11 @@ def ps(session: Session, everything: bool) -> None:
     failed: list[SparkError] = []
 
     async def look(context: Context) -> tuple[tuple[EngineView, ...], float]:
-        for problem in context.editor.unreadable():
-            session.err.note(f"{problem.summary} {problem.remedy}")
-        for entry in context.editor.interrupted():
-            session.err.note(f"The edit of {entry.name} was interrupted. Finish it: spark-tui edit {entry.name}")
+        if _has_edits(context):
+            for problem in context.editor.unreadable():
+                session.err.note(f"{problem.summary} {problem.remedy}")
+            for entry in context.editor.interrupted():
+                session.err.note(f"The edit of {entry.name} was interrupted. Finish it: spark-tui edit {entry.name}")
         try:
             return await context.supervisor.look(), context.clock.now()
         except SparkError as error:  # what runs outside Docker is there all the same
@@ -122,6 +124,14 @@ def ps(session: Session, everything: bool) -> None:
         session.err.say("No engines. Launch one: spark-tui up PRESET (spark-tui presets list)")
     if failed:
         raise failed[0]
+
+
+def _has_edits(context: Context) -> bool:
+    """Whether edits are written down, or may be: only then what reads them is loaded."""
+    try:
+        return bool(context.ports.state.names(EDITS))
+    except SparkError:
+        return True
 
 
 def _note_failures(session: Session, views: tuple[EngineView, ...]) -> None:

@@ -17,6 +17,7 @@ from typing import Final
 from spark_tui.core.actions import by_front_end
 from spark_tui.core.actions import key_of as action_key
 from spark_tui.core.containers import clear_container
+from spark_tui.core.engines import EDITS
 from spark_tui.core.fit import LaunchChecks
 from spark_tui.core.history import History
 from spark_tui.core.jobs import Report, Step, StepState
@@ -43,7 +44,6 @@ from spark_tui.domain.presets.rules.context import given_settings
 from spark_tui.domain.text import clean_line
 from spark_tui.services.ports import ContainerEngine, LogArchive, SecretStore, StateFiles
 
-_PREFIX: Final = "edit-"
 _ELSEWHERE: Final = ("name", "port", "gpu_memory_utilization", METHOD, TOKENS)
 """Not read off a command: the container has them itself, or the command's form is not the setting's."""
 
@@ -209,9 +209,9 @@ class Editor:
 
     def is_busy(self, name: str) -> bool:
         """Whether a program edits that engine now."""
-        if not self._state.claim(_PREFIX + name):
+        if not self._state.claim(EDITS + name):
             return True
-        self._state.release(_PREFIX + name)
+        self._state.release(EDITS + name)
         return False
 
     def interrupted(self) -> tuple[EditEntry, ...]:
@@ -222,7 +222,7 @@ class Editor:
 
     def entry(self, name: str) -> EditEntry | None:
         """What is written down of an edit of that engine. Raises SparkError where it is damaged."""
-        return self._read(_PREFIX + name)
+        return self._read(EDITS + name)
 
     def held(self, name: str) -> bool:
         """Whether its former container waits for `settle` or `revert`."""
@@ -252,7 +252,7 @@ class Editor:
 
     def _written(self) -> Iterator[EditEntry | SparkError]:
         try:
-            files = self._state.names(_PREFIX)
+            files = self._state.names(EDITS)
         except SparkError as error:
             yield error
             return
@@ -270,7 +270,7 @@ class Editor:
         """Continues an interrupted edit; None for one that had changed nothing, which is dropped. Raises
         as `run`."""
         with self._claimed(name):
-            entry = self._read(_PREFIX + name)
+            entry = self._read(EDITS + name)
             if entry is None:
                 raise RefusedError(f"No interrupted edit of {name}.", f"Begin one: spark-tui edit {name} --set K=V")
             if await self._left_alone(entry):
@@ -283,9 +283,9 @@ class Editor:
     def cancelled(self, name: str) -> bool:
         """After an edit was cancelled: whether `finish` has to bring the former settings back. An edit that was going
         back already is given up."""
-        entry = self._read(_PREFIX + name)
+        entry = self._read(EDITS + name)
         if entry is None or entry.stage is EditStage.RESTORE:
-            self._state.remove(_PREFIX + name)
+            self._state.remove(EDITS + name)
             return False
         self._write(replace(entry, stage=EditStage.RESTORE))
         return True
@@ -338,7 +338,7 @@ class Editor:
         except SparkError as error:
             report(replace(step, state=StepState.FAILED, detail=error.summary))
             if not isinstance(error, UnreachableError):
-                self._state.remove(_PREFIX + entry.name)
+                self._state.remove(EDITS + entry.name)
             raise
         detail = "former settings" if kept is not None else "former settings; container and image of today"
         report(replace(step, state=StepState.DONE, detail=detail))
@@ -356,7 +356,7 @@ class Editor:
             await clear_container(self._docker, self._archive, replace(kept, name=entry.name))
         if self._secrets.api_key(str(self._secrets.path(entry.name + SET_ASIDE))) is not None:
             self._secrets.env_file(entry.name + SET_ASIDE, {})
-        self._state.remove(_PREFIX + entry.name)
+        self._state.remove(EDITS + entry.name)
 
     async def _left_alone(self, entry: EditEntry) -> bool:
         """Whether an engine of that name runs that this edit did not start: the one of before, unless it was started
@@ -384,25 +384,25 @@ class Editor:
 
     @contextmanager
     def _claimed(self, name: str) -> Iterator[None]:
-        if not self._state.claim(_PREFIX + name):
+        if not self._state.claim(EDITS + name):
             who = "another spark-tui"
             with suppress(SparkError):
-                entry = self._read(_PREFIX + name)
+                entry = self._read(EDITS + name)
                 who = entry.who if entry is not None else who
             raise RefusedError(f"{name} is being edited by {who}.", "Wait for it, or cancel it there.")
         try:
             yield
         finally:
-            self._state.release(_PREFIX + name)
+            self._state.release(EDITS + name)
 
     def _write(self, entry: EditEntry) -> None:
-        self._state.write(_PREFIX + entry.name, json.dumps(asdict(entry)).encode())
+        self._state.write(EDITS + entry.name, json.dumps(asdict(entry)).encode())
 
     def _read(self, file: str) -> EditEntry | None:
         """None where there is none. Raises SparkError where it cannot be read, or is damaged."""
         data = self._state.read(file)
         entry = None if data is None else _entry_of(data)
-        if data is None or (entry is not None and file == _PREFIX + entry.name):
+        if data is None or (entry is not None and file == EDITS + entry.name):
             return entry
         raise RefusedError(
             f"An interrupted edit cannot be finished: {clean_line(self._state.path(file))} is damaged.",

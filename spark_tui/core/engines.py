@@ -627,6 +627,9 @@ def _transition(view: EngineView, before: EngineState | None, now: float) -> Eve
 MEASURES: Final = "bench-"
 """Begins the claim of an engine while it is measured: other programs ask before they stop it."""
 
+EDITS: Final = "edit-"
+"""Begins the file of an edit that is under way or was interrupted."""
+
 
 def is_measured(engine: str, state: StateFiles) -> bool:
     """Whether a spark-tui on this machine measures that engine now. Raises SparkError."""

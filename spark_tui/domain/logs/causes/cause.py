@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -98,11 +99,18 @@ class CauseRule:
     """
 
     id: CauseId
-    pattern: re.Pattern[str]
+    pattern: str
     explain: Explain
     sure: bool = True
     by_phase: bool = False
     vague: bool = False
+
+    def match(self, line: str) -> re.Match[str] | None:
+        return _compiled(self.pattern).search(line)
+
+
+_compiled = functools.cache(re.compile)
+"""With the first line that is to be recognised: most programs start without a failure to explain."""
 
 
 def rule(
@@ -121,7 +129,7 @@ def rule(
     match, `{model}` and `{version}` the engine's.
     """
     if not isinstance(explain, str):
-        return CauseRule(cause, re.compile(pattern), explain, sure, vague=vague)
+        return CauseRule(cause, pattern, explain, sure, vague=vague)
     summary = explain
 
     def filled(match: re.Match[str], context: FailureContext) -> Finding:
@@ -134,7 +142,7 @@ def rule(
         }
         return fix(" ".join(summary.format(*groups, **fields).split()), remedy.format(*groups, **fields), change)
 
-    return CauseRule(cause, re.compile(pattern), filled, sure, vague=vague)
+    return CauseRule(cause, pattern, filled, sure, vague=vague)
 
 
 def fix(summary: str, remedy: str, change: Change = ()) -> Finding:

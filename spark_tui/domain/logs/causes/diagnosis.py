@@ -56,7 +56,7 @@ RULES: Final[tuple[CauseRule, ...]] = (
 def recognise(line: str) -> tuple[CauseRule, re.Match[str]] | None:
     """The first rule that knows the line, with its match."""
     for known in RULES:
-        match = known.pattern.search(line)
+        match = known.match(line)
         if match:
             return known, match
     return None

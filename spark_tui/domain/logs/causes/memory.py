@@ -243,6 +243,6 @@ MEMORY_RULES: Final[tuple[CauseRule, ...]] = (
         "The model needs {0} of memory; {1} are available.",
         f"{FREE_MEMORY}, or choose a smaller model.",
     ),
-    CauseRule(CauseId.OUT_OF_MEMORY_LOADING, re.compile(OUT_OF_MEMORY), out_of_memory, by_phase=True),
+    CauseRule(CauseId.OUT_OF_MEMORY_LOADING, OUT_OF_MEMORY, out_of_memory, by_phase=True),
 )
 """In the order in which they are tried."""
