@@ -58,6 +58,10 @@ class FakeClock:
         """How many sleeps are under way."""
         return sum(not waiter.done() for _, _, waiter in self._sleepers)
 
+    def jump(self, seconds: float) -> None:
+        """Sets the wall clock, as a person or a time service does; no time passes."""
+        self._offset += seconds
+
     def tick(self, seconds: float) -> None:
         """Moves time without waking anybody: for code that does not sleep."""
         self._time += seconds
