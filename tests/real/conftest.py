@@ -42,6 +42,7 @@ ON_THE_RIG = (
     "test_cluster_install",
     "test_cluster_ways",
     "test_keys_on_cluster",
+    "test_planted_faults",
     "test_replicas",
     "test_rig",
 )
