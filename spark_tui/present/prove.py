@@ -26,8 +26,8 @@ from spark_tui.present.json import Object, maybe, moment, rounded
 from spark_tui.present.page import TONES, Cell, Column, Page, Row, Section, Table, Tone, cells
 
 _TONES: Final = {Verdict.PASS: Tone.GOOD, Verdict.FAIL: Tone.BAD, Verdict.SKIP: Tone.QUIET}
-MOST_EVIDENCE: Final = 24
-"""Cells of a passing case's evidence on a page, so that a case has one line."""
+MOST_EVIDENCE: Final = 200
+"""Cells of a passing case's evidence; a narrow page cuts it to its line."""
 _ORDER: Final = (Verdict.FAIL, Verdict.PASS, Verdict.SKIP)
 
 
