@@ -145,7 +145,7 @@ async def _open(session: Session, options: ChatOptions, name: str, context: Cont
     else:
         keep = options.keep if options.keep is not None else not single
         conversation = conversations.new(typed.over(defaults.settings), keep=keep)
-    talk = ReplSession(session, conversation, target, defaults)
+    talk = ReplSession(session, conversation, target, defaults, context.clock)
     talk.show_reasoning = options.reasoning
     talk.attachments = tuple([await conversations.attachment(path) for path in options.files])
     check_together(talk.attachments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import inspect
 import os
@@ -18,6 +19,7 @@ from spark_tui.cli.output import Interrupted, table_lines
 from spark_tui.cli.session import Session
 from spark_tui.core.chat import ChatTarget, Conversation, advised, target_of
 from spark_tui.core.context import Context
+from spark_tui.core.poller import pause
 from spark_tui.domain.chat.conversation import ContextRoom, Exchange
 from spark_tui.domain.chat.message import Answer, Attachment, probability
 from spark_tui.domain.chat.request import Defaults, check_taken, check_together
@@ -28,6 +30,7 @@ from spark_tui.domain.quantities import human_duration
 from spark_tui.domain.settings import folders_of, suggestion
 from spark_tui.domain.text import clean, clean_line, truncate
 from spark_tui.present import chat
+from spark_tui.services.ports import Clock
 
 UNSURE_TOKENS: Final = 5
 HISTORY_LINES: Final = 2000
@@ -158,11 +161,17 @@ async def find_target(context: Context, name: str, model: str = "") -> tuple[Cha
     return replace(target, modalities=defaults.modalities), defaults
 
 
+SILENT_SECONDS: Final = 10.0
+
+
 class ReplSession:
     """One conversation with one engine. Its coroutines run on the core's loop; `read` reads the user's next line."""
 
-    def __init__(self, session: Session, conversation: Conversation, target: ChatTarget, defaults: Defaults) -> None:
+    def __init__(
+        self, session: Session, conversation: Conversation, target: ChatTarget, defaults: Defaults, clock: Clock
+    ) -> None:
         self.session = session
+        self.clock = clock
         self.conversation = conversation
         self.target = target
         self.defaults = defaults
@@ -188,15 +197,31 @@ class ReplSession:
         answers = begin()
         last = self.conversation.last
         writer = AnswerWriter(self.session, show_reasoning=self.show_reasoning, carried=last.answer if last else None)
+        heard = asyncio.Event()
+        listening = asyncio.ensure_future(self._note_silence(heard))
         try:
             async with aclosing(answers):
                 async for answer in answers:
+                    heard.set()
                     writer.show(answer)
         finally:
+            listening.cancel()
             writer.show(self.conversation.exchanges[-1].answer)  # text since the last snapshot, when it was stopped
             writer.end()
             await self.flush()
         writer.result(self.conversation.exchanges[-1], self.conversation.id)
+
+    async def _note_silence(self, heard: asyncio.Event) -> None:
+        """Says once that nothing has come for some time: an engine that prefills, or one that hangs."""
+        while True:
+            heard.clear()
+            await pause(self.clock, SILENT_SECONDS, heard)
+            if not heard.is_set():
+                break
+        self.session.err.note(
+            f"Nothing from {self.target.engine} for {SILENT_SECONDS:.0f} s: a long prompt, a queue, or it hangs. "
+            f"Ctrl-C stops the answer; spark-tui metrics {self.target.engine} shows what it does."
+        )
 
     async def flush(self) -> None:
         """Waits until all is saved; a note says when that fails."""

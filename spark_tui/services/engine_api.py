@@ -40,6 +40,8 @@ ANSWER_SECONDS: Final = 10.0
 """For the whole of a short answer: models, version, the body of an error."""
 READ_SECONDS: Final = 600.0
 """Between two chunks, the first one included: a long prompt on a 120B model prefills for minutes."""
+END_SECONDS: Final = 3.0
+"""Between the chunk that finishes an answer and the end of the stream, where usage comes; some servers never end it."""
 PAGE_SECONDS: Final = 4.0
 """For a whole metrics page. An API server that is busy with long prompts takes a second."""
 MAX_ERROR_BYTES: Final = 64 * 1024
@@ -217,12 +219,14 @@ class VllmApi:
         reader, path = StreamReader(), runtime_named(endpoint.runtime).chat_path
         try:
             async with aclosing(self.ask(endpoint, path, request_bytes(request))) as payloads:
-                async for data in payloads:
+                while not reader.done:
+                    async with asyncio.timeout(END_SECONDS if reader.finished else None):
+                        data = await anext(payloads, None)
+                    if data is None:
+                        break
                     for event in reader.read(data):
                         yield event
-                    if reader.done:
-                        break
-        except (EngineUnreachable, ReplyCutOff):
+        except (EngineUnreachable, ReplyCutOff, TimeoutError):
             if not reader.finished:
                 raise
         reader.close()

@@ -158,6 +158,17 @@ def test_ctrl_c_stops_the_answer() -> None:
     assert "Traceback" not in result.err
 
 
+def test_an_answer_that_stays_away_is_told_once_and_how_to_stop_it() -> None:
+    world = example()
+    world.drive, world.api.hang, world.api.events = True, True, []
+    begun = world.clock.monotonic()
+    world.interrupt_when(lambda: world.clock.monotonic() > begun + 60)
+    result = world.run(*ASK)
+    assert (result.code, result.out) == (130, "")
+    assert result.err.count("Nothing from tiny-1b for 10 s") == 1
+    assert "Ctrl-C" in result.err
+
+
 # --- engines that do not answer -----------------------------------------------------------------------------
 
 

@@ -152,6 +152,12 @@ async def test_an_answer_in_any_manner_is_complete(
     assert (found.content, found.finish_reason, error) == (content, "stop", None)
 
 
+async def test_an_answer_that_is_finished_needs_no_end_of_its_stream(server: Server, api: VllmApi) -> None:
+    server.streams(TOKEN, END.partition(b"data: [DONE]")[0], hold=True)
+    found, error = await answer(api, server.endpoint)  # an error after 5 seconds would be that of silence
+    assert (found.content, found.finish_reason, error) == ("a", "stop", None)
+
+
 # --- answers that end badly -----------------------------------------------------------------------------
 
 CRASHED = api_fixtures.stream("crash-worker-sigkill-client1")
