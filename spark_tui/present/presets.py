@@ -240,6 +240,16 @@ def asked(search: Search) -> tuple[tuple[str, bool], ...]:
     )
 
 
+def no_match(search: Search) -> str:
+    """Instead of the rows of a search that finds nothing: all that it asks for, since any part may be the cause."""
+    narrowing = asked(replace(search, context=None, users=None, sort="preset", reverse=False))
+    parts = [text for text, asks in narrowing if asks]
+    words = [f'"{" ".join(search.words)}"'] if search.words else []
+    ways = (["Esc clears the text"] if words else []) + (["the keys above change the rest"] if parts else [])
+    remedy = ", ".join(ways)
+    return f"No preset matches: {', '.join([*words, *parts])}. {remedy[0].upper()}{remedy[1:]}."
+
+
 def _binary(tokens: int) -> str:
     """`64k` for 65536, as people ask for it."""
     return f"{tokens // 1024}k" if tokens < 1024 * 1024 else f"{tokens // (1024 * 1024)}M"

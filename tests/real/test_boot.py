@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from spark_tui.domain.engine.boot import unit_name
 from tests.pty_app import spark_tui
 from tests.real.lab import LabUnavailable, PrivateEngine
+from tests.real.lab.serving import fetch_json
 from tests.real.lab.support import wait_until
 from tests.real.lab.systemd import UserManager
 
@@ -32,6 +34,7 @@ command: |
   exec httpd -f -p {port} -h /www'
 """
 """It answers as vLLM does within a second: what is asked here is asked of systemd and Docker."""
+GATEWAY, CANARY = unit_name("spark-tui-gateway"), "spark-tui-canary"
 SOON = "[Service]\nRestartSec=1\n"
 
 
@@ -64,15 +67,20 @@ def manager(engine: PrivateEngine, tmp_path: Path) -> Iterator[UserManager]:
         found.purge()
 
 
+def typed(manager: UserManager, *words: str) -> str:
+    """What the program prints, run by the person whose units these are."""
+    done = subprocess.run(
+        spark_tui(*words), env=manager.environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, f"{words}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
 def test_an_engine_starts_with_the_machine_and_comes_back_after_a_restart_of_docker(
     engine: PrivateEngine, manager: UserManager, free_port: int
 ) -> None:
     def run(*words: str) -> str:
-        done = subprocess.run(
-            spark_tui(*words), env=manager.environment, capture_output=True, text=True, timeout=60, check=False
-        )
-        assert done.returncode == 0, f"{words}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
-        return done.stdout
+        return typed(manager, *words)
 
     def serving(after: str = "") -> str:
         """When the container started, once it runs and started after that time; empty before."""
@@ -117,3 +125,42 @@ def test_an_engine_starts_with_the_machine_and_comes_back_after_a_restart_of_doc
     assert not (manager.own / UNIT).exists()
     assert manager.systemctl("is-enabled", UNIT) in ("", "not-found", "disabled")
     assert serving() == third, "the engine keeps running"
+
+
+def test_the_gateway_is_a_unit_that_comes_back_after_a_kill_and_a_reboot(manager: UserManager, free_port: int) -> None:
+    def pid() -> int:
+        return int(manager.systemctl("show", GATEWAY, "--property=MainPID", "--value") or 0)
+
+    def answers(other_than: int = 0) -> bool:
+        if pid() in (0, other_than):
+            return False
+        try:
+            return "data" in fetch_json(f"http://127.0.0.1:{free_port}/v1/models")
+        except OSError:
+            return False
+
+    typed(manager, "gateway", "--install", "--port", str(free_port), "--yes")
+    assert wait_until(answers, 60), manager.log()
+    status = json.loads(typed(manager, "gateway", "status", "--json"))
+    assert status["url"].startswith(f"http://127.0.0.1:{free_port}")
+    first = pid()
+    os.kill(first, signal.SIGKILL)
+    assert wait_until(lambda: answers(first), 60), manager.log()
+    manager.stop()
+    manager.start()
+    assert wait_until(answers, 60), manager.log()
+    typed(manager, "gateway", "--uninstall")
+    assert pid() == 0
+    assert not (manager.own / GATEWAY).exists()
+
+
+def test_the_canary_is_a_timer_that_runs_it_and_goes_when_told(manager: UserManager) -> None:
+    typed(manager, "canary", "--install", "--at", "04:15", "--yes")
+    assert manager.systemctl("is-active", f"{CANARY}.timer") == "active"
+    assert "04:15" in manager.systemctl("show", f"{CANARY}.timer", "--property=TimersCalendar", "--value")
+    manager.systemctl("start", f"{CANARY}.service")  # what the timer starts, now
+    assert manager.systemctl("show", f"{CANARY}.service", "--property=Result", "--value") == "success"
+    assert json.loads(typed(manager, "canary", "--status", "--json"))["installed"]
+    typed(manager, "canary", "--remove")
+    assert manager.systemctl("is-active", f"{CANARY}.timer") == "inactive"
+    assert not list(manager.own.glob(f"{CANARY}*"))

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +16,7 @@ from spark_tui.domain.presets.image_use import TagState
 from spark_tui.services.docker.engine import DockerEngine
 from tests.core.kit import PRESET, FixedPresets
 from tests.core.test_images import Shelf, entry_of
+from tests.pty_app import spark_tui
 from tests.real.lab import Lab, PrivateEngine, PrivateRegistry
 from tests.real.lab.images import BUSYBOX, ensure_layered
 
@@ -65,6 +70,48 @@ async def test_a_tag_that_moved_is_noticed_and_the_image_deleted_once_nothing_ne
     assert freed is not None and freed >= 200_000
     assert entry_of(await images.refresh(), tag).stored is None
     engine.docker("rmi", LATER)
+
+
+RECIPE = """\
+recipe_version: "2"
+model: /models/tiny
+runtime: vllm
+container: {image}
+executor_config: {{accelerator_vendor: cpu}}
+command: sleep 600
+"""
+
+
+def test_a_large_pull_killed_midway_is_finished_by_the_next_launch(
+    lab: Lab, engine: PrivateEngine, registry: PrivateRegistry, tmp_path: Path, container_name: str, free_port: int
+) -> None:
+    ensure_layered(engine, lab.toolbox, (60_000_000,) * 5, f"{LATER}-large", seed=3)
+    tag = registry.push(engine, f"{LATER}-large", "vllm/images-large:1")
+    engine.docker("rmi", f"{LATER}-large")
+    for path, text in (
+        (tmp_path / f"config/spark-tui/presets/{container_name}.yaml", RECIPE.format(image=tag)),
+        (tmp_path / "store/tiny/config.json", "{}"),
+    ):
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    home = {f"XDG_{name}_HOME": str(tmp_path / name.lower()) for name in ("CONFIG", "STATE", "CACHE", "DATA")}
+    env = {**os.environ, **engine.variables(), **home, "SPARK_TUI_STORE": str(tmp_path / "store")}
+    words = spark_tui("up", container_name, "--port", str(free_port), "--no-wait", "--json")
+    with subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as first:
+        assert first.stdout is not None
+        for line in first.stdout:
+            step = json.loads(line)
+            if step.get("id") == "pull" and (step["progress"] or 0) > 0.05:
+                break
+        first.kill()
+    assert not engine.docker("images", "--quiet", tag), "it was killed in the middle"
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    assert engine.docker("ps", "--format", "{{.Names}} {{.Image}}", "--filter", f"name={container_name}") == (
+        f"{container_name} {tag}"
+    )
+    engine.docker("rm", "--force", container_name)
+    engine.docker("rmi", tag)
 
 
 async def test_every_failure_of_a_registry_says_what_to_do(

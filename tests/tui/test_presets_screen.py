@@ -184,7 +184,16 @@ async def test_the_filter_takes_digits_and_q_as_text() -> None:
         sight.on(PresetsScreen)
         assert sight.app.screen.query_one("#filter", Input).value == "q3"
         await sight.type("5?")
-        assert "No preset matches. Esc clears the filter." in sight.text
+        assert 'No preset matches: "q35?". Esc clears the text.' in sight.text
+
+
+async def test_a_search_that_finds_nothing_names_all_that_it_asks_for() -> None:
+    async with seen(kit_of(QWEN, GEMMA), (120, 36), "V", "slash", *"qwen") as sight:
+        await sight.until_seen('No preset matches: "qwen", vision.', "Esc clears the text", "the rest.")
+        await sight.press("escape")
+        await sight.until_seen("No preset matches: vision. The keys above change the rest.")
+        await sight.press("V")
+        await sight.until_seen("Qwen3.6-35B-A3B", "Gemma 31B")
 
 
 async def test_the_footer_names_no_key_that_the_filter_takes() -> None:

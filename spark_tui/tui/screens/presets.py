@@ -46,7 +46,6 @@ from spark_tui.tui.widgets.line import Line, packed
 from spark_tui.tui.widgets.page import Page
 from spark_tui.tui.yank import Yank
 
-NO_MATCH = "No preset matches. Esc clears the filter."
 RAIL_COLUMNS = 150
 """A terminal that is so wide has a third pane."""
 _KEYS_OF_PARTS = (
@@ -269,7 +268,7 @@ class PresetsScreen(ListScreen):
         self._candidates = {each.preset.name: each for each in candidates}
         found = search.of(candidates)
         problems = catalogue.problems if not search.narrowed else ()
-        empty = NO_MATCH if search.narrowed else no_presets()
+        empty = present.no_match(search) if search.narrowed else no_presets()
         self.rows.show_table(present.list_table(found, problems, empty, search=search, marked=self._marked))
         bar = self.query_one(FinderBar)
         bar.search = search
