@@ -43,8 +43,9 @@ def node(vllm_lab: Lab, rig: Rig) -> Iterator[Node]:
 @pytest.fixture
 def engine(node: Node) -> Node:
     """With the engine ready, whatever the test before did to it."""
-    node.engine.try_docker("unpause", NAME)
-    spark_tui(node, "up", NAME, "--replace", "--yes")
+    if state(node) != "ready":
+        node.engine.try_docker("rm", "--force", NAME)
+        spark_tui(node, "up", NAME)
     return node
 
 
@@ -53,11 +54,12 @@ def program(*words: str) -> list[str]:
 
 
 def spark_tui(node: Node, *words: str, code: int = 0) -> list[dict[str, object]]:
-    """The JSON lines that the program prints there; fails unless it ends with `code`."""
+    """The array or the lines of JSON that the program prints there; fails unless it ends with `code`."""
     done = node.try_run(program(*words, "--json"), timeout=READY_SECONDS + 60)
     assert done.returncode == code, f"{words}: exit {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
-    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith(("{", "["))]
-    return found[0] if len(found) == 1 and isinstance(found[0], list) else found
+    if done.stdout.startswith("["):
+        return list(json.loads(done.stdout))
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def state(node: Node) -> object:
@@ -82,13 +84,14 @@ def frozen(node: Node) -> Iterator[None]:
 
 # --- restart in each state --------------------------------------------------------------------------------------
 
+PID = ("inspect", "--format", "{{.State.Pid}}")
 STATES: dict[str, Callable[[Node], object]] = {
     "ready": lambda node: None,
     "stopped": lambda node: node.engine.docker("stop", NAME),
     "killed": lambda node: node.engine.docker("kill", NAME),
     "paused": lambda node: node.engine.docker("pause", NAME),
     "loading": lambda node: node.engine.docker("restart", "--time", "0", NAME),
-    "not responding": lambda node: node.engine.docker("exec", NAME, "kill", "-STOP", "1"),
+    "not responding": lambda node: node.run(["kill", "-STOP", node.engine.docker(*PID, NAME).strip()]),
 }
 
 
@@ -115,12 +118,13 @@ def test_a_frozen_docker_holds_up_no_key_and_no_chat_and_is_over_when_it_goes_on
             app.send("6")
             app.wait_for("Message to m")
             app.send(*"ping", "enter")
-            app.wait_for("pong", timeout=30)
-            app.send("esc")
+            app.wait_for("pong", "ttft", timeout=30)
             app.wait_for("docker UNREACHABLE", timeout=120)
         app.wait_for("docker OK", timeout=120)
+        app.send("esc")
+        app.wait_for("Enter Write")
         app.send("1")
-        app.wait_for(f"{NAME} ready", timeout=60)
+        app.wait_for("[1 Home]", f"{NAME} ready", timeout=60)
         app.send("q")
         assert app.wait_end(timeout=60) == 0
 
@@ -145,7 +149,7 @@ def test_sixty_containers_are_listed_and_the_last_is_reached_by_keys(engine: Nod
         engine.engine.docker("start", *names[:10])
         rows = {row["id"]: row["state"] for row in spark_tui(engine, "ps", "-a")}
         assert set(names) <= rows.keys()
-        assert [rows[name] for name in names[10:12]] == ["stopped", "stopped"]
+        assert [rows[name] for name in names[10:12]] == ["queued", "queued"]
         with PtyApp(engine.argv(program(), {"TERM": "xterm-256color"}), env=os.environ) as app:
             app.wait_for("docker OK", NAME, timeout=60)
             app.send("end")
