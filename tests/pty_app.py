@@ -27,6 +27,7 @@ KEYS = {
     "right": "\x1b[C",
     "left": "\x1b[D",
     "end": "\x1b[F",
+    "delete": "\x1b[3~",
     "backspace": "\x7f",
 }
 
