@@ -155,7 +155,8 @@ def list_presets(session: Session, search: Search = Search()) -> None:  # noqa: 
     found, catalogue = session.run(work)
     if search.sort == "preset":
         found = tuple(sorted(found, key=lambda each: each.preset.name, reverse=search.reverse))
-    session.out.json([candidate_object(each) for each in found])
+    if session.as_json:
+        session.out.json([candidate_object(each) for each in found])
     session.out.table(names_table(found))
     for problem in catalogue.problems:
         session.err.problem(problem)

@@ -93,8 +93,8 @@ class Search:
         longest = preset.facts.context_tokens
         context = min(self.context, longest) if self.context and longest else self.context
         return Overrides(
-            max_model_len=context if settable(preset, "max_model_len") else None,
-            max_num_seqs=self.users if settable(preset, "max_num_seqs") else None,
+            max_model_len=context if context is not None and settable(preset, "max_model_len") else None,
+            max_num_seqs=self.users if self.users is not None and settable(preset, "max_num_seqs") else None,
         )
 
 

@@ -18,7 +18,11 @@ from spark_tui.domain.secret import SECRET_MASK, is_secret_name
 
 _TRAILING_BLANKS = re.compile(r"\\[ \t]+\n")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
-_VARIABLE = re.compile(r"\$[A-Za-z_{(0-9@*#?!$'\"-]")
+_RUN = re.compile(r"""[^\\'"]+|\\.|.""", re.DOTALL)
+_BLANKS = re.compile(r"(\s+)")
+_VARIABLE = r"\$(?=[A-Za-z_{(0-9@*#?!$'\"-])"
+_IN_DOUBLE = re.compile(rf"`|{_VARIABLE}")
+_UNQUOTED = re.compile(rf"[`|&;<>()\n]|{_VARIABLE}|(?:(?<=\s)|\A)[#~]")
 _ESCAPED_IN_QUOTES: Final = ("$", "`", '"', "\\", "\n")
 _OPERATORS: Final = frozenset("|&;<>()")
 _BUILTINS: Final = frozenset(
@@ -39,28 +43,48 @@ def scan(text: str) -> Iterator[tuple[int, str, str]]:
         at += len(piece)
 
 
+def runs(text: str) -> Iterator[tuple[int, int, str]]:
+    """`scan` in long steps: where each run begins and ends, and its quote. A run is a quotation mark, a backslash with
+    what it escapes, or all text up to the next of them."""
+    at, quote = 0, ""
+    while at < len(text):
+        if quote == "'":
+            end = text.find("'", at)
+            end = at + 1 if end == at else end % (len(text) + 1)
+        else:
+            run = _RUN.match(text, at)
+            end = run.end() if run is not None else len(text)
+        yield at, end, quote
+        if end == at + 1 and text[at] in ("'", '"'):
+            quote = "" if quote == text[at] else quote or text[at]
+        at = end
+
+
 def join_lines(command: str) -> str:
     """One text without line continuations, by bash's rules: none within single quotes.
 
     A continuation with blanks after its backslash is taken as meant, and a last one that continues nothing is dropped.
     """
     text = _TRAILING_BLANKS.sub("\\\\\n", command.strip())
-    return "".join(piece for _, piece, quote in scan(text) if quote == "'" or piece not in ("\\\n", "\\")).strip()
+    pieces = ((text[at:end], quote) for at, end, quote in runs(text))
+    return "".join(piece for piece, quote in pieces if quote == "'" or piece not in ("\\\n", "\\")).strip()
 
 
 def shell_construct(command: str) -> str:
     """The first thing in a joined command that only a shell understands, or an empty string."""
-    word_start = True
-    for at, piece, quote in scan(command):
-        if quote != "'" and (piece == "`" or (piece == "$" and _VARIABLE.match(command, at))):
-            return piece
-        if not quote and piece in _OPERATORS:
-            return command[at : at + 2] if command[at : at + 2] in ("&&", "||", ">>", "<<") else piece
-        if not quote and piece == "\n":
-            return "several lines"
-        if not quote and piece in ("#", "~") and word_start:
-            return piece
-        word_start = not quote and piece.isspace()
+    for at, end, quote in runs(command):
+        if quote == "'" or command[at] == "\\":
+            continue
+        pattern = _IN_DOUBLE if quote else _UNQUOTED
+        found = pattern.search(command, at)
+        if found is not None and found[0] in ("#", "~") and found.start() == at > 0:  # behind a quote or an escape
+            found = pattern.search(command, at + 1)
+        if found is None or found.start() >= end:
+            continue
+        piece = found[0]
+        if piece in _OPERATORS and command[found.start() : found.start() + 2] in ("&&", "||", ">>", "<<"):
+            return piece * 2
+        return "several lines" if piece == "\n" else piece
     first = command.split(maxsplit=1)[0] if command.strip() else ""
     return first if _ASSIGNMENT.match(first) or first in _BUILTINS else ""
 
@@ -73,18 +97,25 @@ def split_words(command: str) -> tuple[str, ...]:
     words: list[str] = []
     word: list[str] | None = None
     opened = ""
-    for _, piece, quote in scan(command):
-        if not quote and piece.isspace():
-            words += [] if word is None else ["".join(word)]
-            word = None
-            continue
-        word = [] if word is None else word
+    for at, end, quote in runs(command):
+        piece = command[at:end]
         if piece[0] == "\\" and quote != "'":
+            word = [] if word is None else word
             word.append(piece[1:] if not quote or piece[1:] in _ESCAPED_IN_QUOTES else piece)
         elif piece == quote or (not quote and piece in ("'", '"')):
+            word = [] if word is None else word
             opened = "" if quote else piece
-        else:
+        elif quote:
+            word = [] if word is None else word
             word.append(piece)
+        else:
+            for part in _BLANKS.split(piece):
+                if part and not part.isspace():
+                    word = [] if word is None else word
+                    word.append(part)
+                elif part:
+                    words += [] if word is None else ["".join(word)]
+                    word = None
     if opened:
         raise ValueError(f"no closing {opened}")
     return tuple(words) if word is None else (*words, "".join(word))

@@ -470,7 +470,7 @@ def test_of_two_people_at_once_one_gets_the_nodes(idle: Desk, tmp_path: Path) ->
     assert wait_until(lambda: idle.left() == [], 30), idle.left()
 
 
-@pytest.mark.parametrize("step", ["clear", "workers", "head", "follow"])
+@pytest.mark.parametrize("step", ["nodes", "clear", "workers", "head", "follow", "ready"])
 def test_ssh_that_is_cut_in_a_step_leaves_all_of_it_or_nothing(idle: Desk, step: str) -> None:
     with idle.start("up", QUICK, "--nodes", "duo", "--json") as process:
         until_step(process, step)
@@ -578,7 +578,7 @@ def test_a_node_without_power_is_remembered_and_cleaned_when_it_is_back(quick: D
     assert quick.left() == []
 
 
-@pytest.mark.parametrize("step", ["clear", "workers", "head", "follow"])
+@pytest.mark.parametrize("step", ["nodes", "clear", "workers", "head", "follow", "ready"])
 def test_a_desk_that_dies_in_a_step_leaves_what_the_next_start_undoes(idle: Desk, step: str) -> None:
     with idle.start("up", QUICK, "--nodes", "duo", "--json") as process:
         until_step(process, step)
