@@ -56,6 +56,31 @@ def test_from_adding_a_registry_to_a_launch_that_needs_approval(server: GitServe
     assert call(tmp_path, "registries")[1] == []
 
 
+def test_three_registries_are_added_and_updated_with_a_diff_and_what_a_recipe_would_run_is_not(
+    server: GitServer, tmp_path: Path
+) -> None:
+    mark = tmp_path / "it-ran"
+    hooked = f"{RECIPE}pre_exec:\n  - touch {mark}\npost_exec:\n  - touch {mark}\n"
+    upstreams = {name: Upstream(server.root / name) for name in ("one", "two", "three")}
+    first = {name: each.commit({"recipes/small.yaml": hooked}) for name, each in upstreams.items()}
+    for name in upstreams:
+        assert call(tmp_path, "registries", "add", name, server.url(name))[1]["commit"] == first[name]
+    listed = {each["id"] for each in call(tmp_path, "presets", "list")[1]}
+    assert {f"{name}.small" for name in upstreams} <= listed
+    for name, upstream in upstreams.items():
+        second = upstream.commit({"recipes/small.yaml": hooked.replace("touch", "rm"), "recipes/new.yaml": RECIPE})
+        looked = call(tmp_path, "registries", "update", name)[1]
+        assert (looked["pinned_commit"], looked["commit"], looked["moved"]) == (first[name], second, False)
+        changed = {each["id"]: each["change"] for each in looked["changes"]}
+        assert changed == {f"{name}.small": "changed", f"{name}.new": "added"}
+        assert any("rm" in json.dumps(each) for each in looked["changes"]), "what it would run is in the difference"
+        assert call(tmp_path, "registries", "update", name, "--to", second)[1]["moved"] is True
+        code, _, err = call(tmp_path, "up", f"{name}.small")
+        assert (code, json.loads(err.splitlines()[-1])["error"]["id"]) == (4, "recipe_not_reviewed")
+    assert [each["commit"] != first[each["id"]] for each in call(tmp_path, "registries")[1]] == [True] * 3
+    assert not mark.exists()
+
+
 def test_a_copy_of_a_recipe_says_when_its_registry_has_another_one(server: GitServer, tmp_path: Path) -> None:
     upstream = Upstream(server.root / "mine")
     upstream.commit({"recipes/small.yaml": RECIPE})
