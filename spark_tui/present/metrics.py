@@ -404,7 +404,7 @@ def figure_rows(now: EngineMetrics, ever: EngineMetrics | None) -> tuple[Row, ..
 
 def _requests(now: EngineMetrics, ever: EngineMetrics | None, text: Callable[[Reading[Any], str], str]) -> str:
     waits = ", ".join(f"{count:.0f} {reason}" for reason, count in now.waiting_by_reason if count)
-    found = f"{text(now.running, '{:.0f}')} running, {text(now.waiting, '{:.0f}')} waiting"
+    found = f"{text(now.running, '{:.0f} running')}, {text(now.waiting, '{:.0f} waiting')}"
     found += f" ({waits})" if waits else ""
     total = value_of(ever.finished_count) if ever else None
     if total is None or ever is None:
