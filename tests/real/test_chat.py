@@ -255,6 +255,7 @@ def test_a_server_killed_in_mid_answer_leaves_what_came_and_the_talk_goes_on_wit
     shown = talk.app.wait_for("error", "^g retry", "F4 continue", timeout=60)
     assert _spoken(shown)[3:], "what had come is there"
     talk.app.wait_for("failed (exit 137)", timeout=60)
+    talk.set(max_tokens="16")  # a model that goes on for a page would move the question off the screen
     talk.ask("Are you there?")
     talk.app.wait_for("is not serving", "Are you there?")
 

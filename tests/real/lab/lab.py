@@ -146,6 +146,9 @@ class Lab:
         if not self.engine.running:
             say(f"starting a private Docker engine on {self.engine.host}")
             self.engine.start()
+            left = self.engine.docker("ps", "--all", "--quiet").split()
+            if left:  # of tests that were killed: an engine too many is on every screen of the next ones
+                self.engine.docker("rm", "--force", "--volumes", *left)
         if self.registry.pid is None:
             self.registry.start()
             say(f"started a private registry on {self.registry.address}")
