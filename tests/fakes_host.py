@@ -193,7 +193,7 @@ class FakeHost:
     def container_of(self, pid: int) -> str:
         return self.containers.get(pid, "")
 
-    def engine_processes(self) -> tuple[ContainerFacts, ...]:
+    def bare_engines(self) -> tuple[ContainerFacts, ...]:
         return self.processes
 
     def shared_files(self) -> Reading[tuple[SharedFile, ...]]:

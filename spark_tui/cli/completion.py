@@ -43,7 +43,7 @@ async def _presets(context: Context) -> Iterable[str]:
 
 
 async def _engines(context: Context) -> Iterable[str]:
-    found = (*await context.docker.containers(), *await context.in_thread(context.ports.host.engine_processes))
+    found = (*await context.docker.containers(), *await context.in_thread(context.ports.host.bare_engines))
     return (container.name for container in found if runtime_of(container))
 
 

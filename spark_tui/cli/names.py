@@ -55,7 +55,7 @@ async def find_container(context: Context, name: str, *, engines_only: bool = Tr
     With `engines_only` a container that serves no model is not found: stopping a database by a slip of the finger is
     not what this program is for.
     """
-    bare = await context.in_thread(context.ports.host.engine_processes)
+    bare = await context.in_thread(context.ports.host.bare_engines)
     try:
         containers = (*await context.docker.containers(), *bare)
     except SparkError:

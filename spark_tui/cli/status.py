@@ -105,7 +105,7 @@ def ps(session: Session, everything: bool) -> None:
                 session.err.note(f"The edit of {entry.name} was interrupted. Finish it: spark-tui edit {entry.name}")
         try:
             return await context.supervisor.look(), context.clock.now()
-        except SparkError as error:  # what runs outside Docker is there all the same
+        except SparkError as error:  # what runs outside Docker is still shown
             failed.append(error)
             return await context.supervisor.look(docker=False), context.clock.now()
 

@@ -400,7 +400,7 @@ class EngineSupervisor:
     async def refresh(self) -> None:
         """Asks Docker for the containers; a failure leaves the last engines, marked stale."""
         async with self._refresh_lock:
-            bare = await in_thread(self._ports.host.engine_processes)
+            bare = await in_thread(self._ports.host.bare_engines)
             try:
                 containers = await self._ports.docker.containers()
             except SparkError as error:
@@ -422,7 +422,7 @@ class EngineSupervisor:
         `patience` seconds stays unknown.
         """
         containers = await self._ports.docker.containers() if docker else ()
-        bare = await in_thread(self._ports.host.engine_processes)
+        bare = await in_thread(self._ports.host.bare_engines)
         async with self._refresh_lock:
             await self._adopt((*containers, *bare))
         settled = [asyncio.ensure_future(watch.settled()) for watch in self._watches.values()]
@@ -455,7 +455,7 @@ class EngineSupervisor:
         try:
             facts = await self._ports.docker.inspect(container)
         except SparkError:
-            bare = await in_thread(self._ports.host.engine_processes)
+            bare = await in_thread(self._ports.host.bare_engines)
             meant = [each for each in bare if container in (each.name, each.id)]
             if not meant:
                 raise

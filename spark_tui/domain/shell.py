@@ -99,23 +99,21 @@ def split_words(command: str) -> tuple[str, ...]:
     opened = ""
     for at, end, quote in runs(command):
         piece = command[at:end]
-        if piece[0] == "\\" and quote != "'":
-            word = [] if word is None else word
-            word.append(piece[1:] if not quote or piece[1:] in _ESCAPED_IN_QUOTES else piece)
-        elif piece == quote or (not quote and piece in ("'", '"')):
-            word = [] if word is None else word
-            opened = "" if quote else piece
-        elif quote:
-            word = [] if word is None else word
-            word.append(piece)
-        else:
-            for part in _BLANKS.split(piece):
-                if part and not part.isspace():
-                    word = [] if word is None else word
-                    word.append(part)
-                elif part:
+        if not quote and piece[0] not in ("\\", "'", '"'):
+            for part in filter(None, _BLANKS.split(piece)):
+                if part.isspace():
                     words += [] if word is None else ["".join(word)]
                     word = None
+                else:
+                    word = [*(word or ()), part]
+            continue
+        word = [] if word is None else word
+        if piece[0] == "\\" and quote != "'":
+            word.append(piece[1:] if not quote or piece[1:] in _ESCAPED_IN_QUOTES else piece)
+        elif quote and piece != quote:
+            word.append(piece)
+        else:
+            opened = "" if quote else piece
     if opened:
         raise ValueError(f"no closing {opened}")
     return tuple(words) if word is None else (*words, "".join(word))

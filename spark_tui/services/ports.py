@@ -204,7 +204,7 @@ class HostProbe(Protocol):
     def container_of(self, pid: int) -> str:
         """The id of the Docker container that a process is in; empty for one in none, or that is gone."""
 
-    def engine_processes(self) -> tuple[ContainerFacts, ...]:
+    def bare_engines(self) -> tuple[ContainerFacts, ...]:
         """Servers that run outside any container, in the order of their names: see `bare_engine`. Reads the command
         line of each process: not for every second."""
 

@@ -344,7 +344,7 @@ def test_a_server_outside_containers_is_an_engine_and_what_it_forked_is_none(tmp
     process(tmp_path, 43, ("VLLM::EngineCore",), parent=40)
     process(tmp_path, 44, ("bash", "-c", "vllm serve acme/tiny-1b"))
     process(tmp_path, 45, ())
-    (engine,) = ProcfsHost(tmp_path).engine_processes()
+    (engine,) = ProcfsHost(tmp_path).bare_engines()
     assert (engine.name, engine.pid, engine.bare, engine.running) == ("vllm-8011", 40, True, True)
     assert engine.started_at == 1_700_000_000 + 5000 / os.sysconf("SC_CLK_TCK")
     assert engine.environment == ("PATH", "VLLM_API_KEY")
@@ -357,8 +357,8 @@ def test_a_server_in_another_network_namespace_is_not_of_this_machine(tmp_path: 
         folder.mkdir()
         (folder / "net").symlink_to(network)
     (tmp_path / "proc/self").symlink_to("40")
-    assert [engine.pid for engine in ProcfsHost(tmp_path).engine_processes()] == [40]
+    assert [engine.pid for engine in ProcfsHost(tmp_path).bare_engines()] == [40]
 
 
 def test_a_machine_without_processes_has_no_engine(tmp_path: Path) -> None:
-    assert ProcfsHost(tmp_path).engine_processes() == ()
+    assert ProcfsHost(tmp_path).bare_engines() == ()

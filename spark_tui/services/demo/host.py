@@ -122,7 +122,7 @@ class DemoHost:
         held = ((each.id, run.pid) for each in self._world.containers.values() for run in each.runs)
         return next((identity for identity, its in held if its == pid), "")
 
-    def engine_processes(self) -> tuple[ContainerFacts, ...]:
+    def bare_engines(self) -> tuple[ContainerFacts, ...]:
         return ()
 
     def shared_files(self) -> Reading[tuple[SharedFile, ...]]:

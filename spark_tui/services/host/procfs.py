@@ -233,7 +233,7 @@ class ProcfsHost:
     def container_of(self, pid: int) -> str:
         return container_id(self._text(f"proc/{pid}/cgroup"))
 
-    def engine_processes(self) -> tuple[ContainerFacts, ...]:
+    def bare_engines(self) -> tuple[ContainerFacts, ...]:
         from spark_tui.domain.engine.runtimes import server_of  # its shapes are not needed for the first frame
         from spark_tui.domain.engine.state import bare_engine
 
