@@ -54,12 +54,17 @@ def marks(name: str) -> Iterator[Mark]:
         if facet == "line":
             right = expected in got if expected else not got
         elif facet == "remedy":
-            right = all(word.lower() in got.lower() for word in expected)
+            right = all(_words(word) in _words(got) for word in expected)
         elif facet == "findings":
             right = set(expected) == set(got)
         else:
             right = expected in ("any", got)
         yield Mark(name, facet, right, expected, got)
+
+
+def _words(text: str) -> str:
+    """An option's name is one however its words are joined."""
+    return text.lower().replace("-", "_")
 
 
 def _facts(told: Explanation) -> dict[str, Any]:
@@ -74,7 +79,7 @@ def _facts(told: Explanation) -> dict[str, Any]:
         "phase": "ready" if timeline.ready and failure is None else str(phase or ""),
         "verdict": told.fp4.verdict.value,
         "cause": str(cause.id) if cause is not None else "",
-        "line": failure.line if failure is not None else "",
+        "line": failure.line if failure is not None else "".join(cause.evidence[-1:]) if cause is not None else "",
         "remedy": " ".join(remedies),
         "findings": [str(finding.id) for finding in told.findings],
     }

@@ -19,6 +19,7 @@ from spark_tui.domain.logs.kernels import Fp4Verdict, fp4_verdict
 from spark_tui.domain.logs.quotes import Unquoter
 from spark_tui.domain.logs.serving import DraftStats, ServingSample, drafting
 from spark_tui.domain.logs.sizing import GraphMemory, graph_memory
+from spark_tui.domain.logs.tail import in_form
 from spark_tui.domain.logs.timeline import BootTimeline, PhaseId, PhaseState, StartOutcome
 from spark_tui.domain.logs.tracker import LogTracker
 from spark_tui.domain.logs.view import Baseline, EngineView, LogContext
@@ -40,6 +41,8 @@ class Explanation:
     kv_percent: float | None = None
     prefix_hit_percent: float | None = None
     lines: int = 0
+    in_form: bool = True
+    """A line has the form that an engine gives its own."""
 
     @property
     def outcome(self) -> StartOutcome:
@@ -50,7 +53,7 @@ class Explanation:
         begun = any(
             each.state is not PhaseState.PENDING for each in self.timeline.phases if each.id not in _ANY_PROGRAM
         )
-        known = self.engine or begun or self.findings
+        known = (self.engine and self.in_form) or begun or self.findings
         return StartOutcome.STARTING if known else StartOutcome.UNKNOWN
 
     @property
@@ -118,13 +121,17 @@ _MARKS: Final = (
     (
         "vllm",
         re.compile(
-            r"vLLM|\((?:APIServer|EngineCore\w*|(?:Vllm)?Worker\w*) pid=|(?:site|dist)-packages/vllm/|vllm serve"
+            r"vLLM|\((?:APIServer|EngineCore\w*|(?:Vllm)?Worker\w*) pid=|/vllm/(?:v1|engine|entrypoints|worker|"
+            r"executor|model_executor)/|-packages/vllm/|vllm serve"
             r"|vllm: error|gpu_memory_utilization|KV cache memory|multiproc_executor|\[core\.py:\d"
         ),
     ),
     ("sglang", re.compile(r"sglang|Load weight begin|fired up and ready to roll|#running-req: ")),
     ("trtllm", re.compile(r"\[TRT-LLM\] \[|trtllm-serve|tensorrt_llm/")),
-    ("ollama", re.compile(r"source=\S{1,40}\.go:\d+ msg=|OLLAMA_|Ollama")),
+    (
+        "ollama",
+        re.compile(r"source=\S{1,40}\.go:\d+ msg=|OLLAMA_|Ollama|ollama (?:run|pull|serve|create)\b|\bollama\[\d"),
+    ),
     ("llama-cpp", re.compile(r"llama_model_load|llama_model_loader|llama_context|\bsrv +\w+: |llama-server")),
 )
 _MARK_LINES: Final = 2_000
@@ -142,6 +149,7 @@ class LogExplainer:
         self._tracker = LogTracker(started_at, runtime)
         self._engines: set[str] = set()
         self._unquote = Unquoter()
+        self._in_form = False
         self.lines = 0
         """How many were read."""
 
@@ -158,7 +166,7 @@ class LogExplainer:
             batch = list(batch)
             unquote.begin(text for _, text in batch[:_FIRST_LINES])
         lines = [
-            (stamp, text if text.startswith(_OWN) else unquote(text))
+            (stamp, text if text.startswith(_OWN) and (text[0] == "(" or " pid=" not in text) else unquote(text))
             if text[:1] != "{" or not text.startswith(_DOCKER_JSON)
             else _unpacked(stamp, text)
             for stamp, text in batch
@@ -167,6 +175,8 @@ class LogExplainer:
             if "vllm" in self._engines:  # vLLM's own words decide at once: other engines' libraries log there too
                 break
             self._engines.update(name for name, mark in _MARKS if mark.search(text[:2_000]))
+        if not self._in_form and self.lines < _MARK_LINES:
+            self._in_form = any(in_form(text) for _, text in lines)
         self.lines += len(lines)
         self._tracker.feed_many(lines)
 
@@ -180,7 +190,8 @@ class LogExplainer:
             self._tracker.container_ended(context.exit_code)
         engine = context.engine or next((name for name, _ in _MARKS if name in self._engines), "")
         tracker = self._tracker
-        return explain(tracker.timeline(), tracker.samples, replace(context, engine=engine), lines=self.lines)
+        told = explain(tracker.timeline(), tracker.samples, replace(context, engine=engine), lines=self.lines)
+        return told if self._in_form or context.engine else replace(told, in_form=False)
 
 
 def _unpacked(stamp: str, text: str) -> tuple[str, str]:

@@ -14,11 +14,12 @@ from dataclasses import replace
 from enum import IntEnum
 from typing import Final
 
+from spark_tui.domain.logs.causes.cause import CauseId
 from spark_tui.domain.logs.causes.diagnosis import recognise
 from spark_tui.domain.logs.causes.memory import OUT_OF_MEMORY
 from spark_tui.domain.logs.line import LineKind, LogRecord, exception_name, parse_line, shown
 from spark_tui.domain.logs.rules.rule import Broken
-from spark_tui.domain.logs.tail import CONSEQUENCES, DETAIL, INTERRUPTED, PYDANTIC_TAIL, last_failure
+from spark_tui.domain.logs.tail import CONSEQUENCES, DETAIL, INTERRUPTED, PYDANTIC_TAIL, WORKER_FAILED, last_failure
 from spark_tui.domain.logs.timeline import PhaseId, StartFailure
 
 MAX_KEPT = 4_000
@@ -41,7 +42,6 @@ class _Weight(IntEnum):
     USAGE = 90
 
 
-_WORKER_FAILED = re.compile(r"Worker failed with error ['\"](.+)['\"], please check")
 # Lines by which llama.cpp ends; what other programs say so too ends nothing until the process has ended.
 _OWN_END = re.compile(
     r"main: |srv |start: |load_model: |llama_model_load: |common_init_from_params: |error while handling"
@@ -49,11 +49,32 @@ _OWN_END = re.compile(
 _OWN_PROGRAMS = ("vllm", "api_server.py", "sglang", "launch_server.py", "trtllm-serve", "llama-server")
 # The step that failed, by its frame: for a log that does not begin at the start.
 _STEPS: Final = (
-    (PhaseId.CAPTURE, re.compile(r", in (?:capture_model|capture)\b")),
+    (
+        PhaseId.CAPTURE,
+        re.compile(
+            r", in (?:capture_model|capture|capture_one_\w+|graph_capture|compile_or_warm_up_model|"
+            r"_?dummy_sampler_run|init_device_graphs)\b|cuda_graph_runner\.py"
+        ),
+    ),
+    (PhaseId.AUTOTUNE, re.compile(r", in (?:\w*autotun\w*|kernel_warmup|flashinfer_autotune)\b|/autotuner\.py")),
+    (PhaseId.COMPILE, re.compile(r"/torch/_(?:inductor|dynamo)/|/vllm/compilation/")),
     (PhaseId.KV_CACHE, re.compile(r", in (?:get_kv_cache_\w+|determine_available_memory|_?initialize_kv_caches)\b")),
-    (PhaseId.WEIGHTS, re.compile(r", in (?:load_model|load_weights|_load_module)\b|llama_model_load: error")),
+    (
+        PhaseId.WEIGHTS,
+        re.compile(
+            r", in (?:load_model|load_weights|_load_module|create_weights|process_weights_after_loading|"
+            r"weight_loader)\b|llama_model_load: error"
+        ),
+    ),
     (PhaseId.ENGINE_INIT, re.compile(r", in (?:init_device|init_torch_distributed|init_worker_distributed\w*)\b")),
-    (PhaseId.CONFIG, re.compile(r", in (?:create_engine_config|create_model_config|get_config)\b")),
+    (
+        PhaseId.CONFIG,
+        re.compile(
+            r", in (?:create_engine_config|create_model_config|get_config|from_server_args|prepare_server_args|"
+            r"maybe_override_with_speculators)\b"
+        ),
+    ),
+    (PhaseId.SERVER, re.compile(r", in (?:run_busy_loop|_?process_engine_step|output_handler)\b")),
 )
 # The outermost frame of an engine's own program: vLLM, SGLang, TensorRT-LLM, as a script or as a module.
 _MAIN = re.compile(r", in <module>.*$")
@@ -96,9 +117,20 @@ class FailureReader:
         if self._chosen is not None and self._complete is None:
             lines = deciding_lines(self._chosen.line, self._before, self._after)
             phase = self._chosen.phase
-            if phase in (None, PhaseId.CONTAINER):
-                phase = _step(self._before) or phase
-            self._complete = replace(self._chosen, lines=lines, phase=phase, asked=tuple(sorted(self.asked.items())))
+            if phase is None and self._serving:
+                phase = PhaseId.SERVER
+            elif phase in (None, PhaseId.CONTAINER):
+                phase = _step(self._before) or _usual_phase(self._chosen.line) or phase
+            line = better_line(self._chosen.line, lines)
+            ended = self._chosen.line if line != self._chosen.line else ""
+            chosen = replace(self._chosen, line=line, ended=ended)
+            self._complete = replace(
+                chosen,
+                lines=lines,
+                phase=phase,
+                asked=tuple(sorted(self.asked.items())),
+                module=module_of(self._before),
+            )
         return self._complete
 
     @property
@@ -112,6 +144,10 @@ class FailureReader:
         self.room -= 1
         self._after.append(text[:MAX_KEPT])
         self._complete = None
+        if len(self._after) == 1 and self._chosen is not None and self._chosen.line.endswith(":"):
+            rest = parse_line(text)
+            if rest.message.strip() and rest.kind not in (LineKind.TRACEBACK, LineKind.EXCEPTION):
+                self._chosen = replace(self._chosen, line=shown(f"{self._chosen.line} {rest.message.strip()}"))
         if self._wants_detail and len(self._after) == 2:
             field, error = (parse_line(line).message for line in self._after)
             if re.fullmatch(r"[\w.]{1,80}", field) and error.startswith("  "):
@@ -163,7 +199,7 @@ class FailureReader:
 
     def _exception(self, record: LogRecord) -> None:
         """In its block the engine core names its own exception, unless it only repeats a worker's."""
-        if failed := _WORKER_FAILED.search(record.message):
+        if failed := WORKER_FAILED.search(record.message):
             if self._worker is not None or self._worker_proven:
                 return
             record = record._replace(message=failed[1])
@@ -235,6 +271,52 @@ class FailureReader:
         return True
 
 
+_USUAL: Final = {
+    CauseId.BAD_ARGUMENT: PhaseId.CONFIG,
+    CauseId.BAD_PARSER: PhaseId.CONFIG,
+    CauseId.MAX_MODEL_LEN_TOO_LONG: PhaseId.CONFIG,
+    CauseId.UNKNOWN_ARCHITECTURE: PhaseId.CONFIG,
+    CauseId.REPO_NOT_FOUND: PhaseId.CONFIG,
+    CauseId.GATED_REPO: PhaseId.CONFIG,
+    CauseId.HUB_OFFLINE: PhaseId.DOWNLOAD,
+    CauseId.QUANTIZATION_MISMATCH: PhaseId.WEIGHTS,
+    CauseId.WEIGHTS_CORRUPT: PhaseId.WEIGHTS,
+    CauseId.WEIGHTS_MISSING: PhaseId.WEIGHTS,
+    CauseId.NO_KV_ROOM: PhaseId.KV_CACHE,
+    CauseId.KV_CACHE_TOO_SMALL: PhaseId.KV_CACHE,
+    CauseId.PORT_IN_USE: PhaseId.SERVER,
+}
+"""When a cause shows, for a text that shows no step."""
+
+
+def _usual_phase(line: str) -> PhaseId | None:
+    known = recognise(line)
+    if known is None or "unrecognized arguments" in line:  # argparse refuses before anything else is read
+        return None
+    return _USUAL.get(known[0].id)
+
+
+def better_line(line: str, lines: Sequence[str]) -> str:
+    """Of the lines around one that says nothing by itself, the nearest that does."""
+    known = recognise(line)
+    consequence = known is not None and known[0].vague and known[0].id is CauseId.ENGINE_DIED
+    if not consequence and (known is not None or exception_name(line)):
+        return line
+    told = (other for other in reversed(lines) if (found := recognise(other)) is not None and not found[0].vague)
+    return next(told, line)
+
+
+def module_of(lines: Sequence[str]) -> str:
+    """The file of the innermost frame above the deciding line; empty where no traceback is near."""
+    for text in reversed(lines[-60:]):
+        if frame := _FILE.search(text):
+            return frame[1]
+    return ""
+
+
+_FILE = re.compile(r'File "([^"]{1,400})", line \d')
+
+
 def _step(lines: Sequence[str]) -> PhaseId | None:
     """What the engine was doing, by the innermost frame that shows it."""
     frames = (text for text in reversed(lines) if ", in " in text or "llama_model_load" in text)
@@ -271,7 +353,8 @@ _SAYS_WHY = re.compile(
     r"|: (?:fatal )?error: |nvcc fatal|no kernel image|only supports sm|error: linker|Cannot access gated repo"
     r"|[45]\d\d Client Error"
     r"|Repository Not Found|Network is unreachable|Name or service not known|name resolution"
-    r"|error loading model|failed to (?:open|load|initialize)|unknown model architecture|what\(\): "
+    r"|gguf_init_from_file\w*: |error loading model|failed to (?:open|load|initialize)|unknown model architecture|"
+    r"what\(\): "
     r"|died unexpectedly|Failed to (?:load model|initialize executor)|Fatal Python error|panicked at"
 )
 _CONTINUES = re.compile(

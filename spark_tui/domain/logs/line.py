@@ -391,6 +391,15 @@ def _from_json(text: str, process: str, pid: int | None) -> LogRecord | None:
     number = found.get("process", pid)
     logger = text_of("name", "logger") or ""
     message = clean(message).rstrip()
+    if (
+        not logger
+        and message[:1] != "{"
+        and "\n" not in message
+        and (message[:5].isupper() or message[:1] in " (T[" or "rror: " in message)
+    ):
+        inner = parse_line(message)  # a platform's wrapping of lines that the engine formed itself
+        if inner.level or inner.process or inner.kind in (LineKind.EXCEPTION, LineKind.TRACEBACK):
+            return inner
     kind = LineKind.ACCESS if logger == "uvicorn.access" else LineKind.RECORD
     return LogRecord(
         clean_line(text_of("vllm_process_name", "processName") or process),

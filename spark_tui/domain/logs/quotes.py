@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from spark_tui.domain.logs.line import OUTER
+
 _QUOTE: Final = re.compile(r"(?:\ufeff)?(?:[ \t]*(?:>|&gt;|▎|│|┃)(?![-=]))+ ?")
 _BORDER: Final = re.compile(r" *[│┃] *$")
 _BRACKETED: Final = re.compile(r"\[(\d{4}-\d\d-\d\dT[\d:.]{8,18}Z?)\] (?=\S)")
@@ -28,6 +30,19 @@ _SERVICE: Final = re.compile(r"[\w.@\-]{2,80} +\| ")
 _INDENT: Final = re.compile(
     r"(?: {4,12}|\t+| {0,12}\| )(?=\(\w+ pid=\d|(?:INFO|ERROR|WARNING) \d\d-\d\d |\[\d{4}-\d\d-\d\dT)"
 )
+_EMBEDDED: Final = re.compile(  # whatever a collector of logs put in front of a process of vLLM's
+    r"(?:\(\w+ pid=\d{1,10}(?:, ip=[\w.:]{1,40})?\) ?){1,3}(?=(?:INFO|ERROR|WARNING|CRITICAL|DEBUG) \d\d-\d\d |"
+    r"Traceback \(|  File )"
+)
+_NATIVE: Final = re.compile(  # llama.cpp within another server: `DEBUG GRPC(model-127.0.0.1:38219): stderr llama_...`
+    r".{0,200}?[:\]\- ] ?(?:std(?:err|out)|MODEL_LOG) (?:- )?(?=[A-Za-z_][\w.]{1,100}(?:Error|Exception): |  File |"
+    r"    |\w+: |\S{0,120}ggml|CUDA error|error |terminate called|Traceback)"
+)
+_BROKEN_COLOUR: Final = re.compile(
+    r"(?:\ufffd|\u2190|\u241b|\^\[|\\x1b|\\033|\\u001b)\[[\d;]{0,12}m|(?<![\w\]\x1b])\[(?:0;0|[01];3\d|3\d|0)m|"
+    r"(?<=\))\[0(?:;0)?m"
+)
+"""Colours whose first sign was lost on the way: `[1;36m(EngineCore pid=7)[0;0m `."""
 _MARGIN: Final = re.compile(r" {4,12}|\t+|\| ")
 _MARGIN_LINES: Final = 6
 
@@ -53,6 +68,8 @@ class Unquoter:
         """The line as the engine wrote it. One without a sign of quoting is returned as it is."""
         if text[-1:] == "\r":
             text = text.rstrip("\r")
+        if ("[0" in text or "[1;" in text or "[3" in text) and "m" in text:
+            text = _BROKEN_COLOUR.sub("", text)
         if self._margin:
             if text.startswith(self._margin):
                 text = text[len(self._margin) :]
@@ -74,7 +91,8 @@ class Unquoter:
         if text[:1].isalnum():
             if match := _SYSLOG.match(text) or _GREP.match(text) or _PROSE.match(text):
                 return text[match.end() :]
-            return self._without_service(text)
+            plain = self._without_service(text)
+            return _without_collector(plain) if plain is text else plain
         return text
 
     def _unquoted(self, text: str) -> str:
@@ -93,3 +111,12 @@ class Unquoter:
                 return text[match.end() :]
             self._seen = match[0]
         return text
+
+
+def _without_collector(text: str) -> str:
+    """Without the words of a collector or of a server around the engine, where no other reader knows their form."""
+    if " pid=" in text:
+        match = _EMBEDDED.search(text, 1, 400)
+        return text[match.start() :] if match and not OUTER.match(text) else text
+    match = _NATIVE.match(text) if (" std" in text[:200] or "MODEL_LOG" in text[:200]) else None
+    return text[match.end() :] if match else text

@@ -64,6 +64,14 @@ _DRAFTS: Final = {
     "accepted": (int, re.compile(r"Accepted: (\d{1,12}) tokens")),
     "drafted": (int, re.compile(r"Drafted: (\d{1,12}) tokens")),
 }
+_DECODING: Final = {
+    "generation_rate": (float, re.compile(rf"gen throughput \(token/s\): {NUMBER}")),
+    "kv_percent": (float, re.compile(rf"token usage: {NUMBER}")),
+    "running": (int, re.compile(r"#running-req: (\d{1,9})")),
+    "waiting": (int, re.compile(r"#queue-req: (\d{1,9})")),
+    "preemptions": (int, re.compile(r"#retracted_reqs: (\d{1,9})")),
+}
+"""SGLang's `Decode batch` and `Retract requests`."""
 _POSITIONS: Final = re.compile(r"Per-position acceptance rate: ((?:[\d.]{1,8}, ){0,63}[\d.]{1,8})")
 
 
@@ -91,11 +99,14 @@ class ServingHistory:
 
 def sample_of(at: float | None, line: int, message: str) -> ServingSample:
     drafting = message.startswith("SpecDecoding metrics")
+    sglang = message.startswith(("Decode batch", "KV cache pool is full"))
     figures: dict[str, Any] = {
         name: kind(number(match[1]))
-        for name, (kind, pattern) in (_DRAFTS if drafting else _THROUGHPUT).items()
+        for name, (kind, pattern) in (_DRAFTS if drafting else _DECODING if sglang else _THROUGHPUT).items()
         if (match := pattern.search(message))
     }
+    if sglang and "kv_percent" in figures:
+        figures["kv_percent"] = round(100 * figures["kv_percent"], 2)
     text = truncate(mask_secrets(clean_line(message)), MAX_TEXT)
     return ServingSample(at, **figures, positions=_positions(message) if drafting else (), text=text, line=line)
 

@@ -32,6 +32,8 @@ _OURS: Final = re.compile(
     r"|huggingface|gated repo|sgl_kernel|Scheduler hit|scheduler died|client socket has|Watchdog caught|by watchdog"
     r"|no kernel image|Ray killed|\(raylet\)|lib(?:nvrtc|cu\w+)\.so|model requires more system memory"
     r"|for ModelConfig|for VllmConfig|ParallelConfig|SpeculativeConfig|architectures"
+    r"|digest mismatch|pull model manifest|version of Ollama|ROCm error|\bhip[A-Z]\w+|nvidia-container-cli|"
+    r"exited with code [1-9]"
 )
 _UNIQUE: Final = frozenset((
     CauseId.NO_KV_ROOM, CauseId.KV_CACHE_TOO_SMALL, CauseId.MAX_MODEL_LEN_TOO_LONG, CauseId.UNKNOWN_ARCHITECTURE,
@@ -57,11 +59,15 @@ _LINES: Final = re.compile(  # lines that end a program, or a start, and are no 
     r"|(?:\[\d{2,6}\] )?\S{0,200}ggml\S{0,100}:\d+: (?:fatal error|GGML_ASSERT|CUDA error)"
     r"|.{0,40}Value 'sm_\w{1,8}' is not defined"
     r"|toomanyrequests: |failed to register layer|Error: model requires more|[*\-] ImportError: "
-    r"|\[sgl_kernel\] CRITICAL"
+    r"|\[sgl_kernel\] CRITICAL|nvidia-container-cli: |(?:ROCm|HIP) error"
+    r"|Error: (?:listen tcp |digest mismatch|pull model manifest|llama runner|unable to load model|[45]\d\d )"
+    r"|(?:gguf|llama|ggml)_\w+: .{0,120}(?:invalid|unknown|unsupported|missing|corrupt)"
+    r"|[a-z]{2,14}error: "
+    r"|[\w.\-]{0,40}(?:llm|llama|sglang|trt)[\w.\-]{0,40} exited with code [1-9]"
 )
 _DAEMON: Final = re.compile(
     r"Error response from daemon|no matching manifest|pull access denied|exec format error|unauthorized: authentication"
-    r"|toomanyrequests: |failed to register layer"
+    r"|toomanyrequests: |failed to register layer|nvidia-container-cli: "
 )
 _DEADLY: Final = re.compile(
     r"CUDA error|EngineDeadError|Watchdog caught|SIGQUIT|sigquit|address already in use|Worker proc|hit an exception"
@@ -74,14 +80,73 @@ _LIFE: Final = re.compile(
 _TEARDOWN: Final = re.compile(
     r"[Ss]hut|[Tt]erminat|[Ee]xit|[Kk]ill|Parent process|[Dd]ump|died|destroy|No available shared memory|[Ff]ailed"
 )
-_CUT: Final = re.compile(r"[\w,;(\[/\-]$")
+_CUT: Final = re.compile(r"[\w,;:(\[/\-]$")
 _GOES_ON: Final = re.compile(
     r"Based on the available|Try |Decrease |See stack trace|Please |The following component could not be created"
 )
+WORKER_FAILED: Final = re.compile(r"Worker failed with error ['\"](.+)['\"], please check")
 _IN_WORKER: Final = re.compile(r"Exception in worker \w+ while processing method \w+: (.+?)(?:, Traceback .*)?$")
 DETAIL: Final = re.compile(r"\s*(?:Value error|Assertion failed), .+")
 PYDANTIC_TAIL: Final = re.compile(r" \[type=\w+, input_value=.*$")
 _JOINED: Final = 4
+
+
+_SCRIPT: Final = re.compile(r'File "([^"]{1,400})", line \d{1,7}')
+_KNOWN_PATH: Final = re.compile(
+    r"vllm|sglang|tensorrt|trtllm|llama|ollama|flashinfer|triton|/torch/|(?:site|dist)-packages[/\\]|"
+    r"[/\\]lib(?:64)?/python3"
+    r"|^<|sgl|deep_?(?:gemm|ep)|huggingface|transformers|[/\\]ray[/\\]|[Pp]ython\d*[/\\][Ll]ib[/\\]|^/usr/lib/|"
+    r"entrypoint|serve"
+)
+_OTHERS: Final = re.compile(
+    r"-packages[/\\](?:litellm|openai|anthropic|langchain\w*|llama_index|gradio|streamlit|open_webui|crewai|"
+    r"autogen\w*|diffusers"
+    r"|trl|unsloth\w*|lightning|pytorch_lightning|deepspeed|pip|setuptools|comfy\w*|peft|accelerate|auto_gptq|"
+    r"llmcompressor)[/\\]"
+)
+_ENGINE_PATH: Final = re.compile(r"[/\\](?:vllm|sglang|tensorrt_llm|llama_cpp)[/\\\-]")
+
+
+_SPEAKS: Final = re.compile(
+    r"\(\w+ pid=\d|(?:INFO|ERROR|WARNING|DEBUG) \d\d-\d\d \d\d:|\[TRT-LLM\] \[|\[TensorRT-LLM\]|server_args=|"
+    r"source=\S{1,60}\.go:\d"
+    r"|\[GIN\]|(?:llama|ggml|gguf|load_tensors|print_info|srv|slot)\w*: |\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d [TDPE]P\d|"
+    r"INFO: {4,}"
+    r"|-packages/(?:vllm|sglang|tensorrt_llm)/|% Completed \||-req: \d|Load weight|Avg prompt throughput"
+)
+"""Lines in the form that engines give them; a text that only names an engine has none."""
+_BUILD: Final = re.compile(
+    r"The command '/bin/sh -c|docker (?:build|buildx)\b|Failed building wheel|subprocess-exited-with-error|"
+    r"failed to solve"
+    r"|Building wheel|CMake Error|^make(?:\[\d\])?: \*\*\*|^Collecting \S|Requirement already satisfied|"
+    r"Getting requirements to build"
+    r"|dependency resolver|metadata-generation-failed|^#\d{1,3} \d{1,5}\.\d"
+)
+
+
+_TYPED: Final = re.compile(
+    r"(?:value|type|key|runtime|import|os|assertion|notimplemented|modulenotfound|filenotfound)error: "
+)
+"""Typed from a screen."""
+
+
+def in_form(text: str) -> bool:
+    return _SPEAKS.search(text, 0, 600) is not None
+
+
+def known_sure(message: str) -> bool:
+    known = recognise(message)
+    return known is not None and known[0].sure and not known[0].vague
+
+
+def another_program(lines: Sequence[str]) -> bool:
+    """Whether frames show that what failed is a script, a client or a trainer, with no engine in it."""
+    frames = [match[1] for text in lines if "File " in text and (match := _SCRIPT.search(text))]
+    if any(_ENGINE_PATH.search(frame) for frame in frames):
+        return False
+    if any(_OTHERS.search(frame) or not _KNOWN_PATH.search(frame) for frame in frames):
+        return True
+    return any(_BUILD.search(text, 0, 400) for text in lines)
 
 
 class LastFailure(NamedTuple):
@@ -117,7 +182,7 @@ def _rank(message: str) -> int:
         return 2
     known = recognise(message)
     if known is None:
-        return 3
+        return 3 if ": " in message or "Timeout" not in message else 0
     return 1 if known[0].id is CauseId.ENGINE_DIED else 4 if known[0].vague else 5
 
 
@@ -141,10 +206,17 @@ def _fatal(record: LogRecord) -> bool:
 def _ours(record: LogRecord, lines: Sequence[str], at: int, *, serving: bool, docker: bool) -> bool:
     message = record.message
     if _DAEMON.search(message):
+        by_docker = "rror response from daemon" in message or message.startswith("nvidia-container-cli")
+        docker = docker or (by_docker and not any(_SPEAKS.search(text, 0, 600) for text in lines))
         return docker and recognise(message) is not None
     inner = record.process.startswith(("EngineCore", "rank")) or "Worker" in record.process
     if serving:
         return _DEADLY.search(message) is not None or (inner and record.kind is LineKind.EXCEPTION)
+    said = message.startswith("Error: ") or _TYPED.match(message) is not None
+    if not docker and said and known_sure(message):
+        return True
+    if another_program(lines[max(0, at - 80) : at + 40] if not docker else lines):
+        return inner
     known = recognise(message)
     if inner or record.process.startswith(("APIServer", "ApiServer")) or _OURS.search(message):
         return True
@@ -161,9 +233,10 @@ def _ours(record: LogRecord, lines: Sequence[str], at: int, *, serving: bool, do
 
 def _whole(record: LogRecord, lines: Sequence[str], at: int) -> LogRecord:
     """With its continuation: pydantic's sentence in place of its heading, and the rest of a broken line."""
-    if inner := _IN_WORKER.match(record.message):
+    if inner := _IN_WORKER.match(record.message) or WORKER_FAILED.search(record.message):
         return record._replace(message=inner[1])
-    if record.kind is not LineKind.EXCEPTION and not record.message.startswith("Failed to initialize executor"):
+    open_ended = record.message.rstrip().endswith(":") or record.message.startswith("Failed to initialize executor")
+    if record.kind is not LineKind.EXCEPTION and not open_ended:
         return record
     message, below, gap = record.message, lines[at + 1 : at + 1 + _JOINED], False
     following = [parse_line(text) for text in below]

@@ -226,6 +226,10 @@ class StartFailure:
     phase: PhaseId | None = None
     exit_code: int | None = None
     asked: tuple[tuple[str, str], ...] = ()
+    ended: str = ""
+    """The line by which it ended, where `line` is another one that says why."""
+    module: str = ""
+    """The file of the innermost frame above it: where it was raised."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +247,8 @@ class BootTimeline:
     news: str = ""
     seconds: float | None = None
     """From the container's start to the server being ready."""
+    stop: str = ""
+    """The line that says that it was asked to stop."""
 
     def phase(self, phase_id: str) -> Phase:
         return next(phase for phase in self.phases if phase.id == phase_id)

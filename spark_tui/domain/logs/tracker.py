@@ -93,7 +93,7 @@ class LogTracker:
         """The process whose compile times count."""
         self._from_cache = False
         self._begun = self._seen_banner = self._ready = self._stopped = False
-        self._usage = ""
+        self._usage = self._stop_line = ""
         """The program whose `usage:` block was seen."""
         self._unread_news: deque[str] = deque(maxlen=8)
         self._news = ""
@@ -168,7 +168,7 @@ class LogTracker:
         at = self._clock.read(stamp, record.time)
         self.phases.tick(at)
         if record.kind is LineKind.ACCESS:
-            if " 200" in message[-12:] and '"POST /v1' in message:
+            if record.source == "GIN" or (" 200" in message[-12:] and '"POST /v1' in message):
                 self._answers()
             return
         if record.kind is LineKind.EXCEPTION:
@@ -274,7 +274,7 @@ class LogTracker:
         elif sign is r.Signal.DRAFTER:
             known.drafter, known.shards_begun = True, False
         elif sign is r.Signal.STOPPED:
-            self._stop()
+            self._stop(known.record.message)
         else:
             self._from_cache = sign is r.Signal.COMPILED_BEFORE
 
@@ -332,10 +332,10 @@ class LogTracker:
                 self.phases.end(PhaseState.FAILED)
             self._dirty = True
 
-    def _stop(self) -> None:
+    def _stop(self, line: str = "") -> None:
         """It was asked to stop; later failures follow from that."""
         if not self._stopped and self.failures.failure is None:
-            self._stopped = True
+            self._stopped, self._stop_line = True, r.shown(line)
             self.phases.end(PhaseState.SKIPPED)
 
     # --- from outside -------------------------------------------------------------------------------
@@ -429,6 +429,7 @@ class LogTracker:
                 failure=self.failures.failure,
                 news=self._latest_news(),
                 seconds=self.phases.since_start(PhaseId.READY) if self._ready else None,
+                stop=self._stop_line,
             )
         return self._timeline
 

@@ -74,6 +74,8 @@ class FailureContext:
     exit_code: int | None = None
     pool_gib: float | None = None
     taken_ports: frozenset[int] = frozenset()
+    module: str = ""
+    """The file that raised the exception, by the innermost frame above it."""
 
     @property
     def version(self) -> str:

@@ -27,7 +27,7 @@ from spark_tui.domain.text import clean_line, truncate
 _DISK_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.DISK_FULL,
-        r"(?:[Nn]o space left on device|[Dd]isk quota exceeded)(?:: '([^']{1,200})')?",
+        r"(?:[Nn]o space left on device|[Dd]isk quota exceeded|Insufficient space in)(?::? '?(/[^' ]{1,200})'?)?",
         lambda match, _context: fix(
             f"The disk is full, or its quota used up{f' ({match[1]})' if match[1] else ''}.",
             "Give the container more shared memory (`--ipc=host`, or a larger shm_size)."
@@ -37,8 +37,9 @@ _DISK_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.PERMISSION_DENIED,
-        r"PermissionError: .{0,60}Permission denied(?:: '([^']{1,300})')?",
-        "The container's user has no access to {0}.",
+        r"(?:PermissionError: .{0,60}|\[Errno 13\] |[Ee]rror.{0,80}: )[Pp]ermission denied(?:: '([^']{1,300})')?|"
+        r"[Rr]ead-only file ?system(?:: '([^']{1,300})')?",
+        "The container's user has no access to {any}.",
         "Files of an earlier container may belong to root: `sudo chown -R $USER` the host folder. Without a home that "
         "can be written, set env.HOME=/tmp.",
     ),
@@ -131,7 +132,7 @@ def explain_failure(timeline: BootTimeline, around: LogContext | None = None) ->
     proven = failure is not None and not failure.guess
     if not proven and not error:
         if timeline.outcome is StartOutcome.STOPPED or code in _STOP_CODES:
-            return _STOPPED
+            return replace(_STOPPED, evidence=(timeline.stop,) if timeline.stop else ())
         if timeline.outcome is not StartOutcome.FAILED and code in (None, 0):
             return None
     phase = failure.phase if failure is not None else None
@@ -145,6 +146,7 @@ def explain_failure(timeline: BootTimeline, around: LogContext | None = None) ->
         exit_code=code,
         pool_gib=around.pool_gib,
         taken_ports=frozenset(around.taken_ports),
+        module=failure.module if failure else "",
     )
     kernel = around.kernel_lines
     cause = _cause(failure, context, shown(error), around.oom_killed or any(_VICTIM.search(line) for line in kernel))
@@ -178,10 +180,10 @@ def _cause(failure: StartFailure | None, context: FailureContext, error: str, oo
 def _from_lines(failure: StartFailure, context: FailureContext) -> Finding | None:
     """By the deciding line, or else by the nearest of those around it that says more."""
     lines = _lines(failure)
-    found = recognise(failure.line)
+    found = recognise(failure.ended or failure.line)
     if found is None or found[0].vague:
         for line in reversed(lines):
-            other = None if line == failure.line else recognise(line)
+            other = None if line == (failure.ended or failure.line) else recognise(line)
             if other is not None and not other[0].vague:
                 told = _told(other, context, lines)
                 return replace(told, guess=told.guess or found is None or found[0].id is not other[0].id)
@@ -195,6 +197,8 @@ def _told(known: tuple[CauseRule, re.Match[str]], context: FailureContext, lines
 
 def _id(rule: CauseRule, context: FailureContext) -> CauseId:
     """Want of memory has three names, by when it happened."""
+    if rule.id is CauseId.BAD_ARGUMENT and not rule.sure and _DEEP.search(context.module):
+        return CauseId.UNSUPPORTED_MODEL_FEATURE
     if not rule.by_phase:
         return rule.id
     if context.ready:
@@ -217,14 +221,72 @@ def _by_exit_code(context: FailureContext, oom_killed: bool) -> Finding | None:
     return None if known is None else replace(fix(known[1], known[2]), id=known[0], guess=True)
 
 
+_DEEP: Final = re.compile(
+    r"/(?:layers|attention|models|worker|spec_decode|lora|fused_moe|mamba|sample|kv_cache\w*|model_executor)/"
+    r"|/(?:kv_cache_utils|gpu_model_runner|model_runner|memory_pool\w*|eagle\w*)\.py"
+)
+"""Where settings were accepted long ago: the engine's own code for the model cannot do what they ask."""
+_COMPUTING: Final = re.compile(
+    r"/(?:triton|flashinfer|deep_gemm|deep_ep|tilelang|tvm|tvm_ffi|cutlass|sgl_kernel|cudnn)/|/_inductor/|/_dynamo/"
+)
+_RAISED: Final = re.compile(
+    r"(?:[\w.]{0,60}\.)?(ValueError|RuntimeError|NotImplementedError|TypeError|AssertionError): (.{3,300})"
+)
+
+
+def _by_module(failure: StartFailure, context: FailureContext) -> Finding | None:
+    """By where it was raised, for a sentence that no rule knows."""
+    raised, module = _RAISED.match(failure.line), context.module
+    if not module:
+        return None
+    if _COMPUTING.search(module):
+        told = fix(
+            f"A GPU kernel could not be built or run: {truncate(failure.line, 200)}",
+            "Start once with enforce_eager=true, or with another attention or MoE backend; else use another image tag.",
+        )
+        return replace(told, id=CauseId.KERNEL_FAILURE, evidence=_lines(failure), guess=True)
+    if raised is None:
+        return None
+    if "/tool_parsers/" in module or "/reasoning/" in module or "/function_call/" in module:
+        told = fix(f"The parser does not fit the model: {raised[2]}", "Set the parser that the model card names.")
+        return replace(told, id=CauseId.BAD_PARSER, evidence=_lines(failure), guess=True)
+    if "/distributed/" in module and raised[1] == "RuntimeError":
+        told = fix(
+            f"The ranks could not be joined: {raised[2]}",
+            "On one Spark set tensor_parallel=1. On several check link, addresses and NCCL_SOCKET_IFNAME on each node.",
+        )
+        return replace(told, id=CauseId.NCCL, evidence=_lines(failure), guess=True)
+    if "/quantization/" in module:
+        told = fix(
+            f"Quantization and checkpoint do not go together: {raised[2]}",
+            "Remove `quantization`: the engine reads it from the checkpoint. Else choose another checkpoint of the "
+            "model.",
+        )
+        return replace(told, id=CauseId.QUANTIZATION_MISMATCH, evidence=_lines(failure), guess=True)
+    if _DEEP.search(module) and raised[1] != "AssertionError":
+        told = fix(
+            f"The engine does not support this model with these settings: {raised[2]}",
+            "Remove the named feature from the preset, or use an image with a newer engine.",
+        )
+        return replace(told, id=CauseId.UNSUPPORTED_MODEL_FEATURE, evidence=_lines(failure), guess=True)
+    return None
+
+
 _REFUSED: Final = re.compile(r"(?:ValueError|TypeError|AssertionError|NotImplementedError|KeyError): (.{3,300})")
+
+
+_SETTINGS: Final = re.compile(
+    r"/vllm/(?:config|entrypoints|engine|platforms)/|/(?:server_args|arg_utils|arg_groups\w*|llm_args|argparse)\.py|"
+    r"/pydantic"
+)
 
 
 def _by_phase(failure: StartFailure, context: FailureContext) -> Finding | None:
     """An error that no rule knows is about the settings while they are read."""
-    refused = _REFUSED.match(failure.line) if context.phase is PhaseId.CONFIG else None
+    reading = _SETTINGS.search(context.module) or (context.phase is PhaseId.CONFIG and not context.module)
+    refused = _REFUSED.match(failure.line) if reading else None
     if refused is None:
-        return None
+        return _by_module(failure, context)
     told = fix(f"The engine rejected its settings: {refused[1]}", "Correct the named setting in the preset.")
     return replace(told, id=CauseId.BAD_ARGUMENT, evidence=_lines(failure), guess=True)
 

@@ -137,8 +137,11 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.NO_GPU,
         r"Failed to infer device type|No CUDA GPUs are available|no NVIDIA driver on your system|"
-        r"libcuda\.so(?:\.1)?: cannot open|no CUDA-capable device|"
-        r"nvidia-container-cli: initialization error|Driver Not Loaded|CUDA_ERROR_NO_DEVICE|"
+        r"lib(?:cuda|nvidia-ml)\.so(?:\.1)?: cannot open|no CUDA-capable device|driver/library version mismatch|"
+        r"nvidia-container-cli: (?:initialization|detection|device|mount|ldcache) error|NVML: Driver|NVML_ERROR|"
+        r"NVMLError|"
+        r"no (?:compatible|usable) (?:GPU|devices?) (?:was |were )?found|libcuda\.so\.1 not found|Driver Not Loaded|"
+        r"CUDA_ERROR_NO_DEVICE|"
         r"Unexpected error from cudaGetDeviceCount|CUDA unknown error|No supported (?:CUDA )?devices? found",
         "No GPU visible in the container.",
         "Check that `nvidia-smi` works on the host, and that the preset requests GPUs (`--gpus all`).",
@@ -148,7 +151,8 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         r"pull access denied for ([^\s,]{1,200})|unauthorized: authentication|denied: (?:\{|requested access)|"
         r"manifest (?:for )?(\S{0,200}) ?(?:unknown|not found)",
         "The registry does not give out the image {any}: wrong name or tag, or no access.",
-        "Check its name and tag. For a private one: `docker login REGISTRY` (nvcr.io: user $oauthtoken, an NGC key). "
+        "Check the image's name and tag. For a private one: `docker login REGISTRY` (nvcr.io: user $oauthtoken, an "
+        "NGC key). "
         "One built here must be on each node.",
     ),
     rule(
@@ -165,7 +169,15 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.ARCH_NOT_COMPILED,
-        r"no kernel image is available|cudaErrorNoKernelImage|Value 'sm_\w{1,8}' is not defined for option|PTXASError|"
+        r"no kernel image is available|cudaErrorNoKernelImage|invalid device function|"
+        r"Error in function .{1,300}Unsupported arch|"
+        r"Assertion error .{1,300}(?:Unsupported|unsupported) arch|[Mm]in(?:imum)? (?:compute )?capability:? ?\d|"
+        r"[Nn]ot supported (?:on|for|by) (?:this |the current |current )?(?:GPU|device|compute capability|sm_?\d)|"
+        r"(?:requires?|needs?) (?:a )?(?:GPU (?:with )?)?(?:compute capability|SM ?\d|sm_?\d\d|Hopper|Blackwell|"
+        r"SM ?>=)|"
+        r"GPUs? with compute capability|[Uu]nsupported (?:SM|CUDA arch|compute capability|GPU arch)|"
+        r"compute capability .{0,40}(?:is )?(?:not|un)supported|PTX was compiled with an unsupported toolchain|"
+        r"Value 'sm_\w{1,8}' is not defined for option|PTXASError|"
         r"No supported CUDA architectures found|only supports sm_?\d{2,4}|Unsupported gpu architecture 'compute_|"
         r"Failed to open: \S{0,300}sm_?\d{2,4}\w?_\S{0,120}|sm_?\d{2,4}a? is not supported|"
         r"[Oo]nly (?:SM|sm_?|compute capability).{0,40}supported|Illegal instruction|"
@@ -216,7 +228,9 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.KERNEL_FAILURE,
-        r"unspecified launch failure|illegal memory access|device-side assert|misaligned address|"
+        r"out of resource: [\w ]{1,30}|unspecified launch failure|illegal memory access|(?:ROCm|HIP) error: [^.]{1,80}|"
+        r"hipError\w{1,40}|^RuntimeError: invalid argument$|operation not permitted when stream is capturing|"
+        r"device-side assert|misaligned address|"
         r"CUBLAS_STATUS_\w{1,40}|Error Internal|CUDA error: [^.]{1,80}|"
         r"CUDA driver error: [^.]{1,80}|Triton Error \[CUDA\][^.]{0,80}|cudaError\w{1,40}",
         "A GPU kernel failed: {match}.",
@@ -226,7 +240,8 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.KERNEL_FAILURE,
         r"InductorError: .{0,200}|BackendCompilerFailed.{0,200}|Ninja build failed.{0,100}|"
-        r"Error building extension.{0,100}|"
+        r"Error building extension.{0,100}|NVRTC_ERROR\w{0,40}|nvcc fatal.{0,120}|Failed to (?:JIT|compile)\b.{0,120}|"
+        r"fatal error: [\w./\-]{1,80}: No such file or directory|ld: cannot find -l\w{1,40}|"
         r"Could not find nvcc.{0,100}|CalledProcessError: Command \W{0,4}\S{0,80}(?:gcc|clang|nvcc|ninja|c\+\+)\b|"
         r"CompilationError: .{0,100}|torch\._dynamo\.exc\.\w{1,60}.{0,100}",
         compiling,
@@ -235,6 +250,7 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         CauseId.MISSING_MODULE,
         r"were not found in your environment: ([\w., \-]{1,200})|No module named '?([\w.]{1,120})|"
         r"[Pp]lease install (?:the )?`?([\w\-.]{1,60})|pip install (?:--?[\w\-]+ )*[`'\"]?([\w\-.]{1,60})|"
+        r"(\w{1,40}) is not available[.,;:] ?(?:Please |please )?(?:[Ii]nstall|pip)|"
         r"requires the (?!following )`?([\w\-]{1,60})`? (?:package|library)|([\w\-.]{1,60}) is not installed",
         missing_module,
     ),
@@ -246,8 +262,11 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.MISSING_MODULE,
-        r"cannot import name '([\w.]{1,120})'|undefined symbol: (\S{1,80})",
-        "Two packages in the image are incompatible ({0}{1}).",
+        r"cannot import name '([\w.]{1,120})'|undefined symbol: (\S{1,80})|module '([\w.]{1,80})' has no attribute|"
+        r"version `(GLIBC\w*_[\d.]{1,12})' not found|numpy\.(\w{1,30}) size changed|"
+        r"'_OpNamespace' '(\w{1,60})' object has no attribute|operator (\w{1,60}::\w{1,80}) does not exist|"
+        r"(\w{1,40}[=><]=?[\d.]{1,20}) is required for a normal functioning|[Ff]ailed to import ([\w.]{1,120}) because",
+        "Two packages in the image are incompatible ({any}).",
         "Use the image as published, without packages installed over it, or another tag.",
     ),
     rule(

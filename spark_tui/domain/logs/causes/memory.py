@@ -238,6 +238,12 @@ MEMORY_RULES: Final[tuple[CauseRule, ...]] = (
         f"{FREE_MEMORY}, on every node. Lower gpu_memory_utilization, or set env.RAY_memory_monitor_refresh_ms=0.",
     ),
     rule(
+        CauseId.KILLED,
+        r"exited with code 137|line \d{1,5}: +\d{1,9} Killed ",
+        "The engine was killed (exit code 137): out of memory, or stopped by force.",
+        f"{FREE_MEMORY}. Check the kernel log (`journalctl -k`) for the out-of-memory killer.",
+    ),
+    rule(
         CauseId.OUT_OF_MEMORY_LOADING,  # Ollama compares before it loads
         r"model requires more system memory \(([\d.]{1,12} \w{1,3})\) than is available \(([\d.]{1,12} \w{1,3})\)",
         "The model needs {0} of memory; {1} are available.",

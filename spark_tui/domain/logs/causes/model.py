@@ -67,10 +67,11 @@ def quantization_mismatch(match: re.Match[str], _context: FailureContext) -> Fin
 
 
 def unknown_architecture(match: re.Match[str], context: FailureContext) -> Finding:
+    own = " Or update transformers in it." if "Transformers" in match[0] or "Transformers" in match.string else ""
     name = first_group(match).strip("'") or context.facts.architecture or "of this model"
     return fix(
         f"This image{context.version} does not support the architecture {name}.",
-        "Use an image with a newer vLLM (the nightly track, or a newer NGC tag).",
+        f"Use an image with a newer vLLM (the nightly track, or a newer NGC tag).{own}",
     )
 
 
@@ -119,7 +120,8 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.HUB_OFFLINE,
-        r"outgoing traffic has been disabled|OfflineModeIsEnabled|offline mode is enabled",
+        r"outgoing traffic has been disabled|OfflineModeIsEnabled|offline mode is enabled|"
+        r"as `?local_files_only'? ?(?:is|=) ?True",
         "{model} is not downloaded, and Hub access is disabled (HF_HUB_OFFLINE).",
         "Download it first (`spark-tui models pull {model}`), or set HF_HUB_OFFLINE=0.",
         change=(("env.HF_HUB_OFFLINE", "0"),),
@@ -127,7 +129,12 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.HUB_OFFLINE,
         r"[Ww]e couldn't connect to|LocalEntryNotFoundError|cannot find the requested files|NameResolutionError|"
-        r"Temporary failure in name resolution|Network is unreachable|Max retries exceeded|httpx\.Connect\w{1,20}",
+        r"Temporary failure in name resolution|Network is unreachable|Max retries exceeded|httpx\.(?:Connect|"
+        r"Read)\w{1,20}|"
+        r"5\d\d Server Error.{0,80}https?://|Read timed out|ProxyError|SSLError|CERTIFICATE_VERIFY_FAILED|"
+        r"429 Client Error|"
+        r"(?:pull|registry).{0,80}(?:no such host|i/o timeout|connection refused|TLS handshake timeout)|"
+        r"ChunkedEncodingError",
         "The Hub cannot be reached from the container, and {model} is not fully downloaded.",
         "Check this machine's network and DNS, or download the model first: `spark-tui models pull {model}`.",
     ),
@@ -152,10 +159,18 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
         lambda match, _context: fix(" ".join(f"Cannot open model file {first_group(match)}".split()) + ".", _MOUNT),
     ),
     rule(
+        CauseId.UNKNOWN_QUANTIZATION,
+        r"has invalid ggml type (\d{1,5})|[Uu]nknown (?:ggml|GGUF|tensor|quant(?:ization)?) type:? '?(\w{1,40})|"
+        r"unsupported (?:ggml|tensor|GGUF quantization) type:? '?(\w{1,40})",
+        "This build does not know the file's quantization type {any}.",
+        "Use a newer build of the engine, or a GGUF file with a common type (Q4_K_M, Q8_0).",
+    ),
+    rule(
         CauseId.WEIGHTS_CORRUPT,
         r"Safetensors?Error|[Ee]rror while deserializing header|file not fully covered|InvalidHeaderDeserialization|"
-        r"MetadataIncompleteBuffer|HeaderTooLarge|PytorchStreamReader failed|model is corrupted or incomplete|"
-        r"data is not within the file bounds|invalid magic|tensor '[^']{1,200}' has wrong shape",
+        r"MetadataIncompleteBuffer|digest mismatch|sha256 (?:sum )?mismatch|Consistency check failed|HeaderTooLarge|"
+        r"PytorchStreamReader failed|model is corrupted or incomplete|"
+        r"data is not within the file bounds|invalid magic|unexpected end of file|failed to read (?:magic|header)",
         "A weight file of {model} is truncated or corrupt.",
         f"Check it with `spark-tui models verify NAME`. {_DOWNLOAD}",
     ),
@@ -165,8 +180,22 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
         r"Model architectures \[?\(?([^\])]{1,300})\]?\)? (?:are not supported|failed to be inspected)|"
         r"unknown model architecture: '([^']{1,120})'|Unsupported architecture:? '?([\w.\-]{1,120})|"
         r"Unrecognized (?:configuration class|model in)|Unknown architecture '?([\w.\-]{1,120})|"
-        r"No processor registered for architecture: \['?([\w.\-]{1,120})",
+        r"No processor registered for architecture: \['?([\w.\-]{1,120})|"
+        r"GGUF model with architecture ([\w.\-]{1,60}) is not supported|[Uu]nknown model (?:type|"
+        r"class):? '?([\w.\-]{1,80})|"
+        r"[Uu]nsupported model (?:type|architecture|class):? '?([\w.\-]{1,80})|"
+        r"unknown (?:pre-)?tokenizer(?: type)?: '?([\w.\-]{1,60})|"
+        r"Tokenizer class (\w{1,80}) does not exist|Could not (?:find|import) (?:module|class) (\w{1,80}For\w{1,60})|"
+        r"(\w{1,80}For(?:CausalLM|ConditionalGeneration)) has no (?:vLLM|SGLang|TensorRT-LLM) implementation|"
+        r"Unknown architecture for AutoModelFor\w{1,40}: (\w{1,80})|Model type (\w{1,60}) (?:is )?not (?:supported|"
+        r"recognized)",
         unknown_architecture,
+    ),
+    rule(
+        CauseId.QUANTIZATION_MISMATCH,
+        r"no (?:module or )?parameter (?:named )?'([^']{0,200}(?:scale|zeros|zp|qweight|packed|g_idx|absmax)\w{0,20})'|"
+        r"has no parameter '([^']{1,200})'",
+        *_WRONG_QUANT,
     ),
     rule(
         CauseId.UNSUPPORTED_MODEL_FEATURE,
@@ -201,6 +230,8 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.QUANTIZATION_MISMATCH,
         r"requires the following fields in hf_quant_config|weight_scale .{1,300} was never loaded|"
+        r"[Cc]annot find (?:any of )?.{0,60} in the model's quantization config|"
+        r"wrong number of tensors; expected \d{1,9}, got \d{1,9}|tensor '[^']{1,120}' has wrong shape|"
         r"ModelOpt currently only supports|Missing 'quant_algo'|Unsupported ModelOpt \w{1,10} quant_algo",
         *_WRONG_QUANT,
     ),
@@ -208,19 +239,34 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
         CauseId.QUANTIZATION_MISMATCH,
         r"KeyError: '[\w.]{0,200}(?:layers|blocks|experts)\.\d{1,4}\.[\w.]{1,120}'|"
         r"KeyError: '[\w.]{1,200}\.(?:weight\w{0,30}|\w{0,30}scale\w{0,10}|qweight|qzeros|bias)'|"
-        r"Attempted to load weight \(|param_data\.shape == loaded_weight\.shape|size mismatch for",
+        r"Attempted to load weight \(|param_data\.shape == loaded_weight\.shape|size mismatch for|"
+        r"[Ss]hape mismatch.{0,60}(?:weight|scale|param)|(?:weight|param\w{0,10}|"
+        r"scale)\w{0,20} shape.{0,60}(?:mismatch|does not match)|"
+        r"not divisible by (?:weight|quantization|the quantization) (?:block|group)|"
+        r"The (?:input|output|weight) size is not aligned with the quantized weight shape|"
+        r"is not divisible by weight quantization block_\w|Failed to load weights?.{0,60}(?:shape|size)",
         *_WRONG_QUANT,
         sure=False,
     ),
     rule(
         CauseId.WEIGHTS_MISSING,
-        r"weights were not initialized from checkpoint: ?(.{0,120})",
-        "Weights missing from the checkpoint: {0}.",
+        r"weights were not initialized from checkpoint: ?(.{0,120})|missing tensor '([^']{1,120})'|"
+        r"tensor '([^']{1,120})' not found|(?:Missing|missing) (?:keys?|weights?) (.{1,80}) in (?:loaded state|"
+        r"the checkpoint|checkpoint)",
+        "Weights missing from the checkpoint: {any}.",
         "The download may be incomplete, or the checkpoint made for another vLLM. " + _DOWNLOAD,
     ),
     rule(
+        CauseId.UNSUPPORTED_MODEL_FEATURE,
+        r"requires a newer version of Ollama|pull model manifest: 412",
+        "This Ollama is too old for the model.",
+        "Install a newer version of Ollama (`curl -fsSL https://ollama.com/install.sh | sh`), or a newer image.",
+    ),
+    rule(
         CauseId.BAD_ARGUMENT,
-        r"contains custom code which must be executed|(?:argument|option) `?trust_remote_code=True",
+        r"contains custom code which must be executed|(?i:(?:argument|option|pass|set|with) .?(?:`|"
+        r"--)?trust[_\-]remote[_\-]code\b)|"
+        r"requires you to execute the (?:configuration|model|modeling|tokenizer) file",
         "{model} needs its own Python code, which vLLM does not run by default.",
         "Review the code; if you trust it, set trust_remote_code=true.",
         change=(("trust_remote_code", "true"),),

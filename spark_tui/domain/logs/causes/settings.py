@@ -8,6 +8,7 @@ from typing import Final
 
 from spark_tui.domain.finding import Change, Finding
 from spark_tui.domain.logs.causes.cause import (
+    MAX_QUOTED,
     CauseId,
     CauseRule,
     FailureContext,
@@ -23,7 +24,8 @@ from spark_tui.domain.text import truncate
 _DEFAULT_PORT: Final = 8000
 _LAST_PORT: Final = 65535
 _PORT: Final = re.compile(
-    r"port:? (\d{2,5})\b|\('[^']{0,60}', (\d{2,5})[,)]|:(\d{2,5}): bind|Port (\d{2,5}) |://[^/\s]{1,80}:(\d{2,5})|:(\d{2,5})\b"
+    r"port:? (\d{2,5})\b|\('[^']{0,60}', (\d{2,5})[,)]|:(\d{2,5}): bind|Port (\d{2,5}) |://[^/\s]{1,80}:(\d{2,5})|"
+    r":(\d{2,5})\b"
 )
 _KNOWN: Final = (
     "--served-model-name", "--max-model-len", "--max-num-seqs", "--max-num-batched-tokens", "--gpu-memory-utilization",
@@ -122,6 +124,19 @@ _SUCCESSORS: Final = {
 """vLLM options that are gone, with what to do instead."""
 
 
+_OPTION: Final = re.compile(r"--([a-z][\w\-]{2,60})")
+
+
+def usage(match: re.Match[str], _context: FailureContext) -> Finding:
+    """What a command line's parser says, with the setting that it names."""
+    named = _OPTION.search(match[1])
+    what = named[1].replace("-", "_") if named else "the argument"
+    return fix(
+        f"The engine rejected its command line: {truncate(match[1].strip(), MAX_QUOTED)}",
+        f"Correct {what} in the preset, or in the settings of one launch.",
+    )
+
+
 def unknown_option(match: re.Match[str], context: FailureContext) -> Finding:
     """An option that is gone, misspelt, or of another version."""
     first, summary = match[1].split()[0].partition("=")[0], f"Unknown argument for this engine{context.version}: "
@@ -160,6 +175,10 @@ def ready_timeout(match: re.Match[str], context: FailureContext) -> Finding:
     waited, version = int(match[1] or 0), version_of(context.facts)
     summary = f"The engine was not ready after {waited:,} s." if waited else "The engine was not ready in time."
     why = "A full page cache slows down loading: free it first (key D)"
+    if context.engine == "ollama":
+        return fix(summary, f"{why}, and wait longer: OLLAMA_LOAD_TIMEOUT=15m in the service's environment.")
+    if not waited and version is None:
+        return fix(summary, f"{why}, and wait longer: env.VLLM_ENGINE_READY_TIMEOUT_S=1800 (since 0.17).")
     if not waited or (version is not None and version < (0, 17)):
         return fix(summary, f"{why}, or set load_format=fastsafetensors.")
     name, longer = "VLLM_ENGINE_READY_TIMEOUT_S", waited * 3
@@ -182,10 +201,6 @@ def backend_not_valid(match: re.Match[str], _context: FailureContext) -> Finding
     )
 
 
-_USAGE: Final = (
-    "The engine rejected its command line: {0}",
-    "Correct the argument in the preset, or in the settings of one launch.",
-)
 _INVALID: Final = (
     "The engine rejected its settings: {0}",
     "Correct the named setting in the preset, or in the settings of one launch.",
@@ -205,6 +220,7 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.PORT_IN_USE,
         r"[Aa]ddress already in use|EADDRINUSE|os error 98|couldn't bind HTTP server socket|"
+        r"Only one usage of each socket address|"
         r"port is already (?:in use|allocated)|Port \d{2,5} is already in use",
         port_in_use,
     ),
@@ -220,6 +236,12 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
         r"--enable-auto-tool-choice requires --tool-call-parser",
         "Tool calls are enabled without a tool call parser.",
         "Set tool_call_parser as on the model card, or remove enable_auto_tool_choice.",
+    ),
+    rule(
+        CauseId.BAD_PARSER,
+        r"(?i:(tool|reasoning)(?: call)? parser) (?:could not|requires|needs|cannot) .{1,200}(?:tokenizer|token)",
+        "The {0} parser does not fit the model's tokenizer.",
+        "Set tool_call_parser and reasoning_parser as on the model card.",
     ),
     rule(
         CauseId.TOO_MANY_RANKS,
@@ -239,6 +261,16 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.TOO_MANY_RANKS,
+        r"(?:(?:tensor|expert|pipeline|data|context).?parallel|\b(?:tp|ep|dp|pp|dcp|attn_tp|world)_?(?:size|rank)|"
+        r"num_ranks|GPUs)"
+        r".{0,80}divisible|divisible by .{0,40}(?:parallel|\b(?:tp|ep|dp|pp|dcp|attn_tp|world)_?size|"
+        r"number of (?:GPUs|ranks))|"
+        r"(\d{1,6}) is not divisible by (\d{1,3})$",
+        "The model's layers cannot be divided among so many ranks: {match}.",
+        "Choose a tensor_parallel that divides the model's heads and experts: 1, 2, 4 or 8.",
+    ),
+    rule(
+        CauseId.TOO_MANY_RANKS,
         r"Cannot provide a placement group|number of required \w{1,8}s exceeds the total number of available|"
         r"don't have enough GPUs available in a current node|invalid device ordinal|Not enough resources to allocate",
         "The preset needs more GPUs than the Ray cluster has.",
@@ -247,7 +279,8 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.READY_TIMEOUT,
-        r"Timed out waiting for (?:new )?engine core processes to start(?:.{0,200}?Waited (\d{1,9})s)?",
+        r"(?:Timed out waiting for (?:new )?engine core processes to start|[Ii]nitialization timeout|"
+        r"failed to (?:start|become ready) (?:with)?in \d)(?:.{0,200}?Waited (\d{1,9})s)?",
         ready_timeout,
     ),
     rule(
@@ -288,9 +321,9 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
 """Sentences that name one setting."""
 
 GENERAL_RULES: Final[tuple[CauseRule, ...]] = (
-    rule(CauseId.BAD_ARGUMENT, r"^(?:[\w.\-/]{1,60} ){0,2}[\w.\-/]{1,60}: error: (.{1,400})", *_USAGE),
-    rule(CauseId.BAD_ARGUMENT, r"^Error: ((?:Invalid value|Got unexpected|Missing ).{1,300})", *_USAGE),
-    rule(CauseId.BAD_ARGUMENT, r"^error: (.{1,300})", *_USAGE, sure=False),
+    rule(CauseId.BAD_ARGUMENT, r"^(?:[\w.\-/]{1,60} ){0,2}[\w.\-/]{1,60}: error: (.{1,400})", usage),
+    rule(CauseId.BAD_ARGUMENT, r"^Error: ((?:Invalid value|Got unexpected|Missing ).{1,300})", usage),
+    rule(CauseId.BAD_ARGUMENT, r"^error: (.{1,300})", usage, sure=False),
     rule(
         CauseId.UNSUPPORTED_MODEL_FEATURE,
         r"No valid attention backend found.{0,300}?Reasons: (.{1,400})|(Backend \w{1,60}) must be registered",
@@ -319,10 +352,14 @@ GENERAL_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.BAD_ARGUMENT,
-        r"^(?:ValueError|TypeError|[\w.]{0,60}ArgumentTypeError): "
+        r"^(?:ValueError|TypeError|AssertionError|[\w.]{0,60}ArgumentTypeError): "
         r"(.{0,300}(?:mutually exclusive|must be|should be|cannot be (?:used|larger|set)|"
         r"requires? |only supports? |Please (?:set|use|specify|pass)|"
-        r"Valid (?:values|choices)|Expected one of|Unknown |Unsupported |Invalid ).{0,300})",
+        r"Valid (?:values|choices)|(?:larger|smaller|greater|less|higher|lower) than (?:`?max_|--|`?num_)|must not |"
+        r"please (?:increase|"
+        r"adjust|reduce)|"
+        r"Please (?:increase|adjust|reduce|decrease|lower)|was provided|not provided|Expected one of|Unknown |"
+        r"Unsupported |Invalid ).{0,300})",
         *_INVALID,
         sure=False,
     ),

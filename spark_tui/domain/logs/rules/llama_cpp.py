@@ -129,8 +129,10 @@ OLLAMA: Final[r.Table] = r.table(
         ),
     )),
     ("model kv", _by_go(rf'(model weights|kv cache) .*?size="{NUMBER} (MiB|GiB)"', ollama_memory)),
-    ("error Load NewLlamaServer", _by_go(
-        "error loading llama server|Load failed|NewLlamaServer failed",
+    ("error Load NewLlamaServer post llama model runner", _by_go(
+        "error loading llama server|Load failed|NewLlamaServer failed|post predict|llama runner "
+        "(?:terminated|exited|process)|"
+        "model load(?:ing)? failed|runner (?:crashed|exited|terminated)",
         lambda m: (r.Signal.ANSWERS, r.KeepEvidence(LogEvidence(Topic.RUNNER_FAILED, r.shown(m.string)))),
     )),
     ("llama", _by_go(rf"llama runner started in {NUMBER} seconds", lambda m: (r.Warm(number(m[1])),))),

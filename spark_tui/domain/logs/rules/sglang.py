@@ -72,7 +72,17 @@ def totals(match: re.Match[str], known: r.RuleContext) -> Iterator[r.Fact]:
     yield r.FinishPhase(P.ENGINE_READY, P.SERVER, proven=True)
 
 
+def batch(message: str, _known: r.RuleContext) -> Iterator[r.Fact]:
+    """`Decode batch, #running-req: 4, ...` of a server that serves, and requests that its full cache pushed out."""
+    if message.startswith(("Decode batch", "KV cache pool is full")):
+        yield r.Signal.ANSWERS
+        yield r.Interval(message)
+    elif message.startswith("Prefill batch"):
+        yield r.Signal.ANSWERS
+
+
 SGLANG: Final[r.Table] = r.table(
+    ("Decode Prefill KV", batch),
     ("server_args=", r.found(r"server_args=ServerArgs\(", arguments)),
     ("Init", r.when("Init torch distributed begin", r.Signal.OWN_READY_LINE, r.EnterPhase(P.ENGINE_INIT))),
     ("Load", r.when("Load weight begin", r.Signal.OWN_READY_LINE, r.EnterPhase(P.WEIGHTS))),
