@@ -19,12 +19,15 @@ def tell_crash(_: type[BaseException], error: BaseException, trace: TracebackTyp
 def main() -> None:
     """Runs the command line and ends the process with its exit code."""
     sys.excepthook = tell_crash
-    gc.set_threshold(50_000)  # the many objects of a start are all kept: looking for garbage among them costs a fifth
+    gc.set_threshold(100_000)  # the many objects of a start are all kept: looking for garbage among them costs a fifth
     try:
         from spark_tui.cli.main import run
     except KeyboardInterrupt:  # pressed while the program was still being loaded
         sys.exit(130)
-    sys.exit(run(sys.argv[1:]))
+    try:
+        sys.exit(run(sys.argv[1:]))
+    finally:
+        gc.freeze()  # what is left goes with the process: the interpreter's last collections read none of it
 
 
 if __name__ == "__main__":

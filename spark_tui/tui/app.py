@@ -130,6 +130,7 @@ class SparkApp(FrameApp):
     async def run_core(self) -> None:
         """Collectors and supervisor. They turn failures of the outside into readings."""
         gc.freeze()  # what the start has made stays: no collection looks at it again
+        gc.set_threshold(50_000)
         try:
             await self.context.run()
         finally:
