@@ -25,7 +25,7 @@ from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.models.checkpoint import CheckpointFacts
 from spark_tui.domain.presets.fit import HOST_BYTES, Fit, FitWord, Neighbour, measure
 from spark_tui.domain.presets.fit_figures import fit_lines
-from spark_tui.domain.presets.fit_request import OWN_LOG, measured_before, measured_by, request_of
+from spark_tui.domain.presets.fit_request import OWN_LOG, measured_before, measured_by
 from spark_tui.domain.presets.fit_verdict import LaunchVerdict, auto_share, judged
 from spark_tui.domain.presets.invocation import parse
 from spark_tui.domain.presets.overrides import SHARE, Overrides, names_share, settings_text
@@ -90,8 +90,7 @@ class LaunchChecks:
                 image = None
         plan = self._preflight.dry_plan(preset, overrides, image)
         checkpoints = await self._read(plan)
-        plan = self._with_share(plan, image, checkpoints)
-        fit_now = self._fit(plan, checkpoints)
+        plan, fit_now = self._with_share(plan, image, checkpoints)
         return LaunchVerdict(plan.overrides, plan, fit_now, self._findings(plan, image, checkpoints[0], fit_now))
 
     async def fit_reader(self, plan: LaunchPlan) -> Callable[[], Fit]:
@@ -101,19 +100,22 @@ class LaunchChecks:
 
     async def _read(self, plan: LaunchPlan) -> _Checkpoints:
         checkpoint = await self._checkpoint(plan.model, plan.preset.model_revision)
-        name = request_of(plan, checkpoint).drafter
+        drafting = LaunchContext(plan).speculation
+        name = drafting.drafter if drafting is not None else ""
         return checkpoint, await self._checkpoint(str(PurePosixPath(name)), "") if name else None
 
     async def _checkpoint(self, model: str, revision: str) -> CheckpointFacts | None:
         return value_of(await in_thread(self._checkpoints.read, model, revision))
 
-    def _with_share(self, plan: LaunchPlan, image: ImageFacts | None, checkpoints: _Checkpoints) -> LaunchPlan:
-        """The plan with the number of an automatic memory share. An engine that runs with just these settings keeps
-        its number, though the memory is another now."""
+    def _with_share(
+        self, plan: LaunchPlan, image: ImageFacts | None, checkpoints: _Checkpoints
+    ) -> tuple[LaunchPlan, Fit]:
+        """The plan with the number of an automatic memory share, and its fit. An engine that runs with just these
+        settings keeps its number, though the memory is another now."""
         given = plan.overrides
         wanted = given.auto_share or (self._auto and not names_share(given))
         if not wanted or given.gpu_memory_utilization is not None:
-            return plan
+            return plan, self._fit(plan, checkpoints)
         running = self._running(plan.spec.name)
         if running is not None:
             for kept in (
@@ -122,13 +124,14 @@ class LaunchChecks:
             ):
                 there = self._planned(plan.preset, kept, image)
                 if there is not None and there.spec.label(LABEL_SPEC_HASH) == running.container.spec_hash:
-                    return there
+                    return there, self._fit(there, checkpoints)
         fit_now = self._fit(plan, checkpoints)
         share = auto_share(fit_now)
         unnamed = fit_now.utilization_needed is None and LaunchContext(plan).number(SHARE) is None
         if share is None or share == fit_now.utilization or unnamed:  # nothing known, and nothing to change
-            return plan
-        return self._planned(plan.preset, replace(given, auto_share=True, gpu_memory_utilization=share), image) or plan
+            return plan, fit_now
+        shared = self._planned(plan.preset, replace(given, auto_share=True, gpu_memory_utilization=share), image)
+        return (plan, fit_now) if shared is None else (shared, self._fit(shared, checkpoints))
 
     def _planned(self, preset: Preset, overrides: Overrides, image: ImageFacts | None) -> LaunchPlan | None:
         """None where the command has no place for the overrides."""

@@ -144,6 +144,8 @@ def measured_before(starts: Iterable[StartRecord], plan: LaunchPlan, total: int)
         for start in sorted(starts, key=lambda start: -start.at)
         if (start.preset, start.model, start.image) == names and start.sizes.weights_gib is not None
     ]
+    if not found:
+        return None
     fingerprint, launch = plan.spec.label(LABEL_SPEC_HASH), LaunchContext(plan)
     quantization, drafts = launch.value("quantization"), launch.speculation is not None
     for start in found:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Final
 
 from spark_tui.domain.presets.options import OPTIONS, boolean, json_object, key_of, put, spellings
@@ -109,6 +110,7 @@ class Invocation:
         return replace(self, arguments=(*self.arguments, *_arguments(tuple(words), self.runtime)))
 
 
+@lru_cache(maxsize=128)  # planning, fitting and judging one launch read the same command ten times
 def parse(argv: tuple[str, ...], runtime: str = "vllm") -> Invocation:
     """Reads a command. Any words make an invocation, and give the same words back."""
     return Invocation(_arguments(words_of(argv), runtime), runtime, argv if is_shell(argv) else ())
