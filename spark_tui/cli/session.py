@@ -91,19 +91,25 @@ class Session:
             import asyncio
 
             self._runner = asyncio.Runner()
+        # A task's result would be printed: on its way out asyncio asks for the handler of Ctrl-C, whose name, in an error
+        # that nobody sees, has the task with all that it holds.
+        found: list[T] = []
         try:
-            return self._runner.run(self._work(work, changes))
+            self._runner.run(self._work(work, changes, found.append))
+            return found[0]
         except KeyboardInterrupt:
             raise on_interrupt() from None
 
-    async def _work(self, work: Callable[[Context], Coroutine[Any, Any, T]], changes: bool) -> T:
+    async def _work(
+        self, work: Callable[[Context], Coroutine[Any, Any, T]], changes: bool, keep: Callable[[T], None]
+    ) -> None:
         if self._context is None:
             self._context = self.opened()
             if self._context.demo:
                 self.err.say("DEMO: a simulated Spark.", "dim")
         if changes:
             self.refuse_if_read_only(self._context)
-        return await work(self._context)
+        keep(await work(self._context))
 
     def opened(self) -> Context:
         """A core for another event loop; the caller closes it."""

@@ -13,7 +13,7 @@ from spark_tui.domain.errors import RefusedError, SparkError, UsageError
 from spark_tui.domain.event import EventKind
 from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.models.store import Deleted, DeleteExtent, DeletePlan, StoredFile, StoredModel, VerifyProgress
-from spark_tui.domain.presets.model_use import LibraryEntry, LibraryView, User, container_use, preset_use
+from spark_tui.domain.presets.model_use import LibraryEntry, LibraryView, PresetUses, User, container_use
 from spark_tui.domain.quantities import human_bytes
 from spark_tui.domain.reading import Ok, Reading, aged, value_of
 from spark_tui.services.ports import Clock, ContainerEngine, ModelStore, PresetSource
@@ -66,7 +66,10 @@ class Library:
                 containers = await self._docker.containers()
             except SparkError as error:
                 unknown = error.summary
-        found = tuple(self._entry(model, containers) for model in contents.models)
+        if contents.models and not self._store.world.presets.presets:
+            self._store.update(presets=self._presets.load())
+        presets = PresetUses(self._store.world.presets.presets)
+        found = tuple(self._entry(model, containers, presets) for model in contents.models)
         self._store.update(library=Ok(LibraryView(contents, found, unknown), self._clock.now()))
         return self.view
 
@@ -83,15 +86,13 @@ class Library:
         """Every file of a revision. Raises UsageError when there is none such."""
         return await self._models.files(model, revision)
 
-    def _entry(self, model: StoredModel, containers: tuple[ContainerFacts, ...]) -> LibraryEntry:
+    def _entry(
+        self, model: StoredModel, containers: tuple[ContainerFacts, ...], presets: PresetUses
+    ) -> LibraryEntry:
         """A model with the engines, then the presets that use it."""
-        world = self._store.world
-        if not world.presets.presets:
-            self._store.update(presets=self._presets.load())
-            world = self._store.world
-        served = {view.container.id: view.model for view in value_of(world.engines) or ()}
+        served = {view.container.id: view.model for view in value_of(self._store.world.engines) or ()}
         uses = [container_use(model, each, served.get(each.id, "")) for each in containers]
-        uses += [preset_use(model, preset, self._root, self._home) for preset in world.presets.presets]
+        uses += presets.of(model, self._root, self._home)
         order = list(User)
         found = (use for use in uses if use is not None)
         ordered = sorted(found, key=lambda use: (use.kind is User.PRESET, order.index(use.kind), use.name))

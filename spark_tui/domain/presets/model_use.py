@@ -77,14 +77,23 @@ class LibraryView:
         return next((entry for entry in self.entries if found is not None and entry.model.id == found.id), None)
 
 
-def preset_use(model: StoredModel, preset: Preset, root: str, home: str = "") -> ModelUse | None:
-    """Whether a preset names the model: to serve it, to draft with it, or as files that it needs."""
-    files = preset.facts.required_files
-    named = (
-        any(model.id in (file.repo, posixpath.join(_STORE, file.target)) for file in files)
-        or _names((preset.model, preset.command, *_texts(preset)), _ways(model, root, home))
-    )  # fmt: skip
-    return ModelUse(User.PRESET, preset.name) if named else None
+class PresetUses:
+    """Which presets name a model: to serve it, to draft with it, or as files that they need."""
+
+    def __init__(self, presets: Iterable[Preset]) -> None:
+        self._named = [
+            (preset.name, _files(preset), "\n".join((preset.model, preset.command, *_texts(preset))))
+            for preset in presets
+        ]
+
+    def of(self, model: StoredModel, root: str, home: str = "") -> list[ModelUse]:
+        """In the order of the presets."""
+        ways = _ways(model, root, home)
+        return [
+            ModelUse(User.PRESET, name)
+            for name, files, text in self._named
+            if model.id in files or (any(way in text for way in ways) and _names((text,), ways))
+        ]
 
 
 def container_use(model: StoredModel, container: ContainerFacts, named: str = "") -> ModelUse | None:
@@ -104,6 +113,11 @@ def container_use(model: StoredModel, container: ContainerFacts, named: str = ""
     if named or container.model or not container.running:
         return None
     return ModelUse(kind, container.name, sure=False)
+
+
+def _files(preset: Preset) -> frozenset[str]:
+    files = preset.facts.required_files
+    return frozenset(name for file in files for name in (file.repo, posixpath.join(_STORE, file.target)))
 
 
 def _texts(preset: Preset) -> Iterable[str]:
