@@ -165,7 +165,7 @@ def list_presets(session: Session, search: Search = Search()) -> None:  # noqa: 
 async def look_around(context: Context) -> None:
     """What a verdict depends on: memory, engines, earlier starts, presets, the model store. What cannot be read stays
     unknown."""
-    context.collectors.load_presets()
+    context.collectors.load_presets(shown=True)
     await context.history.load()
     await context.collectors.collect_once()
     with contextlib.suppress(UnreachableError):

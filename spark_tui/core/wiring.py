@@ -163,7 +163,9 @@ REAL: Final[Mapping[str, Adapter]] = {
     "fabric": ("host.fabric:SystemFabric", lambda make, p: make(p.environ)),
     "presets": (
         "presets.store:PresetFiles",
-        lambda make, p: make(p.builtin_presets, p.settings.presets, p.folders.registries / "presets"),
+        lambda make, p: make(
+            p.builtin_presets, p.settings.presets, p.folders.registries / "presets", _private(p.folders.cache / "presets")
+        ),
     ),
     "ollama": ("ollama:HttpOllama", lambda make, p: make(p.environ)),
     "registries": ("registries:GitRegistries", lambda make, p: make(p.folders.registries, p.environ)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import stat
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -13,23 +13,16 @@ from spark_tui.domain.presets.located import Node
 from spark_tui.domain.presets.options import OPTIONS
 from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue
 from spark_tui.domain.presets.recipe import preset_from
+from spark_tui.domain.secret import mask_secrets
 from spark_tui.domain.text import truncate
+from spark_tui.services.files import PrivateFolder
+from spark_tui.services.presets.kept import KeptPresets, Stamp
 from spark_tui.services.presets.recipe_yaml import MAX_BYTES, SUFFIXES, parse, read_text, too_large
 
 __all__ = ["MAX_BYTES", "SUFFIXES", "PresetFiles", "builtin_directory", "parse"]
 
 
-@dataclass(frozen=True, slots=True)
-class _Stamp:
-    """What a file looked like when it was read: the same stamp gives the same result."""
-
-    path: str
-    inode: int
-    size: int
-    modified_ns: int
-
-
-_Read: TypeAlias = dict[tuple[_Stamp, ...], Preset | PresetError]
+_Read: TypeAlias = dict[tuple[Stamp, ...], Preset | PresetError]
 """Results by the stamps of the file and of those that it includes."""
 
 
@@ -42,14 +35,17 @@ def builtin_directory() -> Path:
 
 class PresetFiles:
     """Reads all folders. A file of the person's own takes the place of another preset of the same name. `registries`
-    holds a folder for each registry."""
+    holds a folder for each registry. `kept` is where `glance` keeps what it read."""
 
-    def __init__(self, builtin: Path, user: Path | None = None, registries: Path | None = None) -> None:
+    def __init__(
+        self, builtin: Path, user: Path | None = None, registries: Path | None = None, kept: PrivateFolder | None = None
+    ) -> None:
         self._builtin = builtin
         self._user = user
         self._registries = registries
+        self._kept = KeptPresets(kept, builtin, user, registries) if kept is not None else None
         self._read: _Read = {}
-        self._known: dict[_Stamp, list[tuple[tuple[_Stamp, ...], Preset | PresetError]]] = {}
+        self._known: dict[Stamp, list[tuple[tuple[Stamp, ...], Preset | PresetError]]] = {}
         self._names: tuple[str, ...] | None = None
         """Of the folders' presets, as they were when this load first wanted them."""
         self._reported: dict[str, PresetError] = {}
@@ -57,9 +53,29 @@ class PresetFiles:
     def load(self) -> PresetCatalogue:
         """Files that have not changed since the last call are not read again, and an unchanged folder gives an equal
         catalogue."""
+        catalogue, self._read = self._catalogue(self._read)
+        return catalogue
+
+    def glance(self) -> PresetCatalogue:
+        """As `load`, for what is only shown: a file that has not changed is taken as an earlier run of this version
+        read it. `load` trusts none of it."""
+        if self._kept is None or self._read:
+            return self.load()
+        kept = self._kept.load()
+        catalogue, read = self._catalogue({(stamp,): preset for stamp, preset in kept.items()})
+        now = {
+            stamps[0]: found
+            for stamps, found in read.items()
+            if len(stamps) == 1 and isinstance(found, Preset) and (stamps[0] in kept or not _holds_secret(found))
+        }
+        if now.keys() != kept.keys():
+            self._kept.save(now)
+        return catalogue
+
+    def _catalogue(self, before: _Read) -> tuple[PresetCatalogue, _Read]:
         read: _Read = {}
         self._known, self._names = {}, None
-        for pair in self._read.items():
+        for pair in before.items():
             self._known.setdefault(pair[0][0], []).append(pair)
         presets: dict[str, Preset] = {}
         problems: list[PresetError] = []
@@ -78,9 +94,9 @@ class PresetFiles:
                 problems.append(PresetError(summary, "Rename or remove one of the two files.", file=found.file))
             else:
                 presets[found.name] = found
-        self._read = read
         self._reported = {str(problem): self._reported.get(str(problem), problem) for problem in problems}
-        return PresetCatalogue(tuple(presets[name] for name in sorted(presets)), tuple(self._reported.values()))
+        found_all = tuple(presets[name] for name in sorted(presets))
+        return PresetCatalogue(found_all, tuple(self._reported.values())), read
 
     def _folder(self, folder: Path, origin: Origin, read: _Read) -> list[Preset | PresetError]:
         try:
@@ -102,7 +118,7 @@ class PresetFiles:
         read[stamps] = found
         return found
 
-    def _new(self, path: Path, origin: Origin, stamp: _Stamp) -> tuple[tuple[_Stamp, ...], Preset | PresetError]:
+    def _new(self, path: Path, origin: Origin, stamp: Stamp) -> tuple[tuple[Stamp, ...], Preset | PresetError]:
         """Raises OSError when a file cannot be read now; a mistake within it is a result, and is kept."""
         stamps = [stamp]
         folders = [folder for folder in (self._user, self._builtin) if folder is not None]
@@ -132,14 +148,14 @@ class PresetFiles:
             return tuple(stamps), error
 
 
-def _is_still(stamp: _Stamp) -> bool:
+def _is_still(stamp: Stamp) -> bool:
     try:
         return _stamp(Path(stamp.path)) == stamp
     except (OSError, PresetError):
         return False
 
 
-def _stamp(path: Path) -> _Stamp:
+def _stamp(path: Path) -> Stamp:
     """Follows links. Raises OSError for a dangling one, PresetError for what is no file, or too large."""
     status = path.stat()
     if stat.S_ISDIR(status.st_mode):
@@ -150,7 +166,14 @@ def _stamp(path: Path) -> _Stamp:
         raise PresetError("This is not a regular file.", "Move it out of the preset folder.", file=str(path))
     if status.st_size > MAX_BYTES:
         raise too_large(path, status.st_size)
-    return _Stamp(str(path), status.st_ino, status.st_size, status.st_mtime_ns)
+    return Stamp(str(path), status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+def _holds_secret(preset: Preset) -> bool:
+    """Whether a recipe may hold a key or token itself, which is copied nowhere."""
+    named = (*preset.env, *preset.defaults, *preset.unknown)
+    text = "\n".join((preset.command, *preset.hooks, *preset.mods, *(f"{name}={value}" for name, value in named)))
+    return mask_secrets(text) != text
 
 
 def _check_name(path: Path) -> None:
