@@ -86,9 +86,7 @@ class Library:
         """Every file of a revision. Raises UsageError when there is none such."""
         return await self._models.files(model, revision)
 
-    def _entry(
-        self, model: StoredModel, containers: tuple[ContainerFacts, ...], presets: PresetUses
-    ) -> LibraryEntry:
+    def _entry(self, model: StoredModel, containers: tuple[ContainerFacts, ...], presets: PresetUses) -> LibraryEntry:
         """A model with the engines, then the presets that use it."""
         served = {view.container.id: view.model for view in value_of(self._store.world.engines) or ()}
         uses = [container_use(model, each, served.get(each.id, "")) for each in containers]

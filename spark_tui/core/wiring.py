@@ -164,7 +164,10 @@ REAL: Final[Mapping[str, Adapter]] = {
     "presets": (
         "presets.store:PresetFiles",
         lambda make, p: make(
-            p.builtin_presets, p.settings.presets, p.folders.registries / "presets", _private(p.folders.cache / "presets")
+            p.builtin_presets,
+            p.settings.presets,
+            p.folders.registries / "presets",
+            _private(p.folders.cache / "presets"),
         ),
     ),
     "ollama": ("ollama:HttpOllama", lambda make, p: make(p.environ)),

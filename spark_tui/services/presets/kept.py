@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from spark_tui.services.files import PrivateFolder
 
 _MOST_BYTES: Final = 64 << 20
 _DIGEST: Final = 32
-_SETTLED_NS: Final = 2_000_000_000
+_SETTLED_SECONDS: Final = 2.0
 """A file that changed less than two seconds before it was read may change again within the clock's step."""
 
 
@@ -42,8 +42,9 @@ class _Saved(msgspec.Struct, frozen=True):
 class KeptPresets:
     """Presets by their files' stamps. `of` are the folders that are read: each set has a file of its own."""
 
-    def __init__(self, files: PrivateFolder, *of: Path | None) -> None:
+    def __init__(self, files: PrivateFolder, *of: Path | None, now: Callable[[], float] = time.time) -> None:
         self._files = files
+        self._now = now
         name = hashlib.sha256("\0".join(map(str, of)).encode("utf-8", "surrogateescape")).hexdigest()
         self._path = files.file(f"presets-{name[:16]}", ".msgpack")
 
@@ -58,7 +59,7 @@ class KeptPresets:
 
     def save(self, presets: Mapping[Stamp, Preset]) -> None:
         """Keeps those alone whose files have settled. A folder that cannot be written is passed over."""
-        latest = time.time_ns() - _SETTLED_NS
+        latest = (self._now() - _SETTLED_SECONDS) * 1e9
         settled = [pair for pair in presets.items() if max(pair[0].modified_ns, pair[0].changed_ns) < latest]
         with suppress(OSError, OverflowError, UnicodeError):  # a whole number, or a name, that the format cannot hold
             data = msgspec.msgpack.encode(_Saved(_version(), settled))

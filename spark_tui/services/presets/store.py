@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import stat
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
@@ -38,12 +40,18 @@ class PresetFiles:
     holds a folder for each registry. `kept` is where `glance` keeps what it read."""
 
     def __init__(
-        self, builtin: Path, user: Path | None = None, registries: Path | None = None, kept: PrivateFolder | None = None
+        self,
+        builtin: Path,
+        user: Path | None = None,
+        registries: Path | None = None,
+        kept: PrivateFolder | None = None,
+        *,
+        now: Callable[[], float] = time.time,
     ) -> None:
         self._builtin = builtin
         self._user = user
         self._registries = registries
-        self._kept = KeptPresets(kept, builtin, user, registries) if kept is not None else None
+        self._kept = KeptPresets(kept, builtin, user, registries, now=now) if kept is not None else None
         self._read: _Read = {}
         self._known: dict[Stamp, list[tuple[tuple[Stamp, ...], Preset | PresetError]]] = {}
         self._names: tuple[str, ...] | None = None
