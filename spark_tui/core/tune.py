@@ -102,7 +102,7 @@ class TuneRecord:
 
     @property
     def searched(self) -> tuple[Ladder, ...]:
-        return ladders(self.goal, self.given, self.takes, context_limit=self.context_limit)
+        return ladders(self.goal, self.given, self.takes, context_limit=self.context_limit, streams=self.streams)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from spark_tui.domain.bench.tune import (
     next_trial,
     outcome_of,
 )
+from spark_tui.domain.presets.invocation import number_in
 
 Speed = Callable[[Mapping[str, str]], float]
 EVERYTHING = (
@@ -193,9 +194,31 @@ def test_only_what_the_preset_takes_is_searched() -> None:
 
 def test_memory_is_searched_as_the_preset_has_it() -> None:
     assert "gpu_memory_utilization" in keys(ladders(TuneGoal.THROUGHPUT, SERVED, EVERYTHING))
-    given = {**SERVED, "kv_cache_memory_bytes": str(8 * 2**30)}
-    found = keys(ladders(TuneGoal.THROUGHPUT, given, EVERYTHING))
-    assert "kv_cache_memory_bytes" in found and "gpu_memory_utilization" not in found
+    for size in (str(8 * 2**30), "8G", "10G", "64M"):
+        given = {**SERVED, "kv_cache_memory_bytes": size}
+        found = ladders(TuneGoal.THROUGHPUT, given, EVERYTHING)
+        assert "gpu_memory_utilization" not in keys(found)
+        memory = tuple(each for each in found if each.key == "kv_cache_memory_bytes")
+        key, more = next_trial(memory, given, ()) or ("", "")
+        bytes_ = number_in(size) or 0
+        assert (key, int(more)) == ("kv_cache_memory_bytes", bytes_ * 10 // 8), "the next step up"
+
+
+@pytest.mark.parametrize(("now", "streams", "first"), [("1", 4, "4"), ("2", 12, "16"), ("4", 4, "8"), ("16", 4, "32")])
+def test_as_many_sequences_as_streams_are_tried_first(now: str, streams: int, first: str) -> None:
+    start = {"max_num_seqs": now}
+    found = ladders(TuneGoal.THROUGHPUT, start, ("max_num_seqs",), streams=streams)
+    assert next_trial(found, start, ()) == ("max_num_seqs", first)
+    failed = Trial("max_num_seqs", first, (), TrialOutcome.FAILED)
+    following = next_trial(found, start, (failed,))
+    assert following is not None and following[1] in SEQUENCES and following[1] != first
+
+
+def test_a_context_below_the_models_short_limit_is_raised_to_it() -> None:
+    start = {"max_model_len": "512"}
+    found = ladders(TuneGoal.CONTEXT, start, ("max_model_len",), context_limit=8192)
+    assert next_trial(found, start, ()) == ("max_model_len", "8192")
+    assert ladders(TuneGoal.CONTEXT, start, ("max_model_len",)) == ()
 
 
 def test_the_context_is_tried_from_the_models_limit_down() -> None:

@@ -15,8 +15,8 @@ from typing import Final
 
 from spark_tui.domain.bench.plan import BenchPlan
 from spark_tui.domain.bench.statistics import ConfidenceInterval, deviation
+from spark_tui.domain.presets.invocation import number_in
 from spark_tui.domain.presets.options import METHOD, OFF, TOKENS
-from spark_tui.domain.quantities import parse_count
 
 LEAST_GAIN: Final = 0.01
 """A smaller gain is not worth another preset, however sure it is."""
@@ -72,13 +72,15 @@ class Trial:
 @dataclass(frozen=True, slots=True)
 class Ladder:
     """The values of a setting in their order. `assumed` is its value where the command has none; `up`: larger
-    values first; `jump`: from the far end, for a setting that is only a bound."""
+    values first; `jump`: from the far end, for a setting that is only a bound; `aim`: tried first from any value below
+    it."""
 
     key: str
     values: tuple[str, ...]
     assumed: str = ""
     up: bool = True
     jump: bool = False
+    aim: str = ""
 
 
 _DRAFTED: Final = ("1", "2", "3", "4", "5", "6", "8", "10", "12", "15")
@@ -90,23 +92,26 @@ _CONTEXTS: Final = tuple(str(2**power * part) for power in range(12, 20) for par
 
 
 def ladders(
-    goal: TuneGoal, given: Mapping[str, str], takes: Collection[str], *, context_limit: int | None = None
-) -> tuple[Ladder, ...]:
+    goal: TuneGoal, given: Mapping[str, str], takes: Collection[str], *, context_limit: int | None = None,
+    streams: int = 1,
+) -> tuple[Ladder, ...]:  # fmt: skip
     """What is searched for a goal, what matters most first.
 
     `given` are the settings as the command has them, `takes` the keys that a launch can set. Drafted tokens are
     searched where there is speculation already: a method needs a drafter. `context_limit` is the model's own, in
-    tokens.
+    tokens. With fewer sequences than `streams` requests wait for each other: the first step is to as many.
     """
     drafts = given.get(METHOD, OFF) != OFF
     drafted = Ladder(TOKENS, _DRAFTED, "1") if drafts else None
     method = Ladder(METHOD, (given.get(METHOD, OFF), OFF)) if drafts else None
     # vLLM 0.33: 256 sequences and 8192 batched tokens where nothing is set
-    sequences = Ladder("max_num_seqs", _SEQUENCES, "256", goal is TuneGoal.THROUGHPUT)
-    batched = Ladder("max_num_batched_tokens", _BATCHED, "8192", goal is TuneGoal.THROUGHPUT)
+    throughput = goal is TuneGoal.THROUGHPUT
+    aim = next((each for each in _SEQUENCES if int(each) >= streams), "") if throughput else ""
+    sequences = Ladder("max_num_seqs", _SEQUENCES, "256", throughput, aim=aim)
+    batched = Ladder("max_num_batched_tokens", _BATCHED, "8192", throughput)
     cache = Ladder("kv_cache_dtype", _CACHE, "auto")
-    size = given.get("kv_cache_memory_bytes", "")
-    if size.isdecimal():
+    size = number_in(given.get("kv_cache_memory_bytes", ""))
+    if size is not None:
         memory = Ladder("kv_cache_memory_bytes", tuple(str(int(size) * part // 8) for part in (4, 6, 8, 10, 12, 16)))
     else:
         memory = Ladder("gpu_memory_utilization", _SHARES, "0.9")
@@ -119,7 +124,8 @@ def ladders(
         TuneGoal.THROUGHPUT: (sequences, batched, method, drafted, memory, cache),
         TuneGoal.CONTEXT: (cache, memory, sequences, batched, context),
     }[goal]
-    return tuple(each for each in wanted if each is not None and each.key in takes and len(each.values) > 1)
+    found = (each for each in wanted if each is not None and each.key in takes)
+    return tuple(each for each in found if each.values and (each.jump or len(each.values) > 1))
 
 
 def best_settings(trials: Sequence[Trial]) -> dict[str, str]:
@@ -153,6 +159,8 @@ def _steps(ladder: Ladder, now: str) -> Iterator[str]:
     if ladder.jump:
         yield from reversed(above)
         return
+    if ladder.aim in above:
+        yield ladder.aim
     below = [text for text, value in zip(ladder.values, values, strict=True) if value < place]
     sides = (above[:1], below[-1:])
     for side in sides if ladder.up else reversed(sides):
@@ -160,10 +168,10 @@ def _steps(ladder: Ladder, now: str) -> Iterator[str]:
 
 
 def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return parse_count(text)
+    found = number_in(text)
+    if found is None:
+        raise ValueError(text)
+    return found
 
 
 def load_of(goal: TuneGoal, *, streams: int, input_tokens: int, output_tokens: int, rounds: int = 2) -> BenchPlan:
