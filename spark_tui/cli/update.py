@@ -168,7 +168,9 @@ def _measure(session: Session, record: UpdateRecord, plan: BenchPlan) -> Compari
     ticker = Ticker(session)
 
     async def work(context: Context) -> Comparison | None:
-        runs = await context.benchmark.run(await context.updater.variants(record), plan, ticker)
+        runs = await context.updater.measure(
+            record, lambda sides: context.benchmark.run(sides, plan, ticker), lambda _: None
+        )
         complete = len(runs) == 2 and all(run.ending is RunOutcome.COMPLETED for run in runs)
         return compare(runs[1], runs[0]) if complete else None
 

@@ -229,6 +229,23 @@ class Editor:
         entry = self.entry(name)
         return entry is not None and entry.stage is EditStage.HELD
 
+    @contextmanager
+    def unsettled(self, name: str) -> Iterator[None]:
+        """While an engine whose former container is held is started in one image and the other: when this program ends
+        meanwhile, the next one finishes or undoes the edit. Afterwards `hold` or `finish` holds it again."""
+        with self._claimed(name):
+            self._restage(name, EditStage.HELD, EditStage.REPLACE)
+            yield
+
+    def hold(self, name: str) -> None:
+        """The new image serves: what ran before waits again for `settle` or `revert`."""
+        with self._claimed(name):
+            self._restage(name, EditStage.REPLACE, EditStage.HELD)
+
+    def _restage(self, name: str, stage: EditStage, new: EditStage) -> None:
+        if (entry := self.entry(name)) is not None and entry.stage is stage:
+            self._write(replace(entry, stage=new))
+
     async def settle(self, name: str) -> None:
         """The new image stays: removes what was held."""
         with self._claimed(name):

@@ -8,12 +8,12 @@ continues it, keeps it or goes back, and going back asks no registry.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from spark_tui.core.actions import by_front_end, key_of
 from spark_tui.core.bench_ab import Variant
@@ -22,7 +22,7 @@ from spark_tui.core.edit import Editor, EditStage
 from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.history import History
 from spark_tui.core.jobs import Report, Step, StepReporter
-from spark_tui.core.launch import Launcher, LaunchRequest
+from spark_tui.core.launch import SET_ASIDE, Launcher, LaunchRequest
 from spark_tui.core.preflight import container_of
 from spark_tui.domain.engine.container import ContainerFacts, ImageFacts
 from spark_tui.domain.errors import (
@@ -43,6 +43,8 @@ from spark_tui.domain.quantities import human_bytes
 from spark_tui.domain.reading import value_of
 from spark_tui.domain.text import clean_line
 from spark_tui.services.ports import Clock, ContainerEngine, HostProbe, LogArchive, StateFiles
+
+T = TypeVar("T")
 
 _PREFIX: Final = "update-"
 STEPS: Final = (Step("disk", "Disk space"), Step("kept", "Keep old image"), Step("new_image", "Pull new image"))
@@ -190,14 +192,32 @@ class Updater:
 
         return latest(record.old_id), latest(new.id) if new is not None else None
 
-    async def variants(self, record: UpdateRecord) -> tuple[Variant, Variant]:
-        """The new image, which runs, and the old one, for an A/B. Raises RefusedError where the engine does not run."""
-        now = self._editor.running(await self._view(record.engine))
-        new, old = (
-            replace(now, preset=replace(now.preset, trial=each))
-            for each in (record.new_reference, record.old_reference)
-        )
-        return Variant(record.engine, "new image", new), Variant(record.engine, "old image", old)
+    async def measure(
+        self, record: UpdateRecord, work: Callable[[tuple[Variant, Variant]], Awaitable[T]], report: Report
+    ) -> T:
+        """What `work` finds out about the new image, which runs, and the old one, by starting them in turn. Meanwhile
+        it is a try again: a program that ends leaves it to the next one. When this ends, the new image serves. Raises
+        RefusedError where the engine does not run, what `work` raises, and what a failed try does."""
+        with self._claimed(record.preset):
+            now = replace(self._editor.running(await self._view(record.engine)), fetch=False)  # it is there
+            new, old = (
+                Variant(record.engine, what, replace(now, preset=replace(now.preset, trial=reference)))
+                for what, reference in (("new image", record.new_reference), ("old image", record.old_reference))
+            )
+            record, failure = self._write(replace(record, stage=UpdateStage.TRY)), None
+            with self._editor.unsettled(record.engine):
+                try:
+                    found = await work((new, old))
+                except SparkError as error:
+                    failure = error
+            if await self._serves_new(record):
+                self._editor.hold(record.engine)
+                self._write(replace(record, stage=UpdateStage.DECIDE))
+            else:
+                await self._try(record, now.preset, report)
+            if failure is not None:
+                raise failure
+            return found
 
     # --- try ------------------------------------------------------------------------------------------
 
@@ -301,6 +321,7 @@ class Updater:
         await self._docker.tag_image(new.id, record.tag)
         await self._editor.settle(record.engine)
         await self._run_in(record, record.new_reference, new.id, report)
+        await self._tidy(record)
         return self._write(replace(record, stage=UpdateStage.KEPT, running=True))
 
     async def back(self, preset: str, report: Report) -> UpdateRecord:
@@ -347,11 +368,30 @@ class Updater:
         else:
             await clear_container(self._docker, self._archive, container)
 
+    async def _serves_new(self, record: UpdateRecord) -> bool:
+        """Whether the engine runs in the new image, and comes to serve."""
+        container, new = await self._container(record.engine), await self._docker.image(record.new_reference)
+        if container is None or new is None or not container.running or container.image_id != new.id:
+            return False
+        try:
+            await self._supervisor.refresh()  # the last launch may have made another container of that name
+            await self._launcher.resume(record.engine, lambda _: None)
+        except SparkError:
+            return False
+        return True
+
     async def _forget(self, record: UpdateRecord) -> None:
         """Nothing of it is left: the old image has the preset's tag."""
+        await self._tidy(record)
         with suppress(SparkError):
             await self._docker.remove_image(kept_tag(record.tag, record.preset))
         self._state.remove(_PREFIX + record.preset)
+
+    async def _tidy(self, record: UpdateRecord) -> None:
+        """A program killed between two launches may have left a container set aside, which holds its image."""
+        aside = await self._container(record.engine + SET_ASIDE)
+        if aside is not None and aside.preset == record.preset and self._editor.entry(record.engine) is None:
+            await clear_container(self._docker, self._archive, replace(aside, name=record.engine))
 
     # --- inside ---------------------------------------------------------------------------------------
 

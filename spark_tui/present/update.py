@@ -16,7 +16,7 @@ from spark_tui.present.page import Cell, Column, Page, Row, Section, Table, Tone
 
 _STAGES: Final = {
     UpdateStage.PULL: "interrupted while the new image was pulled",
-    UpdateStage.TRY: "interrupted while the new image started",
+    UpdateStage.TRY: "interrupted while the new image was tried",
     UpdateStage.DECIDE: "not decided: keep the new image or go back",
     UpdateStage.KEEP: "interrupted while the new image was kept",
     UpdateStage.BACK: "interrupted while going back",

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Coroutine
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from spark_tui.core.bench_ab import Variant
 from spark_tui.core.edit import EditFailed
 from spark_tui.core.launch import LaunchRequest
 from spark_tui.core.update import UpdateRecord, UpdateStage
 from spark_tui.domain.errors import (
+    EngineUnreachable,
     ImageNotFound,
     NoSpaceLeft,
     RefusedError,
@@ -344,6 +347,78 @@ async def test_killed_while_going_back_the_next_one_goes_back(
     assert (kit.runs, kit.tagged, kit.stage) == (OLD_ID, OLD_ID, None)
     assert len(await kit.docker.containers()) == 1
     assert not kit.context.editor.interrupted()
+
+
+async def measured(kit: Bench, *, last: SparkError | None = None) -> None:
+    """Both images start in turn, the old one first; then `last` is raised."""
+
+    async def work(sides: tuple[Variant, Variant]) -> None:
+        for side in reversed(sides):
+            assert side.request is not None
+            await kit.context.supervisor.refresh()
+            await kit.context.launcher.launch(side.request, kit.report)
+        if last is not None:
+            raise last
+
+    record = kit.context.updater.record("qwen")
+    assert record is not None
+    await kit.context.updater.measure(record, work, kit.report)
+
+
+@pytest.mark.parametrize("then", ["update", "back"])
+@pytest.mark.parametrize("running", [True, False])
+@pytest.mark.parametrize(("method", "calls"), [(m, n) for m in ("stop", "rename", "create", "start") for n in (1, 2)])
+async def test_killed_while_both_images_are_measured_the_next_one_tries_again_or_goes_back(
+    method: str, calls: int, then: str, *, running: bool
+) -> None:
+    kit = Bench()
+    if running:
+        await kit.started()
+    await kit.tried()
+    await killed(kit, method, measured(kit), calls)
+    assert (kit.tagged, kit.stage) == (OLD_ID, UpdateStage.TRY)
+    if then == "back":
+        await kit.back()
+        assert (kit.tagged, kit.stage) == (OLD_ID, None)
+        assert kit.runs == (OLD_ID if running else ""), "as before the update"
+    else:
+        await kit.tried()
+        assert (kit.runs, kit.tagged, kit.stage) == (NEW_ID, OLD_ID, UpdateStage.DECIDE)
+        await kit.kept()
+        assert (kit.runs, kit.tagged, kit.stage) == (NEW_ID, NEW_ID, UpdateStage.KEPT)
+    left = [each.image_id for each in await kit.docker.containers()]
+    assert left in ([OLD_ID if then == "back" else NEW_ID], []), "nothing holds the other image"
+
+
+@pytest.mark.parametrize("error", [None, EngineUnreachable("gone", "look")], ids=["measured", "failed"])
+@pytest.mark.parametrize("keep", [True, False])
+async def test_after_a_measurement_the_new_image_serves_and_is_decided(error: SparkError | None, *, keep: bool) -> None:
+    kit = Bench()
+    await kit.started()
+    await kit.tried()
+    with nullcontext() if error is None else pytest.raises(EngineUnreachable):
+        await kit.done(measured(kit, last=error))
+    assert (kit.runs, kit.tagged, kit.stage) == (NEW_ID, OLD_ID, UpdateStage.DECIDE)
+    assert not kit.context.editor.interrupted()
+    await (kit.kept() if keep else kit.back())
+    assert (kit.runs, kit.tagged) == ((NEW_ID, NEW_ID) if keep else (OLD_ID, OLD_ID))
+    assert len(await kit.docker.containers()) == 1
+
+
+async def test_a_new_image_that_ends_while_it_is_measured_is_started_again() -> None:
+    kit = Bench()
+    await kit.started()
+    await kit.tried()
+
+    async def work(_: tuple[Variant, Variant]) -> None:
+        await kit.docker.stop("qwen")
+        raise EngineUnreachable("gone", "look")
+
+    record = kit.context.updater.record("qwen")
+    assert record is not None
+    with pytest.raises(EngineUnreachable):
+        await kit.done(kit.context.updater.measure(record, work, kit.report))
+    assert (kit.runs, kit.stage) == (NEW_ID, UpdateStage.DECIDE)
 
 
 async def test_what_the_records_hold_survives_a_newer_and_an_older_program() -> None:
