@@ -295,7 +295,7 @@ class Editor:
                 return None
             if entry.stage is EditStage.RESTORE:
                 return await self._restore(entry, report)
-            return await self._replace(entry, report)
+            return await self._replace(entry, report, fetch=not entry.image)  # an update's model is there
 
     def cancelled(self, name: str) -> bool:
         """After an edit was cancelled: whether `finish` has to bring the former settings back. An edit that was going
