@@ -9,7 +9,6 @@ import os
 import pwd
 import re
 import shutil
-import signal
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +21,7 @@ from spark_tui.domain.errors import ImageNotFound, SparkError
 from spark_tui.domain.models.store import PARTIAL_FOLDER
 from spark_tui.domain.remote import last_line
 from spark_tui.domain.text import clean, clean_line
+from spark_tui.services.executors import end_group, give
 from spark_tui.services.ports import TransferCount
 
 # A connection of its own: it must end with the copy. Compression is slower than the cable.
@@ -117,8 +117,8 @@ class SshTransfers:
                         count.ended = True
                         await load.wait()
                 finally:
-                    await _end(save)
-                    await _end(load)
+                    await end_group(save, _END_SECONDS)
+                    await end_group(load, _END_SECONDS)
                     await pump
                 save_text, load_text = await texts
         if saved != 0:
@@ -135,7 +135,7 @@ class SshTransfers:
         async with self._child(words, stdin=PIPE, stdout=PIPE) as child:
             given = b"\0".join(os.fsencode(name) for name in files)
             _, err, code, _ = await asyncio.gather(
-                _give(child, given), _text(child), child.wait(), _follow(child, count)
+                give(child, given), _text(child), child.wait(), _follow(child, count)
             )
         if code != 0:
             raise transfer_error(to, code, err, "rsync")
@@ -153,7 +153,7 @@ class SshTransfers:
         try:
             yield child
         finally:
-            await _end(child)
+            await end_group(child, _END_SECONDS)
 
 
 # --- files ------------------------------------------------------------------------------------------------
@@ -249,27 +249,6 @@ async def _text(child: Process) -> str:
     while child.stderr is not None and (chunk := await child.stderr.read(_MOST_BYTES)):
         kept = (kept + chunk)[-_MOST_BYTES:]
     return kept.decode("utf-8", "replace")
-
-
-async def _give(child: Process, data: bytes) -> None:
-    if child.stdin is None:
-        return
-    with contextlib.suppress(ConnectionError):
-        child.stdin.write(data)
-        await child.stdin.drain()
-    child.stdin.close()
-
-
-async def _end(child: Process) -> None:
-    """Ends the whole group: rsync has an ssh of its own."""
-    for sign in (signal.SIGTERM, signal.SIGKILL):
-        if child.returncode is not None:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, sign)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_END_SECONDS):
-                await child.wait()
 
 
 def _port(port: int) -> tuple[str, ...]:

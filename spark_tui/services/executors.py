@@ -1,4 +1,4 @@
-"""Threads for blocking work: a bounded pool for calls, and a bounded hand-over for streams.
+"""Threads for blocking work: a bounded pool for calls, and a bounded hand-over for streams. And child processes.
 
 The loop's default executor is never used: a few long-lived calls would starve it on a small machine. All threads are
 daemons, so that a call which hangs in a driver or a dead socket cannot keep the program from ending.
@@ -7,8 +7,10 @@ daemons, so that a call which hangs in a driver or a dead socket cannot keep the
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import queue
+import signal
 import sys
 import threading
 import time
@@ -256,6 +258,30 @@ def python_path() -> str:
     home = Path(__file__).resolve().parents[2]
     own = "" if home.name in ("site-packages", "dist-packages") else str(home)
     return os.pathsep.join(path for path in (own, os.environ.get("PYTHONPATH", "")) if path)
+
+
+async def end_group(child: asyncio.subprocess.Process, patience: float) -> None:
+    """Ends a process that leads a group, with all that it started (ssh has children, rsync an ssh of its own):
+    SIGTERM, then SIGKILL after `patience` seconds."""
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        if child.returncode is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, sign)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                await child.wait()
+
+
+async def give(child: asyncio.subprocess.Process, data: bytes) -> None:
+    """All of its standard input, where it has one. A command that ends before it has read all of it is no failure
+    here: its exit code says more."""
+    if child.stdin is None:
+        return
+    with contextlib.suppress(ConnectionError):
+        child.stdin.write(data)
+        await child.stdin.drain()
+    child.stdin.close()
 
 
 class SystemClock:

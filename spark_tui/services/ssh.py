@@ -14,6 +14,7 @@ from typing import Final, NoReturn
 
 from spark_tui.domain.errors import SparkError, UnreachableError
 from spark_tui.domain.remote import DEFAULT_COMMAND, RemoteHost, too_slow
+from spark_tui.services.executors import end_group, give
 from spark_tui.services.ports import ShellResult
 
 ASK_SECONDS: Final = 5.0
@@ -48,10 +49,11 @@ class SshHosts:
     ) -> ShellResult:
         """In a session of its own, so that nothing can ask on the terminal."""
         limit = self._seconds if seconds is None else seconds
+        data = given if isinstance(given, bytes) else given.encode()
         try:
             child = await asyncio.create_subprocess_exec(
                 *self._words(host, arguments),
-                stdin=asyncio.subprocess.PIPE if given else asyncio.subprocess.DEVNULL,
+                stdin=asyncio.subprocess.PIPE if data else asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
                 env=self._environ,
@@ -64,12 +66,12 @@ class SshHosts:
         try:
             async with asyncio.timeout(limit or None):
                 _, out, err, code = await asyncio.gather(
-                    _give(child.stdin, given), out_text, _beginning(child.stderr), child.wait()
+                    give(child, data), out_text, _beginning(child.stderr), child.wait()
                 )
         except TimeoutError:
             raise too_slow(host, limit) from None
         finally:
-            await _end(child)
+            await end_group(child, _END_SECONDS)
         return ShellResult(code, out, err)
 
     def _words(self, host: RemoteHost, arguments: Sequence[str]) -> tuple[str, ...]:
@@ -116,16 +118,6 @@ async def _lines(stream: asyncio.StreamReader | None, on_line: Callable[[str], N
     return ""
 
 
-async def _give(stream: asyncio.StreamWriter | None, given: str | bytes) -> None:
-    """A command that ends before it has read all of it is no failure here: its exit code says more."""
-    if stream is None:
-        return
-    with contextlib.suppress(ConnectionError):
-        stream.write(given if isinstance(given, bytes) else given.encode())
-        await stream.drain()
-    stream.close()
-
-
 def _shared(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Options for one connection per host, where there is a private folder for its socket (a path of at most 107
     bytes)."""
@@ -137,18 +129,6 @@ def _shared(environ: Mapping[str, str]) -> tuple[str, ...]:
     except OSError:
         return ()
     return ("-o", "ControlMaster=auto", "-o", f"ControlPath={folder}/%C", "-o", f"ControlPersist={_PERSIST_SECONDS}")
-
-
-async def _end(child: asyncio.subprocess.Process) -> None:
-    """Ends the whole session: ssh may have children, which connect to further hosts."""
-    for sign in (signal.SIGTERM, signal.SIGKILL):
-        if child.returncode is not None:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, sign)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_END_SECONDS):
-                await child.wait()
 
 
 @contextlib.contextmanager
