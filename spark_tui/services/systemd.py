@@ -87,26 +87,10 @@ class SystemdUserUnits:
         return True
 
     def _systemctl(self, *words: str) -> None:
-        try:
-            done = subprocess.run(
-                ["systemctl", "--user", *words],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                env={**self._environ, "LC_ALL": "C"},
-                timeout=_START_SECONDS,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise UnitFailed(
-                "systemd does not answer.", f"In a login session try again, or {self._otherwise}"
-            ) from error
-        if done.returncode != 0:
-            last = (done.stderr.decode("utf-8", "replace").strip().splitlines() or [""])[-1]
-            raise UnitFailed(
-                f"systemctl --user {' '.join(words)} failed.",
-                f"Run it in a login session of that user (not through sudo), or {self._otherwise}",
-                detail=clean_line(last),
-            )
+        silent = f"In a login session try again, or {self._otherwise}"
+        refused = f"Run it in a login session of that user (not through sudo), or {self._otherwise}"
+        argv = ("systemctl", "--user", *words)
+        _output(argv, " ".join(argv), self._environ, _START_SECONDS, silent, refused)
 
 
 class SystemdBoot:
@@ -212,19 +196,8 @@ class SystemdBoot:
 
     def _run(self, argv: Sequence[str]) -> str:
         self._need(argv[0])
-        try:
-            done = subprocess.run(
-                argv, stdin=subprocess.DEVNULL, capture_output=True, env={**self._environ, "LC_ALL": "C"},
-                timeout=_SECONDS, check=False,
-            )  # fmt: skip
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise UnitFailed("systemd does not answer.", "See its state: systemctl --user status") from error
-        if done.returncode != 0:
-            last = (done.stderr.decode("utf-8", "replace").strip().splitlines() or [""])[-1]
-            raise UnitFailed(
-                f"{' '.join(argv[:3])} failed.", "See its state: systemctl --user status", detail=clean_line(last)
-            )
-        return done.stdout.decode("utf-8", "replace")
+        remedy = "See its state: systemctl --user status"
+        return _output(argv, " ".join(argv[:3]), self._environ, _SECONDS, remedy, remedy)
 
     def _need(self, program: str) -> None:
         if shutil.which(program, path=self._environ.get("PATH")) is None:
@@ -232,6 +205,23 @@ class SystemdBoot:
                 f"{program} is not installed: this machine has no systemd.",
                 "Start engines from its own init: spark-tui up PRESET --service",
             )
+
+
+def _output(
+    argv: Sequence[str], called: str, environ: Mapping[str, str], seconds: float, silent: str, refused: str
+) -> str:
+    """What it prints. Raises UnitFailed: with the remedy `silent` for no answer, `refused` for a failure."""
+    try:
+        done = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, capture_output=True, env={**environ, "LC_ALL": "C"}, timeout=seconds,
+            check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UnitFailed("systemd does not answer.", silent) from error
+    if done.returncode != 0:
+        last = (done.stderr.decode("utf-8", "replace").strip().splitlines() or [""])[-1]
+        raise UnitFailed(f"{called} failed.", refused, detail=clean_line(last))
+    return done.stdout.decode("utf-8", "replace")
 
 
 def _user() -> str:
