@@ -17,8 +17,7 @@ from spark_tui.domain.models.download import Limits, LocalFiles
 from spark_tui.domain.models.store import StoreContents
 from spark_tui.domain.reading import Missing
 from spark_tui.services import ports as types
-from spark_tui.services.bench.results import MemoryProofs, MemoryResults
-from spark_tui.services.state import MemoryState
+from tests.fakes_files import MemoryProofs, MemoryResults, MemoryState
 from tests.fakes_host import FakeDropper
 
 NAMES: Final = ("clock", "docker", "api", "host", "gpu", "presets", "secrets", "archive")

@@ -23,9 +23,9 @@ from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.reading import Ok, Reading, value_of
 from spark_tui.domain.remote import QUESTION, RemoteHost
 from spark_tui.services.ports import ShellResult
-from spark_tui.services.state import MemoryState
 from spark_tui.services.wire import decode, encode
 from tests.core.kit import Kit
+from tests.fakes_files import MemoryState
 from tests.fakes_host import FakeArchive, FakeClock
 from tests.fakes_ports import Ports
 from tests.unit.test_cluster_plan import PATHS, cluster_of, preset

@@ -212,24 +212,24 @@ DEMO: Final[Mapping[str, Adapter]] = {
     "vitals": ("demo.host:DemoVitals", lambda make, p: make(p.world)),
     "gpu": ("demo.host:DemoGpu", lambda make, p: make(p.world)),
     "dropper": ("demo.host:DemoDropper", lambda make, p: make(p.host)),
-    "boot": ("demo.boot:DemoBoot", None),
+    "boot": ("demo.host:DemoBoot", None),
     "doctor_probe": ("demo.host:DemoDoctorProbe", None),
-    "demo_folder": ("demo.folder:DemoFolder", None),  # what is imported lasts as long as the program
+    "demo_folder": ("demo.folders:DemoFolder", None),  # what is kept there lasts as long as the program
     "presets": ("presets.store:PresetFiles", lambda make, p: make(p.builtin_presets, p.demo_folder.path)),
     "folder_recipes": ("presets.imports:FolderRecipeStore", lambda make, p: make(p.demo_folder.path)),
-    "recipes": ("demo.recipes:DemoRecipes", lambda make, p: make(p.folder_recipes)),
+    "recipes": ("demo.folders:DemoRecipes", lambda make, p: make(p.folder_recipes)),
     "checkpoints": ("demo.models:DemoCheckpoints", lambda make, p: make(p.models)),
     "models": ("demo.models:DemoModels", lambda make, p: make(p.clock)),
     "hub": ("demo.hub:DemoHub", lambda make, p: make(p.clock)),
     "downloader": ("demo.hub:DemoDownloads", lambda make, p: make(p.clock, p.hub, p.models)),
     "history": ("demo.metrics:DemoHistory", lambda make, p: make(p.clock, p.world)),
     "load": ("demo.bench:DemoLoad", lambda make, p: make(p.world)),
-    "results": ("bench.results:MemoryResults", None),
-    "proofs": ("bench.results:MemoryProofs", None),
+    "results": ("bench.results:FileResults", lambda make, p: make(p.demo_folder.path)),
+    "proofs": ("bench.results:FileProofs", lambda make, p: make(p.demo_folder.path)),
     "conversations": ("demo.conversations:MemoryConversations", None),
     "client_files": ("client_files:MemoryFiles", None),
     "secrets": ("demo.conversations:DemoSecrets", lambda make, p: make(p.world)),
-    "state": ("state:MemoryState", None),
+    "state": ("state:StateFolder", lambda make, p: make(p.demo_folder.path / "launches")),
 }
 
 

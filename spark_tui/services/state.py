@@ -78,35 +78,3 @@ def _unreadable(path: Path, error: OSError) -> SparkError:
     return SparkError(
         f"Cannot read {path}: {error.strerror or error}.", "Make it readable for your user, or delete it."
     )
-
-
-class MemoryState:
-    """A StateFiles port for the demo: nothing survives the program."""
-
-    def __init__(self) -> None:
-        self._files: dict[str, bytes] = {}
-        self._claimed: set[str] = set()
-
-    def read(self, name: str) -> bytes | None:
-        return self._files.get(name)
-
-    def path(self, name: str) -> str:
-        return name
-
-    def write(self, name: str, data: bytes) -> None:
-        self._files[name] = data
-
-    def remove(self, name: str) -> None:
-        self._files.pop(name, None)
-
-    def names(self, prefix: str) -> tuple[str, ...]:
-        return tuple(sorted(name for name in self._files if name.startswith(prefix)))
-
-    def claim(self, name: str) -> bool:
-        if name in self._claimed:
-            return False
-        self._claimed.add(name)
-        return True
-
-    def release(self, name: str) -> None:
-        self._claimed.discard(name)

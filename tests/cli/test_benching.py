@@ -15,9 +15,9 @@ from spark_tui.cli.main import run
 from spark_tui.cli.options import Options
 from spark_tui.cli.session import Streams
 from spark_tui.core.context import Context, build_demo
-from spark_tui.services.bench.results import MemoryResults
 from tests.bench_kit import FakeLoad
 from tests.cli.world import BOOT, IMAGE, Result, Stream, World
+from tests.fakes_files import MemoryResults
 from tests.present.test_bench import nulls_without_reason
 
 NAME = "qwen3.6-35b"

@@ -45,8 +45,8 @@ from spark_tui.services.ports import (
     SettingsFiles,
     UserFiles,
 )
-from spark_tui.services.state import MemoryState
 from tests.fakes_docker import EPOCH, FakeDocker
+from tests.fakes_files import MemoryState
 from tests.fakes_host import FakeArchive, FakeClock, FakeGpu, FakeHost, FakeSecrets
 from tests.fakes_ports import Ports
 

@@ -13,9 +13,9 @@ from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue
 from spark_tui.domain.settings import Settings
 from spark_tui.services.ports import HistoryStore, MetricsSource, RecipeStore
-from spark_tui.services.state import MemoryState
 from tests.fakes_api import FakeEngineApi
 from tests.fakes_docker import FakeDocker
+from tests.fakes_files import MemoryState
 from tests.fakes_host import FakeArchive, FakeClock, FakeGpu, FakeHost, FakeRouters, FakeSecrets
 from tests.fakes_ports import Ports
 

@@ -20,10 +20,10 @@ from spark_tui.domain.errors import EngineExited, RefusedError, SparkError, Usag
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.settings import Settings
-from spark_tui.services.bench.results import MemoryResults
 from spark_tui.services.ports import Load, LoadEvent
 from tests.bench_kit import FakeLoad
 from tests.core.kit import PRESET, Kit
+from tests.fakes_files import MemoryResults
 from tests.fakes_ports import Ports
 
 PLAN = BenchPlan(input_tokens=32, output_tokens=8, concurrency=(1, 2), passes=3, rounds=1, warmup=1)

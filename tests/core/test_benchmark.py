@@ -42,7 +42,6 @@ from spark_tui.domain.reading import Ok
 from spark_tui.domain.secret import Secret
 from spark_tui.domain.settings import Settings
 from spark_tui.services.bench.driver import HttpLoadDriver
-from spark_tui.services.bench.results import MemoryResults
 from spark_tui.services.engine_api import HttpMetrics
 from spark_tui.services.executors import SystemClock
 from tests import metric_fixtures as pages
@@ -51,6 +50,7 @@ from tests.bench_server import BenchServer
 from tests.core.kit import IMAGE, FixedPresets
 from tests.fakes_api import FakeEngineApi
 from tests.fakes_docker import FakeDocker
+from tests.fakes_files import MemoryResults
 from tests.fakes_host import IDLE_MEMORY, FakeArchive, FakeGpu, FakeHost, FakeSecrets
 from tests.fakes_metrics import FakeMetrics
 from tests.fakes_ports import Ports

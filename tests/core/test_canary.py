@@ -11,9 +11,9 @@ from spark_tui.core.engines import MEASURES
 from spark_tui.domain.bench.canary import KIND
 from spark_tui.domain.finding import AlarmId
 from spark_tui.domain.history import Record
-from spark_tui.services.state import MemoryState
 from tests.core.kit import Kit
 from tests.core.test_prove import Lab
+from tests.fakes_files import MemoryState
 from tests.fakes_history import FakeHistory
 from tests.prove_server import ProveServer
 

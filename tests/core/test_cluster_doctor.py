@@ -31,9 +31,9 @@ from spark_tui.domain.nodes import Cluster, ClusterNode
 from spark_tui.domain.reading import Missing, Ok, Reading
 from spark_tui.domain.remote import RemoteHost
 from spark_tui.services.ports import DoctorProbe, ShellResult
-from spark_tui.services.state import MemoryState
 from spark_tui.services.wire import decode, encode
 from tests.core.kit import IMAGE, Kit
+from tests.fakes_files import MemoryState
 from tests.fakes_host import FakeClock
 from tests.fakes_ports import Absent
 from tests.unit.test_cluster_doctor import HEALTHY
@@ -194,7 +194,7 @@ async def test_what_a_node_cannot_read_has_a_reason(pair: Pair) -> None:
 
 
 async def test_leaked_shared_memory_is_named(pair: Pair) -> None:
-    pair.kits[0].host.shared = Ok((SharedFile("psm_1a2b3c4d", 1 << 30, 1e6, 0, False),))
+    pair.kits[0].host.shared = Ok((SharedFile("psm_1a2b3c4d", 1 << 30, 1e6, False),))
     assert (await pair.nodes[0].facts(FactsRequest())).leaked == ("psm_1a2b3c4d",)
 
 

@@ -19,7 +19,7 @@ from spark_tui.domain.errors import EngineFailed, NameInUse, PortInUse, RefusedE
 from spark_tui.domain.host.detectors import SharedFile
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.reading import Ok
-from spark_tui.services.state import MemoryState
+from tests.fakes_files import MemoryState
 from tests.fakes_metrics import FakeMetrics
 from tests.sparks import HEAD, WORKER, Sparks
 from tests.unit.test_cluster_plan import PATHS, cluster_of, preset

@@ -22,8 +22,9 @@ from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs, 
 from spark_tui.domain.presets.preset import PresetCatalogue
 from spark_tui.domain.secret import Secret
 from spark_tui.domain.settings import ExposureChoice
-from spark_tui.services.state import MemoryState, StateFolder
+from spark_tui.services.state import StateFolder
 from tests.core.kit import IMAGE, PRESET, Kit
+from tests.fakes_files import MemoryState
 
 DOWN = DaemonNotRunning("Cannot reach Docker.", "Start it.")
 OLD = overrides_from_pairs(pairs_from(("max_model_len=2048", "port=8123", "env.NAME=a b", "extra_args=--seed 7")))

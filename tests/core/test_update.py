@@ -29,9 +29,9 @@ from spark_tui.domain.presets.image_use import kept_tag
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.presets.pin import pinned_reference
 from spark_tui.domain.reading import Ok
-from spark_tui.services.state import MemoryState
 from tests.core.kit import IMAGE, PRESET
 from tests.core.test_images import GB, NEW, OLD, Shelf
+from tests.fakes_files import MemoryState
 
 NEW_ID, OLD_ID = f"sha256:{'b' * 64}", f"sha256:{'a' * 64}"
 REPO = IMAGE.partition(":")[0]

@@ -18,12 +18,12 @@ from spark_tui.domain.engine.state import Endpoint
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.settings import Settings
-from spark_tui.services.bench.results import MemoryResults
 from spark_tui.services.ports import Load, LoadEvent
 from spark_tui.services.presets.imports import FolderRecipeStore
 from spark_tui.services.presets.store import PresetFiles
 from tests.bench_kit import FakeLoad
 from tests.core.kit import IMAGE, PRESET, Kit
+from tests.fakes_files import MemoryResults
 from tests.fakes_ports import Ports
 
 RECIPE = f"""\

@@ -62,8 +62,8 @@ from spark_tui.services.demo.api import DemoApi, canned_answer, tokens_of
 from spark_tui.services.demo.conversations import DemoSecrets
 from spark_tui.services.demo.docker import PULL_SECONDS, DemoDocker
 from spark_tui.services.demo.engines import EngineProfile, vllm_start
+from spark_tui.services.demo.folders import SAMPLES
 from spark_tui.services.demo.host import DemoGpu, DemoHost
-from spark_tui.services.demo.recipes import SAMPLES
 from spark_tui.services.demo.world import (
     FAILED_NAME,
     FAILED_OURS,

@@ -22,7 +22,6 @@ from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.settings import Settings
 from spark_tui.present.bench import serving
-from spark_tui.services.bench.results import MemoryResults
 from spark_tui.tui.app import SparkApp
 from spark_tui.tui.format import ASCII, UNICODE, Glyphs
 from spark_tui.tui.screens.bench import BenchScreen
@@ -33,6 +32,7 @@ from spark_tui.tui.widgets.level_bars import LevelBars
 from spark_tui.tui.widgets.row_list import RowList
 from tests.bench_kit import SPARK, FakeLoad, a_run
 from tests.core.kit import PRESET, Kit
+from tests.fakes_files import MemoryResults
 from tests.fakes_host import EPOCH
 from tests.fakes_ports import Ports
 from tests.tui.chat_kit import MemoryFiles

@@ -222,32 +222,3 @@ class FileProofs(JsonLines[Proof]):
 def _lines(file: FileIO) -> list[bytes]:
     file.seek(0)
     return file.readall().splitlines(keepends=True)
-
-
-class _Memory(Generic[E]):
-    """Entries of the demo: nothing survives the program."""
-
-    def __init__(self) -> None:
-        self._kept: tuple[E, ...] = ()
-
-    def add(self, result: E) -> None:
-        self._kept += (result,)
-
-    def remove(self, ids: Collection[str]) -> int:
-        before = len(self._kept)
-        self._kept = tuple(result for result in self._kept if result.id not in ids)
-        return before - len(self._kept)
-
-    def all(self) -> tuple[E, ...]:
-        return self._kept
-
-    def problems(self) -> tuple[str, ...]:
-        return ()
-
-
-class MemoryResults(_Memory[Result]):
-    """A ResultStore."""
-
-
-class MemoryProofs(_Memory[Proof]):
-    """A ProofStore."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from spark_tui.domain.doctor import EngineProcess, Link, StoreState
+from spark_tui.domain.engine.boot import BootState, BootStatus, unit_name
 from spark_tui.domain.engine.container import ContainerFacts
 from spark_tui.domain.host.detectors import SharedFile
 from spark_tui.domain.host.drop_caches import TEE_COMPACT, TEE_DROP, Access, Route, SystemFile
@@ -29,7 +30,7 @@ from spark_tui.domain.host.vitals import (
 from spark_tui.domain.quantities import GIB, MIB
 from spark_tui.domain.reading import Missing, Ok, Reading
 from spark_tui.services.demo.recording import Telemetry, telemetry
-from spark_tui.services.demo.world import BASE_BYTES, DISK_FREE, DISK_TOTAL, TOTAL_BYTES, DemoWorld
+from spark_tui.services.demo.world import BASE_BYTES, DISK_FREE, DISK_TOTAL, SERVING_NAME, TOTAL_BYTES, DemoWorld
 
 _STEP_SECONDS: Final = 0.5
 _FLOOR_BYTES: Final = int(1.2 * GIB)
@@ -251,7 +252,7 @@ def vitals_at(world: DemoWorld, now: float) -> Vitals:
         LinkRate("enp1s0f0np0", 0.0, 0.0, False),
         LinkRate("wlP9s9", 0.0, 0.0, False),
     )
-    faults = FaultRate(12.0 if loading else 0.0, 0.0, 0.0, 0.0, 0)
+    faults = FaultRate(12.0 if loading else 0.0, 0.0, 0.0, 0)
     return Vitals(Ok(loads, now), Ok(heat, now), Ok((disk,), now), Ok(links, now), Ok(faults, now))
 
 
@@ -372,3 +373,33 @@ class DemoDropper:
 
     async def close(self) -> None:
         pass
+
+
+class DemoBoot:
+    """The BootPort port: units in memory. What serves when the demo opens starts with the machine."""
+
+    def __init__(self) -> None:
+        self._on = [SERVING_NAME]
+        self._timers: set[str] = set()
+
+    def all(self) -> tuple[BootStatus, ...]:
+        return tuple(BootStatus(name, BootState.ENABLED, unit_name(name)) for name in sorted(self._on))
+
+    def enable(self, engine: str, words: Sequence[str], *, system: bool = False) -> None:
+        self._on = [*(name for name in self._on if name != engine), engine]
+
+    def install_timer(self, name: str, title: str, words: Sequence[str], at: str) -> None:
+        self._timers.add(name)
+
+    def remove_timer(self, name: str) -> bool:
+        had = name in self._timers
+        self._timers.discard(name)
+        return had
+
+    def has_timer(self, name: str) -> bool:
+        return name in self._timers
+
+    def disable(self, engine: str) -> bool:
+        had = engine in self._on
+        self._on = [name for name in self._on if name != engine]
+        return had

@@ -1,7 +1,10 @@
-"""Recipes in the demo: a folder of the simulated person to import from."""
+"""Folders of the demo: one for what it writes, and one of the simulated person to import recipes from."""
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+import weakref
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,6 +13,14 @@ from spark_tui.services.ports import RecipeStore
 
 SAMPLES: Final = Path("/home/spark/recipes")
 _DATA: Final = Path(__file__).parent / "data" / "recipes"
+
+
+class DemoFolder:
+    """A folder of this run, removed with it."""
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="spark-tui-demo-"))
+        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
 
 class DemoRecipes:
