@@ -65,6 +65,6 @@ class AlarmId(StrEnum):
     CANARY = "changed figures"
 
 
-def worst(findings: Iterable[Finding], default: Severity = Severity.OK) -> Severity:
-    """The worst severity among findings; `default` where there are none."""
-    return min((finding.severity for finding in findings), key=lambda severity: severity.rank, default=default)
+def worst(findings: Iterable[Finding]) -> Severity:
+    """The worst severity among findings; OK where there are none."""
+    return min((finding.severity for finding in findings), key=lambda severity: severity.rank, default=Severity.OK)

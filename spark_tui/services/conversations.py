@@ -32,6 +32,7 @@ MOST_BYTES: Final = 256 * MIB
 """Of one conversation; a context of a million tokens is about 4 MB."""
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _CHUNK: Final = 1 << 20
+_MOST_HITS: Final = 50
 
 
 class FileConversations:
@@ -52,8 +53,8 @@ class FileConversations:
     async def read(self, conversation: str) -> ChatThread:
         return await self._pool.run(self._read, conversation)
 
-    async def search(self, text: str, most: int = 50) -> tuple[ConversationHit, ...]:
-        return await self._pool.run(self._search, text, most)
+    async def search(self, text: str) -> tuple[ConversationHit, ...]:
+        return await self._pool.run(self._search, text)
 
     async def new_id(self, at: float) -> str:
         return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(at))}-{os.urandom(3).hex()}"
@@ -149,13 +150,13 @@ class FileConversations:
             known = self._known[path.stem] = stamp, thread.summary(status.st_mtime, size=status.st_size)
         return known[1] if known[1].in_use is in_use else replace(known[1], in_use=in_use)
 
-    def _search(self, text: str, most: int) -> tuple[ConversationHit, ...]:
+    def _search(self, text: str) -> tuple[ConversationHit, ...]:
         hits: list[ConversationHit] = []
         for summary in self._summaries() if text.strip() else ():
             hits.extend(self._read(summary.id, with_files=False).hits(text))
-            if len(hits) >= most:
+            if len(hits) >= _MOST_HITS:
                 break
-        return tuple(hits[:most])
+        return tuple(hits[:_MOST_HITS])
 
     # --- write ----------------------------------------------------------------------------------------
 

@@ -206,11 +206,9 @@ class StreamThreads:
     def __init__(self) -> None:
         self._active: dict[threading.Thread, Callable[[], None]] = {}
 
-    async def read(
-        self, producer: Producer[T], name: str, *, capacity: int = 4 * 1024**2, batch: int = 4096
-    ) -> AsyncGenerator[list[T], None]:
+    async def read(self, producer: Producer[T], name: str) -> AsyncGenerator[list[T], None]:
         """Batches of what a producer finds. Closing the generator cancels the producer."""
-        handover: ThreadQueue[T] = ThreadQueue(asyncio.get_running_loop(), capacity=capacity, batch=batch)
+        handover: ThreadQueue[T] = ThreadQueue(asyncio.get_running_loop(), capacity=4 * 1024**2, batch=4096)
 
         def cancel() -> None:
             handover.close()
@@ -236,12 +234,12 @@ class StreamThreads:
             cancel()
             del self._active[thread]
 
-    def close(self, wait_seconds: float = 1.0) -> None:
-        """Cancels what still runs and waits for it, no longer than `wait_seconds`."""
+    def close(self) -> None:
+        """Cancels what still runs and waits for it, no longer than a second."""
         active = dict(self._active)
         for cancel in active.values():
             cancel()
-        deadline = time.monotonic() + wait_seconds
+        deadline = time.monotonic() + 1.0
         for thread in active:
             thread.join(max(0.0, deadline - time.monotonic()))
 

@@ -214,9 +214,8 @@ class FileLogArchive:
 class ScreenFolder:
     """The ScreenFiles port. A name may begin with a folder: `screenshots/home.svg`."""
 
-    def __init__(self, folder: Path, most: int = 1 << 24) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._most = most
 
     def write(self, name: str, text: str) -> Path:
         path = self._folder / name
@@ -224,7 +223,7 @@ class ScreenFolder:
 
     def read(self, name: str) -> str | None:
         path = self._folder / name
-        raw = PrivateFolder(path.parent).read(path, self._most)
+        raw = PrivateFolder(path.parent).read(path, 1 << 24)
         return None if raw is None else raw.decode("utf-8", "replace")
 
 

@@ -212,9 +212,8 @@ def _bound(host: str, port: int) -> socket.socket:
 class GatewayProxy:
     """Routes requests to engines."""
 
-    def __init__(self, router: GatewayRouter, comment_seconds: float = COMMENT_SECONDS) -> None:
+    def __init__(self, router: GatewayRouter) -> None:
         self._router = router
-        self._comment_seconds = comment_seconds
         self._pools = ClientPools(None, _IDLE_CONNECTIONS)
         self.held_bytes = 0
 
@@ -364,7 +363,7 @@ class GatewayProxy:
                 eta = self._router.eta(ask.model)
                 left = "time unknown" if eta is None else f"about {retry_after(eta)} s"
                 await client.comment(f"waiting for {_short(ask.model)}, {left}")
-                await asyncio.wait((ready,), timeout=self._comment_seconds)
+                await asyncio.wait((ready,), timeout=COMMENT_SECONDS)
             ready.result()
         finally:
             ready.cancel()

@@ -590,8 +590,9 @@ class ConversationStore(Protocol):
     async def read(self, conversation: str) -> ChatThread:
         """A whole conversation; raises UsageError when there is none of that id."""
 
-    async def search(self, text: str, most: int = 50) -> tuple[ConversationHit, ...]:
-        """Exchanges whose question, answer or title holds `text`, whatever its case; newest conversations first."""
+    async def search(self, text: str) -> tuple[ConversationHit, ...]:
+        """Exchanges whose question, answer or title holds `text`, whatever its case; newest conversations first,
+        50 at most."""
 
     async def new_id(self, at: float) -> str:
         """An id that no conversation has; `at` is epoch seconds."""

@@ -12,13 +12,12 @@ from typing import Any
 
 import pytest
 
-from spark_tui.domain.cluster.blame import blame, merged_lines, rank_phases
+from spark_tui.domain.cluster.blame import blame, merged_lines
 from spark_tui.domain.cluster.protocol import RankState
 from spark_tui.domain.cluster.rank_report import RankView, read_rank
 from spark_tui.domain.engine.container import ContainerStatus
 from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.logs.explain import LogExplainer
-from spark_tui.domain.logs.timeline import PhaseId
 from spark_tui.domain.logs.view import LogContext
 from spark_tui.domain.nodes import Cluster, ClusterNode, Topology
 from spark_tui.domain.reading import Missing, Ok
@@ -172,15 +171,6 @@ def test_a_serving_engine_with_a_worker_of_an_earlier_launch_is_a_warning() -> N
 def test_a_command_to_stop_a_rank_names_host_and_container() -> None:
     found = verdict(scenario("link-down"))
     assert "spark-tui --host nv@spark-2 down vllm-1" in found[1].remedy
-
-
-def test_phases_of_all_ranks_a_worker_is_ready_with_its_head() -> None:
-    def phases(name: str) -> list[PhaseId | None]:
-        return list(rank_phases([read_rank(rank, DUO) for rank in scenario(name)]).values())
-
-    assert phases("tp2-ok") == [PhaseId.READY, PhaseId.READY]
-    assert phases("dp2-worker-killed") == [PhaseId.READY, None]
-    assert phases("wrong-interface-worker") == [PhaseId.ENGINE_INIT, None]
 
 
 def test_lines_of_all_ranks_come_by_time_with_their_node() -> None:

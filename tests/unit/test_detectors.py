@@ -146,7 +146,7 @@ def test_one_good_sample_begins_the_count_again() -> None:
 
 
 def shm(name: str, *, size: int = 1 << 20, age: float = 600.0, held: bool | None = False) -> SharedFile:
-    return SharedFile(name, size, age, 0, held)
+    return SharedFile(name, size, age, held)
 
 
 @pytest.mark.parametrize(

@@ -174,10 +174,10 @@ def _number(text: str) -> float:
     return found
 
 
-def load_of(goal: TuneGoal, *, streams: int, input_tokens: int, output_tokens: int, rounds: int = 2) -> BenchPlan:
+def load_of(goal: TuneGoal, *, streams: int, input_tokens: int, output_tokens: int) -> BenchPlan:
     """What both sides of a trial are asked."""
     together = streams if goal is TuneGoal.THROUGHPUT else 1
-    return BenchPlan(input_tokens, output_tokens, (together,), passes=PASSES, rounds=rounds, warmup=1)
+    return BenchPlan(input_tokens, output_tokens, (together,), passes=PASSES, rounds=2, warmup=1)
 
 
 def clearly_worse(before: Sequence[float], after: Sequence[float]) -> bool:

@@ -27,8 +27,8 @@ MOST_SCHEMA_CHARS: Final = 200_000
 class ParameterError(UsageError, id="chat_parameter_invalid"):
     """A setting of the chat that cannot be used; `field` is its name."""
 
-    def __init__(self, field: str, summary: str, remedy: str, *, detail: str = "") -> None:
-        super().__init__(summary, remedy, detail=detail)
+    def __init__(self, field: str, summary: str, remedy: str) -> None:
+        super().__init__(summary, remedy)
         self.field = field
 
 

@@ -17,7 +17,7 @@ from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.logs.causes.network import FIXED_NCCL
 from spark_tui.domain.logs.line import shown
 from spark_tui.domain.logs.moments import by_time
-from spark_tui.domain.logs.timeline import PhaseId, StartOutcome
+from spark_tui.domain.logs.timeline import StartOutcome
 from spark_tui.domain.nodes import Cluster, Topology
 from spark_tui.domain.reading import Missing
 
@@ -28,17 +28,6 @@ CLOCK_SKEW: Final = 2.0
 def merged_lines(ranks: Sequence[RankView]) -> list[tuple[str, str, str]]:
     """The lines of all ranks by time: node, stamp, text as it came."""
     return [(ranks[log].node.name, *ranks[log].lines[at]) for log, at in by_time([rank.lines for rank in ranks])]
-
-
-def rank_phases(reports: Sequence[RankReport]) -> dict[int, PhaseId | None]:
-    """The running phase of each rank by its number, None where there is none. A worker has no line for being ready:
-    a running one is ready with its head."""
-    ready = any(each.rank.number == 0 and each.timeline.outcome is StartOutcome.READY for each in reports)
-    found: dict[int, PhaseId | None] = {}
-    for each in reports:
-        current = each.timeline.current
-        found[each.rank.number] = PhaseId.READY if ready and each.rank.running else current.id if current else None
-    return found
 
 
 def blame(cluster: Cluster, reports: Sequence[RankReport]) -> tuple[Finding, ...]:

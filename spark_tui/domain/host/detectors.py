@@ -135,7 +135,6 @@ class SharedFile:
     name: str
     size: int
     age: float
-    owner: int = 0
     open: bool | None = None
 
 

@@ -205,13 +205,12 @@ class LinkRate:
 
 @dataclass(frozen=True, slots=True)
 class FaultRate:
-    """Per second: page faults read from disk, pages swapped in and out, allocations that waited for compaction. And the
-    processes that the kernel has killed for want of memory since boot."""
+    """Per second: page faults read from disk, pages swapped in and out. And the processes that the kernel has killed
+    for want of memory since boot."""
 
     major: float
     swapped_in: float
     swapped_out: float
-    compaction_stalls: float
     oom_kills: int
 
 
@@ -286,17 +285,17 @@ def parse_parts(cpuinfo: str) -> dict[int, int]:
     return found
 
 
-_VMSTAT: Final = ("pgmajfault", "pswpin", "pswpout", "compact_stall", "oom_kill")
+_VMSTAT: Final = ("pgmajfault", "pswpin", "pswpout", "oom_kill")
 
 
-def parse_faults(text: str) -> tuple[int, int, int, int, int] | None:
-    """`/proc/vmstat` -> major faults, pages swapped in and out, compaction stalls, OOM kills; None without faults."""
+def parse_faults(text: str) -> tuple[int, int, int, int] | None:
+    """`/proc/vmstat` -> major faults, pages swapped in and out, OOM kills; None without faults."""
     given = dict(line.split(" ", 1) for line in text.splitlines() if " " in line)
     major, *others = (int(word) if (word := given.get(name, "").strip()).isdecimal() else None for name in _VMSTAT)
     if major is None:
         return None
-    swapped_in, swapped_out, stalls, kills = (value or 0 for value in others)
-    return major, swapped_in, swapped_out, stalls, kills
+    swapped_in, swapped_out, kills = (value or 0 for value in others)
+    return major, swapped_in, swapped_out, kills
 
 
 # --- processes --------------------------------------------------------------------------------------------

@@ -218,27 +218,27 @@ class TimeAxis:
         return (begin + end) / 2
 
 
-def time_axis(window: float, columns: int, now: float, *, parts: int = 2, shift: float = SHIFT_SECONDS) -> TimeAxis:
+def time_axis(window: float, columns: int, now: float, *, parts: int = 2) -> TimeAxis:
     """The axis that shows at least `window` seconds up to `now` in that many columns.
 
     A cell covers a round number of seconds, so the axis may show somewhat more than asked for.
     """
     columns = max(1, columns)
     cell = next((size for size in _CELLS if size * columns >= window), math.ceil(window / columns))
-    live = max(1, min(columns, math.ceil(shift / cell)))
+    live = max(1, min(columns, math.ceil(SHIFT_SECONDS / cell)))
     end = (math.floor(now / (live * cell)) + 1) * live
     return TimeAxis(float(cell), columns, end, live, max(1, parts))
 
 
-def time_ticks(axis: TimeAxis, zone: tzinfo | None = None, gap: int = 6) -> Iterator[tuple[int, str]]:
-    """`(column, label)` at round local times, at least `gap` cells between two labels: `12:30`, or `12:30:15`.
+def time_ticks(axis: TimeAxis, zone: tzinfo | None = None) -> Iterator[tuple[int, str]]:
+    """`(column, label)` at round local times, at least 6 cells between two labels: `12:30`, or `12:30:15`.
 
     `zone` None is the machine's own.
     """
     span = axis.columns * axis.cell_seconds
     seconds = span <= 150
     width = 8 if seconds else 5
-    step = next((tick for tick in _TICKS if tick >= (width + gap) * axis.cell_seconds), _TICKS[-1])
+    step = next((tick for tick in _TICKS if tick >= (width + 6) * axis.cell_seconds), _TICKS[-1])
     offset = (_local(axis.begin, zone).utcoffset() or timedelta()).total_seconds()
     first = math.ceil((axis.begin + offset) / step) * step - offset
     for number in range(math.ceil(span / step) + 1):

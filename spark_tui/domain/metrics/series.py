@@ -153,10 +153,6 @@ class SeriesView:
             return None
         return self.values[best]
 
-    def gap_at(self, time: float) -> str:
-        """Why there is no value at `time`; empty when it is in no gap."""
-        return next((gap.reason for gap in self.gaps if gap.begin <= time <= gap.end), "")
-
 
 def node_source(engine: str, node: str) -> str:
     """The source of a node's series, under the name of an engine that runs on several."""

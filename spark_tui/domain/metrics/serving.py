@@ -353,9 +353,7 @@ COARSE_SECONDS: Final = 5.0
 class MetricWindow:
     """Keeps the snapshots that the window needs: every one of the last seconds, and one in five seconds before."""
 
-    def __init__(self, seconds: float = WINDOW_SECONDS, rate_seconds: float = RATE_SECONDS) -> None:
-        self.seconds = seconds
-        self.rate_seconds = rate_seconds
+    def __init__(self) -> None:
         self._recent: deque[Snapshot] = deque()
         self._coarse: deque[Snapshot] = deque()
         self._base: Snapshot | None = None
@@ -378,7 +376,7 @@ class MetricWindow:
         """
         last = self.last
         again = last is not None and restarted(last.page, snapshot.page)
-        if again or (last is not None and not 0 <= snapshot.at - last.at <= self.seconds):
+        if again or (last is not None and not 0 <= snapshot.at - last.at <= WINDOW_SECONDS):
             self._restart()
         if again:
             self._base = None  # counted from zero again
@@ -387,8 +385,8 @@ class MetricWindow:
         self._recent.append(snapshot)
         if not self._coarse or snapshot.at - self._coarse[-1].at >= COARSE_SECONDS:
             self._coarse.append(snapshot)
-        _trim(self._recent, snapshot.at - self.rate_seconds)
-        _trim(self._coarse, snapshot.at - self.seconds)
+        _trim(self._recent, snapshot.at - RATE_SECONDS)
+        _trim(self._coarse, snapshot.at - WINDOW_SECONDS)
         return again
 
     @property
@@ -408,7 +406,7 @@ class MetricWindow:
             wide, narrow = wide.of_engine(engine), narrow.of_engine(engine)
         return measure(wide, narrow)
 
-    def lifetime(self, now: float | None = None, engine: str | None = None) -> EngineMetrics | None:
+    def lifetime(self, now: float | None = None) -> EngineMetrics | None:
         """Since the server's start. `now` (seconds since the epoch) makes rates of it where the page states when the
         server began; None before the first reading."""
         if self.last is None:
@@ -416,7 +414,7 @@ class MetricWindow:
         began = self.last.page.total(Family.STARTED)
         seconds = now - began if now is not None and began is not None and now > began else None
         change = Change(None, self.last, seconds) if self._base is None else Change.between(self._base, self.last)
-        return measure(change if engine is None else change.of_engine(engine))
+        return measure(change)
 
     def token_sample(self) -> TokenSample | None:
         """The latest reading for the stall detector; None where the server has no such counter."""

@@ -25,8 +25,7 @@ _LEAST_SECONDS: Final = 1.0
 class SpeedMeter:
     """Bytes per second over the last ten seconds."""
 
-    def __init__(self, window: float = WINDOW_SECONDS) -> None:
-        self._window = window
+    def __init__(self) -> None:
         self._points: deque[tuple[float, int]] = deque()
 
     def feed(self, now: float, total: int) -> None:
@@ -34,7 +33,7 @@ class SpeedMeter:
         if self._points and total < self._points[-1][1]:
             self._points.clear()
         self._points.append((now, total))
-        while len(self._points) > 2 and now - self._points[1][0] >= self._window:
+        while len(self._points) > 2 and now - self._points[1][0] >= WINDOW_SECONDS:
             self._points.popleft()
 
     def speed(self, now: float) -> float | None:

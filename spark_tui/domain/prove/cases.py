@@ -88,8 +88,8 @@ def shown(answer: ProveAnswer) -> str:
     return truncate(clean_line(calls or " ".join(answer.text.split())), 300)
 
 
-def quote(text: str, most: int = 80) -> str:
-    return repr(truncate(clean_line(text), most)) if text else "no text"
+def quote(text: str) -> str:
+    return repr(truncate(clean_line(text), 80)) if text else "no text"
 
 
 # --- what every answer must be ------------------------------------------------------------------------------

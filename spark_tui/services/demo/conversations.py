@@ -51,9 +51,9 @@ class MemoryConversations:
             reader.read(record)
         return reader.thread()
 
-    async def search(self, text: str, most: int = 50) -> tuple[ConversationHit, ...]:
+    async def search(self, text: str) -> tuple[ConversationHit, ...]:
         found = (hit for each in await self.summaries() for hit in self._thread(each.id).hits(text))
-        return tuple(itertools.islice(found, most))
+        return tuple(itertools.islice(found, 50))
 
     async def new_id(self, at: float) -> str:
         return f"demo-{next(self._numbers)}"

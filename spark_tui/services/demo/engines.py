@@ -59,7 +59,6 @@ class EngineProfile:
     model: str
     argv: tuple[str, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
-    served: str = ""
 
     @cached_property
     def words(self) -> tuple[str, ...]:

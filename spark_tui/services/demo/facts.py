@@ -98,14 +98,14 @@ _QWEN_MOE: Final[Parts] = (
 _QWEN_CHAT: Final = ChatAbilities(True, True, True, ("enable_thinking",), "qwen3", "qwen3_coder")
 
 
-def _qwen_moe(mtp: int) -> CheckpointFacts:
+def _qwen_moe() -> CheckpointFacts:
     return CheckpointFacts(
         architecture="Qwen3_5MoeForConditionalGeneration", model_type="qwen3_5_moe", dtype="bfloat16",
         quantization=_quantized("modelopt", WeightFormat.NVFP4, "lm_head", "*.self_attn.*", "*.linear_attn.*"),
         layers=40,
         attention=(AttentionLayers(LayerKind.FULL, 10, 512, 512),),
         states=(StateLayers(LayerKind.GDN, 30, 8192, 3, 524_288),),
-        experts=Experts(256, 8, 1), is_moe=True, max_position_embeddings=262_144, mtp_declared=1, mtp_layers=mtp,
+        experts=Experts(256, 8, 1), is_moe=True, max_position_embeddings=262_144, mtp_declared=1, mtp_layers=1,
         modalities=("text", "image", "video"), weights=_weights(_QWEN_MOE),
         sampling=(("temperature", 1.0), ("top_p", 0.95), ("top_k", 20.0)), chat=_QWEN_CHAT, licence="apache-2.0",
         source=SOURCE,
@@ -208,8 +208,8 @@ _QWEN3_CHAT: Final = ChatAbilities(True, True, False, ("enable_thinking",), "qwe
 _GEMMA: Final = "Gemma4ForConditionalGeneration"
 
 FACTS: Final = {
-    RECORDED_MODEL: _qwen_moe(1),
-    "nvidia/Qwen3.6-35B-A3B-NVFP4": _qwen_moe(1),
+    RECORDED_MODEL: _qwen_moe(),
+    "nvidia/Qwen3.6-35B-A3B-NVFP4": _qwen_moe(),
     "openai/gpt-oss-120b": _gpt_oss(114.7, 36, 128),
     "openai/gpt-oss-20b": _gpt_oss(19.1, 24, 32),
     "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-NVFP4": _nemotron(),
@@ -237,7 +237,7 @@ FACTS: Final = {
     ),
     "Qwen/Qwen3.6-27B": _plain("Qwen3_5ForConditionalGeneration", 64, 1024, 27.0, 262_144, _BF16, vision=True),
     "Qwen/Qwen3.6-35B-A3B-FP8": replace(
-        _qwen_moe(1), quantization=_quantized("fp8", WeightFormat.FP8, "lm_head"), weights=None
+        _qwen_moe(), quantization=_quantized("fp8", WeightFormat.FP8, "lm_head"), weights=None
     ),
 }  # fmt: skip
 """By repository, or by path within the store."""

@@ -292,7 +292,7 @@ class ProcfsHost:
             if stat.S_ISREG(status.st_mode):
                 opened = True if (status.st_dev, status.st_ino) in held else (False if complete else None)
                 age = max(0.0, now - status.st_mtime)
-                found.append(SharedFile(entry.name, status.st_blocks * 512, age, status.st_uid, opened))
+                found.append(SharedFile(entry.name, status.st_blocks * 512, age, opened))
         return Ok(tuple(found), now)
 
     def _files_in_use(self) -> tuple[set[tuple[int, int]], bool]:

@@ -176,8 +176,8 @@ class HostVitals:
         rates = self._rates("vmstat", read, seconds)
         if isinstance(rates, Missing):
             return rates
-        major, swapped_in, swapped_out, stalls = rates.value["faults"]
-        return Ok(vitals.FaultRate(major, swapped_in, swapped_out, stalls, kills), self.now())
+        major, swapped_in, swapped_out = rates.value["faults"]
+        return Ok(vitals.FaultRate(major, swapped_in, swapped_out, kills), self.now())
 
     # --- temperatures ---------------------------------------------------------------------------------
 
