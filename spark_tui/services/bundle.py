@@ -78,7 +78,7 @@ def _needed() -> dict[str, metadata.Distribution]:
             extras = _EXTRA.findall(text)
             if match is None or (extra not in extras if extras else extra):
                 continue
-            key = _normalized(match[1])
+            key = re.sub(r"[-_.]+", "-", match[1]).lower()
             try:
                 found.setdefault(key, metadata.distribution(match[1]))
             except metadata.PackageNotFoundError:
@@ -133,7 +133,3 @@ def _bundle(parts: Sequence[ProgramPart], files: Files) -> ProgramBundle:
     head = _SHELL.format(size=len(installer)).encode() + installer + json.dumps(header).encode() + b"\n"
     unpacked = sum(map(len, files.values()))
     return ProgramBundle(__version__, tuple(parts), unpacked, head + gzip.compress(plain, 6, mtime=0))
-
-
-def _normalized(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()

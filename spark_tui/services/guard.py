@@ -163,7 +163,6 @@ class SystemGuardActuator:
         return f"{number.name} to pid {engine.pid}"
 
     def close(self) -> None:
-        """Closes Docker's socket. Requests that were sent are carried out."""
         self._docker.close()
 
 
@@ -293,7 +292,9 @@ class GuardProcess:
         if self._journal.running() or not self._local_docker():
             return
         try:
-            start_detached(("guard", "--while-engines-run"), self._log, self._child_environ())
+            own = {name: value for name, value in self.environ.items() if name.startswith(_VARIABLES)}
+            values = {variable_of(key): str(getattr(self._settings, key)) for key in _SETTINGS}
+            start_detached(("guard", "--while-engines-run"), self._log, own | values)
         except (OSError, subprocess.SubprocessError) as error:
             raise _failed(str(error)) from error
         deadline = time.monotonic() + START_SECONDS
@@ -308,11 +309,6 @@ class GuardProcess:
         except OSError as error:
             return str(error)
         return next((line for line in reversed(lines) if line.strip()), "")
-
-    def _child_environ(self) -> dict[str, str]:
-        own = {name: value for name, value in self.environ.items() if name.startswith(_VARIABLES)}
-        values = {variable_of(key): str(getattr(self._settings, key)) for key in _SETTINGS}
-        return own | values
 
 
 def _failed(why: str) -> SparkError:

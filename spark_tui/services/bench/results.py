@@ -7,7 +7,7 @@ import fcntl
 import json
 import math
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
@@ -94,12 +94,9 @@ class JsonLines(Generic[E]):
         self._most = most_bytes
         self._problems: tuple[str, ...] = ()
 
-    def to_json(self, entry: E) -> dict[str, Any]:
-        raise NotImplementedError
-
-    def from_json(self, value: object) -> E:
-        """Raises UnreadableResult."""
-        raise NotImplementedError
+    to_json: Callable[[E], dict[str, Any]]
+    from_json: Callable[[object], E]
+    """Raises UnreadableResult."""
 
     def add(self, result: E) -> None:
         """Appends a line, flushed to the disk; after a line that a crash cut short, on a new one."""
@@ -199,24 +196,14 @@ class FileResults(JsonLines[Result]):
     """The ResultStore port."""
 
     NAME = "results.jsonl"
-
-    def to_json(self, entry: Result) -> dict[str, Any]:
-        return result_to_json(entry)
-
-    def from_json(self, value: object) -> Result:
-        return result_from_json(value)
+    to_json, from_json = staticmethod(result_to_json), staticmethod(result_from_json)
 
 
 class FileProofs(JsonLines[Proof]):
     """The ProofStore port."""
 
     NAME = "proofs.jsonl"
-
-    def to_json(self, entry: Proof) -> dict[str, Any]:
-        return proof_to_json(entry)
-
-    def from_json(self, value: object) -> Proof:
-        return proof_from_json(value)
+    to_json, from_json = staticmethod(proof_to_json), staticmethod(proof_from_json)
 
 
 def _lines(file: FileIO) -> list[bytes]:
