@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Seque
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from spark_tui.core.actions import key_of
 from spark_tui.core.poller import pause
@@ -42,11 +42,7 @@ from spark_tui.domain.errors import (
 )
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.text import clean_line
-from spark_tui.services.ports import Clock, ConversationStore, EngineApi
-
-if TYPE_CHECKING:
-    from spark_tui.services.ports import MetricsSource
-
+from spark_tui.services.ports import Clock, ConversationStore, EngineApi, MetricsSource
 
 # --- the engine's own counters ----------------------------------------------------------------------------
 

@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeAlias, TypeVar
 
 from spark_tui.core.store import Store
 from spark_tui.core.wiring import GuardPorts, Ports, demo_ports, real_ports
+from spark_tui.domain.errors import SparkError
+from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.presets.preset import Origin, Preset
 from spark_tui.domain.quantities import GIB
+from spark_tui.domain.reading import Reading, value_of
 from spark_tui.domain.settings import Folders, Settings, defaults, folders_of
 from spark_tui.services.executors import in_thread
 
@@ -70,14 +73,11 @@ if TYPE_CHECKING:
     from spark_tui.core.tune import Tuner
     from spark_tui.core.update import Updater
     from spark_tui.domain.engine.state import Endpoint
-    from spark_tui.domain.errors import SparkError
-    from spark_tui.domain.finding import Finding
     from spark_tui.domain.gateway import GatewayPolicy
     from spark_tui.domain.host.guard import Policy
     from spark_tui.domain.host.vitals import GpuReading
     from spark_tui.domain.logs.view import EngineView
     from spark_tui.domain.presets.preset import PresetCatalogue
-    from spark_tui.domain.reading import Reading
     from spark_tui.services.ports import (
         CheckpointSource,
         Clock,
@@ -501,9 +501,7 @@ class Context:
     async def in_flight(self, name: str) -> int | None:
         """How many requests that engine answers now, by its last metrics, else by asking it; None where it does not
         say."""
-        from spark_tui.domain.errors import SparkError
         from spark_tui.domain.metrics.page import Family
-        from spark_tui.domain.reading import value_of
 
         latest = value_of(self.metrics.current(name)) if "metrics" in vars(self) else None
         running = value_of(latest.running) if latest is not None else None
@@ -523,7 +521,6 @@ class Context:
     def chat_advice(self, error: SparkError, target: ChatTarget) -> SparkError:
         """The error of an answer, with what this program knows of the engine."""
         from spark_tui.core.chat import advised
-        from spark_tui.domain.reading import value_of
 
         views: tuple[EngineView, ...] = value_of(self.store.world.engines) or ()
         return advised(error, target, self.secrets.path(target.engine), views)
@@ -604,7 +601,6 @@ class Context:
     async def _watch_gateway(self) -> None:
         """What a gateway of this machine says of itself."""
         from spark_tui.core.gateway import read_status
-        from spark_tui.domain.errors import SparkError
 
         while True:
             with suppress(SparkError):  # a file that cannot be read: as if there were none
@@ -613,9 +609,6 @@ class Context:
 
     async def _look_at_boot(self) -> None:
         """Which engines start with the machine: once, and after each change here."""
-        from spark_tui.domain.errors import SparkError
-        from spark_tui.domain.finding import Severity
-
         try:
             self.store.update(boot=await self.boot.look())
         except SparkError as error:
@@ -645,8 +638,6 @@ class Context:
 
     async def _watch_canary(self) -> None:
         """What the nights show, once an hour; where none was measured, nothing is imported for it."""
-        from spark_tui.domain.reading import value_of
-
         while True:
             if value_of(await self.ports.history.records("canary", limit=1)):
                 from spark_tui.core.canary import show_changes
@@ -694,7 +685,7 @@ def build(settings: Settings, folders: Folders, environ: Mapping[str, str]) -> C
 
 
 def build_demo(
-    settings: Settings | None = None, folders: Folders | None = None, *, seed: int = 0, clock: Clock | None = None
+    settings: Settings | None = None, folders: Folders | None = None, *, clock: Clock | None = None
 ) -> Context:
     """A simulated Spark, fed with recordings of a real one. Of `settings` only the looks count, and read-only. Uses no
     Docker; a saved log is a real file."""
@@ -703,7 +694,7 @@ def build_demo(
         defaults(simulated), read_only=given.read_only, refresh_seconds=given.refresh_seconds,
         theme=given.theme, glyphs=given.glyphs, keymap=given.keymap, notify=given.notify,
     )  # fmt: skip
-    return Context(shown, demo_ports(folders or simulated, seed, clock), _host_paths(shown, simulated), demo=True)
+    return Context(shown, demo_ports(folders or simulated, clock), _host_paths(shown, simulated), demo=True)
 
 
 def _host_paths(settings: Settings, folders: Folders) -> HostPaths:

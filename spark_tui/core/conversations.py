@@ -150,10 +150,10 @@ class Conversations:
         await self._store.delete(found)
         return found
 
-    async def export(self, thread: ChatThread, path: str, *, replace_it: bool = False) -> str:
+    async def export(self, thread: ChatThread, path: str) -> str:
         """Writes a file, JSON where its name ends so, else Markdown; returns the path."""
         form = "json" if path.lower().endswith(".json") else "markdown"
-        return await self.files.write(path, exported(thread, form), replace=replace_it)
+        return await self.files.write(path, exported(thread, form))
 
     async def _id(self, given: str) -> str:
         ids = [each.id for each in await self._store.summaries()]

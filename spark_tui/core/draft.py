@@ -128,7 +128,7 @@ class Drafts:
             notes.append(f"Environment values are not copied: {truncate(names, 200)}.")
         return Draft(preset, recipe.text, tuple(values), tuple(notes))
 
-    def save(self, draft: Draft, name: str = "", *, replace: bool = False) -> Preset:
+    def save(self, draft: Draft, name: str = "") -> Preset:
         """Writes the draft as a preset of the person's own. Raises UsageError for a name that cannot be one,
         RefusedError where there is one of that name."""
         called = name or draft.name
@@ -140,12 +140,12 @@ class Drafts:
                 "Letters, digits, `_`, `.` and `-`, at most 63, the first a letter or digit.",
             ) from None
         known = self._presets.load().get(called)
-        if known is not None and not replace:
+        if known is not None:
             whose = "built-in preset" if known.origin is Origin.BUILTIN else "preset of yours"
             raise RefusedError(f"{called} is the name of a {whose}.", "Choose another name.")
         if self._recipes is None:
             raise RefusedError("No preset folder to write to.", "Start without --demo.")
-        file: Path = self._recipes.write(called, draft.text, replace=replace)
+        file: Path = self._recipes.write(called, draft.text)
         catalogue = self._presets.load()
         self._store.update(presets=catalogue)
         found = catalogue.get(called)

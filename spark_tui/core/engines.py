@@ -315,6 +315,7 @@ AWAY_SECONDS = 5.0
 SETTLE_SECONDS = 0.15
 PUBLISH_SECONDS = 0.1
 EXPLAIN_SECONDS = 5.0
+LOOK_SECONDS = 3.0
 
 
 class EngineSupervisor:
@@ -415,11 +416,11 @@ class EngineSupervisor:
             self._found.set()
             self.publish()
 
-    async def look(self, patience: float = 3.0, *, docker: bool = True) -> tuple[EngineView, ...]:
+    async def look(self, *, docker: bool = True) -> tuple[EngineView, ...]:
         """Every engine once, for a front end that does not stay: its start is read and its health asked.
 
         Raises Docker's error; with `docker` false only what runs outside it. What an engine has not reported within
-        `patience` seconds stays unknown.
+        `LOOK_SECONDS` stays unknown.
         """
         containers = await self._ports.docker.containers() if docker else ()
         bare = await in_thread(self._ports.host.bare_engines)
@@ -427,7 +428,7 @@ class EngineSupervisor:
             await self._adopt((*containers, *bare))
         settled = [asyncio.ensure_future(watch.settled()) for watch in self._watches.values()]
         if settled:
-            _, late = await asyncio.wait(settled, timeout=patience)
+            _, late = await asyncio.wait(settled, timeout=LOOK_SECONDS)
             for task in late:
                 task.cancel()
         self.publish()

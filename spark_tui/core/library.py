@@ -46,11 +46,11 @@ class Library:
     def view(self) -> Reading[LibraryView]:
         return self._store.world.library
 
-    async def run(self, interval: float = REFRESH_SECONDS) -> None:
+    async def run(self) -> None:
         """Refreshes until cancelled: for as long as a screen shows it."""
         while True:
             await self.refresh()
-            await self._clock.sleep(interval)
+            await self._clock.sleep(REFRESH_SECONDS)
 
     async def refresh(self) -> Reading[LibraryView]:
         """Scans now. A store that cannot be read leaves the last view, marked stale."""

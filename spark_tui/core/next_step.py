@@ -41,8 +41,8 @@ class NextStep:
         self._store = store
         self._starts = starts
 
-    async def candidates(self, most: int = MOST) -> tuple[NextPreset, ...]:
-        """At most that many; none where no downloaded model fits."""
+    async def candidates(self) -> tuple[NextPreset, ...]:
+        """At most `MOST`; none where no downloaded model fits."""
         library = value_of(await self._library.refresh())
         names = {
             name
@@ -60,6 +60,6 @@ class NextStep:
                 continue
             if verdict.word in FITTING:
                 found.append(NextPreset(preset, verdict.text, preset.name in started))
-                if len(found) == most:
+                if len(found) == MOST:
                     break
         return tuple(found)

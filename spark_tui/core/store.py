@@ -80,9 +80,9 @@ class World:
 class Store:
     """Holds the one World. All calls belong on the event loop."""
 
-    def __init__(self, clock: Clock, world: World | None = None) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._world = world or World()
+        self._world = World()
         self._subscribers: set[asyncio.Event] = set()
 
     @property

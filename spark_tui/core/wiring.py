@@ -204,7 +204,7 @@ REAL: Final[Mapping[str, Adapter]] = {
 
 DEMO: Final[Mapping[str, Adapter]] = {
     **_SHARED,
-    "world": ("demo.world:DemoWorld", lambda make, p: make(p.clock, p.seed)),
+    "world": ("demo.world:DemoWorld", lambda make, p: make(p.clock)),
     "docker": ("demo.docker:DemoDocker", lambda make, p: make(p.world)),
     "api": ("demo.api:DemoApi", lambda make, p: make(p.world)),
     "metrics": ("demo.metrics:DemoMetrics", lambda make, p: make(p.world)),
@@ -240,6 +240,6 @@ def real_ports(settings: Settings, folders: Folders, environ: Mapping[str, str])
     return Ports(REAL, settings=settings, folders=folders, environ=environ, docker_environ=docker_environ)
 
 
-def demo_ports(folders: Folders, seed: int = 0, clock: types.Clock | None = None) -> Ports:
+def demo_ports(folders: Folders, clock: types.Clock | None = None) -> Ports:
     """One simulated Spark behind all ports. Logs that the person saves are real files in `folders.logs`."""
-    return Ports(DEMO, folders=folders, seed=seed, **({} if clock is None else {"clock": clock}))
+    return Ports(DEMO, folders=folders, **({} if clock is None else {"clock": clock}))

@@ -97,7 +97,6 @@ class GitRegistries:
     # --- git ------------------------------------------------------------------------------------------
 
     async def fetch(self, name: str, address: str) -> str:
-        """Brings the newest commit of the default branch, without its history; returns its hash."""
         repository = self._repository(name)
         if not (repository / "HEAD").exists():
             self._folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
@@ -167,7 +166,6 @@ class GitRegistries:
         return {**kept, **asks, "LC_ALL": "C", "GIT_LFS_SKIP_SMUDGE": "1"}
 
     def tree(self, name: str, commit: str) -> Path:
-        """A folder with the recipes, scripts and licences of a commit that was fetched, as plain files."""
         folder = self._folder / "trees" / name / commit
         if folder.is_dir():
             return folder

@@ -129,7 +129,6 @@ class SystemdBoot:
         self._as_root("enable", "--now", unit_name(engine))
 
     def disable(self, engine: str) -> bool:
-        """Disables and removes its units; the engine keeps running. False when there was none."""
         name, had = unit_name(engine), False
         if self._own.path(name).exists():
             had = self._own.uninstall(name)
@@ -139,7 +138,6 @@ class SystemdBoot:
         return had
 
     def install_timer(self, name: str, title: str, words: Sequence[str], at: str) -> None:
-        """Runs spark-tui with these arguments each day at `at` (HH:MM)."""
         self._need("systemctl")
         service, timer = timer_texts(title, *self._command(words), at)
         self._own.write(f"{name}.service", service)

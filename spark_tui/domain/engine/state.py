@@ -5,14 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from spark_tui.domain.engine.container import LABEL_TOOL
+from spark_tui.domain.engine.container import LABEL_TOOL, PROCESS_ID, ContainerFacts, ContainerStatus
 from spark_tui.domain.engine.runtimes import recognised, runtime_named, server_of
 from spark_tui.domain.secret import Secret
-
-if TYPE_CHECKING:  # its many shapes are not needed for the first frame
-    from spark_tui.domain.engine.container import ContainerFacts
 
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 _KEY_OPTIONS: Final = ("--api-key", "--api-key-file")
@@ -200,8 +197,6 @@ def bare_engine(
 ) -> ContainerFacts | None:
     """A server outside any container as one in the host's network, named by its port: `vllm-8000`; None for another
     process, a rank without an API, and a server that is no engine of one model (Ollama). `environment` are names."""
-    from spark_tui.domain.engine.container import PROCESS_ID, ContainerFacts, ContainerStatus
-
     runtime = server_of(argv)
     if runtime is None or runtime.lists_more or "--headless" in argv:
         return None

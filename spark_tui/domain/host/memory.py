@@ -9,15 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from spark_tui.domain.finding import Finding, Severity
-from spark_tui.domain.host.vitals import OWN_MEMORY
+from spark_tui.domain.host.vitals import OWN_MEMORY, GpuProcess, GpuReading
 from spark_tui.domain.quantities import GIB, KIB, MIB, gib, human_duration
 from spark_tui.domain.reading import Missing, Reading
-
-if TYPE_CHECKING:  # the first frame needs no GPU
-    from spark_tui.domain.host.vitals import GpuProcess, GpuReading
 
 
 @dataclass(frozen=True, slots=True)

@@ -280,7 +280,6 @@ class DemoDocker(SimulatedDocker[DemoContainer]):
         self._world.begin(found, now)
 
     async def stop(self, container: str, grace_seconds: int = 30) -> None:
-        """SIGTERM; returns when it has ended. A stopped one is no error."""
         now = self._world.settle()
         found = self.find(container)
         run = found.run

@@ -346,7 +346,7 @@ class HistoryDb:
     async def starts(
         self, *, engine: str = "", preset: str = "", failed: bool = False, ready: bool = False, limit: int = 200
     ) -> Reading[tuple[StartRecord, ...]]:
-        """The latest starts, newest first. A row that cannot be read is passed over."""
+        """A row that cannot be read is passed over."""
 
         def read(db: Connection) -> tuple[StartRecord, ...]:
             rows = db.execute(
@@ -370,7 +370,7 @@ class HistoryDb:
     async def records(
         self, kind: str, *, key: str | None = None, since: float | None = None, limit: int = 200
     ) -> Reading[tuple[Record, ...]]:
-        """The latest records of a kind, newest first. A row that is no JSON is passed over."""
+        """A row that is no JSON is passed over."""
 
         def read(db: Connection) -> tuple[Record, ...]:
             rows = db.execute(

@@ -112,7 +112,6 @@ class SystemFabric:
     # --- programs -------------------------------------------------------------------------------------
 
     async def route(self, peer: str) -> str | None:
-        """The interface to an address, empty without a route; None where `ip` does not say."""
         code, out, _ = await self._run("ip", "-j", "route", "get", peer)
         try:
             return str(json.loads(out)[0].get("dev", "")) if code == 0 else "" if code == 2 else None
@@ -137,7 +136,6 @@ class SystemFabric:
         return replace(ping, received=received, small=small, problem=problem)
 
     async def ssh(self, address: str) -> str:
-        """Why a login at that address fails; empty when it does not."""
         code, _, err = await self._run(*_SSH, address, "true")
         return "" if code == 0 else "ssh is not installed" if code is None else last_line(err) or f"exit code {code}"
 

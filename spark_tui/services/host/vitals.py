@@ -247,7 +247,6 @@ class HostVitals:
         return Ok(vitals.heaviest(kept, limit), self.now())
 
     def container_memory(self, pid: int) -> Reading[vitals.ContainerMemory]:
-        """What the kernel charges to the container of a process, by its cgroup. Never raises."""
         try:
             lines = (self._root / f"proc/{pid}/cgroup").read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError as error:
