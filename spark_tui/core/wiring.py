@@ -193,7 +193,7 @@ REAL: Final[Mapping[str, Adapter]] = {
     "user_files": ("files:SystemUserFiles", lambda make, p: make(p.folders.home)),
     "client_files": ("client_files:HomeFiles", lambda make, p: make(p.folders.home, p.environ)),
     "secrets": ("secrets:FileSecrets", lambda make, p: make(_private(p.folders.secrets), p.environ, p.folders.home)),
-    "state": ("state:StateFolder", lambda make, p: make(p.folders.state / "launches")),
+    "state": ("files:StateFolder", lambda make, p: make(p.folders.state / "launches")),
     "remote_shell": ("ssh:SshHosts", lambda make, p: make(p.environ)),
     "watchers": ("detached:DetachedWatchers", lambda make, p: make(p.folders.state / "clusters", p.environ)),
     "routers": ("detached:DetachedRouters", lambda make, p: make(p.folders.state / "clusters", p.environ)),
@@ -223,13 +223,13 @@ DEMO: Final[Mapping[str, Adapter]] = {
     "hub": ("demo.hub:DemoHub", lambda make, p: make(p.clock)),
     "downloader": ("demo.hub:DemoDownloads", lambda make, p: make(p.clock, p.hub, p.models)),
     "history": ("demo.metrics:DemoHistory", lambda make, p: make(p.clock, p.world)),
-    "load": ("demo.bench:DemoLoad", lambda make, p: make(p.world)),
+    "load": ("demo.api:DemoLoad", lambda make, p: make(p.world)),
     "results": ("bench.results:FileResults", lambda make, p: make(p.demo_folder.path)),
     "proofs": ("bench.results:FileProofs", lambda make, p: make(p.demo_folder.path)),
     "conversations": ("demo.conversations:MemoryConversations", None),
     "client_files": ("client_files:MemoryFiles", None),
     "secrets": ("demo.conversations:DemoSecrets", lambda make, p: make(p.world)),
-    "state": ("state:StateFolder", lambda make, p: make(p.demo_folder.path / "launches")),
+    "state": ("files:StateFolder", lambda make, p: make(p.demo_folder.path / "launches")),
 }
 
 

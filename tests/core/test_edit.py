@@ -22,7 +22,7 @@ from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs, 
 from spark_tui.domain.presets.preset import PresetCatalogue
 from spark_tui.domain.secret import Secret
 from spark_tui.domain.settings import ExposureChoice
-from spark_tui.services.state import StateFolder
+from spark_tui.services.files import StateFolder
 from tests.core.kit import IMAGE, PRESET, Kit
 from tests.fakes_files import MemoryState
 

@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_tui.domain.errors import SparkError
-from spark_tui.services.files import FileLogArchive, PrivateFolder, file_name, open_plain
+from spark_tui.services.files import FileLogArchive, PrivateFolder, StateFolder, file_name, open_plain
 from spark_tui.services.ports import LogLine
-from spark_tui.services.state import StateFolder
 from tests.ordinary_user import ordinary_user
 
 

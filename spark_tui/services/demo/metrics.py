@@ -9,10 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import Final
-from urllib.parse import urlsplit
 
 from spark_tui.domain.engine.state import Endpoint
-from spark_tui.domain.errors import EngineUnreachable
 from spark_tui.domain.history import HistoryState, Record
 from spark_tui.domain.logs.starts import StartBackends, StartRecord, StartSizes
 from spark_tui.domain.logs.timeline import PhaseId, StartOutcome
@@ -60,15 +58,8 @@ class DemoMetrics:
 
     async def read(self, endpoint: Endpoint) -> MetricPage:
         """What the server on that port has counted; raises EngineUnreachable where none is up."""
-        now = self._world.settle()
-        port = urlsplit(endpoint.base_url).port
-        container = None if port is None else self._world.on_port(port)
-        run = None if container is None else container.run
-        if run is None or not run.serves(now):
-            raise EngineUnreachable(
-                f"Nothing answers at {endpoint.base_url}.", "Wait until the engine is up, or start it."
-            )
-        return page_at(run, now)
+        _, run = self._world.serving(endpoint.base_url)
+        return page_at(run, self._world.clock.now())
 
     async def close(self) -> None:
         """Nothing is kept open."""

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
 
 from spark_tui.domain.engine.container import (
     LABEL_API_KEY_FILE,
@@ -31,7 +32,7 @@ from spark_tui.domain.engine.container import (
     Mount,
     PublishedPort,
 )
-from spark_tui.domain.errors import SparkError
+from spark_tui.domain.errors import EngineUnreachable, SparkError
 from spark_tui.domain.metrics.page import Family, SeriesPart, Slot
 from spark_tui.domain.quantities import GIB
 from spark_tui.services.demo.engines import (
@@ -593,6 +594,15 @@ class DemoWorld:
             if each.run is not None and any(published.host_port == port for published in each.ports):
                 return each
         return None
+
+    def serving(self, base_url: str) -> tuple[DemoContainer, Run]:
+        """What answers at an address now. Raises EngineUnreachable."""
+        now, port = self.settle(), urlsplit(base_url).port
+        container = None if port is None else self.on_port(port)
+        run = None if container is None else container.run
+        if container is None or run is None or not run.serves(now):
+            raise EngineUnreachable(f"Nothing answers at {base_url}.", "Wait until the engine is up, or start it.")
+        return container, run
 
     def fingerprint(self, *what: object) -> str:
         """64 hexadecimal digits that depend on the seed and the arguments."""
