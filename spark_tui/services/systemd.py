@@ -15,7 +15,7 @@ from spark_tui.domain.engine.boot import BootStatus, engine_of, read_status, uni
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.host.drop_caches import SystemFile
 from spark_tui.domain.presets.dialects.container_files import boot_text, timer_texts
-from spark_tui.domain.text import clean_line
+from spark_tui.domain.remote import last_line
 from spark_tui.services.executors import python_path
 from spark_tui.services.ports import CacheDropper
 
@@ -217,8 +217,7 @@ def _output(
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UnitFailed("systemd does not answer.", silent) from error
     if done.returncode != 0:
-        last = (done.stderr.decode("utf-8", "replace").strip().splitlines() or [""])[-1]
-        raise UnitFailed(f"{called} failed.", refused, detail=clean_line(last))
+        raise UnitFailed(f"{called} failed.", refused, detail=last_line(done.stderr.decode("utf-8", "replace")))
     return done.stdout.decode("utf-8", "replace")
 
 

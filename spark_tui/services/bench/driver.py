@@ -14,7 +14,7 @@ from spark_tui.domain.engine.api_errors import api_error
 from spark_tui.domain.engine.runtimes import LLAMA_CPP
 from spark_tui.domain.engine.state import Endpoint
 from spark_tui.domain.errors import EngineFailed, EngineUnreachable, SparkError
-from spark_tui.domain.text import clean_line, truncate
+from spark_tui.domain.remote import last_line
 from spark_tui.services import executors
 from spark_tui.services.bench.load import load_to_json
 from spark_tui.services.engine_http import ClientPools, authorization, bearer
@@ -146,12 +146,11 @@ class HttpLoadDriver:
 
     async def _died(self, child: asyncio.subprocess.Process) -> SparkError:
         errors = await child.stderr.read() if child.stderr is not None else b""
-        lines = errors.decode("utf-8", "replace").strip().splitlines()
         code = await child.wait()
         return SparkError(
             "The helper that sends the load has ended.",
             "Measure again. If it stays so, report it with the detail.",
-            detail=truncate(clean_line(lines[-1]), 300) if lines else f"exit code {code}",
+            detail=last_line(errors.decode("utf-8", "replace")) or f"exit code {code}",
         )
 
     async def _end_child(self) -> None:

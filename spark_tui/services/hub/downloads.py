@@ -35,8 +35,8 @@ from spark_tui.domain.models.download import (
 )
 from spark_tui.domain.models.hub import RepoFile
 from spark_tui.domain.models.hub_errors import DownloadFailed, shown
+from spark_tui.domain.remote import last_line
 from spark_tui.domain.secret import Secret
-from spark_tui.domain.text import clean_line
 from spark_tui.services.executors import CallPool, born, command
 from spark_tui.services.files import is_locked
 from spark_tui.services.hub.client import endpoint_of
@@ -284,9 +284,8 @@ class DetachedDownloads:
         except (OSError, subprocess.TimeoutExpired) as error:
             why = str(error)
         if why:
-            last = next((line for line in reversed(why.splitlines()) if line.strip()), "")
             remedy = f"Try again. Details: {self._folder.log(id_)}"
-            raise DownloadFailed("The download process could not be started.", remedy, detail=clean_line(last))
+            raise DownloadFailed("The download process could not be started.", remedy, detail=last_line(why))
         return id_
 
     def _known(self, id_: str) -> Order | None:
