@@ -228,10 +228,18 @@ class FakeGpu:
 
     value: Reading[GpuReading] = field(default_factory=lambda: Missing("no NVIDIA GPU here"))
     reads: int = 0
+    late: bool = False
+    """The first reading is not answered."""
+    started: bool = False
     closed: bool = False
+
+    def start(self) -> None:
+        self.started = True
 
     async def read(self) -> Reading[GpuReading]:
         self.reads += 1
+        if self.late and self.reads == 1:
+            await asyncio.Event().wait()
         return self.value
 
     async def close(self) -> None:

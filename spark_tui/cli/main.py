@@ -156,9 +156,11 @@ def open_control_centre(session: Session) -> int:
         for name, value in SSH_DEFAULTS:  # Textual reads them once, when it is imported
             os.environ.setdefault(name, value)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup too: without its terminal a screen has no purpose
+    context = session.opened()
+    context.start_early()
     from spark_tui.tui.app import run_app
 
-    return run_app(session.opened())
+    return run_app(context)
 
 
 def run(arguments: Sequence[str], streams: Streams | None = None, opener: Opener | None = None) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from spark_tui.core.poller import Poller
@@ -60,11 +61,15 @@ class Collectors:
         )  # fmt: skip
 
     async def run(self) -> None:
-        """Memory first; the GPU's helper process starts while the rest is imported."""
+        """Memory first, where it was not sampled before the first frame; the GPU's helper process starts while the rest
+        is imported."""
         self.sample_identity()
         async with asyncio.TaskGroup() as group:
-            for poller in (self._host_poller, self._gpu_poller, self.daemon):
-                group.create_task(poller.run())
+            # A screen is renewed ten times a second: after the first frame it is the GPU's turn.
+            sampled = isinstance(self._store.world.memory, Ok)
+            group.create_task(self._host_poller.run(self._host_poller.interval if sampled else 0.0))
+            group.create_task(self._gpu_poller.run())
+            group.create_task(self.daemon.run())
             if self._ports.has("vitals"):
                 await self._clock.sleep(VITALS_DELAY_SECONDS)
                 group.create_task(self._vitals_poller.run())
@@ -99,6 +104,12 @@ class Collectors:
         )
         if self._memory_watch is not None:
             self._memory_watch.sampled(memory, pressure)
+
+    async def sample_gpu(self, seconds: float) -> None:
+        """The GPU, if it answers within that time; a later answer is for the next reading."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                self._take_gpu(await self._read_gpu())
 
     async def _read_host(self) -> None:
         self.sample_host()

@@ -98,6 +98,8 @@ R = TypeVar("R")
 
 DEMO_HOME: Final = Path("/home/spark")
 """The home of the simulated Spark's user."""
+FIRST_GPU_SECONDS = 0.05
+"""The first frame waits no longer for the GPU: its helper has answered by then, or does soon after it."""
 METRICS_DELAY_SECONDS = 0.3
 """The first frame does not wait for what is not on it."""
 OTHER_PARTS = ("metrics", "history", "health", "crash_loops", "guard", "downloads", "launch", "runner")
@@ -557,12 +559,18 @@ class Context:
         self.supervisor.on_views = self.history.observe
         self.supervisor.baseline = lambda container: self.results.baseline(container)  # noqa: PLW0108 - made when asked
 
-    def first_figures(self) -> None:
-        """This machine's name and memory, from a few small files: for the first frame. A simulated machine is made
-        after it."""
+    def start_early(self) -> None:
+        """Starts the GPU's helper process, which reads while this one imports the screen."""
+        if not self.demo:
+            self.ports.gpu.start()
+
+    async def first_figures(self) -> None:
+        """This machine's name and memory, from a few small files, and the GPU if its helper has answered: for the first
+        frame. A simulated machine is made after it."""
         if not self.demo:
             self.collectors.sample_identity()
             self.collectors.sample_host()
+            await self.collectors.sample_gpu(FIRST_GPU_SECONDS)
 
     def preload(self, names: Iterable[str]) -> None:
         """Imports those parts of the core, and makes nothing: may be called in a thread."""

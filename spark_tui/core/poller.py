@@ -90,8 +90,10 @@ class Poller(Generic[T]):
         self._failures = min(self._failures + 1, 16)
         self._on_error(error)
 
-    async def run(self) -> None:
-        """Polls until cancelled."""
+    async def run(self, after: float = 0.0) -> None:
+        """Polls until cancelled, the first time after so many seconds."""
+        if after:
+            await self._clock.sleep(after)
         while True:
             self._wake.clear()
             await self.poll()

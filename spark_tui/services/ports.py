@@ -213,8 +213,10 @@ class HostProbe(Protocol):
 
 
 class GpuProbe(Protocol):
-    """The GPU's live readings. `read` never raises and never blocks for longer than a second."""
+    """The GPU's live readings. `read` never raises and never blocks for longer than a second. `start`, if called before
+    there is an event loop, takes the first reading while other things are done."""
 
+    def start(self) -> None: ...
     async def read(self) -> Reading[GpuReading]: ...
     async def close(self) -> None: ...
 

@@ -105,14 +105,14 @@ class SparkApp(FrameApp):
 
     # --- life -----------------------------------------------------------------------------------------
 
-    def on_mount(self) -> None:
+    async def on_mount(self) -> None:
         """Starts the core beside the screens, once the first frame is out."""
         # After `fg` the terminal holds what the shell wrote: every cell is written again.
         self.app_resume_signal.subscribe(self, lambda _: self.call_later(self.screen.refresh, layout=True))
         if not (self.is_headless or self.is_web):
             for number in (signal.SIGTERM, signal.SIGHUP):
                 asyncio.get_running_loop().add_signal_handler(number, self._end_by, number)
-        self.context.first_figures()
+        await self.context.first_figures()
         self.take(self.context.store.world)
         self.notices.begin(self.context.clock.now())
         self.call_after_refresh(self._start)

@@ -33,12 +33,12 @@ def noted(kit: Kit) -> list[str]:
     return order
 
 
-def test_the_first_frame_has_the_machine_and_its_memory_and_asks_for_nothing_else() -> None:
+async def test_the_first_frame_has_the_machine_its_memory_and_its_gpu_and_asks_for_nothing_else() -> None:
     kit = Kit()
     order = noted(kit)
-    kit.context.first_figures()
+    await kit.context.first_figures()
     world = kit.context.store.world
-    assert (order, world.identity) == (["host"], kit.host.identity())
+    assert (order, world.identity) == (["host", "gpu"], kit.host.identity())
     assert isinstance(world.memory, Ok)
     assert value_of(world.breakdown) is not None  # the bar, not only its figures
 
@@ -53,10 +53,22 @@ async def test_memory_comes_first_then_the_gpu_then_docker_and_presets_after_the
         assert [view.name for view in value_of(kit.context.store.world.engines) or ()] == ["qwen"]
 
 
-async def test_the_first_reading_of_the_gpu_splits_the_memory_at_once() -> None:
+async def test_a_gpu_that_has_answered_is_in_the_first_frame() -> None:
     kit = Kit()
     kit.gpu.value = Ok(GpuReading("NVIDIA GB10", unified=True, processes=()))
-    kit.context.first_figures()
+    kit.context.start_early()
+    assert kit.gpu.started
+    await kit.context.first_figures()
+    assert kit.context.store.world.gpu == kit.gpu.value
+    breakdown = value_of(kit.context.store.world.breakdown)
+    assert breakdown is not None and breakdown.engines == ()
+
+
+async def test_a_late_gpu_does_not_hold_the_first_frame_and_splits_the_memory_at_once() -> None:
+    kit = Kit()
+    kit.gpu.value, kit.gpu.late = Ok(GpuReading("NVIDIA GB10", unified=True, processes=())), True
+    async with asyncio.timeout(2):
+        await kit.context.first_figures()
     before = value_of(kit.context.store.world.breakdown)
     await kit.context.collectors.collect_once()
     after = value_of(kit.context.store.world.breakdown)

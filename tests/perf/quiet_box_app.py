@@ -51,6 +51,9 @@ class IdleGpu:
     def __init__(self) -> None:
         self._chance = random.Random(7)
 
+    def start(self) -> None:
+        return
+
     async def read(self) -> Reading[GpuReading]:
         watts = 13.9 + self._chance.uniform(-0.25, 0.25)
         processes = (GpuProcess(77, 80 * GIB),)

@@ -122,6 +122,17 @@ async def test_one_helper_serves_all_calls_and_ends_with_the_probe(probe: Probe)
     assert not alive(pid)
 
 
+async def test_a_helper_that_is_started_early_reads_by_itself_and_answers_the_first_call(probe: Probe) -> None:
+    gpu = probe()
+    await asyncio.to_thread(gpu.start)  # no event loop is needed
+    pid = gpu.helper_pid
+    assert pid is not None
+    reading = await read(gpu)
+    assert (reading.value.name, gpu.helper_pid) == ("NVIDIA GB10", pid)
+    gpu.start()
+    assert gpu.helper_pid == pid
+
+
 async def test_a_driver_that_hangs_costs_a_second_and_its_helper(probe: Probe) -> None:
     clock = FakeClock()
     gpu = probe("hang", clock)

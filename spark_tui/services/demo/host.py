@@ -155,6 +155,9 @@ class DemoGpu:
     def __init__(self, world: DemoWorld) -> None:
         self._world = world
 
+    def start(self) -> None:
+        """Needs no helper."""
+
     async def read(self) -> Reading[GpuReading]:
         """Never fails. A GB10 reports no memory of its own, but what processes hold."""
         now = self._world.settle()

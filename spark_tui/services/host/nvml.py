@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 import json
 import os
-import signal
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from spark_tui.domain.host.vitals import GpuProcess, GpuReading, Throttle, Throttled, throttled_between, throttled_now
 from spark_tui.domain.reading import Missing, Ok, Reading
@@ -26,6 +26,8 @@ BACKOFF_SECONDS: Final = (2.0, 60.0)
 RETRY_SECONDS: Final = 300.0
 """Where there is no GPU, one may appear (a driver is installed): asked seldom."""
 KILL_SECONDS: Final = 0.2
+ENDED_SECONDS: Final = 0.01
+"""Between two looks whether it has ended."""
 _MOST_BYTES: Final = 1 << 20
 
 
@@ -45,6 +47,11 @@ class NvmlGpu:
     def helper_pid(self) -> int | None:
         """The helper's process id while there is one."""
         return None if self._helper is None else self._helper.pid
+
+    def start(self) -> None:
+        """Starts the helper, which reads the GPU at once: the first `read` has its answer. Needs no event loop."""
+        with contextlib.suppress(OSError):  # the first reading tries again, and says why
+            self._helper = self._helper or _Helper(self._environment, self._clock)
 
     async def read(self) -> Reading[GpuReading]:
         """Never raises and never blocks for longer than a second."""
@@ -68,7 +75,7 @@ class NvmlGpu:
 
     async def _ask(self) -> Reading[GpuReading]:
         if self._helper is None:
-            self._helper = await _Helper.start(self._environment, self._clock)
+            self._helper = _Helper(self._environment, self._clock)
         answer = await self._helper.ask()
         if answer is None:
             return await self._give_up(await self._helper.last_words(), self._backoff())
@@ -115,64 +122,72 @@ class NvmlGpu:
 
 
 class _Helper:
-    """One helper process and the request that it works on."""
+    """One helper process and the request that it works on. It starts without an event loop, and is read on one. Raises
+    OSError where it cannot start."""
 
-    def __init__(self, process: asyncio.subprocess.Process, clock: Clock) -> None:
-        self._process = process
+    def __init__(self, environment: Mapping[str, str], clock: Clock) -> None:
+        self._process = subprocess.Popen(
+            executors.command("spark_tui.services.host.nvml_child"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            env={**os.environ, "PYTHONPATH": executors.python_path(), **environment},
+            start_new_session=True,  # Ctrl-C in the terminal is not for it
+        )
         self._clock = clock
+        self._lines: asyncio.StreamReader | None = None
+        self._transports: list[asyncio.ReadTransport] = []
         self._answer: asyncio.Task[dict[str, Any] | None] | None = None
         self.asked_at = clock.monotonic()
         self.is_up = False
         """It runs, and has nothing left between it and the driver."""
         self.has_answered = False
-
-    @classmethod
-    async def start(cls, environment: Mapping[str, str], clock: Clock) -> _Helper:
-        process = await asyncio.create_subprocess_exec(
-            *executors.command("spark_tui.services.host.nvml_child"),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": executors.python_path(), **environment},
-            start_new_session=True,  # Ctrl-C in the terminal is not for it
-            limit=_MOST_BYTES,
-        )
-        return cls(process, clock)
+        self._put()
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
     async def ask(self) -> dict[str, Any] | None:
-        """The answer to one request; None when the helper has ended. Cancelled, the request stays and is waited for
-        by the next call."""
+        """The answer to one request; None when the helper has ended. The first request was put at its start. Cancelled,
+        the request stays and is waited for by the next call."""
         if self._answer is None:
-            self.asked_at = self._clock.monotonic()
-            self._answer = asyncio.create_task(self._request())
+            if self._lines is not None:
+                self.asked_at = self._clock.monotonic()
+                self._put()
+            self._answer = asyncio.create_task(self._read_answer())
         answer = await asyncio.shield(self._answer)
         self._answer = None
         self.has_answered = self.has_answered or answer is not None
         return answer
 
-    async def _request(self) -> dict[str, Any] | None:
-        stdin = self._process.stdin
-        if stdin is None:
-            return None
-        with contextlib.suppress(ConnectionError):  # it has ended: its answer, or none, says why
-            stdin.write(b"\n")
-            await stdin.drain()
-        message = await self._line()
+    def _put(self) -> None:
+        if self._process.stdin is not None:
+            with contextlib.suppress(OSError):  # it has ended: its answer, or none, says why
+                os.write(self._process.stdin.fileno(), b"\n")
+
+    async def _read_answer(self) -> dict[str, Any] | None:
+        if self._lines is None:
+            self._lines = await self._reader(self._process.stdout)
+        message = await self._line(self._lines)
         if message is not None and "hello" in message:
             self.is_up = True
-            message = await self._line()
+            message = await self._line(self._lines)
         return message
 
-    async def _line(self) -> dict[str, Any] | None:
-        stdout = self._process.stdout
-        if stdout is None:
-            return None
+    async def _reader(self, pipe: IO[bytes] | None) -> asyncio.StreamReader:
+        reader = asyncio.StreamReader(limit=_MOST_BYTES)
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), pipe
+        )
+        self._transports.append(transport)
+        return reader
+
+    @staticmethod
+    async def _line(lines: asyncio.StreamReader) -> dict[str, Any] | None:
         try:
-            line = await stdout.readline()
+            line = await lines.readline()
             message = json.loads(line) if line else None
         except ValueError:  # too long, or no JSON: not our helper's words
             return {}
@@ -180,8 +195,8 @@ class _Helper:
 
     async def last_words(self) -> str:
         """Why it ended, from the last line that it wrote to its standard error."""
-        words = await self._process.stderr.read(_MOST_BYTES) if self._process.stderr is not None else b""
-        code = await self._process.wait()
+        words = await (await self._reader(self._process.stderr)).read(_MOST_BYTES)
+        code = await self._ended()
         last = clean_line((words.decode("utf-8", "replace").strip().splitlines() or [""])[-1])
         return f"the GPU helper ended (exit code {code}){': ' if last else ''}{last}"
 
@@ -191,13 +206,21 @@ class _Helper:
             self._answer.cancel()
             await asyncio.gather(self._answer, return_exceptions=True)
             self._answer = None
-        if self._process.returncode is None:
-            # Process.kill would reap it before asyncio does, which then complains on standard error.
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._process.pid, signal.SIGKILL)
+        for transport in self._transports:
+            transport.close()
+        self._process.kill()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(KILL_SECONDS):
-                await self._process.wait()
+                await self._ended()
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+    async def _ended(self) -> int:
+        """Its exit code, once it has ended."""
+        while (code := self._process.poll()) is None:  # noqa: ASYNC110 - a process is no Event
+            await asyncio.sleep(ENDED_SECONDS)
+        return code
 
 
 def reading_of(given: object) -> GpuReading | None:
