@@ -209,7 +209,10 @@ DEMO: Final[Mapping[str, Adapter]] = {
     "api": ("demo.api:DemoApi", lambda make, p: make(p.world)),
     "metrics": ("demo.metrics:DemoMetrics", lambda make, p: make(p.world)),
     "host": ("demo.host:DemoHost", lambda make, p: make(p.world)),
-    "vitals": ("demo.host:DemoVitals", lambda make, p: make(p.world)),
+    "vitals": (
+        "demo.host:DemoVitals",
+        lambda make, p: make(p.world, lambda: p.downloader.rate if "downloader" in p.made() else 0.0),
+    ),
     "gpu": ("demo.host:DemoGpu", lambda make, p: make(p.world)),
     "dropper": ("demo.host:DemoDropper", lambda make, p: make(p.host)),
     "boot": ("demo.host:DemoBoot", None),

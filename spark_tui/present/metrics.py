@@ -71,6 +71,7 @@ PANELS: Final = (
     Panel("energy", (MetricId.ENERGY,)),
     Panel("CPU", (MetricId.CPU_UTILIZATION,)),
     Panel("disk", (MetricId.DISK_RATE,)),
+    Panel("network", (MetricId.NETWORK_RATE,)),
 )
 """In the order of a person's questions: is it fast, does it queue, does it fit, what does the machine do, why."""
 
@@ -85,7 +86,7 @@ HOME_PANELS: Final = (
     Panel("inter-token", (MetricId.ITL_P50, MetricId.ITL_P95), ("", "p95")),
 )
 """Home's small graphs of an engine that serves: where there is room for few of them, the first ones."""
-HOST_TITLES: Final = ("GPU", "memory", "power", "temperature", "SM clock", "CPU", "disk")
+HOST_TITLES: Final = ("GPU", "memory", "power", "temperature", "SM clock", "CPU", "disk", "network")
 """Home's graphs of the machine, in the order in which there is room for them."""
 
 

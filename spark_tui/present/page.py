@@ -44,6 +44,8 @@ class Row:
 
 
 ALWAYS = 9
+EXTRA = 3
+"""Columns with a `keep` up to this are worth less than a whole name in another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,8 @@ def cells(*texts: str | Cell) -> tuple[Cell, ...]:
 def column_widths(table: Table, width: int | None, gap: int = 2) -> dict[int, int]:
     """Cells of each column that is shown in `width` cells, by its index; None: all of them, whole.
 
-    Columns are left out, the lowest `keep` first, before those with a `least` are cut.
+    Columns are left out, the lowest `keep` first, before those with a `least` are cut to that; and those with up to
+    EXTRA before another is cut at all, where that keeps the others whole.
     """
     widths = {
         at: max([cell_width(column.title), *(cell_width(row[at].text) for row in table.rows)])
@@ -117,8 +120,11 @@ def column_widths(table: Table, width: int | None, gap: int = 2) -> dict[int, in
         sizes = tuple(sizes)
         return sum(sizes) + gap * (len(sizes) - 1) - width
 
+    whole = over(size for at, size in widths.items() if table.columns[at].keep > EXTRA) <= 0
     for at in sorted(widths, key=lambda each: (table.columns[each].keep, -each)):
-        if table.columns[at].keep == ALWAYS or over(map(least, widths)) <= 0:
+        extra = whole and table.columns[at].keep <= EXTRA
+        needed = (least(each) if not extra or each == at else widths[each] for each in widths)
+        if table.columns[at].keep == ALWAYS or over(needed) <= 0:
             break
         del widths[at]
     for at in reversed([each for each in widths if table.columns[each].least]):

@@ -314,8 +314,8 @@ class SparkApp(FrameApp):
     @work(exit_on_error=False, exclusive=True, group="hosts")
     async def action_open_hosts(self) -> None:
         """Opens another host through ssh. Everything here keeps running meanwhile."""
-        hosts = self.context.hosts
         try:
+            hosts = self.context.hosts  # the demo has none
             host: Any = await self.push_screen_wait(make_screen("hosts", hosts))
             if host is not None:
                 await self.lend_terminal(

@@ -36,6 +36,13 @@ def test_only_the_flexible_column_is_cut() -> None:
     assert line == f"{'a' * 20}   123  {'b' * 21}…"
 
 
+def test_an_extra_column_gives_way_where_that_keeps_another_whole() -> None:
+    columns = (Column("NAME", least=4), Column("FITS", keep=8, least=4), Column("QUANT", keep=3))
+    table = Table(columns, (cells("preset", "stop qwen3.6-35b", "NVFP4"),))
+    assert table_lines(table, 24, plain)[1] == "preset  stop qwen3.6-35b"
+    assert table_lines(table, 18, plain)[1] == "pres…  sto…  NVFP4", "it would be cut without the extra one too"
+
+
 def test_in_a_narrow_window_columns_are_left_out_before_a_name_is_cut() -> None:
     columns = (Column("NAME", least=28), Column("A", keep=8), Column("B", keep=7))
     table = Table(columns, (cells("n" * 30, "a" * 8, "b" * 8),))

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from spark_tui.core.context import Context
+from spark_tui.core.context import Context, build_demo
 from spark_tui.domain.remote import Hosts, read_hosts
 from spark_tui.services.ssh import SshHosts
+from spark_tui.tui.app import SparkApp
 from spark_tui.tui.screens.hosts import HOW, HostsDialog
 from tests.core.kit import Kit
 from tests.fake_ssh import FakeSsh
@@ -106,6 +107,16 @@ def test_the_terminal_is_lent_untouched_and_comes_back(ssh: FakeSsh, environ: di
         ["-t", "nv@10.0.0.7", "--", "spark-tui"],
         ["-t", "nv@spark-2", "--", "spark-tui"],
     ]
+
+
+async def test_the_demo_says_that_it_has_no_other_hosts() -> None:
+    app = SparkApp(build_demo())
+    async with app.run_test() as pilot:
+        await pilot.press("H")
+        await pilot.pause(0.5)
+        assert [notice.message for notice in app._notifications] == [
+            "Remote hosts are not available in the demo.\nStart without --demo."
+        ]
 
 
 @pytest.mark.timeout(300)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_tui.domain.host.memory import MemInfo
-from spark_tui.domain.host.vitals import GpuProcess, GpuReading
+from spark_tui.domain.host.vitals import GpuProcess, GpuReading, LinkRate, Vitals
 from spark_tui.domain.metrics.page import Snapshot, restarted
 from spark_tui.domain.metrics.series import MetricGroup, MetricId, SeriesView
 from spark_tui.domain.metrics.serving import (
@@ -184,8 +186,10 @@ def test_every_series_has_a_value_or_a_reason() -> None:
 def test_the_box_in_series() -> None:
     gpu = GpuReading("NVIDIA GB10", 96, 47.2, 62, 2411, processes=(GpuProcess(1, 70 * GIB),))
     look = HostReadings(Ok(gpu), Ok(MemInfo(total=121 * GIB, free=20 * GIB, available=30 * GIB)))
+    links = (LinkRate("enP7s7", 118e6, 2e6, up=True), LinkRate("wlP9s9", 0.0, 0.0, up=False))
+    assert host_values(replace(look, vitals=Ok(Vitals(links=Ok(links)))))[0][MetricId.NETWORK_RATE] == 120.0
     values, reasons = host_values(look)
-    assert set(reasons) == {MetricId.CPU_UTILIZATION, MetricId.DISK_RATE}, "vitals were not read"
+    assert set(reasons) == {MetricId.CPU_UTILIZATION, MetricId.DISK_RATE, MetricId.NETWORK_RATE}, "vitals were not read"
     assert (values[MetricId.GPU_POWER], values[MetricId.MEMORY_ENGINES]) == (47.2, 70.0)
     assert values[MetricId.MEMORY_AVAILABLE] == 30.0
 

@@ -159,7 +159,7 @@ SETTINGS: Final = (
             f"one of {', '.join(EFFORTS)}", _effort),
     Setting("thinking_budget", "budget", "the most tokens of reasoning (vLLM from 0.19)", "a whole number, 0 or more",
             _whole(0, 100_000_000)),
-    Setting("preserve_thinking", "keep thinking", "send the reasoning of earlier answers too", "on or off", read_flag),
+    Setting("preserve_thinking", "keep reasoning", "send the reasoning of earlier answers too", "on or off", read_flag),
     Setting("presence_penalty", "presence", "above 0 encourages new topics", "a number from -2 to 2", _number(-2, 2)),
     Setting("frequency_penalty", "frequency", "above 0 repeats words less", "a number from -2 to 2", _number(-2, 2)),
     Setting("repetition_penalty", "repetition", "above 1 repeats less, of the prompt too",

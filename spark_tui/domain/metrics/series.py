@@ -86,6 +86,7 @@ class MetricId(StrEnum):
     MEMORY_ENGINES = "memory_engines_gib", "engines", "GiB", MetricGroup.MEMORY, 1
     CPU_UTILIZATION = "cpu_utilization_percent", "CPU", "%", MetricGroup.MACHINE, 0, _PERCENT
     DISK_RATE = "disk_megabytes_per_second", "disk", "MB/s", MetricGroup.MACHINE, 0
+    NETWORK_RATE = "network_megabytes_per_second", "network", "MB/s", MetricGroup.MACHINE, 1
     LINK_RATE = "link_megabytes_per_second", "link", "MB/s", MetricGroup.MACHINE, 1
     """Received and sent between the nodes of a cluster: kept of each node of an engine."""
 

@@ -302,6 +302,7 @@ def host_values(look: HostReadings) -> Values:
             MetricId.MEMORY_ENGINES: _picked(held, lambda size: size / GIB),
             MetricId.CPU_UTILIZATION: _picked(look.vitals, _cpu_percent),
             MetricId.DISK_RATE: _picked(look.vitals, _disk_rate),
+            MetricId.NETWORK_RATE: _picked(look.vitals, _network_rate),
         }
     )
 
@@ -317,6 +318,12 @@ def _disk_rate(vitals: Vitals) -> float | None:
     """Read and written, of all disks together."""
     disks = value_of(vitals.disks)
     return None if disks is None else sum(each.read + each.written for each in disks) / 1e6
+
+
+def _network_rate(vitals: Vitals) -> float | None:
+    """Received and sent, of all links together."""
+    links = value_of(vitals.links)
+    return None if links is None else sum(each.received + each.sent for each in links) / 1e6
 
 
 def _picked(reading: Reading[T], pick: Callable[[T], float | None]) -> Reading[float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -244,14 +244,14 @@ _VITALS_DESKTOP: Final = (
 )
 
 
-def vitals_at(world: DemoWorld, now: float) -> Vitals:
-    """Processors, heat and disks at a moment."""
+def vitals_at(world: DemoWorld, now: float, downloading: float = 0.0) -> Vitals:
+    """Processors, heat, disks and links at a moment, with a download of so many bytes per second."""
     loading = any(run.stage(now) == "load" for run in world.runs)
     loads = (ClusterLoad("X925", 10, 31.0 if loading else 12.0), ClusterLoad("A725", 10, 4.0))
     heat = (Temperature("SoC", 61.0, 104.8), Temperature("NVMe", 44.8), Temperature("ConnectX", 50.0))
-    disk = DiskRate("nvme0n1", 2.1 * GIB if loading else 0.2 * MIB, 90_000.0, 64.0 if loading else 0.3)
+    disk = DiskRate("nvme0n1", 2.1 * GIB if loading else 0.2 * MIB, 90_000.0 + downloading, 64.0 if loading else 0.3)
     links = (
-        LinkRate("enP7s7", 48_000.0, 12_500.0, True, 10_000),
+        LinkRate("enP7s7", 48_000.0 + 1.04 * downloading, 12_500.0, True, 10_000),
         LinkRate("enp1s0f0np0", 0.0, 0.0, False),
         LinkRate("wlP9s9", 0.0, 0.0, False),
     )
@@ -260,13 +260,14 @@ def vitals_at(world: DemoWorld, now: float) -> Vitals:
 
 
 class DemoVitals:
-    """The VitalsProbe port."""
+    """The VitalsProbe port. `downloading`: bytes per second."""
 
-    def __init__(self, world: DemoWorld) -> None:
+    def __init__(self, world: DemoWorld, downloading: Callable[[], float] = lambda: 0.0) -> None:
         self._world = world
+        self._downloading = downloading
 
     def look(self) -> Vitals:
-        return vitals_at(self._world, self._world.clock.now())
+        return vitals_at(self._world, self._world.clock.now(), self._downloading())
 
     def processes(self, gpu: Sequence[GpuProcess], limit: int) -> Reading[tuple[HostProcess, ...]]:
         now = self._world.settle()

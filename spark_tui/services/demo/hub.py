@@ -158,6 +158,11 @@ class DemoDownloads:
         speed = self._rate() / len(running) if running else None
         return tuple(self._download(id_, each, speed) for id_, each in self._known.items())
 
+    @property
+    def rate(self) -> float:
+        """Bytes per second of all that downloads now."""
+        return self._rate() if any(each.phase is DownloadPhase.DOWNLOADING for each in self._known.values()) else 0.0
+
     async def pause(self, id_: str) -> None:
         self._move()
         self._get(id_).phase = DownloadPhase.PAUSED

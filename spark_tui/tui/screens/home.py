@@ -126,6 +126,7 @@ class HomeScreen(FrameScreen):
                 with VerticalScroll(id="rail-fetch", can_focus=False):
                     yield Page(id="rail-fetch-files", dense=True)
                     yield Page(id="rail-preset", dense=True)
+                    yield Page(id="rail-command", dense=True)
 
     def on_mount(self) -> None:
         self._unsubscribe: Callable[[], None] | None = None
@@ -134,6 +135,7 @@ class HomeScreen(FrameScreen):
         self._drawn: dict[str, tuple[tuple[object, ...], list[float | None], float]] = {}
         self._past: dict[str, dict[MetricId, SeriesSlice]] = {}
         self._judged: tuple[Preset, Overrides] | None = None
+        self._fit: tuple[Section, ...] = ()
         self._command: tuple[Section, ...] = ()
         for name in ("engines", "jobs", "boot", "launches", "nodes"):
             self.bind_slice(name, lambda _: self._show())
@@ -493,7 +495,7 @@ class HomeScreen(FrameScreen):
         fetched = [each for each in value_of(self.spark.downloads) or () if each.id in awaited]
         preset = self.spark.presets.get(view.container.preset if view is not None else name) if self._loads else None
         pages: dict[str, tuple[Section, ...]] = dict.fromkeys(
-            ("fetch", "preset", "rail-fetch-files", "rail-preset"), ()
+            ("fetch", "preset", "rail-fetch-files", "rail-preset", "rail-command"), ()
         )
         if fetched:
             from spark_tui.present.downloads import fetch_page  # not for the first frame
@@ -504,13 +506,16 @@ class HomeScreen(FrameScreen):
             from spark_tui.present.presets import overview, recipe
 
             if wide and view is None:
-                pages["preset"], pages["rail-preset"] = overview(preset), self._command or recipe(preset)
+                pages["preset"], pages["rail-preset"] = overview(preset), self._fit or recipe(preset)
+                pages["rail-command"] = self._command
             elif wide or view is None:
                 pages["preset"] = (*overview(preset), *recipe(preset))
         for id_, page in pages.items():
             widget = self.query_one(f"#{id_}", Page)
             widget.display = bool(page)
             widget.show(page)
+        for bar in self.query("#rail-bar"):
+            bar.display = bool(pages["rail-command"])
         coming = bool(pages["rail-fetch-files"] or pages["rail-preset"])
         self.query_one("#rail-fetch").display = coming
         entitle(self.query_one("#rail"), "Download" if fetched else "Preset" if coming else "Log")
@@ -520,10 +525,15 @@ class HomeScreen(FrameScreen):
         """How the launch that waits for its files fits, and its command, both by the memory now."""
         from spark_tui.domain.engine.docker_run import render_text
         from spark_tui.present.launch import fit_verdict
+        from spark_tui.tui.widgets.fit_bar import FitBar
 
-        self._command = ()
+        self._fit = self._command = ()
         found = await self.context.checks.judge(preset, overrides)
-        self._command = (*fit_verdict(found.fit), Section(command=render_text(found.plan.spec)))
+        self._fit, self._command = fit_verdict(found.fit), (Section(command=render_text(found.plan.spec)),)
+        if not self.query(FitBar):
+            bar = FitBar(self.spark.glyphs, sequences=True, id="rail-bar")
+            await self.query_one("#rail-fetch").mount(bar, before="#rail-command")
+        self.query_one(FitBar).show(found.fit)
         self._show_coming()
 
     def offers(self, id_: str) -> bool:

@@ -84,7 +84,8 @@ class LaunchSteps(Line):
         else:
             running = [step for step in job.steps if step.state is StepState.RUNNING]
             # The boot of one engine has lines of its own; of several nodes each rank's phase is shown.
-            lines += [self._progress(step, width) for step in running if step.id != "follow" or job.nodes]
+            shown = (step for step in running if step.id != "follow" or job.nodes)
+            lines += [line for step in shown for line in self._progress(step, width)]
         return Content("\n").join(line.truncate(width, ellipsis=True) for line in lines)
 
     def _sign(self, step: Step) -> Content:
@@ -102,20 +103,25 @@ class LaunchSteps(Line):
         quiet = step.state in (StepState.PENDING, StepState.SKIPPED)
         return Content.assemble((f"{sign} ", style), (label, "$dim" if quiet else ""), (seconds, "$dim"))
 
-    def _progress(self, step: Step, width: int) -> Content:
-        """The label, how far it is, and its detail, cut where there is no room."""
+    def _progress(self, step: Step, width: int) -> list[Content]:
+        """The label, how far it is, and its detail; the bar is on a line of its own where there is no room beside."""
         label = Content.styled(f"{step.label:<17}", "bold $warning")
         detail = fmt.safe(step.detail)
         if step.progress is None:
-            return Content.assemble(label, detail)
+            return [Content.assemble(label, detail)]
         percent = f" {step.progress:.0%}"
         cells = min(40, width - label.cell_length - detail.cell_length - 2 - len(percent))
-        if cells < LEAST_BAR:
-            line = Content.assemble(label, detail)
-            return Content.assemble(line.truncate(width - len(percent), ellipsis=True), percent)
+        below = cells < LEAST_BAR
+        cells = width - len(percent) if below else cells
         full = round(step.progress * cells)
         bar = (self._glyphs.full * full, "$primary"), (self._glyphs.empty * (cells - full), "$rule")
-        return Content.assemble(label, *bar, f"{percent}  ", detail)
+        if below:
+            label = Content.styled(f"{step.label}  ", "bold $warning")
+            first, *between, last = step.detail.split(", ") if ", " in step.detail else (step.detail, "")
+            if label.cell_length + detail.cell_length > width and between:  # the time that is left stays
+                detail = fmt.safe(f"{first}, {last}")
+            return [Content.assemble(label, detail), Content.assemble(*bar, percent)]
+        return [Content.assemble(label, *bar, f"{percent}  ", detail)]
 
 
 def _clock(stamp: str) -> str:
