@@ -91,7 +91,7 @@ class Poller(Generic[T]):
         self._on_error(error)
 
     async def run(self, after: float = 0.0) -> None:
-        """Polls until cancelled, the first time after so many seconds."""
+        """Polls until cancelled, first after `after` seconds."""
         if after:
             await self._clock.sleep(after)
         while True:

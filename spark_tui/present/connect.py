@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Sequence
+from urllib.parse import urlsplit
 
 from spark_tui.core.actions import key_of
 from spark_tui.core.connect import Connection, FileChange
@@ -103,6 +104,30 @@ def connection_page(plan: Connection, gateway: GatewayStatus | None) -> Page:
         lines = list(_diff(each, plan, show_key=False))[3:]
         rows = [Row(_indented(line[1:]), line[:1], _TONES.get(line[:1], Tone.QUIET)) for line in lines]
         sections.append(Section(each.old.path, tuple(rows or [Row("up to date", tone=Tone.QUIET)])))
+    return (*sections, *steps_page(plan))
+
+
+def elsewhere_page(plan: Connection | None, script: str) -> Page:
+    """How the client on another machine is connected; `script` is a line for its shell, the key left out. What keeps it
+    from working comes first. None: this machine has no address."""
+    if plan is None:
+        return (Section(rows=(Row("This machine has no network address.", tone=Tone.QUIET),)),)
+    served = plan.served
+    pairs = ((served.base_url, "server"), (served.name, "model"))
+    sections = [Section(rows=tuple(Row(text, label) for text, label in pairs if text))]
+    if plan.findings:
+        sections.append(Section(rows=tuple(row for each in plan.findings for row in finding_rows(each))))
+    if plan.errors:
+        if any("exposure" in dict(each.change) for each in plan.errors):
+            sections[-1] = Section(rows=(*sections[-1].rows, Row(f"{key_of('secure_engine')} on Home", "or")))
+        address = urlsplit(served.base_url)
+        if address.hostname and address.port:
+            tunnel = f"ssh -N -L {address.port}:127.0.0.1:{address.port} {address.hostname}"
+            here = Row("There the client's settings are those of this machine.", tone=Tone.QUIET)
+            sections.append(Section("Or through ssh, without a change", (here,), command=tunnel))
+        return tuple(sections)
+    if script:
+        return (*sections, Section("Paste into its shell", command=script))
     return (*sections, *steps_page(plan))
 
 

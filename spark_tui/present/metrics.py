@@ -15,7 +15,7 @@ from spark_tui.domain.metrics.agents import agent_costs, repeated_prompts
 from spark_tui.domain.metrics.graph import Curve, TimeAxis, seconds_text, totals, value_text
 from spark_tui.domain.metrics.quantiles import Latency, Quantile
 from spark_tui.domain.metrics.series import MetricId, Sample
-from spark_tui.domain.metrics.serving import Drafting, EngineMetrics
+from spark_tui.domain.metrics.serving import ONE_LOOK, Drafting, EngineMetrics
 from spark_tui.domain.metrics.slow import limits, request_time
 from spark_tui.domain.quantities import GIB, human_count, human_duration, short_tokens
 from spark_tui.domain.reading import Missing, Ok, Reading, Stale, reason_of, value_of
@@ -387,6 +387,8 @@ def figure_rows(now: EngineMetrics, ever: EngineMetrics | None) -> tuple[Row, ..
     def speed(name: str, decimals: int) -> str:
         mean = value_of(getattr(ever, name)) if ever is not None else None
         found = text(getattr(now, name), f"{{:,.{decimals}f}} tok/s")
+        if getattr(now, name) == ONE_LOOK and mean is not None:
+            return f"{mean:,.{decimals}f} tok/s since start"
         return found if mean is None else f"{found} (mean since start {mean:,.{decimals}f})"
 
     capacity = value_of(now.kv_capacity_tokens)

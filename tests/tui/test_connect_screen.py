@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -127,6 +128,29 @@ async def test_y_copies_the_line_for_another_machine() -> None:
         await sight.press("l")
         assert sight.app.clipboard.startswith("umask 077")
         assert "192.168.1.40" in sight.app.clipboard and KEY not in sight.app.clipboard
+
+
+async def test_a_wide_window_shows_how_another_machine_connects() -> None:
+    async with connecting((200, 50)) as (sight, screen, _):
+        await sight.until_seen("This machine has no network address.")
+        sight.kit.host.identity_value = sight.kit.host.identity_value.__class__("spark", lan_address="192.168.1.40")
+        screen.on_screen_resume()
+        await sight.until_seen("Paste into its shell", "umask 077")
+        assert KEY not in sight.text
+    async with connecting((120, 36)) as (_, screen, __):
+        assert not screen.query_one("#rail").display
+
+
+async def test_an_engine_that_only_this_machine_reaches_is_reached_through_ssh() -> None:
+    kit = kit_of(QWEN)
+    engine(kit)
+    [one] = kit.docker.all_containers.values()
+    one.facts = replace(one.facts, ports=(PublishedPort(8000, 8000, "127.0.0.1"),))
+    kit.host.identity_value = kit.host.identity_value.__class__("spark", lan_address="192.168.1.40")
+    async with seen(kit, (200, 50), "1") as sight:
+        await sight.until(lambda: sight.app.selected_engine is not None and bool(sight.app.selected_engine.models))
+        await sight.press(key_of("open_connect"))
+        await sight.until_seen("ssh -N -L 8000:127.0.0.1:8000", f"{key_of('secure_engine')} on Home")
 
 
 async def test_a_file_that_does_not_parse_is_named_and_nothing_is_written() -> None:

@@ -241,11 +241,29 @@ _VITALS_DESKTOP: Final = (
     HostProcess(1460, "dockerd", 168 * MIB, 151 * MIB, 0),
     HostProcess(1402, "containerd", 92 * MIB, 74 * MIB, 0),
     HostProcess(3310, "snapd-desktop-i", 61 * MIB, 22 * MIB, 0),
+    HostProcess(1187, "snapd", 58 * MIB, 41 * MIB, 0),
+    HostProcess(3544, "gnome-software", 198 * MIB, 96 * MIB, 0),
+    HostProcess(3102, "evolution-alarm", 84 * MIB, 31 * MIB, 0),
+    HostProcess(1731, "gdm-session-wor", 12 * MIB, 4 * MIB, 0),
+    HostProcess(1093, "nvidia-persiste", 6 * MIB, 2 * MIB, 0),
+    HostProcess(1121, "nvidia-dcgm", 74 * MIB, 55 * MIB, 0),
+    HostProcess(988, "systemd-journal", 66 * MIB, 38 * MIB, 0),
+    HostProcess(1024, "systemd-resolve", 14 * MIB, 8 * MIB, 0),
+    HostProcess(1, "systemd", 15 * MIB, 9 * MIB, 0),
+    HostProcess(1140, "NetworkManager", 24 * MIB, 13 * MIB, 0),
+    HostProcess(1175, "multipathd", 27 * MIB, 21 * MIB, 0),
+    HostProcess(1209, "unattended-upgr", 33 * MIB, 17 * MIB, 0),
+    HostProcess(1262, "earlyoom", 3 * MIB, 1 * MIB, 0),
+    HostProcess(1313, "avahi-daemon", 5 * MIB, 2 * MIB, 0),
+    HostProcess(1344, "cupsd", 12 * MIB, 5 * MIB, 0),
+    HostProcess(1398, "sshd", 9 * MIB, 3 * MIB, 0),
+    HostProcess(4821, "tmux: server", 11 * MIB, 7 * MIB, 0),
+    HostProcess(4822, "bash", 6 * MIB, 3 * MIB, 0),
 )
 
 
 def vitals_at(world: DemoWorld, now: float, downloading: float = 0.0) -> Vitals:
-    """Processors, heat, disks and links at a moment, with a download of so many bytes per second."""
+    """Processors, heat, disks and links at a moment, and a download with its bytes per second."""
     loading = any(run.stage(now) == "load" for run in world.runs)
     loads = (ClusterLoad("X925", 10, 31.0 if loading else 12.0), ClusterLoad("A725", 10, 4.0))
     heat = (Temperature("SoC", 61.0, 104.8), Temperature("NVMe", 44.8), Temperature("ConnectX", 50.0))

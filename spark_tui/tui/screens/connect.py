@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import ClassVar
 
 from textual import work
+from textual.app import ComposeResult
 from textual.binding import BindingType
+from textual.containers import Container, VerticalScroll
 from textual.content import Content
 
 from spark_tui.core.actions import Scope, key_of
@@ -19,6 +22,7 @@ from spark_tui.present import connect as present
 from spark_tui.present.page import Section
 from spark_tui.tui.frame import bindings
 from spark_tui.tui.list_screen import ListScreen
+from spark_tui.tui.widgets.page import Page
 from spark_tui.tui.widgets.row_list import NO_ROWS
 from spark_tui.tui.yank import Yank
 
@@ -36,8 +40,16 @@ class ConnectScreen(ListScreen):
     LIST_TITLE = "Clients"
     PAGES = (("client", "Client"),)
 
+    def compose_rail(self) -> ComposeResult:
+        """How the same client connects from another machine, where there is room."""
+        with Container(id="rail", classes="pane") as rail:
+            rail.border_title = "From another machine"
+            with VerticalScroll(can_focus=False):
+                yield Page(id="elsewhere")
+
     def on_mount(self) -> None:
         self._plans: dict[str, Connection] = {}
+        self._elsewhere: dict[str, Connection] = {}
         self._checks: dict[tuple[str, str], Finding] = {}
         self._seen: tuple[object, ...] = ()
         self._by_gateway: bool | None = None  # as each client is connected, until the key says which
@@ -64,13 +76,17 @@ class ConnectScreen(ListScreen):
     @work(exit_on_error=False, exclusive=True, group="connect")
     async def _read(self, view: EngineView | None) -> None:
         plans: dict[str, Connection] = {}
+        elsewhere: dict[str, Connection] = {}
         status = self.spark.gateway if self._by_gateway else None
         address = None if self._by_gateway is None else status.local_address if status is not None else ""
         plan = partial(self.context.connector.plan, gateway=address, keyed=status is not None and status.keyed)
         for client in CLIENTS.values():
             if view is not None:
                 plans[client.id] = await self.context.in_thread(plan, view, client)
-        self._plans = plans
+                with suppress(UsageError):  # this machine has no address in its network
+                    there = partial(self.context.connector.plan, view, client, Place.LAPTOP)
+                    elsewhere[client.id] = await self.context.in_thread(there)
+        self._plans, self._elsewhere = plans, elsewhere
         self.show_rows()
 
     # --- show -----------------------------------------------------------------------------------------
@@ -92,6 +108,9 @@ class ConnectScreen(ListScreen):
         if check is not None:
             page = (page[0], Section("Check", tuple(present.finding_rows(check))), *page[1:])
         self.page("client").show(page)
+        there = self._elsewhere.get(self.rows.key)
+        script = self.context.connector.script(there, show_key=False) if there is not None and there.files else ""
+        self.query_one("#elsewhere", Page).show(present.elsewhere_page(there, script))
         self.show_title(f"{plan.client.title} for {plan.engine}" if plan is not None else "Connect")
         self.name_keys()
 

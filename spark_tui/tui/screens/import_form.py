@@ -24,8 +24,9 @@ from spark_tui.tui.textual_private import PasteInput
 from spark_tui.tui.widgets.page import Page
 
 HINTS = (
-    "A recipe file, or a folder or git checkout of recipes: sparkrun v2, or eugr's spark-vllm-docker.",
-    "Or a docker run command: paste it, or name a script with one. Its --name becomes the preset's name.",
+    "A recipe file, or a folder or git checkout of recipes: sparkrun, vLLM's own, eugr's spark-vllm-docker. "
+    "Or a Compose file.",
+    "Or a docker run or podman run command: paste it, or name a script with one. Its --name becomes the preset's name.",
 )
 PASTED = "pasted text"
 
