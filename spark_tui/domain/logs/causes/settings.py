@@ -266,7 +266,7 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
         r".{0,80}divisible|divisible by .{0,40}(?:parallel|\b(?:tp|ep|dp|pp|dcp|attn_tp|world)_?size|"
         r"number of (?:GPUs|ranks))|"
         r"(\d{1,6}) is not divisible by (\d{1,3})$",
-        "The model's layers cannot be divided among so many ranks: {match}.",
+        "The model's layers cannot be divided among the ranks asked for: {match}.",
         "Choose a tensor_parallel that divides the model's heads and experts: 1, 2, 4 or 8.",
     ),
     rule(
