@@ -162,8 +162,8 @@ class LogExplainer:
         """Lines as `(stamp, text)`; the stamp is RFC 3339 or empty. Docker's own log files (`{"log":...}`) are
         unpacked."""
         unquote = self._unquote
+        batch = list(batch)
         if not self.lines:
-            batch = list(batch)
             unquote.begin(text for _, text in batch[:_FIRST_LINES])
         lines = [
             (stamp, text if text.startswith(_OWN) and (text[0] == "(" or " pid=" not in text) else unquote(text))
@@ -171,7 +171,7 @@ class LogExplainer:
             else _unpacked(stamp, text)
             for stamp, text in batch
         ]
-        for _, text in lines[: max(0, _MARK_LINES - self.lines)]:
+        for _, text in batch[: max(0, _MARK_LINES - self.lines)]:
             if "vllm" in self._engines:  # vLLM's own words decide at once: other engines' libraries log there too
                 break
             self._engines.update(name for name, mark in _MARKS if mark.search(text[:2_000]))
@@ -184,7 +184,7 @@ class LogExplainer:
         """What was read so far means, in its context. A container that has ended is said to have; without a context
         the log is a text that is over."""
         if context is None:
-            self._tracker.text_ended(docker=not self._engines)
+            self._tracker.text_ended(docker=not self._engines, ollama="ollama" in self._engines)
             context = LogContext()
         if context.ended:
             self._tracker.container_ended(context.exit_code)

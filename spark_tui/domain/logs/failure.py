@@ -260,10 +260,10 @@ class FailureReader:
         process = last.process if last else ""
         self._chosen = StartFailure(shown(line), process, guess=True, phase=self.phase, exit_code=exit_code)
 
-    def stopped(self, *, docker: bool) -> bool:
+    def stopped(self, *, docker: bool, ollama: bool = False) -> bool:
         """The log is over, and no exit code says why: whether it ends in a failure, which then is a guess."""
         lines = tuple(self.recent)
-        found = last_failure(lines, serving=self._serving, docker=docker)
+        found = last_failure(lines, serving=self._serving, docker=docker, ollama=ollama)
         if found is None:
             return False
         self._before, self._after, self._complete = lines[: found.at + 1], [*lines[found.at + 1 :][:KEPT_AFTER]], None
@@ -308,12 +308,11 @@ def better_line(line: str, lines: Sequence[str]) -> str:
 
 def module_of(lines: Sequence[str]) -> str:
     """The file of the innermost frame above the deciding line; empty where no traceback is near."""
-    for text in reversed(lines[-60:]):
-        if frame := _FILE.search(text):
-            return frame[1]
-    return ""
+    frames = [match[1] for text in reversed(lines[-60:]) if "File " in text and (match := _FILE.search(text))]
+    return next((frame for frame in frames if not _STANDARD.search(frame)), frames[0] if frames else "")
 
 
+_STANDARD = re.compile(r"/lib/python3[.\d]*/(?!site-|dist-)|^<")
 _FILE = re.compile(r'File "([^"]{1,400})", line \d')
 
 
@@ -348,7 +347,8 @@ _STEP = re.compile(
 _OUT_OF_MEMORY = re.compile(OUT_OF_MEMORY)
 # Lines of libraries above the exception that say more than it does.
 _SAYS_WHY = re.compile(
-    r"not enough GPU memory|[Oo]ut of memory|NV_ERR_NO_MEMORY|NCCL WARN|ibv_\w+ failed"
+    r"ggml\S{0,60}:\d+: |error while loading shared libraries|ROCm error|CUDA error|not enough GPU memory|"
+    r"[Oo]ut of memory|NV_ERR_NO_MEMORY|NCCL WARN|ibv_\w+ failed"
     r"|ptxas (?:fatal|error|.{0,60}error)"
     r"|: (?:fatal )?error: |nvcc fatal|no kernel image|only supports sm|error: linker|Cannot access gated repo"
     r"|[45]\d\d Client Error"

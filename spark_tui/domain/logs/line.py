@@ -228,7 +228,7 @@ _BAR = re.compile(r"[^|]{0,200}: +\d{1,3}% Completed \| \d+/\d+ \[|[^|]{0,200}?\
 _COUNTER = re.compile(r"[^|]{0,200}: \d+\w* \[\d\d:\d\d[,\]]")
 EXCEPTION_ENDS: Final = (
     "Error", "Exception", "Interrupt", "Exit", "ExceptionGroup", "NotFound", "OutOfResources", "Timeout",
-    "TimeoutExpired", "InvalidComponent",
+    "TimeoutExpired", "InvalidComponent", "exc.Unsupported", "queue.Empty",
 )  # fmt: skip
 """How the names of exceptions end; most of Python's do in one of the first two."""
 _EXCEPTION = re.compile(

@@ -68,6 +68,8 @@ class Unquoter:
         """The line as the engine wrote it. One without a sign of quoting is returned as it is."""
         if text[-1:] == "\r":
             text = text.rstrip("\r")
+        if text[:2] == "^C":  # what a terminal shows of Ctrl-C
+            text = text[2:]
         if ("[0" in text or "[1;" in text or "[3" in text) and "m" in text:
             text = _BROKEN_COLOUR.sub("", text)
         if self._margin:

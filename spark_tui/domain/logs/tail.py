@@ -33,7 +33,8 @@ _OURS: Final = re.compile(
     r"|no kernel image|Ray killed|\(raylet\)|lib(?:nvrtc|cu\w+)\.so|model requires more system memory"
     r"|for ModelConfig|for VllmConfig|ParallelConfig|SpeculativeConfig|architectures"
     r"|digest mismatch|pull model manifest|version of Ollama|ROCm error|\bhip[A-Z]\w+|nvidia-container-cli|"
-    r"exited with code [1-9]"
+    r"exited with code [1-9]|:11434: bind|Segfault encountered|(?:Out of memory: )Killed process \d+ \((?:VLLM|vllm|"
+    r"sglang|trtllm|llama|ollama)"
 )
 _UNIQUE: Final = frozenset((
     CauseId.NO_KV_ROOM, CauseId.KV_CACHE_TOO_SMALL, CauseId.MAX_MODEL_LEN_TOO_LONG, CauseId.UNKNOWN_ARCHITECTURE,
@@ -47,20 +48,22 @@ _PATHS: Final = re.compile(
 _LINES: Final = re.compile(  # lines that end a program, or a start, and are no exceptions
     r"(?:docker: )?(?:Error response from daemon|unauthorized|denied): |.{0,80}no matching manifest for "
     r"|Failed to pull image |exec \S{1,200}: exec|.{0,60}pull access denied|CUDA error"
-    r"|(?:\[[\w\-]{1,20}\] |llama\.cpp: ){0,3}(?:llama|ggml)_\w+: .{0,80}(?:failed|error)|\[Errno \d+\]|what\(\): "
+    r"|(?:\[[\w\-]{1,20}\] |llama\.cpp: ){0,3}(?:llama|ggml|gguf)_\w+: .{0,80}(?:failed|error)|\[Errno \d+\]|what\(\): "
     r"|(?:\[E \w+\.cpp:\d+\] )?(?:\[c10d\] )?(?:\[Rank \d+\] Watchdog caught|The client socket has timed out)"
     r"|Memory on the node \(IP: |.{0,60}killed due to memory pressure"
-    r"|\[PG ID.{0,160}(?:[Tt]imeout|timed out|by watchdog)|Gloo connectFullMesh|Failed to initialize executor"
+    r"|\[PG ID.{0,160}(?:[Tt]imeout|timed out|by watchdog)|Gloo connectFullMesh|"
+    r"(?:\[TRT-LLM\] \[E\] )?Failed to initialize executor"
     r"|Executor worker returned error|\[TensorRT-LLM\]\[ERROR\]|(?:Received sigquit|SIGQUIT received)"
     r"|ptxas (?:fatal|error)|.{0,40}No space left on device|.{0,40}Disk quota exceeded|Worker proc \S+ died"
     r"|(?:EngineCore|WorkerProc|Scheduler) (?:failed to start|hit an exception)|Dumping scheduler output"
     r"|Exception in worker \w+ while"
-    r"|Unhandled error \(suppress with|Rank \d+ scheduler died"
+    r"|Unhandled error \(suppress with|Rank \d+ scheduler (?:died|is dead)|\(raylet\) .{0,40}(?:died|killed)"
+    r"|!!!!!!! Segfault encountered|Fatal Python error: |.{0,80}Out of memory: Killed process \d+ \("
     r"|(?:\[\d{2,6}\] )?\S{0,200}ggml\S{0,100}:\d+: (?:fatal error|GGML_ASSERT|CUDA error)"
     r"|.{0,40}Value 'sm_\w{1,8}' is not defined"
-    r"|toomanyrequests: |failed to register layer|Error: model requires more|[*\-] ImportError: "
+    r"|toomanyrequests: |(?:docker: )?failed to register layer|Error: model requires more|[*\-] ImportError: "
     r"|\[sgl_kernel\] CRITICAL|nvidia-container-cli: |(?:ROCm|HIP) error"
-    r"|Error: (?:listen tcp |digest mismatch|pull model manifest|llama runner|unable to load model|[45]\d\d )"
+    r"|Error: |error: invalid argument|[\w.\-/]{1,60}: error while loading shared libraries"
     r"|(?:gguf|llama|ggml)_\w+: .{0,120}(?:invalid|unknown|unsupported|missing|corrupt)"
     r"|[a-z]{2,14}error: "
     r"|[\w.\-]{0,40}(?:llm|llama|sglang|trt)[\w.\-]{0,40} exited with code [1-9]"
@@ -77,6 +80,9 @@ _LIFE: Final = re.compile(
     r"Application startup complete|throughput: |ready to roll|all slots are idle|Listening on|server is listening"
     r"|Decode batch|Prefill batch|llama runner started"
 )
+_ANSWERED: Final = re.compile(r'HTTP/[\d.]{1,3}" [1-4]\d\d\b|^(?:20\d|4\d\d) \|')
+_REQUEST: Final = re.compile(r"(?:\w+/)*serving_\w+\.py:")
+"""One request was refused."""
 _TEARDOWN: Final = re.compile(
     r"[Ss]hut|[Tt]erminat|[Ee]xit|[Kk]ill|Parent process|[Dd]ump|died|destroy|No available shared memory|[Ff]ailed"
 )
@@ -118,9 +124,11 @@ _SPEAKS: Final = re.compile(
 _BUILD: Final = re.compile(
     r"The command '/bin/sh -c|docker (?:build|buildx)\b|Failed building wheel|subprocess-exited-with-error|"
     r"failed to solve"
-    r"|Building wheel|CMake Error|^make(?:\[\d\])?: \*\*\*|^Collecting \S|Requirement already satisfied|"
+    r"|Building wheel|CMake Error|^g?make(?:\[\d\])?: \*\*\*|^compilation terminated|"
+    r"errors? detected in the compilation|^Collecting \S|Requirement already satisfied|"
     r"Getting requirements to build"
     r"|dependency resolver|metadata-generation-failed|^#\d{1,3} \d{1,5}\.\d"
+    r"|^\$ (?:hf|huggingface-cli|pip3?|uv|apt|git|conda|curl|cmake|make) |^Cell In\[|^-{2,4}> +\d+ "
 )
 
 
@@ -128,6 +136,13 @@ _TYPED: Final = re.compile(
     r"(?:value|type|key|runtime|import|os|assertion|notimplemented|modulenotfound|filenotfound)error: "
 )
 """Typed from a screen."""
+
+
+_CLIENT: Final = re.compile(
+    r"(?:openai|litellm|anthropic|ollama|aiohttp|tenacity|gradio|streamlit|instructor|langchain\w*)\.|"
+    r"Packages?NotFoundError"
+)
+"""Exceptions of those who ask an engine, and of package managers."""
 
 
 def in_form(text: str) -> bool:
@@ -156,7 +171,9 @@ class LastFailure(NamedTuple):
     record: LogRecord
 
 
-def last_failure(lines: Sequence[str], *, serving: bool = False, docker: bool = False) -> LastFailure | None:
+def last_failure(
+    lines: Sequence[str], *, serving: bool = False, docker: bool = False, ollama: bool = False
+) -> LastFailure | None:
     """The failure that the lines end in; None where they end in life, or in what another program says.
 
     Of the exceptions since the last sign of life the last one that a rule knows counts, then the last one, then a mere
@@ -170,7 +187,7 @@ def last_failure(lines: Sequence[str], *, serving: bool = False, docker: bool = 
             break
         if _fatal(record):
             whole = _whole(record, lines, at)
-            if _ours(whole, lines, at, serving=serving, docker=docker):
+            if _ours(whole, lines, at, serving=serving, docker=docker, ollama=ollama):
                 found.append(LastFailure(at, whole))
     return max(found, key=lambda each: (_rank(each.record.message), each.at), default=None)
 
@@ -188,7 +205,7 @@ def _rank(message: str) -> int:
 
 def _alive(record: LogRecord) -> bool:
     if record.kind is LineKind.ACCESS:
-        return '" 200' in record.message
+        return _ANSWERED.search(record.message) is not None
     if _LIFE.search(record.message[:200]):
         return True
     ours = record.level == "INFO" and ".py:" in record.source
@@ -198,12 +215,14 @@ def _alive(record: LogRecord) -> bool:
 def _fatal(record: LogRecord) -> bool:
     if record.level in ("INFO", "DEBUG", "WARNING"):
         return False
+    if _REQUEST.match(record.source) and not _DEADLY.search(record.message):
+        return False
     if record.kind is LineKind.EXCEPTION:
         return not exception_name(record.message).endswith(INTERRUPTED)
     return _LINES.match(record.message.lstrip()) is not None
 
 
-def _ours(record: LogRecord, lines: Sequence[str], at: int, *, serving: bool, docker: bool) -> bool:
+def _ours(record: LogRecord, lines: Sequence[str], at: int, *, serving: bool, docker: bool, ollama: bool) -> bool:
     message = record.message
     if _DAEMON.search(message):
         by_docker = "rror response from daemon" in message or message.startswith("nvidia-container-cli")
@@ -212,12 +231,18 @@ def _ours(record: LogRecord, lines: Sequence[str], at: int, *, serving: bool, do
     inner = record.process.startswith(("EngineCore", "rank")) or "Worker" in record.process
     if serving:
         return _DEADLY.search(message) is not None or (inner and record.kind is LineKind.EXCEPTION)
-    said = message.startswith("Error: ") or _TYPED.match(message) is not None
+    said = (
+        (ollama and message.startswith("Error: ")) or _TYPED.match(message) or message.startswith("error: invalid arg")
+    )
     if not docker and said and known_sure(message):
         return True
+    if _CLIENT.match(message):
+        return False
     if another_program(lines[max(0, at - 80) : at + 40] if not docker else lines):
-        return inner
+        return inner and not record.process.startswith("rank")
     known = recognise(message)
+    if message.startswith("Fatal Python error") and any(_ENGINE_PATH.search(text) for text in lines[at : at + 60]):
+        return True
     if inner or record.process.startswith(("APIServer", "ApiServer")) or _OURS.search(message):
         return True
     if known is not None and known[0].sure and known[0].id in _UNIQUE:

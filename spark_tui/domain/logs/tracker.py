@@ -60,6 +60,7 @@ _MESSAGE_TAGS: Final = re.compile(r"(?:\[[^\[\]]{1,60}\] )+")
 _EXCEPTION_WORDS: Final = (*EXCEPTION_ENDS, *(f"{end}:" for end in EXCEPTION_ENDS), "):")
 _BESIDE_FAILURE: Final = (r.Broken.TRACEBACK, r.Broken.FRAME, r.Broken.DETAIL, r.Broken.WORKER_FAILED)
 """Lines that help to read a failure, and are none themselves."""
+_ANSWERED: Final = re.compile(r'HTTP/1\.[01]" (?:200|400|422)\b')
 _MAX_WORD: Final = 200
 _USAGE: Final = re.compile(r"([\w.\-]{1,40})(?: [\w.\-]{1,40}){0,2}: error: ")
 _ENGINES: Final = ("vllm", "api_server.py", "sglang", "launch_server.py", "trtllm-serve", "llama-server")
@@ -93,7 +94,7 @@ class LogTracker:
         """The process whose compile times count."""
         self._from_cache = False
         self._begun = self._seen_banner = self._ready = self._stopped = False
-        self._usage = self._stop_line = ""
+        self._usage = self._stop_line = self._wound_down = ""
         """The program whose `usage:` block was seen."""
         self._unread_news: deque[str] = deque(maxlen=8)
         self._news = ""
@@ -129,6 +130,8 @@ class LogTracker:
         if word in self._rules or word.endswith(_EXCEPTION_WORDS) or word.isdigit():
             if word != "File" or ", in <module>" in text:  # of a traceback's frames only the outermost counts
                 self._read(stamp, text)
+        elif not self._seen_banner and not self._ready and 'HTTP/1.1" ' in text:
+            self._read(stamp, text)
         elif level is not None:
             if level != "D" and not self._ready and word not in _DULL:
                 self._unread_news.append(text)
@@ -140,7 +143,7 @@ class LogTracker:
             self._dirty = True
         elif word == "usage:":
             self._usage = next(iter(text.partition("usage:")[2].split(maxsplit=1)), "")
-        elif word[:2] == "20" or "=" in word or ": error: " in text or (not self._seen_banner and '" 200' in text):
+        elif word[:2] == "20" or "=" in word or ": error: " in text:
             self._read(stamp, text)
         if not self._begun:
             self._first(stamp, parse_line(text))
@@ -168,7 +171,7 @@ class LogTracker:
         at = self._clock.read(stamp, record.time)
         self.phases.tick(at)
         if record.kind is LineKind.ACCESS:
-            if record.source == "GIN" or (" 200" in message[-12:] and '"POST /v1' in message):
+            if record.source == "GIN" or ('"POST /v1' in message and _ANSWERED.search(message)):
                 self._answers()
             return
         if record.kind is LineKind.EXCEPTION:
@@ -273,6 +276,8 @@ class LogTracker:
             known.own_ready_line = True
         elif sign is r.Signal.DRAFTER:
             known.drafter, known.shards_begun = True, False
+        elif sign is r.Signal.WOUND_DOWN:
+            self._wound_down = r.shown(known.record.message)
         elif sign is r.Signal.STOPPED:
             self._stop(known.record.message)
         else:
@@ -390,7 +395,7 @@ class LogTracker:
         self.failures.ended(exit_code)
         self.phases.end(PhaseState.FAILED)
 
-    def text_ended(self, *, docker: bool = False) -> bool:
+    def text_ended(self, *, docker: bool = False, ollama: bool = False) -> bool:
         """The log is over, and nothing beside it says how: it may end in a failure that no line proves. Returns
         whether it does. `docker`: the text may be Docker's own, for no engine is in it."""
         if self._stopped or self.failures.certain:
@@ -399,8 +404,11 @@ class LogTracker:
         if self._ready and self._rules is TABLES["ollama"]:  # its runners end, it does not
             return False
         begun = self._ready or self.phases.current not in (None, PhaseId.CONTAINER)
-        if self.failures.stopped(docker=docker and not begun and self._known.facts == EngineFacts()):
+        if self.failures.stopped(docker=docker and not begun and self._known.facts == EngineFacts(), ollama=ollama):
             self.phases.end(PhaseState.FAILED)
+            self._dirty = True
+        elif self._ready and self._wound_down and self.failures.failure is None:
+            self._stop(self._wound_down)
             self._dirty = True
         return self.phases.over
 

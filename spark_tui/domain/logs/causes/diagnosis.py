@@ -13,7 +13,7 @@ from typing import Final
 from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.host.guard import END_LOOP, GuardEntry
 from spark_tui.domain.logs.causes.cause import CauseId, CauseRule, FailureContext, fix, rule
-from spark_tui.domain.logs.causes.host import HOST_RULES
+from spark_tui.domain.logs.causes.host import GB10_IMAGE, HOST_RULES
 from spark_tui.domain.logs.causes.memory import MEMORY_RULES, while_loading
 from spark_tui.domain.logs.causes.model import MODEL_RULES
 from spark_tui.domain.logs.causes.settings import GENERAL_RULES, SETTINGS_RULES
@@ -38,7 +38,7 @@ _DISK_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.PERMISSION_DENIED,
         r"(?:PermissionError: .{0,60}|\[Errno 13\] |[Ee]rror.{0,80}: )[Pp]ermission denied(?:: '([^']{1,300})')?|"
-        r"[Rr]ead-only file ?system(?:: '([^']{1,300})')?",
+        r"[Rr]ead-only file ?system(?:: '([^']{1,300})')?|PermissionError at (\S{1,300})",
         "The container's user has no access to {any}.",
         "Files of an earlier container may belong to root: `sudo chown -R $USER` the host folder. Without a home that "
         "can be written, set env.HOME=/tmp.",
@@ -163,14 +163,14 @@ def _by_guard(act: GuardEntry) -> Finding:
 
 def _cause(failure: StartFailure | None, context: FailureContext, error: str, oom_killed: bool) -> Finding:
     if failure is not None and not failure.guess:
-        return _from_lines(failure, context) or _by_phase(failure, context) or _unknown(failure, context)
+        return _from_lines(failure, context) or _placed(failure, context) or _unknown(failure, context)
     if error:
         docker = fix(f"Docker could not start it: {error}", "Correct what the message names.")
         known = recognise(error)
         return replace(docker, evidence=(error,)) if known is None else _told(known, context, (error,))
     written = failure if failure is not None and not _is_made_up(failure) else None
     if written is not None and context.exit_code != 137:
-        found = _from_lines(written, context) or _by_phase(written, context)
+        found = _from_lines(written, context) or _placed(written, context)
         if found is not None:
             return replace(found, guess=True)
     by_code = _by_exit_code(context, oom_killed)
@@ -192,7 +192,60 @@ def _from_lines(failure: StartFailure, context: FailureContext) -> Finding | Non
 
 def _told(known: tuple[CauseRule, re.Match[str]], context: FailureContext, lines: tuple[str, ...]) -> Finding:
     rule, words = known
-    return replace(rule.explain(words, context), id=_id(rule, context), evidence=lines, guess=not rule.sure)
+    told = in_terms_of(context.engine, rule.explain(words, context))
+    return replace(told, id=_id(rule, context), evidence=lines, guess=not rule.sure)
+
+
+_TERMS: Final = {
+    "sglang": (
+        ("enforce_eager=true", "disable_cuda_graph=true"),
+        ("gpu_memory_utilization", "mem_fraction_static"),
+        ("max_model_len", "context_length"),
+        ("max_num_seqs", "max_running_requests"),
+        ("tensor_parallel", "tp_size"),
+        ("vLLM", "SGLang"),
+    ),
+    "trtllm": (
+        ("enforce_eager=true", "cuda_graph_config: null in the options file"),
+        ("gpu_memory_utilization", "kv_cache_config.free_gpu_memory_fraction"),
+        ("max_model_len", "max_seq_len"),
+        ("max_num_seqs", "max_batch_size"),
+        ("tensor_parallel", "tp_size"),
+        ("vLLM", "TensorRT-LLM"),
+    ),
+    "llama-cpp": (
+        (
+            ": if that works, compiled kernels or CUDA graphs fail",
+            ": if that works, this build's attention kernels fail",
+        ),
+        (GB10_IMAGE, "Use a newer build, compiled for this GPU (CMAKE_CUDA_ARCHITECTURES=121)."),
+        ("enforce_eager=true", "`--flash-attn off`"),
+        ("gpu_memory_utilization", "`--n-gpu-layers`"),
+        ("max_model_len", "`--ctx-size`"),
+        ("an image with a newer vLLM (the nightly track, or a newer NGC tag)", "a newer build of llama.cpp"),
+        ("vLLM", "llama.cpp"),
+    ),
+    "ollama": (
+        (": if that works, compiled kernels or CUDA graphs fail", ": if that works, its attention kernels fail"),
+        (GB10_IMAGE, "Use a newer Ollama."),
+        ("enforce_eager=true", "OLLAMA_FLASH_ATTENTION=0"),
+        ("gpu_memory_utilization", "OLLAMA_NUM_PARALLEL"),
+        ("max_model_len", "OLLAMA_CONTEXT_LENGTH"),
+        ("an image with a newer vLLM (the nightly track, or a newer NGC tag)", "a newer Ollama"),
+        ("vLLM", "Ollama"),
+    ),
+}
+"""vLLM's names, in which causes are told, as the other engines have them."""
+
+
+def in_terms_of(engine: str, told: Finding) -> Finding:
+    """Only options that the engine has; a change that it does not have is no proposal."""
+    summary, remedy = told.summary, told.remedy
+    for ours, theirs in _TERMS.get(engine, ()):
+        summary, remedy = summary.replace(ours, theirs), remedy.replace(ours, theirs)
+    foreign = {ours.partition("=")[0] for ours, _ in _TERMS.get(engine, ())}
+    kept = tuple(change for change in told.change if change[0] not in foreign)
+    return replace(told, summary=summary, remedy=remedy, change=kept)
 
 
 def _id(rule: CauseRule, context: FailureContext) -> CauseId:
@@ -229,6 +282,8 @@ _DEEP: Final = re.compile(
 _COMPUTING: Final = re.compile(
     r"/(?:triton|flashinfer|deep_gemm|deep_ep|tilelang|tvm|tvm_ffi|cutlass|sgl_kernel|cudnn)/|/_inductor/|/_dynamo/"
 )
+_FILES: Final = re.compile(r"/(?:transformers|transformers_utils|tokenizers|model_loader|safetensors)/")
+_SHAPE: Final = re.compile(r"shape|size of tensor|dimension|scale|mismatch")
 _RAISED: Final = re.compile(
     r"(?:[\w.]{0,60}\.)?(ValueError|RuntimeError|NotImplementedError|TypeError|AssertionError): (.{3,300})"
 )
@@ -239,6 +294,24 @@ def _by_module(failure: StartFailure, context: FailureContext) -> Finding | None
     raised, module = _RAISED.match(failure.line), context.module
     if not module:
         return None
+    if failure.line.startswith("json.decoder.JSONDecodeError") and _FILES.search(module):
+        told = fix(
+            f"A file of {context.model} is damaged: {failure.line}", "Check it with `spark-tui models verify NAME`."
+        )
+        return replace(told, id=CauseId.WEIGHTS_CORRUPT, evidence=_lines(failure), guess=True)
+    if failure.line.startswith("KeyError: ") and "/models/auto/" in module:
+        told = fix(
+            f"Transformers of this image does not know the model's type ({failure.line[10:80]}).",
+            "Use an image with a newer engine and transformers.",
+        )
+        return replace(told, id=CauseId.UNKNOWN_ARCHITECTURE, evidence=_lines(failure), guess=True)
+    if failure.line == "NotImplementedError" and _DEEP.search(module):
+        told = fix(
+            "The engine has not implemented what this model needs with these settings.",
+            "Remove attention_backend, kv_cache_dtype and speculation if they are set, or use an image with a newer "
+            "engine.",
+        )
+        return replace(told, id=CauseId.UNSUPPORTED_MODEL_FEATURE, evidence=_lines(failure), guess=True)
     if _COMPUTING.search(module):
         told = fix(
             f"A GPU kernel could not be built or run: {truncate(failure.line, 200)}",
@@ -263,7 +336,13 @@ def _by_module(failure: StartFailure, context: FailureContext) -> Finding | None
             "model.",
         )
         return replace(told, id=CauseId.QUANTIZATION_MISMATCH, evidence=_lines(failure), guess=True)
-    if _DEEP.search(module) and raised[1] != "AssertionError":
+    if context.phase is PhaseId.WEIGHTS and _SHAPE.search(raised[2]):
+        told = fix(
+            f"The checkpoint's tensors do not fit the engine's: {raised[2]}",
+            "Remove `quantization` if it is set, or use an image with a newer engine, or another checkpoint.",
+        )
+        return replace(told, id=CauseId.QUANTIZATION_MISMATCH, evidence=_lines(failure), guess=True)
+    if _DEEP.search(module):
         told = fix(
             f"The engine does not support this model with these settings: {raised[2]}",
             "Remove the named feature from the preset, or use an image with a newer engine.",
@@ -275,6 +354,7 @@ def _by_module(failure: StartFailure, context: FailureContext) -> Finding | None
 _REFUSED: Final = re.compile(r"(?:ValueError|TypeError|AssertionError|NotImplementedError|KeyError): (.{3,300})")
 
 
+_BAD_JSON: Final = re.compile(r"json\.decoder\.(JSONDecodeError: .{3,200})")
 _SETTINGS: Final = re.compile(
     r"/vllm/(?:config|entrypoints|engine|platforms)/|/(?:server_args|arg_utils|arg_groups\w*|llm_args|argparse)\.py|"
     r"/pydantic"
@@ -284,11 +364,16 @@ _SETTINGS: Final = re.compile(
 def _by_phase(failure: StartFailure, context: FailureContext) -> Finding | None:
     """An error that no rule knows is about the settings while they are read."""
     reading = _SETTINGS.search(context.module) or (context.phase is PhaseId.CONFIG and not context.module)
-    refused = _REFUSED.match(failure.line) if reading else None
+    refused = (_REFUSED.match(failure.line) or _BAD_JSON.match(failure.line)) if reading else None
     if refused is None:
         return _by_module(failure, context)
     told = fix(f"The engine rejected its settings: {refused[1]}", "Correct the named setting in the preset.")
     return replace(told, id=CauseId.BAD_ARGUMENT, evidence=_lines(failure), guess=True)
+
+
+def _placed(failure: StartFailure, context: FailureContext) -> Finding | None:
+    told = _by_phase(failure, context)
+    return None if told is None else in_terms_of(context.engine, told)
 
 
 def _unknown(failure: StartFailure | None, context: FailureContext) -> Finding:

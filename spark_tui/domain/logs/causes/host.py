@@ -19,7 +19,7 @@ from spark_tui.domain.logs.causes.network import NETWORK_RULES
 from spark_tui.domain.logs.sizing import version_of
 from spark_tui.domain.text import truncate
 
-_GB10_IMAGE: Final = (
+GB10_IMAGE: Final = (
     "Use an image built for GB10 (CUDA 13, sm_121, arm64): the vLLM nightly track (cu130-nightly), or NVIDIA's from "
     "NGC."
 )
@@ -65,9 +65,9 @@ def fp4_kernel(_match: re.Match[str], context: FailureContext) -> Finding:
     version = version_of(context.facts)
     summary = "The CUTLASS kernel for FP4 does not run on this GPU (GB10 is sm_121)."
     if version is not None and version >= (0, 22):
-        remedy = f"{_GB10_IMAGE} Until then linear_backend=marlin works, slower."
+        remedy = f"{GB10_IMAGE} Until then linear_backend=marlin works, slower."
         return setting(summary, remedy, "linear_backend", "marlin")
-    return fix(summary, _GB10_IMAGE)
+    return fix(summary, GB10_IMAGE)
 
 
 def no_code(_match: re.Match[str], context: FailureContext) -> Finding:
@@ -76,9 +76,9 @@ def no_code(_match: re.Match[str], context: FailureContext) -> Finding:
     if "not supported on .target" in context.text:
         return fix(
             f"{summary} A kernel needs features that GB10 does not have.",
-            f"Choose another moe_backend. Or: {_GB10_IMAGE}",
+            f"Choose another moe_backend. Or: {GB10_IMAGE}",
         )
-    return fix(summary, _GB10_IMAGE)
+    return fix(summary, GB10_IMAGE)
 
 
 def compiling(match: re.Match[str], context: FailureContext) -> Finding:
@@ -89,7 +89,7 @@ def compiling(match: re.Match[str], context: FailureContext) -> Finding:
         f"Compiling a kernel failed: {what}.",
         "Clear the compile cache (a stale entry of another version can break a start), or set enforce_eager=true."
         if own is None
-        else f"Something that the compiler names is missing from the image. {_GB10_IMAGE}",
+        else f"Something that the compiler names is missing from the image. {GB10_IMAGE}",
         _EAGER if own is None else (),
     )
 
@@ -148,7 +148,7 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.IMAGE_UNAVAILABLE,
-        r"pull access denied for ([^\s,]{1,200})|unauthorized: authentication|denied: (?:\{|requested access)|"
+        r"pull access denied for ([^\s,]{1,200})|\bunauthorized: |denied: (?:\{|requested access)|"
         r"manifest (?:for )?(\S{0,200}) ?(?:unknown|not found)",
         "The registry does not give out the image {any}: wrong name or tag, or no access.",
         "Check the image's name and tag. For a private one: `docker login REGISTRY` (nvcr.io: user $oauthtoken, an "
@@ -172,7 +172,9 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         r"no kernel image is available|cudaErrorNoKernelImage|invalid device function|"
         r"Error in function .{1,300}Unsupported arch|"
         r"Assertion error .{1,300}(?:Unsupported|unsupported) arch|[Mm]in(?:imum)? (?:compute )?capability:? ?\d|"
-        r"[Nn]ot supported (?:on|for|by) (?:this |the current |current )?(?:GPU|device|compute capability|sm_?\d)|"
+        r"[Nn]ot (?:supported|implemented) (?:in this architecture|(?:on|for|by) (?:this |the current |"
+        r"current )?(?:GPU|device|compute capability|sm_?\d))|[Oo]nly supported on .{0,40}(?:Hopper|Blackwell|Ampere|"
+        r"SM ?\d|sm_?\d)|"
         r"(?:requires?|needs?) (?:a )?(?:GPU (?:with )?)?(?:compute capability|SM ?\d|sm_?\d\d|Hopper|Blackwell|"
         r"SM ?>=)|"
         r"GPUs? with compute capability|[Uu]nsupported (?:SM|CUDA arch|compute capability|GPU arch)|"
@@ -192,7 +194,7 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         r"Forced (\w{1,20}) kernel \S{1,120} is not supported|"
         r"was requested but no '[^']{1,60}' kernel exists for (\w{1,20})",
         "No kernel in this image can run the model's {any} layers on this machine.",
-        f"{_GB10_IMAGE} If the preset pins a backend (moe_backend, linear_backend), remove it.",
+        f"{GB10_IMAGE} If the preset pins a backend (moe_backend, linear_backend), remove it.",
     ),
     *NETWORK_RULES,
     rule(
@@ -218,7 +220,7 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         CauseId.KERNEL_FAILURE,
         r"Assertion error \((\S{1,200})\): (.{1,200})|\S{0,200}ggml\S{0,100}/(\S{1,60}:\d+): fatal error",
         "A kernel failed its own check: {any}.",
-        f"Set another attention or MoE backend, or none. {_GB10_IMAGE}",
+        f"Set another attention or MoE backend, or none. {GB10_IMAGE}",
     ),
     rule(
         CauseId.KERNEL_FAILURE,
@@ -231,16 +233,26 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         r"out of resource: [\w ]{1,30}|unspecified launch failure|illegal memory access|(?:ROCm|HIP) error: [^.]{1,80}|"
         r"hipError\w{1,40}|^RuntimeError: invalid argument$|operation not permitted when stream is capturing|"
         r"device-side assert|misaligned address|"
-        r"CUBLAS_STATUS_\w{1,40}|Error Internal|CUDA error: [^.]{1,80}|"
+        r"CUBLAS_STATUS_\w{1,40}|Error Internal|CUDA error: [^.]{1,80}|CUDA runtime error in [^.]{1,80}|"
         r"CUDA driver error: [^.]{1,80}|Triton Error \[CUDA\][^.]{0,80}|cudaError\w{1,40}",
         "A GPU kernel failed: {match}.",
-        f"Start once with enforce_eager=true: if that works, compiled kernels or CUDA graphs fail. {_GB10_IMAGE}",
+        f"Start once with enforce_eager=true: if that works, compiled kernels or CUDA graphs fail. {GB10_IMAGE}",
         change=_EAGER,
     ),
     rule(
         CauseId.KERNEL_FAILURE,
+        r"(?:CUDA|ROCm) error$",
+        "A GPU kernel failed.",
+        f"Start once with enforce_eager=true: if that works, compiled kernels or CUDA graphs fail. {GB10_IMAGE}",
+        change=_EAGER,
+        vague=True,
+    ),
+    rule(
+        CauseId.KERNEL_FAILURE,
         r"InductorError: .{0,200}|BackendCompilerFailed.{0,200}|Ninja build failed.{0,100}|"
-        r"Error building extension.{0,100}|NVRTC_ERROR\w{0,40}|nvcc fatal.{0,120}|Failed to (?:JIT|compile)\b.{0,120}|"
+        r"Error building extension.{0,100}|Failed to find C compiler.{0,40}|"
+        r"Could not run '[^']{1,80}' with arguments from|[Ll]oad cubin|"
+        r"NVRTC_ERROR\w{0,40}|nvcc fatal.{0,120}|Failed to (?:JIT|compile)\b.{0,120}|"
         r"fatal error: [\w./\-]{1,80}: No such file or directory|ld: cannot find -l\w{1,40}|"
         r"Could not find nvcc.{0,100}|CalledProcessError: Command \W{0,4}\S{0,80}(?:gcc|clang|nvcc|ninja|c\+\+)\b|"
         r"CompilationError: .{0,100}|torch\._dynamo\.exc\.\w{1,60}.{0,100}",
@@ -256,8 +268,8 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.MISSING_MODULE,
-        r"(lib[\w.+\-]{1,80}): cannot open shared object file",
-        "Library {0} is missing from the image.",
+        r"(lib[\w.+\-]{1,80}): cannot open shared object file|Library (lib[\w.+\-]{1,80}) is not found",
+        "Library {any} is missing from the image.",
         "The engine was built for another CUDA version than the image: use another tag of the image.",
     ),
     rule(
@@ -265,7 +277,9 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         r"cannot import name '([\w.]{1,120})'|undefined symbol: (\S{1,80})|module '([\w.]{1,80})' has no attribute|"
         r"version `(GLIBC\w*_[\d.]{1,12})' not found|numpy\.(\w{1,30}) size changed|"
         r"'_OpNamespace' '(\w{1,60})' object has no attribute|operator (\w{1,60}::\w{1,80}) does not exist|"
-        r"(\w{1,40}[=><]=?[\d.]{1,20}) is required for a normal functioning|[Ff]ailed to import ([\w.]{1,120}) because",
+        r"([\w.\-]{1,60})[=><!~]{1,2}\S{1,40} is required|(Numpy) is not available|"
+        r"Could not load any (common_ops) library|"
+        r"[Ff]ailed to import ([\w.]{1,120}) because",
         "Two packages in the image are incompatible ({any}).",
         "Use the image as published, without packages installed over it, or another tag.",
     ),
@@ -297,6 +311,12 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         r"can't open file '([^']{1,300})'|no (config) file found",
         "File {any} not found in the container.",
         _MOUNT,
+    ),
+    rule(
+        CauseId.MISSING_FILE,
+        r"bind source path does not exist: (\S{1,300})",
+        "The folder {0} that is to be mounted does not exist on the host.",
+        "Correct the preset's volumes, or create it.",
     ),
     rule(
         CauseId.MISSING_FILE,
@@ -343,6 +363,7 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         CauseId.ENGINE_DIED,
         r"ActorDiedError|EngineCore failed to start|(?:Scheduler|WorkerProc|EngineCore) hit an exception|"
         r"WorkerProc failed to start|Dumping scheduler output|Unhandled error \(suppress with|"
+        r"scheduler is dead|A worker died or was killed|^EOFError$|Segfault encountered|"
         r"engine core exited unexpectedly|Engine core proc \S{1,60} died unexpectedly|EngineDeadError|"
         r"Received sigquit from a child|SIGQUIT received|llama runner process has terminated|"
         r"Engine core initialization failed|WorkerProc initialization failed",

@@ -25,6 +25,7 @@ _LOADING_FRAME: Final = re.compile(r", in (?:load_model|load_weights)\b")
 _WARMUP_FRAME: Final = re.compile(
     r", in (?!load_)\w+$|, in (?:profile|_dummy|capture|compile|initialize|kernel|determine)", re.M
 )
+_WARMING: Final = re.compile(r"[Cc]apture (?:CUDA|cuda) graph|warm(?:ing)?[ _-]?up|while profiling")
 _TRIED: Final = re.compile(r"Tried to allocate ([\d.]{1,12} [KMGT]iB)")
 _CAPACITY: Final = re.compile(rf"total capacity of {NUMBER} GiB of which ([\d.]{{1,12}} [KMGT]iB) is free")
 _ESTIMATE: Final = re.compile(r"estimated maximum model length is (\d{1,12})")
@@ -131,7 +132,7 @@ def while_loading(context: FailureContext) -> bool:
     """Whether weights were still being read, by the frame that failed or else by the phase."""
     if _LOADING_FRAME.search(context.text):
         return True
-    if _WARMUP_FRAME.search(context.text):
+    if _WARMUP_FRAME.search(context.text) or _WARMING.search(context.text):
         return False
     return context.phase is None or context.phase in _LOADING
 
@@ -233,13 +234,14 @@ MEMORY_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.KILLED,
-        r"Ray killed this worker|Workers? \(tasks / actors\) killed due to memory pressure",
+        r"Ray killed this worker|killed due to the node running low on memory|"
+        r"Workers? \(tasks / actors\) killed due to memory pressure",
         "Ray killed a worker: memory on its node passed Ray's threshold (95 %).",
         f"{FREE_MEMORY}, on every node. Lower gpu_memory_utilization, or set env.RAY_memory_monitor_refresh_ms=0.",
     ),
     rule(
         CauseId.KILLED,
-        r"exited with code 137|line \d{1,5}: +\d{1,9} Killed ",
+        r"exited with code 137|Out of memory: Killed process|line \d{1,5}: +\d{1,9} Killed ",
         "The engine was killed (exit code 137): out of memory, or stopped by force.",
         f"{FREE_MEMORY}. Check the kernel log (`journalctl -k`) for the out-of-memory killer.",
     ),

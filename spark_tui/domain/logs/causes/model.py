@@ -114,7 +114,8 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.REPO_NOT_FOUND,  # 401 and 404 look alike without a token
-        r"Repository Not Found|RepositoryNotFoundError|is not a valid model identifier listed on|401 Client Error",
+        r"Repository Not Found|RepositoryNotFoundError|pull model manifest: file does not exist|"
+        r"is not a valid model identifier listed on|401 Client Error",
         "Repository {model} not found on the Hub, or not visible to you.",
         f"Check the spelling. For a private or gated one {_LOG_IN}.",
     ),
@@ -129,7 +130,7 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.HUB_OFFLINE,
         r"[Ww]e couldn't connect to|LocalEntryNotFoundError|cannot find the requested files|NameResolutionError|"
-        r"Temporary failure in name resolution|Network is unreachable|Max retries exceeded|httpx\.(?:Connect|"
+        r"Temporary failure in name resolution|Network is unreachable|[Mm]ax retries exceeded|httpx\.(?:Connect|"
         r"Read)\w{1,20}|"
         r"5\d\d Server Error.{0,80}https?://|Read timed out|ProxyError|SSLError|CERTIFICATE_VERIFY_FAILED|"
         r"429 Client Error|"
@@ -153,7 +154,8 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.WEIGHTS_MISSING,
-        r"gguf_init_from_file: failed to open GGUF file '?([^']{1,300}?)'?(?:$| \()|"
+        r"No such file or directory: '([^']{1,300}\.(?:safetensors|gguf|bin|pth?))'|"
+        r"gguf_init_from_file\w*: failed to open GGUF file '?([^']{1,300}?)'?(?:$| \()|"
         r"failed to load model, '([^']{1,300})'|(?:model|GGUF) file not found: ?(\S{1,300})?|"
         r"GGUF files not found in (\S{1,300})",
         lambda match, _context: fix(" ".join(f"Cannot open model file {first_group(match)}".split()) + ".", _MOUNT),
@@ -240,7 +242,8 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
         r"KeyError: '[\w.]{0,200}(?:layers|blocks|experts)\.\d{1,4}\.[\w.]{1,120}'|"
         r"KeyError: '[\w.]{1,200}\.(?:weight\w{0,30}|\w{0,30}scale\w{0,10}|qweight|qzeros|bias)'|"
         r"Attempted to load weight \(|param_data\.shape == loaded_weight\.shape|size mismatch for|"
-        r"[Ss]hape mismatch.{0,60}(?:weight|scale|param)|(?:weight|param\w{0,10}|"
+        r"start \(\d+\) \+ length \(\d+\) exceeds dimension size|[Ss]hape mismatch.{0,60}(?:weight|scale|param)|"
+        r"(?:weight|param\w{0,10}|"
         r"scale)\w{0,20} shape.{0,60}(?:mismatch|does not match)|"
         r"not divisible by (?:weight|quantization|the quantization) (?:block|group)|"
         r"The (?:input|output|weight) size is not aligned with the quantized weight shape|"

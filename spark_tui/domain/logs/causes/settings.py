@@ -303,8 +303,29 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.BAD_ARGUMENT,
-        r"(?:unrecognized arguments|invalid argument|unexpected argument|No such option)[:=]? '?([^']{1,300})",
+        r"(?:unrecognized arguments|invalid argument(?=:? ?['\"]?-)|unexpected argument|No such option)[:=]? "
+        "'?([^']{1,300})",
         unknown_option,
+    ),
+    rule(
+        CauseId.BAD_ARGUMENT,
+        r"error while handling argument \"?(-[\w\-]{1,60})\"?: (.{1,200})",
+        "The server rejected {0}: {1}.",
+        "Correct {0} in the preset, or in the settings of one launch.",
+    ),
+    rule(
+        CauseId.BAD_ARGUMENT,
+        r"(?:Args|Config)\.__init__\(\) got an unexpected keyword argument '(\w{1,60})'|"
+        r"Field '(\w{1,60})' is not defined in \w{1,60}Args",
+        "This engine{version} has no setting {any}.",
+        "Remove {any} from the preset, correct its spelling, or use an image whose version has it.",
+    ),
+    rule(
+        CauseId.BAD_ARGUMENT,
+        r"Bfloat16 is only supported on GPUs",
+        "This GPU cannot compute in bfloat16.",
+        "Set dtype=float16.",
+        change=(("dtype", "float16"),),
     ),
     rule(
         CauseId.BAD_ARGUMENT,

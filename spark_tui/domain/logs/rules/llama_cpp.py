@@ -18,6 +18,10 @@ from spark_tui.domain.logs.timeline import PhaseId as P
 
 _MODEL: Final = re.compile(r"load_model: loading model '([^']{1,300})'")
 _URL: Final = re.compile(r"server is listening on (https?://\S{1,100})")
+_ANSWERED: Final = re.compile(
+    r"srv +(?:log_server_r|done_request): (?:request: )?(?:POST|"
+    r"GET) /\S{1,80} \S{1,60} \d{3}"
+)
 _BUFFER: Final = re.compile(rf"load_tensors: +\S{{1,40}} model buffer size = +{NUMBER} MiB")
 _LAYERS: Final = re.compile(r"load_tensors: offloaded (\d{1,5}/\d{1,5}) layers to GPU")
 _CONTEXT: Final = re.compile(r"n_ctx += (\d{1,12})$")
@@ -41,6 +45,10 @@ def program(message: str, known: r.RuleContext) -> Iterator[r.Fact]:
             yield r.learn(model=model[1])
     elif "model loaded" in message[:60] or "all slots are idle" in message[:60]:
         yield r.Signal.READY
+    elif "cleaning up before exit" in message[:80]:
+        yield r.Signal.STOPPED
+    elif _ANSWERED.match(message):
+        yield r.Signal.ANSWERS
     elif url := _URL.search(message, 0, 200):
         yield r.learn(url=url[1])
         if "starting the main loop" in message:
@@ -135,5 +143,5 @@ OLLAMA: Final[r.Table] = r.table(
         "model load(?:ing)? failed|runner (?:crashed|exited|terminated)",
         lambda m: (r.Signal.ANSWERS, r.KeepEvidence(LogEvidence(Topic.RUNNER_FAILED, r.shown(m.string)))),
     )),
-    ("llama", _by_go(rf"llama runner started in {NUMBER} seconds", lambda m: (r.Warm(number(m[1])),))),
+    ("llama", _by_go(rf"llama runner started in {NUMBER} seconds", lambda m: (r.Signal.ANSWERS, r.Warm(number(m[1]))))),
 )  # fmt: skip

@@ -147,6 +147,8 @@ class Signal(StrEnum):
     ANSWERS = auto()
     """It serves, whether or not its ready line was seen."""
     STOPPED = auto()
+    WOUND_DOWN = auto()
+    """uvicorn has ended: what for, other lines say."""
     OWN_READY_LINE = auto()
     SHARDS = auto()
     DRAFTER = auto()
@@ -362,6 +364,7 @@ PYTHON_ENGINE: Final[Table] = table(
     ("Capturing", capturing),
     ("[AutoTuner]: [Autotuner]: Autotuning Running JIT", autotune),
     ("Application", application),
+    ("Finished", when("Finished server process", Signal.WOUND_DOWN)),
     (
         "Prefetching",
         found(

@@ -95,5 +95,6 @@ SGLANG: Final[r.Table] = r.table(
     ("Capture", capture),
     ("max_total_num_tokens=", r.found(r"max_total_num_tokens=(\d{1,12}),", totals)),
     ("The", r.when("The server is fired up and ready to roll", r.Signal.READY)),
+    ("SIGTERM Gracefully", r.when(("SIGTERM received", "Gracefully exiting"), r.Signal.STOPPED)),
     ("Received", r.when("Received sigquit from a child proces", r.Broken.CHILD_DIED)),
 )  # fmt: skip

@@ -45,6 +45,7 @@ TRTLLM: Final[r.Table] = r.table(
     ("Rank", r.found(rf"Rank \d{{1,4}} uses {NUMBER} GB for model weights", weights)),
     ("Prefetching", r.found(r"Prefetching [\d.]{1,12} ?GB checkpoint files", lambda *_: (r.EnterPhase(P.WEIGHTS),))),
     ("Allocated", r.found(rf"Allocated {NUMBER} GiB for max tokens in paged KV cache \((\d{{1,12}})\)", allocated)),
+    ("iter", r.when("iter = ", r.Signal.ANSWERS)),
     ("Creating Run", r.when(_GRAPHS, r.EnterPhase(P.CAPTURE))),
     # uvicorn begins when the model is loaded
     ("Started", lambda message, known: (
