@@ -100,7 +100,7 @@ def test_out_of_memory_while_serving_is_told_as_such() -> None:
         core("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."),
     ]
     cause = explain(log)
-    assert cause.id is CauseId.ENGINE_DIED
+    assert cause.id is CauseId.OUT_OF_MEMORY_WARMUP
     assert "while the engine was serving" in cause.summary
     assert cause.change == (("gpu_memory_utilization", "0.85"),)
 

@@ -43,7 +43,7 @@ _FOREIGN: Final = (
     # SGLang: `[2026-03-11 13:53:21 TP0] message`
     (
         "[",
-        rf"\[(?P<time>{_STAMP})(?: (?P<process>[A-Z]\w{{0,20}}(?: \w{{1,10}}){{0,5}}))?\] "
+        rf"\[(?P<time>(?:{_STAMP}|\d\d-\d\d \d\d:\d\d:\d\d))(?: (?P<process>[A-Z]\w{{0,20}}(?: \w{{1,10}}){{0,5}}))?\] "
         rf"(?:(?P<level>{LEVELS}):? +)?",
     ),
     # TensorRT-LLM, C++ and Python: `[TensorRT-LLM][INFO] message`, `[05/21/2026-21:03:22] [TRT-LLM] [I] message`

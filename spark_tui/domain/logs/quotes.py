@@ -35,7 +35,8 @@ _EMBEDDED: Final = re.compile(  # whatever a collector of logs put in front of a
     r"Traceback \(|  File )"
 )
 _NATIVE: Final = re.compile(  # llama.cpp within another server: `DEBUG GRPC(model-127.0.0.1:38219): stderr llama_...`
-    r".{0,200}?[:\]\- ] ?(?:std(?:err|out)|MODEL_LOG) (?:- )?(?=[A-Za-z_][\w.]{1,100}(?:Error|Exception): |  File |"
+    r".{0,200}?[:\]\- ] ?(?:std(?:err|out)|MODEL_LOG|\(Process\)) (?:- )?(?=\d{1,5}\.\d\d\.\d{3}\.\d{3} [EWID] |"
+    r"[A-Za-z_][\w.]{1,100}(?:Error|Exception): |  File |"
     r"    |\w+: |\S{0,120}ggml|CUDA error|error |terminate called|Traceback)"
 )
 _BROKEN_COLOUR: Final = re.compile(
@@ -120,5 +121,9 @@ def _without_collector(text: str) -> str:
     if " pid=" in text:
         match = _EMBEDDED.search(text, 1, 400)
         return text[match.start() :] if match and not OUTER.match(text) else text
-    match = _NATIVE.match(text) if (" std" in text[:200] or "MODEL_LOG" in text[:200]) else None
+    match = (
+        _NATIVE.match(text)
+        if (" std" in text[:200] or "MODEL_LOG" in text[:200] or "(Process)" in text[:200])
+        else None
+    )
     return text[match.end() :] if match else text

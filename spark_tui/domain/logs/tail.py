@@ -88,7 +88,8 @@ _TEARDOWN: Final = re.compile(
 )
 _CUT: Final = re.compile(r"[\w,;:(\[/\-]$")
 _GOES_ON: Final = re.compile(
-    r"Based on the available|Try |Decrease |See stack trace|Please |The following component could not be created"
+    r"Based on the available|Exit code: -9|Try |Decrease |See stack trace|Please |"
+    r"The following component could not be created"
 )
 WORKER_FAILED: Final = re.compile(r"Worker failed with error ['\"](.+)['\"], please check")
 _IN_WORKER: Final = re.compile(r"Exception in worker \w+ while processing method \w+: (.+?)(?:, Traceback .*)?$")
@@ -193,7 +194,7 @@ def last_failure(
 
 
 def _rank(message: str) -> int:
-    if any(words in message for words in CONSEQUENCES):
+    if message == "EOFError" or any(words in message for words in CONSEQUENCES):
         return 0
     if message.startswith("nccl"):  # the second half of torch's message
         return 2
@@ -230,6 +231,7 @@ def _ours(record: LogRecord, lines: Sequence[str], at: int, *, serving: bool, do
         return docker and recognise(message) is not None
     inner = record.process.startswith(("EngineCore", "rank")) or "Worker" in record.process
     if serving:
+        inner = inner or any("hit an exception" in text for text in lines[max(0, at - 80) : at])
         return _DEADLY.search(message) is not None or (inner and record.kind is LineKind.EXCEPTION)
     said = (
         (ollama and message.startswith("Error: ")) or _TYPED.match(message) or message.startswith("error: invalid arg")
@@ -260,7 +262,11 @@ def _whole(record: LogRecord, lines: Sequence[str], at: int) -> LogRecord:
     """With its continuation: pydantic's sentence in place of its heading, and the rest of a broken line."""
     if inner := _IN_WORKER.match(record.message) or WORKER_FAILED.search(record.message):
         return record._replace(message=inner[1])
-    open_ended = record.message.rstrip().endswith(":") or record.message.startswith("Failed to initialize executor")
+    open_ended = (
+        record.message.rstrip().endswith(":")
+        or "scheduler is dead" in record.message
+        or record.message.startswith("Failed to initialize executor")
+    )
     if record.kind is not LineKind.EXCEPTION and not open_ended:
         return record
     message, below, gap = record.message, lines[at + 1 : at + 1 + _JOINED], False

@@ -96,7 +96,7 @@ Explain: TypeAlias = Callable[[re.Match[str], FailureContext], Finding]
 class CauseRule:
     """`pattern` is searched in one line; `explain` gets its match. `sure` is False where the words only suggest it.
 
-    `by_phase`: the id depends on what the engine was doing (out of memory has three names). `vague`: a line beside it
+    `by_phase`: the id depends on what the engine was doing (out of memory has two names). `vague`: a line beside it
     that another rule knows says more.
     """
 

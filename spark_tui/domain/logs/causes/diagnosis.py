@@ -249,14 +249,14 @@ def in_terms_of(engine: str, told: Finding) -> Finding:
 
 
 def _id(rule: CauseRule, context: FailureContext) -> CauseId:
-    """Want of memory has three names, by when it happened."""
+    """Want of memory has two names, by when it happened: while weights loaded, or after."""
     if rule.id is CauseId.BAD_ARGUMENT and not rule.sure and _DEEP.search(context.module):
         return CauseId.UNSUPPORTED_MODEL_FEATURE
     if not rule.by_phase:
         return rule.id
-    if context.ready:
-        return CauseId.ENGINE_DIED
-    return CauseId.OUT_OF_MEMORY_LOADING if while_loading(context) else CauseId.OUT_OF_MEMORY_WARMUP
+    return (
+        CauseId.OUT_OF_MEMORY_LOADING if not context.ready and while_loading(context) else CauseId.OUT_OF_MEMORY_WARMUP
+    )
 
 
 def _by_exit_code(context: FailureContext, oom_killed: bool) -> Finding | None:

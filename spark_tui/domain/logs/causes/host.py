@@ -136,7 +136,8 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.NO_GPU,
-        r"Failed to infer device type|No CUDA GPUs are available|no NVIDIA driver on your system|"
+        r"Failed to infer device type|Current node has no GPU available|No CUDA GPUs are available|"
+        r"no NVIDIA driver on your system|"
         r"lib(?:cuda|nvidia-ml)\.so(?:\.1)?: cannot open|no CUDA-capable device|driver/library version mismatch|"
         r"nvidia-container-cli: (?:initialization|detection|device|mount|ldcache) error|NVML: Driver|NVML_ERROR|"
         r"NVMLError|"

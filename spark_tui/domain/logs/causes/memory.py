@@ -25,7 +25,10 @@ _LOADING_FRAME: Final = re.compile(r", in (?:load_model|load_weights)\b")
 _WARMUP_FRAME: Final = re.compile(
     r", in (?!load_)\w+$|, in (?:profile|_dummy|capture|compile|initialize|kernel|determine)", re.M
 )
-_WARMING: Final = re.compile(r"[Cc]apture (?:CUDA|cuda) graph|warm(?:ing)?[ _-]?up|while profiling")
+_WARMING: Final = re.compile(
+    r"(?:Prefill|Decode) out of memory|[Cc]apture (?:CUDA|cuda) graph|warm(?:ing)?[ _-]?up|"
+    r"while profiling"
+)
 _TRIED: Final = re.compile(r"Tried to allocate ([\d.]{1,12} [KMGT]iB)")
 _CAPACITY: Final = re.compile(rf"total capacity of {NUMBER} GiB of which ([\d.]{{1,12}} [KMGT]iB) is free")
 _ESTIMATE: Final = re.compile(r"estimated maximum model length is (\d{1,12})")
@@ -241,7 +244,8 @@ MEMORY_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.KILLED,
-        r"exited with code 137|Out of memory: Killed process|line \d{1,5}: +\d{1,9} Killed ",
+        r"exited with code 137|scheduler is dead.{0,80}Exit code: -9|Out of memory: Killed process|"
+        r"line \d{1,5}: +\d{1,9} Killed ",
         "The engine was killed (exit code 137): out of memory, or stopped by force.",
         f"{FREE_MEMORY}. Check the kernel log (`journalctl -k`) for the out-of-memory killer.",
     ),

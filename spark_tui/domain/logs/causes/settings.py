@@ -303,7 +303,8 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.BAD_ARGUMENT,
-        r"(?:unrecognized arguments|invalid argument(?=:? ?['\"]?-)|unexpected argument|No such option)[:=]? "
+        r"(?:unrecognized arguments|^error: invalid argument|invalid argument(?=:? ?['\"]?-)|unexpected argument|No "
+        "such option)[:=]? "
         "'?([^']{1,300})",
         unknown_option,
     ),

@@ -72,13 +72,14 @@ def totals(match: re.Match[str], known: r.RuleContext) -> Iterator[r.Fact]:
     yield r.FinishPhase(P.ENGINE_READY, P.SERVER, proven=True)
 
 
-def batch(message: str, _known: r.RuleContext) -> Iterator[r.Fact]:
-    """`Decode batch, #running-req: 4, ...` of a server that serves, and requests that its full cache pushed out."""
-    if message.startswith(("Decode batch", "KV cache pool is full")):
+def batch(message: str, known: r.RuleContext) -> Iterator[r.Fact]:
+    """`Decode batch, #running-req: 4, ...` of a server that serves, and requests that its full cache pushed out. The
+    warm-up has such lines before it is ready."""
+    served = message.startswith(("Decode batch", "KV cache pool is full"))
+    if not known.own_ready_line and (served or message.startswith("Prefill batch")):
         yield r.Signal.ANSWERS
+    if served:
         yield r.Interval(message)
-    elif message.startswith("Prefill batch"):
-        yield r.Signal.ANSWERS
 
 
 SGLANG: Final[r.Table] = r.table(
