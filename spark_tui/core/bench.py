@@ -66,6 +66,7 @@ from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.metrics.page import EMPTY_PAGE, Family, MetricPage
 from spark_tui.domain.quantities import gib
 from spark_tui.domain.reading import Ok, value_of
+from spark_tui.services.executors import end_tasks
 from spark_tui.services.ports import (
     Clock,
     ContainerEngine,
@@ -321,8 +322,7 @@ class HostWatch:
         try:
             yield
         finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await end_tasks(task)
 
     async def _run(self) -> None:
         while True:
@@ -655,9 +655,7 @@ class _Run:
         try:
             await asyncio.wait((launching, stopped), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (launching, stopped):
-                task.cancel()
-            await asyncio.gather(launching, stopped, return_exceptions=True)
+            await end_tasks(launching, stopped)
         if launching.cancelled():
             return False
         launching.result()
@@ -697,6 +695,5 @@ async def finish_when_cancelled(work: Coroutine[None, None, T], stop: asyncio.Ev
         try:
             await asyncio.wait((task,), timeout=seconds)
         finally:  # a caller that is cancelled a second time leaves no task behind
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await end_tasks(task)
         raise

@@ -38,6 +38,7 @@ from spark_tui.domain.presets.invocation import parse
 from spark_tui.domain.quantities import gib
 from spark_tui.domain.reading import Missing, Ok, Reading
 from spark_tui.domain.text import clean_line
+from spark_tui.services.executors import end_tasks
 from spark_tui.services.ports import Clock, LogArchive, LogLine, StateFiles, Watchers
 from spark_tui.services.wire import decode, encode
 
@@ -291,9 +292,7 @@ class ClusterLauncher:
                 steps.detail("ready", f"{found.answered} of {record.answers} answered")
                 await self._route(record)
         finally:
-            for each in (*followers, answer):
-                each.cancel()
-            await asyncio.gather(*followers, answer, return_exceptions=True)
+            await end_tasks(*followers, answer)
 
     async def _route(self, record: ClusterRecord) -> None:
         """The router of replicas runs. Raises SparkError."""

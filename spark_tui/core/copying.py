@@ -35,7 +35,7 @@ from spark_tui.domain.nodes import Cluster, ClusterNode, Clusters, find_nodes
 from spark_tui.domain.reading import value_of
 from spark_tui.domain.remote import check_destination
 from spark_tui.domain.text import clean_line
-from spark_tui.services.executors import in_thread
+from spark_tui.services.executors import end_tasks, in_thread
 from spark_tui.services.ports import Clock, ContainerEngine, HostProbe, ModelStore, TransferCount, Transfers
 from spark_tui.services.wire import decode
 
@@ -163,9 +163,7 @@ class NodeCopier:
                 reports.result()
             return await task
         finally:
-            for each in (task, reports):
-                each.cancel()
-            await asyncio.gather(task, reports, return_exceptions=True)
+            await end_tasks(task, reports)
 
 
 # --- the controller ---------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ from spark_tui.domain.logs.view import Baseline, EngineView, LogContext
 from spark_tui.domain.models.checkpoint import CheckpointFacts
 from spark_tui.domain.quantities import GIB, human_duration
 from spark_tui.domain.reading import Ok, aged, value_of
-from spark_tui.services.executors import in_thread
+from spark_tui.services.executors import end_tasks, in_thread
 
 if TYPE_CHECKING:
     from spark_tui.core.wiring import Ports
@@ -113,9 +113,7 @@ class EngineWatch:
 
     async def close(self) -> None:
         tasks, self._tasks = self._tasks, []
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(*tasks)
 
     async def update(self, container: ContainerFacts) -> None:
         """Takes the latest facts; a new start of the same container begins a new history."""

@@ -19,7 +19,7 @@ from spark_tui.domain.host.vitals import GpuReading
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.quantities import MIB
 from spark_tui.domain.reading import Ok, Reading, value_of
-from spark_tui.services.executors import in_thread
+from spark_tui.services.executors import end_tasks, in_thread
 from spark_tui.services.ports import Clock, EngineApi, HostProbe
 
 TOKENS_SECONDS: Final = 5.0
@@ -138,9 +138,7 @@ class HealthWatch:
             await asyncio.wait((answer, limit), return_when=asyncio.FIRST_COMPLETED)
             return answer.done() and answer.result()
         finally:
-            for task in (answer, limit):
-                task.cancel()
-            await asyncio.gather(answer, limit, return_exceptions=True)
+            await end_tasks(answer, limit)
 
     async def _ask(self, endpoint: Endpoint, request: ChatRequest) -> bool:
         try:

@@ -41,6 +41,7 @@ from spark_tui.domain.prove.request import PATHS, Api, Question, request_body
 from spark_tui.domain.prove.run import CaseResult, Proof, flag_value, stored_commit
 from spark_tui.domain.quantities import human_duration
 from spark_tui.domain.text import clean_line, truncate
+from spark_tui.services.executors import end_tasks
 from spark_tui.services.ports import Clock, EngineApi, ProofStore
 
 STREAMS: Final = 4
@@ -170,9 +171,7 @@ class _ProveRun:
         try:
             await asyncio.wait((asking, stopped), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (asking, stopped):
-                task.cancel()
-            await asyncio.gather(asking, stopped, return_exceptions=True)
+            await end_tasks(asking, stopped)
         if not asking.cancelled():
             asking.result()
         proof = self._proof(cases)

@@ -1,4 +1,5 @@
-"""Threads for blocking work: a bounded pool for calls, and a bounded hand-over for streams. And child processes.
+"""Threads for blocking work: a bounded pool for calls, and a bounded hand-over for streams; the ends
+of tasks and of child processes.
 
 The loop's default executor is never used: a few long-lived calls would starve it on a small machine. All threads are
 daemons, so that a call which hangs in a driver or a dead socket cannot keep the program from ending.
@@ -19,7 +20,7 @@ from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future
 from contextvars import copy_context
 from pathlib import Path
-from typing import Generic, ParamSpec, Protocol, TypeVar
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -256,6 +257,13 @@ def python_path() -> str:
     home = Path(__file__).resolve().parents[2]
     own = "" if home.name in ("site-packages", "dist-packages") else str(home)
     return os.pathsep.join(path for path in (own, os.environ.get("PYTHONPATH", "")) if path)
+
+
+async def end_tasks(*tasks: asyncio.Future[Any]) -> None:
+    """Cancels them, and returns when all have ended; how they ended is for who asks them."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def end_group(child: asyncio.subprocess.Process, patience: float) -> None:

@@ -36,6 +36,7 @@ from spark_tui.domain.metrics.agents import (
 from spark_tui.domain.quantities import MIB, human_bytes
 from spark_tui.domain.text import clean_line, truncate
 from spark_tui.services.engine_http import ClientPools, bearer
+from spark_tui.services.executors import end_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -366,8 +367,7 @@ class GatewayProxy:
                 await asyncio.wait((ready,), timeout=COMMENT_SECONDS)
             ready.result()
         finally:
-            ready.cancel()
-            await asyncio.gather(ready, return_exceptions=True)
+            await end_tasks(ready)
 
     async def _forward(self, ask: _Ask, upstream: Upstream, client: _Client) -> None:
         import httpx
@@ -463,9 +463,7 @@ async def _while_connected(receive: Receive, work: Any) -> None:
         if working.done():
             working.result()
     finally:
-        for task in (leaving, working):
-            task.cancel()
-        await asyncio.gather(leaving, working, return_exceptions=True)
+        await end_tasks(leaving, working)
 
 
 def _read(client: str, scope: Scope, body: bytes) -> _Ask:

@@ -67,8 +67,7 @@ class HttpLoadDriver:
                     yield Tick(*message["tick"])
         finally:
             if stopper is not None:
-                stopper.cancel()
-                await asyncio.gather(stopper, return_exceptions=True)
+                await executors.end_tasks(stopper)
             if not ended:
                 await self._end_child()
 

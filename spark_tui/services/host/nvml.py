@@ -203,8 +203,7 @@ class _Helper:
     async def end(self) -> None:
         """Kills it. One that hangs inside the driver cannot be waited for: it is left to the kernel."""
         if self._answer is not None:
-            self._answer.cancel()
-            await asyncio.gather(self._answer, return_exceptions=True)
+            await executors.end_tasks(self._answer)
             self._answer = None
         for transport in self._transports:
             transport.close()
