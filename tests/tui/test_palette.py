@@ -10,12 +10,13 @@ import pytest
 from spark_tui.domain.settings import Settings
 from spark_tui.services.files import ScreenFolder
 from spark_tui.tui.app import SparkApp
-from spark_tui.tui.format import UNICODE
+from spark_tui.tui.format import ASCII, UNICODE
 from spark_tui.tui.screens.chat import ChatScreen
 from spark_tui.tui.screens.launch_form import LaunchForm
 from spark_tui.tui.screens.logs import LogsScreen
 from spark_tui.tui.screens.modals import ConfirmScreen
-from spark_tui.tui.screens.palette import Palette, PaletteEntry, entries, rank
+from spark_tui.tui.screens.palette import Palette, PaletteEntry, ThemeChooser, entries, rank
+from spark_tui.tui.themes import SPARK_ANSI
 from spark_tui.tui.widgets.row_list import RowList
 from tests.core.kit import Kit
 from tests.tui.kit import GEMMA, QWEN, Sight, kit_of, seen
@@ -136,3 +137,14 @@ async def test_read_only_lists_nothing_that_changes_what_runs() -> None:
         ids = {entry.id for entry in entries(app)}
         assert not {"stop qwen", "edit qwen", "restart qwen", "launch gemma", "drop_cache"} & ids
         assert {"logs qwen", "preset gemma", "chat qwen"} <= ids
+
+
+async def test_the_screen_below_the_themes_is_seen_in_sixteen_colours() -> None:
+    kit = kit_of(QWEN)
+    app = SparkApp(kit.context, ASCII, SPARK_ANSI)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await app.push_screen(ThemeChooser(("spark-dark", "spark-ansi")))
+        await pilot.pause()
+        rows = app.screen._compositor.render_strips(app.size)
+        text = "\n".join("".join(segment.text for segment in row) for row in rows)
+    assert "1 Home" in text and "spark-dark" in text
