@@ -12,7 +12,7 @@ from spark_tui.cli.session import Session
 from spark_tui.core.context import Context
 from spark_tui.core.prove import ProofProgress
 from spark_tui.domain.errors import ExitCode, UsageError
-from spark_tui.domain.prove.cases import Verdict
+from spark_tui.domain.prove.request import Verdict
 from spark_tui.domain.prove.run import Proof, changes, compared_proof
 from spark_tui.present import prove as present
 from spark_tui.present.page import Section

@@ -19,7 +19,7 @@ from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.finding import AlarmId, Finding, Severity
 from spark_tui.domain.history import Record
-from spark_tui.domain.prove.cases import Verdict
+from spark_tui.domain.prove.request import Verdict
 from spark_tui.domain.reading import value_of
 from spark_tui.services.ports import Clock, HistoryStore, StateFiles
 

@@ -19,7 +19,7 @@ from spark_tui.domain.presets.fit import FitWord
 from spark_tui.domain.presets.fit_verdict import LaunchVerdict
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.presets.preset import Preset, Tag
-from spark_tui.domain.prove.cases import Verdict
+from spark_tui.domain.prove.request import Verdict
 from spark_tui.domain.prove.run import Badge, preset_badge, stored_commit
 from spark_tui.domain.reading import value_of
 

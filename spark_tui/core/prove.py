@@ -28,16 +28,14 @@ from spark_tui.domain.prove.answer import ProveAnswer, read_answer
 from spark_tui.domain.prove.cases import (
     CASES,
     VAULT,
-    Area,
     Case,
     SkippedCase,
     Target,
-    Verdict,
     filler_text,
     filler_tokens,
     judge,
 )
-from spark_tui.domain.prove.request import PATHS, Api, Question, request_body
+from spark_tui.domain.prove.request import PATHS, Api, Area, Question, Verdict, request_body
 from spark_tui.domain.prove.run import CaseResult, Proof, flag_value, stored_commit
 from spark_tui.domain.quantities import human_duration
 from spark_tui.domain.text import clean_line, truncate

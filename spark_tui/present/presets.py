@@ -19,7 +19,7 @@ from spark_tui.domain.presets.fit import FitWord
 from spark_tui.domain.presets.options import OFF
 from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import Origin, Preset, PresetFacts, Tag
-from spark_tui.domain.prove.cases import Verdict
+from spark_tui.domain.prove.request import Verdict
 from spark_tui.domain.prove.run import Badge
 from spark_tui.domain.quantities import GIB, human_bytes, human_count, short_tokens
 from spark_tui.domain.secret import mask_secrets

@@ -9,7 +9,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from spark_tui.core.prove import ProofProgress
 from spark_tui.domain.bench.run import RunOutcome
-from spark_tui.domain.prove.cases import Verdict
+from spark_tui.domain.prove.request import Verdict
 from spark_tui.domain.prove.run import (
     Badge,
     CaseResult,

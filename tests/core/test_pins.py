@@ -19,7 +19,7 @@ from spark_tui.domain.logs.starts import MOST_GOOD, StartRecord, digest_for
 from spark_tui.domain.logs.timeline import StartOutcome
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.presets.preset import Origin, Preset
-from spark_tui.domain.prove.cases import Area, Verdict
+from spark_tui.domain.prove.request import Area, Verdict
 from spark_tui.domain.prove.run import CaseResult, Proof, preset_badge
 from spark_tui.domain.reading import Missing, Ok
 from spark_tui.services.presets.imports import FolderRecipeStore

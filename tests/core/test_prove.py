@@ -21,7 +21,8 @@ from spark_tui.domain.engine.container import (
 from spark_tui.domain.engine.state import Endpoint, Health, ServedModel
 from spark_tui.domain.errors import EngineUnreachable, UsageError
 from spark_tui.domain.host.identity import HostPaths
-from spark_tui.domain.prove.cases import CASES, Verdict
+from spark_tui.domain.prove.cases import CASES
+from spark_tui.domain.prove.request import Verdict
 from spark_tui.domain.prove.run import Proof, changes, parser_advice
 from spark_tui.domain.settings import Settings
 from spark_tui.services.engine_api import VllmApi

@@ -13,7 +13,7 @@ from textual.widgets import TabbedContent
 
 from spark_tui.domain.bench.run import RunOutcome
 from spark_tui.domain.presets.preset import Preset
-from spark_tui.domain.prove.cases import Area, Verdict
+from spark_tui.domain.prove.request import Area, Verdict
 from spark_tui.domain.prove.run import (
     CaseResult,
     Proof,

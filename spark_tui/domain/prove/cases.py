@@ -7,30 +7,12 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from itertools import zip_longest
 from typing import Any, Final, TypeAlias
 
 from spark_tui.domain.prove.answer import ProveAnswer
-from spark_tui.domain.prove.request import CALL_ID, Api, Call, Question, Tool
+from spark_tui.domain.prove.request import CALL_ID, Api, Area, Call, Question, Tool, Verdict
 from spark_tui.domain.text import clean_line, truncate
-
-
-class Area(StrEnum):
-    TEXT = "text"
-    TOOLS = "tools"
-    ARGUMENTS = "arguments"
-    REASONING = "reasoning"
-    STRUCTURE = "structured output"
-    LIMITS = "limits"
-    QUALITY = "quality"
-    DEPTH = "long context"
-
-
-class Verdict(StrEnum):
-    PASS = "pass"  # noqa: S105
-    FAIL = "fail"
-    SKIP = "skip"
 
 
 class SkippedCase(Exception):

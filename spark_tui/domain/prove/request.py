@@ -1,4 +1,4 @@
-"""One question to an engine, whatever the API: chat, responses or messages."""
+"""One question to an engine, whatever the API (chat, responses or messages), what it is about, and how it ends."""
 
 from __future__ import annotations
 
@@ -9,6 +9,23 @@ from enum import StrEnum
 from typing import Any, Final
 
 from spark_tui.domain.engine.runtimes import CHAT_PATH
+
+
+class Area(StrEnum):
+    TEXT = "text"
+    TOOLS = "tools"
+    ARGUMENTS = "arguments"
+    REASONING = "reasoning"
+    STRUCTURE = "structured output"
+    LIMITS = "limits"
+    QUALITY = "quality"
+    DEPTH = "long context"
+
+
+class Verdict(StrEnum):
+    PASS = "pass"  # noqa: S105
+    FAIL = "fail"
+    SKIP = "skip"
 
 
 class Api(StrEnum):

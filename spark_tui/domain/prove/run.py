@@ -14,7 +14,7 @@ from spark_tui.domain.models.parsers import family_of, parsers_of
 from spark_tui.domain.presets.invocation import parse
 from spark_tui.domain.presets.model_use import LibraryView
 from spark_tui.domain.presets.preset import Preset
-from spark_tui.domain.prove.cases import Area, Verdict
+from spark_tui.domain.prove.request import Area, Verdict
 from spark_tui.domain.reading import Reading, value_of
 
 

@@ -24,7 +24,7 @@ from spark_tui.domain.bench.published import references
 from spark_tui.domain.bench.run import KNEE_EFFICIENCY, BenchRun, Result, RunOutcome
 from spark_tui.domain.errors import SparkError, UsageError
 from spark_tui.domain.event import EventKind
-from spark_tui.domain.prove.cases import Verdict
+from spark_tui.domain.prove.request import Verdict
 from spark_tui.domain.prove.run import engine_badge, stored_commit
 from spark_tui.present import bench as present
 from spark_tui.present import prove as proving
