@@ -130,7 +130,8 @@ class SparkApp(FrameApp):
     async def run_core(self) -> None:
         """Collectors and supervisor. They turn failures of the outside into readings."""
         gc.freeze()  # what the start has made stays: no collection looks at it again
-        gc.set_threshold(50_000)
+        # What screens drew is garbage only after it has survived some collections: whole ones come every few minutes.
+        gc.set_threshold(10_000, 5, 4)
         try:
             await self.context.run()
         finally:
