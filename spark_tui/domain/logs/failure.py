@@ -396,12 +396,17 @@ def deciding_lines(line: str, before: Sequence[str], after: Sequence[str]) -> tu
             if (raised and linked and record.kind is LineKind.EXCEPTION) or (loud and _SAYS_WHY.search(message)):
                 above.append(message)
     below: list[str] = []
+    compiled = "Ninja build failed" in line or "Error building extension" in line
     for text in after:
         record = parse_line(text)
         message = record.message.strip()
         if record.kind is LineKind.BLANK or record.level in ("INFO", "DEBUG", "WARNING") or _NOISE.search(text):
             continue  # other processes keep writing
-        if not _CONTINUES.match(message) or len(below) == MAX_AFTER:
+        if len(below) == MAX_AFTER:
+            break
+        if not _CONTINUES.match(message) and not (compiled and _SAYS_WHY.search(message[:MAX_SEARCHED])):
+            if compiled:
+                continue
             break
         if record.kind is not LineKind.EXCEPTION:
             below.append(shown(message))

@@ -400,7 +400,8 @@ def _from_json(text: str, process: str, pid: int | None) -> LogRecord | None:
         inner = parse_line(message)  # a platform's wrapping of lines that the engine formed itself
         if inner.level or inner.process or inner.kind in (LineKind.EXCEPTION, LineKind.TRACEBACK):
             return inner
-    kind = LineKind.ACCESS if logger == "uvicorn.access" else LineKind.RECORD
+    plain = _shape(message) or LineKind.RECORD if "rror: " in message[:160] else LineKind.RECORD
+    kind = LineKind.ACCESS if logger == "uvicorn.access" else plain
     return LogRecord(
         clean_line(text_of("vllm_process_name", "processName") or process),
         number if isinstance(number, int) else pid,

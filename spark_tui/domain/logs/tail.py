@@ -33,7 +33,8 @@ _OURS: Final = re.compile(
     r"|no kernel image|Ray killed|\(raylet\)|lib(?:nvrtc|cu\w+)\.so|model requires more system memory"
     r"|for ModelConfig|for VllmConfig|ParallelConfig|SpeculativeConfig|architectures"
     r"|digest mismatch|pull model manifest|version of Ollama|ROCm error|\bhip[A-Z]\w+|nvidia-container-cli|"
-    r"exited with code [1-9]|:11434: bind|Segfault encountered|(?:Out of memory: )Killed process \d+ \((?:VLLM|vllm|"
+    r"exited with code [1-9]|:11434: bind|Failed to infer device type|node running low on memory|Segfault encountered|"
+    r"(?:Out of memory: )Killed process \d+ \((?:VLLM|vllm|"
     r"sglang|trtllm|llama|ollama)"
 )
 _UNIQUE: Final = frozenset((
@@ -58,7 +59,8 @@ _LINES: Final = re.compile(  # lines that end a program, or a start, and are no 
     r"|(?:EngineCore|WorkerProc|Scheduler) (?:failed to start|hit an exception)|Dumping scheduler output"
     r"|Exception in worker \w+ while"
     r"|Unhandled error \(suppress with|Rank \d+ scheduler (?:died|is dead)|\(raylet\) .{0,40}(?:died|killed)"
-    r"|!!!!!!! Segfault encountered|Fatal Python error: |.{0,80}Out of memory: Killed process \d+ \("
+    r"|!!!!!!! Segfault encountered|(?:Value error|Assertion failed), |"
+    r"[\w./\-]{0,60}python[\d.]{0,5}: No module named |Fatal Python error: |.{0,80}Out of memory: Killed process \d+ \("
     r"|(?:\[\d{2,6}\] )?\S{0,200}ggml\S{0,100}:\d+: (?:fatal error|GGML_ASSERT|CUDA error)"
     r"|.{0,40}Value 'sm_\w{1,8}' is not defined"
     r"|toomanyrequests: |(?:docker: )?failed to register layer|Error: model requires more|[*\-] ImportError: "
@@ -262,6 +264,8 @@ def _whole(record: LogRecord, lines: Sequence[str], at: int) -> LogRecord:
     """With its continuation: pydantic's sentence in place of its heading, and the rest of a broken line."""
     if inner := _IN_WORKER.match(record.message) or WORKER_FAILED.search(record.message):
         return record._replace(message=inner[1])
+    if DETAIL.match(record.message):
+        return record._replace(message=PYDANTIC_TAIL.sub("", record.message).strip())
     open_ended = (
         record.message.rstrip().endswith(":")
         or "scheduler is dead" in record.message

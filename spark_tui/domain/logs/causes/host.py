@@ -250,14 +250,19 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.KERNEL_FAILURE,
-        r"InductorError: .{0,200}|BackendCompilerFailed.{0,200}|Ninja build failed.{0,100}|"
-        r"Error building extension.{0,100}|Failed to find C compiler.{0,40}|"
+        r"InductorError: .{0,200}|BackendCompilerFailed.{0,200}|Failed to find C compiler.{0,40}|"
         r"Could not run '[^']{1,80}' with arguments from|[Ll]oad cubin|"
         r"NVRTC_ERROR\w{0,40}|nvcc fatal.{0,120}|Failed to (?:JIT|compile)\b.{0,120}|"
         r"fatal error: [\w./\-]{1,80}: No such file or directory|ld: cannot find -l\w{1,40}|"
         r"Could not find nvcc.{0,100}|CalledProcessError: Command \W{0,4}\S{0,80}(?:gcc|clang|nvcc|ninja|c\+\+)\b|"
         r"CompilationError: .{0,100}|torch\._dynamo\.exc\.\w{1,60}.{0,100}",
         compiling,
+    ),
+    CauseRule(
+        CauseId.KERNEL_FAILURE,
+        r"Ninja build failed.{0,100}|Error building extension.{0,100}",
+        compiling,
+        vague=True,  # the compiler's own words stand below
     ),
     rule(
         CauseId.MISSING_MODULE,

@@ -148,8 +148,8 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
     rule(CauseId.WEIGHTS_MISSING, r"Weight files referenced in index but missing: ?(.{0,1500})", missing_shards),
     rule(
         CauseId.WEIGHTS_MISSING,
-        r"Cannot find any model weights with `([^`]{1,300})`",
-        "No weight files in {0}.",
+        r"Cannot find any model weights with `([^`]{1,300})`|Cannot find any safetensors or bin files in (\S{1,300})",
+        "No weight files in {any}.",
         f"Check the folder, or the download. {_DOWNLOAD}",
     ),
     rule(
