@@ -35,8 +35,8 @@ class HubSwitchedOff(HubOffline):
 class HubBusy(UnreachableError, id="hub_rate_limited"):
     """HTTP 429 or 5xx. `wait` is in seconds, None when the Hub does not say how long."""
 
-    def __init__(self, summary: str, remedy: str, *, wait: float | None = None) -> None:
-        super().__init__(summary, remedy)
+    def __init__(self, summary: str, remedy: str, *, detail: str = "", wait: float | None = None) -> None:
+        super().__init__(summary, remedy, detail=detail)
         self.wait = wait
 
 
