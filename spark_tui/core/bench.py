@@ -262,7 +262,8 @@ class BenchProgress:
     """How far a benchmark is. `done` and `total` count segments; `requests_done`, `requests_running` and
     `requests_total` are those of this segment, `rate` the pieces that came per second just now (tokens, where the
     engine does not speculate). `runs` holds what was measured so far, a run per engine. `seconds_left` is a guess from
-    the segments that are over, None before there is one. `detail` is how far a launch is."""
+    the segments that are over, None before there is one. `detail` is how far a launch is, `measured` the id of the run
+    that has the last segment."""
 
     step: BenchStep
     engine: str
@@ -277,11 +278,12 @@ class BenchProgress:
     seconds: float = 0.0
     seconds_left: float | None = None
     detail: str = ""
+    measured: str = ""
 
     def run_of(self, engine: str) -> BenchRun | None:
         """What an engine has so far; of one that is compared with itself, the variant that was measured last."""
         runs = [run for run in self.runs if run.conditions.engine == engine]
-        return max(runs, key=lambda run: (sum(level.passes for level in run.levels), run is runs[0]), default=None)
+        return next((run for run in runs if run.id == self.measured), next(iter(runs), None))
 
 
 OnProgress = Callable[[BenchProgress], None]
@@ -598,7 +600,7 @@ class _Run:
             self._host.samples = session.samples
             done = await session.measure(segment, self._stop, self._tick)
             self._publish(
-                done=self._progress.done + 1, requests_done=0, requests_running=0,
+                done=self._progress.done + 1, requests_done=0, requests_running=0, measured=session.id,
                 runs=tuple(each.run(self._seconds) for each in self._sessions),
             )  # fmt: skip
             silent = bool(done.records) and not any(record.chunks for record in done.records)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -120,6 +121,9 @@ async def test_a_flag_is_measured_in_turn_with_the_engine_as_it_is() -> None:
     assert {"max_model_len=8192", "current settings"} <= {progress.detail for progress in launching}
     assert {progress.total for progress in kit.seen} == {2 * 2 * 3}
     assert kit.seen[-1].step is BenchStep.DONE
+    ended = [now for before, now in pairwise(kit.seen) if now.done > before.done]
+    shown = [run.id for progress in ended if (run := progress.run_of("qwen")) is not None]
+    assert shown == [each.id for each in (one, one, two, two, two, two, one, one, one, one, two, two)]
     sent = [[request.prompt for request in load.requests] for load in kit.load.loads]
     assert sent[:4] == sent[4:8], "the same prompts on both"
 
