@@ -357,7 +357,8 @@ class Editor:
             if not isinstance(error, UnreachableError):
                 self._state.remove(EDITS + entry.name)
             raise
-        detail = "former settings" if kept is not None else "former settings; container and image of today"
+        image = "the image of before" if entry.former_image else "image of today"
+        detail = "former settings" if kept is not None else f"former settings; new container, {image}"
         report(replace(step, state=StepState.DONE, detail=detail))
         await self._close(entry)
         return view
