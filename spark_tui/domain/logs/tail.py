@@ -65,7 +65,8 @@ _LINES: Final = re.compile(  # lines that end a program, or a start, and are no 
     r"|.{0,40}Value 'sm_\w{1,8}' is not defined"
     r"|toomanyrequests: |(?:docker: )?failed to register layer|Error: model requires more|[*\-] ImportError: "
     r"|\[sgl_kernel\] CRITICAL|nvidia-container-cli: |(?:ROCm|HIP) error"
-    r"|Error: |error: invalid argument|[\w.\-/]{1,60}: error while loading shared libraries"
+    r"|Error: (?:listen tcp |digest mismatch|pull model manifest|llama runner|unable to load|max retries|could not |"
+    r"write |[45]\d\d )|error: invalid argument|[\w.\-/]{1,60}: error while loading shared libraries"
     r"|(?:gguf|llama|ggml)_\w+: .{0,120}(?:invalid|unknown|unsupported|missing|corrupt)"
     r"|[a-z]{2,14}error: "
     r"|[\w.\-]{0,40}(?:llm|llama|sglang|trt)[\w.\-]{0,40} exited with code [1-9]"
@@ -142,6 +143,7 @@ _TYPED: Final = re.compile(
 
 
 _CLIENT: Final = re.compile(
+    r"ConnectionError: Failed to connect to Ollama|"
     r"(?:openai|litellm|anthropic|ollama|aiohttp|tenacity|gradio|streamlit|instructor|langchain\w*)\.|"
     r"Packages?NotFoundError"
 )
@@ -233,10 +235,14 @@ def _ours(record: LogRecord, lines: Sequence[str], at: int, *, serving: bool, do
         return docker and recognise(message) is not None
     inner = record.process.startswith(("EngineCore", "rank")) or "Worker" in record.process
     if serving:
+        if message.startswith("Error: "):
+            return False
         inner = inner or any("hit an exception" in text for text in lines[max(0, at - 80) : at])
         return _DEADLY.search(message) is not None or (inner and record.kind is LineKind.EXCEPTION)
     said = (
-        (ollama and message.startswith("Error: ")) or _TYPED.match(message) or message.startswith("error: invalid arg")
+        (ollama and not serving and message.startswith("Error: ") and "EADDRINUSE" not in message)
+        or _TYPED.match(message)
+        or message.startswith("error: invalid arg")
     )
     if not docker and said and known_sure(message):
         return True
