@@ -166,7 +166,7 @@ class LogExplainer:
         if not self.lines:
             unquote.begin(text for _, text in batch[:_FIRST_LINES])
         lines = [
-            (stamp, text if text.startswith(_OWN) and (text[0] == "(" or " pid=" not in text) else unquote(text))
+            (stamp, text if text[:1] == "(" or (text.startswith(_OWN) and " pid=" not in text[:160]) else unquote(text))
             if text[:1] != "{" or not text.startswith(_DOCKER_JSON)
             else _unpacked(stamp, text)
             for stamp, text in batch

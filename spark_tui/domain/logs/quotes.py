@@ -71,7 +71,7 @@ class Unquoter:
             text = text.rstrip("\r")
         if text[:2] == "^C":  # what a terminal shows of Ctrl-C
             text = text[2:]
-        if ("[0" in text or "[1;" in text or "[3" in text) and "m" in text:
+        if "[" in text[:8] and "m" in text[:16]:
             text = _BROKEN_COLOUR.sub("", text)
         if self._margin:
             if text.startswith(self._margin):

@@ -240,7 +240,7 @@ def _ours(record: LogRecord, lines: Sequence[str], at: int, *, serving: bool, do
         inner = inner or any("hit an exception" in text for text in lines[max(0, at - 80) : at])
         return _DEADLY.search(message) is not None or (inner and record.kind is LineKind.EXCEPTION)
     said = (
-        (ollama and not serving and message.startswith("Error: ") and "EADDRINUSE" not in message)
+        (ollama and message.startswith("Error: ") and "EADDRINUSE" not in message)
         or _TYPED.match(message)
         or message.startswith("error: invalid arg")
     )
