@@ -235,7 +235,7 @@ _TERMS: Final = {
         ("vLLM", "Ollama"),
     ),
 }
-"""vLLM's names, in which causes are told, as the other engines have them."""
+"""vLLM's names, in which causes are written, as the other engines have them."""
 
 
 def in_terms_of(engine: str, told: Finding) -> Finding:
