@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from rich.text import Text
@@ -54,6 +55,9 @@ def _shows(mode: str) -> Callable[[SparkApp], None]:
     return show
 
 
+_COLLECT_SECONDS: Final = 60.0
+_QUIET_SECONDS: Final = 5.0
+"""Without a key: a collection takes some hundredths of a second."""
 END_SECONDS: Final = 10
 """So long a signal waits for an orderly end."""
 
@@ -91,6 +95,7 @@ class SparkApp(FrameApp):
         self._opening_theme = next(named, theme or theme_for(wanted))
         super().__init__(context, glyphs)
         self.key_queue = KeyQueue(self, super().on_event)
+        self._key_at, self._settled = 0.0, False
         own = dict(context.settings.keymap)
         use_keys(own)
         use_screen()
@@ -130,12 +135,20 @@ class SparkApp(FrameApp):
     async def run_core(self) -> None:
         """Collectors and supervisor. They turn failures of the outside into readings."""
         gc.freeze()  # what the start has made stays: no collection looks at it again
-        # In smaller steps than at the start: what screens drew and dropped takes some 5 MB less, and is not level yet.
-        gc.set_threshold(10_000, 5, 4)
+        self.set_interval(_COLLECT_SECONDS, self._collect)
         try:
             await self.context.run()
         finally:
             gc.unfreeze()  # of an app that ended, nothing stays behind
+
+    def _collect(self) -> None:
+        """Drawn lines refer to themselves, so that only a collection frees them: left to Python, after half an hour.
+        What the first minute has made stays too, and keeps the later looks short."""
+        if monotonic() - self._key_at >= _QUIET_SECONDS:
+            gc.collect()
+            if not self._settled:
+                self._settled = True
+                gc.freeze()
 
     @work(exit_on_error=False, group="bridge")
     async def bridge(self) -> None:
@@ -193,6 +206,7 @@ class SparkApp(FrameApp):
         """What is typed goes to the screens in its order; everything else as Textual has it."""
         if isinstance(event, Key | Paste) and not event.is_forwarded:
             self.end_error()
+            self._key_at = monotonic()
             await self.key_queue.put(event)
         else:
             await super().on_event(event)
