@@ -190,12 +190,15 @@ def _measure(session: Session, record: UpdateRecord, plan: BenchPlan) -> Compari
 
 
 def _prove(session: Session, record: UpdateRecord) -> tuple[Proof, Proof] | None:
-    """The last proof in the old image and one in the new one; None where there is none of the old one."""
+    """The last proof in the old image and one in the new one, in which a case fails that failed twice; None where
+    there is none of the old one."""
 
     async def work(context: Context) -> tuple[Proof | None, Proof]:
-        old = (each for each in context.prover.kept() if each.conditions.preset == record.preset)
+        prover = context.prover
+        old = (each for each in prover.kept() if each.conditions.preset == record.preset)
         earlier = next((each for each in old if each.conditions.image_id == record.old_id), None)
-        return earlier, await context.prover.run(record.engine, lambda _: None)
+        proof = await prover.run(record.engine, lambda _: None)
+        return earlier, await prover.asked_again(record.engine, earlier, proof) if earlier is not None else proof
 
     earlier, proof = session.run(work, on_interrupt=lambda: _stopped(record.preset))
     session.out.page((Section(rows=prove_present.summary(proof, ())),))

@@ -36,7 +36,7 @@ from spark_tui.domain.prove.cases import (
     judge,
 )
 from spark_tui.domain.prove.request import PATHS, Api, Area, Question, Verdict, request_body
-from spark_tui.domain.prove.run import CaseResult, Proof, flag_value, stored_commit
+from spark_tui.domain.prove.run import CaseResult, Proof, changes, flag_value, stored_commit
 from spark_tui.domain.quantities import human_duration
 from spark_tui.domain.text import clean_line, truncate
 from spark_tui.services.executors import end_tasks
@@ -113,6 +113,16 @@ class Prover:
             self, endpoint, conditions, report, ended, times or (FULL_TIMES if full else Times()), full=full
         )
         return await finish_when_cancelled(run.work(cases, keep=not only), ended, END_SECONDS)
+
+    async def asked_again(self, name: str, earlier: Proof, proof: Proof, *, times: Times | None = None) -> Proof:
+        """`proof` with the second verdict of each case that passed in `earlier` and fails: models are not repeatable,
+        and one failure may be chance. Raises as `run`."""
+        broken = changes(earlier, proof).broken
+        if not broken:
+            return proof
+        again = await self.run(name, lambda _: None, full=proof.full, only=broken, times=times)
+        second = {case.id: case for case in again.cases if case.id in broken and case.verdict is not Verdict.SKIP}
+        return replace(proof, cases=tuple(second.get(case.id, case) for case in proof.cases))
 
     def baseline(self, conditions: Conditions) -> str:
         """What this model answered to `chat.repeat` when it ran with the other setting of speculation."""

@@ -104,6 +104,26 @@ async def test_a_sound_server_passes_every_case() -> None:
     assert parser_advice(proof) == ()
 
 
+async def test_a_case_that_passed_before_is_broken_when_it_fails_twice() -> None:
+    async with ProveServer().running() as server:
+        lab = Lab(server)
+        try:
+            sound = await lab.prove()
+            server.fault = "schema ignored"
+            faulty = await lab.prove()
+            assert "chat.schema" in changes(sound, faulty).broken
+            again = await lab.context.prover.asked_again("qwen", sound, faulty, times=ROOMY)
+            assert changes(sound, again).broken == changes(sound, faulty).broken
+            server.fault = ""
+            asked = len(server.requests)
+            again = await lab.context.prover.asked_again("qwen", sound, faulty, times=ROOMY)
+            assert changes(sound, again).broken == () and again.id == faulty.id
+            assert len(server.requests) - asked < len(faulty.cases), "only what is in doubt"
+            assert await lab.context.prover.asked_again("qwen", sound, sound) is sound
+        finally:
+            await lab.context.close()
+
+
 FAULTS = {
     "no tool parser": "chat.tool responses.tool messages.tool.stream",
     "markup in streams": "chat.tool.stream !chat.tool",
