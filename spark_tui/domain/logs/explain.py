@@ -132,7 +132,7 @@ _MARKS: Final = (
         "ollama",
         re.compile(r"source=\S{1,40}\.go:\d+ msg=|OLLAMA_|Ollama|ollama (?:run|pull|serve|create)\b|\bollama\[\d"),
     ),
-    ("llama-cpp", re.compile(r"llama_model_load|llama_model_loader|llama_context|\bsrv +\w+: |llama-server")),
+    ("llama-cpp", re.compile(r"llama_model_load|ggml_\w{1,20}_init: found \d|llama_context|\bsrv +\w+: |llama-server")),
 )
 _MARK_LINES: Final = 2_000
 """Lines examined to learn which engine wrote them."""

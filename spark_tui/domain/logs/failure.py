@@ -63,7 +63,7 @@ _STEPS: Final = (
         PhaseId.WEIGHTS,
         re.compile(
             r", in (?:load_model|load_weights|_load_module|create_weights|process_weights_after_loading|"
-            r"weight_loader)\b|llama_model_load: error"
+            r"weight_loader)\b|llama_model_load: error|clip_(?:init|model_load\w*): "
         ),
     ),
     (PhaseId.ENGINE_INIT, re.compile(r", in (?:init_device|init_torch_distributed|init_worker_distributed\w*)\b")),
@@ -121,6 +121,8 @@ class FailureReader:
                 phase = PhaseId.SERVER
             elif phase in (None, PhaseId.CONTAINER):
                 phase = _step(self._before) or _usual_phase(self._chosen.line) or phase
+            elif phase is PhaseId.CONFIG:  # lines of a pasted text may be left out, frames seldom are
+                phase = _step(self._before) or phase
             line = better_line(self._chosen.line, lines)
             ended = self._chosen.line if line != self._chosen.line else ""
             chosen = replace(self._chosen, line=line, ended=ended)
@@ -277,7 +279,7 @@ _USUAL: Final = {
     CauseId.MAX_MODEL_LEN_TOO_LONG: PhaseId.CONFIG,
     CauseId.UNKNOWN_ARCHITECTURE: PhaseId.CONFIG,
     CauseId.REPO_NOT_FOUND: PhaseId.CONFIG,
-    CauseId.GATED_REPO: PhaseId.CONFIG,
+    CauseId.GATED_REPO: PhaseId.DOWNLOAD,
     CauseId.HUB_OFFLINE: PhaseId.DOWNLOAD,
     CauseId.QUANTIZATION_MISMATCH: PhaseId.WEIGHTS,
     CauseId.WEIGHTS_CORRUPT: PhaseId.WEIGHTS,
@@ -285,20 +287,37 @@ _USUAL: Final = {
     CauseId.NO_KV_ROOM: PhaseId.KV_CACHE,
     CauseId.KV_CACHE_TOO_SMALL: PhaseId.KV_CACHE,
     CauseId.PORT_IN_USE: PhaseId.SERVER,
+    CauseId.NCCL: PhaseId.ENGINE_INIT,
+    CauseId.UNSUPPORTED_MODEL_FEATURE: PhaseId.ENGINE_INIT,
+    CauseId.UNKNOWN_QUANTIZATION: PhaseId.CONFIG,
+    CauseId.MISSING_MODULE: PhaseId.CONFIG,
 }
 """When a cause shows, for a text that shows no step."""
 
 
+_FETCHED: Final = re.compile(r"pull model manifest|/blobs/\S{1,120}(?:partial|incomplete)|\.incomplete\b|-partial\b")
+
+
 def _usual_phase(line: str) -> PhaseId | None:
     known = recognise(line)
-    if known is None or "unrecognized arguments" in line:  # argparse refuses before anything else is read
+    if known is None:
         return None
+    if _FETCHED.search(line):
+        return PhaseId.DOWNLOAD
     return _USUAL.get(known[0].id)
+
+
+_SHARED: Final = re.compile(r"shared memory segment|/dev/shm/nccl-")
+"""What NCCL logs above an error that only says that it failed."""
 
 
 def better_line(line: str, lines: Sequence[str]) -> str:
     """Of the lines around one that says nothing by itself, the nearest that does."""
     known = recognise(line)
+    if known is not None and known[0].vague and known[0].id is CauseId.NCCL:
+        return next((other for other in reversed(lines) if _SHARED.search(other)), line)
+    if known is not None and known[0].id is CauseId.GATED_REPO and "http" not in line:  # the one that names it
+        return next((other for other in lines if other.startswith("Cannot access gated repo for url")), line)
     consequence = known is not None and known[0].vague and known[0].id is CauseId.ENGINE_DIED
     if not consequence and (known is not None or exception_name(line)):
         return line
@@ -318,7 +337,7 @@ _FILE = re.compile(r'File "([^"]{1,400})", line \d')
 
 def _step(lines: Sequence[str]) -> PhaseId | None:
     """What the engine was doing, by the innermost frame that shows it."""
-    frames = (text for text in reversed(lines) if ", in " in text or "llama_model_load" in text)
+    frames = (text for text in reversed(lines) if ", in " in text or "model_load" in text or "clip_" in text)
     return next((phase for text in frames for phase, frame in _STEPS if frame.search(text)), None)
 
 
@@ -344,10 +363,12 @@ _STEP = re.compile(
     r"|capture_model|compile_or_warm_up_model|initialize_kv_caches?|_allocate_kv_cache_tensors|kernel_warmup"
     r"|_dummy_sampler_run|\w*forward\w*|\w*(?:warmup|cuda_graph)\w*)\b"
 )
+_DRAFTER = re.compile(r"/(?:spec_decode|speculative)/.{1,80}, in (?:load_\w+|__init__)\b")
 _OUT_OF_MEMORY = re.compile(OUT_OF_MEMORY)
 # Lines of libraries above the exception that say more than it does.
 _SAYS_WHY = re.compile(
     r"ggml\S{0,60}:\d+: |error while loading shared libraries|ROCm error|CUDA error|not enough GPU memory|"
+    r"shared memory segment|/dev/shm/nccl-|Cuda error|illegal memory access|unknown projector type|"
     r"[Oo]ut of memory|NV_ERR_NO_MEMORY|NCCL WARN|ibv_\w+ failed"
     r"|ptxas (?:fatal|error|.{0,60}error)"
     r"|: (?:fatal )?error: |nvcc fatal|no kernel image|only supports sm|error: linker|Cannot access gated repo"
@@ -376,6 +397,7 @@ def deciding_lines(line: str, before: Sequence[str], after: Sequence[str]) -> tu
     """
     above: list[str] = []
     wants_frame, chained = _OUT_OF_MEMORY.search(line) is not None, False
+    drafts = "load weight (" in line or "shape" in line or line.startswith("KeyError: ")
     if line == "AssertionError":  # its only words are its code
         code = next((text for text in map(_message, reversed(before[-6:])) if text.startswith("assert ")), "")
         above = [shown(code)] if code else []
@@ -385,7 +407,10 @@ def deciding_lines(line: str, before: Sequence[str], after: Sequence[str]) -> tu
     for text in reversed(before[:place]):
         if len(above) == MAX_BEFORE:
             break
-        if wants_frame and "File " in text and _STEP.search(text):
+        if drafts and "File " in text and _DRAFTER.search(text):
+            drafts = False
+            above.append(shown(parse_line(text).message))
+        elif wants_frame and "File " in text and _STEP.search(text):
             wants_frame = False
             above.append(shown(parse_line(text).message))
         elif "rror" in text[:MAX_SEARCHED] or "above exception" in text or _SAYS_WHY.search(text[:MAX_SEARCHED]):

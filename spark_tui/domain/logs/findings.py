@@ -5,6 +5,7 @@ Pure functions; evidence is a line of the log where one proves it, so that a log
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -29,11 +30,13 @@ LONG_WAIT_SECONDS: Final = 60.0
 LOW_ACCEPTANCE: Final = 0.1
 ENOUGH_DRAFTS: Final = 500
 LAST_POSITION: Final = 0.15
+GOOD_HEAD: Final = 0.3
+"""A first position that is accepted as often makes shorter drafts worthwhile."""
 KV_FULL_PERCENT: Final = 95.0
 KV_ROOM_PERCENT: Final = 70.0
 QUEUE_SAMPLES: Final = 3
-ENOUGH_PROMPT_TOKENS: Final = 20_000
-ENOUGH_BUSY_SAMPLES: Final = 6
+ENOUGH_PROMPTS: Final = ((6, 20_000), (4, 100_000))
+"""Samples with requests and their prompt tokens: the more tokens, the fewer samples prove something."""
 LARGE_BLOCK: Final = 256
 BELOW_BASELINE: Final = 0.7
 ENOUGH_SINGLE: Final = 3
@@ -66,6 +69,7 @@ class FindingId(StrEnum):
     NO_DRIVER = "no_driver"
     RUNNER_FAILED = "runner_failed"
     EAGER = "eager"
+    PROMPT_TRUNCATED = "prompt_truncated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,25 +119,34 @@ def _finding(
 # --- how it serves ----------------------------------------------------------------------------------------
 
 
-def hang(seen: Observation) -> Iterator[Finding]:
-    """Requests run, no token moves, and `/health` still says 200. Of a log alone its own lines must span the time."""
+def _frozen(seen: Observation) -> list[ServingSample]:
+    """The latest samples in which requests ran or waited and no token moved, the last one first."""
     frozen: list[ServingSample] = []
     for sample in reversed(seen.throughput):
-        if not sample.running or sample.generation_rate or sample.prompt_rate:
+        if not (sample.running or sample.waiting) or sample.generation_rate or sample.prompt_rate:
             break
         frozen.append(sample)
+    return frozen
+
+
+def hang(seen: Observation) -> Iterator[Finding]:
+    """Requests run or wait, no token moves, and `/health` still says 200. Of a log alone its own lines must span the
+    time."""
+    frozen = _frozen(seen)
     since = frozen[-1].at if frozen else None
     whole = seen.context.now is None and seen.context.health is Health.UNKNOWN
     now = frozen[0].at if whole and frozen else seen.context.now
     alive = whole or seen.context.health is Health.OK
     if now is None or not alive or since is None or now - since < FROZEN_SECONDS:
         return
-    count, still = frozen[0].running or 0, human_duration(now - since)
+    running, still = frozen[0].running or 0, human_duration(now - since)
+    count = running or frozen[0].waiting or 0
     beside = "" if whole else ", although /health is OK"
+    state = "running" if running else "waiting, none running"
     yield _finding(
         FindingId.HANG,
         Severity.ERROR,
-        f"{count} request{'s' * (count != 1)} running, no tokens for {still}{beside} (stuck).",
+        f"{count} request{'s' * (count != 1)} {state}, no tokens for {still}{beside} (stuck).",
         "Restart the engine. If it happens again: 96 % use at about 20 W in `nvidia-smi` is a stuck kernel or link.",
         proof=frozen[-1:],
     )
@@ -169,15 +182,22 @@ _WAITS: Final = {
         "Check cable, MTU and GID index on both nodes, and the log of the other one: `ping -M do -s 8972 ADDRESS`.",
     ),
 }
+_CONNECTING: Final = (
+    FindingId.NCCL_WAIT,
+    "NCCL has been connecting the ranks for {}.",
+    "On one machine try env.NCCL_P2P_DISABLE=1 and `--ipc=host`. Between machines check cable, firewall and "
+    "NCCL_SOCKET_IFNAME on each node. If it stays stuck: `py-spy dump --pid PID` of a worker.",
+)
 
 
 def waits(seen: Observation) -> Iterator[Finding]:
     """A process waits for another one."""
     for each in seen.facts.waits:
-        finding, summary, remedy = _WAITS[each.topic]
+        connects = each.topic is Topic.NCCL_WAIT and ("NCCL INFO" in each.text or "using nccl" in each.text)
+        finding, summary, remedy = _CONNECTING if connects else _WAITS[each.topic]
         now, since = seen.context.now, each.at
         seconds = each.seconds or (max(0.0, now - since) if now is not None and since is not None else 0.0)
-        if finding is FindingId.NCCL_WAIT or seconds >= LONG_WAIT_SECONDS:
+        if (finding is FindingId.NCCL_WAIT and not connects) or seconds >= LONG_WAIT_SECONDS:
             told = summary.format(human_duration(seconds)) if seconds else summary.replace(" {} ago", "")
             yield _finding(finding, Severity.WARNING, told, remedy, proof=(each,))
 
@@ -199,12 +219,32 @@ def runner_failed(seen: Observation) -> Iterator[Finding]:
         yield _finding(FindingId.RUNNER_FAILED, Severity.ERROR, summary, remedy, proof=(line,))
 
 
+_LIMIT: Final = re.compile(r"limit=(\d{1,9}) prompt=(\d{1,9})")
+
+
+def truncated(seen: Observation) -> Iterator[Finding]:
+    """Ollama cuts a prompt that is longer than its context."""
+    for line in seen.facts.proof(Topic.TRUNCATED)[-1:]:
+        figures = _LIMIT.search(line.text)
+        sizes = f": {int(figures[2]):,} tokens, context {int(figures[1]):,}" if figures else ""
+        more = f" of at least {figures[2]}" if figures else ""
+        yield _finding(
+            FindingId.PROMPT_TRUNCATED,
+            Severity.WARNING,
+            f"Ollama truncated a prompt{sizes}. The rest was not read.",
+            f"Set a num_ctx{more} (request option, Modelfile, or OLLAMA_CONTEXT_LENGTH for all models). An embedding "
+            "model has a limit of its own: send shorter pieces.",
+            proof=(line,),
+        )
+
+
 def acceptance(seen: Observation) -> Iterator[Finding]:
     """Drafts that are thrown away cost time and KV cache."""
     drafts = drafting(seen.samples)
     if drafts is None or drafts.rate is None or drafts.drafted < ENOUGH_DRAFTS:
         return
-    if drafts.rate < LOW_ACCEPTANCE:
+    first = max(drafts.positions, default=0.0)  # a long draft has a low rate as a whole, however good its head is
+    if drafts.rate < LOW_ACCEPTANCE and first < GOOD_HEAD:
         yield _finding(
             FindingId.ACCEPTANCE_NEAR_ZERO,
             Severity.WARNING,
@@ -271,7 +311,7 @@ def _halved(seen: Observation) -> Change:
 def waiting(seen: Observation) -> Iterator[Finding]:
     """Requests queue, and not only for a moment."""
     last = [sample for sample in seen.samples if sample.waiting is not None][-QUEUE_SAMPLES:]
-    if len(last) < QUEUE_SAMPLES or not all(sample.waiting for sample in last):
+    if len(last) < QUEUE_SAMPLES or not all(sample.waiting for sample in last) or any(hang(seen)):
         return
     now, limit = last[-1], seen.facts.max_num_seqs
     remedy, change = _more_kv(seen)
@@ -288,7 +328,8 @@ def prefix_cache(seen: Observation) -> Iterator[Finding]:
     measured = [sample for sample in seen.samples if sample.prefix_hit_percent is not None and sample.busy]
     read = sum((sample.prompt_rate or 0.0) * INTERVAL_SECONDS for sample in measured)
     unused = seen.facts.prefix_caching is False or any(sample.prefix_hit_percent for sample in measured)
-    if unused or len(measured) < ENOUGH_BUSY_SAMPLES or read < ENOUGH_PROMPT_TOKENS:
+    enough = any(len(measured) >= samples and read >= tokens for samples, tokens in ENOUGH_PROMPTS)
+    if unused or not enough:
         return
     block = seen.facts.attention_block or 0
     why = f" This hybrid model caches only whole blocks of {block:,} tokens." if block > LARGE_BLOCK else ""
@@ -401,7 +442,8 @@ def capture_sizes(seen: Observation) -> Iterator[Finding]:
 def eager(seen: Observation) -> Iterator[Finding]:
     """No compile and no graphs by intent. Silent on the CPU, which has no graphs anyway, and about an engine that did
     not come so far."""
-    if seen.facts.eager and seen.facts.device != "cpu" and seen.facts.kv_tokens is not None:
+    begun = seen.facts.kv_tokens is not None or seen.samples
+    if seen.facts.eager and seen.facts.device != "cpu" and begun:
         yield _finding(
             FindingId.EAGER,
             Severity.INFO,
@@ -461,6 +503,7 @@ RULES: Final[tuple[Callable[[Observation], Iterable[Finding]], ...]] = (
     hang,
     waits,
     runner_failed,
+    truncated,
     no_driver,
     graph_estimate,
     fp4_path,

@@ -123,6 +123,8 @@ def fp4_verdict(
         for part in ("linear", "moe")
         if any(k.part == part for k in weight_only) and not any(k.part == part for k in native)
     )
+    if warned and native and not any(k.part == "linear" for k in fp4):
+        parts = ("linear",)  # Marlin runs something, and it is not the experts
     note = _NOT_PROOF if warned else ""
     if not parts and (native or weight_only):
         summary = f"native: {_kernel_names(native)}"
@@ -212,11 +214,13 @@ def _intent(
         return ", ".join(dict.fromkeys(words for words, _ in found)), all(known for _, known in found)
     if formats is not None:
         return "", True
-    if all(k.format == "MXFP4" for k in facts.kernels if k.part in parts) and facts.kernels:
+    formats_of = {k.format for k in facts.kernels if k.part in parts}
+    if formats_of == {"MXFP4"}:
         return _MXFP4_MEANT, False
     if re.search(r"w4a16|nvfp4a16", facts.model, re.IGNORECASE):
         return "W4A16 in the model name", False
-    if not any(k.part in parts and k.format in _FP4_FORMATS for k in facts.kernels):
+    old = (version_of(facts) or (0, 20)) < (0, 20)
+    if old and not any(k.part in parts and k.format in _FP4_FORMATS for k in facts.kernels):
         return "vLLM before 0.20 logs no kernel for W4A16 layers", False
     return "", False
 

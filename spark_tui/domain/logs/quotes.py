@@ -24,6 +24,9 @@ _GREP: Final = re.compile(
 _TAG: Final = re.compile(  # a file of vLLM whose head was cut off, or what a launcher wrote in front
     r"\[(?:\w{1,60}\.py:\d{1,6}|[\w.\- ]{2,40})\] (?=Traceback \(|File \"|\(\w+ pid=|[\w.]{0,80}(?:Error|Exception): )"
 )
+_LAUNCHED: Final = re.compile(  # a launcher's own stamp or stream: `[14:51:59] `, `[router stdout] [52717] `
+    r"\[\d\d:\d\d:\d\d\] (?=\S)|\[[\w.\- ]{1,60} std(?:out|err)\] ?(?:\[\d{1,10}\] ?)?"
+)
 _BOLD: Final = re.compile(r"\*\*([^*]{3,200})\*\*")
 _PROSE: Final = re.compile(r"[^\x00-\x7f]{2,40}[：:] *(?=[a-z(\[])")
 _SERVICE: Final = re.compile(r"[\w.@\-]{2,80} +\| ")
@@ -89,7 +92,7 @@ class Unquoter:
             for stamp in (_BRACKETED, _SPACED):
                 if match := stamp.match(text):
                     return f"{'T'.join(match.groups()).rstrip('Z')}Z {text[match.end() :]}"
-            if match := _TAG.match(text):
+            if match := _TAG.match(text) or _LAUNCHED.match(text):
                 return text[match.end() :]
         if text[:1].isalnum():
             if match := _SYSLOG.match(text) or _GREP.match(text) or _PROSE.match(text):

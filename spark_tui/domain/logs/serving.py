@@ -57,9 +57,11 @@ _THROUGHPUT: Final = {
     "kv_percent": (float, re.compile(rf"KV cache usage: {NUMBER}%")),
     "prefix_hit_percent": (float, re.compile(rf"(?<!External )[Pp]refix cache hit rate: {NUMBER}%")),
     "running": (int, re.compile(r"Running: (\d{1,9}) reqs")),
-    "waiting": (int, re.compile(r"Waiting: (\d{1,9}) reqs")),
+    "waiting": (int, re.compile(r"(?:Waiting|Pending): (\d{1,9}) reqs")),
     "preemptions": (int, re.compile(r"Preemptions: (\d{1,9})")),
 }
+PREEMPTED: Final = "Sequence group "
+"""How vLLM before 0.10 begins its line about a preempted request, one in fifty of them."""
 _DRAFTS: Final = {
     "accepted": (int, re.compile(r"Accepted: (\d{1,12}) tokens")),
     "drafted": (int, re.compile(r"Drafted: (\d{1,12}) tokens")),
@@ -107,6 +109,8 @@ def sample_of(at: float | None, line: int, message: str) -> ServingSample:
     }
     if sglang and "kv_percent" in figures:
         figures["kv_percent"] = round(100 * figures["kv_percent"], 2)
+    if message.startswith(PREEMPTED):
+        figures = {"preemptions": 1}
     text = truncate(mask_secrets(clean_line(message)), MAX_TEXT)
     return ServingSample(at, **figures, positions=_positions(message) if drafting else (), text=text, line=line)
 

@@ -33,7 +33,8 @@ _OURS: Final = re.compile(
     r"|no kernel image|Ray killed|\(raylet\)|lib(?:nvrtc|cu\w+)\.so|model requires more system memory"
     r"|for ModelConfig|for VllmConfig|ParallelConfig|SpeculativeConfig|architectures"
     r"|digest mismatch|pull model manifest|version of Ollama|ROCm error|\bhip[A-Z]\w+|nvidia-container-cli|"
-    r"exited with code [1-9]|:11434: bind|Failed to infer device type|node running low on memory|Segfault encountered|"
+    r"\.ollama/|Cuda error /|exited with code [1-9]|:11434: bind|"
+    r"Failed to infer device type|node running low on memory|Segfault encountered|"
     r"(?:Out of memory: )Killed process \d+ \((?:VLLM|vllm|"
     r"sglang|trtllm|llama|ollama)"
 )
@@ -49,7 +50,8 @@ _PATHS: Final = re.compile(
 _LINES: Final = re.compile(  # lines that end a program, or a start, and are no exceptions
     r"(?:docker: )?(?:Error response from daemon|unauthorized|denied): |.{0,80}no matching manifest for "
     r"|Failed to pull image |exec \S{1,200}: exec|.{0,60}pull access denied|CUDA error"
-    r"|(?:\[[\w\-]{1,20}\] |llama\.cpp: ){0,3}(?:llama|ggml|gguf)_\w+: .{0,80}(?:failed|error)|\[Errno \d+\]|what\(\): "
+    r"|(?:\[[\w\-]{1,20}\] |llama\.cpp: ){0,3}(?:llama|ggml|gguf|clip|mtmd)_\w+: .{0,80}(?:failed|error)|"
+    r"\[Errno \d+\]|what\(\): "
     r"|(?:\[E \w+\.cpp:\d+\] )?(?:\[c10d\] )?(?:\[Rank \d+\] Watchdog caught|The client socket has timed out)"
     r"|Memory on the node \(IP: |.{0,60}killed due to memory pressure"
     r"|\[PG ID.{0,160}(?:[Tt]imeout|timed out|by watchdog)|Gloo connectFullMesh|"
@@ -67,13 +69,19 @@ _LINES: Final = re.compile(  # lines that end a program, or a start, and are no 
     r"|\[sgl_kernel\] CRITICAL|nvidia-container-cli: |(?:ROCm|HIP) error"
     r"|Error: (?:listen tcp |digest mismatch|pull model manifest|llama runner|unable to load|max retries|could not |"
     r"write |[45]\d\d )|error: invalid argument|[\w.\-/]{1,60}: error while loading shared libraries"
-    r"|(?:gguf|llama|ggml)_\w+: .{0,120}(?:invalid|unknown|unsupported|missing|corrupt)"
+    r"|(?:gguf|llama|ggml|clip|mtmd)_\w+: .{0,300}(?:invalid|unknown|unsupported|missing|corrupt)"
     r"|[a-z]{2,14}error: "
     r"|[\w.\-]{0,40}(?:llm|llama|sglang|trt)[\w.\-]{0,40} exited with code [1-9]"
+    r"|thread '[^']{1,60}'(?: \(\d+\))? panicked at|invoking the NVIDIA Container Runtime Hook"
+    r"|[Ii]nvalid argument: -|(?:[Ee]rror: )?(?:unknown (?:argument|option|flag)|flag provided but not defined): ?'?-"
+    r"|[\w./\-]{0,200}python[\d.]{0,5}: Error while finding module specification"
+    r"|Failed: Cuda error |.{0,120}Failed to start model server: |.{0,400}llama_model_load: error loading model: "
+    r"|.{0,300}(?:write|open|mkdir|copy) \S{1,200}: no space left on device"
+    r"|.{0,40}[Uu]nable to open shared memory object"
 )
 _DAEMON: Final = re.compile(
     r"Error response from daemon|no matching manifest|pull access denied|exec format error|unauthorized: authentication"
-    r"|toomanyrequests: |failed to register layer|nvidia-container-cli: "
+    r"|toomanyrequests: |failed to register layer|nvidia-container-cli: |NVIDIA Container Runtime Hook"
 )
 _DEADLY: Final = re.compile(
     r"CUDA error|EngineDeadError|Watchdog caught|SIGQUIT|sigquit|address already in use|Worker proc|hit an exception"
@@ -136,6 +144,11 @@ _BUILD: Final = re.compile(
 )
 
 
+_REFUSAL: Final = re.compile(
+    r"[Ii]nvalid argument: -|(?:[Ee]rror: )?(?:unknown (?:argument|option|flag)|flag provided)"
+)
+"""How programs in C++ and Go refuse an option."""
+_GGML: Final = re.compile(r"(?:ggml|llama|gguf|common)_\w+: |load_backend: |  Device \d+: ")
 _TYPED: Final = re.compile(
     r"(?:value|type|key|runtime|import|os|assertion|notimplemented|modulenotfound|filenotfound)error: "
 )
@@ -230,7 +243,7 @@ def _fatal(record: LogRecord) -> bool:
 def _ours(record: LogRecord, lines: Sequence[str], at: int, *, serving: bool, docker: bool, ollama: bool) -> bool:
     message = record.message
     if _DAEMON.search(message):
-        by_docker = "rror response from daemon" in message or message.startswith("nvidia-container-cli")
+        by_docker = "rror response from daemon" in message or message.startswith(("nvidia-container-cli", "invoking "))
         docker = docker or (by_docker and not any(_SPEAKS.search(text, 0, 600) for text in lines))
         return docker and recognise(message) is not None
     inner = record.process.startswith(("EngineCore", "rank")) or "Worker" in record.process
@@ -243,8 +256,9 @@ def _ours(record: LogRecord, lines: Sequence[str], at: int, *, serving: bool, do
         (ollama and message.startswith("Error: ") and "EADDRINUSE" not in message)
         or _TYPED.match(message)
         or message.startswith("error: invalid arg")
+        or (_REFUSAL.match(message) and any(_GGML.match(text) for text in lines[max(0, at - 8) : at]))
     )
-    if not docker and said and known_sure(message):
+    if ((not docker and said) or "Failed to start model server: " in message) and known_sure(message):
         return True
     if _CLIENT.match(message):
         return False
@@ -274,6 +288,7 @@ def _whole(record: LogRecord, lines: Sequence[str], at: int) -> LogRecord:
         return record._replace(message=PYDANTIC_TAIL.sub("", record.message).strip())
     open_ended = (
         record.message.rstrip().endswith(":")
+        or "panicked at " in record.message
         or "scheduler is dead" in record.message
         or record.message.startswith("Failed to initialize executor")
     )
@@ -293,7 +308,7 @@ def _whole(record: LogRecord, lines: Sequence[str], at: int) -> LogRecord:
             "",
             record.level,
         )
-        cut = not gap and ": " in message and _CUT.search(message) and not _LINES.match(text)
+        cut = not gap and (": " in message or message.endswith(":")) and _CUT.search(message) and not _LINES.match(text)
         if not plain or not (cut or _GOES_ON.match(text)):
             break
         spaced, glued = f"{message} {text}", message + text  # a terminal breaks words, a forum between them

@@ -103,6 +103,7 @@ class Topic(StrEnum):
     SPECULATION = "speculation"
     NO_DRIVER = "no_driver"
     RUNNER_FAILED = "runner_failed"
+    TRUNCATED = "truncated"
     WORKER_WAIT = "worker_wait"
     RAY_WAIT = "ray_wait"
     NCCL_WAIT = "nccl_wait"

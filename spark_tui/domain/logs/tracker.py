@@ -136,10 +136,12 @@ class LogTracker:
             if level != "D" and not self._ready and word not in _DULL:
                 self._unread_news.append(text)
                 self._dirty = True
-        elif "NCCL WARN" in text:
+        elif "NCCL " in text and ("NCCL WARN" in text or (not self._ready and self._connects(text))):
             record = parse_line(text)
-            self._known.line, self._known.at = self._line_number, self._clock.read(stamp, record.time)
-            self._learn(**r.wait(Topic.NCCL_WAIT, record.message, self._known).fields)
+            self._known.line = self._line_number
+            self._known.at = self._clock.read(stamp, record.time) or self.phases.now
+            said = record.message if "NCCL WARN" in text else text[text.index("NCCL INFO") :]
+            self._learn(**r.wait(Topic.NCCL_WAIT, said, self._known).fields)
             self._dirty = True
         elif word == "usage:":
             self._usage = next(iter(text.partition("usage:")[2].split(maxsplit=1)), "")
@@ -258,6 +260,11 @@ class LogTracker:
     def _learn(self, **fields: object) -> None:
         for name, value in fields.items():
             object.__setattr__(self._known.facts, name, value)  # our own copy: a timeline gets another one
+
+    def _connects(self, text: str) -> bool:
+        """The first line by which NCCL joins the ranks."""
+        begun = any(each.topic is Topic.NCCL_WAIT for each in self._known.facts.waits)
+        return "NCCL INFO" in text and not begun and self.phases.current in _BEFORE_WEIGHTS
 
     def _progress(self) -> None:
         """What was waited for is there."""

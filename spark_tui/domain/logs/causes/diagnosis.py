@@ -24,13 +24,31 @@ from spark_tui.domain.secret import mask_secrets
 from spark_tui.domain.text import clean_line, truncate
 
 # Faults of the disk come before what they make fail: compilers, caches, downloads.
+_SHARED_MEMORY: Final = (
+    "Give the container more shared memory: `--ipc=host` or a larger `--shm-size` (shm_size in Compose; on Kubernetes "
+    "an emptyDir with medium: Memory, mounted at /dev/shm)."
+)
 _DISK_RULES: Final[tuple[CauseRule, ...]] = (
+    rule(
+        CauseId.NCCL,
+        r"[Ee]rror while (?:creating|attaching to) shared memory segment (?:(\S{1,120}))?|"
+        r"[Ff]ailed to (?:open|extend|create) (/dev/shm/nccl-\S{1,60})",
+        "NCCL could not create its shared memory {any}.",
+        _SHARED_MEMORY,
+    ),
+    rule(
+        CauseId.PERMISSION_DENIED,
+        r"unable to open shared memory object <?(/?\S{1,80}?)>? .{0,80}Permission denied",
+        "The processes of the engine have no access to each other's shared memory ({0}).",
+        "Run all ranks as one user and in one container with `--ipc=host`, or mount a /dev/shm that it can write. "
+        "After an engine of another user remove its files from /dev/shm.",
+    ),
     rule(
         CauseId.DISK_FULL,
         r"(?:[Nn]o space left on device|[Dd]isk quota exceeded|Insufficient space in)(?::? '?(/[^' ]{1,200})'?)?",
         lambda match, _context: fix(
             f"The disk is full, or its quota used up{f' ({match[1]})' if match[1] else ''}.",
-            "Give the container more shared memory (`--ipc=host`, or a larger shm_size)."
+            _SHARED_MEMORY
             if "/shm" in (match[1] or "")
             else "Free disk space: `spark-tui models` shows the model store, `docker system df` what Docker uses.",
         ),
@@ -40,8 +58,8 @@ _DISK_RULES: Final[tuple[CauseRule, ...]] = (
         r"(?:PermissionError: .{0,60}|\[Errno 13\] |[Ee]rror.{0,80}: )[Pp]ermission denied(?:: '([^']{1,300})')?|"
         r"[Rr]ead-only file ?system(?:: '([^']{1,300})')?|PermissionError at (\S{1,300})",
         "The container's user has no access to {any}.",
-        "Files of an earlier container may belong to root: `sudo chown -R $USER` the host folder. Without a home that "
-        "can be written, set env.HOME=/tmp.",
+        "Correct the permissions of the host folder: `sudo chown -R $USER FOLDER` (files of an earlier container may "
+        "belong to root). Without a home that can be written, set env.HOME=/tmp.",
     ),
 )
 RULES: Final[tuple[CauseRule, ...]] = (
@@ -192,7 +210,7 @@ def _from_lines(failure: StartFailure, context: FailureContext) -> Finding | Non
 
 def _told(known: tuple[CauseRule, re.Match[str]], context: FailureContext, lines: tuple[str, ...]) -> Finding:
     rule, words = known
-    told = in_terms_of(context.engine, rule.explain(words, context))
+    told = in_terms_of(context.engine, _with_option(rule.explain(words, context), words.string))
     return replace(told, id=_id(rule, context), evidence=lines, guess=not rule.sure)
 
 
@@ -236,6 +254,34 @@ _TERMS: Final = {
     ),
 }
 """vLLM's names, in which causes are written, as the other engines have them."""
+
+
+_OPTION: Final = re.compile(
+    r"--([a-z][\w\-]{2,60})|\b((?:attention|moe|linear|all2all|kernel|sampling|structured_outputs|grammar)_backend|"
+    r"(?:fp8_|fp4_)?gemm_(?:runner_)?backend|moe_runner_backend|kv_cache_dtype|max_model_len|max_num_(?:seqs|"
+    r"batched_tokens)|max_running_requests|mem_fraction_static|page_size|block_size|chunked_prefill_size|"
+    r"num_speculative_tokens|speculative_\w{3,40}|cudagraph_mode|\w{2,30}_parallel_size|\w{2,30}_cache_mode|"
+    r"enable_\w{3,40}|disable_\w{3,40})\b"
+)
+
+
+def named_option(text: str) -> str:
+    """The option that a sentence names, in the settings' spelling: the one with a value (`Got
+    attention_backend=flashinfer`), else the first; empty where it names none."""
+    found = list(_OPTION.finditer(text))
+    given = next((each for each in found if text[each.end() : each.end() + 1] == "="), found[0] if found else None)
+    return "" if given is None else (given[1] or given[2]).replace("-", "_").rstrip("_")
+
+
+def _with_option(told: Finding, line: str) -> Finding:
+    """With the option's name, in a remedy for a named setting."""
+    option = named_option(line) if "the named " in told.remedy else ""
+    if not option:
+        return told
+    remedy = told.remedy.replace("Correct the named setting", f"Correct {option}").replace(
+        "Remove the named feature", f"Change or remove {option}"
+    )
+    return replace(told, remedy=remedy)
 
 
 def in_terms_of(engine: str, told: Finding) -> Finding:
@@ -373,7 +419,7 @@ def _by_phase(failure: StartFailure, context: FailureContext) -> Finding | None:
 
 def _placed(failure: StartFailure, context: FailureContext) -> Finding | None:
     told = _by_phase(failure, context)
-    return None if told is None else in_terms_of(context.engine, told)
+    return None if told is None else in_terms_of(context.engine, _with_option(told, failure.line))
 
 
 def _unknown(failure: StartFailure | None, context: FailureContext) -> Finding:

@@ -50,7 +50,11 @@ def missing_module(match: re.Match[str], _context: FailureContext) -> Finding:
     package = _PACKAGES.get(first, first.partition(".")[0].replace("_", "-"))
     summary = f"Python package {first} is missing from the image."
     if package in ("vllm", "sglang"):
-        return fix(summary, "Use an image of that engine, or correct the command.")
+        return fix(
+            summary,
+            "Use an image of that engine, or correct the command. Outside a container install it in the environment "
+            f"whose Python runs (`pip install {package}`).",
+        )
     return fix(
         summary,
         f"Install it before the server starts (`pip install {package} && ...` in the preset's command), or use an "
@@ -133,6 +137,14 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         "Docker cannot give GPUs to containers: no NVIDIA runtime.",
         "Install the NVIDIA Container Toolkit: `sudo nvidia-ctk runtime configure --runtime=docker`, then `sudo "
         "systemctl restart docker`.",
+    ),
+    rule(
+        CauseId.NO_GPU,
+        r"[Uu]sing requested mode 'cdi'|invoking the NVIDIA Container Runtime Hook directly|"
+        r"unresolvable CDI devices|CDI device injection failed",
+        "Docker's GPU hook refuses: the NVIDIA runtime is in CDI mode.",
+        "Start the container with the NVIDIA runtime (`--runtime=nvidia` with NVIDIA_VISIBLE_DEVICES=all, or `--device "
+        "nvidia.com/gpu=all`). Or: `sudo nvidia-ctk config --in-place --set nvidia-container-runtime.mode=auto`.",
     ),
     rule(
         CauseId.NO_GPU,
@@ -263,6 +275,13 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         r"Ninja build failed.{0,100}|Error building extension.{0,100}",
         compiling,
         vague=True,  # the compiler's own words stand below
+    ),
+    rule(
+        CauseId.MISSING_MODULE,
+        r"\b([A-Za-z][\w.\-]{1,60}) with minimum required version ([\w.]{1,20}) is not installed",
+        "The image's {0} is missing, or older than {1}.",
+        "Install it before the server starts (`pip install -U '{0}>={1}' && ...` in the preset's command), or use an "
+        "image whose engine and {0} belong together.",
     ),
     rule(
         CauseId.MISSING_MODULE,

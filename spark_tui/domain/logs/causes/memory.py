@@ -122,12 +122,13 @@ def out_of_memory(match: re.Match[str], context: FailureContext) -> Finding:
         return _less_memory(f"Out of memory while the engine was serving{figures}.", context)
     if not while_loading(context):
         return _less_memory(f"Out of memory during warm-up, after loading the weights{figures}.", context)
+    offload = _OFFLOAD.get(context.engine, "")
     size = context.facts.checkpoint_gib
     weights = f" Checkpoint: {size:g} GiB." if size else ""
     return fix(
         f"Out of memory while loading the weights{figures}.{weights}",
         f"{FREE_MEMORY}. A stopped engine releases its memory after a minute or more. If it still does not fit, choose "
-        "a smaller or more quantized model.",
+        f"a smaller or more quantized model{offload}.",
     )
 
 
@@ -158,6 +159,12 @@ def _less_memory(summary: str, context: FailureContext) -> Finding:
     return setting(summary, remedy, "gpu_memory_utilization", lower)
 
 
+_OFFLOAD: Final = {
+    "llama-cpp": ", a smaller `--ctx-size`, or on a GPU with its own memory fewer `--n-gpu-layers`",
+    "ollama": ", a smaller num_ctx, or on a GPU with its own memory a smaller num_gpu",
+    "sglang": ", or raise cpu_offload_gb on a GPU with its own memory",
+}
+"""What else lets weights fit, by engine."""
 _LOWER: Final = {
     "sglang": "mem_fraction_static, cuda_graph_max_bs or max_running_requests",
     "trtllm": "kv_cache_config.free_gpu_memory_fraction, max_batch_size or max_num_tokens",
@@ -188,6 +195,12 @@ MEMORY_RULES: Final[tuple[CauseRule, ...]] = (
         CauseId.MEMORY_CHANGED_WHILE_PROFILING,
         rf"Error in memory profiling(?:\.\s+Initial free memory {NUMBER}(?: GiB)?, current free memory {NUMBER})?",
         memory_changed,
+    ),
+    rule(
+        CauseId.OUT_OF_MEMORY_WARMUP,  # places for requests, not bytes
+        r"alloc_req_slots runs out of memory|req_to_token_pool .{0,40}(?:exhausted|full)",
+        "SGLang ran out of places for requests.",
+        "Set a smaller max_running_requests (--max-running-requests), or use an image with a newer SGLang.",
     ),
     rule(CauseId.NO_KV_ROOM, r"No available memory for the cache blocks", no_kv_room),
     rule(

@@ -66,7 +66,24 @@ def quantization_mismatch(match: re.Match[str], _context: FailureContext) -> Fin
     )
 
 
+def shapes_differ(_match: re.Match[str], context: FailureContext) -> Finding:
+    """Of a checkpoint, or of the drafter beside it."""
+    if "/spec_decode/" in context.text or "/speculative/" in context.text:
+        return fix(
+            "The drafter's tensors do not fit the engine's (names or shapes).",
+            "Use the drafter made for this very model, in a format that this engine reads, or an image with a newer "
+            "vLLM. The model starts without speculative_config.",
+            (("without", "speculative_config"),),
+        )
+    return fix(*_WRONG_QUANT)
+
+
 def unknown_architecture(match: re.Match[str], context: FailureContext) -> Finding:
+    if "TRT-LLM" in match.string:
+        return fix(
+            f"TensorRT-LLM's tensorrt backend does not support the architecture {first_group(match)}.",
+            "Use its PyTorch backend (`--backend pytorch`, the default), which has new models. Else use a newer image.",
+        )
     own = " Or update transformers in it." if "Transformers" in match[0] or "Transformers" in match.string else ""
     name = first_group(match).strip("'") or context.facts.architecture or "of this model"
     return fix(
@@ -93,6 +110,20 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
         r"Invalid (?:username or password|credentials in Authorization|user token)",
         "The Hub rejected the token for {model}.",
         f"Create a new token on the Hub, then {_LOG_IN}.",
+    ),
+    rule(
+        CauseId.GATED_REPO,  # also of clients in Rust: `RequestError(Status(403, Response[status: 403, ...`
+        r"\b403 (?:Client Error|Forbidden).{0,200}(?:huggingface\.co|hf\.co)|"
+        r"[Ss]tatus(?:[: ]|\(| code:? ?)403\b.{0,200}(?:huggingface\.co|hf\.co)",
+        "The Hub refused access to {model} (403): gated, or the token does not cover it.",
+        f"Accept its licence on https://huggingface.co/{{model}}, then {_LOG_IN}. A fine-grained token needs "
+        "read access to gated repositories.",
+    ),
+    rule(
+        CauseId.REPO_NOT_FOUND,
+        r"[Ss]tatus(?:[: ]|\(| code:? ?)40[14]\b.{0,200}(?:huggingface\.co|hf\.co)",
+        "Repository or file of {model} not found on the Hub, or not visible to you.",
+        f"Check the spelling. For a private or gated one {_LOG_IN} (HF_TOKEN).",
     ),
     rule(
         CauseId.REPO_NOT_FOUND,
@@ -180,7 +211,8 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
         CauseId.UNKNOWN_ARCHITECTURE,
         r"model type `([^`]{1,120})` but Transformers does not recognize|"
         r"Model architectures \[?\(?([^\])]{1,300})\]?\)? (?:are not supported|failed to be inspected)|"
-        r"unknown model architecture: '([^']{1,120})'|Unsupported architecture:? '?([\w.\-]{1,120})|"
+        r"unknown model architecture: '([^']{1,120})'|unknown (?:projector|vision|audio) type: '?([\w.\-]{1,60})|"
+        r"model architecture '?(\w{1,120})'? is not supported in TRT-LLM|Unsupported architecture:? '?([\w.\-]{1,120})|"
         r"Unrecognized (?:configuration class|model in)|Unknown architecture '?([\w.\-]{1,120})|"
         r"No processor registered for architecture: \['?([\w.\-]{1,120})|"
         r"GGUF model with architecture ([\w.\-]{1,60}) is not supported|[Uu]nknown model (?:type|"
@@ -248,7 +280,7 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
         r"not divisible by (?:weight|quantization|the quantization) (?:block|group)|"
         r"The (?:input|output|weight) size is not aligned with the quantized weight shape|"
         r"is not divisible by weight quantization block_\w|Failed to load weights?.{0,60}(?:shape|size)",
-        *_WRONG_QUANT,
+        shapes_differ,
         sure=False,
     ),
     rule(

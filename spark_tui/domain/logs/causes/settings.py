@@ -142,12 +142,16 @@ def unknown_option(match: re.Match[str], context: FailureContext) -> Finding:
     first, summary = match[1].split()[0].partition("=")[0], f"Unknown argument for this engine{context.version}: "
     if first in _SUCCESSORS:
         return fix(f"{summary}{match[1]}.", f"{first} was removed: {_SUCCESSORS[first]}.")
+    hyphens = first.replace("_", "-")
+    if first.startswith("--") and first != hyphens:
+        return fix(f"{summary}{match[1]}.", f"Did you mean {hyphens}? Options have hyphens.")
     near = next(iter(difflib.get_close_matches(first, _KNOWN, n=1, cutoff=0.8)), "") if first.startswith("--") else ""
     if near and near != first:
         return fix(f"{summary}{match[1]}.", f"Did you mean {near}?")
     return fix(
         f"{summary}{match[1]}.",
-        "Remove it from the preset, correct its spelling, or use an image whose version has it.",
+        f"Remove {first.lstrip('-').replace('-', '_')} from the preset, correct its spelling, or use an image whose "
+        "version has it.",
     )
 
 
@@ -183,6 +187,19 @@ def ready_timeout(match: re.Match[str], context: FailureContext) -> Finding:
         return fix(summary, f"{why}, or set load_format=fastsafetensors.")
     name, longer = "VLLM_ENGINE_READY_TIMEOUT_S", waited * 3
     return setting(summary, f"{why}, and wait longer: {name}={longer}.", f"env.{name}", longer)
+
+
+def moe_backend(match: re.Match[str], _context: FailureContext) -> Finding:
+    """A pinned MoE backend cannot run this model here."""
+    kind, name, why = match[1].strip(), match[2], match[3] or ""
+    device = "current device" in why
+    return setting(
+        f"The MoE backend {name} cannot run this {kind} model{' on this GPU' if device else ''}"
+        f"{f': {truncate(why.strip(), 160)}' if why else '.'}",
+        "Remove moe_backend (auto: vLLM chooses one that fits), or set another. For FP4 marlin runs nearly everything.",
+        "moe_backend",
+        "auto",
+    )
 
 
 def backend_not_valid(match: re.Match[str], _context: FailureContext) -> Finding:
@@ -303,8 +320,8 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.BAD_ARGUMENT,
-        r"(?:unrecognized arguments|^error: invalid argument|invalid argument(?=:? ?['\"]?-)|unexpected argument|No "
-        "such option)[:=]? "
+        r"(?:unrecognized arguments|^error: invalid argument|[Ii]nvalid argument(?=:? ?['\"]?-)|unexpected argument|No "
+        "such option|unknown (?:argument|option|flag)(?=:? ?['\"]?-)|flag provided but not defined)[:=]? "
         "'?([^']{1,300})",
         unknown_option,
     ),
@@ -336,6 +353,19 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.UNSUPPORTED_MODEL_FEATURE,
+        r"(\w{2,12} |)MoE backend '?([\w.]{1,60})'? does not support the deployment configuration"
+        r"(?: since (.{1,300}))?",
+        moe_backend,
+    ),
+    rule(
+        CauseId.UNSUPPORTED_MODEL_FEATURE,
+        r"Only (.{1,120}?) (?:attention )?backends? (?:is|are) supported.{0,200}?(?:Got|got) (?:--)?"
+        r"(\w{0,30}(?:attention|moe|gemm|decode|prefill)[_\-]\w{0,20}backend)[= ]+'?([\w.\-]{1,60})",
+        "{1} {2} does not support this model on this GPU. Supported: {0}.",
+        "Set {1} to one of {0}, or remove it.",
+    ),
+    rule(
+        CauseId.UNSUPPORTED_MODEL_FEATURE,
         r"Selected backend (\S{1,120}) is not valid for this configuration\. Reason: (.{1,600})",
         backend_not_valid,
     ),
@@ -343,7 +373,11 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
 """Sentences that name one setting."""
 
 GENERAL_RULES: Final[tuple[CauseRule, ...]] = (
-    rule(CauseId.BAD_ARGUMENT, r"^(?:[\w.\-/]{1,60} ){0,2}[\w.\-/]{1,60}: error: (.{1,400})", usage),
+    rule(
+        CauseId.BAD_ARGUMENT,
+        r"^(?!(?:mtmd|clip|llama|ggml|gguf|common)_)(?:[\w.\-/]{1,60} ){0,2}[\w.\-/]{1,60}: error: (.{1,400})",
+        usage,
+    ),
     rule(CauseId.BAD_ARGUMENT, r"^Error: ((?:Invalid value|Got unexpected|Missing ).{1,300})", usage),
     rule(CauseId.BAD_ARGUMENT, r"^error: (.{1,300})", usage, sure=False),
     rule(

@@ -143,5 +143,9 @@ OLLAMA: Final[r.Table] = r.table(
         "model load(?:ing)? failed|runner (?:crashed|exited|terminated)",
         lambda m: (r.Signal.ANSWERS, r.KeepEvidence(LogEvidence(Topic.RUNNER_FAILED, r.shown(m.string)))),
     )),
+    ("truncating", _by_go(
+        "truncating input (?:prompt|messages)",
+        lambda m: (r.Signal.ANSWERS, r.KeepEvidence(LogEvidence(Topic.TRUNCATED, r.shown(m.string)))),
+    )),
     ("llama", _by_go(rf"llama runner started in {NUMBER} seconds", lambda m: (r.Signal.ANSWERS, r.Warm(number(m[1]))))),
 )  # fmt: skip

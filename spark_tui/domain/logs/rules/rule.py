@@ -235,7 +235,8 @@ def wait(topic: Topic, message: str, known: RuleContext, seconds: float = 0.0, *
     others = tuple(each for each in known.facts.waits if each.topic is not topic)
     before = next((each for each in known.facts.waits if each not in others), None)
     first = before or LogEvidence(topic, shown(message), known.line, at=known.at)
-    return learn(waits=(*others, replace(first, seconds=first.seconds + seconds if more else seconds)))
+    span = 0.0 if first.at is None or known.at is None else known.at - first.at  # where lines between are left out
+    return learn(waits=(*others, replace(first, seconds=max(span, first.seconds + seconds if more else seconds))))
 
 
 def shown(message: str) -> str:

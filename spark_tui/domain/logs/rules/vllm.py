@@ -456,7 +456,9 @@ VLLM: Final[r.Table] = r.table(
     )),
     ("Filesystem", r.found(
         rf".*?Checkpoint size: {NUMBER} GiB",
-        lambda m, known: () if known.facts.checkpoint_gib is not None else (r.learn(checkpoint_gib=number(m[1])),),
+        lambda m, known: ()
+        if known.facts.checkpoint_gib is not None
+        else (r.EnterPhase(P.WEIGHTS), r.learn(checkpoint_gib=number(m[1]))),
     )),
     ("Model", loaded),
     # compile
@@ -514,6 +516,11 @@ VLLM: Final[r.Table] = r.table(
         "Waiting for READY message from DP Coordinator",  # every ten seconds
         lambda m, known: (r.wait(Topic.DP_WAIT, m.string, known, 10.0, more=True),),
     )),
+    ("Waiting", r.found(  # the API server's, every ten seconds: the ranks have not met, or NCCL has not joined them
+        r"Waiting for \d+ local, \d+ remote core engine proc",
+        lambda _m, known: tuple(r.wait(each.topic, each.text, known) for each in known.facts.waits
+                                if each.topic in (Topic.GROUP_WAIT, Topic.NCCL_WAIT)),
+    )),
     # a rank joins the others over Gloo or NCCL, and is silent until all are there
     (" ".join(f"world_size={ranks}" for ranks in range(2, 17)), r.found(
         r"world_size=\d+ rank=\d+ .{0,40}distributed_init_method=tcp://",
@@ -527,7 +534,7 @@ VLLM: Final[r.Table] = r.table(
     ("Graph", captured),
     # engine, server
     ("init", engine_up),
-    ("Starting", r.found(r"Starting vLLM (?:API )?server .*?(\S+)$", lambda m, _known: listens(m[1]))),
+    ("Starting", r.found(r"Starting vLLM (?:API )?server .*?on (\S+)$", lambda m, _known: listens(m[1]))),
     ("starting", r.found(  # the Rust front end
         r"starting OpenAI server bind_address=(\S{1,100})",
         lambda m, _known: (r.Signal.OWN_READY_LINE, *listens(f"http://{m[1]}")),
@@ -540,7 +547,10 @@ VLLM: Final[r.Table] = r.table(
     )),
     ("OpenAI", r.when("OpenAI server is ready to accept requests", r.Signal.READY)),
     ("Server", r.when("Server is ready to accept requests", r.Signal.READY)),  # gRPC
-    ("Engine #", statistics),
+    ("Engine Avg #", statistics),
+    ("Sequence", r.found(  # up to 0.9
+        r"Sequence group \S{1,60} is preempted by", lambda m, _known: (r.Signal.ANSWERS, r.Interval(m.string))
+    )),
     ("SpecDecoding", lambda message, known: (
         (r.Interval(message),)
         if message.startswith("SpecDecoding metrics") and known.record.kind is LineKind.RECORD
