@@ -155,6 +155,67 @@ def test_any_lines_in_any_order_are_explained(lines: list[str], exit_code: int |
     assert all(row.text for row in verdict_rows(told))
 
 
+HUB = "https://huggingface.co/foo/bar/resolve/main/tokenizer.json"
+SAID = [
+    ("killed", "journalctl -k", "+ vllm serve", '/start.sh: line 12:    25 Killed                  vllm serve "$@"'),
+    (
+        "ready_timeout",
+        "OLLAMA_LOAD_TIMEOUT",
+        "$ ollama run x",
+        "Error: timed out waiting for llama runner to start - 0.00",
+    ),
+    (
+        "bad_argument",
+        "flash_attention",
+        "ggml_cuda_init: found 1 CUDA devices:",
+        "error: unknown argument: --flash-attention",
+    ),
+    (
+        "bad_argument",
+        "quantize",
+        "INFO text_generation_launcher: Args {",
+        "error: invalid value 'a' for '--quantize <Q>'",
+    ),
+    (
+        "gated_repo",
+        "foo/bar",
+        "thread 'main' panicked at a.rs:1:2:",
+        f"RequestError(Status(403, Response[url: {HUB}]))",
+    ),
+    (
+        "repo_not_found",
+        "HF_TOKEN",
+        "thread 'main' panicked at a.rs:1:2:",
+        f"RequestError(Status(404, Response[url: {HUB}]))",
+    ),
+    (
+        "hub_offline",
+        "DNS",
+        "thread 'main' panicked at a.rs:1:2:",
+        'RequestError(Transport(Transport { url: "huggingface" }))',
+    ),
+    (
+        "unknown_architecture",
+        "llama.cpp",
+        "main: starting",
+        "llama_model_load: error loading model: unknown vision type: x",
+    ),
+    (
+        "kernel_failure",
+        "disable_custom_all_reduce",
+        "Failed: Cuda error /workspace/csrc/custom_all_reduce.cuh:455 'invalid argument'",
+        "(EngineCore pid=1) ERROR 09-07 03:25:57 [executor.py:284] Worker proc VllmWorker-1 died unexpectedly",
+    ),
+]
+
+
+@pytest.mark.parametrize(("cause", "remedy", "before", "line"), SAID)
+def test_a_pasted_sentence_has_its_cause_and_names_what_helps(cause: str, remedy: str, before: str, line: str) -> None:
+    found = read([before, line]).cause
+    assert found is not None and found.id == cause
+    assert remedy in found.summary + found.remedy
+
+
 @given(st.integers(1, 400))
 @settings(max_examples=20, deadline=None)
 def test_what_is_told_does_not_depend_on_batches(size: int) -> None:

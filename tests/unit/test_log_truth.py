@@ -30,6 +30,7 @@ FOREIGN = [
     "goroutine 1 [running]:",
     "thread 'main' panicked at src/main.rs:4:5:",
     "Invalid argument: --follow",
+    "error: invalid value 'sometimes' for '--color <WHEN>'",
     "Error: unknown flag: --dry-runn",
     "flag provided but not defined: -verbose",
     "called `Result::unwrap()` on an `Err` value: Status(404, https://crates.io/api/v1/crates/foo)",

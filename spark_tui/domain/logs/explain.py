@@ -130,7 +130,10 @@ _MARKS: Final = (
     ("trtllm", re.compile(r"\[TRT-LLM\] \[|trtllm-serve|tensorrt_llm/")),
     (
         "ollama",
-        re.compile(r"source=\S{1,40}\.go:\d+ msg=|OLLAMA_|Ollama|ollama (?:run|pull|serve|create)\b|\bollama\[\d"),
+        re.compile(
+            r"source=\S{1,40}\.go:\d+ msg=|OLLAMA_|Ollama|ollama (?:run|pull|serve|create)\b|"
+            r"llama runner |\bollama\[\d"
+        ),
     ),
     ("llama-cpp", re.compile(r"llama_model_load|ggml_\w{1,20}_init: found \d|llama_context|\bsrv +\w+: |llama-server")),
 )

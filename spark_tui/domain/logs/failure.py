@@ -234,7 +234,10 @@ class FailureReader:
         self._weight = weight
         self._wants_detail = exception_name(record.message).endswith("ValidationError")
         self._before, self._after, self.room = tuple(self.recent), [], KEPT_AFTER
-        self._chosen = StartFailure(shown(record.message), record.process, guess, phase=self.phase)
+        phase = self.phase
+        if self._block is Broken.FATAL and phase in (None, PhaseId.CONTAINER) and _step(self._before) is None:
+            phase = PhaseId.SERVER  # the head of the log is missing: only a core that runs has a fatal error
+        self._chosen = StartFailure(shown(record.message), record.process, guess, phase=phase)
         self._complete = None
 
     def survived(self) -> None:
@@ -380,7 +383,7 @@ _SAYS_WHY = re.compile(
 )
 _CONTINUES = re.compile(
     r"Make sure|(?:[45]\d\d) Client Error|Cannot access|Access to model|Repository Not Found|Revision Not Found"
-    r"|Please|If you|If this|Check your|`?ptxas`?|ptxas |what\(\): |For debugging|.{0,40}Error"
+    r"|Last error:|Please|If you|If this|Check your|`?ptxas`?|ptxas |what\(\): |For debugging|.{0,40}Error"
 )
 # Of a whole line: the text before a colon may have been parsed as its source.
 _NOISE: Final = re.compile(

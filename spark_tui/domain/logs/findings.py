@@ -243,6 +243,7 @@ def acceptance(seen: Observation) -> Iterator[Finding]:
     drafts = drafting(seen.samples)
     if drafts is None or drafts.rate is None or drafts.drafted < ENOUGH_DRAFTS:
         return
+    llama = drafts.text.startswith("slot ")
     first = max(drafts.positions, default=0.0)  # a long draft has a low rate as a whole, however good its head is
     if drafts.rate < LOW_ACCEPTANCE and first < GOOD_HEAD:
         yield _finding(
@@ -252,7 +253,7 @@ def acceptance(seen: Observation) -> Iterator[Finding]:
             f"{seen.facts.speculation or 'speculation'} costs more than it gains.",
             "Compare without speculation. Possible causes: drafter of another model, weights lost in quantization, or "
             "unpredictable text.",
-            (("without", "speculative_config"),),
+            () if llama else (("without", "speculative_config"),),
             (drafts,),
         )
         return
@@ -263,8 +264,8 @@ def acceptance(seen: Observation) -> Iterator[Finding]:
             FindingId.DRAFTS_TOO_LONG,
             Severity.INFO,
             f"Drafts beyond position {good} have an acceptance rate below {LAST_POSITION:.0%}.",
-            f"Try num_speculative_tokens={fewer}: {_cost(seen.facts.speculation)}.",
-            (("num_speculative_tokens", str(fewer)),),
+            f"Try {'--draft-max ' if llama else 'num_speculative_tokens='}{fewer}: {_cost(seen.facts.speculation)}.",
+            () if llama else (("num_speculative_tokens", str(fewer)),),
             (drafts,),
         )
 

@@ -66,6 +66,11 @@ _DRAFTS: Final = {
     "accepted": (int, re.compile(r"Accepted: (\d{1,12}) tokens")),
     "drafted": (int, re.compile(r"Drafted: (\d{1,12}) tokens")),
 }
+_LLAMA_DRAFTS: Final = {
+    "accepted": (int, re.compile(r"\( *(\d{1,12}) accepted")),
+    "drafted": (int, re.compile(r"/ *(\d{1,12}) generated\)")),
+}
+"""llama.cpp's, of one request: `draft acceptance = 0.64 (  167 accepted /   259 generated)`."""
 _DECODING: Final = {
     "generation_rate": (float, re.compile(rf"gen throughput \(token/s\): {NUMBER}")),
     "kv_percent": (float, re.compile(rf"token usage: {NUMBER}")),
@@ -74,7 +79,9 @@ _DECODING: Final = {
     "preemptions": (int, re.compile(r"#retracted_reqs: (\d{1,9})")),
 }
 """SGLang's `Decode batch` and `Retract requests`."""
-_POSITIONS: Final = re.compile(r"Per-position acceptance rate: ((?:[\d.]{1,8}, ){0,63}[\d.]{1,8})")
+_POSITIONS: Final = re.compile(
+    r"(?:Per-position acceptance rate: |acceptance rate per position = \()((?:[\d.]{1,8}, ){0,63}[\d.]{1,8})"
+)
 
 
 class ServingHistory:
@@ -101,10 +108,13 @@ class ServingHistory:
 
 def sample_of(at: float | None, line: int, message: str) -> ServingSample:
     drafting = message.startswith("SpecDecoding metrics")
+    llama = message.startswith("slot print_timing")
     sglang = message.startswith(("Decode batch", "KV cache pool is full"))
     figures: dict[str, Any] = {
         name: kind(number(match[1]))
-        for name, (kind, pattern) in (_DRAFTS if drafting else _DECODING if sglang else _THROUGHPUT).items()
+        for name, (kind, pattern) in (
+            _LLAMA_DRAFTS if llama else _DRAFTS if drafting else _DECODING if sglang else _THROUGHPUT
+        ).items()
         if (match := pattern.search(message))
     }
     if sglang and "kv_percent" in figures:
@@ -112,7 +122,9 @@ def sample_of(at: float | None, line: int, message: str) -> ServingSample:
     if message.startswith(PREEMPTED):
         figures = {"preemptions": 1}
     text = truncate(mask_secrets(clean_line(message)), MAX_TEXT)
-    return ServingSample(at, **figures, positions=_positions(message) if drafting else (), text=text, line=line)
+    return ServingSample(
+        at, **figures, positions=_positions(message) if drafting or llama else (), text=text, line=line
+    )
 
 
 def _positions(message: str) -> tuple[float, ...]:

@@ -33,7 +33,7 @@ _OURS: Final = re.compile(
     r"|no kernel image|Ray killed|\(raylet\)|lib(?:nvrtc|cu\w+)\.so|model requires more system memory"
     r"|for ModelConfig|for VllmConfig|ParallelConfig|SpeculativeConfig|architectures"
     r"|digest mismatch|pull model manifest|version of Ollama|ROCm error|\bhip[A-Z]\w+|nvidia-container-cli|"
-    r"\.ollama/|Cuda error /|exited with code [1-9]|:11434: bind|"
+    r"\.ollama/|HF API|Cuda error /|exited with code [1-9]|:11434: bind|"
     r"Failed to infer device type|node running low on memory|Segfault encountered|"
     r"(?:Out of memory: )Killed process \d+ \((?:VLLM|vllm|"
     r"sglang|trtllm|llama|ollama)"
@@ -75,6 +75,8 @@ _LINES: Final = re.compile(  # lines that end a program, or a start, and are no 
     r"|thread '[^']{1,60}'(?: \(\d+\))? panicked at|invoking the NVIDIA Container Runtime Hook"
     r"|[Ii]nvalid argument: -|(?:[Ee]rror: )?(?:unknown (?:argument|option|flag)|flag provided but not defined): ?'?-"
     r"|[\w./\-]{0,200}python[\d.]{0,5}: Error while finding module specification"
+    r"|error: invalid (?:value '|parameter for argument: -)|error(?:: error)? from HF API|common_\w+: .{0,80}error: "
+    r"|\S{1,80}: line \d{1,5}: +\d{1,9} Killed |Error: timed out waiting for llama runner"
     r"|Failed: Cuda error |.{0,120}Failed to start model server: |.{0,400}llama_model_load: error loading model: "
     r"|.{0,300}(?:write|open|mkdir|copy) \S{1,200}: no space left on device"
     r"|.{0,40}[Uu]nable to open shared memory object"
@@ -107,6 +109,8 @@ _IN_WORKER: Final = re.compile(r"Exception in worker \w+ while processing method
 DETAIL: Final = re.compile(r"\s*(?:Value error|Assertion failed), .+")
 PYDANTIC_TAIL: Final = re.compile(r" \[type=\w+, input_value=.*$")
 _JOINED: Final = 4
+_NARROW: Final = 40
+"""A terminal breaks no shorter line."""
 
 
 _SCRIPT: Final = re.compile(r'File "([^"]{1,400})", line \d{1,7}')
@@ -145,10 +149,15 @@ _BUILD: Final = re.compile(
 
 
 _REFUSAL: Final = re.compile(
-    r"[Ii]nvalid argument: -|(?:[Ee]rror: )?(?:unknown (?:argument|option|flag)|flag provided)"
+    r"[Ii]nvalid argument: -|(?:[Ee]rror: )?(?:unknown (?:argument|option|flag)|flag provided)|error: invalid value '"
 )
-"""How programs in C++ and Go refuse an option."""
-_GGML: Final = re.compile(r"(?:ggml|llama|gguf|common)_\w+: |load_backend: |  Device \d+: ")
+"""How programs in C++, Rust and Go refuse an option."""
+_GGML: Final = re.compile(
+    r"(?:ggml|llama|gguf|common)_\w+: |load_backend: |  Device \d+: |.{0,60}text_generation_launcher: "
+)
+_CONFIG: Final = re.compile(
+    r"validation errors? for \w{0,40}(?:ModelConfig|VllmConfig|EngineArgs|LlmArgs|ServerArgs)\b"
+)
 _TYPED: Final = re.compile(
     r"(?:value|type|key|runtime|import|os|assertion|notimplemented|modulenotfound|filenotfound)error: "
 )
@@ -255,16 +264,18 @@ def _ours(record: LogRecord, lines: Sequence[str], at: int, *, serving: bool, do
     said = (
         (ollama and message.startswith("Error: ") and "EADDRINUSE" not in message)
         or _TYPED.match(message)
-        or message.startswith("error: invalid arg")
-        or (_REFUSAL.match(message) and any(_GGML.match(text) for text in lines[max(0, at - 8) : at]))
+        or message.startswith(("error: invalid arg", "error: invalid parameter for argument: -"))
     )
-    if ((not docker and said) or "Failed to start model server: " in message) and known_sure(message):
+    refused = _REFUSAL.match(message) and any(_GGML.match(text) for text in lines[max(0, at - 8) : at])
+    if ((said and not docker) or refused or "Failed to start model server: " in message) and known_sure(message):
         return True
     if _CLIENT.match(message):
         return False
     if another_program(lines[max(0, at - 80) : at + 40] if not docker else lines):
         return inner and not record.process.startswith("rank")
     known = recognise(message)
+    if message.startswith("Value error, ") and any(_CONFIG.search(text) for text in lines[max(0, at - 3) : at]):
+        return known is not None and known[0].sure
     if message.startswith("Fatal Python error") and any(_ENGINE_PATH.search(text) for text in lines[at : at + 60]):
         return True
     if inner or record.process.startswith(("APIServer", "ApiServer")) or _OURS.search(message):
@@ -308,7 +319,8 @@ def _whole(record: LogRecord, lines: Sequence[str], at: int) -> LogRecord:
             "",
             record.level,
         )
-        cut = not gap and (": " in message or message.endswith(":")) and _CUT.search(message) and not _LINES.match(text)
+        wide = message.endswith(":") or (": " in message and len(message) >= _NARROW)
+        cut = not gap and wide and _CUT.search(message) and not _LINES.match(text)
         if not plain or not (cut or _GOES_ON.match(text)):
             break
         spaced, glued = f"{message} {text}", message + text  # a terminal breaks words, a forum between them

@@ -15,7 +15,8 @@ from spark_tui.domain.logs.timeline import EngineFacts, PhaseId
 from spark_tui.domain.text import truncate
 
 MAX_QUOTED = 200
-_HUB_NAME = re.compile(r"https?://[\w.\-]{1,100}/(?:api/models/)?([\w.\-]{1,100}/[\w.\-]{1,100})")
+_HUB_NAME = re.compile(r"https?://(?!registry\.)[\w.\-]{1,100}/(?:api/models/)?([\w.\-]{1,100}/[\w.\-]{1,100})")
+_RESTRICTED = re.compile(r"Access to model ([\w.\-]{1,100}/[\w.\-]{1,100}) is restricted")
 
 
 class CauseId(StrEnum):
@@ -85,7 +86,7 @@ class FailureContext:
     @property
     def model(self) -> str:
         """The model as the Hub's address or the engine names it."""
-        found = _HUB_NAME.search(self.text)
+        found = _RESTRICTED.search(self.text) or _HUB_NAME.search(self.text)
         return (found[1] if found else self.facts.model) or "the model"
 
 

@@ -212,6 +212,19 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     *NETWORK_RULES,
     rule(
         CauseId.KERNEL_FAILURE,
+        r"custom_all_reduce\.cuh:\d{1,6} '([^']{1,80})'",
+        "vLLM's own all-reduce kernel failed: {0}.",
+        "Set disable_custom_all_reduce=true: NCCL then does the same. On GPUs without NVLink it costs little.",
+    ),
+    rule(
+        CauseId.KERNEL_FAILURE,
+        r"Failed: Cuda error (\S{1,200} '[^']{1,80}')",
+        "A CUDA call of the engine's kernels failed: {0}.",
+        f"Start once with enforce_eager=true: if that works, compiled kernels or CUDA graphs fail. {GB10_IMAGE}",
+        change=_EAGER,
+    ),
+    rule(
+        CauseId.KERNEL_FAILURE,
         r"CUDNN_STATUS_\w{1,40}",
         "cuDNN failed: {match}.",
         "Set kv_cache_dtype=auto if it is fp8: some FP8 kernels are for other GPUs. Then try enforce_eager=true.",

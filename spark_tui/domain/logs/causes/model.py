@@ -114,13 +114,22 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.GATED_REPO,  # also of clients in Rust: `RequestError(Status(403, Response[status: 403, ...`
         r"\b403 (?:Client Error|Forbidden).{0,200}(?:huggingface\.co|hf\.co)|"
-        r"[Ss]tatus(?:[: ]|\(| code:? ?)403\b.{0,200}(?:huggingface\.co|hf\.co)",
+        r"error from HF API, response code: 403|[Ss]tatus(?:[: ]|\(| code:? ?)403\b.{0,200}(?:huggingface\.co|hf\.co)",
         "The Hub refused access to {model} (403): gated, or the token does not cover it.",
         f"Accept its licence on https://huggingface.co/{{model}}, then {_LOG_IN}. A fine-grained token needs "
         "read access to gated repositories.",
     ),
     rule(
+        CauseId.HUB_OFFLINE,
+        r"CAS (?:service|[Cc]lient) [Ee]rror|RequestError\(Transport|"
+        r"error sending request for url .{0,200}huggingface\.co",
+        "The download of {model} from the Hub was interrupted.",
+        "Check this machine's network and DNS, and start again: finished parts stay. If the Hub's Xet storage keeps "
+        "failing, set env.HF_HUB_DISABLE_XET=1.",
+    ),
+    rule(
         CauseId.REPO_NOT_FOUND,
+        r"error from HF API, response code: 40[14]|"
         r"[Ss]tatus(?:[: ]|\(| code:? ?)40[14]\b.{0,200}(?:huggingface\.co|hf\.co)",
         "Repository or file of {model} not found on the Hub, or not visible to you.",
         f"Check the spelling. For a private or gated one {_LOG_IN} (HF_TOKEN).",

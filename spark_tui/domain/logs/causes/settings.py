@@ -327,6 +327,15 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.BAD_ARGUMENT,
+        r"error: invalid value '([^']{1,80})' for '--?([\w\-]{1,60})|"
+        r"invalid parameter for argument: --?()([\w\-]{1,60})",
+        lambda match, _context: fix(
+            f"The server rejected the value of {match[2] or match[4]}{f': {match[1]}' if match[1] else ''}.",
+            f"Correct {(match[2] or match[4]).replace('-', '_')} in the preset, or in the settings of one launch.",
+        ),
+    ),
+    rule(
+        CauseId.BAD_ARGUMENT,
         r"error while handling argument \"?(-[\w\-]{1,60})\"?: (.{1,200})",
         "The server rejected {0}: {1}.",
         "Correct {0} in the preset, or in the settings of one launch.",
@@ -363,6 +372,11 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
         r"(\w{0,30}(?:attention|moe|gemm|decode|prefill)[_\-]\w{0,20}backend)[= ]+'?([\w.\-]{1,60})",
         "{1} {2} does not support this model on this GPU. Supported: {0}.",
         "Set {1} to one of {0}, or remove it.",
+    ),
+    rule(
+        CauseId.UNSUPPORTED_MODEL_FEATURE,
+        r"(\w{2,40} (?:attention |MoE |moe )?backend only supports .{1,200})",
+        *_UNSUPPORTED,
     ),
     rule(
         CauseId.UNSUPPORTED_MODEL_FEATURE,

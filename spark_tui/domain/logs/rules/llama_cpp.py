@@ -99,6 +99,9 @@ LLAMA_CPP: Final[r.Table] = r.table(
     )),
     ("main: srv", program),
     ("slot", r.when(("slot launch_slot_:", "slot print_timing:", "slot update_slots:"), r.Signal.ANSWERS)),
+    ("slot", r.found(
+        r"slot print_timing: .{0,60}draft acceptance(?: rate)? = ", lambda m, _known: (r.Interval(m.string),)
+    )),
     ("ggml_cuda_init: warning:", r.keeps(
         Topic.NO_DRIVER, "ggml_cuda_init: failed to initialize CUDA|warning: no usable GPU found"
     )),
