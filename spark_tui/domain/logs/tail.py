@@ -77,10 +77,14 @@ _LINES: Final = re.compile(  # lines that end a program, or a start, and are no 
     r"|[\w./\-]{0,200}python[\d.]{0,5}: Error while finding module specification"
     r"|error: invalid (?:value '|parameter for argument: -)|error(?:: error)? from HF API|common_\w+: .{0,80}error: "
     r"|\S{1,80}: line \d{1,5}: +\d{1,9} Killed |Error: timed out waiting for llama runner"
-    r"|Failed: Cuda error |.{0,120}Failed to start model server: |.{0,400}llama_model_load: error loading model: "
-    r"|.{0,300}(?:write|open|mkdir|copy) \S{1,200}: no space left on device"
-    r"|.{0,40}[Uu]nable to open shared memory object"
+    r"|Failed: Cuda error |.{0,40}[Uu]nable to open shared memory object"
 )
+_WITHIN: Final = (
+    "Failed to start model server: ",
+    "llama_model_load: error loading model: ",
+    ": no space left on device",
+)
+"""What also ends a program behind words of its own."""
 _DAEMON: Final = re.compile(
     r"Error response from daemon|no matching manifest|pull access denied|exec format error|unauthorized: authentication"
     r"|toomanyrequests: |failed to register layer|nvidia-container-cli: |NVIDIA Container Runtime Hook"
@@ -246,7 +250,8 @@ def _fatal(record: LogRecord) -> bool:
         return False
     if record.kind is LineKind.EXCEPTION:
         return not exception_name(record.message).endswith(INTERRUPTED)
-    return _LINES.match(record.message.lstrip()) is not None
+    text = record.message.lstrip()
+    return _LINES.match(text) is not None or any(words in text for words in _WITHIN)
 
 
 def _ours(record: LogRecord, lines: Sequence[str], at: int, *, serving: bool, docker: bool, ollama: bool) -> bool:

@@ -291,7 +291,7 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.MISSING_MODULE,
-        r"\b([A-Za-z][\w.\-]{1,60}) with minimum required version ([\w.]{1,20}) is not installed",
+        r": ([A-Za-z][\w.\-]{1,60}) with minimum required version ([\w.]{1,20}) is not installed",
         "The image's {0} is missing, or older than {1}.",
         "Install it before the server starts (`pip install -U '{0}>={1}' && ...` in the preset's command), or use an "
         "image whose engine and {0} belong together.",

@@ -191,10 +191,10 @@ def ready_timeout(match: re.Match[str], context: FailureContext) -> Finding:
 
 def moe_backend(match: re.Match[str], _context: FailureContext) -> Finding:
     """A pinned MoE backend cannot run this model here."""
-    kind, name, why = match[1].strip(), match[2], match[3] or ""
+    name, why = match[1], match[2] or ""
     device = "current device" in why
     return setting(
-        f"The MoE backend {name} cannot run this {kind} model{' on this GPU' if device else ''}"
+        f"The MoE backend {name} cannot run this model{' on this GPU' if device else ''}"
         f"{f': {truncate(why.strip(), 160)}' if why else '.'}",
         "Remove moe_backend (auto: vLLM chooses one that fits), or set another. For FP4 marlin runs nearly everything.",
         "moe_backend",
@@ -362,7 +362,7 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.UNSUPPORTED_MODEL_FEATURE,
-        r"(\w{2,12} |)MoE backend '?([\w.]{1,60})'? does not support the deployment configuration"
+        r"MoE backend '?([\w.]{1,60})'? does not support the deployment configuration"
         r"(?: since (.{1,300}))?",
         moe_backend,
     ),
@@ -375,8 +375,8 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.UNSUPPORTED_MODEL_FEATURE,
-        r"(\w{2,40} (?:attention |MoE |moe )?backend only supports .{1,200})",
-        *_UNSUPPORTED,
+        r"backend only supports .",
+        lambda match, _context: fix(_UNSUPPORTED[0].format(truncate(match.string.strip(), 300)), _UNSUPPORTED[1]),
     ),
     rule(
         CauseId.UNSUPPORTED_MODEL_FEATURE,
