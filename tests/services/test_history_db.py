@@ -134,6 +134,20 @@ async def test_a_record_that_cannot_be_kept_is_refused_and_not_lost_in_silence(t
             await history.add_record(Record("bench", "qwen", T0, body))
 
 
+async def test_a_caller_that_is_cancelled_does_not_end_the_writer(tmp_path: Path) -> None:
+    async with opened(tmp_path) as history:
+        for number in range(20):
+            record = Record("bench", f"r{number}", T0 + number, {})
+            waiting = [asyncio.create_task(history.add_record(record)), asyncio.create_task(history.flush())]
+            await asyncio.sleep(0)
+            for task in waiting:
+                task.cancel()
+            await asyncio.wait(waiting)
+        await history.flush()
+        assert history.state.reason == ""
+        assert len(ok(await history.records("bench"))) == 20, "what was handed over is kept"
+
+
 async def test_everything_is_there_when_the_program_is_opened_again(tmp_path: Path) -> None:
     async with opened(tmp_path / "h", flush_seconds=1000) as history:
         history.add_start(START)

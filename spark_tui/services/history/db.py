@@ -137,7 +137,7 @@ class HistoryDb:
         self._lock = threading.Lock()
         self._closing = False
         self._thread: threading.Thread | None = None
-        self._ended: Future[None] = Future()
+        self._ended = _promise()
         self._queue: queue.SimpleQueue[Write | Flush | None] = queue.SimpleQueue()
         self._samples: deque[Sample] = deque(maxlen=_MOST_SAMPLES_WAITING)
         # The writer's own.
@@ -184,7 +184,7 @@ class HistoryDb:
                 (record.kind, record.kind, MOST_RECORDS - 1),
             )
 
-        done: Future[None] = Future()
+        done = _promise()
         if not self._put(Write(put, done)):
             raise HistoryOff("The history is closed.", "")
         await asyncio.wrap_future(done)
@@ -206,7 +206,7 @@ class HistoryDb:
         self._reads.close()
 
     def _flush(self, damage: str = "") -> Future[None]:
-        done: Future[None] = Future()
+        done = _promise()
         if not self._put(Flush(done, damage)):
             done.set_result(None)
         return done
@@ -416,6 +416,13 @@ class HistoryDb:
             found, self._read_db = self._read_db, None
             if found is not None:
                 found.close()
+
+
+def _promise() -> Future[None]:
+    """What the writer answers. Who awaits it may be cancelled; it may not, or its answer would end the writer."""
+    promise: Future[None] = Future()
+    promise.set_running_or_notify_cancel()
+    return promise
 
 
 @contextmanager
