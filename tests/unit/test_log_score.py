@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from tests.log_score import EXCERPTS, EXPECTED, FACETS, marks, shares
+from tests.log_score import EXCERPTS, EXPECTED, FACETS, explained, marks, shares
 
 SCORE = {"outcome": 402, "phase": 130, "verdict": 405, "cause": 395, "line": 397, "remedy": 152, "findings": 78}
 """How many of each facet are right. A higher number is written here too, so that it cannot fall again."""
@@ -25,3 +27,12 @@ def test_each_excerpt_names_its_thread_and_is_labelled() -> None:
     assert files.keys() == EXPECTED.keys()
     assert all(text.startswith(b"SOURCE: https://") for text in files.values())
     assert all({"outcome", "cause", "line"} <= facts.keys() for facts in EXPECTED.values())
+
+
+def test_remedies_have_no_option_of_vllm_for_another_engine() -> None:
+    foreign = re.compile(r"vLLM|gpu_memory_utilization|enforce_eager|max_model_len|max_num_seqs|tensor_parallel_size")
+    others = [told for told in map(explained, EXPECTED) if told.cause is not None and told.engine not in ("", "vllm")]
+    assert len({told.engine for told in others}) >= 4 and len(others) > 40
+    for told in others:
+        assert told.cause is not None and not foreign.search(told.cause.remedy), (told.engine, told.cause.remedy)
+        assert not any(foreign.fullmatch(key) for key, _ in told.cause.change)
