@@ -92,7 +92,7 @@ class Session:
 
             self._runner = asyncio.Runner()
         # The task itself holds no result. On its way out asyncio looks up its handler of Ctrl-C, and prints the task
-        # with all that it holds into an error that nobody sees: a tenth of a second for a thousand presets.
+        # with all that it holds into an error that is never shown: a tenth of a second for a thousand presets.
         found: list[T] = []
         try:
             self._runner.run(self._work(work, changes, found.append))

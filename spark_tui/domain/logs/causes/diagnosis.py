@@ -23,11 +23,11 @@ from spark_tui.domain.logs.view import LogContext
 from spark_tui.domain.secret import mask_secrets
 from spark_tui.domain.text import clean_line, truncate
 
-# Faults of the disk come before what they make fail: compilers, caches, downloads.
 _SHARED_MEMORY: Final = (
     "Give the container more shared memory: `--ipc=host` or a larger `--shm-size` (shm_size in Compose; on Kubernetes "
     "an emptyDir with medium: Memory, mounted at /dev/shm)."
 )
+# Faults of the disk come before what they make fail: compilers, caches, downloads.
 _DISK_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.NCCL,
@@ -300,9 +300,8 @@ def _id(rule: CauseRule, context: FailureContext) -> CauseId:
         return CauseId.UNSUPPORTED_MODEL_FEATURE
     if not rule.by_phase:
         return rule.id
-    return (
-        CauseId.OUT_OF_MEMORY_LOADING if not context.ready and while_loading(context) else CauseId.OUT_OF_MEMORY_WARMUP
-    )
+    loading = not context.ready and while_loading(context)
+    return CauseId.OUT_OF_MEMORY_LOADING if loading else CauseId.OUT_OF_MEMORY_WARMUP
 
 
 def _by_exit_code(context: FailureContext, oom_killed: bool) -> Finding | None:
@@ -335,65 +334,69 @@ _RAISED: Final = re.compile(
 )
 
 
-def _by_module(failure: StartFailure, context: FailureContext) -> Finding | None:
-    """By where it was raised, for a sentence that no rule knows."""
+def _by_module(failure: StartFailure, context: FailureContext) -> tuple[CauseId, str, str] | None:
+    """Id, summary and remedy by where it was raised, for a sentence that no rule knows."""
     raised, module = _RAISED.match(failure.line), context.module
     if not module:
         return None
     if failure.line.startswith("json.decoder.JSONDecodeError") and _FILES.search(module):
-        told = fix(
-            f"A file of {context.model} is damaged: {failure.line}", "Check it with `spark-tui models verify NAME`."
+        return (
+            CauseId.WEIGHTS_CORRUPT,
+            f"A file of {context.model} is damaged: {failure.line}",
+            "Check it with `spark-tui models verify NAME`.",
         )
-        return replace(told, id=CauseId.WEIGHTS_CORRUPT, evidence=_lines(failure), guess=True)
     if failure.line.startswith("KeyError: ") and "/models/auto/" in module:
-        told = fix(
+        return (
+            CauseId.UNKNOWN_ARCHITECTURE,
             f"Transformers of this image does not know the model's type ({failure.line[10:80]}).",
             "Use an image with a newer engine and transformers.",
         )
-        return replace(told, id=CauseId.UNKNOWN_ARCHITECTURE, evidence=_lines(failure), guess=True)
     if failure.line == "NotImplementedError" and _DEEP.search(module):
-        told = fix(
+        return (
+            CauseId.UNSUPPORTED_MODEL_FEATURE,
             "The engine has not implemented what this model needs with these settings.",
             "Remove attention_backend, kv_cache_dtype and speculation if they are set, or use an image with a newer "
             "engine.",
         )
-        return replace(told, id=CauseId.UNSUPPORTED_MODEL_FEATURE, evidence=_lines(failure), guess=True)
     if _COMPUTING.search(module):
-        told = fix(
+        return (
+            CauseId.KERNEL_FAILURE,
             f"A GPU kernel could not be built or run: {truncate(failure.line, 200)}",
             "Start once with enforce_eager=true, or with another attention or MoE backend; else use another image tag.",
         )
-        return replace(told, id=CauseId.KERNEL_FAILURE, evidence=_lines(failure), guess=True)
     if raised is None:
         return None
     if "/tool_parsers/" in module or "/reasoning/" in module or "/function_call/" in module:
-        told = fix(f"The parser does not fit the model: {raised[2]}", "Set the parser that the model card names.")
-        return replace(told, id=CauseId.BAD_PARSER, evidence=_lines(failure), guess=True)
+        return (
+            CauseId.BAD_PARSER,
+            f"The parser does not fit the model: {raised[2]}",
+            "Set the parser that the model card names.",
+        )
     if "/distributed/" in module and raised[1] == "RuntimeError":
-        told = fix(
+        return (
+            CauseId.NCCL,
             f"The ranks could not be joined: {raised[2]}",
             "On one Spark set tensor_parallel=1. On several check link, addresses and NCCL_SOCKET_IFNAME on each node.",
         )
-        return replace(told, id=CauseId.NCCL, evidence=_lines(failure), guess=True)
     if "/quantization/" in module:
-        told = fix(
+        return (
+            CauseId.QUANTIZATION_MISMATCH,
             f"Quantization and checkpoint do not go together: {raised[2]}",
             "Remove `quantization`: the engine reads it from the checkpoint. Else choose another checkpoint of the "
             "model.",
         )
-        return replace(told, id=CauseId.QUANTIZATION_MISMATCH, evidence=_lines(failure), guess=True)
     if context.phase is PhaseId.WEIGHTS and _SHAPE.search(raised[2]):
-        told = fix(
+        return (
+            CauseId.QUANTIZATION_MISMATCH,
             f"The checkpoint's tensors do not fit the engine's: {raised[2]}",
             "Remove `quantization` if it is set, or use an image with a newer engine, or another checkpoint.",
         )
-        return replace(told, id=CauseId.QUANTIZATION_MISMATCH, evidence=_lines(failure), guess=True)
     if _DEEP.search(module):
-        told = fix(
+        return (
+            CauseId.UNSUPPORTED_MODEL_FEATURE,
             f"The engine does not support this model with these settings: {raised[2]}",
             "Remove the named feature from the preset, or use an image with a newer engine.",
         )
-        return replace(told, id=CauseId.UNSUPPORTED_MODEL_FEATURE, evidence=_lines(failure), guess=True)
     return None
 
 
@@ -407,19 +410,24 @@ _SETTINGS: Final = re.compile(
 )
 
 
-def _by_phase(failure: StartFailure, context: FailureContext) -> Finding | None:
+def _by_settings(failure: StartFailure, context: FailureContext) -> tuple[CauseId, str, str] | None:
     """An error that no rule knows is about the settings while they are read."""
     reading = _SETTINGS.search(context.module) or (context.phase is PhaseId.CONFIG and not context.module)
     refused = (_REFUSED.match(failure.line) or _BAD_JSON.match(failure.line)) if reading else None
     if refused is None:
-        return _by_module(failure, context)
-    told = fix(f"The engine rejected its settings: {refused[1]}", "Correct the named setting in the preset.")
-    return replace(told, id=CauseId.BAD_ARGUMENT, evidence=_lines(failure), guess=True)
+        return None
+    summary = f"The engine rejected its settings: {refused[1]}"
+    return CauseId.BAD_ARGUMENT, summary, "Correct the named setting in the preset."
 
 
 def _placed(failure: StartFailure, context: FailureContext) -> Finding | None:
-    told = _by_phase(failure, context)
-    return None if told is None else in_terms_of(context.engine, _with_option(told, failure.line))
+    """By when or where it was raised: a guess."""
+    found = _by_settings(failure, context) or _by_module(failure, context)
+    if found is None:
+        return None
+    id_, summary, remedy = found
+    told = in_terms_of(context.engine, _with_option(fix(summary, remedy), failure.line))
+    return replace(told, id=id_, evidence=_lines(failure), guess=True)
 
 
 def _unknown(failure: StartFailure | None, context: FailureContext) -> Finding:
