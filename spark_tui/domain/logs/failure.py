@@ -19,7 +19,15 @@ from spark_tui.domain.logs.causes.diagnosis import recognise
 from spark_tui.domain.logs.causes.memory import OUT_OF_MEMORY
 from spark_tui.domain.logs.line import LineKind, LogRecord, exception_name, parse_line, shown
 from spark_tui.domain.logs.rules.rule import Broken
-from spark_tui.domain.logs.tail import CONSEQUENCES, DETAIL, INTERRUPTED, PYDANTIC_TAIL, WORKER_FAILED, last_failure
+from spark_tui.domain.logs.tail import (
+    CONSEQUENCES,
+    DETAIL,
+    FRAME,
+    INTERRUPTED,
+    PYDANTIC_TAIL,
+    WORKER_FAILED,
+    last_failure,
+)
 from spark_tui.domain.logs.timeline import PhaseId, StartFailure
 
 MAX_KEPT = 4_000
@@ -328,14 +336,14 @@ def better_line(line: str, lines: Sequence[str]) -> str:
     return next(told, line)
 
 
+_STANDARD: Final = re.compile(r"/lib/python3[.\d]*/(?!site-|dist-)|^<")
+"""Files of Python's own library."""
+
+
 def module_of(lines: Sequence[str]) -> str:
     """The file of the innermost frame above the deciding line; empty where no traceback is near."""
-    frames = [match[1] for text in reversed(lines[-60:]) if "File " in text and (match := _FILE.search(text))]
+    frames = [match[1] for text in reversed(lines[-60:]) if "File " in text and (match := FRAME.search(text))]
     return next((frame for frame in frames if not _STANDARD.search(frame)), frames[0] if frames else "")
-
-
-_STANDARD = re.compile(r"/lib/python3[.\d]*/(?!site-|dist-)|^<")
-_FILE = re.compile(r'File "([^"]{1,400})", line \d')
 
 
 def _step(lines: Sequence[str]) -> PhaseId | None:

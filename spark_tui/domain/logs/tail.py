@@ -117,7 +117,8 @@ _NARROW: Final = 40
 """A terminal breaks no shorter line."""
 
 
-_SCRIPT: Final = re.compile(r'File "([^"]{1,400})", line \d{1,7}')
+FRAME: Final = re.compile(r'File "([^"]{1,400})", line \d{1,7}')
+"""A frame of a Python traceback, with its file."""
 _KNOWN_PATH: Final = re.compile(
     r"vllm|sglang|tensorrt|trtllm|llama|ollama|flashinfer|triton|/torch/|(?:site|dist)-packages[/\\]|"
     r"[/\\]lib(?:64)?/python3"
@@ -187,7 +188,7 @@ def known_sure(message: str) -> bool:
 
 def another_program(lines: Sequence[str]) -> bool:
     """Whether frames show that what failed is a script, a client or a trainer, with no engine in it."""
-    frames = [match[1] for text in lines if "File " in text and (match := _SCRIPT.search(text))]
+    frames = [match[1] for text in lines if "File " in text and (match := FRAME.search(text))]
     if any(_ENGINE_PATH.search(frame) for frame in frames):
         return False
     if any(_OTHERS.search(frame) or not _KNOWN_PATH.search(frame) for frame in frames):
