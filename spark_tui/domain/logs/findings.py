@@ -14,7 +14,7 @@ from typing import Final
 from spark_tui.domain.engine.state import Health
 from spark_tui.domain.finding import Change, Finding, Severity
 from spark_tui.domain.logs.causes.cause import FailureContext
-from spark_tui.domain.logs.causes.diagnosis import in_terms_of, recognise
+from spark_tui.domain.logs.causes.diagnosis import recognise
 from spark_tui.domain.logs.kernels import Fp4, Fp4Verdict, fp4_verdict
 from spark_tui.domain.logs.serving import DraftStats, ServingSample, drafting
 from spark_tui.domain.logs.sizing import MOST_REQUESTS, GraphState, graph_memory, kv_alternatives
@@ -213,7 +213,7 @@ def runner_failed(seen: Observation) -> Iterator[Finding]:
     for line in seen.facts.proof(Topic.RUNNER_FAILED)[-1:]:
         known = recognise(line.text)
         context = FailureContext(line.text, "ollama", facts=seen.facts)
-        why = in_terms_of("ollama", known[0].explain(known[1], context)) if known else None
+        why = known[0].explain(known[1], context) if known else None
         summary = f"Ollama could not load a model. {why.summary if why else ''}".strip()
         remedy = why.remedy if why else "Update Ollama, or choose another quantization of the model."
         yield _finding(FindingId.RUNNER_FAILED, Severity.ERROR, summary, remedy, proof=(line,))

@@ -8,14 +8,17 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from spark_tui.domain.finding import Change, Finding, Severity
 from spark_tui.domain.logs.timeline import EngineFacts, PhaseId
 from spark_tui.domain.text import truncate
 
 MAX_QUOTED = 200
-_HUB_NAME = re.compile(r"https?://(?!registry\.)[\w.\-]{1,100}/(?:api/models/)?([\w.\-]{1,100}/[\w.\-]{1,100})")
+_HUB_NAME = re.compile(
+    r"https?://(?!registry\.|docs\.|(?:www\.)?github\.)[\w.\-]{1,100}/(?:api/models/)?(?!docs/|blog/|settings/)"
+    r"([\w.\-]{1,100}/[\w.\-]{1,99}\w)"
+)
 _RESTRICTED = re.compile(r"Access to model ([\w.\-]{1,100}/[\w.\-]{1,100}) is restricted")
 
 
@@ -60,6 +63,89 @@ class CauseId(StrEnum):
     UNKNOWN = "unknown"
 
 
+class Names(NamedTuple):
+    """What remedies call an engine and its options; vLLM's where no engine is known."""
+
+    engine: str = "vLLM"
+    newer: str = "an image with a newer vLLM (the nightly track, or a newer NGC tag)"
+    other: str = "another image tag"
+    gb10: str = (
+        "Use an image built for GB10 (CUDA 13, sm_121, arm64): the vLLM nightly track (cu130-nightly), or NVIDIA's "
+        "from NGC."
+    )
+    memory: str = "gpu_memory_utilization"
+    context: str = "max_model_len"
+    sequences: str = "max_num_seqs"
+    ranks: str = "tensor_parallel"
+    eager: str = "enforce_eager=true"
+    faulty: str = "compiled kernels or CUDA graphs fail"
+    """What fails where the engine runs without them."""
+    less: str = "max_num_seqs, max_num_batched_tokens or max_model_len"
+    """What takes less memory beside its share."""
+    offload: str = ", or on GPUs with their own memory raise tensor_parallel or cpu_offload_gb"
+    """What else lets weights fit."""
+
+
+_LLAMA: Final = Names(
+    engine="llama.cpp",
+    newer="a newer build (or image) of llama.cpp",
+    other="another build (or image) of llama.cpp",
+    gb10="Use a newer build, compiled for this GPU (CMAKE_CUDA_ARCHITECTURES=121).",
+    memory="`--n-gpu-layers`",
+    context="`--ctx-size`",
+    sequences="`--parallel`",
+    ranks="`--tensor-split`",
+    eager="`--flash-attn off`",
+    faulty="this build's attention kernels fail",
+    less="`--ctx-size`, `--parallel`, `--ubatch-size` or on a GPU with its own memory `--n-gpu-layers`",
+    offload=", a smaller `--ctx-size`, or on a GPU with its own memory fewer `--n-gpu-layers`",
+)
+_NAMES: Final = {
+    "sglang": Names(
+        engine="SGLang",
+        newer="an image with a newer SGLang (lmsysorg/sglang:dev, or a newer NGC tag)",
+        gb10="Use an image built for GB10 (CUDA 13, sm_121, arm64): lmsysorg/sglang:spark, or NVIDIA's from NGC.",
+        memory="mem_fraction_static",
+        context="context_length",
+        sequences="max_running_requests",
+        ranks="tp_size",
+        eager="disable_cuda_graph=true",
+        less="cuda_graph_max_bs, chunked_prefill_size or max_running_requests",
+        offload=", or on a GPU with its own memory raise cpu_offload_gb or tp_size",
+    ),
+    "trtllm": Names(
+        engine="TensorRT-LLM",
+        newer="an image with a newer TensorRT-LLM (a newer NGC tag)",
+        gb10="Use an image built for GB10 (CUDA 13, sm_121, arm64): a newer TensorRT-LLM release from NGC.",
+        memory="kv_cache_config.free_gpu_memory_fraction",
+        context="max_seq_len",
+        sequences="max_batch_size",
+        ranks="tp_size",
+        eager="cuda_graph_config: null in the options file",
+        less="max_batch_size, max_num_tokens or max_seq_len",
+        offload="",
+    ),
+    "llama-cpp": _LLAMA,
+    "ollama": _LLAMA._replace(
+        engine="Ollama",
+        newer="a newer Ollama",
+        other="another version of Ollama",
+        gb10="Use a newer Ollama: its own builds and images support GB10 (CUDA 13, sm_121).",
+        memory="num_gpu",
+        context="OLLAMA_CONTEXT_LENGTH (num_ctx)",
+        sequences="OLLAMA_NUM_PARALLEL",
+        eager="OLLAMA_FLASH_ATTENTION=0",
+        faulty="its attention kernels fail",
+        less="OLLAMA_CONTEXT_LENGTH (num_ctx), OLLAMA_NUM_PARALLEL or on a GPU with its own memory num_gpu",
+        offload=", a smaller num_ctx, or on a GPU with its own memory a smaller num_gpu",
+    ),
+}
+OF_VLLM: Final = frozenset(
+    ("enforce_eager", "gpu_memory_utilization", "max_model_len", "max_num_seqs", "tensor_parallel")
+)
+"""Settings that no preset of another engine has."""
+
+
 @dataclass(frozen=True, slots=True)
 class FailureContext:
     """All that is known about a failure. `text` holds its lines; `engine` is the runtime (`vllm`, `sglang` ...), empty
@@ -79,6 +165,10 @@ class FailureContext:
     """The file that raised the exception, by the innermost frame above it."""
 
     @property
+    def names(self) -> Names:
+        return _NAMES.get(self.engine) or _VLLM
+
+    @property
     def version(self) -> str:
         """` (0.32.0)`, to stand behind the engine's name; empty when the log does not say."""
         return f" ({self.facts.version})" if self.facts.version else ""
@@ -90,6 +180,7 @@ class FailureContext:
         return (found[1] if found else self.facts.model) or "the model"
 
 
+_VLLM: Final = Names()
 Explain: TypeAlias = Callable[[re.Match[str], FailureContext], Finding]
 
 
@@ -129,7 +220,7 @@ def rule(
     """A rule from the pattern's text. `explain` is a function, or the summary; summary and remedy may hold fields.
 
     `{0}` is the first group (`-` where it is absent), `{any}` the first one that is not empty, `{match}` the whole
-    match, `{model}` and `{version}` the engine's.
+    match, `{model}` and `{version}` the engine's, the fields of `Names` its words.
     """
     if not isinstance(explain, str):
         return CauseRule(cause, pattern, explain, sure, vague=vague)
@@ -142,6 +233,7 @@ def rule(
             "match": truncate(match[0], 120),
             "model": context.model,
             "version": context.version,
+            **context.names._asdict(),
         }
         return fix(" ".join(summary.format(*groups, **fields).split()), remedy.format(*groups, **fields), change)
 

@@ -12,8 +12,8 @@ from typing import Final
 
 from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.host.guard import END_LOOP, GuardEntry
-from spark_tui.domain.logs.causes.cause import CauseId, CauseRule, FailureContext, fix, rule
-from spark_tui.domain.logs.causes.host import GB10_IMAGE, HOST_RULES
+from spark_tui.domain.logs.causes.cause import OF_VLLM, CauseId, CauseRule, FailureContext, fix, rule
+from spark_tui.domain.logs.causes.host import HOST_RULES
 from spark_tui.domain.logs.causes.memory import MEMORY_RULES, while_loading
 from spark_tui.domain.logs.causes.model import MODEL_RULES
 from spark_tui.domain.logs.causes.settings import GENERAL_RULES, SETTINGS_RULES
@@ -92,9 +92,9 @@ _VICTIM: Final = re.compile(r"(?:Killed process \d+ \(|task=)(?:VLLM|vllm|python
 
 _MEMORY: Final = (
     "Free the page cache (key D, or `spark-tui drop-caches`), stop other processes that use memory, and lower "
-    "gpu_memory_utilization or max_model_len."
+    "{memory} or {context}."
 )
-_ABORTED: Final = "Start once with enforce_eager=true; if it happens again, use another image tag."
+_ABORTED: Final = "Start once with {eager}; if it happens again, use {other}."
 _CODES: Final = {
     125: (
         CauseId.UNKNOWN,
@@ -143,7 +143,7 @@ def explain_failure(timeline: BootTimeline, around: LogContext | None = None) ->
     """
     around = around or LogContext()
     if around.guard is not None:
-        return _by_guard(around.guard)
+        return _by_guard(around.guard, around.engine)
     exit_code, error = around.exit_code, around.error
     failure = timeline.failure
     code = exit_code if exit_code is not None else failure.exit_code if failure else None
@@ -171,11 +171,12 @@ def explain_failure(timeline: BootTimeline, around: LogContext | None = None) ->
     return replace(cause, evidence=(*cause.evidence, *_kernel_notes(kernel)))
 
 
-def _by_guard(act: GuardEntry) -> Finding:
+def _by_guard(act: GuardEntry, engine: str) -> Finding:
+    names = FailureContext(engine=engine).names._asdict()
     if act.act == END_LOOP:
         summary, remedy = f"The guard ended its crash loop: {shown(act.reason)}", "Fix that cause, then start it again."
     else:
-        summary, remedy = f"The memory guard stopped the engine: {shown(act.reason)}", _MEMORY
+        summary, remedy = f"The memory guard stopped the engine: {shown(act.reason)}", _MEMORY.format(**names)
     return Finding(CauseId.STOPPED_BY_GUARD, Severity.ERROR, summary, (clean_line(f"{act.act}: {act.how}"),), remedy)
 
 
@@ -210,88 +211,36 @@ def _from_lines(failure: StartFailure, context: FailureContext) -> Finding | Non
 
 def _told(known: tuple[CauseRule, re.Match[str]], context: FailureContext, lines: tuple[str, ...]) -> Finding:
     rule, words = known
-    told = in_terms_of(context.engine, _with_option(rule.explain(words, context), words.string))
-    return replace(told, id=_id(rule, context), evidence=lines, guess=not rule.sure)
-
-
-_TERMS: Final = {
-    "sglang": (
-        ("enforce_eager=true", "disable_cuda_graph=true"),
-        ("gpu_memory_utilization", "mem_fraction_static"),
-        ("max_model_len", "context_length"),
-        ("max_num_seqs", "max_running_requests"),
-        ("tensor_parallel", "tp_size"),
-        ("vLLM", "SGLang"),
-    ),
-    "trtllm": (
-        ("enforce_eager=true", "cuda_graph_config: null in the options file"),
-        ("gpu_memory_utilization", "kv_cache_config.free_gpu_memory_fraction"),
-        ("max_model_len", "max_seq_len"),
-        ("max_num_seqs", "max_batch_size"),
-        ("tensor_parallel", "tp_size"),
-        ("vLLM", "TensorRT-LLM"),
-    ),
-    "llama-cpp": (
-        (
-            ": if that works, compiled kernels or CUDA graphs fail",
-            ": if that works, this build's attention kernels fail",
-        ),
-        (GB10_IMAGE, "Use a newer build, compiled for this GPU (CMAKE_CUDA_ARCHITECTURES=121)."),
-        ("enforce_eager=true", "`--flash-attn off`"),
-        ("gpu_memory_utilization", "`--n-gpu-layers`"),
-        ("max_model_len", "`--ctx-size`"),
-        ("an image with a newer vLLM (the nightly track, or a newer NGC tag)", "a newer build of llama.cpp"),
-        ("vLLM", "llama.cpp"),
-    ),
-    "ollama": (
-        (": if that works, compiled kernels or CUDA graphs fail", ": if that works, its attention kernels fail"),
-        (GB10_IMAGE, "Use a newer Ollama."),
-        ("enforce_eager=true", "OLLAMA_FLASH_ATTENTION=0"),
-        ("gpu_memory_utilization", "OLLAMA_NUM_PARALLEL"),
-        ("max_model_len", "OLLAMA_CONTEXT_LENGTH"),
-        ("an image with a newer vLLM (the nightly track, or a newer NGC tag)", "a newer Ollama"),
-        ("vLLM", "Ollama"),
-    ),
-}
-"""vLLM's names, in which causes are written, as the other engines have them."""
+    told = _with_option(rule.explain(words, context), words.string)
+    of_vllm = context.engine in ("", "vllm")
+    change = told.change if of_vllm else tuple(each for each in told.change if each[0] not in OF_VLLM)
+    return replace(told, id=_id(rule, context), evidence=lines, guess=not rule.sure, change=change)
 
 
 _OPTION: Final = re.compile(
-    r"--([a-z][\w\-]{2,60})|\b((?:attention|moe|linear|all2all|kernel|sampling|structured_outputs|grammar)_backend|"
-    r"(?:fp8_|fp4_)?gemm_(?:runner_)?backend|moe_runner_backend|kv_cache_dtype|max_model_len|max_num_(?:seqs|"
-    r"batched_tokens)|max_running_requests|mem_fraction_static|page_size|block_size|chunked_prefill_size|"
-    r"num_speculative_tokens|speculative_\w{3,40}|cudagraph_mode|\w{2,30}_parallel_size|\w{2,30}_cache_mode|"
-    r"enable_\w{3,40}|disable_\w{3,40})\b"
+    r"--([a-z][\w\-]{2,60})|(?<![\w.'\"/=:\-])([a-z]{2,20}(?:_[a-z0-9]{1,20}){1,6})(?![\w./(])|"
+    r"^([a-z]\w{1,40})(?=: (?:Input|Field|Extra|Unexpected))"
 )
+_MAX_OPTIONS: Final = 3
 
 
-def named_option(text: str) -> str:
-    """The option that a sentence names, in the settings' spelling: the one with a value (`Got
-    attention_backend=flashinfer`), else the first; empty where it names none."""
-    found = list(_OPTION.finditer(text))
-    given = next((each for each in found if text[each.end() : each.end() + 1] == "="), found[0] if found else None)
-    return "" if given is None else (given[1] or given[2]).replace("-", "_").rstrip("_")
+def named_options(text: str) -> str:
+    """The options that a sentence names, in the settings' spelling: those with a value (`Got
+    attention_backend=flashinfer`) first; empty where it names none."""
+    found = sorted(_OPTION.finditer(text), key=lambda each: text[each.end() : each.end() + 1] != "=")
+    names = dict.fromkeys((each[1] or each[2] or each[3]).replace("-", "_").rstrip("_") for each in found)
+    return " or ".join([*names][:_MAX_OPTIONS])
 
 
 def _with_option(told: Finding, line: str) -> Finding:
-    """With the option's name, in a remedy for a named setting."""
-    option = named_option(line) if "the named " in told.remedy else ""
-    if not option:
+    """With the options' names, in a remedy for a named setting."""
+    options = named_options(line) if "the named " in told.remedy else ""
+    if not options:
         return told
-    remedy = told.remedy.replace("Correct the named setting", f"Correct {option}").replace(
-        "Remove the named feature", f"Change or remove {option}"
+    remedy = told.remedy.replace("Correct the named setting", f"Correct {options}").replace(
+        "Remove the named feature", f"Change or remove {options}"
     )
     return replace(told, remedy=remedy)
-
-
-def in_terms_of(engine: str, told: Finding) -> Finding:
-    """Only options that the engine has; a change that it does not have is no proposal."""
-    summary, remedy = told.summary, told.remedy
-    for ours, theirs in _TERMS.get(engine, ()):
-        summary, remedy = summary.replace(ours, theirs), remedy.replace(ours, theirs)
-    foreign = {ours.partition("=")[0] for ours, _ in _TERMS.get(engine, ())}
-    kept = tuple(change for change in told.change if change[0] not in foreign)
-    return replace(told, summary=summary, remedy=remedy, change=kept)
 
 
 def _id(rule: CauseRule, context: FailureContext) -> CauseId:
@@ -309,14 +258,16 @@ def _by_exit_code(context: FailureContext, oom_killed: bool) -> Finding | None:
 
     On a Spark Docker reports OOMKilled=false also when the kernel killed the engine: 137 alone stays a guess.
     """
+    names = context.names._asdict()
+    memory = _MEMORY.format(**names)
     if oom_killed:
-        return replace(fix("The kernel killed the engine: out of memory.", _MEMORY), id=CauseId.KILLED)
+        return replace(fix("The kernel killed the engine: out of memory.", memory), id=CauseId.KILLED)
     if context.exit_code == 137:
         when = "serving" if context.ready else "starting"
         summary = f"The engine was killed while {when} (exit code 137): out of memory, or stopped by force."
-        return replace(fix(summary, _MEMORY), id=CauseId.KILLED, guess=True)
+        return replace(fix(summary, memory), id=CauseId.KILLED, guess=True)
     known = _CODES.get(context.exit_code or 0)
-    return None if known is None else replace(fix(known[1], known[2]), id=known[0], guess=True)
+    return None if known is None else replace(fix(known[1], known[2].format(**names)), id=known[0], guess=True)
 
 
 _DEEP: Final = re.compile(
@@ -349,20 +300,19 @@ def _by_module(failure: StartFailure, context: FailureContext) -> tuple[CauseId,
         return (
             CauseId.UNKNOWN_ARCHITECTURE,
             f"Transformers of this image does not know the model's type ({failure.line[10:80]}).",
-            "Use an image with a newer engine and transformers.",
+            "Use {newer}, with a newer transformers.",
         )
     if failure.line == "NotImplementedError" and _DEEP.search(module):
         return (
             CauseId.UNSUPPORTED_MODEL_FEATURE,
             "The engine has not implemented what this model needs with these settings.",
-            "Remove attention_backend, kv_cache_dtype and speculation if they are set, or use an image with a newer "
-            "engine.",
+            "Remove attention_backend, kv_cache_dtype and speculation if they are set, or use {newer}.",
         )
     if _COMPUTING.search(module):
         return (
             CauseId.KERNEL_FAILURE,
             f"A GPU kernel could not be built or run: {truncate(failure.line, 200)}",
-            "Start once with enforce_eager=true, or with another attention or MoE backend; else use another image tag.",
+            "Start once with {eager}, or with another attention_backend or moe_backend; else use {other}.",
         )
     if raised is None:
         return None
@@ -370,13 +320,14 @@ def _by_module(failure: StartFailure, context: FailureContext) -> tuple[CauseId,
         return (
             CauseId.BAD_PARSER,
             f"The parser does not fit the model: {raised[2]}",
-            "Set the parser that the model card names.",
+            "Set tool_call_parser and reasoning_parser as on the model card, or use {newer}.",
         )
     if "/distributed/" in module and raised[1] == "RuntimeError":
         return (
             CauseId.NCCL,
             f"The ranks could not be joined: {raised[2]}",
-            "On one Spark set tensor_parallel=1. On several check link, addresses and NCCL_SOCKET_IFNAME on each node.",
+            "Set {ranks}=1 on one Spark. On several check addresses, NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME "
+            "on each node.",
         )
     if "/quantization/" in module:
         return (
@@ -389,13 +340,13 @@ def _by_module(failure: StartFailure, context: FailureContext) -> tuple[CauseId,
         return (
             CauseId.QUANTIZATION_MISMATCH,
             f"The checkpoint's tensors do not fit the engine's: {raised[2]}",
-            "Remove `quantization` if it is set, or use an image with a newer engine, or another checkpoint.",
+            "Remove `quantization` if it is set, or use {newer}, or another checkpoint.",
         )
     if _DEEP.search(module):
         return (
             CauseId.UNSUPPORTED_MODEL_FEATURE,
             f"The engine does not support this model with these settings: {raised[2]}",
-            "Remove the named feature from the preset, or use an image with a newer engine.",
+            "Remove the named feature from the preset, or use {newer}.",
         )
     return None
 
@@ -426,14 +377,14 @@ def _placed(failure: StartFailure, context: FailureContext) -> Finding | None:
     if found is None:
         return None
     id_, summary, remedy = found
-    told = in_terms_of(context.engine, _with_option(fix(summary, remedy), failure.line))
+    told = _with_option(fix(summary, remedy.format(**context.names._asdict())), failure.line)
     return replace(told, id=id_, evidence=_lines(failure), guess=True)
 
 
 def _unknown(failure: StartFailure | None, context: FailureContext) -> Finding:
     where = f" in phase {context.phase}" if context.phase else ""
     line = f": {failure.line}" if failure is not None and failure.line else " without a message."
-    remedy = "Try a newer tag of the image, or the last one that worked: `spark-tui history` lists earlier starts."
+    remedy = f"Use {context.names.newer}, or the version that worked last: `spark-tui history` lists earlier starts."
     return replace(fix(truncate(f"Failed{where}{line}", 400), remedy), evidence=_lines(failure), guess=True)
 
 

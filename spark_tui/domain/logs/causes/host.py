@@ -19,11 +19,8 @@ from spark_tui.domain.logs.causes.network import NETWORK_RULES
 from spark_tui.domain.logs.sizing import version_of
 from spark_tui.domain.text import truncate
 
-GB10_IMAGE: Final = (
-    "Use an image built for GB10 (CUDA 13, sm_121, arm64): the vLLM nightly track (cu130-nightly), or NVIDIA's from "
-    "NGC."
-)
 _EAGER: Final = (("enforce_eager", "true"),)
+_WITHOUT_GRAPHS: Final = "Start once with {eager}: if that works, {faulty}. {gb10}"
 _SIGNALS: Final = {
     4: "illegal instruction (SIGILL)",
     6: "abort (SIGABRT)",
@@ -69,9 +66,9 @@ def fp4_kernel(_match: re.Match[str], context: FailureContext) -> Finding:
     version = version_of(context.facts)
     summary = "The CUTLASS kernel for FP4 does not run on this GPU (GB10 is sm_121)."
     if version is not None and version >= (0, 22):
-        remedy = f"{GB10_IMAGE} Until then linear_backend=marlin works, slower."
+        remedy = f"{context.names.gb10} Until then linear_backend=marlin works, slower."
         return setting(summary, remedy, "linear_backend", "marlin")
-    return fix(summary, GB10_IMAGE)
+    return fix(summary, context.names.gb10)
 
 
 def no_code(_match: re.Match[str], context: FailureContext) -> Finding:
@@ -80,9 +77,9 @@ def no_code(_match: re.Match[str], context: FailureContext) -> Finding:
     if "not supported on .target" in context.text:
         return fix(
             f"{summary} A kernel needs features that GB10 does not have.",
-            f"Choose another moe_backend. Or: {GB10_IMAGE}",
+            f"Choose another moe_backend. Or: {context.names.gb10}",
         )
-    return fix(summary, GB10_IMAGE)
+    return fix(summary, context.names.gb10)
 
 
 def compiling(match: re.Match[str], context: FailureContext) -> Finding:
@@ -91,27 +88,27 @@ def compiling(match: re.Match[str], context: FailureContext) -> Finding:
     what = truncate((own or match)[0].strip(), 160)
     return fix(
         f"Compiling a kernel failed: {what}.",
-        "Clear the compile cache (a stale entry of another version can break a start), or set enforce_eager=true."
+        f"Clear the compile cache (a stale entry of another version can break a start), or set {context.names.eager}."
         if own is None
-        else f"Something that the compiler names is missing from the image. {GB10_IMAGE}",
+        else f"Something that the compiler names is missing from the image. {context.names.gb10}",
         _EAGER if own is None else (),
     )
 
 
-def process_died(match: re.Match[str], _context: FailureContext) -> Finding:
+def process_died(match: re.Match[str], context: FailureContext) -> Finding:
     """A worker is gone; a negative exit code is the signal that ended it."""
     code, name = int(match[2] or 0), match[1] or "worker"
     if code == -9:
         return fix(
             f"Worker process {name} was killed (SIGKILL).",
-            "Most likely out of memory: free the page cache (key D), lower gpu_memory_utilization, and check the "
+            f"Most likely out of memory: free the page cache (key D), lower {context.names.memory}, and check the "
             "kernel log (`journalctl -k`) for the out-of-memory killer.",
         )
     ended = _SIGNALS.get(-code, f"exit code {code}") if code else "no reason in the log"
     return fix(
         f"Worker process {name} ended: {ended}.",
         "Check the kernel log (`journalctl -k`) for the out-of-memory killer. If it happens again, set "
-        "enforce_eager=true or use another image tag.",
+        f"{context.names.eager} or use {context.names.other}.",
     )
 
 
@@ -207,7 +204,7 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         r"Forced (\w{1,20}) kernel \S{1,120} is not supported|"
         r"was requested but no '[^']{1,60}' kernel exists for (\w{1,20})",
         "No kernel in this image can run the model's {any} layers on this machine.",
-        f"{GB10_IMAGE} If the preset pins a backend (moe_backend, linear_backend), remove it.",
+        "{gb10} If the preset pins a backend (moe_backend, linear_backend), remove it.",
     ),
     *NETWORK_RULES,
     rule(
@@ -220,14 +217,14 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         CauseId.KERNEL_FAILURE,
         r"Failed: Cuda error (\S{1,200} '[^']{1,80}')",
         "A CUDA call of the engine's kernels failed: {0}.",
-        f"Start once with enforce_eager=true: if that works, compiled kernels or CUDA graphs fail. {GB10_IMAGE}",
+        _WITHOUT_GRAPHS,
         change=_EAGER,
     ),
     rule(
         CauseId.KERNEL_FAILURE,
         r"CUDNN_STATUS_\w{1,40}",
         "cuDNN failed: {match}.",
-        "Set kv_cache_dtype=auto if it is fp8: some FP8 kernels are for other GPUs. Then try enforce_eager=true.",
+        "Set kv_cache_dtype=auto if it is fp8: some FP8 kernels are for other GPUs. Then try {eager}.",
         change=_EAGER,
     ),
     rule(
@@ -246,7 +243,7 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         CauseId.KERNEL_FAILURE,
         r"Assertion error \((\S{1,200})\): (.{1,200})|\S{0,200}ggml\S{0,100}/(\S{1,60}:\d+): fatal error",
         "A kernel failed its own check: {any}.",
-        f"Set another attention or MoE backend, or none. {GB10_IMAGE}",
+        "Set another attention_backend or moe_backend, or none. {gb10}",
     ),
     rule(
         CauseId.KERNEL_FAILURE,
@@ -262,14 +259,14 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         r"CUBLAS_STATUS_\w{1,40}|Error Internal|CUDA error: [^.]{1,80}|CUDA runtime error in [^.]{1,80}|"
         r"CUDA driver error: [^.]{1,80}|Triton Error \[CUDA\][^.]{0,80}|cudaError\w{1,40}",
         "A GPU kernel failed: {match}.",
-        f"Start once with enforce_eager=true: if that works, compiled kernels or CUDA graphs fail. {GB10_IMAGE}",
+        _WITHOUT_GRAPHS,
         change=_EAGER,
     ),
     rule(
         CauseId.KERNEL_FAILURE,
         r"(?:CUDA|ROCm) error$",
         "A GPU kernel failed.",
-        f"Start once with enforce_eager=true: if that works, compiled kernels or CUDA graphs fail. {GB10_IMAGE}",
+        _WITHOUT_GRAPHS,
         change=_EAGER,
         vague=True,
     ),
@@ -387,7 +384,7 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         r"Fatal Python error|terminate called|[Ss]egmentation fault|Segfault|Bus error|Aborted \(core dumped\)|"
         r"panicked at|Assertion `.{1,200}' failed|GGML_ASSERT",
         "The engine crashed in native code.",
-        "Start once with enforce_eager=true; if it happens again, use another image tag.",
+        "Start once with {eager}; if it happens again, use {other}.",
         vague=True,
     ),
     rule(
@@ -406,8 +403,7 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         r"Received sigquit from a child|SIGQUIT received|llama runner process has terminated|"
         r"Engine core initialization failed|WorkerProc initialization failed",
         "The engine core process ended without a reason in the log.",
-        "Often out of memory: check the kernel log (`journalctl -k`), free the page cache (key D), and lower "
-        "gpu_memory_utilization.",
+        "Often out of memory: check the kernel log (`journalctl -k`), free the page cache (key D), and lower {memory}.",
         vague=True,
     ),
 )

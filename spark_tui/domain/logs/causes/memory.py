@@ -112,7 +112,9 @@ def warming_up(match: re.Match[str], context: FailureContext) -> Finding:
     summary = f"Out of memory during warm-up with {requests} requests."
     if fewer == requests:
         return _less_memory(summary, context)
-    return setting(summary, f"Set max_num_seqs={fewer}, or lower gpu_memory_utilization.", "max_num_seqs", fewer)
+    return setting(
+        summary, f"Set max_num_seqs={fewer}, or lower gpu_memory_utilization or max_model_len.", "max_num_seqs", fewer
+    )
 
 
 def out_of_memory(match: re.Match[str], context: FailureContext) -> Finding:
@@ -122,13 +124,12 @@ def out_of_memory(match: re.Match[str], context: FailureContext) -> Finding:
         return _less_memory(f"Out of memory while the engine was serving{figures}.", context)
     if not while_loading(context):
         return _less_memory(f"Out of memory during warm-up, after loading the weights{figures}.", context)
-    offload = _OFFLOAD.get(context.engine, "")
     size = context.facts.checkpoint_gib
     weights = f" Checkpoint: {size:g} GiB." if size else ""
     return fix(
         f"Out of memory while loading the weights{figures}.{weights}",
         f"{FREE_MEMORY}. A stopped engine releases its memory after a minute or more. If it still does not fit, choose "
-        f"a smaller or more quantized model{offload}.",
+        f"a smaller or more quantized model{context.names.offload}.",
     )
 
 
@@ -149,29 +150,16 @@ def _figures(text: str) -> str:
 
 
 def _less_memory(summary: str, context: FailureContext) -> Finding:
-    if context.engine in _LOWER:
-        return fix(summary, f"Lower {_LOWER[context.engine]}. {FREE_MEMORY} first.")
-    asked = asked_utilization(context)
+    names = context.names
+    asked = asked_utilization(context) if context.engine in ("", "vllm") else None
     lower = None if asked is None else round(asked - STEP_DOWN, 2)
     if lower is None or lower < LOWEST_UTILIZATION:
-        return fix(summary, f"Lower gpu_memory_utilization or max_num_seqs. {FREE_MEMORY} first.")
-    remedy = f"Set gpu_memory_utilization={lower:g} (was {asked:g}), or lower max_num_seqs. {FREE_MEMORY} first."
+        share = "" if names.memory in names.less else f"{names.memory}, "
+        return fix(summary, f"Lower {share}{names.less}. {FREE_MEMORY} first.")
+    remedy = f"Set {names.memory}={lower:g} (was {asked:g}), or lower {names.less}. {FREE_MEMORY} first."
     return setting(summary, remedy, "gpu_memory_utilization", lower)
 
 
-_OFFLOAD: Final = {
-    "llama-cpp": ", a smaller `--ctx-size`, or on a GPU with its own memory fewer `--n-gpu-layers`",
-    "ollama": ", a smaller num_ctx, or on a GPU with its own memory a smaller num_gpu",
-    "sglang": ", or raise cpu_offload_gb on a GPU with its own memory",
-}
-"""What else lets weights fit, by engine."""
-_LOWER: Final = {
-    "sglang": "mem_fraction_static, cuda_graph_max_bs or max_running_requests",
-    "trtllm": "kv_cache_config.free_gpu_memory_fraction, max_batch_size or max_num_tokens",
-    "llama-cpp": "ctx_size or parallel",
-    "ollama": "OLLAMA_CONTEXT_LENGTH or OLLAMA_NUM_PARALLEL",
-}
-"""What takes less memory, by engine, under its own names."""
 OUT_OF_MEMORY: Final = (
     r"out of memory|OutOfMemoryError|OUT_OF_MEMORY|not enough GPU memory|cudaErrorMemoryAllocation|std::bad_alloc"
     r"|\bMemoryError\b|(?<!failed with error )Cannot allocate memory|NV_ERR_NO_MEMORY"
@@ -253,20 +241,20 @@ MEMORY_RULES: Final[tuple[CauseRule, ...]] = (
         r"Ray killed this worker|killed due to the node running low on memory|"
         r"Workers? \(tasks / actors\) killed due to memory pressure",
         "Ray killed a worker: memory on its node passed Ray's threshold (95 %).",
-        f"{FREE_MEMORY}, on every node. Lower gpu_memory_utilization, or set env.RAY_memory_monitor_refresh_ms=0.",
+        f"{FREE_MEMORY}, on every node. Lower {{memory}}, or set env.RAY_memory_monitor_refresh_ms=0.",
     ),
     rule(
         CauseId.KILLED,
         r"exited with code 137|scheduler is dead.{0,80}Exit code: -9|Out of memory: Killed process|"
         r"line \d{1,5}: +\d{1,9} Killed ",
         "The engine was killed (exit code 137): out of memory, or stopped by force.",
-        f"{FREE_MEMORY}. Check the kernel log (`journalctl -k`) for the out-of-memory killer.",
+        f"{FREE_MEMORY}. Lower {{memory}} or {{context}}. The kernel log (`journalctl -k`) names the victim.",
     ),
     rule(
         CauseId.OUT_OF_MEMORY_LOADING,  # Ollama compares before it loads
         r"model requires more system memory \(([\d.]{1,12} \w{1,3})\) than is available \(([\d.]{1,12} \w{1,3})\)",
         "The model needs {0} of memory; {1} are available.",
-        f"{FREE_MEMORY}, or choose a smaller model.",
+        f"{FREE_MEMORY}, or choose a smaller or more quantized model{{offload}}.",
     ),
     CauseRule(CauseId.OUT_OF_MEMORY_LOADING, OUT_OF_MEMORY, out_of_memory, by_phase=True),
 )

@@ -47,10 +47,10 @@ def unknown_quantization(match: re.Match[str], context: FailureContext) -> Findi
     """A method that this vLLM does not have; the line lists those that it has."""
     name, known = first_group(match), (match[2] or "") if match[1] else ""
     near = nearest(name, known)
-    summary = f"This vLLM{context.version} has no quantization method {name}."
+    summary = f"This {context.names.engine}{context.version} has no quantization method {name}."
     remedy = (
-        "Use `modelopt` for ModelOpt checkpoints (nvidia/...). Remove the option for compressed-tensors: vLLM reads "
-        "the method from the checkpoint."
+        "Remove `quantization`: the engine reads it from the checkpoint. `modelopt` is for ModelOpt ones (nvidia/...). "
+        f"Or use {context.names.newer}."
     )
     if near and near != name:
         return setting(summary, f"Did you mean quantization={near}? {remedy}", "quantization", near)
@@ -71,11 +71,11 @@ def shapes_differ(_match: re.Match[str], context: FailureContext) -> Finding:
     if "/spec_decode/" in context.text or "/speculative/" in context.text:
         return fix(
             "The drafter's tensors do not fit the engine's (names or shapes).",
-            "Use the drafter made for this very model, in a format that this engine reads, or an image with a newer "
-            "vLLM. The model starts without speculative_config.",
+            "Use the drafter made for this very model, in a format that this engine reads, or "
+            f"{context.names.newer}. The model starts without speculative_config.",
             (("without", "speculative_config"),),
         )
-    return fix(*_WRONG_QUANT)
+    return fix(_WRONG_QUANT[0], _WRONG_QUANT[1].format(newer=context.names.newer))
 
 
 def unknown_architecture(match: re.Match[str], context: FailureContext) -> Finding:
@@ -88,14 +88,14 @@ def unknown_architecture(match: re.Match[str], context: FailureContext) -> Findi
     name = first_group(match).strip("'") or context.facts.architecture or "of this model"
     return fix(
         f"This image{context.version} does not support the architecture {name}.",
-        f"Use an image with a newer vLLM (the nightly track, or a newer NGC tag).{own}",
+        f"Use {context.names.newer}.{own}",
     )
 
 
 _WRONG_QUANT: Final = (
     "The checkpoint's tensors do not match this quantization (names or shapes).",
-    "Remove `quantization` for compressed-tensors checkpoints, or use `modelopt` for ModelOpt ones (nvidia/...). An "
-    "image with a newer vLLM may support it.",
+    "Remove `quantization` for compressed-tensors checkpoints, or use `modelopt` for ModelOpt ones (nvidia/...). Or "
+    "use {newer}, or another checkpoint.",
 )
 
 MODEL_RULES: Final[tuple[CauseRule, ...]] = (
@@ -205,7 +205,7 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
         r"has invalid ggml type (\d{1,5})|[Uu]nknown (?:ggml|GGUF|tensor|quant(?:ization)?) type:? '?(\w{1,40})|"
         r"unsupported (?:ggml|tensor|GGUF quantization) type:? '?(\w{1,40})",
         "This build does not know the file's quantization type {any}.",
-        "Use a newer build of the engine, or a GGUF file with a common type (Q4_K_M, Q8_0).",
+        "Use {newer}, or a GGUF file with a common type (Q4_K_M, Q8_0).",
     ),
     rule(
         CauseId.WEIGHTS_CORRUPT,
@@ -243,8 +243,8 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.UNSUPPORTED_MODEL_FEATURE,
         r"no module or parameter named '([^']{1,200})' in (\w{1,120})",
-        "This vLLM's implementation of the model ({1}) does not know the weight {0}.",
-        "Use an image with a newer vLLM, or another checkpoint of the model.",
+        "{engine}'s implementation of the model ({1}) does not know the weight {0}.",
+        "Use {newer}, or another checkpoint of the model.",
     ),
     rule(
         CauseId.UNKNOWN_QUANTIZATION,
@@ -255,7 +255,7 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.UNKNOWN_QUANTIZATION,
         r"quantization method (\S{1,60}) is deprecated",
-        "This vLLM no longer supports the quantization method {0}.",
+        "This {engine} no longer supports the quantization method {0}.",
         "Choose another checkpoint of the model, or an older image.",
     ),
     rule(
@@ -268,7 +268,7 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
         CauseId.QUANTIZATION_MISMATCH,
         r"Cannot find the config file for (\S{1,60})",
         "The preset sets quantization {0}, but the checkpoint has no configuration for it.",
-        "Remove `quantization`: vLLM reads it from the checkpoint.",
+        "Remove `quantization`: {engine} reads it from the checkpoint.",
     ),
     rule(
         CauseId.QUANTIZATION_MISMATCH,
@@ -298,7 +298,7 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
         r"tensor '([^']{1,120})' not found|(?:Missing|missing) (?:keys?|weights?) (.{1,80}) in (?:loaded state|"
         r"the checkpoint|checkpoint)",
         "Weights missing from the checkpoint: {any}.",
-        "The download may be incomplete, or the checkpoint made for another vLLM. " + _DOWNLOAD,
+        "The download may be incomplete, or the checkpoint made for another {engine}. " + _DOWNLOAD,
     ),
     rule(
         CauseId.UNSUPPORTED_MODEL_FEATURE,
@@ -311,7 +311,7 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
         r"contains custom code which must be executed|(?i:(?:argument|option|pass|set|with) .?(?:`|"
         r"--)?trust[_\-]remote[_\-]code\b)|"
         r"requires you to execute the (?:configuration|model|modeling|tokenizer) file",
-        "{model} needs its own Python code, which vLLM does not run by default.",
+        "{model} needs its own Python code, which {engine} does not run by default.",
         "Review the code; if you trust it, set trust_remote_code=true.",
         change=(("trust_remote_code", "true"),),
     ),

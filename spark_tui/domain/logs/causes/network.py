@@ -78,8 +78,8 @@ _SENTENCES: Final = (
     (
         f"Gloo {MESH}" + r"(?:.{0,160}?remote=\[?([\w.:]{1,60}))?",
         "The nodes cannot reach each other (Gloo, {0}).",
-        "Set GLOO_SOCKET_IFNAME on each node to its fabric interface (`ip -br addr`): without it a host name may lead "
-        "to 127.0.0.1.",
+        "Set GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME on each node to its fabric interface (`ip -br addr`): without "
+        "them a host name may lead to 127.0.0.1.",
     ),
     (
         r"IBV_WC_\w{1,30}ERR",
@@ -108,8 +108,8 @@ NETWORK_RULES: Final[tuple[CauseRule, ...]] = (
         r"NCCL error|NCCL WARN|nccl\w{1,40}Error|DistBackendError|DistNetworkError|DistStoreError|ibv_\w{1,40} failed|"
         r"ProcessGroupNCCL|detected by watchdog|unhandled (?:cuda|system) error|NET/IB : |" + CLIENT_SOCKET,
         "GPU communication failed (NCCL).",
-        "Set tensor_parallel=1 on one Spark. On several, check cable, addresses and interface "
-        "(NCCL_SOCKET_IFNAME), and set env.NCCL_DEBUG=INFO for NCCL's own reason.",
+        "Set {ranks}=1 on one Spark. On several, check cable, addresses and interface (NCCL_SOCKET_IFNAME, "
+        "GLOO_SOCKET_IFNAME), and set env.NCCL_DEBUG=INFO for NCCL's own reason.",
         vague=True,
     ),
 )

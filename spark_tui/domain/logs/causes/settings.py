@@ -43,14 +43,14 @@ _CORRECTABLE: Final = frozenset((
 """Options whose wrong choice can be put right by a setting of the same name."""
 
 
-def too_long(match: re.Match[str], _context: FailureContext) -> Finding:
+def too_long(match: re.Match[str], context: FailureContext) -> Finding:
     asked = int(match[1])
     limit = int(min((float(figure) for figure in match.groups()[1:] if figure), default=0))
     if limit <= 0:
-        return fix(f"The model does not support a context of {asked:,} tokens.", "Lower max_model_len.")
+        return fix(f"The model does not support a context of {asked:,} tokens.", f"Lower {context.names.context}.")
     return setting(
-        f"max_model_len is {asked:,} tokens; the model supports at most {limit:,}.",
-        f"Set max_model_len={limit}. Models with RoPE scaling (YaRN) can exceed it: see the model card.",
+        f"{context.names.context} is {asked:,} tokens; the model supports at most {limit:,}.",
+        f"Set {context.names.context}={limit}. Models with RoPE scaling (YaRN) can exceed it: see the model card.",
         "max_model_len",
         limit,
     )
@@ -82,7 +82,7 @@ def _port(text: str) -> int | None:
     return port if 0 < port <= _LAST_PORT else None
 
 
-def unknown_parser(match: re.Match[str], _context: FailureContext) -> Finding:
+def unknown_parser(match: re.Match[str], context: FailureContext) -> Finding:
     kind, key = "tool call", "tool_call_parser"
     if "reasoning" in match[1].lower():
         kind, key = "reasoning", "reasoning_parser"
@@ -90,10 +90,10 @@ def unknown_parser(match: re.Match[str], _context: FailureContext) -> Finding:
     near = nearest(name, known)
     names = ", ".join(re.findall(r"[\w.\-]+", _LIST_HEAD.sub("", known))[:40])
     listed = f" It has: {truncate(names, 300)}." if names else ""
-    summary = f"This vLLM has no {kind} parser named {name}."
+    summary = f"This {context.names.engine} has no {kind} parser named {name}."
     if near and near != name:
         return setting(summary, f"Did you mean {key}={near}?{listed}", key, near)
-    return fix(summary, f"Choose another parser, or an image with a newer vLLM.{listed}")
+    return fix(summary, f"Set another {key}, or use {context.names.newer}.{listed}")
 
 
 def wrong_choice(match: re.Match[str], context: FailureContext) -> Finding:
@@ -163,15 +163,17 @@ def more_ranks(match: re.Match[str], context: FailureContext) -> Finding:
         change += (("pipeline_parallel", "1"),)
     more = "on one Spark. For several Sparks, join them first" if there == 1 else "or join more machines"
     return fix(
-        f"The preset needs {ranks} GPUs; this machine has {there}.", f"Set tensor_parallel={fits} {more}.", change
+        f"The preset needs {ranks} GPUs; this machine has {there}.",
+        f"Set {context.names.ranks}={fits} {more}.",
+        change,
     )
 
 
-def uneven_heads(match: re.Match[str], _context: FailureContext) -> Finding:
+def uneven_heads(match: re.Match[str], context: FailureContext) -> Finding:
     heads, ranks = int(match[1]), int(match[2])
     fits = max((n for n in range(1, min(ranks, 64)) if heads % n == 0), default=1)
     summary = f"The model's {heads} attention heads cannot be divided among {ranks} GPUs."
-    return setting(summary, f"Set tensor_parallel={fits}.", "tensor_parallel", fits)
+    return setting(summary, f"Set {context.names.ranks}={fits}.", "tensor_parallel", fits)
 
 
 def ready_timeout(match: re.Match[str], context: FailureContext) -> Finding:
@@ -196,7 +198,7 @@ def moe_backend(match: re.Match[str], _context: FailureContext) -> Finding:
     return setting(
         f"The MoE backend {name} cannot run this model{' on this GPU' if device else ''}"
         f"{f': {truncate(why.strip(), 160)}' if why else '.'}",
-        "Remove moe_backend (auto: vLLM chooses one that fits), or set another. For FP4 marlin runs nearly everything.",
+        "Remove moe_backend (auto: the engine chooses), or set another. For FP4 marlin nearly always runs.",
         "moe_backend",
         "auto",
     )
@@ -214,7 +216,7 @@ def backend_not_valid(match: re.Match[str], _context: FailureContext) -> Finding
         )
     return fix(
         f"The attention backend {backend} does not support this model: {truncate(why.strip('[]'), 160)}",
-        "Remove `attention_backend`: vLLM chooses one.",
+        "Remove `attention_backend`: the engine chooses one.",
     )
 
 
@@ -224,7 +226,7 @@ _INVALID: Final = (
 )
 _UNSUPPORTED: Final = (
     "Not supported for this model: {0}",
-    "Remove the named feature from the preset, or use an image with a newer vLLM.",
+    "Remove the named feature from the preset, or use {newer}.",
 )
 
 SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
@@ -284,14 +286,14 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
         r"number of (?:GPUs|ranks))|"
         r"(\d{1,6}) is not divisible by (\d{1,3})$",
         "The model's layers cannot be divided among the ranks asked for: {match}.",
-        "Choose a tensor_parallel that divides the model's heads and experts: 1, 2, 4 or 8.",
+        "Set {ranks} to a number that divides the model's heads and experts: 1, 2, 4 or 8.",
     ),
     rule(
         CauseId.TOO_MANY_RANKS,
         r"Cannot provide a placement group|number of required \w{1,8}s exceeds the total number of available|"
         r"don't have enough GPUs available in a current node|invalid device ordinal|Not enough resources to allocate",
         "The preset needs more GPUs than the Ray cluster has.",
-        "Set tensor_parallel=1 on one Spark. On several, check with `ray status` that all have joined.",
+        "Set {ranks}=1 on one Spark. On several, check with `ray status` that all have joined.",
         change=(("tensor_parallel", "1"),),
     ),
     rule(
@@ -376,7 +378,10 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.UNSUPPORTED_MODEL_FEATURE,
         r"backend only supports .",
-        lambda match, _context: fix(_UNSUPPORTED[0].format(truncate(match.string.strip(), 300)), _UNSUPPORTED[1]),
+        lambda match, context: fix(
+            _UNSUPPORTED[0].format(truncate(match.string.strip(), 300)),
+            _UNSUPPORTED[1].format(newer=context.names.newer),
+        ),
     ),
     rule(
         CauseId.UNSUPPORTED_MODEL_FEATURE,
@@ -398,13 +403,13 @@ GENERAL_RULES: Final[tuple[CauseRule, ...]] = (
         CauseId.UNSUPPORTED_MODEL_FEATURE,
         r"No valid attention backend found.{0,300}?Reasons: (.{1,400})|(Backend \w{1,60}) must be registered",
         "No attention backend of this image supports the model: {any}",
-        "Use an image with a newer vLLM. Remove attention_backend and kv_cache_dtype if they are set.",
+        "Use {newer}. Remove attention_backend and kv_cache_dtype if they are set.",
     ),
     rule(
         CauseId.UNSUPPORTED_MODEL_FEATURE,
         r"^assert (.{0,200}(?:page_size|block_size|head_|dtype|shape|quant|spec).{0,100})",
         "The engine does not support this model with these settings: {0}",
-        "Use an image with a newer vLLM, or start without speculation and cache settings.",
+        "Use {newer}, or start without speculation and cache settings.",
         sure=False,
     ),
     rule(
