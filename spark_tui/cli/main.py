@@ -60,6 +60,7 @@ COMMANDS: Final = {
     "cluster": ("cluster", "Manage sets of machines that serve one model together."),
     "last-copy": ("config", "Print what was copied last on the screen."),
     "completion": ("completion", "Set up shell completion for bash, zsh or fish."),
+    "man": ("man", "Print the manual page, or install it for man."),
 }
 """Every command in the order of the help: the module that declares it, and its first sentence. `--help` imports none
 of the modules; a command's own is imported when it is asked for."""

@@ -64,6 +64,7 @@ class Folders:
 
     @property
     def conversations(self) -> Path:
+        """Conversations of Chat, each with its images."""
         return self.data / "conversations"
 
     @property
@@ -108,6 +109,7 @@ class Folders:
 
     @property
     def downloads(self) -> Path:
+        """The state of downloads, running and ended."""
         return self.state / "downloads"
 
     @property

@@ -30,4 +30,5 @@ def test_the_wheel_holds_presets_styles_types_and_the_demo(tmp_path: Path) -> No
     assert styles
     assert demo
     assert (presets | styles | demo | {"spark_tui/py.typed"}) - names == set()
+    assert [name for name in names if name.endswith(".data/data/share/man/man1/spark-tui.1")]
     assert not [name for name in names if name.startswith("tests/")]
