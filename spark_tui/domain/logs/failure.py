@@ -387,6 +387,7 @@ _SAYS_WHY = re.compile(
     r"|Repository Not Found|Network is unreachable|Name or service not known|name resolution"
     r"|gguf_init_from_file\w*: |error loading model|failed to (?:open|load|initialize)|unknown model architecture|"
     r"what\(\): "
+    r"|gloo/transport/|Timed out waiting \d{1,9} ?ms for"
     r"|died unexpectedly|Failed to (?:load model|initialize executor)|Fatal Python error|panicked at"
 )
 _CONTINUES = re.compile(

@@ -27,6 +27,12 @@ _TAG: Final = re.compile(  # a file of vLLM whose head was cut off, or what a la
 _LAUNCHED: Final = re.compile(  # a launcher's own stamp or stream: `[14:51:59] `, `[router stdout] [52717] `
     r"\[\d\d:\d\d:\d\d\] (?=\S)|\[[\w.\- ]{1,60} std(?:out|err)\] ?(?:\[\d{1,10}\] ?)?"
 )
+_EMPHASIS: Final = re.compile(
+    r"(?:[*_]{2,3}|[*+\-\u2022] )(?=\(\w+ pid=|(?:INFO|ERROR|WARNING) \d\d-|[\w.]{1,80}Error: )"
+)
+_NUMBERED: Final = re.compile(
+    r"\d{1,7}[:\-](?=\(\w+ pid=|(?:INFO|ERROR|WARNING) \d\d-|[\w.]{1,80}Error: |Traceback \()"
+)
 _BOLD: Final = re.compile(r"\*\*([^*]{3,200})\*\*")
 _PROSE: Final = re.compile(r"[^\x00-\x7f]{2,40}[：:] *(?=[a-z(\[])")
 _SERVICE: Final = re.compile(r"[\w.@\-]{2,80} +\| ")
@@ -39,7 +45,7 @@ _EMBEDDED: Final = re.compile(  # whatever a collector of logs put in front of a
 )
 _NATIVE: Final = re.compile(  # llama.cpp within another server: `DEBUG GRPC(model-127.0.0.1:38219): stderr llama_...`
     r".{0,200}?[:\]\- ] ?(?:std(?:err|out)|MODEL_LOG|\(Process\)) (?:- )?(?=\d{1,5}\.\d\d\.\d{3}\.\d{3} [EWID] |"
-    r"[A-Za-z_][\w.]{1,100}(?:Error|Exception): |  File |"
+    r"[A-Za-z_][\w.]{1,100}(?:Error|Exception): |  File |Cannot access |Access to model |"
     r"    |\w+: |\S{0,120}ggml|CUDA error|error |terminate called|Traceback)"
 )
 _BROKEN_COLOUR: Final = re.compile(
@@ -86,13 +92,15 @@ class Unquoter:
             return text
         if first == "`":  # code in a forum's text
             text = _BOLD.sub(r"\1", text.strip("`"))
+        elif first in "*_-+\u2022" and (match := _EMPHASIS.match(text)):
+            text = text[match.end() :].rstrip("*_")
         elif first in "\ufeff> \t&▎│┃":
             text = self._unquoted(text)
         if text[:1].isdigit() or text[:1] == "[":
             for stamp in (_BRACKETED, _SPACED):
                 if match := stamp.match(text):
                     return f"{'T'.join(match.groups()).rstrip('Z')}Z {text[match.end() :]}"
-            if match := _TAG.match(text) or _LAUNCHED.match(text):
+            if match := _TAG.match(text) or _LAUNCHED.match(text) or _NUMBERED.match(text):
                 return text[match.end() :]
         if text[:1].isalnum():
             if match := _SYSLOG.match(text) or _GREP.match(text) or _PROSE.match(text):

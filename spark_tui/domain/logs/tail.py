@@ -77,6 +77,8 @@ _LINES: Final = re.compile(  # lines that end a program, or a start, and are no 
     r"|[\w./\-]{0,200}python[\d.]{0,5}: Error while finding module specification"
     r"|error: invalid (?:value '|parameter for argument: -)|error(?:: error)? from HF API|common_\w+: .{0,80}error: "
     r"|\S{1,80}: line \d{1,5}: +\d{1,9} Killed |Error: timed out waiting for llama runner"
+    r"|(?:\[\d+\][+\-]? +)?(?:Killed|Aborted|Segmentation fault|Bus error)\b.{1,60}"
+    r"(?:vllm serve|vllm\.|sglang|llama-|trtllm-)"
     r"|Failed: Cuda error |.{0,40}[Uu]nable to open shared memory object"
 )
 _WITHIN: Final = (

@@ -50,7 +50,8 @@ _DISK_RULES: Final[tuple[CauseRule, ...]] = (
             f"The disk is full, or its quota used up{f' ({match[1]})' if match[1] else ''}.",
             _SHARED_MEMORY
             if "/shm" in (match[1] or "")
-            else "Free disk space: `spark-tui models` shows the model store, `docker system df` what Docker uses.",
+            else "Free disk space: `spark-tui models` shows the model store, `docker system df` what Docker uses "
+            "(`docker system prune` frees it).",
         ),
     ),
     rule(
@@ -58,8 +59,8 @@ _DISK_RULES: Final[tuple[CauseRule, ...]] = (
         r"(?:PermissionError: .{0,60}|\[Errno 13\] |[Ee]rror.{0,80}: )[Pp]ermission denied(?:: '([^']{1,300})')?|"
         r"[Rr]ead-only file ?system(?:: '([^']{1,300})')?|PermissionError at (\S{1,300})",
         "The container's user has no access to {any}.",
-        "Correct the permissions of the host folder: `sudo chown -R $USER FOLDER` (files of an earlier container may "
-        "belong to root). Without a home that can be written, set env.HOME=/tmp.",
+        "Correct the permissions of the host folder (`sudo chown -R $USER FOLDER`: files of an earlier container may "
+        "belong to root), or mount one that can be written. Without a home set env.HOME=/tmp.",
     ),
 )
 RULES: Final[tuple[CauseRule, ...]] = (

@@ -74,11 +74,22 @@ def fp4_kernel(_match: re.Match[str], context: FailureContext) -> Finding:
 def no_code(_match: re.Match[str], context: FailureContext) -> Finding:
     """The image's kernels, or its compiler, do not know the GPU."""
     summary = "The image has no code for this GPU (GB10 is sm_121)."
+    text = f"{_match.string}\n{context.text}"
+    if "ptxas" in text.lower() or "is not defined for option" in text:
+        remedy = (
+            f"Set env.TRITON_PTXAS_PATH to the CUDA toolkit's ptxas: Triton's own is too old. Or: {context.names.gb10}"
+        )
+        if "not supported on .target" not in text:
+            return fix(summary, remedy)
     if "not supported on .target" in context.text:
         return fix(
             f"{summary} A kernel needs features that GB10 does not have.",
             f"Choose another moe_backend. Or: {context.names.gb10}",
         )
+    if deep := re.search(r"(?i:deep_?gemm)", text):
+        return fix(f"{summary} {deep[0]} needs another GPU.", f"Set env.VLLM_USE_DEEP_GEMM=0. Or: {context.names.gb10}")
+    if re.search(r"(?i:attention|attn|mla\b)", text):
+        return fix(summary, f"Choose another attention_backend. Or: {context.names.gb10}")
     return fix(summary, context.names.gb10)
 
 
@@ -116,7 +127,7 @@ def too_new_for_driver(match: re.Match[str], _context: FailureContext) -> Findin
     found = first_group(match)
     return fix(
         f"The NVIDIA driver is too old for this image's CUDA{f' (found {found})' if found else ''}.",
-        "Update the system (DGX OS includes the driver), or use an image for an older CUDA.",
+        "Update the NVIDIA driver (DGX OS includes it), or use an image for an older CUDA.",
     )
 
 
@@ -127,6 +138,12 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         r"cudaErrorInsufficientDriver|Error 80[34]\b|unsatisfied condition: cuda ?>= ?([\d.]{1,10})|"
         r"unsupported (?:display driver|toolchain)|forward compatibility was attempted",
         too_new_for_driver,
+    ),
+    rule(
+        CauseId.NO_GPU,
+        r"[Dd]river/library version mismatch|Failed to initialize NVML: Driver",
+        "The NVIDIA driver was updated while its old module runs.",
+        "Reboot: the module that is loaded and the driver's libraries then have one version.",
     ),
     rule(
         CauseId.NO_GPU,
@@ -147,14 +164,15 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         CauseId.NO_GPU,
         r"Failed to infer device type|Current node has no GPU available|No CUDA GPUs are available|"
         r"no NVIDIA driver on your system|"
-        r"lib(?:cuda|nvidia-ml)\.so(?:\.1)?: cannot open|no CUDA-capable device|driver/library version mismatch|"
+        r"lib(?:cuda|nvidia-ml)\.so(?:\.1)?: cannot open|no CUDA-capable device|"
         r"nvidia-container-cli: (?:initialization|detection|device|mount|ldcache) error|NVML: Driver|NVML_ERROR|"
         r"NVMLError|"
         r"no (?:compatible|usable) (?:GPU|devices?) (?:was |were )?found|libcuda\.so\.1 not found|Driver Not Loaded|"
         r"CUDA_ERROR_NO_DEVICE|"
         r"Unexpected error from cudaGetDeviceCount|CUDA unknown error|No supported (?:CUDA )?devices? found",
         "No GPU visible in the container.",
-        "Check that `nvidia-smi` works on the host, and that the preset requests GPUs (`--gpus all`).",
+        "Check that `nvidia-smi` works on the host, and that the preset requests GPUs (`--gpus all`, NVIDIA Container "
+        "Toolkit). Else use an image built for CUDA.",
     ),
     rule(
         CauseId.IMAGE_UNAVAILABLE,

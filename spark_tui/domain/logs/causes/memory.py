@@ -246,7 +246,7 @@ MEMORY_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.KILLED,
         r"exited with code 137|scheduler is dead.{0,80}Exit code: -9|Out of memory: Killed process|"
-        r"line \d{1,5}: +\d{1,9} Killed ",
+        r"line \d{1,5}: +\d{1,9} Killed |^(?:\[\d+\][+-]? +)?Killed(?:$| {2,}\S|: \d{1,2}$)",
         "The engine was killed (exit code 137): out of memory, or stopped by force.",
         f"{FREE_MEMORY}. Lower {{memory}} or {{context}}. The kernel log (`journalctl -k`) names the victim.",
     ),

@@ -19,9 +19,15 @@ from spark_tui.domain.logs.causes.cause import (
 
 _PATH: Final = r"'([/.~][^']{0,300}|[^'/]{1,100}/[^'/]{1,100}/[^']{1,200})'"
 _DOWNLOAD: Final = "Download it again: `spark-tui models pull NAME`."
-_MOUNT: Final = "Check the path and the preset's volumes: files of the host must be mounted."
+_MOUNT: Final = (
+    "Check the path and the preset's volumes: files of the host must be mounted. Or download the model: "
+    "`spark-tui models pull NAME`."
+)
 _NO_FOLDER: Final = "Model folder {any} not found in the container."
 _LOG_IN: Final = "set HF_TOKEN, or log in with `hf auth login`"
+_CHECK_ID: Final = (
+    f"Check the model's repository id (OWNER/NAME) and its spelling. For a private or gated one {_LOG_IN}."
+)
 
 
 def bad_repo_id(match: re.Match[str], _context: FailureContext) -> Finding:
@@ -29,7 +35,28 @@ def bad_repo_id(match: re.Match[str], _context: FailureContext) -> Finding:
     name = match[1]
     if name.startswith(("/", ".", "~")) or name.count("/") > 1:
         return fix(_NO_FOLDER.format(any=name), _MOUNT)
-    return fix(f"`{name}` is not a valid repository name.", "Use OWNER/NAME.")
+    return fix(
+        f"`{name}` is not a valid repository name.",
+        "Use a repository id of the form OWNER/NAME, or the path of a mounted folder.",
+    )
+
+
+def hub_unreachable(match: re.Match[str], context: FailureContext) -> Finding:
+    word, name = match[0], context.model
+    if word.startswith(("pull", "registry")):
+        return fix("The registry cannot be reached.", "Check this machine's network, DNS and proxy, and start again.")
+    summary = f"The Hub cannot be reached from the container, and {name} is not fully downloaded."
+    pull = f"download the model first: `spark-tui models pull {'NAME' if name == 'the model' else name}`"
+    if "429" in word:
+        return fix(f"The Hub's rate limit stopped the download of {name} (429).", f"Wait, {_LOG_IN}, or {pull}.")
+    if "Server Error" in word or "imed out" in word:
+        return fix(summary, f"Start again later, set env.HF_HUB_DOWNLOAD_TIMEOUT=60, or {pull}.")
+    if "SSL" in word or "CERT" in word:
+        return fix(
+            summary,
+            f"Give the container the proxy's certificate (env.REQUESTS_CA_BUNDLE, env.SSL_CERT_FILE), or {pull}.",
+        )
+    return fix(summary, f"Check this machine's network, DNS and proxy (env.HTTPS_PROXY), or {pull}.")
 
 
 def missing_shards(match: re.Match[str], context: FailureContext) -> Finding:
@@ -75,7 +102,18 @@ def shapes_differ(_match: re.Match[str], context: FailureContext) -> Finding:
             f"{context.names.newer}. The model starts without speculative_config.",
             (("without", "speculative_config"),),
         )
-    return fix(_WRONG_QUANT[0], _WRONG_QUANT[1].format(newer=context.names.newer))
+    return wrong_quant(_match, context)
+
+
+def wrong_quant(_match: re.Match[str], context: FailureContext) -> Finding:
+    summary = "The checkpoint's tensors do not match this quantization (names or shapes)."
+    if context.engine in ("llama-cpp", "ollama"):
+        return fix(summary, f"Use {context.names.newer}, or a GGUF file converted for it.")
+    return fix(
+        summary,
+        "Remove `quantization` for compressed-tensors checkpoints, or use `modelopt` for ModelOpt ones (nvidia/...). "
+        f"Or use {context.names.newer}, or another checkpoint.",
+    )
 
 
 def unknown_architecture(match: re.Match[str], context: FailureContext) -> Finding:
@@ -92,22 +130,17 @@ def unknown_architecture(match: re.Match[str], context: FailureContext) -> Findi
     )
 
 
-_WRONG_QUANT: Final = (
-    "The checkpoint's tensors do not match this quantization (names or shapes).",
-    "Remove `quantization` for compressed-tensors checkpoints, or use `modelopt` for ModelOpt ones (nvidia/...). Or "
-    "use {newer}, or another checkpoint.",
-)
-
 MODEL_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.GATED_REPO,
-        r"gated repo|GatedRepoError|Access to model \S{1,200} is restricted|awaiting a review",
+        r"(?<!private or )gated repo|GatedRepoError|Access to model \S{1,200} is restricted|awaiting a review",
         "{model} is gated, and this container has no access to it.",
-        f"Accept its licence on https://huggingface.co/{{model}}, then {_LOG_IN}: spark-tui passes the token on.",
+        f"Request access (accept its licence) on https://huggingface.co/{{model}}, then {_LOG_IN}: spark-tui passes "
+        "the token on.",
     ),
     rule(
         CauseId.GATED_REPO,
-        r"Invalid (?:username or password|credentials in Authorization|user token)",
+        r"^(?!.*Repository ?Not ?Found).*Invalid (?:username or password|credentials in Authorization|user token)",
         "The Hub rejected the token for {model}.",
         f"Create a new token on the Hub, then {_LOG_IN}.",
     ),
@@ -132,13 +165,13 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
         r"error from HF API, response code: 40[14]|"
         r"[Ss]tatus(?:[: ]|\(| code:? ?)40[14]\b.{0,200}(?:huggingface\.co|hf\.co)",
         "Repository or file of {model} not found on the Hub, or not visible to you.",
-        f"Check the spelling. For a private or gated one {_LOG_IN} (HF_TOKEN).",
+        _CHECK_ID,
     ),
     rule(
         CauseId.REPO_NOT_FOUND,
         r"RevisionNotFoundError|Revision Not Found|is not a valid git identifier",
         "Revision of {model} not found on the Hub.",
-        "Correct `revision` in the preset, or remove it.",
+        "Correct `revision` in the preset (a branch, tag or commit of the repository), or remove it.",
     ),
     rule(CauseId.WEIGHTS_MISSING, rf"Repo id must be[^:]{{1,120}}: {_PATH}", _NO_FOLDER, _MOUNT),
     rule(
@@ -157,14 +190,14 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
         r"Repository Not Found|RepositoryNotFoundError|pull model manifest: file does not exist|"
         r"is not a valid model identifier listed on|401 Client Error",
         "Repository {model} not found on the Hub, or not visible to you.",
-        f"Check the spelling. For a private or gated one {_LOG_IN}.",
+        _CHECK_ID,
     ),
     rule(
         CauseId.HUB_OFFLINE,
         r"outgoing traffic has been disabled|OfflineModeIsEnabled|offline mode is enabled|"
         r"as `?local_files_only'? ?(?:is|=) ?True",
         "{model} is not downloaded, and Hub access is disabled (HF_HUB_OFFLINE).",
-        "Download it first (`spark-tui models pull {model}`), or set HF_HUB_OFFLINE=0.",
+        "Download the model first (`spark-tui models pull`), or set HF_HUB_OFFLINE=0.",
         change=(("env.HF_HUB_OFFLINE", "0"),),
     ),
     rule(
@@ -176,8 +209,7 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
         r"429 Client Error|"
         r"(?:pull|registry).{0,80}(?:no such host|i/o timeout|connection refused|TLS handshake timeout)|"
         r"ChunkedEncodingError",
-        "The Hub cannot be reached from the container, and {model} is not fully downloaded.",
-        "Check this machine's network and DNS, or download the model first: `spark-tui models pull {model}`.",
+        hub_unreachable,
     ),
     rule(
         CauseId.HUB_OFFLINE,
@@ -238,7 +270,7 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
         CauseId.QUANTIZATION_MISMATCH,
         r"no (?:module or )?parameter (?:named )?'([^']{0,200}(?:scale|zeros|zp|qweight|packed|g_idx|absmax)\w{0,20})'|"
         r"has no parameter '([^']{1,200})'",
-        *_WRONG_QUANT,
+        wrong_quant,
     ),
     rule(
         CauseId.UNSUPPORTED_MODEL_FEATURE,
@@ -276,13 +308,14 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
         r"[Cc]annot find (?:any of )?.{0,60} in the model's quantization config|"
         r"wrong number of tensors; expected \d{1,9}, got \d{1,9}|tensor '[^']{1,120}' has wrong shape|"
         r"ModelOpt currently only supports|Missing 'quant_algo'|Unsupported ModelOpt \w{1,10} quant_algo",
-        *_WRONG_QUANT,
+        wrong_quant,
     ),
     rule(
         CauseId.QUANTIZATION_MISMATCH,
         r"KeyError: '[\w.]{0,200}(?:layers|blocks|experts)\.\d{1,4}\.[\w.]{1,120}'|"
         r"KeyError: '[\w.]{1,200}\.(?:weight\w{0,30}|\w{0,30}scale\w{0,10}|qweight|qzeros|bias)'|"
-        r"Attempted to load weight \(|param_data\.shape == loaded_weight\.shape|size mismatch for|"
+        r"Attempted to load weight \(|Tried to load weights? of size|"
+        r"param_data\.shape == loaded_weight\.shape|size mismatch for|"
         r"start \(\d+\) \+ length \(\d+\) exceeds dimension size|[Ss]hape mismatch.{0,60}(?:weight|scale|param)|"
         r"(?:weight|param\w{0,10}|"
         r"scale)\w{0,20} shape.{0,60}(?:mismatch|does not match)|"

@@ -82,6 +82,12 @@ _SENTENCES: Final = (
         "them a host name may lead to 127.0.0.1.",
     ),
     (
+        r"Timed out waiting \d{1,9} ?ms for (?:send|recv) operation|gloo/transport/\S{1,60}:\d{1,5}\] .{1,120}",
+        "The nodes cannot exchange data over Gloo: {match}.",
+        "Set GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME on each node to its fabric interface (`ip -br addr`), and check "
+        "the link and the log of the other node.",
+    ),
+    (
         r"IBV_WC_\w{1,30}ERR",
         "The other node does not answer over RDMA.",
         "Check cable and MTU on both nodes: `ping -M do -s 8972 ADDRESS`.",

@@ -70,6 +70,10 @@ def port_in_use(match: re.Match[str], context: FailureContext) -> Finding:
         )
     free = next((p for p in range(port + 1, _LAST_PORT + 1) if p not in context.taken_ports), None)
     summary = f"Port {port} is already in use."
+    if context.engine == "ollama":
+        return fix(
+            summary, "An Ollama runs already (`systemctl status ollama`): stop it, or set OLLAMA_HOST to another port."
+        )
     stop = "Stop the process that uses it (an older engine? see Home, or `spark-tui ps`)"
     if free is None:
         return fix(summary, f"{stop}, or choose another port.")
@@ -125,6 +129,7 @@ _SUCCESSORS: Final = {
 
 
 _OPTION: Final = re.compile(r"--([a-z][\w\-]{2,60})")
+_JSON: Final = re.compile(r"(?i:json)|cannot be converted to")
 
 
 def usage(match: re.Match[str], _context: FailureContext) -> Finding:
@@ -133,7 +138,8 @@ def usage(match: re.Match[str], _context: FailureContext) -> Finding:
     what = named[1].replace("-", "_") if named else "the argument"
     return fix(
         f"The engine rejected its command line: {truncate(match[1].strip(), MAX_QUOTED)}",
-        f"Correct {what} in the preset, or in the settings of one launch.",
+        f"Correct {what} in the preset, or in the settings of one launch."
+        + (" Its value is JSON: names and texts in double quotes." if _JSON.search(match[1]) else ""),
     )
 
 
@@ -304,7 +310,7 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.READY_TIMEOUT,
-        r"(?:Timed out waiting for (?:new )?engines to send initial message|timed out waiting for llama runner to "
+        r"(?:Timed out waiting for (?:new )?engines to send ?initial message|timed out waiting for llama runner to "
         r"start)()",
         ready_timeout,
     ),
@@ -388,6 +394,12 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
         r"Selected backend (\S{1,120}) is not valid for this configuration\. Reason: (.{1,600})",
         backend_not_valid,
     ),
+    rule(
+        CauseId.UNSUPPORTED_MODEL_FEATURE,
+        r"No valid attention backend found.{0,300}?Reasons: (.{1,400})|(Backend \w{1,60}) must be registered",
+        "No attention backend of this image supports the model: {any}",
+        "Use {newer}. Remove attention_backend and kv_cache_dtype if they are set.",
+    ),
 )
 """Sentences that name one setting."""
 
@@ -399,12 +411,6 @@ GENERAL_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(CauseId.BAD_ARGUMENT, r"^Error: ((?:Invalid value|Got unexpected|Missing ).{1,300})", usage),
     rule(CauseId.BAD_ARGUMENT, r"^error: (.{1,300})", usage, sure=False),
-    rule(
-        CauseId.UNSUPPORTED_MODEL_FEATURE,
-        r"No valid attention backend found.{0,300}?Reasons: (.{1,400})|(Backend \w{1,60}) must be registered",
-        "No attention backend of this image supports the model: {any}",
-        "Use {newer}. Remove attention_backend and kv_cache_dtype if they are set.",
-    ),
     rule(
         CauseId.UNSUPPORTED_MODEL_FEATURE,
         r"^assert (.{0,200}(?:page_size|block_size|head_|dtype|shape|quant|spec).{0,100})",
