@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,7 @@ from spark_tui.cli.names import find_container
 from spark_tui.cli.session import Session
 from spark_tui.core.context import Context
 from spark_tui.domain.chat.request import NO_SETTINGS, check_together
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import UsageError
 
 

@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -23,6 +23,7 @@ from spark_tui.core.poller import pause
 from spark_tui.domain.chat.conversation import ContextRoom, Exchange
 from spark_tui.domain.chat.message import Answer, Attachment, probability
 from spark_tui.domain.chat.request import Defaults, check_taken, check_together
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.container import ContainerStatus
 from spark_tui.domain.engine.state import Health
 from spark_tui.domain.errors import ApiKeyRejected, EngineDead, EngineUnreachable, SparkError, UsageError

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 
 from spark_tui.cli.options import Options
 from spark_tui.cli.output import Diagnostics, Interrupted, Output
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import RefusedError
 
 if TYPE_CHECKING:  # asyncio and the core cost more than `--help` may

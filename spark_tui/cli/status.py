@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -14,6 +13,7 @@ from spark_tui.cli.session import Session
 from spark_tui.core.context import Context
 from spark_tui.core.engines import EDITS
 from spark_tui.core.store import World
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.container import DaemonFacts
 from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.errors import SparkError

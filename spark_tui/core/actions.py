@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.keymap import Keymap
 from spark_tui.domain.settings import suggestion
 

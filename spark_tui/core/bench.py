@@ -8,7 +8,7 @@ import random
 import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Final, TypeVar
 
@@ -48,6 +48,7 @@ from spark_tui.domain.bench.run import (
 )
 from spark_tui.domain.bench.server_side import between, cross_check, others
 from spark_tui.domain.bench.statistics import distribution
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.container import LABEL_NODES
 from spark_tui.domain.engine.runtimes import VLLM, runtime_named
 from spark_tui.domain.engine.state import Endpoint, Health

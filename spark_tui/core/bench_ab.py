@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from spark_tui.core.launch import LaunchRequest, launched_with, request_of, same_place
 from spark_tui.core.preflight import Preflight
 from spark_tui.domain.bench.plan import BenchPlan
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import RefusedError, UsageError
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.presets.overrides import SHARE, Overrides, overrides_from_pairs, pairs_from

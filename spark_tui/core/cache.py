@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final
 
 from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.store import Store
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.container import ContainerSpec, Mount
 from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.errors import RefusedError, SparkError

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Final
 
 from spark_tui.core.actions import by_front_end, key_of
@@ -15,6 +14,7 @@ from spark_tui.core.store import AlarmBoard
 from spark_tui.domain.bench.canary import KIND, CanaryVerdict, conditions_of_night, night_of, verdicts
 from spark_tui.domain.bench.plan import BenchPlan
 from spark_tui.domain.bench.run import RunOutcome
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.finding import AlarmId, Finding, Severity

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -29,6 +29,7 @@ from spark_tui.domain.chat.conversation import (
 )
 from spark_tui.domain.chat.message import Answer, AnswerBuilder, Attachment, ChatRequest, Message
 from spark_tui.domain.chat.request import NO_SETTINGS, ChatSettings, check_taken, check_together
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.api_errors import model_not_served
 from spark_tui.domain.engine.state import Endpoint, EngineState
 from spark_tui.domain.errors import (

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from spark_tui.core import hosts
 from spark_tui.core.nodes import Nodes
 from spark_tui.core.preflight import Preflight
 from spark_tui.domain.cluster.plan import ClusterPlan, Spread
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.finding import Finding
 from spark_tui.domain.host.memory import MemInfo

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Final, TypeVar
 
 from spark_tui.core.actions import by_front_end, key_of
@@ -30,6 +30,7 @@ from spark_tui.domain.cluster.protocol import (
 )
 from spark_tui.domain.cluster.rank_report import RankView, read_rank
 from spark_tui.domain.cluster.record import RELAUNCHES_AN_HOUR, ClusterRecord, RankRecord, Stage
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.container import LABEL_MODEL, LABEL_RUNTIME
 from spark_tui.domain.errors import NameInUse, PortInUse, RefusedError, SparkError
 from spark_tui.domain.logs.moments import by_time

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from spark_tui.core.actions import ACTIONS, action, check_keymap
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.keymap import Keymap, keymap_text, read_keymap
 from spark_tui.domain.nodes import cluster_plain, cluster_text, clusters_text, read_cluster, read_clusters
 from spark_tui.domain.remote import check_name, host_plain, host_text, hosts_text, read_host, read_hosts

@@ -7,7 +7,7 @@ import json
 import shlex
 from collections.abc import Iterable, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from enum import StrEnum
 from functools import partial
 from types import NoneType
@@ -30,6 +30,7 @@ from spark_tui.domain.connect import (
     script_of,
     tailscale_address,
 )
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.runtimes import KEY_VARIABLES
 from spark_tui.domain.engine.state import Endpoint, endpoint_of
 from spark_tui.domain.errors import ApiKeyRejected, RefusedError, SparkError, UsageError

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from spark_tui.core.actions import by_front_end
 from spark_tui.core.store import Store
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import RefusedError, SparkError, UsageError
 from spark_tui.domain.event import EventKind
 from spark_tui.domain.finding import Severity

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from enum import StrEnum
 from statistics import median
 from typing import Final
@@ -30,6 +30,7 @@ from spark_tui.core.launch import (
     request_of,
 )
 from spark_tui.core.preflight import Preflight
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.container import LABEL_SPEC_HASH, ContainerFacts
 from spark_tui.domain.engine.runtimes import KEY_VARIABLES
 from spark_tui.domain.errors import EngineExited, RefusedError, SparkError, UnreachableError, UsageError

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from spark_tui.core.candidates import Candidate, Disk, on_cpu
 from spark_tui.core.recommend import score
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.container import local_model_path
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.finding import Finding, Severity

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from spark_tui.core.candidates import Candidate
 from spark_tui.core.recommend import Pick, Purpose, Speed, SpeedSource, recommend
 from spark_tui.domain.bench.published import SPARK, family, references
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.runtimes import OLLAMA
 from spark_tui.domain.models.ollama import OllamaModel, same_model
 from spark_tui.domain.models.weights import PAPER_BANDWIDTH

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
 from typing import Final, NoReturn
 
 from spark_tui.domain import remote
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import ExitCode, SparkError
 from spark_tui.domain.remote import (
     NOT_FOUND,

@@ -6,7 +6,7 @@ import asyncio
 import re
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from spark_tui import __version__
@@ -19,6 +19,7 @@ from spark_tui.domain.cluster.install import (
     choose_python,
     disk_full,
 )
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.nodes import ClusterNode
 from spark_tui.domain.remote import SSH_FAILED, Hosts, RemoteHost, last_line, no_answer

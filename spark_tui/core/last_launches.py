@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Container, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
 from spark_tui.core.preflight import Preflight
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.presets.overrides import Overrides, all_pairs, overrides_from_pairs
 from spark_tui.domain.presets.preset import Preset

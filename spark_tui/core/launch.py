@@ -10,7 +10,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from contextlib import aclosing, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from spark_tui.core.containers import clear_container
 from spark_tui.core.downloads import LaunchDownloads
@@ -21,6 +21,7 @@ from spark_tui.core.jobs import Report, Step, StepReporter, StepState
 from spark_tui.core.poller import pause
 from spark_tui.core.preflight import Preflight, PreflightStatus
 from spark_tui.domain.chat.message import ChatParameters, ChatRequest, Message, Role
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.container import LABEL_SPEC_HASH, ContainerFacts
 from spark_tui.domain.engine.runtimes import runtime_named
 from spark_tui.domain.engine.state import EngineState, Exposure

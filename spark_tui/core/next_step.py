@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from spark_tui.core.fit import LaunchChecks
 from spark_tui.core.library import Library
 from spark_tui.core.store import Store
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.logs.starts import StartRecord
 from spark_tui.domain.models.store import Completeness

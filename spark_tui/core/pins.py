@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeVar
 
@@ -13,6 +12,7 @@ from spark_tui.core.history import History
 from spark_tui.core.store import Store
 from spark_tui.domain.bench.conditions import Conditions
 from spark_tui.domain.bench.run import Result
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.container import ImageFacts
 from spark_tui.domain.errors import RefusedError, SparkError, UsageError
 from spark_tui.domain.logs.starts import StartRecord, digest_for

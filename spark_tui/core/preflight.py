@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from spark_tui.core.actions import by_front_end, key_of
 from spark_tui.domain.cluster.plan import ClusterPlan, Spread, plan_cluster
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.container import (
     LABEL_SPEC_HASH,
     ContainerFacts,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from spark_tui.core.actions import by_front_end
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import RefusedError, SparkError, UsageError
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.presets.dialects.importing import (

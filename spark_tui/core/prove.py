@@ -7,13 +7,14 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from spark_tui.core.bench import Benchmark, finish_when_cancelled
 from spark_tui.core.store import Store
 from spark_tui.domain.bench.conditions import Conditions
 from spark_tui.domain.bench.run import RunOutcome
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.state import Endpoint
 from spark_tui.domain.errors import (
     ApiKeyRejected,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from spark_tui.core.engines import outside_docker
 from spark_tui.core.launch import LaunchRequest, launched_overrides
 from spark_tui.core.preflight import Preflight
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.container import LABEL_SPEC_HASH
 from spark_tui.domain.engine.state import Exposure
 from spark_tui.domain.errors import RefusedError, SparkError

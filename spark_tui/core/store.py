@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.event import Event, EventKind, appended
 from spark_tui.domain.finding import AlarmId, Finding, Severity
 from spark_tui.domain.host.identity import HostIdentity

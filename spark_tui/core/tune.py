@@ -11,7 +11,7 @@ import json
 import shlex
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_tui.core.bench import RESTORE_SECONDS, Benchmark, BenchProgress, BenchStep, finish_when_cancelled
@@ -38,6 +38,7 @@ from spark_tui.domain.bench.tune import (
     next_trial,
     outcome_of,
 )
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import RefusedError, SparkError, UsageError
 from spark_tui.domain.finding import Severity
 from spark_tui.domain.host.guard import GuardEntry

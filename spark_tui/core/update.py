@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Final, TypeVar
@@ -24,6 +24,7 @@ from spark_tui.core.history import History
 from spark_tui.core.jobs import Report, Step, StepReporter
 from spark_tui.core.launch import SET_ASIDE, Launcher, LaunchRequest
 from spark_tui.core.preflight import container_of
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.container import ContainerFacts, ImageFacts
 from spark_tui.domain.errors import (
     ImageNotFound,

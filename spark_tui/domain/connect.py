@@ -9,10 +9,11 @@ import ipaddress
 import json
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.state import Exposure
 from spark_tui.domain.finding import Change, Finding, Severity
 from spark_tui.domain.logs.view import EngineView

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
+
+from spark_tui.domain.dataclass import dataclass
 
 Change: TypeAlias = tuple[tuple[str, str], ...]
 """Settings as `(key, value)` pairs, as `--set` takes them; empty where no setting helps."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.state import Endpoint
 from spark_tui.domain.errors import RefusedError, UnreachableError
 from spark_tui.domain.metrics.agents import ClientCosts

@@ -7,10 +7,11 @@ import ipaddress
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import SparkError, UsageError
 from spark_tui.domain.remote import Hosts, RemoteHost, check_destination, check_name, find_host
 from spark_tui.domain.text import clean_line, truncate

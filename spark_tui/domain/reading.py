@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Generic, TypeAlias, TypeVar
+
+from spark_tui.domain.dataclass import dataclass
 
 T = TypeVar("T")
 

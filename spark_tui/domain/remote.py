@@ -7,9 +7,9 @@ import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import SparkError, UnreachableError, UsageError
 from spark_tui.domain.quantities import gib
 from spark_tui.domain.reading import Missing, Ok, Reading, reason_of, value_of

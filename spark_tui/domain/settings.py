@@ -5,11 +5,12 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import UsageError
 from spark_tui.domain.keymap import Keymap, read_keymap
 from spark_tui.domain.nodes import Clusters, read_clusters

@@ -11,9 +11,9 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.secret import SECRET_MASK, is_secret_name
 
 _TRAILING_BLANKS = re.compile(r"\\[ \t]+\n")

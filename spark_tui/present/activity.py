@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from spark_tui.core.jobs import StepState
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.state import EngineState, EngineWord
 from spark_tui.domain.quantities import human_duration
 from spark_tui.domain.reading import value_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from spark_tui.core.actions import key_of
 from spark_tui.core.bench import BenchProgress, BenchStep
@@ -16,6 +16,7 @@ from spark_tui.domain.bench.published import PublishedComparison, Reference, fam
 from spark_tui.domain.bench.run import KNEE_EFFICIENCY, BenchRun, Level, Result, RunOutcome, Scaling, Status, efficiency
 from spark_tui.domain.bench.server_side import ServerCheck
 from spark_tui.domain.bench.statistics import Distribution
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.quantities import gib, human_count, human_duration

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from spark_tui.core.jobs import JobView, Step, StepState
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.boot import BootState
 from spark_tui.domain.engine.state import EngineState, EngineWord, Exposure
 from spark_tui.domain.quantities import GIB, gib, human_duration

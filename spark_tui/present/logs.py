@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.finding import Change, Finding, Severity
 from spark_tui.domain.logs.causes.cause import CauseId
 from spark_tui.domain.logs.explain import Explanation

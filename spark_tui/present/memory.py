@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
 from spark_tui.core.memory import ContainerShare, GuardStatus, MemoryDetail
 from spark_tui.core.store import World
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.host.drop_caches import DropResult
 from spark_tui.domain.host.guard import GuardEntry

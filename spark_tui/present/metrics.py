@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.host.vitals import GpuReading
 from spark_tui.domain.logs.view import EngineView

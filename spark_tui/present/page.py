@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.finding import Severity
 from spark_tui.domain.text import cell_width
 

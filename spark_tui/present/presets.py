@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Final, TypeAlias
 
 from spark_tui.core.candidates import Candidate, Disk, on_cpu
 from spark_tui.core.finder import Search
 from spark_tui.core.preset_imports import ImportedRecipe, ImportOutcome, ImportReport
 from spark_tui.core.recommend import LeftOut, Pick, SpeedSource, crowded
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.container import ImageFacts
 from spark_tui.domain.errors import PresetError, SparkError
 from spark_tui.domain.finding import Finding, Severity

@@ -12,9 +12,9 @@ import re
 import socket
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import (
     ApiKeyRejected,
     BadRequest,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, TypeAlias
+
+from spark_tui.domain.dataclass import dataclass
 
 if TYPE_CHECKING:  # the shapes are many, and a port names them only
     from contextlib import AbstractContextManager

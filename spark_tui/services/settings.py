@@ -7,10 +7,10 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.settings import (
     ENV_PREFIX,
     KEYS,

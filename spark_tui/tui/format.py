@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rich.segment import Segment
@@ -12,6 +11,7 @@ from textual.color import Color
 from textual.content import Content
 from textual.filter import LineFilter
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.finding import Severity
 from spark_tui.domain.quantities import human_duration
 from spark_tui.domain.text import clean_line

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -25,6 +25,7 @@ from textual.widgets import Static
 
 from spark_tui.core.actions import DANGEROUS, Scope, allowed, key_of, of_scope, shown
 from spark_tui.domain.cluster.protocol import rank_of
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.event import EventKind
 from spark_tui.domain.finding import Severity

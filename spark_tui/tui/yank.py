@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.state import Exposure
 from spark_tui.domain.errors import UsageError
 from spark_tui.domain.text import clean

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from spark_tui.domain.bench.conditions import Conditions
 from spark_tui.domain.bench.statistics import ConfidenceInterval, deviation, student_t
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.history import Record
 from spark_tui.domain.presets.pin import short_digest
 from spark_tui.domain.text import clean_line, truncate

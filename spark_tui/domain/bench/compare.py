@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 from spark_tui.domain.bench.conditions import Conditions, quantization_words
 from spark_tui.domain.bench.run import BenchRun, Level
 from spark_tui.domain.bench.statistics import ConfidenceInterval, deviation, mean_interval, student_t
+from spark_tui.domain.dataclass import dataclass
 
 
 class SpeedVerdict(StrEnum):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.container import LABEL_NODES, LABEL_RAILS, ImageFacts
 from spark_tui.domain.host.identity import HostIdentity
 from spark_tui.domain.host.vitals import GpuReading

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import random
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeAlias
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import ContextOverflow, UsageError
 from spark_tui.domain.quantities import human_count
 

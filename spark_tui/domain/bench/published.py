@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
 from spark_tui.domain.bench.conditions import quantization_words
 from spark_tui.domain.bench.plan import PromptCache
 from spark_tui.domain.bench.run import BenchRun
+from spark_tui.domain.dataclass import dataclass
 
 SPARK: Final = "DGX Spark"
 SCATTER: Final = 0.15

@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from enum import StrEnum
 from itertools import pairwise
 from typing import Any
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.api_errors import api_error, stream_error
 from spark_tui.domain.sse import EventTooLong, SseDecoder
 from spark_tui.domain.text import clean_line, truncate

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from enum import Enum, StrEnum
 from typing import Any, Final, TypeVar
 
@@ -14,6 +14,7 @@ from spark_tui.domain.bench.plan import BenchPlan, Content, LevelKey, PromptCach
 from spark_tui.domain.bench.record import RequestOutcome, RequestRecord
 from spark_tui.domain.bench.server_side import ServerCheck, ServerSide
 from spark_tui.domain.bench.statistics import ConfidenceInterval, Distribution, distribution, mean_interval
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.quantities import human_count
 
 T = TypeVar("T")

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from spark_tui.domain.bench.record import RequestOutcome, RequestRecord
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.metrics.page import Change, Family, MetricPage, Snapshot, restarted
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from spark_tui.domain.bench.plan import BenchPlan
 from spark_tui.domain.bench.statistics import ConfidenceInterval, deviation
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.presets.invocation import number_in
 from spark_tui.domain.presets.options import METHOD, OFF, TOKENS
 

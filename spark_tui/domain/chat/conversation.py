@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from spark_tui.domain.chat.message import Answer, Attachment, Message, Role, ToolCall
 from spark_tui.domain.chat.request import NO_SETTINGS, ChatSettings
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.quantities import human_count
 from spark_tui.domain.text import clean_line, truncate

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Final, NamedTuple, TypeAlias
 
 from spark_tui.domain.chat.parameters import SERVER_DEFAULTS
 from spark_tui.domain.chat.parameters import ChatParameters as ChatParameters  # asked for together with a request
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.text import clean
 
 

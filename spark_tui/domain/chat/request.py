@@ -7,12 +7,13 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date, timedelta
 from typing import Any, Final
 
 from spark_tui.domain.chat.message import Attachment, ChatParameters, ChatRequest, MediaKind, Message, Role, ToolSpec
 from spark_tui.domain.chat.parameters import SERVER_DEFAULTS, ParameterError, changed, known_parameters
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import RefusedError, UsageError
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.quantities import MIB, human_bytes

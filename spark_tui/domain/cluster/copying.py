@@ -5,10 +5,10 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.container import ImageFacts
 from spark_tui.domain.errors import SparkError, UnreachableError
 from spark_tui.domain.models.hub_errors import KEEP_FREE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from typing import Any, Final
@@ -19,6 +19,7 @@ from spark_tui.domain.cluster.facts import (
 )
 from spark_tui.domain.cluster.protocol import FabricLink
 from spark_tui.domain.cluster.variables import VARIABLES, Backend, Rank
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.logs.causes.network import FIXED_NCCL
 from spark_tui.domain.nodes import Topology

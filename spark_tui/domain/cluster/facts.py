@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import Final
 
 from spark_tui.domain.cluster.protocol import FabricLink, RankState
 from spark_tui.domain.cluster.variables import DATA_PORT, MASTER_PORT, SGLANG_PORT
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.container import ImageFacts
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.nodes import Cluster, ClusterNode, Topology

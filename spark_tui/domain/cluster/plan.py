@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
@@ -21,6 +21,7 @@ from spark_tui.domain.cluster.variables import (
     Rank,
     environment,
 )
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.container import (
     LABEL_API_KEY_FILE,
     LABEL_FABRIC,

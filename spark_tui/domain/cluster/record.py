@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
 from spark_tui.domain.cluster.plan import ClusterPlan, router_port
 from spark_tui.domain.cluster.protocol import CanaryRequest, FabricLink, NodeLook, RouteRequest, StartRequest
 from spark_tui.domain.cluster.variables import DATA_PORT, MASTER_PORT, SGLANG_PORT, SSH_PORT, Backend
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.container import (
     LABEL_LAUNCH,
     local_model_path,

@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.runtimes import CHAT_PATH
 from spark_tui.domain.errors import (
     ApiKeyRejected,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+from spark_tui.domain.dataclass import dataclass
 
 _PREFIX: Final = "spark-tui-boot-"
 _SUFFIX: Final = ".service"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import posixpath
-from dataclasses import dataclass
 from enum import StrEnum
+
+from spark_tui.domain.dataclass import dataclass
 
 LABEL_PREFIX = "io.spark-tui."
 LABEL_PRESET = LABEL_PREFIX + "preset"

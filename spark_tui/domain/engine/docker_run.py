@@ -11,9 +11,10 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Any, Final
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.container import (
     LABEL_SPEC_HASH,
     ContainerSpec,

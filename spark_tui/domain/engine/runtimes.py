@@ -10,10 +10,11 @@ Ollama's server and Docker image.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import PurePosixPath
 from typing import Final
+
+from spark_tui.domain.dataclass import dataclass
 
 CHAT_PATH: Final = "/v1/chat/completions"
 

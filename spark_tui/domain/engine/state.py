@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from itertools import pairwise
 from typing import Final
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.container import LABEL_TOOL, PROCESS_ID, ContainerFacts, ContainerStatus
 from spark_tui.domain.engine.runtimes import recognised, runtime_named, server_of
 from spark_tui.domain.secret import Secret

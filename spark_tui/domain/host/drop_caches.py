@@ -7,10 +7,10 @@ is already permitted, else lets sudo ask on the person's own terminal.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.quantities import GIB, MIB, gib, human_duration
 

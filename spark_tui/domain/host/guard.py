@@ -8,11 +8,12 @@ fall as well as the floor, and asks for a graceful stop while there is still mem
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from math import inf
 from typing import Final
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.host.drop_caches import WORTH_BYTES
 from spark_tui.domain.host.memory import LOADING_FLOOR, SERVING_FLOOR, THRASHING_PERCENT, MemInfo
 from spark_tui.domain.quantities import GIB, gib

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import UsageError
 from spark_tui.domain.quantities import GIB
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.host.vitals import OWN_MEMORY, GpuProcess, GpuReading
 from spark_tui.domain.quantities import GIB, KIB, MIB, gib, human_duration

@@ -6,10 +6,10 @@ Every value may be absent on its own: a GB10 reports no GPU memory and no limits
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.quantities import gib, hexadecimal
 from spark_tui.domain.reading import Missing, Ok, Reading
 

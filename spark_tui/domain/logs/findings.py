@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.state import Health
 from spark_tui.domain.finding import Change, Finding, Severity
 from spark_tui.domain.logs.causes.cause import FailureContext

@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.logs.line import LineKind, LogRecord, parse_line
 
 MAX_LINES: Final = 2_000

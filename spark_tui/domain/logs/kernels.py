@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.finding import Change
 from spark_tui.domain.logs.sizing import Suggestion, version_of
 from spark_tui.domain.logs.timeline import EngineFacts, Kernel, LogEvidence, Topic

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, Final
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.logs.line import NUMBER, number
 from spark_tui.domain.secret import mask_secrets
 from spark_tui.domain.text import clean_line, truncate

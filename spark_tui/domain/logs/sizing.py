@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.finding import Change
 from spark_tui.domain.logs.timeline import EngineFacts, LogEvidence, Topic
 from spark_tui.domain.quantities import GIB

@@ -5,9 +5,11 @@ The values are frozen and hold no clock: two equal timelines look the same on sc
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Final
+
+from spark_tui.domain.dataclass import dataclass
 
 
 class PhaseState(StrEnum):

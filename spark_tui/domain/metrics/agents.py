@@ -6,10 +6,11 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Final
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.metrics.graph import seconds_text
 from spark_tui.domain.metrics.serving import EngineMetrics

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 from typing import Final, NamedTuple
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.metrics.series import Gap, SeriesSlice, SeriesView
 
 LABEL_CELLS: Final = 6

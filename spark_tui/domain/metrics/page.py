@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from math import inf, isfinite
 from typing import Final, NamedTuple
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.metrics.quantiles import Histogram, histogram
 
 

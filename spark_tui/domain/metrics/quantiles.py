@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import floor, inf
+
+from spark_tui.domain.dataclass import dataclass
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:

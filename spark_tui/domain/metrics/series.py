@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from math import isnan
 from typing import Final, NamedTuple
+
+from spark_tui.domain.dataclass import dataclass
 
 
 class MetricGroup(StrEnum):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from math import isfinite
 from typing import Any, Final, TypeVar
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.host.detectors import TokenSample
 from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.host.vitals import GpuReading, Vitals, engine_memory

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.host.detectors import BUSY_PERCENT, LOW_POWER_REMEDY, STUCK_MHZ, STUCK_WATTS
 from spark_tui.domain.host.vitals import NOTICEABLE, GpuReading, Throttle

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.text import clean_line, truncate
 
 # What a model writes -> vLLM's parser for it; the first that fits (the markers of vLLM 0.33's own parsers).

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, NoReturn, TypeVar
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.models.checkpoint import (
     AttentionLayers,
     CheckpointFacts,

@@ -7,10 +7,10 @@ import hashlib
 import re
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import SparkError, UsageError
 from spark_tui.domain.models.hub import RepoFacts, Skipped, sum_known
 from spark_tui.domain.models.hub_errors import KEEP_FREE, error_named, no_room

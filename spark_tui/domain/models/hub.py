@@ -8,10 +8,11 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.models.checkpoint import WeightFormat
 from spark_tui.domain.models.inspection import SPARK_MEMORY
 from spark_tui.domain.models.weights import BITS, format_in

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.models import weights
 from spark_tui.domain.models.checkpoint import CheckpointFacts, ModuleClass, WeightFormat
 from spark_tui.domain.models.kv import KvLayout, KvSettings, kv_layout

@@ -7,10 +7,11 @@ the published log that gives the same cache, block by block.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any, Final
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.models.checkpoint import CheckpointFacts
 from spark_tui.domain.models.config import facts_from
 from spark_tui.domain.quantities import GIB

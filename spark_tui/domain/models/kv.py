@@ -9,10 +9,11 @@ checked against logs of 0.18 to 0.20, see the tests.)
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.models.checkpoint import AttentionLayers, CheckpointFacts, LayerKind, StateLayers
 
 DEFAULT_BLOCK: Final = 16

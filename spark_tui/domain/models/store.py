@@ -11,10 +11,11 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import Final, NamedTuple, TypeVar
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import RefusedError
 from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.quantities import human_bytes, human_duration

@@ -6,9 +6,10 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, Protocol, TypeGuard
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import UsageError
 from spark_tui.domain.models.checkpoint import (
     CheckpointFacts,

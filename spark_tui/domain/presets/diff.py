@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.container import ContainerFacts, ContainerSpec, Mount, PublishedPort
 from spark_tui.domain.secret import SECRET_MASK, holds_secret, is_secret_name
 from spark_tui.domain.text import clean_line, truncate

@@ -6,10 +6,11 @@ import posixpath
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Final
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.container import ALL_INTERFACES
 from spark_tui.domain.errors import PresetError, RefusedError
 from spark_tui.domain.models.checkpoint import CheckpointFacts, WeightFormat

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.presets.fit import Basis, Fit, FitPart, PartId
 from spark_tui.domain.quantities import gib, human_bytes
 

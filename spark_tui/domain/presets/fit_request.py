@@ -4,9 +4,10 @@ of the same launch measured."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.container import LABEL_SPEC_HASH
 from spark_tui.domain.logs.starts import StartRecord, StartSizes
 from spark_tui.domain.models.checkpoint import CheckpointFacts, LayerKind

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final, TypeAlias
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.runtimes import is_server_program
 from spark_tui.domain.shell import SHELLS
 

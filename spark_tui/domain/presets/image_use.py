@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.container import ContainerFacts, StoredImage
 from spark_tui.domain.engine.runtimes import recognised
 from spark_tui.domain.engine.state import runtime_of

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.presets.options import OPTIONS, boolean, json_object, key_of, put, spellings
 from spark_tui.domain.presets.preset import Scalar
 from spark_tui.domain.shell import is_shell, words_of

@@ -6,9 +6,9 @@ import json
 import posixpath
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.container import ContainerFacts
 from spark_tui.domain.models.store import Layout, StoreContents, StoredModel, VerifyProgress
 from spark_tui.domain.presets.preset import Preset

@@ -6,9 +6,10 @@ import json
 import posixpath
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.container import (
     ALL_INTERFACES,
     LABEL_API_KEY_FILE,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.runtimes import Runtime, runtime_named
 
 if TYPE_CHECKING:

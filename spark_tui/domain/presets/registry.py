@@ -6,12 +6,12 @@ import hashlib
 import ipaddress
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import dropwhile
 from typing import Final
 from urllib.parse import urlsplit
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import RefusedError, UnreachableError, UsageError
 from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.presets.dialects.importing import ExaminedRecipe

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, TypeAlias
 
 from spark_tui.domain.chat.stream import DONE, count_of, object_of, objects_of, text_of
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.api_errors import stream_error
 from spark_tui.domain.prove.request import Api, Call, Question
 from spark_tui.domain.text import clean_line, truncate

@@ -6,10 +6,11 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import zip_longest
 from typing import Any, Final, TypeAlias
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.prove.answer import ProveAnswer
 from spark_tui.domain.prove.request import CALL_ID, Api, Area, Call, Question, Tool, Verdict
 from spark_tui.domain.text import clean_line, truncate

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from spark_tui.domain.bench.conditions import Conditions, flags_of
 from spark_tui.domain.bench.run import RunOutcome
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.finding import Severity
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.models.parsers import family_of, parsers_of

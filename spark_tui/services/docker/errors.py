@@ -9,11 +9,11 @@ import re
 import socket
 import ssl
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from spark_tui.domain import errors
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import (
     DaemonNotRunning,
     DockerError,

@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import DaemonNotRunning
 
 LOCAL_SOCKET: Final = "unix:///var/run/docker.sock"

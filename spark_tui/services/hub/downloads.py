@@ -16,12 +16,13 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import msgspec
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import UsageError
 from spark_tui.domain.models.download import (
     Download,

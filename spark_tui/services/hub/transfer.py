@@ -17,12 +17,12 @@ import re
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import filelock
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import SparkError, UsageError
 from spark_tui.domain.models import hub_errors
 from spark_tui.domain.models.download import DownloadRequest, FileProgress, FileState, TokenBucket

@@ -6,13 +6,13 @@ import hashlib
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from spark_tui import __version__
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.presets import preset as read_as
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.services.files import PrivateFolder

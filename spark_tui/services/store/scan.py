@@ -17,10 +17,11 @@ import shlex
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache
 from typing import Final
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.models.checkpoint import CheckpointProblem
 from spark_tui.domain.models.config import MOST_BYTES, BadJson, read_object

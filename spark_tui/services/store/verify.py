@@ -8,9 +8,9 @@ import os
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass
 from typing import Final
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.models.checkpoint import CheckpointProblem
 from spark_tui.domain.models.store import Algorithm, FileCheck, FileProblem, FileVerdict, StoredFile, VerifyProgress
 from spark_tui.services.executors import Closed, ThreadQueue

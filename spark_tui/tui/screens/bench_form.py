@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from textual.binding import Binding, BindingType
@@ -15,6 +14,7 @@ from spark_tui.core.context import Context
 from spark_tui.domain.bench.conditions import conditions_of
 from spark_tui.domain.bench.plan import BenchPlan, Content, PlanError, PromptCache, check_context, check_plan
 from spark_tui.domain.bench.run import BenchRun, Result, RunOutcome, estimate, plan_caveats
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import SparkError, UsageError
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.quantities import gib, human_count, human_duration

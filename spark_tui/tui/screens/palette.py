@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from inspect import isawaitable
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -16,6 +15,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input
 
 from spark_tui.core.actions import ACTIONS, Scope, action, allowed, key_of
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.reading import value_of
 from spark_tui.domain.settings import KEYS, THEME_NAMES

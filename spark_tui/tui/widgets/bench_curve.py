@@ -14,11 +14,11 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from textual.events import Resize
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.metrics.graph import LABEL_CELLS, Bucket, Scale, nice_scale
 from spark_tui.tui.format import UNICODE, Glyphs
 from spark_tui.tui.widgets.graph import RowCanvas

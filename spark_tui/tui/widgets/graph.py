@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby, zip_longest
 from typing import ClassVar, Final
 
@@ -15,6 +15,7 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.metrics.graph import Curve, TimeAxis, nice_scale, time_axis
 from spark_tui.domain.metrics.series import MetricId
 from spark_tui.present.metrics import Panel

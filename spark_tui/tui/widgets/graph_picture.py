@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import tzinfo
 from enum import StrEnum
 from itertools import product
 from typing import Final, NamedTuple
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.metrics.graph import (
     LABEL_CELLS,
     Bucket,

@@ -8,12 +8,13 @@ are removed before parsing, and again after it, because entities (`&#x202e;`) br
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from textual.content import Content
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.text import clean, clean_line, truncate
 from spark_tui.tui.format import Glyphs
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import NamedTuple
 
 from textual.content import Content
@@ -15,6 +15,7 @@ from spark_tui.domain.chat.conversation import AnswerOutcome, Exchange
 from spark_tui.domain.chat.formats import ending, reasoned
 from spark_tui.domain.chat.formats import figures as answer_figures
 from spark_tui.domain.chat.message import Answer
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.text import clean, clean_line
 from spark_tui.tui import format as fmt

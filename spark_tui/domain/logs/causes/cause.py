@@ -6,10 +6,11 @@ import difflib
 import functools
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Final, NamedTuple, TypeAlias
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.finding import Change, Finding, Severity
 from spark_tui.domain.logs.timeline import EngineFacts, PhaseId
 from spark_tui.domain.text import truncate

@@ -9,9 +9,10 @@ import re
 import shlex
 import string
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.container import ALL_INTERFACES
 from spark_tui.domain.errors import PresetError, UsageError
 from spark_tui.domain.presets.command import (

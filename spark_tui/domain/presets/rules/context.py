@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import Any, Final, TypeAlias
 
+from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.container import ContainerSpec, ImageFacts
 from spark_tui.domain.finding import Change, Finding, Severity
 from spark_tui.domain.host.identity import NOMINAL_MEMORY
