@@ -32,9 +32,7 @@ from spark_tui.domain.errors import ApiKeyRejected, ContainerNotFound, RefusedEr
 from spark_tui.domain.event import Event, EventKind
 from spark_tui.domain.finding import Severity
 from spark_tui.domain.host.guard import GuardEntry, end_by_guard
-from spark_tui.domain.logs.explain import Explanation, LogExplainer, explain_view
 from spark_tui.domain.logs.timeline import StartOutcome
-from spark_tui.domain.logs.tracker import LogTracker
 from spark_tui.domain.logs.view import Baseline, EngineView, LogContext
 from spark_tui.domain.models.checkpoint import CheckpointFacts
 from spark_tui.domain.quantities import GIB, human_duration
@@ -43,6 +41,7 @@ from spark_tui.services.executors import end_tasks, in_thread
 
 if TYPE_CHECKING:
     from spark_tui.core.wiring import Ports
+    from spark_tui.domain.logs.explain import Explanation
     from spark_tui.services.ports import (
         CheckpointSource,
         Clock,
@@ -85,6 +84,8 @@ class EngineWatch:
         self._reset()
 
     def _reset(self) -> None:
+        from spark_tui.domain.logs.tracker import LogTracker
+
         self._tracker = LogTracker(self.container.started_at, runtime_of(self.container))
         self._first_line = self.buffer.end
         self._health = Health.UNKNOWN
@@ -521,6 +522,8 @@ class EngineSupervisor:
         for view in views:
             before = self._explained.get(view.name)
             if before is None or again or before[0] != view:
+                from spark_tui.domain.logs.explain import explain_view
+
                 taken = {port for name, port in ports.items() if name != view.name}
                 watch = self._watches.get(view.container.id)
                 explanation = explain_view(
@@ -667,6 +670,8 @@ async def explain_container(
 
     Memory is bounded however long the log is: no line is kept but those that prove something.
     """
+    from spark_tui.domain.logs.explain import LogExplainer
+
     reader = LogExplainer(container.started_at, runtime_of(container))
     async with aclosing(docker.logs(container.id, follow=False, since=stamp_of_start(container))) as batches:
         async for batch in batches:

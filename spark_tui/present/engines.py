@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # the first frame shows an empty list of engines, and loads n
     from spark_tui.domain.engine.container import ContainerFacts, DaemonFacts
     from spark_tui.domain.errors import SparkError
     from spark_tui.domain.host.identity import HostIdentity
+    from spark_tui.domain.host.vitals import GpuReading
     from spark_tui.domain.logs.starts import Eta
     from spark_tui.domain.logs.timeline import BootTimeline, Phase
     from spark_tui.domain.logs.view import EngineView
@@ -363,6 +364,24 @@ def _pressure(world: World) -> str:
     return f"memory pressure {f'n/a ({reason_of(world.pressure)})' if pressure is None else f'{pressure:.1f} %'}"
 
 
+def gpu_object(reading: GpuReading) -> Object:
+    """The GPU's live readings. A GB10 has no memory of its own to report."""
+    silent = "the driver does not report it"
+    throttled = None
+    if reading.throttled is not None:
+        throttled = [{"id": each.kind.value, "share": each.share} for each in reading.throttled]
+    return {
+        "id": reading.name,
+        **maybe("utilization_percent", reading.utilization_percent, silent),
+        **maybe("power_watts", reading.power_watts, silent),
+        **maybe("temperature_celsius", reading.temperature_c, silent),
+        **maybe("sm_clock_mhz", reading.sm_clock_mhz, silent),
+        **maybe("throttled", throttled, "needs two readings"),
+        **maybe("memory_used_bytes", reading.memory_used, "it has none of its own" if reading.unified else silent),
+        **maybe("driver", reading.driver, silent),
+    }
+
+
 def status_object(
     world: World, daemon: DaemonFacts | None, views: Sequence[EngineView], error: SparkError | None, now: float,
     *, demo: bool,
@@ -370,7 +389,6 @@ def status_object(
     """The same as data."""
     from spark_tui.domain.host.vitals import shared_engine_memory
     from spark_tui.present.memory import meminfo_object
-    from spark_tui.present.metrics import gpu_object
 
     found = {
         "demo": demo,

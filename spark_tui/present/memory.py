@@ -11,9 +11,8 @@ from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.host.drop_caches import DropResult
 from spark_tui.domain.host.guard import GuardEntry
-from spark_tui.domain.host.memory import MemInfo, MemoryBreakdown
+from spark_tui.domain.host.memory import RESERVE_BYTES, MemInfo, MemoryBreakdown
 from spark_tui.domain.host.vitals import Vitals, engine_memory
-from spark_tui.domain.presets.fit import RESERVE_BYTES
 from spark_tui.domain.quantities import GIB, gib, human_bytes
 from spark_tui.domain.reading import Missing, Ok, Reading, reason_of, value_of
 from spark_tui.present.json import Object, maybe, moment, read

@@ -21,6 +21,7 @@ from spark_tui.domain.metrics.slow import limits, request_time
 from spark_tui.domain.quantities import GIB, human_count, human_duration, short_tokens
 from spark_tui.domain.reading import Missing, Ok, Reading, Stale, reason_of, value_of
 from spark_tui.domain.text import clean_line
+from spark_tui.present.engines import gpu_object
 from spark_tui.present.json import Object, maybe, moment, read, rounded
 from spark_tui.present.page import TONES, Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
 
@@ -430,24 +431,6 @@ def _speculation(now: EngineMetrics, ever: EngineMetrics | None) -> str:
 
 
 # --- as data ----------------------------------------------------------------------------------------------
-
-
-def gpu_object(reading: GpuReading) -> Object:
-    """The GPU's live readings. A GB10 has no memory of its own to report."""
-    silent = "the driver does not report it"
-    throttled = None
-    if reading.throttled is not None:
-        throttled = [{"id": each.kind.value, "share": each.share} for each in reading.throttled]
-    return {
-        "id": reading.name,
-        **maybe("utilization_percent", reading.utilization_percent, silent),
-        **maybe("power_watts", reading.power_watts, silent),
-        **maybe("temperature_celsius", reading.temperature_c, silent),
-        **maybe("sm_clock_mhz", reading.sm_clock_mhz, silent),
-        **maybe("throttled", throttled, "needs two readings"),
-        **maybe("memory_used_bytes", reading.memory_used, "it has none of its own" if reading.unified else silent),
-        **maybe("driver", reading.driver, silent),
-    }
 
 
 def look_object(look: MetricsSnapshot) -> Object:

@@ -16,6 +16,9 @@ from spark_tui.domain.host.vitals import OWN_MEMORY, GpuProcess, GpuReading
 from spark_tui.domain.quantities import GIB, KIB, MIB, gib, human_duration
 from spark_tui.domain.reading import Missing, Reading
 
+RESERVE_BYTES: Final = 6 * GIB
+"""What should stay free: machines that serve for days have 4 to 5 % available; below it the first long prompt hurts."""
+
 
 @dataclass(frozen=True, slots=True)
 class MemInfo:

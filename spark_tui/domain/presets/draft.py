@@ -13,6 +13,7 @@ from typing import Final
 from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.container import ALL_INTERFACES
 from spark_tui.domain.errors import PresetError, RefusedError
+from spark_tui.domain.host.memory import RESERVE_BYTES
 from spark_tui.domain.models.checkpoint import CheckpointFacts, WeightFormat
 from spark_tui.domain.models.gguf import PART
 from spark_tui.domain.models.inspection import SPARK_MEMORY
@@ -22,7 +23,7 @@ from spark_tui.domain.models.parsers import parsers_of
 from spark_tui.domain.models.weights import format_in
 from spark_tui.domain.presets.dialects.importing import plain_name
 from spark_tui.domain.presets.dialects.yaml_text import Value, comment, node_of, yaml_text
-from spark_tui.domain.presets.fit import FEW_SEQUENCES, HOST_BYTES, RESERVE_BYTES, RUNTIME_BYTES, SHORTEST
+from spark_tui.domain.presets.fit import FEW_SEQUENCES, HOST_BYTES, RUNTIME_BYTES, SHORTEST
 from spark_tui.domain.presets.invocation import parse
 from spark_tui.domain.presets.options import TOKENS, compact_json
 from spark_tui.domain.presets.preset import Origin, Preset

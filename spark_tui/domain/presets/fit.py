@@ -10,7 +10,7 @@ from typing import Final
 
 from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.finding import Change, Finding, Severity
-from spark_tui.domain.host.memory import MemInfo
+from spark_tui.domain.host.memory import RESERVE_BYTES, MemInfo
 from spark_tui.domain.models.checkpoint import CheckpointFacts, WeightFormat
 from spark_tui.domain.models.known import facts_of, known_model, loaded_weights
 from spark_tui.domain.models.kv import KvLayout, kv_layout
@@ -27,8 +27,6 @@ from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.quantities import GIB, human_bytes, short_tokens
 from spark_tui.domain.reading import Missing, Reading
 
-RESERVE_BYTES: Final = 6 * GIB
-"""What should stay free: machines that serve for days have 4 to 5 % available; below it the first long prompt hurts."""
 FEW_SEQUENCES: Final = 4
 """What one Spark serves well at once; more of full length need not fit, since few requests are that long."""
 SLOW_TOKENS_PER_SECOND: Final = 10.0

@@ -10,9 +10,9 @@ from typing import Final
 
 from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.finding import Change, Finding, Severity
+from spark_tui.domain.host.memory import RESERVE_BYTES
 from spark_tui.domain.presets.fit import (
     FEW_SEQUENCES,
-    RESERVE_BYTES,
     SHORTEST,
     SLOW_TOKENS_PER_SECOND,
     Fit,
