@@ -23,7 +23,7 @@ from spark_tui.domain.engine.container import LOOPBACK
 from spark_tui.domain.engine.docker_run import render_argv, render_text
 from spark_tui.domain.engine.state import Exposure
 from spark_tui.domain.errors import SparkError, UsageError
-from spark_tui.domain.finding import Finding, Severity
+from spark_tui.domain.finding import Finding, Severity, set_options
 from spark_tui.domain.presets.fit import Fit
 from spark_tui.domain.presets.fit_verdict import LaunchVerdict
 from spark_tui.domain.presets.overrides import overrides_from_pairs, pairs_from
@@ -32,7 +32,6 @@ from spark_tui.domain.text import clean_line
 from spark_tui.present import cluster
 from spark_tui.present.engines import engine_object, timeline_object
 from spark_tui.present.launch import finding_fix, finding_object, fit_figures, fit_object, fit_verdict, verdict_object
-from spark_tui.present.logs import set_options
 
 _UP_EXAMPLES = """\
   spark-tui up gpt-oss-120b

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import TypeAlias
@@ -10,6 +11,16 @@ from spark_tui.domain.dataclass import dataclass
 
 Change: TypeAlias = tuple[tuple[str, str], ...]
 """Settings as `(key, value)` pairs, as `--set` takes them; empty where no setting helps."""
+
+
+def pairs_text(change: Change) -> str:
+    """`max_model_len=90112 kv_cache_dtype=fp8`."""
+    return " ".join(f"{key}={value}" for key, value in change)
+
+
+def set_options(change: Change) -> str:
+    """`--set port=8001 --set max_model_len=65536`, quoted for the shell; empty without a change."""
+    return shlex.join(word for key, value in change for word in ("--set", f"{key}={value}"))
 
 
 class Severity(StrEnum):

@@ -8,14 +8,13 @@ from typing import Final
 from spark_tui.core.downloads import MissingFiles
 from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import SparkError
-from spark_tui.domain.finding import Finding, Severity
+from spark_tui.domain.finding import Finding, Severity, pairs_text, set_options
 from spark_tui.domain.models.download import DownloadRequest
 from spark_tui.domain.presets.fit import Fit, FitChange, FitWord
 from spark_tui.domain.presets.fit_figures import fit_lines
 from spark_tui.domain.presets.fit_verdict import LaunchVerdict
 from spark_tui.domain.quantities import short_tokens
 from spark_tui.present.json import Object
-from spark_tui.present.logs import pairs_text, set_options
 from spark_tui.present.page import Cell, Page, Row, Section, Tone, labelled
 
 FIT_TONES: Final = {

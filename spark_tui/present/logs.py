@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
 from spark_tui.domain.dataclass import dataclass
-from spark_tui.domain.finding import Change, Finding, Severity
+from spark_tui.domain.finding import Change, Finding, Severity, pairs_text, set_options
 from spark_tui.domain.logs.causes.cause import CauseId
 from spark_tui.domain.logs.explain import Explanation
 from spark_tui.domain.logs.kernels import Fp4
@@ -113,16 +112,6 @@ def _line(explanation: Explanation, *topics: Topic) -> int | None:
 
 
 # --- findings ---------------------------------------------------------------------------------------------
-
-
-def pairs_text(change: Change) -> str:
-    """`max_model_len=90112 kv_cache_dtype=fp8`."""
-    return " ".join(f"{key}={value}" for key, value in change)
-
-
-def set_options(change: Change) -> str:
-    """`--set port=8001 --set max_model_len=65536`, quoted for the shell; empty without a change."""
-    return shlex.join(word for key, value in change for word in ("--set", f"{key}={value}"))
 
 
 def finding_rows(findings: Sequence[Finding], proposed: Change = (), key: str = "a") -> list[Row]:
