@@ -132,6 +132,8 @@ class FailureReader:
             elif phase is PhaseId.CONFIG:  # lines of a pasted text may be left out, frames seldom are
                 phase = _step(self._before) or phase
             line = better_line(self._chosen.line, lines)
+            if line == self._chosen.line:
+                line = sentence_above(line, self._before)
             ended = self._chosen.line if line != self._chosen.line else ""
             chosen = replace(self._chosen, line=line, ended=ended)
             self._complete = replace(
@@ -324,6 +326,8 @@ _SHARED: Final = re.compile(r"shared memory segment|/dev/shm/nccl-")
 
 def better_line(line: str, lines: Sequence[str]) -> str:
     """Of the lines around one that says nothing by itself, the nearest that does."""
+    if line == "AssertionError":  # its only words are its code
+        return next((f"{line}: {other}" for other in lines if other.startswith("assert ")), line)
     known = recognise(line)
     if known is not None and known[0].vague and known[0].id is CauseId.NCCL:
         return next((other for other in reversed(lines) if _SHARED.search(other)), line)
@@ -336,6 +340,22 @@ def better_line(line: str, lines: Sequence[str]) -> str:
     return next(told, line)
 
 
+def sentence_above(line: str, before: Sequence[str]) -> str:
+    """The sentence that a consequence speaks of (`See root cause above`), also one that is broken over two lines."""
+    known = recognise(line)
+    if known is None or not known[0].vague or known[0].id is not CauseId.ENGINE_DIED:
+        return line
+    near = [parse_line(text) for text in before[-_SENTENCE_LINES:] if text.strip() and text != line]
+    texts = [each.message.strip() for each in near if each.level not in ("INFO", "DEBUG", "WARNING")]
+    for first, second in zip(reversed(texts[:-1]), reversed(texts[1:]), strict=True):
+        for text in (second, f"{first} {second}"):
+            found = recognise(text) if " " in text and not text.startswith("File ") else None
+            if found is not None and found[0].sure and not found[0].vague:
+                return shown(text)
+    return line
+
+
+_SENTENCE_LINES: Final = 12
 _STANDARD: Final = re.compile(r"/lib/python3[.\d]*/(?!site-|dist-)|^<")
 """Files of Python's own library."""
 
@@ -387,7 +407,7 @@ _SAYS_WHY = re.compile(
     r"|Repository Not Found|Network is unreachable|Name or service not known|name resolution"
     r"|gguf_init_from_file\w*: |error loading model|failed to (?:open|load|initialize)|unknown model architecture|"
     r"what\(\): "
-    r"|gloo/transport/|Timed out waiting \d{1,9} ?ms for"
+    r"|llama_init_from_model: |gloo/transport/|Timed out waiting \d{1,9} ?ms for"
     r"|died unexpectedly|Failed to (?:load model|initialize executor)|Fatal Python error|panicked at"
 )
 _CONTINUES = re.compile(

@@ -33,6 +33,10 @@ _EMPHASIS: Final = re.compile(
 _NUMBERED: Final = re.compile(
     r"\d{1,7}[:\-](?=\(\w+ pid=|(?:INFO|ERROR|WARNING) \d\d-|[\w.]{1,80}Error: |Traceback \()"
 )
+_BEHEADED: Final = re.compile(
+    r"(?:\w{0,40}\.?py:\d{1,6}|:?\d{0,6})\] (?=[\w.]{1,80}(?:Error|Exception): |"
+    r"Traceback \(|  File )"
+)
 _BOLD: Final = re.compile(r"\*\*([^*]{3,200})\*\*")
 _PROSE: Final = re.compile(r"[^\x00-\x7f]{2,40}[：:] *(?=[a-z(\[])")
 _SERVICE: Final = re.compile(r"[\w.@\-]{2,80} +\| ")
@@ -102,6 +106,8 @@ class Unquoter:
                     return f"{'T'.join(match.groups()).rstrip('Z')}Z {text[match.end() :]}"
             if match := _TAG.match(text) or _LAUNCHED.match(text) or _NUMBERED.match(text):
                 return text[match.end() :]
+        if "] " in text[:60] and (match := _BEHEADED.match(text)):  # a prefix whose head was cut off
+            return text[match.end() :]
         if text[:1].isalnum():
             if match := _SYSLOG.match(text) or _GREP.match(text) or _PROSE.match(text):
                 return text[match.end() :]

@@ -29,11 +29,16 @@ _OURS: Final = re.compile(
     r"|[Tt]riton|sm_?1\d\d|gpu_memory_utilization|GPU memory|KV cache|max_model_len|max_num_\w|tensor.parallel|vllm"
     r"|vLLM|EngineCore|Worker(?:Proc)? |SGLang|sglang|sigquit|SIGQUIT|TRT-LLM|TensorRT|[Ee]xecutor worker|llama"
     r"|GGML|GGUF|ggml|safetensors|[Ss]afetensorError|nvcc|flashinfer|FlashInfer|attention backend|quant_"
+    r"|radix cache|mamba[-_]|[Ss]peculative decoding|For(?:CausalLM|ConditionalGeneration)\b|KV connector|"
+    r"[Pp]refix caching|"
+    r"[Cc]hunked[- _]prefill|[Cc][Uu][Dd][Aa][- ]?[Gg]raph|Tokenizer class|V cache|adaptive_verification|"
+    r"mpirun noticed|mpi4py|"
+    r"The cluster was started with"
     r"|huggingface|gated repo|sgl_kernel|Scheduler hit|scheduler died|client socket has|Watchdog caught|by watchdog"
     r"|no kernel image|Ray killed|\(raylet\)|lib(?:nvrtc|cu\w+)\.so|model requires more system memory"
     r"|for ModelConfig|for VllmConfig|ParallelConfig|SpeculativeConfig|architectures"
     r"|digest mismatch|pull model manifest|version of Ollama|ROCm error|\bhip[A-Z]\w+|nvidia-container-cli|"
-    r"\.ollama/|HF API|Cuda error /|exited with code [1-9]|:11434: bind|"
+    r"\.ollama/|HF API|Cuda error /|\bibv_|exited with code [1-9]|:11434: bind|"
     r"Failed to infer device type|node running low on memory|Segfault encountered|"
     r"(?:Out of memory: )Killed process \d+ \((?:VLLM|vllm|"
     r"sglang|trtllm|llama|ollama)"
@@ -79,6 +84,8 @@ _LINES: Final = re.compile(  # lines that end a program, or a start, and are no 
     r"|\S{1,80}: line \d{1,5}: +\d{1,9} Killed |Error: timed out waiting for llama runner"
     r"|(?:\[\d+\][+\-]? +)?(?:Killed|Aborted|Segmentation fault|Bus error)\b.{1,60}"
     r"(?:vllm serve|vllm\.|sglang|llama-|trtllm-)"
+    r"|(?:\w+: )?failed to initialize the context: |panic: |mpirun noticed that process|ibv_\w+\(.{1,200} failed|"
+    r"failed to copy: |(?:error pulling image|failed to resolve reference)"
     r"|Failed: Cuda error |.{0,40}[Uu]nable to open shared memory object"
 )
 _WITHIN: Final = (
@@ -89,7 +96,8 @@ _WITHIN: Final = (
 """What also ends a program behind words of its own."""
 _DAEMON: Final = re.compile(
     r"Error response from daemon|no matching manifest|pull access denied|exec format error|unauthorized: authentication"
-    r"|toomanyrequests: |failed to register layer|nvidia-container-cli: |NVIDIA Container Runtime Hook"
+    r"|toomanyrequests: |failed to register layer|failed to copy: |error pulling image|failed to resolve reference|"
+    r"nvidia-container-cli: |NVIDIA Container Runtime Hook"
 )
 _DEADLY: Final = re.compile(
     r"CUDA error|EngineDeadError|Watchdog caught|SIGQUIT|sigquit|address already in use|Worker proc|hit an exception"
@@ -125,7 +133,7 @@ _KNOWN_PATH: Final = re.compile(
     r"vllm|sglang|tensorrt|trtllm|llama|ollama|flashinfer|triton|/torch/|(?:site|dist)-packages[/\\]|"
     r"[/\\]lib(?:64)?/python3"
     r"|^<|sgl|deep_?(?:gemm|ep)|huggingface|transformers|[/\\]ray[/\\]|[Pp]ython\d*[/\\][Ll]ib[/\\]|^/usr/lib/|"
-    r"entrypoint|serve"
+    r"entrypoint|serve|[/\\]bin[/\\]ray$"
 )
 _OTHERS: Final = re.compile(
     r"-packages[/\\](?:litellm|openai|anthropic|langchain\w*|llama_index|gradio|streamlit|open_webui|crewai|"
@@ -183,6 +191,18 @@ def in_form(text: str) -> bool:
     return _SPEAKS.search(text, 0, 600) is not None
 
 
+_COMMAND: Final = re.compile(
+    r"(?:^|[\s/])(?:vllm serve|sglang serve|trtllm-serve|llama-server|python[\d.]{0,5} -m (?:sglang\.launch_server|"
+    r"vllm\.entrypoints))"
+    r"(?: .{0,200}--|.{0,200}\\$)"
+)
+"""How a person starts an engine."""
+_SCRIPT: Final = re.compile(
+    r"[$# ]{0,4}python[\d.]{0,5} +(?!\S{0,200}(?:vllm|sglang|trtllm|llama|api_server|launch_server|"
+    r"serve))[\w./\-]{1,200}\.py\b"
+)
+
+
 def known_sure(message: str) -> bool:
     known = recognise(message)
     return known is not None and known[0].sure and not known[0].vague
@@ -195,7 +215,7 @@ def another_program(lines: Sequence[str]) -> bool:
         return False
     if any(_OTHERS.search(frame) or not _KNOWN_PATH.search(frame) for frame in frames):
         return True
-    return any(_BUILD.search(text, 0, 400) for text in lines)
+    return any(_BUILD.search(text, 0, 400) or _SCRIPT.match(text) for text in lines)
 
 
 class LastFailure(NamedTuple):
@@ -217,24 +237,60 @@ def last_failure(
     found: list[LastFailure] = []
     for at in reversed(range(len(lines))):
         record = parse_line(lines[at])
+        if record.message[:1] == " " and any(_ENGINE_PATH.search(text) for text in lines[max(0, at - 12) : at]):
+            record = _dedented(record)
         if _alive(record):
             break
         if _fatal(record):
             whole = _whole(record, lines, at)
             if _ours(whole, lines, at, serving=serving, docker=docker, ollama=ollama):
                 found.append(LastFailure(at, whole))
-    return max(found, key=lambda each: (_rank(each.record.message), each.at), default=None)
+    if not found and not serving and lines:
+        found = _cut_off(lines)
+    return max(found, key=lambda each: (_rank(each.record), each.at), default=None)
 
 
-def _rank(message: str) -> int:
+_CLOSED: Final = re.compile(r"Did the remote server shutdown or crash")
+_QUIET: Final = ("INFO", "DEBUG")
+
+
+def _cut_off(lines: Sequence[str]) -> list[LastFailure]:
+    """A text that ends within an engine's traceback: the last line that a rule knows for certain."""
+    records = [parse_line(text) for text in lines[-80:]]
+    first = max(0, len(lines) - 80)
+    closed = [at for at, each in enumerate(records[-40:], max(0, len(records) - 40)) if _CLOSED.search(each.message)]
+    if closed and not any("HTTP/1" in text for text in lines[first + closed[-1] :]):
+        return [LastFailure(first + closed[-1], records[closed[-1]])]
+    if parse_line(next((text for text in reversed(lines) if text.strip()), "")).kind is not LineKind.TRACEBACK:
+        return []
+    if not any("File " in text and _ENGINE_PATH.search(text) for text in lines[-40:]):
+        return []
+    loud = (at for at, each in enumerate(records) if each.kind is not LineKind.TRACEBACK and each.level not in _QUIET)
+    known = [at for at in loud if known_sure(records[at].message)]
+    return [LastFailure(first + known[-1], records[known[-1]])] if known else []
+
+
+def _rank(record: LogRecord) -> float:
+    message = record.message
     if message == "EOFError" or any(words in message for words in CONSEQUENCES):
         return 0
     if message.startswith("nccl"):  # the second half of torch's message
         return 2
     known = recognise(message)
     if known is None:
-        return 3 if ": " in message or "Timeout" not in message else 0
+        own = record.process.startswith("EngineCore") or "Worker" in record.process
+        return 4.5 if own and ": " in message else 3 if ": " in message or "Timeout" not in message else 0
+    if known[0].id is CauseId.NCCL and not record.process and not known[0].vague:  # most often it waits for others
+        return 4.2
     return 1 if known[0].id is CauseId.ENGINE_DIED else 4 if known[0].vague else 5
+
+
+def _dedented(record: LogRecord) -> LogRecord:
+    """An exception below frames that all were indented by a forum."""
+    text = record.message.lstrip()
+    if record.kind is LineKind.EXCEPTION or not 1 <= len(record.message) - len(text) <= 8 or not exception_name(text):
+        return record
+    return record._replace(message=text, kind=LineKind.EXCEPTION)
 
 
 def _alive(record: LogRecord) -> bool:
@@ -251,6 +307,8 @@ def _fatal(record: LogRecord) -> bool:
         return False
     if _REQUEST.match(record.source) and not _DEADLY.search(record.message):
         return False
+    if record.source in ("TensorRT-LLM", "TRT-LLM") and record.severity >= 40:
+        return True
     if record.kind is LineKind.EXCEPTION:
         return not exception_name(record.message).endswith(INTERRUPTED)
     text = record.message.lstrip()
@@ -279,12 +337,17 @@ def _ours(record: LogRecord, lines: Sequence[str], at: int, *, serving: bool, do
         return True
     if _CLIENT.match(message):
         return False
-    if another_program(lines[max(0, at - 80) : at + 40] if not docker else lines):
-        return inner and not record.process.startswith("rank")
+    if record.source in ("TensorRT-LLM", "TRT-LLM"):
+        return known_sure(message)
     known = recognise(message)
     if message.startswith("Value error, ") and any(_CONFIG.search(text) for text in lines[max(0, at - 3) : at]):
         return known is not None and known[0].sure
+    if another_program(lines[max(0, at - 80) : at + 40] if not docker else lines):
+        return inner and not record.process.startswith("rank")
     if message.startswith("Fatal Python error") and any(_ENGINE_PATH.search(text) for text in lines[at : at + 60]):
+        return True
+    near = lines[max(0, at - 80) : at]
+    if any("hit an exception" in text for text in near) or _only_started(near):
         return True
     if inner or record.process.startswith(("APIServer", "ApiServer")) or _OURS.search(message):
         return True
@@ -297,6 +360,11 @@ def _ours(record: LogRecord, lines: Sequence[str], at: int, *, serving: bool, do
         if kind not in (LineKind.TRACEBACK, LineKind.CONTINUATION, LineKind.BLANK, LineKind.EXCEPTION):
             return False
     return False
+
+
+def _only_started(lines: Sequence[str]) -> bool:
+    """A person's command that starts an engine, without a line of the engine's own since."""
+    return any(_COMMAND.search(text, 0, 400) for text in lines) and not any(in_form(text) for text in lines)
 
 
 def _whole(record: LogRecord, lines: Sequence[str], at: int) -> LogRecord:

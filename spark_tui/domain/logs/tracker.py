@@ -177,6 +177,8 @@ class LogTracker:
                 self._answers()
             return
         if record.kind is LineKind.EXCEPTION:
+            if record.source.startswith("serving_"):  # it refuses a request
+                self._answers()
             self._broken(r.Broken.EXCEPTION, record)
             return
         if usage := _USAGE.match(message):

@@ -60,7 +60,7 @@ _DISK_RULES: Final[tuple[CauseRule, ...]] = (
         r"[Rr]ead-only file ?system(?:: '([^']{1,300})')?|PermissionError at (\S{1,300})",
         "The container's user has no access to {any}.",
         "Correct the permissions of the host folder (`sudo chown -R $USER FOLDER`: files of an earlier container may "
-        "belong to root), or mount one that can be written. Without a home set env.HOME=/tmp.",
+        "belong to root), or mount one that can be written. Without a home set env.HOME=/tmp, which caches follow.",
     ),
 )
 RULES: Final[tuple[CauseRule, ...]] = (
@@ -202,7 +202,7 @@ def _from_lines(failure: StartFailure, context: FailureContext) -> Finding | Non
     lines = _lines(failure)
     found = recognise(failure.ended or failure.line)
     if found is None or found[0].vague:
-        for line in reversed(lines):
+        for line in (failure.line, *reversed(lines)):
             other = None if line == (failure.ended or failure.line) else recognise(line)
             if other is not None and not other[0].vague:
                 told = _told(other, context, lines)
@@ -220,8 +220,10 @@ def _told(known: tuple[CauseRule, re.Match[str]], context: FailureContext, lines
 
 _OPTION: Final = re.compile(
     r"--([a-z][\w\-]{2,60})|(?<![\w.'\"/=:\-])([a-z]{2,20}(?:_[a-z0-9]{1,20}){1,6})(?![\w./(])|"
-    r"^([a-z]\w{1,40})(?=: (?:Input|Field|Extra|Unexpected))"
+    r"^([a-z]\w{1,40})(?=: (?:Input|Field|Extra|Unexpected))|\b([A-Z]{2,20}(?:_[A-Z0-9]{1,20}){1,6}(?:=[\w.:]{1,60})?)|"
+    r"\b([a-z]{2,20}(?:[A-Z][a-z]{1,20}){2,6})\b"
 )
+_CAPITAL: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _MAX_OPTIONS: Final = 3
 
 
@@ -229,7 +231,10 @@ def named_options(text: str) -> str:
     """The options that a sentence names, in the settings' spelling: those with a value (`Got
     attention_backend=flashinfer`) first; empty where it names none."""
     found = sorted(_OPTION.finditer(text), key=lambda each: text[each.end() : each.end() + 1] != "=")
-    names = dict.fromkeys((each[1] or each[2] or each[3]).replace("-", "_").rstrip("_") for each in found)
+    names = dict.fromkeys(
+        each[4] or _CAPITAL.sub("_", each[1] or each[2] or each[3] or each[5]).replace("-", "_").rstrip("_").lower()
+        for each in found
+    )
     return " or ".join([*names][:_MAX_OPTIONS])
 
 
@@ -309,6 +314,14 @@ def _by_module(failure: StartFailure, context: FailureContext) -> tuple[CauseId,
             "The engine has not implemented what this model needs with these settings.",
             "Remove attention_backend, kv_cache_dtype and speculation if they are set, or use {newer}.",
         )
+    if "/_inductor/" in module or "/_dynamo/" in module:
+        return (
+            CauseId.KERNEL_FAILURE,
+            f"torch.compile failed: {truncate(failure.line, 200)}",
+            "Clear the compile cache (~/.cache/vllm/torch_compile_cache in its volume; "
+            "env.VLLM_DISABLE_COMPILE_CACHE=1), or "
+            "start with {eager}.",
+        )
     if _COMPUTING.search(module):
         return (
             CauseId.KERNEL_FAILURE,
@@ -357,7 +370,8 @@ _REFUSED: Final = re.compile(r"(?:ValueError|TypeError|AssertionError|NotImpleme
 
 _BAD_JSON: Final = re.compile(r"json\.decoder\.(JSONDecodeError: .{3,200})")
 _SETTINGS: Final = re.compile(
-    r"/vllm/(?:config|entrypoints|engine|platforms)/|/(?:server_args|arg_utils|arg_groups\w*|llm_args|argparse)\.py|"
+    r"<frozen runpy>|/vllm/(?:config|entrypoints|engine|platforms)/|/(?:server_args|arg_utils|arg_groups\w*|llm_args|"
+    r"argparse)\.py|"
     r"/pydantic"
 )
 

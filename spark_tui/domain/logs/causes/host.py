@@ -59,6 +59,26 @@ def missing_module(match: re.Match[str], _context: FailureContext) -> Finding:
     )
 
 
+_FROM: Final = re.compile(
+    r"from '(\w{1,60})|module '(\w{1,60})|operator (\w{1,60})::|"
+    r"packages/(\w{1,60})/\S{1,200}: undefined"
+)
+
+
+def incompatible(match: re.Match[str], context: FailureContext) -> Finding:
+    """A name is missing from a package, or a library was built against another version of it."""
+    found = _FROM.search(match.string)
+    package = first_group(found) if found else ""
+    which = f" of {package}" if package else ""
+    built = " It was built for another version of torch." if "undefined symbol" in match[0] else ""
+    return fix(
+        f"Two packages in the image are incompatible ({first_group(match)}).{built}",
+        f"Use the image as published, without packages installed over it, or {context.names.other}. Outside a "
+        "container "
+        f"install the version{which} that the engine requires.",
+    )
+
+
 def fp4_kernel(_match: re.Match[str], context: FailureContext) -> Finding:
     """CUTLASS for sm_120 does not run on GB10."""
     if context.engine == "trtllm":
@@ -164,7 +184,9 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         CauseId.NO_GPU,
         r"Failed to infer device type|Current node has no GPU available|No CUDA GPUs are available|"
         r"no NVIDIA driver on your system|"
-        r"lib(?:cuda|nvidia-ml)\.so(?:\.1)?: cannot open|no CUDA-capable device|"
+        r"lib(?:cuda|nvidia-ml)\.so(?:\.1)?: (?:cannot open|file too short|invalid ELF)|invalid device: (?:CUDA|ROCm|"
+        r"Vulkan)\d|"
+        r"Torch not compiled with CUDA|Failed to initialize NVML|no CUDA-capable device|"
         r"nvidia-container-cli: (?:initialization|detection|device|mount|ldcache) error|NVML: Driver|NVML_ERROR|"
         r"NVMLError|"
         r"no (?:compatible|usable) (?:GPU|devices?) (?:was |were )?found|libcuda\.so\.1 not found|Driver Not Loaded|"
@@ -173,6 +195,15 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         "No GPU visible in the container.",
         "Check that `nvidia-smi` works on the host, and that the preset requests GPUs (`--gpus all`, NVIDIA Container "
         "Toolkit). Else use an image built for CUDA.",
+    ),
+    rule(
+        CauseId.IMAGE_UNAVAILABLE,
+        r"response from daemon: (?:Get|Head) \"https?://([^/\"]{1,100})[^ ]{0,200} .{0,200}(?:net/http|dial |lookup|"
+        r"EOF|x509|tls:|canceled|deadline)|httpReadSeeker|failed to do request|"
+        r"failed to resolve reference .{1,200}(?:dial|lookup|timeout|EOF)|error pulling image configuration",
+        "The registry cannot be reached ({0}).",
+        "Check this machine's network, DNS, proxy and IPv6 (`docker info`), and pull the image again: finished "
+        "layers stay.",
     ),
     rule(
         CauseId.IMAGE_UNAVAILABLE,
@@ -211,6 +242,8 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         r"No supported CUDA architectures found|only supports sm_?\d{2,4}|Unsupported gpu architecture 'compute_|"
         r"Failed to open: \S{0,300}sm_?\d{2,4}\w?_\S{0,120}|sm_?\d{2,4}a? is not supported|"
         r"[Oo]nly (?:SM|sm_?|compute capability).{0,40}supported|Illegal instruction|"
+        r"arch to be one of|but got Arch\.sm_|[Oo]nly supports? (?:Ampere|Hopper|Blackwell)|Unknown CUDA arch|"
+        r"Unsupported architecture sm_|LLVM ERROR: Cannot select|compute capability less than|"
         r"is not compatible with the current PyTorch installation|CalledProcessError: .{0,120}/ptxas\b",
         no_code,
     ),
@@ -256,6 +289,15 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         r"name '(sgl_\w{1,60}|\w{0,60}kernel\w{0,40})' is not defined",
         "SGLang's kernel {0} is missing from this image.",
         "Use an image whose sgl-kernel belongs to its SGLang, or start without speculative_algorithm.",
+    ),
+    rule(
+        CauseId.KERNEL_FAILURE,
+        r"(Failed to (?:initialize|run|configure|launch) .{0,40}(?:GEMM|gemm|cutlass|CUTLASS|kernel).{0,80})|"
+        r"^(tvm\.[\w.]{1,60}: .{1,160})|(No suitable kernel.{0,80})|"
+        r"Check failed: \(\w{1,20} == cudaSuccess\)(.{0,120})|"
+        r"(too many resources requested for launch)",
+        "A GPU kernel failed: {any}.",
+        "Set another attention_backend or moe_backend, or start once with {eager}. {gb10}",
     ),
     rule(
         CauseId.KERNEL_FAILURE,
@@ -306,6 +348,18 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.MISSING_MODULE,
+        r"([\w.\-]{2,40}) version \(([\w.+]{1,30})\) does not match ([\w.\-]{2,40}) version \(([\w.+]{1,30})\)",
+        "Packages {0} ({1}) and {2} ({3}) do not belong together.",
+        "Use the image as published, or install {0} in the version of {2}: `pip install {0}=={3}`.",
+    ),
+    rule(
+        CauseId.MISSING_MODULE,
+        r"Version mismatch: The cluster was started with(.{0,120})",
+        "Ray or Python has another version on this node than on the head.",
+        "Start the same image on each node: Ray and Python must have the very same version.",
+    ),
+    rule(
+        CauseId.MISSING_MODULE,
         r": ([A-Za-z][\w.\-]{1,60}) with minimum required version ([\w.]{1,20}) is not installed",
         "The image's {0} is missing, or older than {1}.",
         "Install it before the server starts (`pip install -U '{0}>={1}' && ...` in the preset's command), or use an "
@@ -313,6 +367,7 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.MISSING_MODULE,
+        r"need to have ([\w\-]{2,40})(?: or [\w\-]{2,40})? installed|"
         r"were not found in your environment: ([\w., \-]{1,200})|No module named '?([\w.]{1,120})|"
         r"[Pp]lease install (?:the )?`?([\w\-.]{1,60})|pip install (?:--?[\w\-]+ )*[`'\"]?([\w\-.]{1,60})|"
         r"(\w{1,40}) is not available[.,;:] ?(?:Please |please )?(?:[Ii]nstall|pip)|"
@@ -333,8 +388,7 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         r"([\w.\-]{1,60})[=><!~]{1,2}\S{1,40} is required|(Numpy) is not available|"
         r"Could not load any (common_ops) library|"
         r"[Ff]ailed to import ([\w.]{1,120}) because",
-        "Two packages in the image are incompatible ({any}).",
-        "Use the image as published, without packages installed over it, or another tag.",
+        incompatible,
     ),
     rule(
         CauseId.MISSING_FILE,
@@ -373,7 +427,7 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.MISSING_FILE,
-        r"FileNotFoundError|No such file or directory",
+        r"FileNotFoundError|[Nn]o such file or directory",
         "File named in the command not found in the container.",
         _MOUNT,
     ),
@@ -414,6 +468,8 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.ENGINE_DIED,
+        r"exited on signal \d|unable to create llama context|failed to create context with model|"
+        r"Error: unable to load model|"
         r"ActorDiedError|EngineCore failed to start|(?:Scheduler|WorkerProc|EngineCore) hit an exception|"
         r"WorkerProc failed to start|Dumping scheduler output|Unhandled error \(suppress with|"
         r"scheduler is dead|A worker died or was killed|^EOFError$|Segfault encountered|"

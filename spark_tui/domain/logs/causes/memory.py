@@ -26,7 +26,8 @@ _WARMUP_FRAME: Final = re.compile(
     r", in (?!load_)\w+$|, in (?:profile|_dummy|capture|compile|initialize|kernel|determine)", re.M
 )
 _WARMING: Final = re.compile(
-    r"(?:Prefill|Decode) out of memory|[Cc]apture (?:CUDA|cuda) graph|warm(?:ing)?[ _-]?up|"
+    r"buffer for kv cache|compute (?:pp )?buffers|initialize the context|(?:Prefill|Decode) out of memory|"
+    r"[Cc]apture (?:CUDA|cuda) graph|warm(?:ing)?[ _-]?up|"
     r"while profiling"
 )
 _TRIED: Final = re.compile(r"Tried to allocate ([\d.]{1,12} [KMGT]iB)")
@@ -161,9 +162,10 @@ def _less_memory(summary: str, context: FailureContext) -> Finding:
 
 
 OUT_OF_MEMORY: Final = (
-    r"out of memory|OutOfMemoryError|OUT_OF_MEMORY|not enough GPU memory|cudaErrorMemoryAllocation|std::bad_alloc"
+    r"out of memory|OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED|OUT_OF_MEMORY|not enough GPU memory|"
+    r"cudaErrorMemoryAllocation|std::bad_alloc"
     r"|\bMemoryError\b|(?<!failed with error )Cannot allocate memory|NV_ERR_NO_MEMORY"
-    r"|unable to allocate \w+ (?:backend )?buffer"
+    r"|unable to allocate \w+ (?:backend )?buffer|failed to allocate (?:compute|buffer for|\w+ buffer)"
 )
 
 MEMORY_RULES: Final[tuple[CauseRule, ...]] = (
@@ -193,9 +195,16 @@ MEMORY_RULES: Final[tuple[CauseRule, ...]] = (
     rule(CauseId.NO_KV_ROOM, r"No available memory for the cache blocks", no_kv_room),
     rule(
         CauseId.NO_KV_ROOM,
-        r"Not enough memory\. Please try to increase --mem-fraction-static",
+        r"Not enough memory\.? Please try (?:to )?increas(?:e|ing) --mem-fraction-static",
         "No memory left for the KV cache: weights fill the engine's memory share.",
         f"Raise mem_fraction_static (--mem-fraction-static), or choose a smaller model. {FREE_MEMORY} first.",
+    ),
+    rule(
+        CauseId.KV_CACHE_TOO_SMALL,
+        r"max KV cache length of input sequences \((\d{1,12}).{0,20}exceeds the KV cache manager's maximum supported "
+        r"length (\d{1,12})",
+        "A context of {0} tokens does not fit the KV cache of {1}.",
+        "Lower max_seq_len or max_num_tokens, or raise {memory}. " + FREE_MEMORY + " first.",
     ),
     rule(
         CauseId.KV_CACHE_TOO_SMALL,
@@ -246,7 +255,8 @@ MEMORY_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.KILLED,
         r"exited with code 137|scheduler is dead.{0,80}Exit code: -9|Out of memory: Killed process|"
-        r"line \d{1,5}: +\d{1,9} Killed |^(?:\[\d+\][+-]? +)?Killed(?:$| {2,}\S|: \d{1,2}$)",
+        r"line \d{1,5}: +\d{1,9} Killed |exited on signal 9|terminated: signal: killed|"
+        r"^(?:\[\d+\][+-]? +)?Killed(?:$| {2,}\S|: \d{1,2}$)",
         "The engine was killed (exit code 137): out of memory, or stopped by force.",
         f"{FREE_MEMORY}. Lower {{memory}} or {{context}}. The kernel log (`journalctl -k`) names the victim.",
     ),

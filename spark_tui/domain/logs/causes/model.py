@@ -7,6 +7,7 @@ from typing import Final
 
 from spark_tui.domain.finding import Finding
 from spark_tui.domain.logs.causes.cause import (
+    MAX_QUOTED,
     CauseId,
     CauseRule,
     FailureContext,
@@ -16,6 +17,7 @@ from spark_tui.domain.logs.causes.cause import (
     rule,
     setting,
 )
+from spark_tui.domain.text import truncate
 
 _PATH: Final = r"'([/.~][^']{0,300}|[^'/]{1,100}/[^'/]{1,100}/[^']{1,200})'"
 _DOWNLOAD: Final = "Download it again: `spark-tui models pull NAME`."
@@ -154,6 +156,12 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.HUB_OFFLINE,
+        r"x509: |tls: failed to verify certificate",
+        "The registry's certificate is not trusted in the container: a proxy may have replaced it.",
+        "Give the container the proxy's certificate (mount it, and set env.SSL_CERT_FILE), or download elsewhere.",
+    ),
+    rule(
+        CauseId.HUB_OFFLINE,
         r"CAS (?:service|[Cc]lient) [Ee]rror|RequestError\(Transport|"
         r"error sending request for url .{0,200}huggingface\.co",
         "The download of {model} from the Hub was interrupted.",
@@ -188,7 +196,8 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.REPO_NOT_FOUND,  # 401 and 404 look alike without a token
         r"Repository Not Found|RepositoryNotFoundError|pull model manifest: file does not exist|"
-        r"is not a valid model identifier listed on|401 Client Error",
+        r"is not a valid model identifier listed on|40[14] Client Error|(?<!Local)Entry ?Not ?Found|"
+        r"Error: model ['\"]?[\w.:/\-]{1,120}['\"]? not found",
         "Repository {model} not found on the Hub, or not visible to you.",
         _CHECK_ID,
     ),
@@ -206,7 +215,7 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
         r"Temporary failure in name resolution|Network is unreachable|[Mm]ax retries exceeded|httpx\.(?:Connect|"
         r"Read)\w{1,20}|"
         r"5\d\d Server Error.{0,80}https?://|Read timed out|ProxyError|SSLError|CERTIFICATE_VERIFY_FAILED|"
-        r"429 Client Error|"
+        r"429 Client Error|requests\.exceptions\.(?:Connection|Connect|Read|Proxy|SSL)\w{1,20}|client has been closed|"
         r"(?:pull|registry).{0,80}(?:no such host|i/o timeout|connection refused|TLS handshake timeout)|"
         r"ChunkedEncodingError",
         hub_unreachable,
@@ -220,21 +229,24 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
     rule(CauseId.WEIGHTS_MISSING, r"Weight files referenced in index but missing: ?(.{0,1500})", missing_shards),
     rule(
         CauseId.WEIGHTS_MISSING,
-        r"Cannot find any model weights with `([^`]{1,300})`|Cannot find any safetensors or bin files in (\S{1,300})",
+        r"Cannot find any model weights with `([^`]{1,300})`|Can't load tokenizer for '([^']{1,300})'|"
+        r"Error no file named .{1,200} found in directory (\S{1,300})|no (Modelfile or safetensors files) found|"
+        r"Cannot find any safetensors or bin files in (\S{1,300})",
         "No weight files in {any}.",
         f"Check the folder, or the download. {_DOWNLOAD}",
     ),
     rule(
         CauseId.WEIGHTS_MISSING,
         r"No such file or directory: '([^']{1,300}\.(?:safetensors|gguf|bin|pth?))'|"
-        r"gguf_init_from_file\w*: failed to open GGUF file '?([^']{1,300}?)'?(?:$| \()|"
+        r"(?:gguf_init_from_file\w*|error): failed to open GGUF file '?([^']{1,300}?)'?(?:$| \()|"
         r"failed to load model, '([^']{1,300})'|(?:model|GGUF) file not found: ?(\S{1,300})?|"
         r"GGUF files not found in (\S{1,300})",
         lambda match, _context: fix(" ".join(f"Cannot open model file {first_group(match)}".split()) + ".", _MOUNT),
     ),
     rule(
         CauseId.UNKNOWN_QUANTIZATION,
-        r"has invalid ggml type (\d{1,5})|[Uu]nknown (?:ggml|GGUF|tensor|quant(?:ization)?) type:? '?(\w{1,40})|"
+        r"has invalid ggml type (\d{1,5})|of type (\d{1,3}) \(DEPRECATED\)|[Uu]nknown (?:ggml|GGUF|tensor|"
+        r"quant(?:ization)?) type:? '?(\w{1,40})|"
         r"unsupported (?:ggml|tensor|GGUF quantization) type:? '?(\w{1,40})",
         "This build does not know the file's quantization type {any}.",
         "Use {newer}, or a GGUF file with a common type (Q4_K_M, Q8_0).",
@@ -243,24 +255,32 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
         CauseId.WEIGHTS_CORRUPT,
         r"Safetensors?Error|[Ee]rror while deserializing header|file not fully covered|InvalidHeaderDeserialization|"
         r"MetadataIncompleteBuffer|digest mismatch|sha256 (?:sum )?mismatch|Consistency check failed|HeaderTooLarge|"
-        r"PytorchStreamReader failed|model is corrupted or incomplete|"
+        r"PytorchStreamReader failed|UnpicklingError|Unable to load weights from pytorch checkpoint|"
+        r"model is corrupted or incomplete|"
         r"data is not within the file bounds|invalid magic|unexpected end of file|failed to read (?:magic|header)",
         "A weight file of {model} is truncated or corrupt.",
         f"Check it with `spark-tui models verify NAME`. {_DOWNLOAD}",
+    ),
+    rule(
+        CauseId.MISSING_MODULE,
+        r"Tokenizer class (\w{1,80}) does not exist|(untagged enum \w{1,40})|instantiate the (backend tokenizer)",
+        "Transformers and tokenizers of this image cannot read the model's tokenizer ({any}).",
+        "Use {newer}, or update them in it: `pip install -U transformers tokenizers sentencepiece`.",
     ),
     rule(
         CauseId.UNKNOWN_ARCHITECTURE,
         r"model type `([^`]{1,120})` but Transformers does not recognize|"
         r"Model architectures \[?\(?([^\])]{1,300})\]?\)? (?:are not supported|failed to be inspected)|"
         r"unknown model architecture: '([^']{1,120})'|unknown (?:projector|vision|audio) type: '?([\w.\-]{1,60})|"
-        r"model architecture '?(\w{1,120})'? is not supported in TRT-LLM|Unsupported architecture:? '?([\w.\-]{1,120})|"
+        r"model architecture '?(\w{1,120})'? is not supported in TRT-LLM|"
+        r"[Uu]nsupported architecture:? ['\"]?(?!sm_)([\w.\-]{1,120})|"
         r"Unrecognized (?:configuration class|model in)|Unknown architecture '?([\w.\-]{1,120})|"
         r"No processor registered for architecture: \['?([\w.\-]{1,120})|"
         r"GGUF model with architecture ([\w.\-]{1,60}) is not supported|[Uu]nknown model (?:type|"
         r"class):? '?([\w.\-]{1,80})|"
         r"[Uu]nsupported model (?:type|architecture|class):? '?([\w.\-]{1,80})|"
         r"unknown (?:pre-)?tokenizer(?: type)?: '?([\w.\-]{1,60})|"
-        r"Tokenizer class (\w{1,80}) does not exist|Could not (?:find|import) (?:module|class) (\w{1,80}For\w{1,60})|"
+        r"Could not (?:find|import) (?:module|class) (\w{1,80}For\w{1,60})|"
         r"(\w{1,80}For(?:CausalLM|ConditionalGeneration)) has no (?:vLLM|SGLang|TensorRT-LLM) implementation|"
         r"Unknown architecture for AutoModelFor\w{1,40}: (\w{1,80})|Model type (\w{1,60}) (?:is )?not (?:supported|"
         r"recognized)",
@@ -320,18 +340,23 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
         r"(?:weight|param\w{0,10}|"
         r"scale)\w{0,20} shape.{0,60}(?:mismatch|does not match)|"
         r"not divisible by (?:weight|quantization|the quantization) (?:block|group)|"
-        r"The (?:input|output|weight) size is not aligned with the quantized weight shape|"
-        r"is not divisible by weight quantization block_\w|Failed to load weights?.{0,60}(?:shape|size)",
+        r"Failed to load weights?.{0,60}(?:shape|size)",
         shapes_differ,
         sure=False,
     ),
     rule(
         CauseId.WEIGHTS_MISSING,
-        r"weights were not initialized from checkpoint: ?(.{0,120})|missing tensor '([^']{1,120})'|"
+        r"weights were not initialized from checkpoint: ?(.{0,120})|unable to find tensor (\S{1,120})|"
+        r"missing tensor '([^']{1,120})'|"
         r"tensor '([^']{1,120})' not found|(?:Missing|missing) (?:keys?|weights?) (.{1,80}) in (?:loaded state|"
         r"the checkpoint|checkpoint)",
-        "Weights missing from the checkpoint: {any}.",
-        "The download may be incomplete, or the checkpoint made for another {engine}. " + _DOWNLOAD,
+        lambda match, context: fix(
+            f"Weights missing from the checkpoint: {truncate(first_group(match), MAX_QUOTED)}.",
+            f"Use the mmproj file of this very model, or {context.names.newer}."
+            if re.search(r"clip|mmproj", match.string)
+            else f"The download may be incomplete, or the checkpoint made for another {context.names.engine} (use "
+            f"{context.names.newer}). {_DOWNLOAD}",
+        ),
     ),
     rule(
         CauseId.UNSUPPORTED_MODEL_FEATURE,

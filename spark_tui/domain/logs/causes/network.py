@@ -82,6 +82,19 @@ _SENTENCES: Final = (
         "them a host name may lead to 127.0.0.1.",
     ),
     (
+        r"Every node should have a unique IP|(?:MASTER_ADDR|MASTER_PORT) expected, but not set|RendezvousTimeoutError|"
+        r"Barrier timed out",
+        "The nodes could not meet: {match}.",
+        "Set env.VLLM_HOST_IP, GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME on each node to its fabric address and "
+        "interface "
+        "(`ip -br addr`), and the same master address and port on all.",
+    ),
+    (
+        r"ibv_create_ah\(.{1,200}failed.{0,60}|ucp_ep_create.{1,80}failed.{0,60}|MPI_INIT failed|PML add procs failed",
+        "MPI or UCX could not open the fabric: {match}.",
+        "Choose the devices that have a link (`ibdev2netdev`): env.UCX_NET_DEVICES and NCCL_IB_HCA, or UCX_TLS=tcp.",
+    ),
+    (
         r"Timed out waiting \d{1,9} ?ms for (?:send|recv) operation|gloo/transport/\S{1,60}:\d{1,5}\] .{1,120}",
         "The nodes cannot exchange data over Gloo: {match}.",
         "Set GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME on each node to its fabric interface (`ip -br addr`), and check "

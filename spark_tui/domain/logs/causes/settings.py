@@ -237,9 +237,30 @@ _UNSUPPORTED: Final = (
 
 SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
+        CauseId.MISSING_MODULE,
+        r"requires (FlashInfer|DeepGEMM|flash[_\-]attn|[Tt]ransformers|[Tt]riton)(?:'s)? .{0,60}(?:API|>=|"
+        r"or (?:newer|later))",
+        "The image's {0} is too old for this model.",
+        "Use {newer}, with a newer {0}.",
+    ),
+    rule(
+        CauseId.UNSUPPORTED_MODEL_FEATURE,
+        r"(think_\w{1,10}_token .{1,80} must encode to exactly one token)",
+        "The reasoning parser does not fit the model's tokenizer: {0}.",
+        "Remove reasoning_parser, or set the one that the model card names.",
+    ),
+    rule(
+        CauseId.BAD_ARGUMENT,
+        r"(\w{4,40}) \((\d{1,12})\) (?:is|must be|should be|cannot be) (?:not )?(?:smaller|larger|greater|less|"
+        r"equal) .{0,20}"
+        r"than (?:or equal to )?(?:the )?(\w{4,40}) \((\d{1,12})\)",
+        "Two settings contradict: {0} is {1}, {2} is {3}.",
+        "Correct {0} or {2} in the preset: raise max_num_batched_tokens, or lower the other.",
+    ),
+    rule(
         CauseId.MAX_MODEL_LEN_TOO_LONG,
-        rf"User-specified max_model_len \((\d{{1,12}})\) is greater than the derived max_model_len "
-        rf"(?:\([^=]{{1,60}}={NUMBER}(?: or model_max_length={NUMBER})?)?",
+        rf"User-specified (?:max_model_len|context_length) \((\d{{1,12}})\) is greater than the derived \w{{1,20}} "
+        rf"(?:\((?:[^=]{{1,60}}=)?{NUMBER}(?: or model_max_length={NUMBER})?)?",
         too_long,
     ),
     rule(
@@ -248,6 +269,12 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
         r"Only one usage of each socket address|"
         r"port is already (?:in use|allocated)|Port \d{2,5} is already in use",
         port_in_use,
+    ),
+    rule(
+        CauseId.BAD_ARGUMENT,
+        r"[Cc]annot assign requested address",
+        "The address to listen on, or of the head node, is none of this machine's (in the container's network).",
+        "Set host=0.0.0.0; of several nodes correct master_addr.",
     ),
     rule(CauseId.BAD_PARSER, r"invalid (tool call|reasoning) parser: ([\w.\-]{1,80})(?= |$)", unknown_parser),
     rule(CauseId.BAD_PARSER, r"([Rr]easoning|[Tt]ool(?: call)?) parser '?([\w.\-]{1,80})'? not found", unknown_parser),
@@ -267,6 +294,13 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
         r"(?i:(tool|reasoning)(?: call)? parser) (?:could not|requires|needs|cannot) .{1,200}(?:tokenizer|token)",
         "The {0} parser does not fit the model's tokenizer.",
         "Set tool_call_parser and reasoning_parser as on the model card.",
+    ),
+    rule(
+        CauseId.TOO_MANY_RANKS,
+        r"is not divisible by (?:min_thread_\w|weight quantization block_\w|quantization (?:group|block))|"
+        r"size is not aligned with the quantized weight shape",
+        "A rank's part of the weights does not divide into quantization blocks: {match}.",
+        "Lower {ranks} (tensor_parallel_size), or on MoE models set enable_expert_parallel.",
     ),
     rule(
         CauseId.TOO_MANY_RANKS,
@@ -357,6 +391,26 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.BAD_ARGUMENT,
+        r"(?:must provide|does not have|no|requires) a chat template|[Cc]hat template .{0,40}(?:not (?:found|set)|"
+        r"required)",
+        "The model has no chat template, and none is given.",
+        "Set chat_template to a template file that is mounted, as on the model card.",
+    ),
+    rule(
+        CauseId.BAD_ARGUMENT,
+        r"quantized V cache was requested|V cache quantization requires flash_attn",
+        "A quantized V cache needs flash attention.",
+        "Turn flash attention on (`--flash-attn on`; Ollama: OLLAMA_FLASH_ATTENTION=1), or keep the cache in f16 "
+        "(`--cache-type-v f16`; Ollama: OLLAMA_KV_CACHE_TYPE=f16).",
+    ),
+    rule(
+        CauseId.UNSUPPORTED_MODEL_FEATURE,
+        r"(torch\.\w{1,20}) is not supported for quantization method (\w{1,40})",
+        "The quantization {1} does not support dtype {0}.",
+        "Set dtype=float16, or to another that the message lists.",
+    ),
+    rule(
+        CauseId.BAD_ARGUMENT,
         r"Bfloat16 is only supported on GPUs",
         "This GPU cannot compute in bfloat16.",
         "Set dtype=float16.",
@@ -419,13 +473,35 @@ GENERAL_RULES: Final[tuple[CauseRule, ...]] = (
         sure=False,
     ),
     rule(
+        CauseId.BAD_ARGUMENT,
+        r"(?:^|(?:Value error|Assertion failed), |Error: )(.{0,300}(?:incompatible|not (?:currently )?compatible) with "
+        r".{0,200}(?:--[a-z]|[A-Z]{3,20}_[A-Z_]{3,40}).{0,300})",
+        *_INVALID,
+        sure=False,
+    ),
+    rule(
         CauseId.UNSUPPORTED_MODEL_FEATURE,
-        r"(?:^|: )((?:[^:]{0,200}: )??[^:]{0,300}(?:(?:is|are) not (?:yet )?supported|does not (?:yet )?support|"
-        r"do not support|is incompatible with|not yet implemented|only supported (?:for|with|when|on)).{0,300})",
+        r"(?:^|: )((?:[^:]{0,200}: )??[^:]{0,300}(?:(?:is|are) not (?:yet |currently )?supported|"
+        r"does not (?:yet )?support|"
+        r"do not support|(?:is|are) (?:currently )?(?:incompatible|not (?:currently )?compatible) with|"
+        r"not (?:yet )?implemented|"
+        r"currently supports? |only supported (?:for|by|with|when|on)).{0,300})",
         *_UNSUPPORTED,
     ),
     rule(CauseId.UNSUPPORTED_MODEL_FEATURE, r"^NotImplementedError: (.{1,400})", *_UNSUPPORTED),
+    rule(
+        CauseId.UNSUPPORTED_MODEL_FEATURE,
+        r"^NotImplementedError$",
+        "The engine has not implemented what this model needs with these settings.",
+        "Remove attention_backend, kv_cache_dtype and speculation if they are set, or use {newer}.",
+        sure=False,
+    ),
     rule(CauseId.BAD_ARGUMENT, r"^\s*(?:Value error|Assertion failed), (.{1,600})", *_INVALID),
+    rule(
+        CauseId.BAD_ARGUMENT,
+        r"Assertion failed: ((?:Must|You must|Please) .{1,300}|.{1,200}must be .{1,200})",
+        *_INVALID,
+    ),
     rule(
         CauseId.BAD_ARGUMENT,
         r"^([\w.]{1,80}: (?:Input should be|Field required|Extra inputs|Unexpected).{1,300})",
@@ -434,7 +510,11 @@ GENERAL_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.BAD_ARGUMENT,
         r"^(?:ValueError|TypeError|AssertionError|[\w.]{0,60}ArgumentTypeError): "
-        r"(.{0,300}(?:mutually exclusive|must be|should be|cannot be (?:used|larger|set)|"
+        r"(.{0,300}(?:mutually exclusive|must be|can only be|cannot both|is only (?:valid|allowed|applicable)|"
+        r"has been removed|"
+        r"exceeds the maximum|Unrecognized |unknown |[Ee]xpected one of|is not (?:a valid|allowed|applicable|"
+        r"enabled)|only works with|"
+        r"should be|cannot be (?:used|larger|set)|"
         r"requires? |only supports? |Please (?:set|use|specify|pass)|"
         r"Valid (?:values|choices)|(?:larger|smaller|greater|less|higher|lower) than (?:`?max_|--|`?num_)|must not |"
         r"please (?:increase|"
