@@ -86,6 +86,7 @@ _LINES: Final = re.compile(  # lines that end a program, or a start, and are no 
     r"(?:vllm serve|vllm\.|sglang|llama-|trtllm-)"
     r"|(?:\w+: )?failed to initialize the context: |panic: |mpirun noticed that process|ibv_\w+\(.{1,200} failed|"
     r"failed to copy: |(?:error pulling image|failed to resolve reference)"
+    r"|.{0,80}(?:code=killed, status=9|unit has been killed by the OOM killer|sending SIG(?:TERM|KILL) to process)"
     r"|Failed: Cuda error |.{0,40}[Uu]nable to open shared memory object"
 )
 _WITHIN: Final = (

@@ -174,7 +174,8 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.NO_GPU,
-        r"[Uu]sing requested mode 'cdi'|invoking the NVIDIA Container Runtime Hook directly|"
+        r"failed to fulfil mount request|[Uu]sing requested mode 'cdi'|"
+        r"invoking the NVIDIA Container Runtime Hook directly|"
         r"unresolvable CDI devices|CDI device injection failed",
         "Docker's GPU hook refuses: the NVIDIA runtime is in CDI mode.",
         "Start the container with the NVIDIA runtime (`--runtime=nvidia` with NVIDIA_VISIBLE_DEVICES=all, or `--device "
@@ -186,7 +187,7 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         r"no NVIDIA driver on your system|"
         r"lib(?:cuda|nvidia-ml)\.so(?:\.1)?: (?:cannot open|file too short|invalid ELF)|invalid device: (?:CUDA|ROCm|"
         r"Vulkan)\d|"
-        r"Torch not compiled with CUDA|Failed to initialize NVML|no CUDA-capable device|"
+        r"Torch not compiled with CUDA|Failed to initialize NVML|failed to initialize CUDA|no CUDA-capable device|"
         r"nvidia-container-cli: (?:initialization|detection|device|mount|ldcache) error|NVML: Driver|NVML_ERROR|"
         r"NVMLError|"
         r"no (?:compatible|usable) (?:GPU|devices?) (?:was |were )?found|libcuda\.so\.1 not found|Driver Not Loaded|"
@@ -208,7 +209,7 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.IMAGE_UNAVAILABLE,
         r"pull access denied for ([^\s,]{1,200})|\bunauthorized: |denied: (?:\{|requested access)|"
-        r"manifest (?:for )?(\S{0,200}) ?(?:unknown|not found)",
+        r"manifest (?:for )?(\S{0,200}) ?(?:unknown|not found)|invalid reference format",
         "The registry does not give out the image {any}: wrong name or tag, or no access.",
         "Check the image's name and tag. For a private one: `docker login REGISTRY` (nvcr.io: user $oauthtoken, an "
         "NGC key). "
@@ -233,6 +234,7 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         r"Assertion error .{1,300}(?:Unsupported|unsupported) arch|[Mm]in(?:imum)? (?:compute )?capability:? ?\d|"
         r"[Nn]ot (?:supported|implemented) (?:in this architecture|(?:on|for|by) (?:this |the current |"
         r"current )?(?:GPU|device|compute capability|sm_?\d))|[Oo]nly supported on .{0,40}(?:Hopper|Blackwell|Ampere|"
+        r"[Cc]ompute capability|"
         r"SM ?\d|sm_?\d)|"
         r"(?:requires?|needs?) (?:a )?(?:GPU (?:with )?)?(?:compute capability|SM ?\d|sm_?\d\d|Hopper|Blackwell|"
         r"SM ?>=)|"
@@ -242,7 +244,8 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         r"No supported CUDA architectures found|only supports sm_?\d{2,4}|Unsupported gpu architecture 'compute_|"
         r"Failed to open: \S{0,300}sm_?\d{2,4}\w?_\S{0,120}|sm_?\d{2,4}a? is not supported|"
         r"[Oo]nly (?:SM|sm_?|compute capability).{0,40}supported|Illegal instruction|"
-        r"arch to be one of|but got Arch\.sm_|[Oo]nly supports? (?:Ampere|Hopper|Blackwell)|Unknown CUDA arch|"
+        r"incompatible device, expecting compute|arch to be one of|but got Arch\.sm_|[Oo]nly supports? (?:Ampere|"
+        r"Hopper|Blackwell)|Unknown CUDA arch|"
         r"Unsupported architecture sm_|LLVM ERROR: Cannot select|compute capability less than|"
         r"is not compatible with the current PyTorch installation|CalledProcessError: .{0,120}/ptxas\b",
         no_code,
@@ -421,6 +424,12 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.MISSING_FILE,
+        r"error mounting \"([^\"]{1,200})\"",
+        "Docker cannot mount {0}: a folder onto a file, or the other way round.",
+        "Correct the preset's volumes: the path on the host must exist and be of the same kind.",
+    ),
+    rule(
+        CauseId.MISSING_FILE,
         r"bind source path does not exist: (\S{1,300})",
         "The folder {0} that is to be mounted does not exist on the host.",
         "Correct the preset's volumes, or create it.",
@@ -442,6 +451,13 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         r"(?: \(exit code: (-?\d{1,6})\))?",
         process_died,
         vague=True,
+    ),
+    rule(
+        CauseId.ENGINE_DIED,
+        r"(?:[Ss]cheduler|SubprocessWatchdog|Detokenizer) [Ww]atchdog timeout|Watchdog timeout \(self",
+        "SGLang's scheduler made no progress, and its watchdog ended it.",
+        "A kernel is stuck, or memory ran out: check `journalctl -k`, start once with {eager}, or raise "
+        "watchdog_timeout.",
     ),
     rule(
         CauseId.ENGINE_DIED,
@@ -468,6 +484,9 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.ENGINE_DIED,
+        r"llama(?: runner|-server) process (?:has terminated|no longer running)|"
+        r"Initialization failed\. (?:Please see|warmup)|"
+        r"ray\.exceptions\.(?:Ray(?:Channel|Actor|System)|ActorDied|WorkerCrashed|NodeDied|GetTimeout)\w*|"
         r"exited on signal \d|unable to create llama context|failed to create context with model|"
         r"Error: unable to load model|"
         r"ActorDiedError|EngineCore failed to start|(?:Scheduler|WorkerProc|EngineCore) hit an exception|"

@@ -171,7 +171,8 @@ OUT_OF_MEMORY: Final = (
 MEMORY_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.FREE_MEMORY_BELOW_UTILIZATION,
-        rf"Free memory on device (?:[\w:]{{1,20}} )?\({NUMBER}/{NUMBER} GiB\) on startup is less than "
+        rf"(?:Free|Available) memory on (?:device|"
+        rf"node) (?:[\w:]{{1,20}} )?\({NUMBER}/{NUMBER} GiB\) on startup is less than "
         rf"[^(]{{1,120}}\({NUMBER}, {NUMBER} GiB\)",
         free_memory,
     ),
@@ -256,6 +257,8 @@ MEMORY_RULES: Final[tuple[CauseRule, ...]] = (
         CauseId.KILLED,
         r"exited with code 137|scheduler is dead.{0,80}Exit code: -9|Out of memory: Killed process|"
         r"line \d{1,5}: +\d{1,9} Killed |exited on signal 9|terminated: signal: killed|"
+        r"(?<!unexpectedly \()exit ?code[:=]? ?-9\b|code=killed, status=9|unit has been killed by the OOM killer|sending SIG(?:TERM|"
+        r"KILL) to process \d+|"
         r"^(?:\[\d+\][+-]? +)?Killed(?:$| {2,}\S|: \d{1,2}$)",
         "The engine was killed (exit code 137): out of memory, or stopped by force.",
         f"{FREE_MEMORY}. Lower {{memory}} or {{context}}. The kernel log (`journalctl -k`) names the victim.",

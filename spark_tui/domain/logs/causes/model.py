@@ -324,6 +324,7 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.QUANTIZATION_MISMATCH,
+        r"KeyError: '(?:quant_\w{2,20}|bits|group_size|weight_block_size|config_groups|exclude_modules)'|"
         r"requires the following fields in hf_quant_config|weight_scale .{1,300} was never loaded|"
         r"[Cc]annot find (?:any of )?.{0,60} in the model's quantization config|"
         r"wrong number of tensors; expected \d{1,9}, got \d{1,9}|tensor '[^']{1,120}' has wrong shape|"

@@ -304,6 +304,12 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.TOO_MANY_RANKS,
+        r"mpiSize == tp|[Ww]orld size.{0,40} (?:mismatch|does not match).{0,80}",
+        "The number of processes is not the number of ranks asked for: {match}.",
+        "Set {ranks} to the number of GPUs (1 on one Spark), or start that many ranks (mpirun -n).",
+    ),
+    rule(
+        CauseId.TOO_MANY_RANKS,
         r"World size \((\d{1,6})\) is larger than the number of available GPUs \((\d{1,6})\)",
         more_ranks,
     ),
@@ -522,6 +528,34 @@ GENERAL_RULES: Final[tuple[CauseRule, ...]] = (
         r"Please (?:increase|adjust|reduce|decrease|lower)|was provided|not provided|Expected one of|Unknown |"
         r"Unsupported |Invalid ).{0,300})",
         *_INVALID,
+        sure=False,
+    ),
+    rule(
+        CauseId.MISSING_MODULE,
+        r"^ImportError: (.{1,300})|^(?:AssertionError|RuntimeError|ValueError): (.{1,100}(?:kernels?|"
+        r"module) not found\..{0,200})",
+        "The image cannot import what the engine needs: {any}",
+        "Use {newer} as it was published, or {other}. Outside a container install the named package.",
+    ),
+    rule(
+        CauseId.BAD_ARGUMENT,
+        r"validation errors? for (\w{0,40}(?:Config|Args)\b.{0,200})|^yaml\.\w[\w.]{1,60}: (.{1,200})",
+        "The engine rejected its settings: {any}",
+        "Correct the named setting in the preset, or in its options file.",
+        vague=True,
+    ),
+    rule(
+        CauseId.BAD_ARGUMENT,
+        r"^jinja2\.exceptions\.(\w{1,40}: .{1,200})",
+        "The chat template is wrong: {0}",
+        "Correct chat_template, or remove it: most checkpoints include one.",
+    ),
+    rule(
+        CauseId.KERNEL_FAILURE,
+        r"^(?:triton|tilelang|cutlass|deep_gemm|flashinfer|torch\._inductor|"
+        r"torch\._dynamo)\.([\w.]{1,80}(?:: .{1,200})?)",
+        "A GPU kernel could not be built or run: {0}",
+        "Set another attention_backend or moe_backend, or start once with {eager}. {gb10}",
         sure=False,
     ),
 )
