@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable
+from typing import Final, cast
 
 # No part can take what a later part needs, and a string's body stops at every introducer: one pass, never quadratic.
 _SEQUENCE = re.compile(
@@ -97,3 +98,25 @@ def truncate(text: str, cells: int, ellipsis: str = "…") -> str:
         if used > room:
             return text[:index] + ellipsis
     return text
+
+
+class _LazyPattern:
+    """Becomes its compiled pattern with the first use of a method."""
+
+    def __init__(self, text: str, flags: int) -> None:
+        self._given = text, flags
+
+    def __getattr__(self, name: str) -> object:
+        if name not in _PATTERN_METHODS:
+            raise AttributeError(name)
+        compiled = re.compile(*self._given)
+        self.__dict__.update({each: getattr(compiled, each) for each in _PATTERN_METHODS})
+        return self.__dict__[name]
+
+
+_PATTERN_METHODS: Final = ("match", "search", "fullmatch", "findall", "finditer", "sub", "split", "pattern")
+
+
+def lazy_pattern(text: str, flags: int = 0) -> re.Pattern[str]:
+    """A pattern that is compiled when it is needed: most starts of the program read no log."""
+    return cast("re.Pattern[str]", _LazyPattern(text, flags))

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
@@ -24,6 +23,7 @@ from spark_tui.domain.logs.tail import in_form
 from spark_tui.domain.logs.timeline import BootTimeline, PhaseId, PhaseState, StartOutcome
 from spark_tui.domain.logs.tracker import LogTracker
 from spark_tui.domain.logs.view import Baseline, EngineView, LogContext
+from spark_tui.domain.text import lazy_pattern
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,22 +121,25 @@ def explain_view(
 _MARKS: Final = (
     (
         "vllm",
-        re.compile(
+        lazy_pattern(
             r"vLLM|\((?:APIServer|EngineCore\w*|(?:Vllm)?Worker\w*) pid=|/vllm/(?:v1|engine|entrypoints|worker|"
             r"executor|model_executor)/|-packages/vllm/|vllm serve"
             r"|vllm: error|gpu_memory_utilization|KV cache memory|multiproc_executor|\[core\.py:\d"
         ),
     ),
-    ("sglang", re.compile(r"sglang|Load weight begin|fired up and ready to roll|#running-req: ")),
-    ("trtllm", re.compile(r"\[TRT-LLM\] \[|trtllm-serve|tensorrt_llm/")),
+    ("sglang", lazy_pattern(r"sglang|Load weight begin|fired up and ready to roll|#running-req: ")),
+    ("trtllm", lazy_pattern(r"\[TRT-LLM\] \[|trtllm-serve|tensorrt_llm/")),
     (
         "ollama",
-        re.compile(
+        lazy_pattern(
             r"source=\S{1,40}\.go:\d+ msg=|OLLAMA_|Ollama|ollama (?:run|pull|serve|create)\b|"
             r"llama runner |\bollama\[\d"
         ),
     ),
-    ("llama-cpp", re.compile(r"llama_model_load|ggml_\w{1,20}_init: found \d|llama_context|\bsrv +\w+: |llama-server")),
+    (
+        "llama-cpp",
+        lazy_pattern(r"llama_model_load|ggml_\w{1,20}_init: found \d|llama_context|\bsrv +\w+: |llama-server"),
+    ),
 )
 _MARK_LINES: Final = 2_000
 """Lines examined to learn which engine wrote them."""

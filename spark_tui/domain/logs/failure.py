@@ -29,6 +29,7 @@ from spark_tui.domain.logs.tail import (
     last_failure,
 )
 from spark_tui.domain.logs.timeline import PhaseId, StartFailure
+from spark_tui.domain.text import lazy_pattern
 
 MAX_KEPT = 4_000
 KEPT_BEFORE, KEPT_AFTER = 300, 12
@@ -51,7 +52,7 @@ class _Weight(IntEnum):
 
 
 # Lines by which llama.cpp ends; what other programs say so too ends nothing until the process has ended.
-_OWN_END = re.compile(
+_OWN_END = lazy_pattern(
     r"main: |srv |start: |load_model: |llama_model_load: |common_init_from_params: |error while handling"
 )
 _OWN_PROGRAMS = ("vllm", "api_server.py", "sglang", "launch_server.py", "trtllm-serve", "llama-server")
@@ -59,33 +60,33 @@ _OWN_PROGRAMS = ("vllm", "api_server.py", "sglang", "launch_server.py", "trtllm-
 _STEPS: Final = (
     (
         PhaseId.CAPTURE,
-        re.compile(
+        lazy_pattern(
             r", in (?:capture_model|capture|capture_one_\w+|graph_capture|compile_or_warm_up_model|"
             r"_?dummy_sampler_run|init_device_graphs)\b|cuda_graph_runner\.py"
         ),
     ),
-    (PhaseId.AUTOTUNE, re.compile(r", in (?:\w*autotun\w*|kernel_warmup|flashinfer_autotune)\b|/autotuner\.py")),
-    (PhaseId.COMPILE, re.compile(r"/torch/_(?:inductor|dynamo)/|/vllm/compilation/")),
-    (PhaseId.KV_CACHE, re.compile(r", in (?:get_kv_cache_\w+|determine_available_memory|_?initialize_kv_caches)\b")),
+    (PhaseId.AUTOTUNE, lazy_pattern(r", in (?:\w*autotun\w*|kernel_warmup|flashinfer_autotune)\b|/autotuner\.py")),
+    (PhaseId.COMPILE, lazy_pattern(r"/torch/_(?:inductor|dynamo)/|/vllm/compilation/")),
+    (PhaseId.KV_CACHE, lazy_pattern(r", in (?:get_kv_cache_\w+|determine_available_memory|_?initialize_kv_caches)\b")),
     (
         PhaseId.WEIGHTS,
-        re.compile(
+        lazy_pattern(
             r", in (?:load_model|load_weights|_load_module|create_weights|process_weights_after_loading|"
             r"weight_loader)\b|llama_model_load: error|clip_(?:init|model_load\w*): "
         ),
     ),
-    (PhaseId.ENGINE_INIT, re.compile(r", in (?:init_device|init_torch_distributed|init_worker_distributed\w*)\b")),
+    (PhaseId.ENGINE_INIT, lazy_pattern(r", in (?:init_device|init_torch_distributed|init_worker_distributed\w*)\b")),
     (
         PhaseId.CONFIG,
-        re.compile(
+        lazy_pattern(
             r", in (?:create_engine_config|create_model_config|get_config|from_server_args|prepare_server_args|"
             r"maybe_override_with_speculators)\b"
         ),
     ),
-    (PhaseId.SERVER, re.compile(r", in (?:run_busy_loop|_?process_engine_step|output_handler)\b")),
+    (PhaseId.SERVER, lazy_pattern(r", in (?:run_busy_loop|_?process_engine_step|output_handler)\b")),
 )
 # The outermost frame of an engine's own program: vLLM, SGLang, TensorRT-LLM, as a script or as a module.
-_MAIN = re.compile(r", in <module>.*$")
+_MAIN = lazy_pattern(r", in <module>.*$")
 _PROGRAMS = ("/vllm", "api_server", "sglang", "launch_server", "trtllm-serve", "tensorrt_llm")
 
 
@@ -308,7 +309,7 @@ _USUAL: Final = {
 """When a cause shows, for a text that shows no step."""
 
 
-_FETCHED: Final = re.compile(r"pull model manifest|/blobs/\S{1,120}(?:partial|incomplete)|\.incomplete\b|-partial\b")
+_FETCHED: Final = lazy_pattern(r"pull model manifest|/blobs/\S{1,120}(?:partial|incomplete)|\.incomplete\b|-partial\b")
 
 
 def _usual_phase(line: str) -> PhaseId | None:
@@ -320,7 +321,7 @@ def _usual_phase(line: str) -> PhaseId | None:
     return _USUAL.get(known[0].id)
 
 
-_SHARED: Final = re.compile(r"shared memory segment|/dev/shm/nccl-")
+_SHARED: Final = lazy_pattern(r"shared memory segment|/dev/shm/nccl-")
 """What NCCL logs above an error that only says that it failed."""
 
 
@@ -341,7 +342,7 @@ def better_line(line: str, lines: Sequence[str]) -> str:
 
 
 def sentence_above(line: str, before: Sequence[str]) -> str:
-    """The sentence that a consequence speaks of (`See root cause above`), also one that is broken over two lines."""
+    """For a consequence (`See root cause above`) the sentence above it, also one broken over two lines."""
     known = recognise(line)
     if known is None or not known[0].vague or known[0].id is not CauseId.ENGINE_DIED:
         return line
@@ -356,7 +357,7 @@ def sentence_above(line: str, before: Sequence[str]) -> str:
 
 
 _SENTENCE_LINES: Final = 12
-_STANDARD: Final = re.compile(r"/lib/python3[.\d]*/(?!site-|dist-)|^<")
+_STANDARD: Final = lazy_pattern(r"/lib/python3[.\d]*/(?!site-|dist-)|^<")
 """Files of Python's own library."""
 
 
@@ -389,15 +390,15 @@ MAX_BEFORE, MAX_AFTER = 4, 3
 
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 # The frame that shows what an engine was doing: reading weights, or measuring and warming up.
-_STEP = re.compile(
+_STEP = lazy_pattern(
     r", in (load_model|load_weights|determine_available_memory|profile_run|profile_cudagraph_memory|_dummy_run"
     r"|capture_model|compile_or_warm_up_model|initialize_kv_caches?|_allocate_kv_cache_tensors|kernel_warmup"
     r"|_dummy_sampler_run|\w*forward\w*|\w*(?:warmup|cuda_graph)\w*)\b"
 )
-_DRAFTER = re.compile(r"/(?:spec_decode|speculative)/.{1,80}, in (?:load_\w+|__init__)\b")
-_OUT_OF_MEMORY = re.compile(OUT_OF_MEMORY)
+_DRAFTER = lazy_pattern(r"/(?:spec_decode|speculative)/.{1,80}, in (?:load_\w+|__init__)\b")
+_OUT_OF_MEMORY = lazy_pattern(OUT_OF_MEMORY)
 # Lines of libraries above the exception that say more than it does.
-_SAYS_WHY = re.compile(
+_SAYS_WHY = lazy_pattern(
     r"ggml\S{0,60}:\d+: |error while loading shared libraries|ROCm error|CUDA error|not enough GPU memory|"
     r"shared memory segment|/dev/shm/nccl-|Cuda error|illegal memory access|unknown projector type|"
     r"[Oo]ut of memory|NV_ERR_NO_MEMORY|NCCL WARN|ibv_\w+ failed"
@@ -410,12 +411,12 @@ _SAYS_WHY = re.compile(
     r"|llama_init_from_model: |gloo/transport/|Timed out waiting \d{1,9} ?ms for"
     r"|died unexpectedly|Failed to (?:load model|initialize executor)|Fatal Python error|panicked at"
 )
-_CONTINUES = re.compile(
+_CONTINUES = lazy_pattern(
     r"Make sure|(?:[45]\d\d) Client Error|Cannot access|Access to model|Repository Not Found|Revision Not Found"
     r"|Last error:|Please|If you|If this|Check your|`?ptxas`?|ptxas |what\(\): |For debugging|.{0,40}Error"
 )
 # Of a whole line: the text before a colon may have been parsed as its source.
-_NOISE: Final = re.compile(
+_NOISE: Final = lazy_pattern(
     r"nanobind:|resource_tracker:|warnings\.warn\(|Shutting down|Waiting for application shutdown"
     r"|Application shutdown complete|Finished server process|\[shutdown\]"
 )

@@ -5,7 +5,6 @@ Pure functions; evidence is a line of the log where one proves it, so that a log
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import Final
@@ -21,6 +20,7 @@ from spark_tui.domain.logs.sizing import MOST_REQUESTS, GraphState, graph_memory
 from spark_tui.domain.logs.timeline import BootTimeline, EngineFacts, Kernel, LogEvidence, Topic
 from spark_tui.domain.logs.view import LogContext
 from spark_tui.domain.quantities import human_duration
+from spark_tui.domain.text import lazy_pattern
 
 INTERVAL_SECONDS: Final = 10.0
 """vLLM's VLLM_LOG_STATS_INTERVAL."""
@@ -219,7 +219,7 @@ def runner_failed(seen: Observation) -> Iterator[Finding]:
         yield _finding(FindingId.RUNNER_FAILED, Severity.ERROR, summary, remedy, proof=(line,))
 
 
-_LIMIT: Final = re.compile(r"limit=(\d{1,9}) prompt=(\d{1,9})")
+_LIMIT: Final = lazy_pattern(r"limit=(\d{1,9}) prompt=(\d{1,9})")
 
 
 def truncated(seen: Observation) -> Iterator[Finding]:

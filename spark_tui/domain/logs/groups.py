@@ -6,7 +6,6 @@ group holds the lines of one process only, so each traceback can be read, folded
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
@@ -15,6 +14,7 @@ from typing import Final, NamedTuple
 
 from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.logs.line import LineKind, LogRecord, parse_line
+from spark_tui.domain.text import lazy_pattern
 
 MAX_LINES: Final = 2_000
 """Lines of a group; a traceback through a recursion has more."""
@@ -188,8 +188,8 @@ _STATISTICS: Final = (
     "slot update_slots",
     "srv  update_slots",
 )
-_REQUEST: Final = re.compile(r'"[A-Z]{3,7} [^"]{1,500} HTTP/[\d.]+" [1-3]\d\d\b|\[GIN\] .{1,60}\| [1-3]\d\d \|')
-_BAR: Final = re.compile(r"\d{1,3}%\|")
+_REQUEST: Final = lazy_pattern(r'"[A-Z]{3,7} [^"]{1,500} HTTP/[\d.]+" [1-3]\d\d\b|\[GIN\] .{1,60}\| [1-3]\d\d \|')
+_BAR: Final = lazy_pattern(r"\d{1,3}%\|")
 
 
 STATISTICS: Final = "statistics"
@@ -219,7 +219,7 @@ def repeat_of(text: str) -> Repeat | None:
 
 
 _WITHIN: Final = (LineKind.TRACEBACK, LineKind.CONTINUATION)
-_PERCENT: Final = re.compile(r"(\d{1,3})%")
+_PERCENT: Final = lazy_pattern(r"(\d{1,3})%")
 
 
 def _same_bar(before: str, now: str) -> bool:

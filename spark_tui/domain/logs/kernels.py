@@ -18,6 +18,7 @@ from spark_tui.domain.finding import Change
 from spark_tui.domain.logs.sizing import Suggestion, version_of
 from spark_tui.domain.logs.timeline import EngineFacts, Kernel, LogEvidence, Topic
 from spark_tui.domain.models.checkpoint import CheckpointFacts, WeightFormat
+from spark_tui.domain.text import lazy_pattern
 
 
 class Fp4(StrEnum):
@@ -59,12 +60,12 @@ class KernelPath(StrEnum):
     UNKNOWN = "unknown"
 
 
-WEIGHT_ONLY: Final = re.compile(r"MARLIN|HUMMING|W4A16|A16W", re.IGNORECASE)
+WEIGHT_ONLY: Final = lazy_pattern(r"MARLIN|HUMMING|W4A16|A16W", re.IGNORECASE)
 """Names of kernels that take activations in 16 bit (vLLM 0.14 to 0.33, `a16_kernels`)."""
-_EMULATED: Final = re.compile(r"EMULATION", re.IGNORECASE)
-_NATIVE: Final = re.compile(r"CUT[LA]\w*SS|TRT-?LLM|CUDNN|CUTE-?DSL|FBGEMM|B12X|TORCH", re.IGNORECASE)
-_MXFP4_16_BIT: Final = re.compile(r"BF16|TRITON", re.IGNORECASE)
-_MXFP4_NATIVE: Final = re.compile(r"MXFP8|MXFP4_MXFP4|MXFP4LINEAR|CUTLASS|TRTLLM|B12X|DEEPGEMM", re.IGNORECASE)
+_EMULATED: Final = lazy_pattern(r"EMULATION", re.IGNORECASE)
+_NATIVE: Final = lazy_pattern(r"CUT[LA]\w*SS|TRT-?LLM|CUDNN|CUTE-?DSL|FBGEMM|B12X|TORCH", re.IGNORECASE)
+_MXFP4_16_BIT: Final = lazy_pattern(r"BF16|TRITON", re.IGNORECASE)
+_MXFP4_NATIVE: Final = lazy_pattern(r"MXFP8|MXFP4_MXFP4|MXFP4LINEAR|CUTLASS|TRTLLM|B12X|DEEPGEMM", re.IGNORECASE)
 
 
 def path_of(kernel: Kernel) -> KernelPath:
@@ -321,7 +322,7 @@ class KernelSettings:
 
 
 _FLAG: Final = r"(?<![\w'\"])--(?:kernel[-_]config\.)?{part}[-_]backend[= ]+[\"']?([\w\-]{{1,60}})"
-_INLINE: Final = re.compile(r"\b(VLLM_[A-Z0-9_]{1,60})=[\"']?([\w.,:\-]{1,120})")
+_INLINE: Final = lazy_pattern(r"\b(VLLM_[A-Z0-9_]{1,60})=[\"']?([\w.,:\-]{1,120})")
 # Variable, the part it rules, and the values that mean weight-only.
 _VARIABLES: Final = (
     ("VLLM_NVFP4_GEMM_BACKEND", "linear", r"^marlin"),

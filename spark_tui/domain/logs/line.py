@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from spark_tui.domain.secret import mask_secrets
-from spark_tui.domain.text import clean, clean_line, last_overwrite, strip_sequences
+from spark_tui.domain.text import clean, clean_line, last_overwrite, lazy_pattern, strip_sequences
 
 LEVELS: Final = "DEBUG|INFO|WARNING|ERROR|CRITICAL"
 _STAMP = r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
@@ -88,19 +88,19 @@ _FOREIGN: Final = (
 )
 """With what such a line may begin: `[`, `0` a digit, a space, another sign as itself, `a` anything else."""
 _BY_FIRST: Final = {
-    kind: tuple(re.compile(pattern) for kinds, pattern in _FOREIGN if kind in kinds)
+    kind: tuple(lazy_pattern(pattern) for kinds, pattern in _FOREIGN if kind in kinds)
     for kind in ("[", "0", " ", "/", "<", "a")
 }
 _DIGITS: Final = dict.fromkeys("0123456789", "0")
 _WORDS = {"WARN": "WARNING", "FATAL": "CRITICAL", "TRACE": "DEBUG", "VERBOSE": "DEBUG", "error": "ERROR"}
 _INITIALS = {"V": "DEBUG", "D": "DEBUG", "I": "INFO", "W": "WARNING", "E": "ERROR", "F": "CRITICAL", "C": "CRITICAL"}
-_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"?')
-_ESCAPED = re.compile(r'\\(["\\])')
+_QUOTED = lazy_pattern(r'"((?:[^"\\]|\\.)*)"?')
+_ESCAPED = lazy_pattern(r'\\(["\\])')
 
 
 # vLLM's `05-21 21:02:50`, with a year, without its hyphen (torch), with slashes (Go), TensorRT-LLM's `05/21/2026-...`.
-_LOG_TIME = re.compile(r"(?:\d{4}[-/])?(\d\d)[-/]?(\d\d)(?:[ T]|/\d{4}-| - )(\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?")
-_SINCE_START = re.compile(r"(\d{1,5})\.(\d\d)\.(\d{3})\.(\d{3})$")
+_LOG_TIME = lazy_pattern(r"(?:\d{4}[-/])?(\d\d)[-/]?(\d\d)(?:[ T]|/\d{4}-| - )(\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?")
+_SINCE_START = lazy_pattern(r"(\d{1,5})\.(\d\d)\.(\d{3})\.(\d{3})$")
 """llama.cpp's own: minutes, seconds, milli- and microseconds since it began."""
 _YEAR = 2000  # vLLM writes no year; a leap year has every date
 _YEAR_SECONDS = timedelta(days=366).total_seconds()
@@ -151,7 +151,7 @@ _CLOCK = r"\d\d:\d\d:\d\d(?:\.\d{1,9})?"
 _FROM = r"\S{1,80} [^\s:\[\]]{1,120}"
 """Host and program, as syslog names them."""
 
-OUTER: Final = re.compile(
+OUTER: Final = lazy_pattern(
     # journald and syslog: `Nov 21 02:16:18 spark docker[812]: `, with a priority in front, or with a full date
     rf"(?:(?:<\d{{1,3}}>)?[A-Z][a-z]{{2}} +\d{{1,2}} {_CLOCK} {_FROM}(?:\[\d+\])?: "
     rf"|[A-Z][a-z]{{2}} \d{{4}}-\d\d-\d\d {_CLOCK} \S{{1,6}} {_FROM}\[\d+\]: "
@@ -216,26 +216,26 @@ _BARE = {LineKind.TRACEBACK: 40, LineKind.EXCEPTION: 40, LineKind.ACCESS: 20, Li
 
 # `(Worker pid=7)`, Ray's `(RayWorker pid=7, ip=10.0.0.2)` and `(pid=7)`, Ray Serve's long names, nested ones, and
 # vllm-omni's `[Stage-0]` behind them.
-_PREFIX = re.compile(
+_PREFIX = lazy_pattern(
     r"(?:\((?:([A-Za-z_][\w.\-:/]{0,160})(?: rank=\d{1,6})? )?pid=(\d{1,10})[^()]{0,60}\) ?)+(?:\[Stage-\d+\] )?"
 )
-_RANK = re.compile(r"\[(rank\d{1,4})\]: ")
-_HEAD = re.compile(rf"({LEVELS}) (\d\d-\d\d \d\d:\d\d:\d\d) \[?([^\]]{{1,200}}:\d+)\] ?")  # up to 0.7 without `[`
-_COLON = re.compile(rf"({LEVELS}): {{1,5}}")
+_RANK = lazy_pattern(r"\[(rank\d{1,4})\]: ")
+_HEAD = lazy_pattern(rf"({LEVELS}) (\d\d-\d\d \d\d:\d\d:\d\d) \[?([^\]]{{1,200}}:\d+)\] ?")  # up to 0.7 without `[`
+_COLON = lazy_pattern(rf"({LEVELS}): {{1,5}}")
 _UVICORN_INDENT = 10
-_ACCESS = re.compile(r'[\w.:\[\]\-]{3,60} - "[A-Z]{3,7} \S{1,2000} HTTP/[\d.]{1,3}" \d{3}')
-_BAR = re.compile(r"[^|]{0,200}: +\d{1,3}% Completed \| \d+/\d+ \[|[^|]{0,200}?\d{1,3}%\|[^|]{0,2000}\| *[\d.]+\w?/")
-_COUNTER = re.compile(r"[^|]{0,200}: \d+\w* \[\d\d:\d\d[,\]]")
+_ACCESS = lazy_pattern(r'[\w.:\[\]\-]{3,60} - "[A-Z]{3,7} \S{1,2000} HTTP/[\d.]{1,3}" \d{3}')
+_BAR = lazy_pattern(r"[^|]{0,200}: +\d{1,3}% Completed \| \d+/\d+ \[|[^|]{0,200}?\d{1,3}%\|[^|]{0,2000}\| *[\d.]+\w?/")
+_COUNTER = lazy_pattern(r"[^|]{0,200}: \d+\w* \[\d\d:\d\d[,\]]")
 EXCEPTION_ENDS: Final = (
     "Error", "Exception", "Interrupt", "Exit", "ExceptionGroup", "NotFound", "OutOfResources", "Timeout",
     "TimeoutExpired", "InvalidComponent", "exc.Unsupported", "queue.Empty",
 )  # fmt: skip
 """How the names of exceptions end; most of Python's do in one of the first two."""
-_EXCEPTION = re.compile(
+_EXCEPTION = lazy_pattern(
     rf"(?:[|+ ]*\| )?(Exception|[A-Za-z_][\w.]{{0,150}}(?:{'|'.join(EXCEPTION_ENDS)}))"
     r"(?:\([\w.]{1,100}\))?(?::(?: |$)|$)"
 )
-_FRAME = re.compile(r' {2,4}File "[^"]*", line \d+|  \[Previous line repeated|\s+[~^]+\s*$')
+_FRAME = lazy_pattern(r' {2,4}File "[^"]*", line \d+|  \[Previous line repeated|\s+[~^]+\s*$')
 _TRACEBACK_HEADS = (
     "Traceback (most recent call last)",
     "During handling of the above exception",
@@ -415,10 +415,10 @@ def _from_json(text: str, process: str, pid: int | None) -> LogRecord | None:
 
 NUMBER: Final = r"(-?\d{1,12}(?:\.\d{1,12})?)"
 COUNT: Final = r"(\d[\d,]{0,20})"
-GIB: Final = re.compile(rf"{NUMBER} GiB")
-BAR: Final = re.compile(r"(.{1,200}?):\s+(\d{1,3})%(?: Completed \| |\|[^|]*\| *)(\d{1,9})/(\d{1,9})")
+GIB: Final = lazy_pattern(rf"{NUMBER} GiB")
+BAR: Final = lazy_pattern(r"(.{1,200}?):\s+(\d{1,3})%(?: Completed \| |\|[^|]*\| *)(\d{1,9})/(\d{1,9})")
 """A progress bar: description, per cent, done, total."""
-_LEFT: Final = re.compile(r"\[[\d:]{4,12}<(?:(?:(\d{1,3}) days?, )?(\d{1,3}):)?(\d\d):(\d\d)[,\]]")
+_LEFT: Final = lazy_pattern(r"\[[\d:]{4,12}<(?:(?:(\d{1,3}) days?, )?(\d{1,3}):)?(\d\d):(\d\d)[,\]]")
 
 
 def number(text: str) -> float:

@@ -2,62 +2,62 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Final
 
 from spark_tui.domain.logs.line import OUTER
+from spark_tui.domain.text import lazy_pattern
 
-_QUOTE: Final = re.compile(r"(?:\ufeff)?(?:[ \t]*(?:>|&gt;|▎|│|┃)(?![-=]))+ ?")
-_BORDER: Final = re.compile(r" *[│┃] *$")
-_BRACKETED: Final = re.compile(r"\[(\d{4}-\d\d-\d\dT[\d:.]{8,18}Z?)\] (?=\S)")
-_SPACED: Final = re.compile(  # Docker Desktop's stamps: only in front of what an engine begins with
+_QUOTE: Final = lazy_pattern(r"(?:\ufeff)?(?:[ \t]*(?:>|&gt;|▎|│|┃)(?![-=]))+ ?")
+_BORDER: Final = lazy_pattern(r" *[│┃] *$")
+_BRACKETED: Final = lazy_pattern(r"\[(\d{4}-\d\d-\d\dT[\d:.]{8,18}Z?)\] (?=\S)")
+_SPACED: Final = lazy_pattern(  # Docker Desktop's stamps: only in front of what an engine begins with
     r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)(?:\.\d{1,9}[+-]\d\d:\d\d)? ?"
     r"(?=time=|\(|\[|INFO|ERROR|WARN|Traceback|  File |[a-z_]+: |\d{4}/)"
 )
-_SYSLOG: Final = re.compile(  # months as the host's language has them
+_SYSLOG: Final = lazy_pattern(  # months as the host's language has them
     r"(?:(?:[^\W\d_]{3,4}\.?|\d{1,2}月) +\d{1,2} )?\d\d:\d\d:\d\d [\w.\-]{1,80} [\w.@\-]{1,80}\[\d+\]: "
 )
-_GREP: Final = re.compile(
+_GREP: Final = lazy_pattern(
     r"[\w./\-]{1,120}\.(?:log|out|err|txt):(?:\d{1,7}:)?(?=\(\w+ pid=\d|(?:INFO|ERROR|WARNING) \d\d-)"
 )
-_TAG: Final = re.compile(  # a file of vLLM whose head was cut off, or what a launcher wrote in front
+_TAG: Final = lazy_pattern(  # a file of vLLM whose head was cut off, or what a launcher wrote in front
     r"\[(?:\w{1,60}\.py:\d{1,6}|[\w.\- ]{2,40})\] (?=Traceback \(|File \"|\(\w+ pid=|[\w.]{0,80}(?:Error|Exception): )"
 )
-_LAUNCHED: Final = re.compile(  # a launcher's own stamp or stream: `[14:51:59] `, `[router stdout] [52717] `
+_LAUNCHED: Final = lazy_pattern(  # a launcher's own stamp or stream: `[14:51:59] `, `[router stdout] [52717] `
     r"\[\d\d:\d\d:\d\d\] (?=\S)|\[[\w.\- ]{1,60} std(?:out|err)\] ?(?:\[\d{1,10}\] ?)?"
 )
-_EMPHASIS: Final = re.compile(
+_EMPHASIS: Final = lazy_pattern(
     r"(?:[*_]{2,3}|[*+\-\u2022] )(?=\(\w+ pid=|(?:INFO|ERROR|WARNING) \d\d-|[\w.]{1,80}Error: )"
 )
-_NUMBERED: Final = re.compile(
+_NUMBERED: Final = lazy_pattern(
     r"\d{1,7}[:\-](?=\(\w+ pid=|(?:INFO|ERROR|WARNING) \d\d-|[\w.]{1,80}Error: |Traceback \()"
 )
-_BEHEADED: Final = re.compile(
+_BEHEADED: Final = lazy_pattern(
     r"(?:\w{0,40}\.?py:\d{1,6}|:?\d{0,6})\] (?=[\w.]{1,80}(?:Error|Exception): |"
     r"Traceback \(|  File )"
 )
-_BOLD: Final = re.compile(r"\*\*([^*]{3,200})\*\*")
-_PROSE: Final = re.compile(r"[^\x00-\x7f]{2,40}[：:] *(?=[a-z(\[])")
-_SERVICE: Final = re.compile(r"[\w.@\-]{2,80} +\| ")
-_INDENT: Final = re.compile(
+_BOLD: Final = lazy_pattern(r"\*\*([^*]{3,200})\*\*")
+_PROSE: Final = lazy_pattern(r"[^\x00-\x7f]{2,40}[：:] *(?=[a-z(\[])")
+_SERVICE: Final = lazy_pattern(r"[\w.@\-]{2,80} +\| ")
+_INDENT: Final = lazy_pattern(
     r"(?: {4,12}|\t+| {0,12}\| )(?=\(\w+ pid=\d|(?:INFO|ERROR|WARNING) \d\d-\d\d |\[\d{4}-\d\d-\d\dT)"
 )
-_EMBEDDED: Final = re.compile(  # whatever a collector of logs put in front of a process of vLLM's
+_EMBEDDED: Final = lazy_pattern(  # whatever a collector of logs put in front of a process of vLLM's
     r"(?:\(\w+ pid=\d{1,10}(?:, ip=[\w.:]{1,40})?\) ?){1,3}(?=(?:INFO|ERROR|WARNING|CRITICAL|DEBUG) \d\d-\d\d |"
     r"Traceback \(|  File )"
 )
-_NATIVE: Final = re.compile(  # llama.cpp within another server: `DEBUG GRPC(model-127.0.0.1:38219): stderr llama_...`
+_NATIVE: Final = lazy_pattern(  # llama.cpp within another server: `DEBUG GRPC(model-127.0.0.1:38219): stderr llama_...`
     r".{0,200}?[:\]\- ] ?(?:std(?:err|out)|MODEL_LOG|\(Process\)) (?:- )?(?=\d{1,5}\.\d\d\.\d{3}\.\d{3} [EWID] |"
     r"[A-Za-z_][\w.]{1,100}(?:Error|Exception): |  File |Cannot access |Access to model |"
     r"    |\w+: |\S{0,120}ggml|CUDA error|error |terminate called|Traceback)"
 )
-_BROKEN_COLOUR: Final = re.compile(
+_BROKEN_COLOUR: Final = lazy_pattern(
     r"(?:\ufffd|\u2190|\u241b|\^\[|\\x1b|\\033|\\u001b)\[[\d;]{0,12}m|(?<![\w\]\x1b])\[(?:0;0|[01];3\d|3\d|0)m|"
     r"(?<=\))\[0(?:;0)?m"
 )
 """Colours whose first sign was lost on the way: `[1;36m(EngineCore pid=7)[0;0m `."""
-_MARGIN: Final = re.compile(r" {4,12}|\t+|\| ")
+_MARGIN: Final = lazy_pattern(r" {4,12}|\t+|\| ")
 _MARGIN_LINES: Final = 6
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.logs.line import NUMBER, number
 from spark_tui.domain.secret import mask_secrets
-from spark_tui.domain.text import clean_line, truncate
+from spark_tui.domain.text import clean_line, lazy_pattern, truncate
 
 KEPT: Final = 360
 """An hour of lines."""
@@ -52,34 +52,34 @@ class ServingSample:
 
 
 _THROUGHPUT: Final = {
-    "prompt_rate": (float, re.compile(rf"Avg prompt throughput: {NUMBER} tokens/s")),
-    "generation_rate": (float, re.compile(rf"Avg generation throughput: {NUMBER} tokens/s")),
-    "kv_percent": (float, re.compile(rf"KV cache usage: {NUMBER}%")),
-    "prefix_hit_percent": (float, re.compile(rf"(?<!External )[Pp]refix cache hit rate: {NUMBER}%")),
-    "running": (int, re.compile(r"Running: (\d{1,9}) reqs")),
-    "waiting": (int, re.compile(r"(?:Waiting|Pending): (\d{1,9}) reqs")),
-    "preemptions": (int, re.compile(r"Preemptions: (\d{1,9})")),
+    "prompt_rate": (float, lazy_pattern(rf"Avg prompt throughput: {NUMBER} tokens/s")),
+    "generation_rate": (float, lazy_pattern(rf"Avg generation throughput: {NUMBER} tokens/s")),
+    "kv_percent": (float, lazy_pattern(rf"KV cache usage: {NUMBER}%")),
+    "prefix_hit_percent": (float, lazy_pattern(rf"(?<!External )[Pp]refix cache hit rate: {NUMBER}%")),
+    "running": (int, lazy_pattern(r"Running: (\d{1,9}) reqs")),
+    "waiting": (int, lazy_pattern(r"(?:Waiting|Pending): (\d{1,9}) reqs")),
+    "preemptions": (int, lazy_pattern(r"Preemptions: (\d{1,9})")),
 }
 PREEMPTED: Final = "Sequence group "
 """How vLLM before 0.10 begins its line about a preempted request, one in fifty of them."""
 _DRAFTS: Final = {
-    "accepted": (int, re.compile(r"Accepted: (\d{1,12}) tokens")),
-    "drafted": (int, re.compile(r"Drafted: (\d{1,12}) tokens")),
+    "accepted": (int, lazy_pattern(r"Accepted: (\d{1,12}) tokens")),
+    "drafted": (int, lazy_pattern(r"Drafted: (\d{1,12}) tokens")),
 }
 _LLAMA_DRAFTS: Final = {
-    "accepted": (int, re.compile(r"\( *(\d{1,12}) accepted")),
-    "drafted": (int, re.compile(r"/ *(\d{1,12}) generated\)")),
+    "accepted": (int, lazy_pattern(r"\( *(\d{1,12}) accepted")),
+    "drafted": (int, lazy_pattern(r"/ *(\d{1,12}) generated\)")),
 }
 """llama.cpp's, of one request: `draft acceptance = 0.64 (  167 accepted /   259 generated)`."""
 _DECODING: Final = {
-    "generation_rate": (float, re.compile(rf"gen throughput \(token/s\): {NUMBER}")),
-    "kv_percent": (float, re.compile(rf"token usage: {NUMBER}")),
-    "running": (int, re.compile(r"#running-req: (\d{1,9})")),
-    "waiting": (int, re.compile(r"#queue-req: (\d{1,9})")),
-    "preemptions": (int, re.compile(r"#retracted_reqs: (\d{1,9})")),
+    "generation_rate": (float, lazy_pattern(rf"gen throughput \(token/s\): {NUMBER}")),
+    "kv_percent": (float, lazy_pattern(rf"token usage: {NUMBER}")),
+    "running": (int, lazy_pattern(r"#running-req: (\d{1,9})")),
+    "waiting": (int, lazy_pattern(r"#queue-req: (\d{1,9})")),
+    "preemptions": (int, lazy_pattern(r"#retracted_reqs: (\d{1,9})")),
 }
 """SGLang's `Decode batch` and `Retract requests`."""
-_POSITIONS: Final = re.compile(
+_POSITIONS: Final = lazy_pattern(
     r"(?:Per-position acceptance rate: |acceptance rate per position = \()((?:[\d.]{1,8}, ){0,63}[\d.]{1,8})"
 )
 

@@ -5,13 +5,13 @@ For texts whose rest is unknown: what people paste, a stopped container, a serve
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from spark_tui.domain.logs.causes.cause import CauseId
 from spark_tui.domain.logs.causes.diagnosis import recognise
 from spark_tui.domain.logs.line import LineKind, LogRecord, exception_name, parse_line
+from spark_tui.domain.text import lazy_pattern
 
 CONSEQUENCES: Final = (
     "WorkerProc initialization failed",
@@ -23,7 +23,7 @@ CONSEQUENCES: Final = (
 """Lines that only repeat another process's."""
 INTERRUPTED: Final = ("KeyboardInterrupt", "SystemExit", "CancelledError")
 # Exceptions of other programs reach the same log: what is ours names an engine, its settings, its libraries or a GPU.
-_OURS: Final = re.compile(
+_OURS: Final = lazy_pattern(
     r"CUDA|cud(?:a|nn)[A-Z_]|NCCL|nccl\w+Error|Value 'sm_"
     r"|[Gg]loo\b|\bIBV?_|Dist(?:Store|Network|Backend)Error|TCPStore|torch\.|ptxas|PTXAS"
     r"|[Tt]riton|sm_?1\d\d|gpu_memory_utilization|GPU memory|KV cache|max_model_len|max_num_\w|tensor.parallel|vllm"
@@ -49,10 +49,10 @@ _UNIQUE: Final = frozenset((
     CauseId.READY_TIMEOUT,
 ))  # fmt: skip
 """Causes whose sentences no other program writes."""
-_PATHS: Final = re.compile(
+_PATHS: Final = lazy_pattern(
     r"""["/ ](?:vllm|sglang|tensorrt_llm|flashinfer|triton|torch|huggingface_hub|transformers|openai_harmony)[/"]"""
 )
-_LINES: Final = re.compile(  # lines that end a program, or a start, and are no exceptions
+_LINES: Final = lazy_pattern(  # lines that end a program, or a start, and are no exceptions
     r"(?:docker: )?(?:Error response from daemon|unauthorized|denied): |.{0,80}no matching manifest for "
     r"|Failed to pull image |exec \S{1,200}: exec|.{0,60}pull access denied|CUDA error"
     r"|(?:\[[\w\-]{1,20}\] |llama\.cpp: ){0,3}(?:llama|ggml|gguf|clip|mtmd)_\w+: .{0,80}(?:failed|error)|"
@@ -95,57 +95,57 @@ _WITHIN: Final = (
     ": no space left on device",
 )
 """What also ends a program behind words of its own."""
-_DAEMON: Final = re.compile(
+_DAEMON: Final = lazy_pattern(
     r"Error response from daemon|no matching manifest|pull access denied|exec format error|unauthorized: authentication"
     r"|toomanyrequests: |failed to register layer|failed to copy: |error pulling image|failed to resolve reference|"
     r"nvidia-container-cli: |NVIDIA Container Runtime Hook"
 )
-_DEADLY: Final = re.compile(
+_DEADLY: Final = lazy_pattern(
     r"CUDA error|EngineDeadError|Watchdog caught|SIGQUIT|sigquit|address already in use|Worker proc|hit an exception"
     r"|ggml\S{0,100}:\d+: "
 )
-_LIFE: Final = re.compile(
+_LIFE: Final = lazy_pattern(
     r"Application startup complete|throughput: |ready to roll|all slots are idle|Listening on|server is listening"
     r"|Decode batch|Prefill batch|llama runner started"
 )
-_ANSWERED: Final = re.compile(r'HTTP/[\d.]{1,3}" [1-4]\d\d\b|^(?:20\d|4\d\d) \|')
-_REQUEST: Final = re.compile(r"(?:\w+/)*serving_\w+\.py:")
+_ANSWERED: Final = lazy_pattern(r'HTTP/[\d.]{1,3}" [1-4]\d\d\b|^(?:20\d|4\d\d) \|')
+_REQUEST: Final = lazy_pattern(r"(?:\w+/)*serving_\w+\.py:")
 """One request was refused."""
-_TEARDOWN: Final = re.compile(
+_TEARDOWN: Final = lazy_pattern(
     r"[Ss]hut|[Tt]erminat|[Ee]xit|[Kk]ill|Parent process|[Dd]ump|died|destroy|No available shared memory|[Ff]ailed"
 )
-_CUT: Final = re.compile(r"[\w,;:(\[/\-]$")
-_GOES_ON: Final = re.compile(
+_CUT: Final = lazy_pattern(r"[\w,;:(\[/\-]$")
+_GOES_ON: Final = lazy_pattern(
     r"Based on the available|Exit code: -9|Try |Decrease |See stack trace|Please |"
     r"The following component could not be created"
 )
-WORKER_FAILED: Final = re.compile(r"Worker failed with error ['\"](.+)['\"], please check")
-_IN_WORKER: Final = re.compile(r"Exception in worker \w+ while processing method \w+: (.+?)(?:, Traceback .*)?$")
-DETAIL: Final = re.compile(r"\s*(?:Value error|Assertion failed), .+")
-PYDANTIC_TAIL: Final = re.compile(r" \[type=\w+, input_value=.*$")
+WORKER_FAILED: Final = lazy_pattern(r"Worker failed with error ['\"](.+)['\"], please check")
+_IN_WORKER: Final = lazy_pattern(r"Exception in worker \w+ while processing method \w+: (.+?)(?:, Traceback .*)?$")
+DETAIL: Final = lazy_pattern(r"\s*(?:Value error|Assertion failed), .+")
+PYDANTIC_TAIL: Final = lazy_pattern(r" \[type=\w+, input_value=.*$")
 _JOINED: Final = 4
 _NARROW: Final = 40
 """A terminal breaks no shorter line."""
 
 
-FRAME: Final = re.compile(r'File "([^"]{1,400})", line \d{1,7}')
+FRAME: Final = lazy_pattern(r'File "([^"]{1,400})", line \d{1,7}')
 """A frame of a Python traceback, with its file."""
-_KNOWN_PATH: Final = re.compile(
+_KNOWN_PATH: Final = lazy_pattern(
     r"vllm|sglang|tensorrt|trtllm|llama|ollama|flashinfer|triton|/torch/|(?:site|dist)-packages[/\\]|"
     r"[/\\]lib(?:64)?/python3"
     r"|^<|sgl|deep_?(?:gemm|ep)|huggingface|transformers|[/\\]ray[/\\]|[Pp]ython\d*[/\\][Ll]ib[/\\]|^/usr/lib/|"
     r"entrypoint|serve|[/\\]bin[/\\]ray$"
 )
-_OTHERS: Final = re.compile(
+_OTHERS: Final = lazy_pattern(
     r"-packages[/\\](?:litellm|openai|anthropic|langchain\w*|llama_index|gradio|streamlit|open_webui|crewai|"
     r"autogen\w*|diffusers"
     r"|trl|unsloth\w*|lightning|pytorch_lightning|deepspeed|pip|setuptools|comfy\w*|peft|accelerate|auto_gptq|"
     r"llmcompressor)[/\\]"
 )
-_ENGINE_PATH: Final = re.compile(r"[/\\](?:vllm|sglang|tensorrt_llm|llama_cpp)[/\\\-]")
+_ENGINE_PATH: Final = lazy_pattern(r"[/\\](?:vllm|sglang|tensorrt_llm|llama_cpp)[/\\\-]")
 
 
-_SPEAKS: Final = re.compile(
+_SPEAKS: Final = lazy_pattern(
     r"\(\w+ pid=\d|(?:INFO|ERROR|WARNING|DEBUG) \d\d-\d\d \d\d:|\[TRT-LLM\] \[|\[TensorRT-LLM\]|server_args=|"
     r"source=\S{1,60}\.go:\d"
     r"|\[GIN\]|(?:llama|ggml|gguf|load_tensors|print_info|srv|slot)\w*: |\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d [TDPE]P\d|"
@@ -153,7 +153,7 @@ _SPEAKS: Final = re.compile(
     r"|-packages/(?:vllm|sglang|tensorrt_llm)/|% Completed \||-req: \d|Load weight|Avg prompt throughput"
 )
 """Lines in the form that engines give them; a text that only names an engine has none."""
-_BUILD: Final = re.compile(
+_BUILD: Final = lazy_pattern(
     r"The command '/bin/sh -c|docker (?:build|buildx)\b|Failed building wheel|subprocess-exited-with-error|"
     r"failed to solve"
     r"|Building wheel|CMake Error|^g?make(?:\[\d\])?: \*\*\*|^compilation terminated|"
@@ -164,23 +164,23 @@ _BUILD: Final = re.compile(
 )
 
 
-_REFUSAL: Final = re.compile(
+_REFUSAL: Final = lazy_pattern(
     r"[Ii]nvalid argument: -|(?:[Ee]rror: )?(?:unknown (?:argument|option|flag)|flag provided)|error: invalid value '"
 )
 """How programs in C++, Rust and Go refuse an option."""
-_GGML: Final = re.compile(
+_GGML: Final = lazy_pattern(
     r"(?:ggml|llama|gguf|common)_\w+: |load_backend: |  Device \d+: |.{0,60}text_generation_launcher: "
 )
-_CONFIG: Final = re.compile(
+_CONFIG: Final = lazy_pattern(
     r"validation errors? for \w{0,40}(?:ModelConfig|VllmConfig|EngineArgs|LlmArgs|ServerArgs)\b"
 )
-_TYPED: Final = re.compile(
+_TYPED: Final = lazy_pattern(
     r"(?:value|type|key|runtime|import|os|assertion|notimplemented|modulenotfound|filenotfound)error: "
 )
 """Typed from a screen."""
 
 
-_CLIENT: Final = re.compile(
+_CLIENT: Final = lazy_pattern(
     r"ConnectionError: Failed to connect to Ollama|"
     r"(?:openai|litellm|anthropic|ollama|aiohttp|tenacity|gradio|streamlit|instructor|langchain\w*)\.|"
     r"Packages?NotFoundError"
@@ -192,13 +192,13 @@ def in_form(text: str) -> bool:
     return _SPEAKS.search(text, 0, 600) is not None
 
 
-_COMMAND: Final = re.compile(
+_COMMAND: Final = lazy_pattern(
     r"(?:^|[\s/])(?:vllm serve|sglang serve|trtllm-serve|llama-server|python[\d.]{0,5} -m (?:sglang\.launch_server|"
     r"vllm\.entrypoints))"
     r"(?: .{0,200}--|.{0,200}\\$)"
 )
 """How a person starts an engine."""
-_SCRIPT: Final = re.compile(
+_SCRIPT: Final = lazy_pattern(
     r"[$# ]{0,4}python[\d.]{0,5} +(?!\S{0,200}(?:vllm|sglang|trtllm|llama|api_server|launch_server|"
     r"serve))[\w./\-]{1,200}\.py\b"
 )
@@ -251,7 +251,7 @@ def last_failure(
     return max(found, key=lambda each: (_rank(each.record), each.at), default=None)
 
 
-_CLOSED: Final = re.compile(r"Did the remote server shutdown or crash")
+_CLOSED: Final = lazy_pattern(r"Did the remote server shutdown or crash")
 _QUIET: Final = ("INFO", "DEBUG")
 
 

@@ -13,14 +13,14 @@ from typing import Final, NamedTuple, TypeAlias
 from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.finding import Change, Finding, Severity
 from spark_tui.domain.logs.timeline import EngineFacts, PhaseId
-from spark_tui.domain.text import truncate
+from spark_tui.domain.text import lazy_pattern, truncate
 
 MAX_QUOTED = 200
-_HUB_NAME = re.compile(
+_HUB_NAME = lazy_pattern(
     r"https?://(?!registry\.|docs\.|(?:www\.)?github\.)[\w.\-]{1,100}/(?:api/models/)?(?!docs/|blog/|settings/)"
     r"([\w.\-]{1,100}/[\w.\-]{1,99}\w)"
 )
-_RESTRICTED = re.compile(r"Access to model ([\w.\-]{1,100}/[\w.\-]{1,100}) is restricted")
+_RESTRICTED = lazy_pattern(r"Access to model ([\w.\-]{1,100}/[\w.\-]{1,100}) is restricted")
 
 
 class CauseId(StrEnum):

@@ -21,7 +21,7 @@ from spark_tui.domain.logs.line import shown
 from spark_tui.domain.logs.timeline import BootTimeline, PhaseId, StartFailure, StartOutcome
 from spark_tui.domain.logs.view import LogContext
 from spark_tui.domain.secret import mask_secrets
-from spark_tui.domain.text import clean_line, truncate
+from spark_tui.domain.text import clean_line, lazy_pattern, truncate
 
 _SHARED_MEMORY: Final = (
     "Give the container more shared memory: `--ipc=host` or a larger `--shm-size` (shm_size in Compose; on Kubernetes "
@@ -88,8 +88,8 @@ _STOP_CODES: Final = (130, 143)
 _STOPPED: Final = Finding(
     CauseId.STOPPED, Severity.INFO, "The engine was stopped.", remedy="Start it again when needed."
 )
-_KERNEL: Final = re.compile(r"NVRM: |\bXid \(|oom-killer|Out of memory: Killed|oom_reaper|oom-kill:")
-_VICTIM: Final = re.compile(r"(?:Killed process \d+ \(|task=)(?:VLLM|vllm|python|sglang|trtllm|llama|ollama)")
+_KERNEL: Final = lazy_pattern(r"NVRM: |\bXid \(|oom-killer|Out of memory: Killed|oom_reaper|oom-kill:")
+_VICTIM: Final = lazy_pattern(r"(?:Killed process \d+ \(|task=)(?:VLLM|vllm|python|sglang|trtllm|llama|ollama)")
 
 _MEMORY: Final = (
     "Free the page cache (key D, or `spark-tui drop-caches`), stop other processes that use memory, and lower "
@@ -218,12 +218,12 @@ def _told(known: tuple[CauseRule, re.Match[str]], context: FailureContext, lines
     return replace(told, id=_id(rule, context), evidence=lines, guess=not rule.sure, change=change)
 
 
-_OPTION: Final = re.compile(
+_OPTION: Final = lazy_pattern(
     r"--([a-z][\w\-]{2,60})|(?<![\w.'\"/=:\-])([a-z]{2,20}(?:_[a-z0-9]{1,20}){1,6})(?![\w./(])|"
     r"^([a-z]\w{1,40})(?=: (?:Input|Field|Extra|Unexpected))|\b([A-Z]{2,20}(?:_[A-Z0-9]{1,20}){1,6}(?:=[\w.:]{1,60})?)|"
     r"\b([a-z]{2,20}(?:[A-Z][a-z]{1,20}){2,6})\b"
 )
-_CAPITAL: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_CAPITAL: Final = lazy_pattern(r"(?<=[a-z])(?=[A-Z])")
 _MAX_OPTIONS: Final = 3
 
 
@@ -276,17 +276,17 @@ def _by_exit_code(context: FailureContext, oom_killed: bool) -> Finding | None:
     return None if known is None else replace(fix(known[1], known[2].format(**names)), id=known[0], guess=True)
 
 
-_DEEP: Final = re.compile(
+_DEEP: Final = lazy_pattern(
     r"/(?:layers|attention|models|worker|spec_decode|lora|fused_moe|mamba|sample|kv_cache\w*|model_executor)/"
     r"|/(?:kv_cache_utils|gpu_model_runner|model_runner|memory_pool\w*|eagle\w*)\.py"
 )
 """Where settings were accepted long ago: the engine's own code for the model cannot do what they ask."""
-_COMPUTING: Final = re.compile(
+_COMPUTING: Final = lazy_pattern(
     r"/(?:triton|flashinfer|deep_gemm|deep_ep|tilelang|tvm|tvm_ffi|cutlass|sgl_kernel|cudnn)/|/_inductor/|/_dynamo/"
 )
-_FILES: Final = re.compile(r"/(?:transformers|transformers_utils|tokenizers|model_loader|safetensors)/")
-_SHAPE: Final = re.compile(r"shape|size of tensor|dimension|scale|mismatch")
-_RAISED: Final = re.compile(
+_FILES: Final = lazy_pattern(r"/(?:transformers|transformers_utils|tokenizers|model_loader|safetensors)/")
+_SHAPE: Final = lazy_pattern(r"shape|size of tensor|dimension|scale|mismatch")
+_RAISED: Final = lazy_pattern(
     r"(?:[\w.]{0,60}\.)?(ValueError|RuntimeError|NotImplementedError|TypeError|AssertionError): (.{3,300})"
 )
 
@@ -365,11 +365,11 @@ def _by_module(failure: StartFailure, context: FailureContext) -> tuple[CauseId,
     return None
 
 
-_REFUSED: Final = re.compile(r"(?:ValueError|TypeError|AssertionError|NotImplementedError|KeyError): (.{3,300})")
+_REFUSED: Final = lazy_pattern(r"(?:ValueError|TypeError|AssertionError|NotImplementedError|KeyError): (.{3,300})")
 
 
-_BAD_JSON: Final = re.compile(r"json\.decoder\.(JSONDecodeError: .{3,200})")
-_SETTINGS: Final = re.compile(
+_BAD_JSON: Final = lazy_pattern(r"json\.decoder\.(JSONDecodeError: .{3,200})")
+_SETTINGS: Final = lazy_pattern(
     r"<frozen runpy>|/vllm/(?:config|entrypoints|engine|platforms)/|/(?:server_args|arg_utils|arg_groups\w*|llm_args|"
     r"argparse)\.py|"
     r"/pydantic"

@@ -17,7 +17,7 @@ from spark_tui.domain.logs.causes.cause import (
 )
 from spark_tui.domain.logs.causes.network import NETWORK_RULES
 from spark_tui.domain.logs.sizing import version_of
-from spark_tui.domain.text import truncate
+from spark_tui.domain.text import lazy_pattern, truncate
 
 _EAGER: Final = (("enforce_eager", "true"),)
 _WITHOUT_GRAPHS: Final = "Start once with {eager}: if that works, {faulty}. {gb10}"
@@ -29,7 +29,7 @@ _SIGNALS: Final = {
     11: "segmentation fault (SIGSEGV)",
     15: "SIGTERM",
 }
-_COMPILER: Final = re.compile(
+_COMPILER: Final = lazy_pattern(
     r"(?:\S{1,200}: )?(?:fatal )?error: .{1,160}|"
     r"nvcc fatal .{1,120}|Could not find nvcc.{0,100}|ptxas .{0,60}error.{1,160}"
 )
@@ -59,7 +59,7 @@ def missing_module(match: re.Match[str], _context: FailureContext) -> Finding:
     )
 
 
-_FROM: Final = re.compile(
+_FROM: Final = lazy_pattern(
     r"from '(\w{1,60})|module '(\w{1,60})|operator (\w{1,60})::|"
     r"packages/(\w{1,60})/\S{1,200}: undefined"
 )

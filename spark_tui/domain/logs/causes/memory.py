@@ -11,6 +11,7 @@ from spark_tui.domain.logs.causes.cause import CauseId, CauseRule, FailureContex
 from spark_tui.domain.logs.line import NUMBER
 from spark_tui.domain.logs.sizing import HIGHEST_UTILIZATION, default_utilization
 from spark_tui.domain.logs.timeline import PhaseId
+from spark_tui.domain.text import lazy_pattern
 
 FREE_MEMORY: Final = "Free the page cache (key D, or `spark-tui drop-caches`) and stop other processes that use memory"
 HEADROOM_SHARE: Final = 0.03
@@ -21,18 +22,18 @@ ROOM_FOR_KV_GIB: Final = 2.0
 STEP_DOWN: Final = 0.05
 
 _LOADING: Final = (PhaseId.CONTAINER, PhaseId.CONFIG, PhaseId.ENGINE_INIT, PhaseId.DOWNLOAD, PhaseId.WEIGHTS)
-_LOADING_FRAME: Final = re.compile(r", in (?:load_model|load_weights)\b")
-_WARMUP_FRAME: Final = re.compile(
+_LOADING_FRAME: Final = lazy_pattern(r", in (?:load_model|load_weights)\b")
+_WARMUP_FRAME: Final = lazy_pattern(
     r", in (?!load_)\w+$|, in (?:profile|_dummy|capture|compile|initialize|kernel|determine)", re.M
 )
-_WARMING: Final = re.compile(
+_WARMING: Final = lazy_pattern(
     r"buffer for kv cache|compute (?:pp )?buffers|initialize the context|(?:Prefill|Decode) out of memory|"
     r"[Cc]apture (?:CUDA|cuda) graph|warm(?:ing)?[ _-]?up|"
     r"while profiling"
 )
-_TRIED: Final = re.compile(r"Tried to allocate ([\d.]{1,12} [KMGT]iB)")
-_CAPACITY: Final = re.compile(rf"total capacity of {NUMBER} GiB of which ([\d.]{{1,12}} [KMGT]iB) is free")
-_ESTIMATE: Final = re.compile(r"estimated maximum model length is (\d{1,12})")
+_TRIED: Final = lazy_pattern(r"Tried to allocate ([\d.]{1,12} [KMGT]iB)")
+_CAPACITY: Final = lazy_pattern(rf"total capacity of {NUMBER} GiB of which ([\d.]{{1,12}} [KMGT]iB) is free")
+_ESTIMATE: Final = lazy_pattern(r"estimated maximum model length is (\d{1,12})")
 
 
 def utilization_that_fits(free_gib: float, total_gib: float) -> float | None:
@@ -257,7 +258,8 @@ MEMORY_RULES: Final[tuple[CauseRule, ...]] = (
         CauseId.KILLED,
         r"exited with code 137|scheduler is dead.{0,80}Exit code: -9|Out of memory: Killed process|"
         r"line \d{1,5}: +\d{1,9} Killed |exited on signal 9|terminated: signal: killed|"
-        r"(?<!unexpectedly \()exit ?code[:=]? ?-9\b|code=killed, status=9|unit has been killed by the OOM killer|sending SIG(?:TERM|"
+        r"(?<!unexpectedly \()exit ?code[:=]? ?-9\b|code=killed, status=9|unit has been killed by the OOM killer|"
+        r"sending SIG(?:TERM|"
         r"KILL) to process \d+|"
         r"^(?:\[\d+\][+-]? +)?Killed(?:$| {2,}\S|: \d{1,2}$)",
         "The engine was killed (exit code 137): out of memory, or stopped by force.",

@@ -19,11 +19,11 @@ from spark_tui.domain.logs.causes.cause import (
 )
 from spark_tui.domain.logs.line import NUMBER
 from spark_tui.domain.logs.sizing import version_of
-from spark_tui.domain.text import truncate
+from spark_tui.domain.text import lazy_pattern, truncate
 
 _DEFAULT_PORT: Final = 8000
 _LAST_PORT: Final = 65535
-_PORT: Final = re.compile(
+_PORT: Final = lazy_pattern(
     r"port:? (\d{2,5})\b|\('[^']{0,60}', (\d{2,5})[,)]|:(\d{2,5}): bind|Port (\d{2,5}) |://[^/\s]{1,80}:(\d{2,5})|"
     r":(\d{2,5})\b"
 )
@@ -35,7 +35,7 @@ _KNOWN: Final = (
     "--enable-chunked-prefill", "--speculative-config", "--moe-backend", "--linear-backend", "--attention-backend",
     "--master-addr", "--master-port", "--headless", "--mem-fraction-static", "--context-length",
 )  # fmt: skip
-_LIST_HEAD: Final = re.compile(r"^.{0,40}?(?:chose from|choose from|[Aa]vailable(?: \w{1,20})?:)")
+_LIST_HEAD: Final = lazy_pattern(r"^.{0,40}?(?:chose from|choose from|[Aa]vailable(?: \w{1,20})?:)")
 _CORRECTABLE: Final = frozenset((
     "tool_call_parser", "reasoning_parser", "kv_cache_dtype", "dtype", "load_format", "attention_backend",
     "moe_backend", "linear_backend", "tokenizer_mode", "mamba_cache_mode",
@@ -128,8 +128,8 @@ _SUCCESSORS: Final = {
 """vLLM options that are gone, with what to do instead."""
 
 
-_OPTION: Final = re.compile(r"--([a-z][\w\-]{2,60})")
-_JSON: Final = re.compile(r"(?i:json)|cannot be converted to")
+_OPTION: Final = lazy_pattern(r"--([a-z][\w\-]{2,60})")
+_JSON: Final = lazy_pattern(r"(?i:json)|cannot be converted to")
 
 
 def usage(match: re.Match[str], _context: FailureContext) -> Finding:

@@ -15,16 +15,17 @@ from spark_tui.domain.logs.line import NUMBER, number
 from spark_tui.domain.logs.rules import rule as r
 from spark_tui.domain.logs.timeline import LogEvidence, Topic
 from spark_tui.domain.logs.timeline import PhaseId as P
+from spark_tui.domain.text import lazy_pattern
 
-_MODEL: Final = re.compile(r"load_model: loading model '([^']{1,300})'")
-_URL: Final = re.compile(r"server is listening on (https?://\S{1,100})")
-_ANSWERED: Final = re.compile(
+_MODEL: Final = lazy_pattern(r"load_model: loading model '([^']{1,300})'")
+_URL: Final = lazy_pattern(r"server is listening on (https?://\S{1,100})")
+_ANSWERED: Final = lazy_pattern(
     r"srv +(?:log_server_r|done_request): (?:request: )?(?:POST|"
     r"GET) /\S{1,80} \S{1,60} \d{3}"
 )
-_BUFFER: Final = re.compile(rf"load_tensors: +\S{{1,40}} model buffer size = +{NUMBER} MiB")
-_LAYERS: Final = re.compile(r"load_tensors: offloaded (\d{1,5}/\d{1,5}) layers to GPU")
-_CONTEXT: Final = re.compile(r"n_ctx += (\d{1,12})$")
+_BUFFER: Final = lazy_pattern(rf"load_tensors: +\S{{1,40}} model buffer size = +{NUMBER} MiB")
+_LAYERS: Final = lazy_pattern(r"load_tensors: offloaded (\d{1,5}/\d{1,5}) layers to GPU")
+_CONTEXT: Final = lazy_pattern(r"n_ctx += (\d{1,12})$")
 _MIB: Final = 1024
 
 

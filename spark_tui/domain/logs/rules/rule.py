@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from spark_tui.domain.logs.line import BAR, LogRecord, bar_left, parse_line, share
 from spark_tui.domain.logs.timeline import EngineFacts, LogEvidence, PhaseId, Topic
 from spark_tui.domain.secret import mask_secrets
-from spark_tui.domain.text import clean_line, truncate
+from spark_tui.domain.text import clean_line, lazy_pattern, truncate
 
 MAX_EVIDENCE: Final = 400
 MAX_PER_TOPIC: Final = 8
@@ -209,7 +209,7 @@ def when(beginnings: str | tuple[str, ...], *facts: Fact) -> Rule:
 
 def found(pattern: str, facts: Callable[[re.Match[str], RuleContext], Iterable[Fact]]) -> Rule:
     """Facts from the match of a pattern at the beginning of the message."""
-    compiled = re.compile(pattern)
+    compiled = lazy_pattern(pattern)
 
     def rule(message: str, known: RuleContext) -> Iterable[Fact]:
         match = compiled.match(message)
@@ -321,7 +321,7 @@ def application(message: str, known: RuleContext) -> Iterator[Fact]:
         yield Signal.READY
 
 
-_ENDS: Final = re.compile(
+_ENDS: Final = lazy_pattern(
     # llama.cpp
     r"main: exiting due to|(?:srv +)?(?:load_model|start|operator\(\)|main): (?:failed to load model|couldn't bind)"
     r"|llama_model_load: error loading model|common_init_from_params: failed to load model"

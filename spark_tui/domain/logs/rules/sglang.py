@@ -9,15 +9,16 @@ from typing import Any, Final
 from spark_tui.domain.logs.line import NUMBER, number
 from spark_tui.domain.logs.rules import rule as r
 from spark_tui.domain.logs.timeline import PhaseId as P
+from spark_tui.domain.text import lazy_pattern
 
 _ARGS: Final = {
-    "model": re.compile(r"model_path='([^']{1,300})'"),
-    "quantization": re.compile(r"\bquantization='([^']{1,60})'"),
-    "kv_cache_dtype": re.compile(r"kv_cache_dtype='([^']{1,30})'"),
-    "speculation": re.compile(r"speculative_algorithm='([^']{1,40})'"),
+    "model": lazy_pattern(r"model_path='([^']{1,300})'"),
+    "quantization": lazy_pattern(r"\bquantization='([^']{1,60})'"),
+    "kv_cache_dtype": lazy_pattern(r"kv_cache_dtype='([^']{1,30})'"),
+    "speculation": lazy_pattern(r"speculative_algorithm='([^']{1,40})'"),
 }
-_CONTEXT: Final = re.compile(r"\bcontext_len(?:gth)?=(\d{1,12})\b")
-_SIZE: Final = re.compile(rf"mem usage={NUMBER} GB")
+_CONTEXT: Final = lazy_pattern(r"\bcontext_len(?:gth)?=(\d{1,12})\b")
+_SIZE: Final = lazy_pattern(rf"mem usage={NUMBER} GB")
 
 
 def arguments(match: re.Match[str], _known: r.RuleContext) -> Iterator[r.Fact]:

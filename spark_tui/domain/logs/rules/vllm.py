@@ -10,14 +10,15 @@ from spark_tui.domain.logs.line import COUNT, GIB, NUMBER, LineKind, number
 from spark_tui.domain.logs.rules import rule as r
 from spark_tui.domain.logs.timeline import Kernel, Topic
 from spark_tui.domain.logs.timeline import PhaseId as P
+from spark_tui.domain.text import lazy_pattern
 
 MAX_ARGUMENTS: Final = 20_000
 MAX_NAMED: Final = 24
 
 # --- banner, arguments, config ----------------------------------------------------------------------------
 
-_VERSION: Final = re.compile(r"\bversion (\S{1,60}?),?(?:\s|$)")
-_SERVING: Final = re.compile(r"\b(?:serving model|model  ) ?(\S{1,300})")
+_VERSION: Final = lazy_pattern(r"\bversion (\S{1,60}?),?(?:\s|$)")
+_SERVING: Final = lazy_pattern(r"\b(?:serving model|model  ) ?(\S{1,300})")
 
 
 def banner(message: str, _known: r.RuleContext) -> Iterator[r.Fact]:
@@ -34,45 +35,45 @@ def banner(message: str, _known: r.RuleContext) -> Iterator[r.Fact]:
 
 
 _ARGS: Final = {
-    "model": re.compile(r"'model': '([^']{1,300})'"),
-    "quantization": re.compile(r"'quantization': '([^']{1,60})'"),
-    "kv_cache_dtype": re.compile(r"'kv_cache_dtype': '([^']{1,30})'"),
-    "method": re.compile(r"'speculative_config': \{[^}]{0,400}?'method': '([^']{1,40})'"),
-    "draft": re.compile(r"'speculative_config': \{[^}]{0,400}?'num_speculative_tokens': (\d{1,4})"),
+    "model": lazy_pattern(r"'model': '([^']{1,300})'"),
+    "quantization": lazy_pattern(r"'quantization': '([^']{1,60})'"),
+    "kv_cache_dtype": lazy_pattern(r"'kv_cache_dtype': '([^']{1,30})'"),
+    "method": lazy_pattern(r"'speculative_config': \{[^}]{0,400}?'method': '([^']{1,40})'"),
+    "draft": lazy_pattern(r"'speculative_config': \{[^}]{0,400}?'num_speculative_tokens': (\d{1,4})"),
 }
 _CONFIG: Final = {
-    "model": re.compile(r"\bmodel='([^']{1,300})'"),
-    "quantization": re.compile(r"\bquantization=([\w.\-]{1,60})"),
-    "kv_cache_dtype": re.compile(r"\bkv_cache_dtype=([\w.]{1,30})"),
-    "method": re.compile(r"speculative_config=SpeculativeConfig\([^)]{0,600}?method='([^']{1,40})'"),
-    "draft": re.compile(r"speculative_config=SpeculativeConfig\([^)]{0,900}?num_spec_tokens=(\d{1,4})"),
-    "version": re.compile(r"\(v([^)]{1,60})\)"),
-    "max_model_len": re.compile(r"\bmax_seq_len=(\d{1,12})"),
+    "model": lazy_pattern(r"\bmodel='([^']{1,300})'"),
+    "quantization": lazy_pattern(r"\bquantization=([\w.\-]{1,60})"),
+    "kv_cache_dtype": lazy_pattern(r"\bkv_cache_dtype=([\w.]{1,30})"),
+    "method": lazy_pattern(r"speculative_config=SpeculativeConfig\([^)]{0,600}?method='([^']{1,40})'"),
+    "draft": lazy_pattern(r"speculative_config=SpeculativeConfig\([^)]{0,900}?num_spec_tokens=(\d{1,4})"),
+    "version": lazy_pattern(r"\(v([^)]{1,60})\)"),
+    "max_model_len": lazy_pattern(r"\bmax_seq_len=(\d{1,12})"),
     # No `\b` in front: the line is some kilobytes long, and a literal beginning is found much faster.
-    "moe_backend": re.compile(r"moe_backend='([\w\-]{1,60})'"),
-    "linear_backend": re.compile(r"linear_backend='([\w\-]{1,60})'"),
-    "device": re.compile(r"device_config=(?:device\(type=')?(\w{2,10})"),
-    "cudagraph_mode": re.compile(r"'cudagraph_mode': <CUDAGraphMode\.(\w{3,30})"),
-    "prefix_caching": re.compile(r"enable_prefix_caching=(True|False)"),
-    "chunked_prefill": re.compile(r"enable_chunked_prefill=(True|False)"),
+    "moe_backend": lazy_pattern(r"moe_backend='([\w\-]{1,60})'"),
+    "linear_backend": lazy_pattern(r"linear_backend='([\w\-]{1,60})'"),
+    "device": lazy_pattern(r"device_config=(?:device\(type=')?(\w{2,10})"),
+    "cudagraph_mode": lazy_pattern(r"'cudagraph_mode': <CUDAGraphMode\.(\w{3,30})"),
+    "prefix_caching": lazy_pattern(r"enable_prefix_caching=(True|False)"),
+    "chunked_prefill": lazy_pattern(r"enable_chunked_prefill=(True|False)"),
 }
 # Of the outermost pairs alone: a drafter's settings inside are not the model's.
 _OUTER: Final = {
-    "gpu_memory_utilization": re.compile(r"'gpu_memory_utilization': (0?\.\d{1,6}|1(?:\.0{1,6})?)(?=[,}])"),
-    "kv_cache_memory_bytes": re.compile(r"'kv_cache_memory_bytes': (\d{1,16})(?=[,}])"),
-    "max_num_seqs": re.compile(r"'max_num_seqs': (\d{1,9})(?=[,}])"),
-    "max_num_batched_tokens": re.compile(r"'max_num_batched_tokens': (\d{1,9})(?=[,}])"),
-    "moe_backend": re.compile(r"'moe_backend': '([\w\-]{1,60})'"),
-    "linear_backend": re.compile(r"'linear_backend': '([\w\-]{1,60})'"),
-    "prefix_caching": re.compile(r"'enable_prefix_caching': (True|False)"),
-    "chunked_prefill": re.compile(r"'enable_chunked_prefill': (True|False)"),
+    "gpu_memory_utilization": lazy_pattern(r"'gpu_memory_utilization': (0?\.\d{1,6}|1(?:\.0{1,6})?)(?=[,}])"),
+    "kv_cache_memory_bytes": lazy_pattern(r"'kv_cache_memory_bytes': (\d{1,16})(?=[,}])"),
+    "max_num_seqs": lazy_pattern(r"'max_num_seqs': (\d{1,9})(?=[,}])"),
+    "max_num_batched_tokens": lazy_pattern(r"'max_num_batched_tokens': (\d{1,9})(?=[,}])"),
+    "moe_backend": lazy_pattern(r"'moe_backend': '([\w\-]{1,60})'"),
+    "linear_backend": lazy_pattern(r"'linear_backend': '([\w\-]{1,60})'"),
+    "prefix_caching": lazy_pattern(r"'enable_prefix_caching': (True|False)"),
+    "chunked_prefill": lazy_pattern(r"'enable_chunked_prefill': (True|False)"),
 }
 _KINDS: Final[Mapping[str, type]] = {
     "gpu_memory_utilization": float,
     **dict.fromkeys(("kv_cache_memory_bytes", "max_num_seqs", "max_num_batched_tokens", "max_model_len"), int),
 }
 # What a remedy needs.
-_ASKED: Final = re.compile(
+_ASKED: Final = lazy_pattern(
     r"'(port|gpu_memory_utilization|max_num_seqs|max_model_len|tensor_parallel_size|pipeline_parallel_size"
     r"|max_num_batched_tokens|kv_cache_dtype|kv_cache_memory_bytes|quantization|tool_call_parser|reasoning_parser"
     r"|attention_backend|moe_backend|linear_backend|load_format)': '?([\w.\-]{1,60})'?(?=[,}])"
@@ -135,7 +136,7 @@ def architecture(match: re.Match[str], known: r.RuleContext) -> Iterable[r.Fact]
     return () if known.facts.architecture else (r.learn(architecture=match[1]),)
 
 
-_BATCHED: Final = re.compile(r"max_num_batched_tokens=(\d{1,9})")
+_BATCHED: Final = lazy_pattern(r"max_num_batched_tokens=(\d{1,9})")
 
 
 def scheduling(message: str, _known: r.RuleContext) -> Iterator[r.Fact]:
@@ -169,23 +170,23 @@ def environment(match: re.Match[str], known: r.RuleContext) -> Iterator[r.Fact]:
 _NAME: Final = r"([A-Za-z][\w.\- /]{1,60}?)"
 # Part and format of a kernel by the shape of its line; the first pattern that matches counts.
 _KERNELS: Final = (
-    ("linear", "", re.compile(rf"Using {_NAME}(?: backend)? for (NVFP4|MXFP4|MXFP6|MXFP8) GEMM")),
-    ("linear", "INT4", re.compile(rf"Using {_NAME} for mixed-precision linear")),
+    ("linear", "", lazy_pattern(rf"Using {_NAME}(?: backend)? for (NVFP4|MXFP4|MXFP6|MXFP8) GEMM")),
+    ("linear", "INT4", lazy_pattern(rf"Using {_NAME} for mixed-precision linear")),
     (
         "moe",
         "",
-        re.compile(rf"Using '?{_NAME}'? (NvFp4|Mxfp4|MxFp4|MxFp8|Fp8|Int8|WNA16|Unquantized|W4A8) MoE backend"),
+        lazy_pattern(rf"Using '?{_NAME}'? (NvFp4|Mxfp4|MxFp4|MxFp8|Fp8|Int8|WNA16|Unquantized|W4A8) MoE backend"),
     ),
-    ("moe", "", re.compile(rf"Using {_NAME} backend for (NvFp4|MxFp4|FP8|Unquantized) MoE")),  # 0.14
-    ("moe", "", re.compile(rf"Using {_NAME} for (MXFP4) MoE")),
+    ("moe", "", lazy_pattern(rf"Using {_NAME} backend for (NvFp4|MxFp4|FP8|Unquantized) MoE")),  # 0.14
+    ("moe", "", lazy_pattern(rf"Using {_NAME} for (MXFP4) MoE")),
 )
-_MOE_OLD_MXFP4: Final = re.compile(
+_MOE_OLD_MXFP4: Final = lazy_pattern(
     r"Using (Marlin|Triton|FlashInfer MXFP4 (?:BF16|MXFP8)[\w ]{0,20}) backend(?: for SM\d+)?\.?$"
 )
-_ATTENTION: Final = re.compile(
+_ATTENTION: Final = lazy_pattern(
     r"Using (?:AttentionBackendEnum\.)?([A-Z][A-Z0-9_]{2,60}) (?:attention backend out of|backend\.?$)"
 )
-_KV_DTYPE: Final = re.compile(r"Using (\w{2,30}) data type to store kv cache")
+_KV_DTYPE: Final = lazy_pattern(r"Using (\w{2,30}) data type to store kv cache")
 _FORMATS: Final = {"unquantized": "BF16", "wna16": "INT4"}
 
 
@@ -260,16 +261,16 @@ def warming(message: str, known: r.RuleContext) -> Iterator[r.Fact]:
 
 # --- memory -----------------------------------------------------------------------------------------------
 
-_SECONDS: Final = re.compile(rf"(?:took|takes) {NUMBER} ?s")
-_COMPILATION: Final = re.compile(rf"compilation: {NUMBER} s")
-_KV_SIZE: Final = re.compile(rf"KV cache size: {COUNT} tokens")
-_CONCURRENCY: Final = re.compile(rf"Maximum concurrency for {COUNT} tokens per request: {NUMBER}x")
-_SET_MODE: Final = re.compile(r"setting cudagraph_mode=(\w{3,30})|[Oo]verriding (?:.{0,80} )?to ([A-Z_]{3,30})\b")
+_SECONDS: Final = lazy_pattern(rf"(?:took|takes) {NUMBER} ?s")
+_COMPILATION: Final = lazy_pattern(rf"compilation: {NUMBER} s")
+_KV_SIZE: Final = lazy_pattern(rf"KV cache size: {COUNT} tokens")
+_CONCURRENCY: Final = lazy_pattern(rf"Maximum concurrency for {COUNT} tokens per request: {NUMBER}x")
+_SET_MODE: Final = lazy_pattern(r"setting cudagraph_mode=(\w{3,30})|[Oo]verriding (?:.{0,80} )?to ([A-Z_]{3,30})\b")
 _SHARE: Final = r"(\d(?:\.\d{1,6})?)"
-_EQUIVALENT: Final = re.compile(
+_EQUIVALENT: Final = lazy_pattern(
     rf"--gpu-memory-utilization={_SHARE} is equivalent to --gpu-memory-utilization={_SHARE}"
 )
-_KEEP: Final = re.compile(rf"increas(?:e|ing) --gpu-memory-utilization (?:from {_SHARE} )?to {_SHARE}")
+_KEEP: Final = lazy_pattern(rf"increas(?:e|ing) --gpu-memory-utilization (?:from {_SHARE} )?to {_SHARE}")
 
 
 def compiled(message: str, _known: r.RuleContext) -> Iterator[r.Fact]:
@@ -372,7 +373,7 @@ def pool_memory(match: re.Match[str], known: r.RuleContext) -> Iterator[r.Fact]:
     yield from r.keep(Topic.GRAPH_MEMORY, match.string, known)
 
 
-_POOL: Final = re.compile(rf"\({NUMBER}/{NUMBER} GiB\)")
+_POOL: Final = lazy_pattern(rf"\({NUMBER}/{NUMBER} GiB\)")
 
 
 def free(message: str, known: r.RuleContext) -> Iterator[r.Fact]:
