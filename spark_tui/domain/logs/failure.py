@@ -26,6 +26,7 @@ from spark_tui.domain.logs.tail import (
     INTERRUPTED,
     PYDANTIC_TAIL,
     WORKER_FAILED,
+    command_settings,
     last_failure,
 )
 from spark_tui.domain.logs.timeline import PhaseId, StartFailure
@@ -141,7 +142,7 @@ class FailureReader:
                 chosen,
                 lines=lines,
                 phase=phase,
-                asked=tuple(sorted(self.asked.items())),
+                asked=tuple(sorted((self.asked or command_settings(self._before)).items())),
                 module=module_of(self._before),
             )
         return self._complete

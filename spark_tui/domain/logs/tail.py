@@ -46,7 +46,9 @@ _OURS: Final = lazy_pattern(
 _UNIQUE: Final = frozenset((
     CauseId.NO_KV_ROOM, CauseId.KV_CACHE_TOO_SMALL, CauseId.MAX_MODEL_LEN_TOO_LONG, CauseId.UNKNOWN_ARCHITECTURE,
     CauseId.UNKNOWN_QUANTIZATION, CauseId.GATED_REPO, CauseId.WEIGHTS_CORRUPT, CauseId.TOO_MANY_RANKS,
-    CauseId.READY_TIMEOUT,
+    CauseId.READY_TIMEOUT, CauseId.QUANTIZATION_MISMATCH, CauseId.KERNEL_FAILURE, CauseId.BAD_PARSER,
+    CauseId.NCCL, CauseId.DRIVER_TOO_OLD, CauseId.NO_GPU, CauseId.ARCH_NOT_COMPILED,
+    CauseId.FREE_MEMORY_BELOW_UTILIZATION,
 ))  # fmt: skip
 """Causes whose sentences no other program writes."""
 _PATHS: Final = lazy_pattern(
@@ -198,10 +200,23 @@ _COMMAND: Final = lazy_pattern(
     r"(?: .{0,200}--|.{0,200}\\$)"
 )
 """How a person starts an engine."""
+_GIVEN: Final = lazy_pattern(r"--([a-z][\w\-]{2,40})(?:[= ]+([\w.]{1,24})(?=\s|$))?")
+_COMMAND_LINES: Final = 30
 _SCRIPT: Final = lazy_pattern(
     r"[$# ]{0,4}python[\d.]{0,5} +(?!\S{0,200}(?:vllm|sglang|trtllm|llama|api_server|launch_server|"
     r"serve))[\w./\-]{1,200}\.py\b"
 )
+
+
+def command_settings(lines: Sequence[str]) -> dict[str, str]:
+    """Options of the command that starts an engine, where a text shows it; values only where they are plain."""
+    start = next((at for at, text in enumerate(lines) if _COMMAND.search(text, 0, 400)), len(lines))
+    given: dict[str, str] = {}
+    for text in lines[start : start + _COMMAND_LINES]:
+        given.update((each[1].replace("-", "_"), each[2] or "") for each in _GIVEN.finditer(text[:2_000]))
+        if not text.rstrip().endswith("\\"):
+            break
+    return {name: value for name, value in given.items() if "key" not in name and "token" not in name}
 
 
 def known_sure(message: str) -> bool:

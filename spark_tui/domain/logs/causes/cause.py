@@ -78,8 +78,10 @@ class Names(NamedTuple):
     context: str = "max_model_len"
     sequences: str = "max_num_seqs"
     ranks: str = "tensor_parallel"
+    size: str = " (tensor_parallel_size)"
+    """The engine's own name for it."""
     eager: str = "enforce_eager=true"
-    faulty: str = "compiled kernels or CUDA graphs fail"
+    faulty: str = "compiled kernels or CUDA graphs fail; else set another attention_backend or moe_backend"
     """What fails where the engine runs without them."""
     less: str = "max_num_seqs, max_num_batched_tokens or max_model_len"
     """What takes less memory beside its share."""
@@ -96,6 +98,7 @@ _LLAMA: Final = Names(
     context="`--ctx-size`",
     sequences="`--parallel`",
     ranks="`--tensor-split`",
+    size="",
     eager="`--flash-attn off`",
     faulty="this build's attention kernels fail",
     less="`--ctx-size`, `--parallel`, `--ubatch-size` or on a GPU with its own memory `--n-gpu-layers`",
@@ -110,6 +113,7 @@ _NAMES: Final = {
         context="context_length",
         sequences="max_running_requests",
         ranks="tp_size",
+        size="",
         eager="disable_cuda_graph=true",
         less="cuda_graph_max_bs, chunked_prefill_size or max_running_requests",
         offload=", or on a GPU with its own memory raise cpu_offload_gb or tp_size",
@@ -122,6 +126,7 @@ _NAMES: Final = {
         context="max_seq_len",
         sequences="max_batch_size",
         ranks="tp_size",
+        size="",
         eager="cuda_graph_config: null in the options file",
         less="max_batch_size, max_num_tokens or max_seq_len",
         offload="",

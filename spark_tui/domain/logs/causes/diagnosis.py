@@ -396,10 +396,23 @@ def _placed(failure: StartFailure, context: FailureContext) -> Finding | None:
     return replace(told, id=id_, evidence=_lines(failure), guess=True)
 
 
+_FEATURES: Final = (
+    "enable_",
+    "speculative_",
+    "kv_transfer",
+    "kv_cache_dtype",
+    "attention_backend",
+    "moe_",
+    "compilation",
+)
+
+
 def _unknown(failure: StartFailure | None, context: FailureContext) -> Finding:
     where = f" in phase {context.phase}" if context.phase else ""
     line = f": {failure.line}" if failure is not None and failure.line else " without a message."
-    remedy = f"Use {context.names.newer}, or the version that worked last: `spark-tui history` lists earlier starts."
+    tried = [name for name in context.asked if name.startswith(_FEATURES)][:2]
+    without = f"Start once without {' and '.join(tried)}. Else use" if tried else "Use"
+    remedy = f"{without} {context.names.newer}, or the version that worked last: see `spark-tui history`."
     return replace(fix(truncate(f"Failed{where}{line}", 400), remedy), evidence=_lines(failure), guess=True)
 
 

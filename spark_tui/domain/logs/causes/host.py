@@ -194,7 +194,8 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         r"CUDA_ERROR_NO_DEVICE|"
         r"Unexpected error from cudaGetDeviceCount|CUDA unknown error|No supported (?:CUDA )?devices? found",
         "No GPU visible in the container.",
-        "Check that `nvidia-smi` works on the host, and that the preset requests GPUs (`--gpus all`, NVIDIA Container "
+        "Check that `nvidia-smi` works on the host (the driver), and that the preset requests GPUs (`--gpus all`, "
+        "NVIDIA Container "
         "Toolkit). Else use an image built for CUDA.",
     ),
     rule(
@@ -496,7 +497,8 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         r"Received sigquit from a child|SIGQUIT received|llama runner process has terminated|"
         r"Engine core initialization failed|WorkerProc initialization failed",
         "The engine core process ended without a reason in the log.",
-        "Often out of memory: check the kernel log (`journalctl -k`), free the page cache (key D), and lower {memory}.",
+        "See the lines above in the whole log. Often out of memory: check the kernel log (`journalctl -k`), free the "
+        "page cache (key D), and lower {memory}.",
         vague=True,
     ),
 )

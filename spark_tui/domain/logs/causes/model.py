@@ -124,7 +124,7 @@ def unknown_architecture(match: re.Match[str], context: FailureContext) -> Findi
             f"TensorRT-LLM's tensorrt backend does not support the architecture {first_group(match)}.",
             "Use its PyTorch backend (`--backend pytorch`, the default), which has new models. Else use a newer image.",
         )
-    own = " Or update transformers in it." if "Transformers" in match[0] or "Transformers" in match.string else ""
+    own = "" if context.engine in ("llama-cpp", "ollama", "trtllm") else " Or update transformers in it."
     name = first_group(match).strip("'") or context.facts.architecture or "of this model"
     return fix(
         f"This image{context.version} does not support the architecture {name}.",

@@ -127,8 +127,8 @@ NETWORK_RULES: Final[tuple[CauseRule, ...]] = (
         r"NCCL error|NCCL WARN|nccl\w{1,40}Error|DistBackendError|DistNetworkError|DistStoreError|ibv_\w{1,40} failed|"
         r"ProcessGroupNCCL|detected by watchdog|unhandled (?:cuda|system) error|NET/IB : |" + CLIENT_SOCKET,
         "GPU communication failed (NCCL).",
-        "Set {ranks}=1 on one Spark. On several, check cable, addresses and interface (NCCL_SOCKET_IFNAME, "
-        "GLOO_SOCKET_IFNAME), and set env.NCCL_DEBUG=INFO for NCCL's own reason.",
+        "Set {ranks}=1 on one Spark. On several, check the log of the other node, cable, addresses and "
+        "interface (NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME); env.NCCL_DEBUG=INFO gives NCCL's own reason.",
         vague=True,
     ),
 )

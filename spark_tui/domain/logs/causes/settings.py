@@ -170,7 +170,7 @@ def more_ranks(match: re.Match[str], context: FailureContext) -> Finding:
     more = "on one Spark. For several Sparks, join them first" if there == 1 else "or join more machines"
     return fix(
         f"The preset needs {ranks} GPUs; this machine has {there}.",
-        f"Set {context.names.ranks}={fits} {more}.",
+        f"Set {context.names.ranks}={fits}{context.names.size} {more}.",
         change,
     )
 
@@ -179,7 +179,7 @@ def uneven_heads(match: re.Match[str], context: FailureContext) -> Finding:
     heads, ranks = int(match[1]), int(match[2])
     fits = max((n for n in range(1, min(ranks, 64)) if heads % n == 0), default=1)
     summary = f"The model's {heads} attention heads cannot be divided among {ranks} GPUs."
-    return setting(summary, f"Set {context.names.ranks}={fits}.", "tensor_parallel", fits)
+    return setting(summary, f"Set {context.names.ranks}={fits}{context.names.size}.", "tensor_parallel", fits)
 
 
 def ready_timeout(match: re.Match[str], context: FailureContext) -> Finding:
@@ -300,13 +300,13 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
         r"is not divisible by (?:min_thread_\w|weight quantization block_\w|quantization (?:group|block))|"
         r"size is not aligned with the quantized weight shape",
         "A rank's part of the weights does not divide into quantization blocks: {match}.",
-        "Lower {ranks} (tensor_parallel_size), or on MoE models set enable_expert_parallel.",
+        "Lower {ranks}{size}, or on MoE models set enable_expert_parallel.",
     ),
     rule(
         CauseId.TOO_MANY_RANKS,
         r"mpiSize == tp|[Ww]orld size.{0,40} (?:mismatch|does not match).{0,80}",
         "The number of processes is not the number of ranks asked for: {match}.",
-        "Set {ranks} to the number of GPUs (1 on one Spark), or start that many ranks (mpirun -n).",
+        "Set {ranks}{size} to the number of GPUs (1 on one Spark), or start that many ranks (mpirun -n).",
     ),
     rule(
         CauseId.TOO_MANY_RANKS,
@@ -332,7 +332,7 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
         r"number of (?:GPUs|ranks))|"
         r"(\d{1,6}) is not divisible by (\d{1,3})$",
         "The model's layers cannot be divided among the ranks asked for: {match}.",
-        "Set {ranks} to a number that divides the model's heads and experts: 1, 2, 4 or 8.",
+        "Set {ranks}{size} to a number that divides the model's heads and experts: 1, 2, 4 or 8.",
     ),
     rule(
         CauseId.TOO_MANY_RANKS,
