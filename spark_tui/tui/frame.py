@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -367,6 +367,8 @@ class FrameScreen(QuietScreen[None]):
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-normal"), (160, "-wide")]  # noqa: RUF012 - Textual's shape
     VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall")]  # noqa: RUF012
     _focus_before: Widget | None = None
+    _shows: tuple[Callable[[], None], ...] = ()
+    _shown_before = False
 
     def compose(self) -> ComposeResult:
         tabs = [action for action in of_scope(Scope.GLOBAL) if action.id.startswith("show_")]
@@ -422,11 +424,10 @@ class FrameScreen(QuietScreen[None]):
             self.bind_slice(name, partial(_set, top, name))
         for name in ("memory", "breakdown", "pressure", "memory_state"):
             self.bind_slice(name, partial(_set, strip, name))
-        for name in ("engines", "jobs", "selected"):
-            self.bind_slice(name, lambda _: self._show_engines(top))
+        self.bind_slices(("engines", "jobs", "selected"), lambda: self._show_engines(top))
         line = self.query_one(ActivityLine)
-        for name in ("engines", "jobs", "downloads", "library", "bench", "alarms"):
-            self.bind_slice(name, lambda _: self._show_activities(line))
+        slices = ("engines", "jobs", "downloads", "library", "bench", "alarms")
+        self.bind_slices(slices, lambda: self._show_activities(line))
         self.bind_slice("docker", partial(_set, keys, "docker"))
 
     def _show_engines(self, top: TopBar) -> None:
@@ -445,14 +446,21 @@ class FrameScreen(QuietScreen[None]):
 
     def bind_slice(self, name: str, show: Callable[[Any], None]) -> None:
         """Calls `show` with the app's reactive `name` now and on every change while this screen is the one shown."""
-        self._slices = [*getattr(self, "_slices", []), (name, show)]
-        self.watch(self.app, name, lambda value: show(value) if self.is_current else None, init=False)
-        show(getattr(self.app, name))
+        self.bind_slices((name,), lambda: show(getattr(self.app, name)))
+
+    def bind_slices(self, names: Sequence[str], show: Callable[[], None]) -> None:
+        """Calls `show` now, and on every change of one of the app's reactives while this screen is the one shown."""
+        self._shows = (*self._shows, show)
+        for name in names:
+            self.watch(self.app, name, lambda: show() if self.is_current else None, init=False)
+        show()
 
     def resumed(self) -> None:
-        """Catches up with what changed while it was hidden."""
-        for name, show in getattr(self, "_slices", []):
-            show(getattr(self.app, name))
+        """Catches up with what changed while it was hidden. A screen that was mounted just now has nothing to catch up
+        with."""
+        for show in self._shows if self._shown_before else ():
+            show()
+        self._shown_before = True
         if self.is_mounted:
             self.name_keys()
 

@@ -157,9 +157,8 @@ class BenchScreen(ListScreen):
         self._ended = asyncio.Event()
         self._compared: object = None
         self._comparison: Sections = ()
-        self.bind_slice("engines", lambda _: self._engines_changed())
-        for name in ("proofs", "selected"):
-            self.bind_slice(name, lambda _: self._show_proof())
+        self.bind_slices(("engines",), self._engines_changed)
+        self.bind_slices(("proofs", "selected"), self._show_proof)
 
     def on_screen_resume(self) -> None:
         """The command line may have added results."""

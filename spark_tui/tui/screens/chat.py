@@ -133,8 +133,7 @@ class ChatScreen(FrameScreen):
         self._code_back = 0
         self._code_of: tuple[int, int] = (0, 0)
         self._frames = self.set_interval(FRAME_SECONDS, self._frame, pause=True)
-        for name in ("engines", "selected"):
-            self.bind_slice(name, lambda _: self._show_engine())
+        self.bind_slices(("engines", "selected"), self._show_engine)
 
     async def on_unmount(self) -> None:
         for conversation in (self._conversation, self._previous):

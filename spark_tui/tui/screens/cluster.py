@@ -45,8 +45,7 @@ class ClusterScreen(FrameScreen):
 
     def on_mount(self) -> None:
         self.query_one("#launches").display = self._configured
-        for name in ("nodes", "launches", "jobs", "events"):
-            self.bind_slice(name, lambda _: self._show())
+        self.bind_slices(("nodes", "launches", "jobs", "events"), self._show)
 
     def on_screen_resume(self) -> None:
         self.action_ask_nodes()

@@ -53,8 +53,7 @@ class ConnectScreen(ListScreen):
         self._checks: dict[tuple[str, str], Finding] = {}
         self._seen: tuple[object, ...] = ()
         self._by_gateway: bool | None = None  # as each client is connected, until the key says which
-        for name in ("engines", "selected", "gateway"):
-            self.bind_slice(name, lambda _: self._look())
+        self.bind_slices(("engines", "selected", "gateway"), self._look)
 
     def on_screen_resume(self) -> None:
         self._seen = ()

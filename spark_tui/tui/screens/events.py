@@ -33,7 +33,7 @@ class EventsScreen(ListScreen):
     action_filter_events = ListScreen.action_filter
 
     def on_mount(self) -> None:
-        self.bind_slice("events", lambda _: self.show_rows())
+        self.bind_slices(("events",), self.show_rows)
 
     @property
     def event(self) -> Event | None:

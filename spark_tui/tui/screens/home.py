@@ -137,17 +137,15 @@ class HomeScreen(FrameScreen):
         self._judged: tuple[Preset, Overrides] | None = None
         self._fit: tuple[Section, ...] = ()
         self._command: tuple[Section, ...] = ()
-        for name in ("engines", "jobs", "boot", "launches", "nodes"):
-            self.bind_slice(name, lambda _: self._show())
-        self.bind_slice("downloads", lambda _: self._show_coming())
-        self.bind_slice("presets", lambda _: self._show_selected() if not self.engines() else None)
-        for name in ("selected", "proofs", "gateway"):
-            self.bind_slice(name, lambda _: self._show_selected())
+        self.bind_slices(("engines", "jobs", "boot", "launches", "nodes"), self._show)
+        self.bind_slices(("downloads",), self._show_coming)
+        self.bind_slices(("presets",), lambda: self._show_selected() if not self.engines() else None)
+        self.bind_slices(("selected", "proofs", "gateway"), self._show_selected)
         self.bind_slice("selected", lambda name: self.query_one(RowList).select(name))
         # At once, and not by a message: the next key is for that engine, and a list shown meanwhile keeps its cursor.
         self.watch(self.query_one(RowList), "cursor", self._select, init=False)
         self.set_timer(PROOFS_SECONDS, self.spark.read_proofs)
-        self.bind_slice("events", lambda _: self.query_one(EventFeed).renew())
+        self.bind_slices(("events",), lambda: self.query_one(EventFeed).renew())
         self._guard: Reading[GuardStatus] | None = None
         self._guard_at = float("-inf")
         self._tail_timer = self.set_interval(0.5, self._renew_tail, pause=True)

@@ -54,7 +54,7 @@ class ImagesScreen(ListScreen):
     def on_mount(self) -> None:
         entitle(self.query_one("#list-pane"), f"{key_of('show_models')} Models  Images")
         self._busy = ""
-        self.bind_slice("images", lambda _: self.show_rows())
+        self.bind_slices(("images",), self.show_rows)
 
     def on_screen_resume(self) -> None:
         self.action_reload_images()

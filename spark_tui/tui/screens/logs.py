@@ -98,8 +98,7 @@ class LogsScreen(FrameScreen):
         self._together = False
         self._merged: MergedLog | None = None
         self.query_one("#log-input").display = False
-        self.bind_slice("selected", lambda _: self._show())
-        self.bind_slice("engines", lambda _: self._show())
+        self.bind_slices(("selected", "engines"), self._show)
         self._timer = self.set_interval(0.5, self._renew_status)
 
     def on_screen_suspend(self) -> None:

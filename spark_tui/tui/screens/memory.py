@@ -111,7 +111,7 @@ class MemoryScreen(FrameScreen):
         """Binds the breakdown to its slices; reads details as long as it is shown."""
         for name in ("breakdown", "memory", "pressure", "memory_state"):
             self.bind_slice(name, partial(self._set, name))
-        self.bind_slice("last_drop", lambda _: self._show_side())
+        self.bind_slices(("last_drop",), self._show_side)
         self._looking = self.set_interval(DETAIL_SECONDS, self._look)
         self._drawing = self.set_interval(DRAW_SECONDS, self._draw)
         self.query_one("#processes", RowList).show_table(present.processes_table(self._detail))

@@ -322,8 +322,8 @@ class MetricsScreen(FrameScreen):
         self._table: bool | None = None
         self._attention: ExitStack | None = None
         self._unsubscribe: Callable[[], None] | None = None
-        self.bind_slice("selected", lambda _: self._other_engine())
-        self.bind_slice("engines", lambda _: self._show())
+        self.bind_slices(("selected",), self._other_engine)
+        self.bind_slices(("engines",), self._show)
 
     def on_screen_suspend(self) -> None:
         """Hidden: engines are polled less often, and nothing is drawn."""

@@ -117,8 +117,7 @@ class ModelsScreen(ListScreen):
         self._files: dict[str, tuple[StoredModel, tuple[StoredFile, ...] | SparkError]] = {}
         self._looked_at: tuple[object, ...] = ()
         self._serving: dict[str, tuple[LibraryEntry, present.Serving]] = {}
-        self.bind_slice("library", lambda _: self._changed())
-        self.bind_slice("downloads", lambda _: self._changed())
+        self.bind_slices(("library", "downloads"), self._changed)
 
     def on_screen_resume(self) -> None:
         self._watch_store()

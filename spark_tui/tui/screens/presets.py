@@ -189,12 +189,10 @@ class PresetsScreen(ListScreen):
         self._marked: list[str] = []
         self._seen: tuple[object, ...] = ()
         self._search = Search()
-        self.bind_slice("presets", lambda _: self._catalogue_changed())
-        for name in ("docker", "jobs", "identity"):
-            self.bind_slice(name, lambda _: self._check_again())
-        self.bind_slice("engines", lambda _: self._engines_changed())
-        self.bind_slice("library", lambda _: self.show_rows())
-        self.bind_slice("proofs", lambda _: self.show_rows())
+        self.bind_slices(("presets",), self._catalogue_changed)
+        self.bind_slices(("docker", "jobs", "identity"), self._check_again)
+        self.bind_slices(("engines",), self._engines_changed)
+        self.bind_slices(("library", "proofs"), self.show_rows)
 
     def on_resize(self, event: Resize) -> None:
         wide = self.app.size.width >= RAIL_COLUMNS
