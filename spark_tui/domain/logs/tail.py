@@ -46,9 +46,8 @@ _OURS: Final = lazy_pattern(
 _UNIQUE: Final = frozenset((
     CauseId.NO_KV_ROOM, CauseId.KV_CACHE_TOO_SMALL, CauseId.MAX_MODEL_LEN_TOO_LONG, CauseId.UNKNOWN_ARCHITECTURE,
     CauseId.UNKNOWN_QUANTIZATION, CauseId.GATED_REPO, CauseId.WEIGHTS_CORRUPT, CauseId.TOO_MANY_RANKS,
-    CauseId.READY_TIMEOUT, CauseId.QUANTIZATION_MISMATCH, CauseId.KERNEL_FAILURE, CauseId.BAD_PARSER,
-    CauseId.NCCL, CauseId.DRIVER_TOO_OLD, CauseId.NO_GPU, CauseId.ARCH_NOT_COMPILED,
-    CauseId.FREE_MEMORY_BELOW_UTILIZATION,
+    CauseId.READY_TIMEOUT, CauseId.QUANTIZATION_MISMATCH, CauseId.BAD_PARSER, CauseId.DRIVER_TOO_OLD,
+    CauseId.NO_GPU, CauseId.FREE_MEMORY_BELOW_UTILIZATION,
 ))  # fmt: skip
 """Causes whose sentences no other program writes."""
 _PATHS: Final = lazy_pattern(
