@@ -28,7 +28,7 @@ from spark_tui.domain.engine.state import (
     runtime_of,
     state_of,
 )
-from spark_tui.domain.errors import ApiKeyRejected, ContainerNotFound, RefusedError, SparkError
+from spark_tui.domain.errors import ApiKeyRejected, ContainerNotFound, DaemonNotRunning, RefusedError, SparkError
 from spark_tui.domain.event import Event, EventKind
 from spark_tui.domain.finding import Severity
 from spark_tui.domain.host.guard import GuardEntry, end_by_guard
@@ -315,6 +315,9 @@ SETTLE_SECONDS = 0.15
 PUBLISH_SECONDS = 0.1
 EXPLAIN_SECONDS = 5.0
 LOOK_SECONDS = 3.0
+SILENT_SECONDS: Final = 5.0
+LISTED_SECONDS: Final = 10.0
+"""Docker lists containers in milliseconds; while it pulls onto a slow disk, in seconds."""
 
 
 class EngineSupervisor:
@@ -402,7 +405,7 @@ class EngineSupervisor:
         async with self._refresh_lock:
             bare = await in_thread(self._ports.host.bare_engines)
             try:
-                containers = await self._ports.docker.containers()
+                containers = await self._listed()
             except SparkError as error:
                 known = (watch.container for watch in self._watches.values())
                 await self._adopt((*(each for each in known if not each.bare), *bare))
@@ -415,13 +418,30 @@ class EngineSupervisor:
             self._found.set()
             self.publish()
 
+    async def _listed(self) -> Sequence[ContainerFacts]:
+        """The containers. Docker's engines are marked stale while the answer takes longer than `SILENT_SECONDS`."""
+        answered = asyncio.Event()
+        call = asyncio.ensure_future(self._ports.docker.containers())
+        call.add_done_callback(lambda _: answered.set())
+        try:
+            await pause(self._ports.clock, SILENT_SECONDS, answered)
+            if not call.done():
+                self._fail(_silent(SILENT_SECONDS))
+            return await call
+        finally:
+            call.cancel()
+
     async def look(self, *, docker: bool = True) -> tuple[EngineView, ...]:
         """Every engine once, for a front end that does not stay: its start is read and its health asked.
 
-        Raises Docker's error; with `docker` false only what runs outside it. What an engine has not reported within
-        `LOOK_SECONDS` stays unknown.
+        Raises Docker's error, also where it does not answer within `LISTED_SECONDS`; with `docker` false only what runs
+        outside it. What an engine has not reported within `LOOK_SECONDS` stays unknown.
         """
-        containers = await self._ports.docker.containers() if docker else ()
+        try:
+            async with asyncio.timeout(LISTED_SECONDS):
+                containers = await self._ports.docker.containers() if docker else ()
+        except TimeoutError:
+            raise _silent(LISTED_SECONDS) from None
         bare = await in_thread(self._ports.host.bare_engines)
         async with self._refresh_lock:
             await self._adopt((*containers, *bare))
@@ -600,6 +620,13 @@ def outside_docker(container: ContainerFacts, *, acts: bool = False) -> RefusedE
 
 NEWS_SECONDS = 120.0
 """An engine that has served for longer is only new to us."""
+
+
+def _silent(seconds: float) -> DaemonNotRunning:
+    return DaemonNotRunning(
+        f"Docker has not answered for {seconds:.0f} s.",
+        "It may be busy: wait a moment. Otherwise: sudo systemctl restart docker",
+    )
 
 
 def _transition(view: EngineView, before: EngineState | None, now: float) -> Event | None:

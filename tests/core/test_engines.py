@@ -65,6 +65,20 @@ async def test_without_docker_the_engines_are_unknown_and_not_none() -> None:
         assert isinstance(kit.context.store.world.engines, Missing)
 
 
+async def test_of_a_docker_that_is_silent_the_engines_are_stale_after_five_seconds_and_fresh_once_it_answers() -> None:
+    async with serving() as kit:
+        kit.docker.hold("containers")
+        kit.context.supervisor.wake()
+        await kit.clock.advance(4.0)
+        assert isinstance(kit.context.store.world.engines, Ok)
+        await kit.clock.advance(2.0)
+        found = kit.context.store.world.engines
+        assert isinstance(found, Stale)
+        assert "5 s" in found.error
+        kit.docker.release()
+        await kit.until(lambda: isinstance(kit.context.store.world.engines, Ok))
+
+
 async def test_when_docker_goes_away_the_last_engines_are_stale_and_when_it_comes_back_fresh() -> None:
     kit = Kit()
     kit.docker.add_container("one", ports=PORT)
