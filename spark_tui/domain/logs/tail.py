@@ -411,7 +411,7 @@ def _whole(record: LogRecord, lines: Sequence[str], at: int) -> LogRecord:
             record.level,
         )
         wide = message.endswith(":") or (": " in message and len(message) >= _NARROW)
-        cut = not gap and wide and _CUT.search(message) and not _LINES.match(text)
+        cut = not gap and wide and _CUT.search(message) and not (_LINES.match(text) or _WITHIN[0] in text)
         if not plain or not (cut or _GOES_ON.match(text)):
             break
         spaced, glued = f"{message} {text}", message + text  # a terminal breaks words, a forum between them
