@@ -16,7 +16,7 @@ from spark_tui.domain.finding import Finding
 from spark_tui.domain.logs.causes.diagnosis import explain_failure
 from spark_tui.domain.logs.findings import findings
 from spark_tui.domain.logs.kernels import Fp4Verdict, fp4_verdict
-from spark_tui.domain.logs.quotes import Unquoter
+from spark_tui.domain.logs.quotes import Unquoter, unglued
 from spark_tui.domain.logs.serving import DraftStats, ServingSample, drafting
 from spark_tui.domain.logs.sizing import GraphMemory, graph_memory
 from spark_tui.domain.logs.tail import in_form
@@ -169,7 +169,7 @@ class LogExplainer:
         """Lines as `(stamp, text)`; the stamp is RFC 3339 or empty. Docker's own log files (`{"log":...}`) are
         unpacked."""
         unquote = self._unquote
-        batch = list(batch)
+        batch = [(stamp, line) for stamp, text in batch for line in unglued(text)]
         if not self.lines:
             unquote.begin(text for _, text in batch[:_FIRST_LINES])
         lines = [

@@ -322,6 +322,7 @@ def _usual_phase(line: str) -> PhaseId | None:
     return _USUAL.get(known[0].id)
 
 
+_NAMES_IT: Final = ("Cannot access gated repo for url", "Repository Not Found for url", "Revision Not Found for url")
 _SHARED: Final = lazy_pattern(r"shared memory segment|/dev/shm/nccl-")
 """What NCCL logs above an error that only says that it failed."""
 
@@ -333,8 +334,8 @@ def better_line(line: str, lines: Sequence[str]) -> str:
     known = recognise(line)
     if known is not None and known[0].vague and known[0].id is CauseId.NCCL:
         return next((other for other in reversed(lines) if _SHARED.search(other)), line)
-    if known is not None and known[0].id is CauseId.GATED_REPO and "http" not in line:  # the one that names it
-        return next((other for other in lines if other.startswith("Cannot access gated repo for url")), line)
+    if known is not None and known[0].id in (CauseId.GATED_REPO, CauseId.REPO_NOT_FOUND) and "http" not in line:
+        return next((other for other in lines if other.startswith(_NAMES_IT)), line)  # the one that names it
     consequence = known is not None and known[0].vague and known[0].id is CauseId.ENGINE_DIED
     if not consequence and (known is not None or exception_name(line)):
         return line

@@ -133,6 +133,18 @@ class Unquoter:
         return text
 
 
+def unglued(text: str) -> list[str]:
+    """The lines that a paste has lost its line breaks between: one process's prefix comes again and again."""
+    if text.count(" pid=") < _GLUED or (found := _PROCESS.search(text)) is None or text.count(found[0]) < _GLUED:
+        return [text]
+    first, *others = text.split(found[0])
+    return [line for line in (first, *(found[0] + each for each in others)) if line.strip()]
+
+
+_GLUED: Final = 3
+_PROCESS: Final = lazy_pattern(r"\(\w{1,40} pid=\d{1,10}\)")
+
+
 def _without_collector(text: str) -> str:
     """Without the words of a collector or of a server around the engine, where no other reader knows their form."""
     if " pid=" in text:

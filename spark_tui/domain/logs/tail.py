@@ -34,7 +34,8 @@ _OURS: Final = lazy_pattern(
     r"[Cc]hunked[- _]prefill|[Cc][Uu][Dd][Aa][- ]?[Gg]raph|Tokenizer class|V cache|adaptive_verification|"
     r"mpirun noticed|mpi4py|"
     r"The cluster was started with"
-    r"|huggingface|gated repo|sgl_kernel|Scheduler hit|scheduler died|client socket has|Watchdog caught|by watchdog"
+    r"|RepositoryNotFoundError|huggingface|gated repo|sgl_kernel|Scheduler hit|scheduler died|client socket has|"
+    r"Watchdog caught|by watchdog"
     r"|no kernel image|Ray killed|\(raylet\)|lib(?:nvrtc|cu\w+)\.so|model requires more system memory"
     r"|for ModelConfig|for VllmConfig|ParallelConfig|SpeculativeConfig|architectures"
     r"|digest mismatch|pull model manifest|version of Ollama|ROCm error|\bhip[A-Z]\w+|nvidia-container-cli|"
@@ -88,6 +89,8 @@ _LINES: Final = lazy_pattern(  # lines that end a program, or a start, and are n
     r"|(?:\w+: )?failed to initialize the context: |panic: |mpirun noticed that process|ibv_\w+\(.{1,200} failed|"
     r"failed to copy: |(?:error pulling image|failed to resolve reference)"
     r"|.{0,80}(?:code=killed, status=9|unit has been killed by the OOM killer|sending SIG(?:TERM|KILL) to process)"
+    r"|.{0,40}(?:vllm|sglang|trtllm-serve|llama-server|ollama): (?:command )?not found"
+    r"|Error: (?:No such option|Got unexpected|Missing |Invalid value)"
     r"|Failed: Cuda error |.{0,40}[Uu]nable to open shared memory object"
 )
 _WITHIN: Final = (
@@ -363,6 +366,8 @@ def _ours(record: LogRecord, lines: Sequence[str], at: int, *, serving: bool, do
         return True
     near = lines[max(0, at - 80) : at]
     if any("hit an exception" in text for text in near) or _only_started(near):
+        return True
+    if message.startswith("Error: ") and any("sage: trtllm-serve" in text for text in near):
         return True
     if inner or record.process.startswith(("APIServer", "ApiServer")) or _OURS.search(message):
         return True

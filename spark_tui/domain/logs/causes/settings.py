@@ -487,6 +487,12 @@ GENERAL_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.UNSUPPORTED_MODEL_FEATURE,
+        r"(Unsupported (?:KV|kv|LoRA|speculat|attention|head|d?type|data type|quant|feature|activation|scal|moe|"
+        r"MoE).{1,300})",
+        *_UNSUPPORTED,
+    ),
+    rule(
+        CauseId.UNSUPPORTED_MODEL_FEATURE,
         r"(?:^|: )((?:[^:]{0,200}: )??[^:]{0,300}(?:(?:is|are) not (?:yet |currently )?supported|"
         r"does not (?:yet )?support|"
         r"do not support|(?:is|are) (?:currently )?(?:incompatible|not (?:currently )?compatible) with|"
