@@ -312,7 +312,8 @@ REFRESH_SECONDS = 30.0
 AWAY_SECONDS = 5.0
 """Between two attempts to reach a Docker that is away: asking costs next to nothing."""
 SETTLE_SECONDS = 0.15
-PUBLISH_SECONDS = 0.1
+PUBLISH_SECONDS = 0.25
+"""The first change is shown at once; of those that follow each other, four a second."""
 EXPLAIN_SECONDS = 5.0
 LOOK_SECONDS = 3.0
 SILENT_SECONDS: Final = 5.0
