@@ -336,7 +336,7 @@ def better_line(line: str, lines: Sequence[str]) -> str:
         return next((other for other in reversed(lines) if _SHARED.search(other)), line)
     if known is not None and known[0].id in (CauseId.GATED_REPO, CauseId.REPO_NOT_FOUND) and "http" not in line:
         return next((other for other in lines if other.startswith(_NAMES_IT)), line)  # the one that names it
-    consequence = known is not None and known[0].vague and known[0].id is CauseId.ENGINE_DIED
+    consequence = known is not None and known[0].vague and known[0].id in (CauseId.ENGINE_DIED, CauseId.WEIGHTS_MISSING)
     if not consequence and (known is not None or exception_name(line)):
         return line
     told = (other for other in reversed(lines) if (found := recognise(other)) is not None and not found[0].vague)
@@ -408,7 +408,8 @@ _SAYS_WHY = lazy_pattern(
     r"|: (?:fatal )?error: |nvcc fatal|no kernel image|only supports sm|error: linker|Cannot access gated repo"
     r"|[45]\d\d Client Error"
     r"|Repository Not Found|Network is unreachable|Name or service not known|name resolution"
-    r"|gguf_init_from_file\w*: |error loading model|failed to (?:open|load|initialize)|unknown model architecture|"
+    r"|gguf_init_from_file\w*: |error loading model|failed to (?:open|load|initialize|allocate)|"
+    r"unknown model architecture|"
     r"what\(\): "
     r"|llama_init_from_model: |gloo/transport/|Timed out waiting \d{1,9} ?ms for"
     r"|died unexpectedly|Failed to (?:load model|initialize executor)|Fatal Python error|panicked at"

@@ -229,7 +229,8 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
     rule(CauseId.WEIGHTS_MISSING, r"Weight files referenced in index but missing: ?(.{0,1500})", missing_shards),
     rule(
         CauseId.WEIGHTS_MISSING,
-        r"Cannot find any model weights with `([^`]{1,300})`|Can't load tokenizer for '([^']{1,300})'|"
+        r"Cannot find any model weights with `([^`]{1,300})`|Can't load (?:the )?[a-z ]{5,20} (?:of|"
+        r"for) '([^']{1,300})'|"
         r"Error no file named .{1,200} found in directory (\S{1,300})|no (Modelfile or safetensors files) found|"
         r"Cannot find any safetensors or bin files in (\S{1,300})",
         "No weight files in {any}.",
@@ -239,9 +240,16 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
         CauseId.WEIGHTS_MISSING,
         r"No such file or directory: '([^']{1,300}\.(?:safetensors|gguf|bin|pth?))'|"
         r"(?:gguf_init_from_file\w*|error): failed to open GGUF file '?([^']{1,300}?)'?(?:$| \()|"
-        r"failed to load model, '([^']{1,300})'|(?:model|GGUF) file not found: ?(\S{1,300})?|"
+        r"(?:model|GGUF) file not found: ?(\S{1,300})?|"
         r"GGUF files not found in (\S{1,300})",
         lambda match, _context: fix(" ".join(f"Cannot open model file {first_group(match)}".split()) + ".", _MOUNT),
+    ),
+    rule(
+        CauseId.WEIGHTS_MISSING,
+        r"failed to load (?:draft |multimodal )?model, '([^']{1,300})'",
+        "Cannot load model file {0}.",
+        _MOUNT,
+        vague=True,
     ),
     rule(
         CauseId.UNKNOWN_QUANTIZATION,

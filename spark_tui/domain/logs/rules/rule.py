@@ -319,6 +319,8 @@ def application(message: str, known: RuleContext) -> Iterator[Fact]:
     """uvicorn is up: ready, unless the engine has a line of its own for that."""
     if message.startswith("Application startup complete") and not known.own_ready_line:
         yield Signal.READY
+    elif message.startswith("Application shutdown complete"):
+        yield Signal.WOUND_DOWN
 
 
 _ENDS: Final = lazy_pattern(
