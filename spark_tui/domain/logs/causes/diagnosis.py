@@ -212,7 +212,7 @@ def _from_lines(failure: StartFailure, context: FailureContext) -> Finding | Non
 
 def _told(known: tuple[CauseRule, re.Match[str]], context: FailureContext, lines: tuple[str, ...]) -> Finding:
     rule, words = known
-    told = _with_option(rule.explain(words, context), words.string)
+    told = _with_option(rule.explain(words, context), words.string, context)
     of_vllm = context.engine in ("", "vllm")
     change = told.change if of_vllm else tuple(each for each in told.change if each[0] not in OF_VLLM)
     return replace(told, id=_id(rule, context), evidence=lines, guess=not rule.sure, change=change)
@@ -238,9 +238,17 @@ def named_options(text: str) -> str:
     return " or ".join([*names][:_MAX_OPTIONS])
 
 
-def _with_option(told: Finding, line: str) -> Finding:
+_FEATURES: Final = ("enable_", "speculative_", "kv_", "attention_backend", "moe_", "compilation")
+"""How the names of options begin that a start can do without."""
+
+
+def _tried(context: FailureContext) -> list[str]:
+    return [name for name in context.asked if name.startswith(_FEATURES)][:2]
+
+
+def _with_option(told: Finding, line: str, context: FailureContext) -> Finding:
     """With the options' names, in a remedy for a named setting."""
-    options = named_options(line) if "the named " in told.remedy else ""
+    options = (named_options(line) or " or ".join(_tried(context))) if "the named " in told.remedy else ""
     if not options:
         return told
     remedy = told.remedy.replace("Correct the named setting", f"Correct {options}").replace(
@@ -392,25 +400,14 @@ def _placed(failure: StartFailure, context: FailureContext) -> Finding | None:
     if found is None:
         return None
     id_, summary, remedy = found
-    told = _with_option(fix(summary, remedy.format(**context.names._asdict())), failure.line)
+    told = _with_option(fix(summary, remedy.format(**context.names._asdict())), failure.line, context)
     return replace(told, id=id_, evidence=_lines(failure), guess=True)
-
-
-_FEATURES: Final = (
-    "enable_",
-    "speculative_",
-    "kv_transfer",
-    "kv_cache_dtype",
-    "attention_backend",
-    "moe_",
-    "compilation",
-)
 
 
 def _unknown(failure: StartFailure | None, context: FailureContext) -> Finding:
     where = f" in phase {context.phase}" if context.phase else ""
     line = f": {failure.line}" if failure is not None and failure.line else " without a message."
-    tried = [name for name in context.asked if name.startswith(_FEATURES)][:2]
+    tried = _tried(context)
     without = f"Start once without {' and '.join(tried)}. Else use" if tried else "Use"
     remedy = f"{without} {context.names.newer}, or the version that worked last: see `spark-tui history`."
     return replace(fix(truncate(f"Failed{where}{line}", 400), remedy), evidence=_lines(failure), guess=True)

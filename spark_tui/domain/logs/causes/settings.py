@@ -481,7 +481,8 @@ GENERAL_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.BAD_ARGUMENT,
         r"(?:^|(?:Value error|Assertion failed), |Error: )(.{0,300}(?:incompatible|not (?:currently )?compatible) with "
-        r".{0,200}(?:--[a-z]|[A-Z]{3,20}_[A-Z_]{3,40}).{0,300})",
+        r"(?:.{0,200}(?:--[a-z]|[A-Z]{3,20}_[A-Z_]{3,40})|(?!.{0,200}(?:[Mm]odel|GPU|checkpoint|device|kernel|"
+        r"For[A-Z]))).{0,300})",
         *_INVALID,
         sure=False,
     ),
