@@ -12,14 +12,15 @@ _QUOTE: Final = lazy_pattern(r"(?:\ufeff)?(?:[ \t]*(?:>|&gt;|▎|│|┃)(?![-=]
 _BORDER: Final = lazy_pattern(r" *[│┃] *$")
 _BRACKETED: Final = lazy_pattern(r"\[(\d{4}-\d\d-\d\dT[\d:.]{8,18}Z?)\] (?=\S)")
 _SPACED: Final = lazy_pattern(  # Docker Desktop's stamps: only in front of what an engine begins with
-    r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)(?:\.\d{1,9}[+-]\d\d:\d\d)? ?"
-    r"(?=time=|\(|\[|INFO|ERROR|WARN|Traceback|  File |[a-z_]+: |\d{4}/)"
+    r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)(?:\.\d{1,9}(?:[+-]\d\d:\d\d)?)? ?"
+    r"(?=time=|\(|\[|INFO|ERROR|WARN|Traceback|  File |[a-z_]+: |[\w.]{1,80}Error: |\d{4}/)"
 )
 _SYSLOG: Final = lazy_pattern(  # months as the host's language has them
     r"(?:(?:[^\W\d_]{3,4}\.?|\d{1,2}月) +\d{1,2} )?\d\d:\d\d:\d\d [\w.\-]{1,80} [\w.@\-]{1,80}\[\d+\]: "
 )
 _GREP: Final = lazy_pattern(
-    r"[\w./\-]{1,120}\.(?:log|out|err|txt):(?:\d{1,7}:)?(?=\(\w+ pid=\d|(?:INFO|ERROR|WARNING) \d\d-)"
+    r"[\w./\-]{1,120}\.(?:log|out|err|txt):(?:\d{1,7}:)?(?=\(\w+ pid=\d|(?:INFO|ERROR|WARNING) \d\d-|"
+    r"\[\d{4}-\d\d-\d\d |Traceback \(|  File |[\w.]{1,80}Error: )"
 )
 _TAG: Final = lazy_pattern(  # a file of vLLM whose head was cut off, or what a launcher wrote in front
     r"\[(?:\w{1,60}\.py:\d{1,6}|[\w.\- ]{2,40})\] (?=Traceback \(|File \"|\(\w+ pid=|[\w.]{0,80}(?:Error|Exception): )"
@@ -30,8 +31,9 @@ _LAUNCHED: Final = lazy_pattern(  # a launcher's own stamp or stream: `[14:51:59
 _EMPHASIS: Final = lazy_pattern(
     r"(?:[*_]{2,3}|[*+\-\u2022] )(?=\(\w+ pid=|(?:INFO|ERROR|WARNING) \d\d-|[\w.]{1,80}Error: )"
 )
-_NUMBERED: Final = lazy_pattern(
-    r"\d{1,7}[:\-](?=\(\w+ pid=|(?:INFO|ERROR|WARNING) \d\d-|[\w.]{1,80}Error: |Traceback \()"
+_NUMBERED: Final = lazy_pattern(  # by grep, or by srun: the task's number
+    r"\d{1,7}(?:[:\-]|: )(?=\(\w+ pid=\d|(?:INFO|ERROR|WARNING) \d\d-|\[\d{4}-\d\d-\d\d |[\w.]{1,80}Error: |"
+    r"Traceback \(|  File )"
 )
 _BEHEADED: Final = lazy_pattern(
     r"(?:\w{0,40}\.?py:\d{1,6}|:?\d{0,6})\] (?=[\w.]{1,80}(?:Error|Exception): |"
