@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from spark_tui.core.actions import by_front_end, key_of
-from spark_tui.domain.cluster.plan import ClusterPlan, Spread, plan_cluster
 from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.container import (
     LABEL_SPEC_HASH,
@@ -33,6 +32,9 @@ from spark_tui.domain.reading import value_of
 from spark_tui.domain.secret import Secret, secret_variables
 from spark_tui.services.executors import in_thread
 from spark_tui.services.ports import ContainerEngine, HostProbe, SecretStore
+
+if TYPE_CHECKING:
+    from spark_tui.domain.cluster.plan import ClusterPlan, Spread
 
 LEAST_DISK: Final = 64 * MIB
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -73,6 +75,8 @@ class Preflight:
         heads: int | None, image: ImageFacts | None,
     ) -> ClusterPlan:  # fmt: skip
         """The plan of a launch over several nodes, without asking anyone; their folders are taken to be as here."""
+        from spark_tui.domain.cluster.plan import plan_cluster
+
         env_file = self._env_file(preset, overrides, write=False)
         return plan_cluster(
             preset, overrides, self._paths, cluster, launch_id=launch_id, spread=spread, heads=heads, image=image,

@@ -31,7 +31,6 @@ from spark_tui.domain.host.memory import container_id
 from spark_tui.domain.quantities import human_bytes
 from spark_tui.domain.settings import Settings, variable_of
 from spark_tui.domain.text import clean_line
-from spark_tui.services.detached import START_SECONDS, start_detached
 from spark_tui.services.files import FILE_MODE, FOLDER_MODE, PrivateFolder, is_locked
 from spark_tui.services.ports import GuardDocker, GuardJournal, LogLine
 
@@ -291,6 +290,8 @@ class GuardProcess:
         Raises SparkError."""
         if self._journal.running() or not self._local_docker():
             return
+        from spark_tui.services.detached import START_SECONDS, start_detached
+
         try:
             own = {name: value for name, value in self.environ.items() if name.startswith(_VARIABLES)}
             values = {variable_of(key): str(getattr(self._settings, key)) for key in _SETTINGS}

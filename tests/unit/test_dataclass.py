@@ -98,7 +98,7 @@ def _error(call: Callable[[], object]) -> str:
         lambda kind: kind.__match_args__,
         lambda kind: (kind.__doc__, kind.LIMIT, kind.__dataclass_params__.frozen),
         lambda kind: hasattr(kind("a"), "__dict__"),
-        lambda kind: kind.__init__.__annotations__,
+        lambda kind: (kind("a"), kind.__init__.__annotations__)[1],
         lambda kind: _error(lambda: kind()),
         lambda kind: _error(lambda: kind("a", other=1)),
         lambda kind: _error(lambda: setattr(kind("a"), "name", "b")),

@@ -7,19 +7,19 @@ double quotes with escapes otherwise; several lines stand as a block.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from spark_tui.domain.presets.located import Entry, ListValue, MappingValue, Node, ScalarValue
 from spark_tui.domain.presets.preset import Scalar
+from spark_tui.domain.text import lazy_pattern
 
 _INDENT: Final = "  "
-_PLAIN = re.compile(r"(?:--?)?[A-Za-z_/](?:[A-Za-z0-9_./@+()%=,-]|:(?=[A-Za-z0-9_./@+-])| (?=[A-Za-z0-9_./@+(%=-]))*")
+_PLAIN = lazy_pattern(r"(?:--?)?[A-Za-z_/](?:[A-Za-z0-9_./@+()%=,-]|:(?=[A-Za-z0-9_./@+-])| (?=[A-Za-z0-9_./@+(%=-]))*")
 # Words that YAML 1.1 reads as something else than text.
 _WORDS: Final = frozenset(("y", "n", "yes", "no", "on", "off", "true", "false", "null", "none"))
-_READABLE = re.compile("[\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]*")
-_IN_BLOCK = re.compile("[\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff\n]*")
+_READABLE = lazy_pattern("[\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]*")
+_IN_BLOCK = lazy_pattern("[\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff\n]*")
 _ESCAPES: Final = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 _MAX_IMPLICIT_KEY: Final = 1000
 """YAML ends a key without its question mark at 1,024 characters."""
