@@ -62,7 +62,7 @@ def _install(session: Session, at: str, *, yes: bool) -> int:
         raise RefusedError("Nothing was written.", "Skip the question with --yes.")
 
     async def write(context: Context) -> None:
-        await context.in_thread(context.ports.boot.install_timer, UNIT, _TITLE, ("canary",), at)
+        await context.in_thread(context.ports.boot.install_timer, UNIT, _TITLE, ("canary",), (f"*-*-* {at}:00",))
 
     session.run(write, changes=True)
     session.out.json({"id": UNIT, "installed": True, "at": at})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from typing import Final
 
@@ -20,7 +20,7 @@ from spark_tui.core.engines import is_measured, outside_docker, stamp_before, st
 from spark_tui.core.jobs import StepState
 from spark_tui.core.secure import Secured
 from spark_tui.domain.engine.container import ContainerFacts
-from spark_tui.domain.errors import ContainerNotFound, ExitCode, RefusedError, UsageError
+from spark_tui.domain.errors import ContainerNotFound, ExitCode, RefusedError, SparkError, UsageError
 from spark_tui.domain.logs.moments import by_time, moment_of
 from spark_tui.domain.logs.timeline import PhaseId
 from spark_tui.domain.secret import mask_secrets
@@ -56,7 +56,7 @@ def down(session: Session, name: str, remove: bool, grace_seconds: int, yes: boo
     if not _free(session, name, "Stop", yes=yes):
         return ExitCode.DONE
 
-    async def work(context: Context) -> tuple[ContainerFacts, bool]:
+    async def work(context: Context) -> tuple[ContainerFacts, bool, str]:
         container = await find_container(context, name)
         if remove and not container.ours:
             raise RefusedError(
@@ -68,9 +68,13 @@ def down(session: Session, name: str, remove: bool, grace_seconds: int, yes: boo
             await context.supervisor.stop(container.name, grace_seconds)
         if remove:
             await context.supervisor.remove(container.name)
-        return container, container.running
+        starts = ""
+        with suppress(SparkError):  # without systemd there is none
+            known = await context.boot.look_at_schedules() if context.ports.has("boot") else {}
+            starts = known[container.name].schedule.start if container.name in known else ""
+        return container, container.running, starts
 
-    container, ran = session.run(work, changes=True)
+    container, ran, starts = session.run(work, changes=True)
     session.out.json(
         {"id": container.name, "container_id": container.id, "was_running": ran, "stopped": True, "removed": remove}
     )
@@ -78,6 +82,9 @@ def down(session: Session, name: str, remove: bool, grace_seconds: int, yes: boo
     session.err.say(f"{container.name} {done}{' and is removed, its log too' if remove else ''}.")
     if not remove:
         session.err.say(f"Its log is kept: spark-tui logs {container.name}")
+    if starts:
+        again = f"Its schedule {'launches' if remove else 'starts'} it again at {starts}"
+        session.err.say(f"{again}. To end that: spark-tui schedule {container.name} --remove")
     return ExitCode.DONE
 
 

@@ -125,6 +125,9 @@ def _launch(
         engine = overrides.name or preset.name  # as it is written, however it was typed
         if service:
             await context.boot.await_docker()
+            if await context.boot.due(engine) == ("stop", False):
+                session.err.say(f"{engine} is stopped by its schedule: spark-tui schedule {engine}")
+                return
         await observe(session, context)
         verdict = await context.checks.judge(preset, overrides)
         findings = verdict.findings

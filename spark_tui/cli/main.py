@@ -50,6 +50,7 @@ COMMANDS: Final = {
     "secure": ("engines", "Give an engine that is open to the network an API key."),
     "down": ("engines", "Stop an engine."),
     "boot": ("boot", "Start engines with the machine."),
+    "schedule": ("schedule", "Stop and start an engine at set times, by a systemd timer."),
     "gateway": ("gateway", "Serve all engines at one address, and launch models on request."),
     "drop-caches": ("memory", "Free the page cache, which CUDA counts as used."),
     "guard": ("memory", "Stop an engine before the machine runs out of memory and freezes."),

@@ -1,37 +1,23 @@
-"""man: the manual page, made of the commands themselves."""
+"""man: the manual page that comes with the program."""
 
 from __future__ import annotations
 
-import re
-import sys
-from collections.abc import Iterable, Iterator
+import sysconfig
 from pathlib import Path
 from typing import Final
 
 import click
 
-from spark_tui import __version__
 from spark_tui.cli.command import command
 from spark_tui.cli.session import PROGRAM, Session
 from spark_tui.domain.errors import RefusedError, SparkError
-from spark_tui.domain.settings import KEYS, Folders, defaults, folders_of, variable_of
 
-PAGE: Final = Path("share/man/man1") / f"{PROGRAM}.1"
+_PAGE: Final = Path("share/man/man1") / f"{PROGRAM}.1"
 """Below the prefix that the program is installed in, and below ~/.local."""
 EXAMPLES = """\
   spark-tui man --install                       then: man spark-tui
   spark-tui man | man -l -                      read it without installing
 """
-_ESCAPES: Final = {"\\": "\\e", "-": "\\-", "'": "\\(aq", "`": "\\(ga", "^": "\\(ha", "~": "\\(ti", "|": "|\\:"}
-"""What a terminal would show otherwise (typographic quotes, hyphens, accents), and a place to break a line."""
-_VARIABLES: Final = (
-    (", ".join(map(variable_of, KEYS[:3])) + " ...", "A setting each, before the settings file. See: spark-tui config"),
-    ("DOCKER_HOST, DOCKER_CONTEXT", "Which Docker is used, unless --docker-host or the setting names one."),
-    ("HF_TOKEN, HF_TOKEN_PATH", "The Hugging Face token, or its file; else that of: hf auth login"),
-    ("HF_HOME, HF_ENDPOINT", "The folder of the Hub's tools, and the Hub's address."),
-    ("XDG_CONFIG_HOME, XDG_DATA_HOME, XDG_STATE_HOME, XDG_CACHE_HOME", "Other places for the folders under FILES."),
-    ("NO_COLOR", "Print without colours."),
-)
 
 
 @command("man", EXAMPLES)
@@ -41,121 +27,25 @@ def man(session: Session, install: bool) -> None:
 
     One page with all commands. pip and pipx install it with the program; uv does not.
     """
-    page = page_of(click.get_current_context().find_root().command)
-    if not install:
-        session.out.json({"id": PROGRAM, "page": page})
-        session.out.write(page)
-        return
-    if session.options.demo:
-        raise RefusedError("A demo changes nothing on this machine.", "Leave out --demo.")
-    file = Path(session.environment.get("HOME") or Path.home()) / ".local" / PAGE
-    shipped = Path(sys.prefix) / PAGE
+    file = Path(session.environment.get("HOME") or Path.home()) / ".local" / _PAGE
+    checkout = Path(__file__).parents[2] / f"assets/{PROGRAM}.1"
+    found = (each for each in (checkout, Path(sysconfig.get_path("data")) / _PAGE) if each.exists())
+    shipped = next(found, file)  # `pip install --user` puts it there itself
     try:
+        page = shipped.read_text(encoding="utf-8")
+        if not install:
+            session.out.json({"id": PROGRAM, "page": page})
+            session.out.write(page)
+            return
+        if session.options.demo:
+            raise RefusedError("A demo changes nothing on this machine.", "Leave out --demo.")
         file.parent.mkdir(parents=True, exist_ok=True)
-        if not (shipped.exists() and file.exists() and shipped.samefile(file)):
+        if not (file.exists() and file.samefile(shipped)):
             file.unlink(missing_ok=True)
-            if shipped.exists():  # a link follows the program's updates
-                file.symlink_to(shipped)
-            else:
-                file.write_text(page, encoding="utf-8")
+            file.symlink_to(shipped)  # a link follows the program's updates
     except OSError as error:
-        remedy = f"Print the page and save it yourself: {PROGRAM} man"
-        raise SparkError(f"{file} cannot be written: {error.strerror or error}.", remedy) from error
+        what = f"{error.filename or file}: {error.strerror or error}."
+        raise SparkError(what, f"The same text, command by command: {PROGRAM} --help") from error
     session.out.json({"id": PROGRAM, "installed": True, "files": [str(file)]})
     session.out.line(str(file))
     session.err.say(f"Installed. Read it: man {PROGRAM}")
-
-
-def page_of(program: click.Command) -> str:
-    """The page in roff's man macros; the same on every machine."""
-    context = click.Context(program, info_name=PROGRAM, **program.context_settings)
-    examples, output, exit_codes = (program.epilog or "").split("\n\n\b\n")
-    first = (program.help or "").partition(":")[0]
-    lines = [
-        f'.\\" Made by `{PROGRAM} man`.',
-        f'.TH {PROGRAM.upper()} 1 "" "{PROGRAM} {__version__}" "User Commands"',
-        *(".nh", ".ad l"),  # a command that is broken or stretched cannot be copied
-        *(".SH NAME", _roff(PROGRAM) + " \\- " + _roff(first[:1].lower() + first[1:])),
-        *(".SH SYNOPSIS", _usage(program, context)),
-        *(".SH DESCRIPTION", *_paragraphs(program.help)),
-        *(".SH OPTIONS", "These stand before the command, and except for \\-\\-host and \\-\\-version also after it."),
-        *_options(program, context),
-        *(".SH COMMANDS", *_commands(program, context)),
-        *(".SH OUTPUT", _roff(output.replace("\n", " "))),
-        *(".SH EXIT STATUS", *_terms(re.findall(r"(\d+) (.+?)[,.](?= \d|$)", " ".join(exit_codes.split())))),
-        *(".SH ENVIRONMENT", *_terms(_VARIABLES)),
-        *(".SH FILES", *_terms(sorted(_files()))),
-        *(".SH EXAMPLES", *_verbatim(examples.splitlines()[2:])),
-        *(".SH SEE ALSO", ".BR docker (1),", ".BR systemctl (1),", ".BR ssh (1)"),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _commands(group: click.Command, context: click.Context) -> Iterator[str]:
-    """Every command below, each with its own after it."""
-    for name in group.list_commands(context) if isinstance(group, click.Group) else ():
-        found = group.get_command(context, name) if isinstance(group, click.Group) else None
-        if found is None or found.hidden:
-            continue
-        own = click.Context(found, info_name=name, parent=context)
-        yield f".SS {_roff(own.command_path.removeprefix(PROGRAM + ' '))}"
-        yield _usage(found, own)
-        yield from (".PP", *_paragraphs(found.help))
-        yield from _options(found, own)
-        if found.epilog:
-            yield from _paragraphs(found.epilog)
-        yield from _commands(found, own)
-
-
-def _usage(found: click.Command, context: click.Context) -> str:
-    return f"\\fB{_roff(context.command_path)}\\fR {_roff(' '.join(found.collect_usage_pieces(context)))}"
-
-
-def _options(found: click.Command, context: click.Context) -> Iterator[str]:
-    """Those in its help; of a command without the ones that the program itself has."""
-    root = context.find_root()
-    common = [] if context is root else [each.opts for each in root.command.get_params(root)]
-    for each in found.get_params(context):
-        record = None if each.opts in common else each.get_help_record(context)
-        if record and (record[1] or isinstance(each, click.Option)):  # an argument's name is in the usage
-            yield from _terms([record])
-
-
-def _terms(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
-    for term, text in pairs:
-        words = (f"\\fB{_roff(word)}\\fR" if word[:1] == "-" else _roff(word) for word in re.split(r"([ ,/]+)", term))
-        yield from (".TP", "".join(words), _roff(text))
-
-
-def _paragraphs(text: str | None) -> Iterator[str]:
-    """As click reads them: after a line with \\b a paragraph keeps its lines."""
-    for number, paragraph in enumerate((text or "").split("\n\n")):
-        lines = paragraph.strip("\n").splitlines()
-        if number:
-            yield ".PP"
-        if lines[:1] == ["\b"]:
-            yield from (".PP", _roff(lines[1]), *_verbatim(lines[2:]))
-        else:
-            yield _roff(" ".join(" ".join(lines).split()))
-
-
-def _verbatim(lines: Iterable[str]) -> tuple[str, ...]:
-    return (".RS 2", ".nf", *(_roff(line.removeprefix("  ")) for line in lines), ".fi", ".RE")
-
-
-def _files() -> Iterator[tuple[str, str]]:
-    home = Path("~")
-    folders = folders_of({}, home)
-    for name, each in vars(Folders).items():
-        if isinstance(each, property):
-            yield str(getattr(folders, name)), each.__doc__ or ""
-    found = defaults(folders)
-    yield str(found.presets), "The user's own presets, `*.yaml`."
-    yield str(found.caches), "Kernels that engines have compiled."
-    yield str(found.store), "Models."
-    yield "~/.config/systemd/user/spark-tui-*", "Units and timers that start engines."
-
-
-def _roff(text: str) -> str:
-    escaped = re.sub(r"[\\'`^~|-]", lambda found: _ESCAPES[found[0]], text)
-    return f"\\&{escaped}" if escaped.startswith(".") else escaped

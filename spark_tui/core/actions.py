@@ -111,6 +111,7 @@ _TABLE: Final = (
     (Scope.HOME, "secure_engine", "K", "Make a key",
      "Restart the engine open to the network, with an API key", "!-", "secure NAME"),
     (Scope.HOME, "toggle_boot", "B", "At boot", "Start the engine with the machine: on, off", "!-", "boot on NAME"),
+    (Scope.HOME, "set_schedule", "Z", "Schedule", "Stop and start the engine at set times", "!-", "schedule NAME"),
     (Scope.HOME, "open_connect", "o", "Connect", "Connect a coding agent or chat front end", "", "connect CLIENT NAME"),
     (Scope.HOME, "open_logs", "enter", "Logs", "Open the selected engine's log", "", "logs NAME"),
     # Models

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Mapping
 from contextlib import aclosing
+from dataclasses import replace
+from datetime import datetime
 from typing import Any, Final
 
 from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.launch import launched_with
 from spark_tui.domain.engine.boot import BootStatus
+from spark_tui.domain.engine.schedule import Schedule, ScheduleStatus, data_line, timer_name
 from spark_tui.domain.engine.state import Exposure
 from spark_tui.domain.errors import ContainerNotFound, EngineExited, RefusedError, UnreachableError
 from spark_tui.domain.logs.view import EngineView
@@ -23,7 +26,7 @@ GONE_SECONDS: Final = 20.0
 
 
 class BootUnits:
-    """The units of this machine. `known` is what the last look found, by engine."""
+    """The units of this machine. `known` and `schedules` are what the last look found, by engine."""
 
     def __init__(self, port: BootPort, supervisor: EngineSupervisor, docker: ContainerEngine, clock: Clock) -> None:
         self._port = port
@@ -31,11 +34,17 @@ class BootUnits:
         self._docker = docker
         self._clock = clock
         self.known: Mapping[str, BootStatus] = {}
+        self.schedules: Mapping[str, ScheduleStatus] = {}
 
     async def look(self) -> Mapping[str, BootStatus]:
         """What systemd says of every unit. Raises SparkError."""
         self.known = {each.name: each for each in await in_thread(self._port.all)}
         return self.known
+
+    async def look_at_schedules(self) -> Mapping[str, ScheduleStatus]:
+        """What systemd says of every timer. Raises SparkError."""
+        self.schedules = {each.name: each for each in await in_thread(self._port.schedules)}
+        return self.schedules
 
     async def status(self, name: str) -> BootStatus:
         """Of one engine; `off` without a unit."""
@@ -70,6 +79,41 @@ class BootUnits:
         }
         changes = (word for key, value in pairs.items() for word in ("--set", f"{key}={value}"))
         return ("up", container.preset, "--service", *changes)
+
+    # --- schedules --------------------------------------------------------------------------------------
+
+    async def schedule(self, name: str, schedule: Schedule, *, system: bool = False) -> ScheduleStatus:
+        """The engine stops and starts at these times from now on. Raises SparkError."""
+        self.words(await self._view(name))  # refused where it could not be started again
+        title, words, times = f"{name} {schedule.text}", ("schedule", name, "--apply"), schedule.calendar
+        data = data_line(replace(schedule, since=self._clock.now()))
+        await in_thread(self._port.install_timer, timer_name(name), title, words, times, data=data, system=system)
+        return (await self.look_at_schedules())[name]
+
+    async def unschedule(self, name: str) -> None:
+        """The engine neither stops nor starts by itself any more. Raises SparkError."""
+        if name not in await self.look_at_schedules():
+            raise RefusedError(f"{name} has no schedule.", "See which engines have one: spark-tui schedule")
+        await in_thread(self._port.remove_timer, timer_name(name))
+        await self.look_at_schedules()
+
+    async def due_command(self, name: str) -> tuple[str, ...]:
+        """The command that its schedule asks for now: to stop the engine, or to launch it as it was launched last.
+        Empty where there is nothing to do."""
+        due, runs = await self.due(name)
+        if not due or runs == (due == "start"):
+            return ()
+        if due == "stop":
+            return ("down", name)
+        return tuple(word for word in self.words(await self._view(name)) if word != "--service")
+
+    async def due(self, name: str) -> tuple[str, bool]:
+        """What its schedule asks for now (`Schedule.due`), and whether it runs."""
+        status = (await self.look_at_schedules()).get(name)
+        if status is None:
+            return "", False
+        runs = any(view.name == name and view.container.running for view in await self._supervisor.look())
+        return status.schedule.due(datetime.fromtimestamp(self._clock.now())), runs
 
     async def _view(self, name: str) -> EngineView:
         views = {view.name: view for view in self._supervisor.views() or await self._supervisor.look()}

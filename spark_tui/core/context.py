@@ -616,9 +616,9 @@ class Context:
             await self.clock.sleep(GATEWAY_SECONDS)
 
     async def _look_at_boot(self) -> None:
-        """Which engines start with the machine: once, and after each change here."""
+        """Which engines start with the machine or at set times: once, and after each change here."""
         try:
-            self.store.update(boot=await self.boot.look())
+            self.store.update(boot=await self.boot.look(), schedules=await self.boot.look_at_schedules())
         except SparkError as error:
             self.store.say(error.summary, Severity.ERROR, error.remedy, detail=error.detail)
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from spark_tui.domain.cluster.record import ClusterRecord
     from spark_tui.domain.engine.boot import BootStatus
     from spark_tui.domain.engine.container import DaemonFacts
+    from spark_tui.domain.engine.schedule import ScheduleStatus
     from spark_tui.domain.errors import SparkError
     from spark_tui.domain.gateway import GatewayStatus
     from spark_tui.domain.host.drop_caches import DropResult
@@ -66,6 +67,8 @@ class World:
     downloads: Reading[tuple[Download, ...]] = NOT_READ_YET
     boot: Mapping[str, BootStatus] = field(default_factory=dict)
     """The engines that start with the machine, and the state of their units."""
+    schedules: Mapping[str, ScheduleStatus] = field(default_factory=dict)
+    """The engines that stop and start at set times."""
     bench: BenchStatus | None = None
     """The benchmark that runs in this program."""
     proofs: tuple[Proof, ...] = ()

@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # the first frame shows an empty list of engines, and loads n
     from spark_tui.domain.cluster.record import ClusterRecord
     from spark_tui.domain.engine.boot import BootStatus
     from spark_tui.domain.engine.container import ContainerFacts, DaemonFacts
+    from spark_tui.domain.engine.schedule import ScheduleStatus
     from spark_tui.domain.errors import SparkError
     from spark_tui.domain.host.identity import HostIdentity
     from spark_tui.domain.host.vitals import GpuReading
@@ -563,6 +564,36 @@ def boot_question(status: BootStatus) -> tuple[str, str, str]:
         return f"Do not start {status.name} at boot?", f"Removes {status.unit}. The engine keeps running.", "Remove"
     what = "Writes a systemd unit: waits for Docker, launches with these settings, under the memory guard."
     return f"Start {status.name} at boot?", what, "Enable"
+
+
+def schedule_text(status: ScheduleStatus) -> str:
+    """`stops 23:00, starts 07:00, mon-fri; next stop Thu 26 Nov 23:00`, and what keeps it from that."""
+    schedule, unit = status.schedule, f"spark-tui-schedule-{status.name}"
+    own, text = "" if status.unit.system else "--user ", schedule.text
+    if status.unit.state is BootState.FAILED:
+        text += f"; the last run failed ({status.unit.detail or 'no reason given'}). See: journalctl {own}-u {unit}"
+    if status.next is None:
+        return f"{text}; its timer does not run: systemctl {own}enable --now {unit}.timer"
+    text += f"; next {schedule.due(status.next) or 'time'} {status.next:%a %d %b %H:%M}"
+    return text if status.unit.lingers else f"{text}; only while you are logged in: sudo loginctl enable-linger $USER"
+
+
+def schedule_object(status: ScheduleStatus, engine: bool | None) -> Object:
+    """`engine`: whether it is there; None where Docker does not answer."""
+    schedule, unit, following = status.schedule, status.unit, status.next
+    return {
+        "id": status.name,
+        **maybe("stop", schedule.stop, "only starts"),
+        **maybe("start", schedule.start, "only stops"),
+        "days": list(schedule.days),
+        **maybe("next", following and schedule.due(following), "the timer does not run"),
+        "next_at": moment(following.timestamp() if following else None),
+        "engine": engine,
+        "state": unit.state.value,
+        "system": unit.system,
+        "lingers": unit.lingers,
+        "reason": unit.detail or None,
+    }
 
 
 def boot_object(status: BootStatus) -> Object:

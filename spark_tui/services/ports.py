@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # the shapes are many, and a port names them only
         ImageFacts,
         PullProgress,
     )
+    from spark_tui.domain.engine.schedule import ScheduleStatus
     from spark_tui.domain.engine.state import Endpoint, Health, ServedModel
     from spark_tui.domain.gateway import GatewayModel, Upstream
     from spark_tui.domain.history import HistoryState, Record
@@ -353,8 +354,15 @@ class BootPort(Protocol):
     def disable(self, engine: str) -> bool:
         """Disables and removes it; the engine keeps running. False when there was none."""
 
-    def install_timer(self, name: str, title: str, words: Sequence[str], at: str) -> None:
-        """Runs spark-tui with these arguments each day at `at` (HH:MM), by the person's own units."""
+    def schedules(self) -> tuple[ScheduleStatus, ...]:
+        """Of every engine that has a schedule's timer."""
+
+    def install_timer(
+        self, name: str, title: str, words: Sequence[str], calendar: Sequence[str], *, data: str = "",
+        system: bool = False,
+    ) -> None:  # fmt: skip
+        """Runs spark-tui with these arguments at the times of `calendar` (systemd.time(7)). With `data`, which is kept
+        in the timer, exactly then, and again where it fails."""
 
     def remove_timer(self, name: str) -> bool:
         """False when there was none."""

@@ -7,11 +7,13 @@ import pwd
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from spark_tui.domain.engine.boot import BootStatus, engine_of, read_status, unit_name
+from spark_tui.domain.engine.schedule import ScheduleStatus, read_timer, scheduled_engine, timer_name
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.host.drop_caches import SystemFile
 from spark_tui.domain.presets.dialects.container_files import boot_text, timer_texts
@@ -21,7 +23,7 @@ from spark_tui.services.ports import CacheDropper
 
 _SECONDS: Final = 10.0
 _START_SECONDS: Final = 30.0
-_PROPERTIES: Final = "Id,UnitFileState,ActiveState,Result,ExecMainStatus"
+_PROPERTIES: Final = "Id,UnitFileState,ActiveState,Result,ExecMainStatus,NextElapseUSecRealtime"
 _VARIABLES: Final = ("DOCKER_HOST", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "HF_HOME", "SPARK_TUI_")
 """What a unit is given of our environment, by the beginning of the name: it knows nothing of this shell."""
 
@@ -99,7 +101,7 @@ class SystemdBoot:
     def __init__(
         self, home: Path, environ: Mapping[str, str], root_hand: CacheDropper, config: str = "", root: Path = Path("/")
     ) -> None:
-        self._own = SystemdUserUnits(home, environ, "use a system unit: spark-tui boot on NAME --system")
+        self._own = SystemdUserUnits(home, environ, "use a system unit: the same command with --system")
         self._environ = environ
         self._root_hand = root_hand
         self._config = config
@@ -108,46 +110,40 @@ class SystemdBoot:
 
     def all(self) -> tuple[BootStatus, ...]:
         """Of every engine that has a unit. systemd is asked only where there is one."""
-        found: list[BootStatus] = []
-        for folder, system in ((self._own.path("x").parent, False), (self._system, True)):
-            engines = sorted(filter(None, (engine_of(path.name) for path in folder.glob(unit_name("*")))))
-            if engines:
-                found += self._read(engines, system=system)
-        return tuple(found)
+        return tuple(
+            read_status(engine, shown.get(path.name, {}), system=system, lingers=self._lingers)
+            for engine, path, system, shown in self._found(unit_name("*"), engine_of)
+        )
+
+    def schedules(self) -> tuple[ScheduleStatus, ...]:
+        """Of every engine that has a timer. systemd is asked only where there is one."""
+        found: list[ScheduleStatus | None] = []
+        for engine, path, system, shown in self._found(f"{timer_name('*')}.timer", scheduled_engine):
+            with suppress(OSError):  # removed meanwhile
+                text = path.read_text("utf-8", "replace")
+                found.append(read_timer(engine, text, shown, system=system, lingers=self._lingers))
+        return tuple(filter(None, found))
 
     def enable(self, engine: str, words: Sequence[str], *, system: bool = False) -> None:
         """Writes the unit, enables and starts it; the person's own starts without a login from then on."""
-        text = self.text(engine, words, system=system)
-        if not system:
-            self._need("systemctl")
-            self._own.install(unit_name(engine), text)
-            self._linger()
-            return
-        path = str(self._system / unit_name(engine))
-        if code := self._root_hand.write_files((SystemFile(path, text),)):
-            raise UnitFailed(f"{path} was not written: sudo exited {code}.", "Check your permission: sudo -v")
-        self._as_root("enable", "--now", unit_name(engine))
+        self._install({unit_name(engine): self.text(engine, words, system=system)}, system=system)
 
     def disable(self, engine: str) -> bool:
-        name, had = unit_name(engine), False
-        if self._own.path(name).exists():
-            had = self._own.uninstall(name)
-        if (self._system / name).exists():
-            self._as_root("disable", "--now", name)
-            had = not self._root_hand.remove_files((str(self._system / name),)) or had
-        return had
+        return self._remove(unit_name(engine))
 
-    def install_timer(self, name: str, title: str, words: Sequence[str], at: str) -> None:
-        self._need("systemctl")
-        service, timer = timer_texts(title, *self._command(words), at)
-        self._own.write(f"{name}.service", service)
-        self._own.install(f"{name}.timer", timer)
-        self._linger()
+    def install_timer(
+        self, name: str, title: str, words: Sequence[str], calendar: Sequence[str], *, data: str = "",
+        system: bool = False,
+    ) -> None:  # fmt: skip
+        self._need("systemctl", "Use cron (crontab -e): spark-tui down NAME, spark-tui up PRESET" if data else "")
+        user = _user() if system else ""
+        service, timer = timer_texts(title, *self._command(words), calendar, user=user, data=data)
+        if (self._own.path(f"{name}.timer") if system else self._system / f"{name}.timer").exists():
+            self.remove_timer(name)  # of the person, or of the machine: not both
+        self._install({f"{name}.service": service, f"{name}.timer": timer}, system=system)
 
     def remove_timer(self, name: str) -> bool:
-        had = self._own.uninstall(f"{name}.timer")
-        self._own.path(f"{name}.service").unlink(missing_ok=True)
-        return had
+        return self._remove(f"{name}.timer", f"{name}.service")
 
     def has_timer(self, name: str) -> bool:
         return self._own.path(f"{name}.timer").exists()
@@ -166,22 +162,54 @@ class SystemdBoot:
 
     # --- systemd ----------------------------------------------------------------------------------------
 
-    def _read(self, engines: Sequence[str], *, system: bool) -> list[BootStatus]:
-        scope = () if system else ("--user",)
-        argv = ("systemctl", *scope, "show", *map(unit_name, engines), f"--property={_PROPERTIES}")
-        blocks = [
-            dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
-            for block in self._run(argv).split("\n\n")
-        ]
-        lingers = (self._lingering / _user()).exists()
-        by_id = {block.get("Id", ""): block for block in blocks}
-        return [
-            read_status(engine, by_id.get(unit_name(engine), {}), system=system, lingers=lingers) for engine in engines
-        ]
+    def _found(
+        self, pattern: str, engine: Callable[[str], str]
+    ) -> Iterator[tuple[str, Path, bool, Mapping[str, Mapping[str, str]]]]:
+        """Every engine with such a unit: its file, whether it is of the machine, and what systemd shows of these units
+        and of their services, by name."""
+        for folder, system in ((self._own.path("x").parent, False), (self._system, True)):
+            files = {name: path for path in sorted(folder.glob(pattern)) if (name := engine(path.name))}
+            units = {path.with_suffix(suffix).name for path in files.values() for suffix in (path.suffix, ".service")}
+            argv = ("systemctl", *(() if system else ("--user",)), "show", *sorted(units), f"--property={_PROPERTIES}")
+            blocks = [
+                dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+                for block in (self._run(argv).split("\n\n") if files else ())
+            ]
+            shown = {block.get("Id", ""): block for block in blocks}
+            yield from ((name, path, system, shown) for name, path in files.items())
+
+    def _install(self, files: Mapping[str, str], *, system: bool) -> None:
+        """Writes units, and enables and starts the last of them."""
+        *others, unit = files
+        if not system:
+            self._need("systemctl")
+            for name in others:
+                self._own.write(name, files[name])
+            self._own.install(unit, files[unit])
+            self._linger()
+            return
+        paths = [str(self._system / name) for name in files]
+        if code := self._root_hand.write_files(tuple(map(SystemFile, paths, files.values()))):
+            raise UnitFailed(f"{paths[-1]} was not written: sudo exited {code}.", "Check your permission: sudo -v")
+        self._as_root("enable", "--now", unit)
+
+    def _remove(self, unit: str, *others: str) -> bool:
+        """Ends and removes a unit with the files beside it, of the person and of the machine."""
+        had = self._own.uninstall(unit)
+        for name in others:
+            self._own.path(name).unlink(missing_ok=True)
+        if (self._system / unit).exists():
+            self._as_root("disable", "--now", unit)
+            had = not self._root_hand.remove_files([str(self._system / name) for name in (unit, *others)]) or had
+        return had
+
+    @property
+    def _lingers(self) -> bool:
+        return (self._lingering / _user()).exists()
 
     def _linger(self) -> None:
         """Asks for it; where it is refused, the status says that the unit waits for a login."""
-        if not (self._lingering / _user()).exists():
+        if not self._lingers:
             try:
                 self._run(("loginctl", "--no-ask-password", "enable-linger"))
             except SparkError:
@@ -195,13 +223,14 @@ class SystemdBoot:
     def _run(self, argv: Sequence[str]) -> str:
         self._need(argv[0])
         remedy = "See its state: systemctl --user status"
-        return _output(argv, " ".join(argv[:3]), self._environ, _SECONDS, remedy, remedy)
+        environ = {name: value for name, value in self._environ.items() if name != "TZ"}  # times by the machine's clock
+        return _output(argv, " ".join(argv[:3]), environ, _SECONDS, remedy, remedy)
 
-    def _need(self, program: str) -> None:
+    def _need(self, program: str, otherwise: str = "") -> None:
         if shutil.which(program, path=self._environ.get("PATH")) is None:
             raise UnitFailed(
                 f"{program} is not installed: this machine has no systemd.",
-                "Start engines from its own init: spark-tui up PRESET --service",
+                otherwise or "Start engines from its own init: spark-tui up PRESET --service",
             )
 
 

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from spark_tui.domain.cluster.record import ClusterRecord
     from spark_tui.domain.engine.boot import BootStatus
     from spark_tui.domain.engine.container import DaemonFacts
+    from spark_tui.domain.engine.schedule import ScheduleStatus
     from spark_tui.domain.event import Event
     from spark_tui.domain.finding import Finding
     from spark_tui.domain.gateway import GatewayStatus
@@ -110,6 +111,7 @@ class FrameApp(PlainCrashApp[None]):
     images: var[Reading[ImagesView]] = var(NOT_READ_YET, init=False)
     downloads: var[Reading[tuple[Download, ...]]] = var(NOT_READ_YET, init=False)
     boot: var[Mapping[str, BootStatus]] = var({}, init=False)
+    schedules: var[Mapping[str, ScheduleStatus]] = var({}, init=False)
     bench: var[BenchStatus | None] = var(None, init=False)
     proofs: var[tuple[Proof, ...]] = var((), init=False)
     launches: var[tuple[ClusterRecord, ...]] = var((), init=False)

@@ -1,4 +1,5 @@
-"""Start at boot on a real systemd and a real Docker: on, a reboot before Docker is up, a restart of Docker, off."""
+"""Start at boot on a real systemd and a real Docker: on, a reboot before Docker is up, a restart of Docker, off;
+the gateway, the canary and a schedule as units."""
 
 from __future__ import annotations
 
@@ -7,11 +8,13 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from spark_tui.domain.engine.boot import unit_name
+from spark_tui.domain.engine.schedule import timer_name
 from tests.pty_app import spark_tui
 from tests.real.lab import LabUnavailable, PrivateEngine
 from tests.real.lab.serving import fetch_json
@@ -34,6 +37,7 @@ command: |
   exec httpd -f -p {port} -h /www'
 """
 """It answers as vLLM does within a second: what is asked here is asked of systemd and Docker."""
+SCHEDULE = timer_name(NAME)
 GATEWAY, CANARY = unit_name("spark-tui-gateway"), "spark-tui-canary"
 SOON = "[Service]\nRestartSec=1\n"
 
@@ -164,3 +168,37 @@ def test_the_canary_is_a_timer_that_runs_it_and_goes_when_told(manager: UserMana
     typed(manager, "canary", "--remove")
     assert manager.systemctl("is-active", f"{CANARY}.timer") == "inactive"
     assert not list(manager.own.glob(f"{CANARY}*"))
+
+
+@pytest.mark.timeout(480)
+def test_a_schedule_stops_an_engine_and_makes_up_for_a_start_that_was_missed(
+    engine: PrivateEngine, manager: UserManager, free_port: int
+) -> None:
+    def running() -> bool:
+        return NAME in engine.docker("ps", "--format", "{{.Names}}").split()
+
+    def result() -> str:
+        return manager.systemctl("show", f"{SCHEDULE}.service", "--property=Result,ActiveState", "--value")
+
+    typed(manager, "up", NAME, "--port", str(free_port))
+    first = datetime.now() + timedelta(seconds=75)  # the minute begins between 15 and 75 s from now
+    stop, start = (f"{first + timedelta(minutes=each):%H:%M}" for each in (0, 1))
+    made = json.loads(typed(manager, "schedule", NAME, "--stop", stop, "--start", start, "--json"))
+    assert (made["id"], made["state"], made["next"]) == (NAME, "enabled", "stop")
+    assert datetime.fromisoformat(made["next_at"]).astimezone().strftime("%H:%M") == stop
+    assert manager.systemctl("is-active", f"{SCHEDULE}.timer") == "active"
+    assert running()
+    assert wait_until(lambda: not running(), 130), manager.log()  # it gets 30 s to end
+    assert wait_until(lambda: json.loads(typed(manager, "schedule", "--json"))[0]["next"] == "start", 30)
+    manager.stop()  # the machine is off at that time
+    assert wait_until(lambda: datetime.now() > first.replace(second=0) + timedelta(seconds=62), 90)
+    assert not running()
+    manager.start()
+    assert wait_until(running, 60), manager.log()
+    assert wait_until(lambda: sorted(result().split()) == ["inactive", "success"], 60), manager.log()
+    assert fetch_json(f"http://127.0.0.1:{free_port}/v1/models")
+    assert wait_until(lambda: json.loads(typed(manager, "guard", "--status", "--json"))["running"], 30)
+    typed(manager, "schedule", NAME, "--remove")
+    assert manager.systemctl("is-active", f"{SCHEDULE}.timer") == "inactive"
+    assert not list(manager.own.glob(f"{SCHEDULE}*"))
+    assert running(), "the engine keeps running"

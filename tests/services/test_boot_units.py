@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from spark_tui.domain.engine.boot import BootState, unit_name
+from spark_tui.domain.engine.schedule import Schedule, data_line, schedule_of, timer_name
 from spark_tui.domain.errors import SparkError
 from spark_tui.services.systemd import SystemdBoot
 from tests.fakes_host import FakeDropper
@@ -109,7 +111,7 @@ def test_a_timer_is_written_with_its_service_and_removed(programs: Path, tmp_pat
     systemctl(programs)
     boot = boot_of(tmp_path, HF_TOKEN="secret", DOCKER_HOST="unix:///d.sock")
     assert not boot.has_timer("spark-tui-canary")
-    boot.install_timer("spark-tui-canary", "Each night", ("canary",), "03:30")
+    boot.install_timer("spark-tui-canary", "Each night", ("canary",), ("*-*-* 03:30:00",))
     folder = tmp_path / "home/.config/systemd/user"
     assert "OnCalendar=*-*-* 03:30:00" in (folder / "spark-tui-canary.timer").read_text()
     service = (folder / "spark-tui-canary.service").read_text()
@@ -119,3 +121,87 @@ def test_a_timer_is_written_with_its_service_and_removed(programs: Path, tmp_pat
     assert boot.remove_timer("spark-tui-canary")
     assert not list(folder.glob("spark-tui-canary*"))
     assert not boot.remove_timer("spark-tui-canary")
+
+
+# --- schedules --------------------------------------------------------------------------------------------
+
+TIMER, NIGHT = timer_name("qwen"), Schedule("23:00", "07:00", ("mon", "fri"), 5.0)
+HOSTILE = ("schedule", 'a"b $HOME 50% \\', "--apply")
+
+
+def set_schedule(boot: SystemdBoot, schedule: Schedule = NIGHT, *, system: bool = False) -> None:
+    data, title = data_line(schedule), f"qwen {schedule.text}"
+    boot.install_timer(TIMER, title, HOSTILE, schedule.calendar, data=data, system=system)
+
+
+def answers_for_a_timer(folder: Path) -> None:
+    timer = f"Id={TIMER}.timer\\nUnitFileState=enabled\\nNextElapseUSecRealtime=Thu 2026-11-26 23:00:00 CET\\n"
+    service = f"Id={TIMER}.service\\nActiveState=failed\\nResult=exit-code\\nExecMainStatus=4\\n"
+    program(folder, "systemctl", f'case "$*" in *show*) printf "{service}\\n{timer}"; echo "TZ=$TZ" >&2;; esac')
+    program(folder, "loginctl", "exit 0")
+
+
+def test_a_schedule_is_written_read_changed_and_removed(programs: Path, tmp_path: Path) -> None:
+    answers_for_a_timer(programs)
+    boot, folder = boot_of(tmp_path, HF_TOKEN="secret", TZ="Asia/Tokyo"), tmp_path / "home/.config/systemd/user"
+    assert boot.schedules() == ()
+    assert asked(programs) == []
+    set_schedule(boot)
+    assert f"systemctl --user enable {TIMER}.timer" in asked(programs)
+    (found,) = boot.schedules()
+    assert (found.name, found.schedule, found.next) == ("qwen", NIGHT, datetime(2026, 11, 26, 23))
+    assert (found.unit.state, found.unit.detail) == (BootState.FAILED, "exit code 4")
+    service = (folder / f"{TIMER}.service").read_text()
+    assert "KillMode=process" in service, "the guard of a launch lives on"
+    assert "secret" not in service
+    set_schedule(boot, schedule_of("-06:00"))
+    assert [each.schedule.text for each in boot.schedules()] == ["starts 06:00"]
+    (folder / "spark-tui-schedule-other.timer").write_text("[Timer]\n")  # not ours
+    assert len(boot.schedules()) == 1
+    assert boot.all() == (), "it does not start at boot"
+    assert boot.remove_timer(TIMER)
+    assert not list(folder.glob(f"{TIMER}*"))
+    assert not boot.remove_timer(TIMER)
+
+
+def test_a_schedule_of_the_machine_replaces_that_of_the_person(programs: Path, tmp_path: Path) -> None:
+    answers_for_a_timer(programs)
+    dropper = FakeDropper()
+    boot = SystemdBoot(tmp_path / "home", {"PATH": os.environ["PATH"]}, dropper, root=tmp_path / "root")
+    set_schedule(boot)
+    set_schedule(boot, system=True)
+    assert not list((tmp_path / "home/.config/systemd/user").glob(f"{TIMER}*"))
+    written = {Path(path).name: text for path, text in dropper.files.items()}
+    assert list(written) == [f"{TIMER}.service", f"{TIMER}.timer"]
+    assert "\nUser=" in written[f"{TIMER}.service"]
+    assert dropper.terminal[-1][-3:] == ("enable", "--now", f"{TIMER}.timer")
+
+
+def test_without_systemd_a_schedule_names_the_way_by_cron(tmp_path: Path) -> None:
+    with pytest.raises(SparkError) as caught:
+        set_schedule(boot_of(tmp_path, PATH=str(tmp_path)))
+    assert "systemd" in caught.value.summary
+    assert "cron" in caught.value.remedy
+    assert boot_of(tmp_path, PATH=str(tmp_path)).schedules() == ()
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+@pytest.mark.parametrize("line", ["23:00-07:00", "18:30-08:05 mon-fri", "-00:00 sat,sun", "23:59- tue"])
+def test_systemd_finds_no_fault_with_a_schedule_and_means_the_same_times(
+    line: str, programs: Path, tmp_path: Path
+) -> None:
+    answers_for_a_timer(programs)
+    set_schedule(boot_of(tmp_path), schedule_of(line))
+    folder, schedule = tmp_path / "home/.config/systemd/user", schedule_of(line)
+    files = [str(folder / f"{TIMER}.{suffix}") for suffix in ("timer", "service")]
+    done = subprocess.run(["systemd-analyze", "verify", *files], capture_output=True, text=True, check=False)
+    assert not [each for each in done.stderr.splitlines() if TIMER in each or "X-Spark" in each]
+    assert 'schedule "a\\"b $$HOME 50%% \\\\" --apply' in Path(files[1]).read_text()
+    now = datetime.now()
+    done = subprocess.run(
+        ["systemd-analyze", "calendar", *schedule.calendar], capture_output=True, text=True, check=True,
+        env={**os.environ, "LC_ALL": "C"},
+    )  # fmt: skip
+    elapses = [each.partition(":")[2] for each in done.stdout.splitlines() if "Next elapse:" in each]
+    times = sorted(datetime.strptime(each.strip().rpartition(" ")[0], "%a %Y-%m-%d %H:%M:%S") for each in elapses)
+    assert times[0] == min(at for at, _ in schedule.times(now) if at > now)

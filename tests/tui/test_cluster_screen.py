@@ -270,7 +270,7 @@ async def test_down_on_one_rank_stops_the_whole_launch(sparks: Sparks) -> None:
         assert sparks.containers() == []
 
 
-@pytest.mark.parametrize("key", ["e", "r", "delete", "B", "K"])
+@pytest.mark.parametrize("key", ["e", "r", "delete", "B", "Z", "K"])
 async def test_nothing_else_is_done_with_one_rank_alone(sparks: Sparks, key: str) -> None:
     async with home(sparks) as sight:
         assert {"edit_engine", "restart"}.isdisjoint(offered(sight))

@@ -21,7 +21,7 @@ from spark_tui.domain.reading import Missing, value_of
 from spark_tui.services.wire import encode
 from spark_tui.tui.app import SparkApp
 from spark_tui.tui.format import UNICODE
-from spark_tui.tui.screens.modals import ConfirmScreen
+from spark_tui.tui.screens.modals import ConfirmScreen, TextDialog
 from spark_tui.tui.widgets.bars import KeyBar
 from spark_tui.tui.widgets.home_lines import LaunchSteps
 from spark_tui.tui.widgets.log_view import LogView
@@ -359,6 +359,23 @@ async def test_b_and_y_start_the_selected_engine_with_the_machine_and_end_that()
         await until(kit, pilot, lambda: isinstance(app.screen, ConfirmScreen))
         await pilot.press("y")
         await until(kit, pilot, lambda: not port.units)
+
+
+async def test_z_asks_for_times_and_home_shows_them_until_none() -> None:
+    kit, port = Kit(), FakeBoot()
+    row = re.compile(r"schedule +stops 23:00, starts 07:00, mon-fri")
+    kit.docker.add_container("qwen", ports=PORT, labels=((LABEL_PRESET, "qwen"),))
+    kit.context.ports.boot = port  # type: ignore[assignment]
+    async with opened(kit) as (app, pilot):
+        await until(kit, pilot, lambda: state(app, "qwen") is not None)
+        for typed, timers in (("25:00-", 0), ("23:00-07:00 mon-fri", 1), ("none", 0)):
+            await pilot.press("Z")
+            await until(kit, pilot, lambda: isinstance(app.screen, TextDialog))
+            app.screen.query_one(Input).value = typed
+            await pilot.press("enter")
+            await until(kit, pilot, lambda: not isinstance(app.screen, TextDialog))
+            await until(kit, pilot, lambda wanted=timers: len(port.timers) == wanted)
+            await until(kit, pilot, lambda wanted=timers: bool(row.search(screen_text(app))) == bool(wanted))
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 36), (160, 50)])

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
 from spark_tui.domain.doctor import EngineProcess, Link, StoreState
 from spark_tui.domain.engine.boot import BootState, BootStatus, unit_name
 from spark_tui.domain.engine.container import ContainerFacts
+from spark_tui.domain.engine.schedule import ScheduleStatus, read_timer, scheduled_engine
 from spark_tui.domain.host.detectors import SharedFile
 from spark_tui.domain.host.drop_caches import TEE_COMPACT, TEE_DROP, Access, Route, SystemFile
 from spark_tui.domain.host.identity import HostIdentity
@@ -402,7 +405,7 @@ class DemoBoot:
 
     def __init__(self) -> None:
         self._on = [SERVING_NAME]
-        self._timers: set[str] = set()
+        self._timers: dict[str, str] = {}
 
     def all(self) -> tuple[BootStatus, ...]:
         return tuple(BootStatus(name, BootState.ENABLED, unit_name(name)) for name in sorted(self._on))
@@ -410,13 +413,23 @@ class DemoBoot:
     def enable(self, engine: str, words: Sequence[str], *, system: bool = False) -> None:
         self._on = [*(name for name in self._on if name != engine), engine]
 
-    def install_timer(self, name: str, title: str, words: Sequence[str], at: str) -> None:
-        self._timers.add(name)
+    def schedules(self) -> tuple[ScheduleStatus, ...]:
+        on = {f"{name}.timer": {"UnitFileState": "enabled"} for name in self._timers}
+        named = ((scheduled_engine(f"{name}.timer"), data) for name, data in self._timers.items())
+        known = (read_timer(engine, data, on, system=False, lingers=True) for engine, data in named)
+        now = datetime.now()
+        return tuple(
+            replace(each, next=min(at for at, _ in each.schedule.times(now) if at > now)) for each in known if each
+        )
+
+    def install_timer(
+        self, name: str, title: str, words: Sequence[str], calendar: Sequence[str], *, data: str = "",
+        system: bool = False,
+    ) -> None:  # fmt: skip
+        self._timers[name] = data
 
     def remove_timer(self, name: str) -> bool:
-        had = name in self._timers
-        self._timers.discard(name)
-        return had
+        return self._timers.pop(name, None) is not None
 
     def has_timer(self, name: str) -> bool:
         return name in self._timers

@@ -27,7 +27,7 @@ from spark_tui.present.engines import (
     latest_job,
     next_step_page,
 )
-from spark_tui.present.page import Section
+from spark_tui.present.page import Row, Section
 from spark_tui.tui.frame import FrameScreen, bindings
 from spark_tui.tui.screen_table import make_screen
 from spark_tui.tui.screens.help import TourText
@@ -71,7 +71,7 @@ SPARK_CELLS = 5
 TILE_CELLS = 24
 MOST_TILES = 4
 """Graphs of the machine; other series have a line each."""
-ALONE = ("edit_engine", "restart", "remove", "secure_engine", "toggle_boot")
+ALONE = ("edit_engine", "restart", "remove", "secure_engine", "toggle_boot", "set_schedule")
 """What is not done with one rank of a launch on several nodes."""
 LEFT_LEAST = (36, 4)
 """Cells and rows of a graph of the machine."""
@@ -140,7 +140,7 @@ class HomeScreen(FrameScreen):
         self.bind_slices(("engines", "jobs", "boot", "launches", "nodes"), self._show)
         self.bind_slices(("downloads",), self._show_coming)
         self.bind_slices(("presets",), lambda: self._show_selected() if not self.engines() else None)
-        self.bind_slices(("selected", "proofs", "gateway"), self._show_selected)
+        self.bind_slices(("selected", "proofs", "gateway", "schedules"), self._show_selected)
         self.bind_slice("selected", lambda name: self.query_one(RowList).select(name))
         # At once, and not by a message: the next key is for that engine, and a list shown meanwhile keeps its cursor.
         self.watch(self.query_one(RowList), "cursor", self._select, init=False)
@@ -395,6 +395,9 @@ class HomeScreen(FrameScreen):
         if view is None and job is None and record is None:
             page = self._empty_page()
         page = self._with_nodes(self._with_proof(page, view), record, job)
+        if page and name in self.spark.schedules:
+            times = Row(self.spark.schedules[name].schedule.text, "schedule")
+            page = (*page[:-1], replace(page[-1], rows=(*page[-1].rows, times)))
         if self.spark.gateway is not None:
             from spark_tui.present.gateway import gateway_rows  # not for the first frame
 
@@ -689,16 +692,19 @@ class HomeScreen(FrameScreen):
         self.notify(f"API key file: {secured.key_file}", markup=False, timeout=12)
         self.spark.copy(Yank("Path of the key file", "f", secured.key_file))
 
+    def _engine_for(self, verb: str) -> EngineView | None:
+        """The selected engine, if `verb` is done with it; else says why not."""
+        if self.selected_engine is None:
+            self.notify("No engine is selected.", markup=False)
+        return None if self.spark.refuses(verb) else self.selected_engine
+
     @work(exit_on_error=False, exclusive=True, group="boot")
     async def action_toggle_boot(self) -> None:
         """Asks first: a unit of systemd is written or removed."""
         from spark_tui.present.engines import boot_question, boot_text
 
-        if self.spark.refuses("Start at boot"):
-            return
-        view, boot = self.selected_engine, self.context.boot
+        view, boot = self._engine_for("Start at boot"), self.context.boot
         if view is None:
-            self.notify("No engine is selected.", markup=False)
             return
         try:
             now = await boot.status(view.name)
@@ -711,6 +717,32 @@ class HomeScreen(FrameScreen):
             return
         self.notify(f"{view.name}: {boot_text(after)}.", markup=False)
         self.context.store.update(boot=boot.known)
+
+    @work(exit_on_error=False, exclusive=True, group="boot")
+    async def action_set_schedule(self) -> None:
+        """One line: the times and days. A timer of systemd is written or removed."""
+        from spark_tui.domain.engine.schedule import schedule_of
+        from spark_tui.present.engines import schedule_text
+        from spark_tui.tui.screens.modals import TextDialog
+
+        view, boot = self._engine_for("A schedule"), self.context.boot
+        if view is None:
+            return
+        had = self.spark.schedules.get(view.name)
+        hint = "Stop-start by this machine's clock, then days; or none."
+        hint += f" Now: {had.schedule.text}." if had else ""
+        dialog = TextDialog(f"Schedule of {view.name}", hint, placeholder="23:00-07:00 mon-fri")
+        text = await self.app.push_screen_wait(dialog)
+        try:
+            if text == "none":
+                await boot.unschedule(view.name)
+                self.notify(f"{view.name}: no schedule.", markup=False)
+            elif text is not None:
+                made = await boot.schedule(view.name, schedule_of(text))
+                self.notify(f"{view.name}: {schedule_text(made)}.", markup=False)
+        except SparkError as error:
+            self.spark.report(error)
+        self.context.store.update(schedules=boot.schedules)
 
     def action_cancel_job(self) -> None:
         name = self.spark.selected

@@ -259,6 +259,15 @@ def systemd_text(spec: ContainerSpec, about: tuple[str, ...] = ()) -> str:
     )
 
 
+_START_LIMITS: Final = (f"StartLimitIntervalSec={STARTS_WITHIN_SECONDS}", f"StartLimitBurst={MOST_STARTS}")
+_RETRIES: Final = (
+    "KillMode=process",  # the guard that a launch started goes on
+    "Restart=on-failure",
+    f"RestartSec={RESTART_SECONDS}",
+    f"RestartPreventExitStatus={_REFUSED_CODES}",
+)
+
+
 def boot_text(engine: str, command: Sequence[str], environment: Iterable[tuple[str, str]], *, user: str = "") -> str:
     """The unit's file: the person's own, or with `user` one of the machine. A key or token never gets into it.
 
@@ -272,18 +281,14 @@ def boot_text(engine: str, command: Sequence[str], environment: Iterable[tuple[s
         "[Unit]",
         f"Description=Starts {engine} with the machine",
         *network,
-        f"StartLimitIntervalSec={STARTS_WITHIN_SECONDS}",
-        f"StartLimitBurst={MOST_STARTS}",
+        *_START_LIMITS,
         "",
         "[Service]",
         "Type=exec",
         *((f"User={user}",) if user else ()),
         *_environment_lines(environment),
         f"ExecStart={' '.join(map(word, command))}",
-        "KillMode=process",
-        "Restart=on-failure",
-        f"RestartSec={RESTART_SECONDS}",
-        f"RestartPreventExitStatus={_REFUSED_CODES}",
+        *_RETRIES,
         "SuccessExitStatus=130",
         "",
         "[Install]",
@@ -300,16 +305,23 @@ def _environment_lines(environment: Iterable[tuple[str, str]]) -> tuple[str, ...
     )
 
 
-def timer_texts(title: str, command: Sequence[str], environment: Iterable[tuple[str, str]], at: str) -> tuple[str, str]:
-    """A service that runs a command once, and the timer that starts it each day at `at` (HH:MM) or, where the machine
-    was off, when it is on again."""
+def timer_texts(
+    title: str, command: Sequence[str], environment: Iterable[tuple[str, str]], calendar: Sequence[str], *,
+    user: str = "", data: str = "",
+) -> tuple[str, str]:  # fmt: skip
+    """A service that runs a command once, and the timer that starts it at these times (systemd.time(7)) or, where the
+    machine was off, when it is on again. With `data`, which is kept in the timer, the times are exact and a failure is
+    tried again; else it may wait, and yields to other programs. With `user` both are of the machine."""
+    head = (f"# Made by spark-tui: {title}", "[Unit]", f"Description={title}")
     service = (
-        f"# Made by spark-tui: {title}", "[Unit]", f"Description={title}", "", "[Service]", "Type=oneshot",
-        *_environment_lines(environment), f"ExecStart={' '.join(map(word, command))}", "Nice=10",
+        *head, *(_START_LIMITS if data else ()), "", "[Service]", "Type=oneshot", *((f"User={user}",) if user else ()),
+        *_environment_lines(environment), f"ExecStart={' '.join(map(word, command))}",
+        *(_RETRIES if data else ("Nice=10",)),
     )  # fmt: skip
     timer = (
-        f"# Made by spark-tui: {title}", "[Unit]", f"Description={title}", "", "[Timer]", f"OnCalendar=*-*-* {at}:00",
-        "Persistent=true", "RandomizedDelaySec=600", "", "[Install]", "WantedBy=timers.target",
+        *head, "", "[Timer]", *(f"OnCalendar={each}" for each in calendar), "Persistent=true",
+        "AccuracySec=1s" if data else "RandomizedDelaySec=600", "", "[Install]", "WantedBy=timers.target",
+        *(("", "[X-Spark-TUI]", data) if data else ()),
     )  # fmt: skip
     joined = ["".join(f"{line}\n" for line in lines) for lines in (service, timer)]
     return joined[0], joined[1]
