@@ -12,6 +12,7 @@ from typing import Any, Final
 from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.launch import launched_with
 from spark_tui.domain.engine.boot import BootStatus
+from spark_tui.domain.engine.container import LABEL_LAUNCH
 from spark_tui.domain.engine.schedule import Schedule, ScheduleStatus, data_line, timer_name
 from spark_tui.domain.engine.state import Exposure
 from spark_tui.domain.errors import ContainerNotFound, EngineExited, RefusedError, UnreachableError
@@ -63,11 +64,16 @@ class BootUnits:
         return await self.status(name)
 
     def words(self, view: EngineView) -> tuple[str, ...]:
-        """The launch that brings this engine up as it is now. Raises RefusedError for a foreign one."""
+        """The launch that brings this engine up as it is now. Raises RefusedError for a foreign one, and for a rank."""
         container = view.container
         if not container.ours:
             raise RefusedError(
                 f"{view.name} was not started by spark-tui.", "Import the engine as a preset, and launch that preset."
+            )
+        if container.label(LABEL_LAUNCH):
+            raise RefusedError(
+                f"{view.name} runs on several nodes: a unit of one machine cannot start it.",
+                f"Start it yourself: spark-tui up {container.preset} --nodes CLUSTER",
             )
         lan = view.exposure in (Exposure.LAN, Exposure.LAN_NO_KEY)
         pairs = {

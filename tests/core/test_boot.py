@@ -10,7 +10,14 @@ import pytest
 
 from spark_tui.core.boot import GONE_SECONDS, BootUnits
 from spark_tui.domain.engine.boot import BootState, BootStatus
-from spark_tui.domain.engine.container import LABEL_OVERRIDES, LABEL_PRESET, ContainerStatus, PublishedPort
+from spark_tui.domain.engine.container import (
+    LABEL_LAUNCH,
+    LABEL_OVERRIDES,
+    LABEL_PRESET,
+    LABEL_RANK,
+    ContainerStatus,
+    PublishedPort,
+)
 from spark_tui.domain.engine.schedule import ScheduleStatus, read_timer, schedule_of, scheduled_engine
 from spark_tui.domain.errors import ContainerNotFound, DaemonNotRunning, EngineExited, RefusedError, UnreachableError
 from tests.core.kit import Kit
@@ -86,6 +93,15 @@ async def test_a_foreign_engine_is_refused(kit: Kit, boot: BootUnits) -> None:
     kit.docker.add_container("foreign", argv=("vllm", "serve", "org/model"))
     with pytest.raises(RefusedError):
         await boot.enable("foreign")
+
+
+async def test_an_engine_on_several_nodes_is_refused(kit: Kit, port: FakeBoot, boot: BootUnits) -> None:
+    kit.docker.add_container("big-rank0", labels=(*OURS, (LABEL_LAUNCH, "l"), (LABEL_RANK, "0/2")))
+    with pytest.raises(RefusedError):
+        await boot.enable("big-rank0")
+    with pytest.raises(RefusedError):
+        await boot.schedule("big-rank0", schedule_of("23:00-"))
+    assert not port.timers
 
 
 async def test_the_service_waits_for_docker(kit: Kit, boot: BootUnits) -> None:
