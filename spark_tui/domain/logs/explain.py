@@ -138,7 +138,10 @@ _MARKS: Final = (
     ),
     (
         "llama-cpp",
-        lazy_pattern(r"llama_model_load|ggml_\w{1,20}_init: found \d|llama_context|\bsrv +\w+: |llama-server"),
+        lazy_pattern(
+            r"llama_model_load|ggml[-_]cuda|libggml|ggml_\w{1,20}_init: found \d|llama_context|\bsrv +\w+: |"
+            r"llama-server"
+        ),
     ),
 )
 _MARK_LINES: Final = 2_000

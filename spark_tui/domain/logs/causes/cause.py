@@ -91,9 +91,9 @@ class Names(NamedTuple):
 
 _LLAMA: Final = Names(
     engine="llama.cpp",
-    newer="a newer build (or image) of llama.cpp",
-    other="another build (or image) of llama.cpp",
-    gb10="Use a newer build, compiled for this GPU (CMAKE_CUDA_ARCHITECTURES=121).",
+    newer="a newer build or image of llama.cpp",
+    other="another build or image of llama.cpp",
+    gb10="Use a newer build or image, compiled for GB10 (CMAKE_CUDA_ARCHITECTURES=121).",
     memory="`--n-gpu-layers`",
     context="`--ctx-size`",
     sequences="`--parallel`",

@@ -232,10 +232,15 @@ def named_options(text: str) -> str:
     attention_backend=flashinfer`) first; empty where it names none."""
     found = sorted(_OPTION.finditer(text), key=lambda each: text[each.end() : each.end() + 1] != "=")
     names = dict.fromkeys(
-        each[4] or _CAPITAL.sub("_", each[1] or each[2] or each[3] or each[5]).replace("-", "_").rstrip("_").lower()
+        (each[4] or "").rstrip(".:")
+        or _CAPITAL.sub("_", each[1] or each[2] or each[3] or each[5]).replace("-", "_").rstrip("_").lower()
         for each in found
     )
-    return " or ".join([*names][:_MAX_OPTIONS])
+    return _either([*names][:_MAX_OPTIONS])
+
+
+def _either(names: list[str]) -> str:
+    return " or ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
 
 
 _FEATURES: Final = ("enable_", "speculative_", "kv_", "attention_backend", "moe_", "compilation")
@@ -248,7 +253,7 @@ def _tried(context: FailureContext) -> list[str]:
 
 def _with_option(told: Finding, line: str, context: FailureContext) -> Finding:
     """With the options' names, in a remedy for a named setting."""
-    options = (named_options(line) or " or ".join(_tried(context))) if "the named " in told.remedy else ""
+    options = (named_options(line) or _either(_tried(context))) if "the named " in told.remedy else ""
     if not options:
         return told
     remedy = told.remedy.replace("Correct the named setting", f"Correct {options}").replace(
@@ -405,7 +410,7 @@ def _placed(failure: StartFailure, context: FailureContext) -> Finding | None:
 
 
 def _unknown(failure: StartFailure | None, context: FailureContext) -> Finding:
-    where = f" in phase {context.phase}" if context.phase else ""
+    where = f" in phase {context.phase}" if context.phase not in (None, PhaseId.CONTAINER) else ""
     line = f": {failure.line}" if failure is not None and failure.line else " without a message."
     tried = _tried(context)
     without = f"Start once without {' and '.join(tried)}. Else use" if tried else "Use"

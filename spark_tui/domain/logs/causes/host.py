@@ -200,10 +200,10 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.IMAGE_UNAVAILABLE,
-        r"response from daemon: (?:Get|Head) \"https?://([^/\"]{1,100})[^ ]{0,200} .{0,200}(?:net/http|dial |lookup|"
+        r"response from daemon: (?:Get|Head) \"https?://[^ ]{1,300} .{0,200}(?:net/http|dial |lookup|"
         r"EOF|x509|tls:|canceled|deadline)|httpReadSeeker|failed to do request|"
         r"failed to resolve reference .{1,200}(?:dial|lookup|timeout|EOF)|error pulling image configuration",
-        "The registry cannot be reached ({0}).",
+        "The registry of the image cannot be reached.",
         "Check this machine's network, DNS, proxy and IPv6 (`docker info`), and pull the image again: finished "
         "layers stay.",
     ),
