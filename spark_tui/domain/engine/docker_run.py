@@ -11,7 +11,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from typing import Any, Final
 
 from spark_tui.domain.dataclass import dataclass
@@ -358,7 +358,7 @@ def spec_hash(spec: ContainerSpec) -> str:
     spec = canonical(spec)
     given = {f.name: value for f in fields(spec) if (value := getattr(spec, f.name)) != getattr(_EMPTY, f.name)}
     given["labels"] = sorted(pair for pair in spec.labels if pair[0] != LABEL_SPEC_HASH)
-    text = json.dumps(given, sort_keys=True, default=asdict)
+    text = json.dumps(given, sort_keys=True, default=lambda part: {f.name: getattr(part, f.name) for f in fields(part)})
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
