@@ -132,7 +132,7 @@ _MARKS: Final = (
     (
         "ollama",
         lazy_pattern(
-            r"source=\S{1,40}\.go:\d+ msg=|OLLAMA_|Ollama|ollama (?:run|pull|serve|create)\b|"
+            r"source=\S{1,40}\.go:\d+ msg=|OLLAMA_|Ollama|/\.ollama/|ollama (?:run|pull|serve|create)\b|"
             r"llama runner |\bollama\[\d"
         ),
     ),

@@ -42,6 +42,8 @@ _BEHEADED: Final = lazy_pattern(
 _BOLD: Final = lazy_pattern(r"\*\*([^*]{3,200})\*\*")
 _PROSE: Final = lazy_pattern(r"[^\x00-\x7f]{2,40}[：:] *(?=[a-z(\[])")
 _SERVICE: Final = lazy_pattern(r"[\w.@\-]{2,80} +\| ")
+_ENGINE: Final = lazy_pattern(r"vllm|sglang|llama|trtllm")
+"""In the name of a service: an engine's."""
 _INDENT: Final = lazy_pattern(
     r"(?: {4,12}|\t+| {0,12}\| )(?=\(\w+ pid=\d|(?:INFO|ERROR|WARNING) \d\d-\d\d |\[\d{4}-\d\d-\d\dT)"
 )
@@ -128,7 +130,7 @@ class Unquoter:
         if self._service and text.startswith(self._service):
             return text[len(self._service) :]
         if " | " in text[:100] and (match := _SERVICE.match(text)):
-            if match[0] == self._seen:
+            if match[0] == self._seen or _ENGINE.search(match[0]):
                 self._service = match[0]
                 return text[match.end() :]
             self._seen = match[0]

@@ -90,7 +90,7 @@ _LINES: Final = lazy_pattern(  # lines that end a program, or a start, and are n
     r"failed to copy: |(?:error pulling image|failed to resolve reference)"
     r"|.{0,80}(?:code=killed, status=9|unit has been killed by the OOM killer|sending SIG(?:TERM|KILL) to process)"
     r"|.{0,40}(?:vllm|sglang|trtllm-serve|llama-server|ollama): (?:command )?not found"
-    r"|Error: (?:No such option|Got unexpected|Missing |Invalid value)"
+    r"|Error: (?:No such option|Got unexpected|Missing |Invalid value|mkdir |open |stat )"
     r"|Failed: Cuda error |.{0,40}[Uu]nable to open shared memory object"
 )
 _WITHIN: Final = (
@@ -202,6 +202,8 @@ _COMMAND: Final = lazy_pattern(
     r"(?: .{0,200}--|.{0,200}\\$)"
 )
 """How a person starts an engine."""
+_NAMED: Final = lazy_pattern(r"\b(?:vLLM|SGLang|TensorRT-LLM|TRT-LLM)\b")
+"""How people write of engines."""
 _GIVEN: Final = lazy_pattern(r"--([a-z][\w\-]{2,40})(?:[= ]+([\w.]{1,24})(?=\s|$))?")
 _COMMAND_LINES: Final = 30
 _SCRIPT: Final = lazy_pattern(
@@ -259,6 +261,10 @@ def last_failure(
             record = _dedented(record)
         if _alive(record):
             break
+        sentence, _, trace = record.message.partition("\nTraceback (most recent call last)")
+        if trace and not serving and _ENGINE_PATH.search(trace):  # a record of JSON, with its traceback
+            found.append(LastFailure(at, record._replace(message=sentence)))
+            continue
         if _fatal(record):
             whole = _whole(record, lines, at)
             if _ours(whole, lines, at, serving=serving, docker=docker, ollama=ollama):
@@ -384,7 +390,8 @@ def _ours(record: LogRecord, lines: Sequence[str], at: int, *, serving: bool, do
 
 def _only_started(lines: Sequence[str]) -> bool:
     """A person's command that starts an engine, without a line of the engine's own since."""
-    return any(_COMMAND.search(text, 0, 400) for text in lines) and not any(in_form(text) for text in lines)
+    named = any(_COMMAND.search(text, 0, 400) or _NAMED.search(text, 0, 400) for text in lines)
+    return named and not any(in_form(text) for text in lines)
 
 
 def _whole(record: LogRecord, lines: Sequence[str], at: int) -> LogRecord:
