@@ -6,6 +6,7 @@ import json
 import os
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TextIO
 
@@ -318,13 +319,13 @@ def write_new(path: str, text: str, option: str, *, mode: int = ORDINARY) -> Pat
 def table_lines(table: Table, width: int | None, paint: Paint) -> list[str]:
     """The lines of a table, heading first; within `width` cells where that can be, whole where it is None."""
     heading = tuple(Cell(column.title, Tone.STRONG) for column in table.columns)
-    rows = [heading, *(tuple(Cell(clean_line(cell.text), cell.tone) for cell in row) for row in table.rows)]
+    rows = [heading, *(tuple(replace(cell, text=clean_line(cell.text)) for cell in row) for row in table.rows)]
     sizes = column_widths(Table(table.columns, tuple(rows[1:])), width, len(GAP))
     lines = []
     for row in rows:
         parts = []
         for at, size in sizes.items():
-            text = truncate(row[at].text, size)
+            text = truncate(row[at].within(size), size)
             space = " " * (size - cell_width(text))
             painted = paint(text, STYLES[row[at].tone])
             parts.append(space + painted if table.columns[at].right else painted + space)

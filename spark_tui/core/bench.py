@@ -346,7 +346,7 @@ class HostWatch:
                 self._low = self._low + 1 if found.usable < self._floor else 0
                 if self._low >= STRIKES and not self._stop.is_set():
                     below = f"below the guard's floor of {gib(self._floor)} GiB"
-                    self.reason = f"usable memory fell to {gib(found.usable)} GiB, {below}"
+                    self.reason = f"available memory fell to {gib(found.usable)} GiB, {below}"
                     self._stop.set()
             await self._clock.sleep(SAMPLE_SECONDS)
 

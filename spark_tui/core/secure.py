@@ -17,8 +17,7 @@ from spark_tui.domain.settings import ExposureChoice
 from spark_tui.services.ports import PresetSource, SecretStore
 
 _CHANGED: Final = (
-    " Since it was launched, its preset, the image, your token or this program has changed: "
-    "it starts as the preset is now."
+    " The preset, the image, your token or spark-tui has changed since the launch. The preset of now applies."
 )
 _OPEN: Final = "exposure=lan"
 
@@ -70,9 +69,9 @@ class Securing:
         variable = preset.server.key_variable
         reach = "open to the network" if local else "still open to the network"
         what = (
-            f"{view.name} stops, and starts with the same preset and settings, on port {proposal.host_port}, {reach}, "
-            f"and asks for a key. Its users are cut off until they send it. The key is made for "
-            f"you and kept in {key_file}, as {variable}; it is never shown.{note}"
+            f"Restarts {view.name} with its preset and settings on port {proposal.host_port}, {reach}. "
+            f"Clients are cut off until they send the new key. "
+            f"Key file: {key_file} ({variable}). The key is never shown.{note}"
         )
         return Secured(LaunchRequest(preset, wanted, replace_running=True, fetch=False), key_file, variable, what)
 

@@ -561,9 +561,13 @@ def boot_text(status: BootStatus) -> str:
 def boot_question(status: BootStatus) -> tuple[str, str, str]:
     """Title, text and verb of the question before a change."""
     if status.on:
-        return f"Do not start {status.name} at boot?", f"Removes {status.unit}. The engine keeps running.", "Remove"
+        return (
+            f"Disable start at boot of {status.name}?",
+            f"Removes {status.unit}. The engine keeps running.",
+            "Disable",
+        )
     what = "Writes a systemd unit: waits for Docker, launches with these settings, under the memory guard."
-    return f"Start {status.name} at boot?", what, "Enable"
+    return f"Enable start at boot of {status.name}?", what, "Enable"
 
 
 def schedule_text(status: ScheduleStatus) -> str:

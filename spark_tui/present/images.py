@@ -16,6 +16,7 @@ from spark_tui.domain.presets.image_use import (
     TagState,
 )
 from spark_tui.domain.quantities import human_bytes
+from spark_tui.present.history import when
 from spark_tui.present.inspection import UNKNOWN, age
 from spark_tui.present.json import Object, maybe, moment
 from spark_tui.present.page import Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
@@ -108,12 +109,12 @@ def image_page(entry: ImageEntry, view: ImagesView, now: float) -> Page:
     """One image: its size, its tag beside the registry's, who uses it, the versions inside, and its names."""
     image = entry.stored
     made = image.created_at if image is not None else None
-    size = None if image is None else f"{human_bytes(image.size)}, of it {_alone(image.unique)}"
-    about = labelled((("size", size), ("age", None if made is None else f"{age(now - made)}, {moment(made)}")))
+    size = None if image is None else f"{human_bytes(image.size)} ({_alone(image.unique)})"
+    about = labelled((("size", size), ("age", None if made is None else f"{age(now - made)}, made {when(made)}")))
     uses = [Row(use.words, "-") for use in entry.uses if use.kind is not ImageUser.PRESET]
     named = [use.name for use in entry.uses if use.kind is ImageUser.PRESET]
     if named:
-        uses.append(Row(f"named by {_count(len(named), 'preset')}: {', '.join(named)}", "-", Tone.QUIET))
+        uses.append(Row(f"{_count(len(named), 'preset')}: {', '.join(named)}", "-", Tone.QUIET))
     if image is not None and view.starts_unknown:
         uses.append(Row(f"Last good starts unknown: {view.starts_unknown}.", "!", Tone.WARNING))
     names = [("image", entry.name)]
@@ -140,7 +141,7 @@ def tag_rows(entry: ImageEntry) -> tuple[Row, ...]:
         return Row(_TAGS[entry.state], "tag", _TONES.get(entry.state, Tone.QUIET)), *labelled(get)
     if isinstance(entry.remote, SparkError):
         return Row(entry.remote.summary, "tag", Tone.BAD), *labelled((("fix", entry.remote.remedy),))
-    ask = by_front_end(f"{key_of('check_images')} asks the registry.", "Ask the registry: spark-tui images --check")
+    ask = by_front_end(f"{key_of('check_images')} checks the registry.", "Check the registry: spark-tui images --check")
     return (Row(f"Not checked. {ask}", "tag", Tone.QUIET),)
 
 

@@ -50,8 +50,15 @@ EXTRA = 3
 
 @dataclass(frozen=True, slots=True)
 class Cell:
+    """`short` is shown in a column that is too narrow for the text: a word that says the same beats a cut name."""
+
     text: str
     tone: Tone = Tone.PLAIN
+    short: str = ""
+
+    def within(self, size: int) -> str:
+        """The text for a column of that many cells; it may still be too long."""
+        return self.short if self.short and cell_width(self.text) > size else self.text
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,8 +180,8 @@ _DISK_TEXTS: Final = {
 
 
 def fits_cell(each: Candidate) -> Cell:
-    """`running`, or the verdict in few words: `fits 0.24`, `stop qwen36`, `no`, `2 nodes`; `error` where a rule or the
-    plan refuses it. A warning of the rules colours it."""
+    """`running`, or the verdict in few words: `fits 0.24`, `stop qwen36` (`stop engine` where the name has no room),
+    `no`, `2 nodes`; `error` where a rule or the plan refuses it. A warning of the rules colours it."""
     found = each.verdict
     if each.running:
         return Cell("running", Tone.GOOD)
@@ -194,7 +194,8 @@ def fits_cell(each: Candidate) -> Cell:
     whole = fit_word(found.fit)
     stops = found.stops
     if found.word is FitWord.FITS_WHEN_STOPPED:
-        return Cell(f"stop {stops[0]}" if len(stops) == 1 else f"stop {len(stops)}", whole.tone)
+        named = f"stop {stops[0]}" if len(stops) == 1 else f"stop {len(stops)}"
+        return Cell(named, whole.tone, "stop engine" if len(stops) == 1 else "")
     if found.word is FitWord.DOES_NOT_FIT:
         return Cell("no", whole.tone)
     warned = whole.tone is Tone.GOOD and each.worst is not None
@@ -388,6 +389,17 @@ def recipe(preset: Preset) -> Page:
         *_listed("Done at each start", [f"{step.command}: {step.summary}" for step in facts.required_steps]),
         command,
     )
+
+
+def recipe_values(preset: Preset) -> Page:
+    """What `recipe` lists, for a page that has no room for a line each."""
+    values = (
+        ("defaults", " ".join(f"{key}={value}" for key, value in preset.defaults if value is not None)),
+        ("environment", mask_secrets(" ".join(f"{key}={value}" for key, value in preset.env))),
+        ("in the model store", ", ".join(file.target for file in preset.facts.required_files)),
+        ("at each start", ", ".join(step.summary for step in preset.facts.required_steps)),
+    )
+    return (Section("Recipe", labelled(values)),) if any(text for _, text in values) else ()
 
 
 def _listed(title: str, texts: Sequence[str], tone: Tone = Tone.PLAIN) -> Page:

@@ -40,7 +40,7 @@ def check_page(found: UpdateCheck) -> Page:
     tone = Tone.BAD if found.room is False else Tone.PLAIN
     pairs = (
         ("image", found.preset.reference),
-        ("here", short_digest(found.digest)),
+        ("downloaded", short_digest(found.digest)),
         ("registry", short_digest(found.remote) if found.moved else ""),
         ("also used by", ", ".join(found.others)),
     )

@@ -43,7 +43,7 @@ MAX_CELL = 200
 
 def cell(value: Cell, width: int, *, right: bool = False) -> Content:
     """A table's cell, cut and filled to `width` cells."""
-    text = safe(value.text[: 4 * MAX_CELL], TONE_STYLES[value.tone]).truncate(width, ellipsis=True)
+    text = safe(value.within(width)[: 4 * MAX_CELL], TONE_STYLES[value.tone]).truncate(width, ellipsis=True)
     filler = " " * (width - text.cell_length)
     return Content.assemble(filler, text) if right else Content.assemble(text, filler)
 

@@ -43,6 +43,7 @@ class ListScreen(FrameScreen):
     MORE: ClassVar[str] = ""
     """Title of a page below a short list; without it there is none."""
     _top_of: str | None = None
+    _count: str | None = None
     _painted_at = float("-inf")
     _paint_waits = False
 
@@ -116,7 +117,19 @@ class ListScreen(FrameScreen):
     def show_count(self, shown: int, total: int, more: str = "") -> None:
         """How many rows there are, at the foot of the list's frame."""
         count = f"{shown} of {total}" if self.filter_words or shown != total else str(total)
-        entitle(self.query_one("#list-pane"), f"{count}{more}", below=True)
+        self._count = f"{count}{more}"
+        self._show_foot()
+
+    def name_keys(self) -> None:
+        super().name_keys()
+        self._show_foot()
+
+    def _show_foot(self) -> None:
+        """While the filter is typed, the footer's letters are text: its own keys stand beside the count."""
+        if self._count is not None:
+            typing = self.FILTER and self.query_one("#filter", Input).has_focus
+            keys = "Enter list  Esc clear   " if typing else ""
+            entitle(self.query_one("#list-pane"), f"{keys}{self._count}", below=True)
 
     def show_title(self, title: str) -> None:
         """What the pages are about, on their frame. Another row's pages start at their top."""

@@ -18,7 +18,7 @@ def test_it_says_what_happens_asks_and_prints_the_path_of_the_key() -> None:
     result = world.run("secure", "tiny-1b", keyboard="y\n")
     assert result.code == 0, result.err
     assert result.out == "/home/test/.config/spark-tui/secrets/tiny-1b.env\n"
-    assert "Its users are cut off" in result.err
+    assert "Clients are cut off" in result.err
     assert "key-1" not in result.out + result.err
     assert "2048" in " ".join(world.docker.created[-1].command)
     listed = world.run("ps", "--json").json

@@ -322,7 +322,7 @@ async def test_falling_memory_ends_a_run_and_says_so(lab: Lab, server: BenchServ
     lab.host.memory_value = Ok(replace(IDLE_MEMORY, available=GIB, free=GIB), 0.0)
     (run,) = await work
     assert run.ending is RunOutcome.STOPPED
-    assert run.reason == "usable memory fell to 1.0 GiB, below the guard's floor of 2.0 GiB"
+    assert run.reason == "available memory fell to 1.0 GiB, below the guard's floor of 2.0 GiB"
     assert run.counts.complete >= 1
 
 

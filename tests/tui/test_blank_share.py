@@ -9,12 +9,12 @@ from spark_tui.tui.app import SparkApp
 from spark_tui.tui.screens.metrics import Figures, MetricsScreen
 from tests.tui.blank import blank_share
 
-MOST = 0.47
-"""The demo's load moves it by a percent or so."""
+MOST = 0.45
+"""The demo's load moves it between 43.8 and 45.1 %."""
 
 
 @pytest.mark.parametrize("size", [(120, 36), (160, 50)], ids=lambda size: f"{size[0]}x{size[1]}")
-async def test_the_body_of_metrics_is_less_than_half_blank(size: tuple[int, int]) -> None:
+async def test_the_body_of_metrics_is_mostly_full(size: tuple[int, int]) -> None:
     app = SparkApp(build_demo())
 
     def ready() -> bool:

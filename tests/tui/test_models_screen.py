@@ -260,7 +260,7 @@ async def test_deleting_shows_what_comes_free_and_needs_the_name(kit: Stock) -> 
             assert "left" in sight.text
             await sight.press("enter")
             await sight.until(lambda: isinstance(sight.app.screen, ConfirmScreen))
-        assert "Delete org/lame, free" in sight.text
+        assert "Delete org/lame?" in sight.text and "Frees " in sight.text
         await sight.type("org/lam")
         await sight.press("enter")
         sight.on(ConfirmScreen)
@@ -283,7 +283,7 @@ async def test_one_revision_of_several_can_be_deleted_alone(kit: Stock) -> None:
         assert model is not None
         sight.app.screen.query_one(RowList).select(str([each.commit for each in model.revisions].index(other) + 1))
         await sight.press("enter")
-        await sight.until_seen("Deletes revision fffffff", "Delete org/qwen, free")
+        await sight.until_seen("Deletes revision fffffff", "Frees 20.0 KiB")
         await sight.type("fffffff")
         await sight.press("enter")
         await sight.until(lambda: not (kit.root / "hub/models--org--qwen/snapshots" / other).exists())

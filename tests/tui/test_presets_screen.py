@@ -17,6 +17,7 @@ from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.presets.preset import PresetFacts, PublishedSpeed, Tag
 from spark_tui.domain.quantities import GIB, gib
 from spark_tui.domain.settings import Settings
+from spark_tui.present.page import Row, Section
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.frame import KeyBar
 from spark_tui.tui.screens.help import HelpScreen
@@ -24,7 +25,7 @@ from spark_tui.tui.screens.home import HomeScreen
 from spark_tui.tui.screens.launch_form import LaunchForm
 from spark_tui.tui.screens.presets import CompareScreen, PresetsScreen
 from spark_tui.tui.widgets.fit_bar import FitBar
-from spark_tui.tui.widgets.page import Page
+from spark_tui.tui.widgets.page import Page, dense_lines
 from spark_tui.tui.widgets.row_list import RowList
 from tests.tui.kit import BROKEN, ESCAPE, GEMMA, IMAGE, MARKUP, MINE, PRESET, QWEN, SIZES, SMOL, Sight, kit_of, seen
 
@@ -376,6 +377,28 @@ async def test_hostile_texts_are_shown_as_text_and_bounded(text: str, size: tupl
         await sight.press("escape")
         if len(text) < 40:
             assert text.replace("\x1b[31m", "").replace("\x1b[0m\x07", "") in sight.text
+
+
+def test_a_dense_page_keeps_its_order_and_breaks_no_value_that_fits_a_line() -> None:
+    rows = (Row("fits"), Row("Leaves 6 GiB.", "-"), Row("org/some-model", "model"), Row("built in", "file"))
+    kind = Row("a kind that takes more than one line", "kind")
+    lines = dense_lines((Section(rows=(*rows, kind, Row("Qwen", "family"))),), 24, "|")
+    assert [line.plain for line in lines] == [
+        "fits", "- Leaves 6 GiB.", "model org/some-model", "file built in",
+        "kind a kind that takes", "more than one line", "family Qwen",
+    ]  # fmt: skip
+    wider = dense_lines((Section(rows=(kind, Row("Qwen", "family"))),), 36, "|")
+    assert wider[-1].plain == "line | family Qwen", "the last line of a broken value has room for another"
+
+
+async def test_the_filters_own_keys_stand_beside_the_count_while_it_is_typed() -> None:
+    async with seen(kit_of(SMOL, QWEN)) as sight:
+        await sight.until_seen("docker OK", "Qwen")
+        await sight.press("slash")
+        await sight.until_seen("Enter list  Esc clear")
+        await sight.type("qw")
+        await sight.press("enter")
+        await sight.until(lambda: "Esc clear" not in sight.text and "1 of 2" in sight.text)
 
 
 # --- layout ---------------------------------------------------------------------------------------------

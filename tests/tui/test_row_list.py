@@ -11,7 +11,7 @@ from textual.app import App, ComposeResult
 from textual.binding import BindingType
 from textual.pilot import Pilot
 
-from spark_tui.present.page import Column, Table, cells
+from spark_tui.present.page import Cell, Column, Table, cells
 from spark_tui.tui.format import ASCII, Glyphs
 from spark_tui.tui.themes import SPARK_DARK
 from spark_tui.tui.widgets.row_list import HEADINGS_FROM, RowList
@@ -116,6 +116,17 @@ async def test_numbers_are_on_the_right_and_narrow_lists_drop_what_matters_least
         await pilot.pause()
         assert "extra" not in app.lines[0]
         assert "alpha" in app.lines[1]
+
+
+async def test_a_cell_that_has_no_room_shows_its_short_text_whole() -> None:
+    async with shown([], (40, 4)) as (app, pilot):
+        columns = (Column("name"), Column("fits", least=11))
+        app.list.show_table(Table(columns, ((Cell("alpha"), Cell("stop qwen3.6-35b", short="stop engine")),), ("a",)))
+        await pilot.pause()
+        assert "stop qwen3.6-35b" in app.lines[0]
+        await pilot.resize_terminal(22, 4)
+        await pilot.pause()
+        assert app.lines[0].split() == [">", "alpha", "stop", "engine"]
 
 
 async def test_the_cursor_is_marked_by_a_sign() -> None:

@@ -80,7 +80,7 @@ def fields_of(engine: str, names: Sequence[str]) -> tuple[FormField, ...]:
     others = ", ".join(name for name in names if name != engine) or "no other serves"
     levels = ",".join(map(str, _DEFAULT.concurrency))
     return (
-        FormField("engine", "engine", f"one that serves: {', '.join(names)}", value=engine),
+        FormField("engine", "engine", f"running: {', '.join(names)}", value=engine),
         FormField("other", "A/B with", f"max_num_seqs=8, image=IMAGE, a preset, or an engine: {others}", "none"),
         FormField("input_tokens", "prompt tokens", "the length of each prompt", value=str(_DEFAULT.input_tokens)),
         FormField("output_tokens", "answer tokens", "the length of each answer", value=str(_DEFAULT.output_tokens)),
@@ -188,7 +188,7 @@ class BenchForm(FormScreen[BenchRequest]):
             pairs.append(("longest", f"{human_count(plan.longest)} tokens {room}"))
         memory, floor = value_of(self._core.store.world.memory), self._core.guard_policy.serving_floor
         now = "" if memory is None else f"; {gib(memory.usable)} GiB now"
-        pairs.append(("ends", f"by itself when usable memory falls below {gib(floor)} GiB{now}"))
+        pairs.append(("stops", f"by itself when available memory falls below {gib(floor)} GiB{now}"))
         caveats = dict.fromkeys(text for view in views for text in self._caveats(plan, view))
         notes = tuple(Row(text, "note", Tone.WARNING) for text in caveats)
         last = [Row("Traffic by others is included and flagged.", tone=Tone.QUIET)]

@@ -139,7 +139,7 @@ def _parts() -> tuple[tuple[str, str], ...]:
     connect, cluster, hosts = key_of("open_connect"), key_of("open_cluster"), key_of("open_hosts")
     help_, palette, again = key_of("help"), key_of("command_palette"), key_of("tour")
     return (
-        ("MEM", f"CPU, GPU and page cache share it. {cache} frees the cache, {memory} shows more."),
+        ("MEM", f"Shared by CPU, GPU and page cache. {cache} frees the cache, {memory} shows more."),
         (
             screen_keys() if len(screen_keys()) < SIGN_WIDTH else "tabs",
             "Home: engines. Models: the store. Presets: recipes. Logs, Metrics, Chat, Bench: the selected engine."

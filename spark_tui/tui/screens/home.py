@@ -273,7 +273,7 @@ class HomeScreen(FrameScreen):
             rows = (*rows, guard_row(self._guard))
         slow = self.query_one("#slow", Page)
         slow.display = bool(rows)
-        entitle(slow, "Speed" if len(rows) > 1 else "Guard")
+        entitle(slow, "Speed" if len(rows) > 1 else "")  # the guard's row alone has its label
         slow.show((Section(rows=rows),))
 
     @property

@@ -129,19 +129,21 @@ class SlowPage(Page):
     """What is slow; below it, as far down as there is room, what other pages draw: a line each with its trend, and the
     trend over the whole width where there are lines left."""
 
-    def __init__(self, indent: int, *, id: str) -> None:  # noqa: A002 - Textual's name
-        super().__init__(indent, id=id)
+    def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name
+        super().__init__(dense=True, id=id)
         self.others: list[OtherGraph] = []
 
     def say(self, width: int) -> Content:
-        lines = page_lines(self._sections, width, self.most, self._indent)
-        room = self.parent.size.height - len(lines) - 2 if isinstance(self.parent, Widget) else 0
+        lines = super().say(width).split("\n")
+        room = self.parent.size.height - len(lines) - 1 if isinstance(self.parent, Widget) else 0
         shown = self.others[: max(0, room)]
         if shown:
-            lines += [Content(""), Content.styled("Other graphs", "bold")]
+            lines.append(Content.styled("Other graphs", "bold"))
         for number, each in enumerate(shown):
             wide = number < room - len(shown)
-            head = Content.assemble((each.title, "$dim"), fmt.safe(f"{each.value:>{OTHER_CELLS - len(each.title)}}"))
+            head = Content.assemble(
+                (each.title, "$dim"), fmt.safe(f"{each.value:>{(width if wide else OTHER_CELLS) - len(each.title)}}")
+            )
             trend = Content.styled(each.trend(width if wide else max(1, width - OTHER_CELLS - 2)), "$success")
             lines += [head, trend] if wide else [Content.assemble(head, "  ", trend)]
         return Content("\n").join(lines)
@@ -302,7 +304,7 @@ class MetricsScreen(FrameScreen):
         with Horizontal(id="metrics-body"):
             yield GraphGrid(self.spark.glyphs, one_axis=True, id="graphs")
             with VerticalScroll(id="slow-pane", can_focus=False):
-                yield SlowPage(13, id="slow")
+                yield SlowPage(id="slow")
         yield Static("", id="nothing", markup=False)
         yield Latencies()
         yield TwoEndedLine("metrics-status")

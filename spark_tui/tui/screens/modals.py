@@ -20,6 +20,9 @@ from spark_tui.tui.widgets.page import one_line
 from spark_tui.tui.widgets.row_list import RowList
 from spark_tui.tui.yank import Yank
 
+LOSSES = ("Delete", "Remove")
+"""Red is for what cannot be undone, and for what is not ours; the rest is amber."""
+
 
 class ConfirmScreen(ModalScreen[bool]):
     """Asks once. `type_to_confirm`: the answer is yes only when that name is typed, and `because` says why it must."""
@@ -61,7 +64,9 @@ class ConfirmScreen(ModalScreen[bool]):
                 yield Static(one_line(f"{self._because} Type {self._typed} to confirm:"), id="why-typed")
                 yield Input(id="typed", select_on_focus=False)
             with Horizontal(classes="dialog-buttons"):
-                yield Button(self._verb if self._typed else f"{self._verb} (y)", id="yes", variant="error")
+                lost = bool(self._typed) or self._verb in LOSSES
+                label = self._verb if self._typed else f"{self._verb} (y)"
+                yield Button(label, id="yes", variant="error" if lost else "warning")
                 yield Button("Cancel (Esc)" if self._typed else "Cancel (n)", id="no")
 
     def extra(self) -> Iterable[Widget]:

@@ -459,7 +459,7 @@ class ModelsScreen(ListScreen):
             if plan is not None:
                 plan.check()
                 warning = f" Cannot list engines: {unknown}" if unknown else ""
-                title = f"Delete {plan.model}, free {human_bytes(plan.freed)}?"
+                title = f"Delete {plan.model}?"
                 confirm = ConfirmScreen(
                     title, f"{plan.sentence}{warning}", verb="Delete", type_to_confirm=clean_line(plan.name),
                     because="This cannot be undone.",

@@ -81,7 +81,9 @@ def entries(app: FrameApp) -> Iterator[PaletteEntry]:
     for key in KEYS:
         if key not in (*IN_TABLES, "theme"):
             value = value_text(_plain(getattr(app.context.settings, key)))
-            yield PaletteEntry(f"setting {key}", "Settings", key, value, "", partial(change_setting, app, key))
+            yield PaletteEntry(
+                f"setting {key}", "Settings", key, value or "not set", "", partial(change_setting, app, key)
+            )
 
 
 def _plain(value: object) -> bool | float | str:

@@ -307,11 +307,12 @@ class PresetsScreen(ListScreen):
             about, facts, *more = present.overview(
                 preset, self._image(preset), found, self._proof(preset), found.drift, self._last_good(preset)
             )
-            pages["overview"], pages["overview-more"] = (about,), (*more, facts)  # the end may be out of sight
+            more = [*more, facts, *present.recipe_values(preset)]  # the end may be out of sight
+            pages["overview"], pages["overview-more"] = (about,), tuple(more)
             if not self.has_class("-rail"):
                 rows = tuple(row for section in fit_verdict(fit) for row in section.rows)
                 pages["overview"] = (about, Section(rows=rows))
-                pages["overview-more"] = (*more, facts, *pages["command"])
+                pages["overview-more"] = (*more, *pages["command"])
             pages["checks"] = present.checks_page(found.checked)
             pages["fit"] = pages["rail-fit"] = fit_verdict(fit)
             pages["rail-more"] = (*present.speeds(preset), *pages["command"])

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 
 from textual.content import Content
 
 from spark_tui.domain.text import cell_width, clean, clean_line, truncate
 from spark_tui.present.page import Cell, Row, Section, Table, Tone, column_widths
 from spark_tui.tui.format import LOUD, TONE_STYLES, UNICODE, Glyphs, cell
-from spark_tui.tui.widgets.line import Line, hanging, packed
+from spark_tui.tui.widgets.line import Line, hanging
 
 MAX_VALUE = 2_000
 """Cells of one value that are shown: a file must not fill the screen."""
@@ -18,8 +19,6 @@ MAX_LABEL = 16
 MAX_COMMAND_LINES = 500
 SIGN_STYLES = {"●": "$success", "!": "bold $warning"}
 OPTION = re.compile(r"(?<!\S)--?[A-Za-z][\w-]*(?=\s|=|$)")
-FLOW_FROM = 4
-"""Labelled values of a dense page from which they follow one another; fewer have lines of their own."""
 DENSE_INDENT = 2
 BREAK, DENSE_BREAK = 2 / 3, 0.8
 """The share of a line from which on it may be broken after a blank or a separator."""
@@ -97,31 +96,52 @@ def page_lines(sections: Sequence[Section], width: int, most: int = 0, indent: i
 
 def dense_lines(sections: Sequence[Section], width: int, separator: str) -> list[Content]:
     """The lines of a page without columns: sentences follow one another (the first one its title), and labelled values
-    from FLOW_FROM on share lines, none broken that fits; notes and warnings have lines of their own."""
+    share lines, none broken that fits one; notes and warnings have lines of their own."""
     lines: list[Content] = []
     between = Content.styled(f" {separator} ", "$rule")
     for section in sections:
-        flow, pairs, own = one_line(section.title, "bold"), list[Content](), list[Row]()
+        flow = one_line(section.title, "bold")
         if flow and not (section.rows and not section.rows[0].label):
             lines += flow.wrap(max(8, width))
             flow = Content("")
-        many = sum(cell_width(row.label) > 1 for row in section.rows) >= FLOW_FROM
-        for row in section.rows:
-            text = one_line(row.text, TONE_STYLES[row.tone])
-            if not row.label:
-                flow = Content.assemble(flow, " " if flow else "", text)
-            elif row.tone in LOUD or cell_width(row.label) == 1 or not many:
-                own.append(row)
+        for kind, rows in groupby(section.rows, _dense_kind):
+            if kind == "sentence":
+                texts = [one_line(row.text, TONE_STYLES[row.tone]) for row in rows]
+                lines += Content(" ").join([flow, *texts] if flow else texts).wrap(max(8, width))
+                flow = Content("")
+            elif kind == "value":
+                pairs = [
+                    Content.assemble((f"{clean_line(row.label)} ", "$dim"), one_line(row.text, TONE_STYLES[row.tone]))
+                    for row in rows
+                ]
+                lines += _shelved(pairs, between, width)
             else:
-                pairs.append(Content.assemble((f"{clean_line(row.label)} ", "$dim"), text))
-        lines += flow.wrap(max(8, width)) if flow else []
-        for line in packed(pairs, between, width):
-            lines += hanging(Content(""), line, 0, width) if line.cell_length > width else [line]
-        lines += page_lines((Section(rows=tuple(own)),), width)
+                lines += page_lines((Section(rows=tuple(rows)),), width)
         if section.table is not None:
             lines += table_lines(section.table, width)
         if section.command:
             lines += dense_command(section.command, width)
+    return lines
+
+
+def _dense_kind(row: Row) -> str:
+    if not row.label:
+        return "sentence"
+    return "own" if row.tone in LOUD or cell_width(row.label) == 1 else "value"
+
+
+def _shelved(pairs: Iterable[Content], between: Content, width: int) -> list[Content]:
+    """The labelled values in few lines: each ends the first line that has room for it, or begins one. A value that is
+    too long for a line leaves its last one open to others."""
+    lines: list[Content] = []
+    open_: list[int] = []
+    for pair in pairs:
+        at = next((at for at in open_ if lines[at].cell_length + between.cell_length + pair.cell_length <= width), None)
+        if at is None:
+            lines += pair.wrap(max(8, width))
+            open_.append(len(lines) - 1)
+        else:
+            lines[at] = Content.assemble(lines[at], between, pair)
     return lines
 
 

@@ -232,7 +232,11 @@ class RowList(ScrollView, can_focus=True):
         elif self._titles and y == 0:
             content = self._line([Content.styled(each.title, "$dim") for each in table.columns], width)
         elif isinstance(line, int):
-            cells = [safe(each.text[:MAX_CELL], TONE_STYLES[each.tone]) for each in table.rows[line]]
+            widths = self._widths()
+            cells = [
+                safe(each.within(widths.get(at, 0))[:MAX_CELL], TONE_STYLES[each.tone])
+                for at, each in enumerate(table.rows[line])
+            ]
             mark = Content("")
             if line == self.cursor:
                 look = self.get_visual_style(f"row-list--cursor{'' if self.has_focus else '-blurred'}")
