@@ -187,7 +187,8 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         r"no NVIDIA driver on your system|"
         r"lib(?:cuda|nvidia-ml)\.so(?:\.1)?: (?:cannot open|file too short|invalid ELF)|invalid device: (?:CUDA|ROCm|"
         r"Vulkan)\d|"
-        r"Torch not compiled with CUDA|Failed to initialize NVML|failed to initialize CUDA|no CUDA-capable device|"
+        r"Torch not compiled with CUDA|Device string must not be empty|Failed to initialize NVML|"
+        r"failed to initialize CUDA|no CUDA-capable device|"
         r"nvidia-container-cli: (?:initialization|detection|device|mount|ldcache) error|NVML: Driver|NVML_ERROR|"
         r"NVMLError|"
         r"no (?:compatible|usable) (?:GPU|devices?) (?:was |were )?found|libcuda\.so\.1 not found|Driver Not Loaded|"
@@ -237,7 +238,7 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         r"current )?(?:GPU|device|compute capability|sm_?\d))|[Oo]nly supported on .{0,40}(?:Hopper|Blackwell|Ampere|"
         r"[Cc]ompute capability|"
         r"SM ?\d|sm_?\d)|"
-        r"(?:requires?|needs?) (?:a )?(?:GPU (?:with )?)?(?:compute capability|SM ?\d|sm_?\d\d|Hopper|Blackwell|"
+        r"(?:requires?|needs?) (?:a )?(?:GPUs? (?:with )?)?(?:compute capability|SM ?\d|sm_?\d\d|Hopper|Blackwell|"
         r"SM ?>=)|"
         r"GPUs? with compute capability|[Uu]nsupported (?:SM|CUDA arch|compute capability|GPU arch)|"
         r"compute capability .{0,40}(?:is )?(?:not|un)supported|PTX was compiled with an unsupported toolchain|"
@@ -245,7 +246,8 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         r"No supported CUDA architectures found|only supports sm_?\d{2,4}|Unsupported gpu architecture 'compute_|"
         r"Failed to open: \S{0,300}sm_?\d{2,4}\w?_\S{0,120}|sm_?\d{2,4}a? is not supported|"
         r"[Oo]nly (?:SM|sm_?|compute capability).{0,40}supported|Illegal instruction|"
-        r"incompatible device, expecting compute|arch to be one of|but got Arch\.sm_|[Oo]nly supports? (?:Ampere|"
+        r"invalid value for --gpu-architecture|incompatible device, expecting compute|arch to be one of|"
+        r"but got Arch\.sm_|[Oo]nly supports? (?:Ampere|"
         r"Hopper|Blackwell)|Unknown CUDA arch|"
         r"Unsupported architecture sm_|LLVM ERROR: Cannot select|compute capability less than|"
         r"is not compatible with the current PyTorch installation|CalledProcessError: .{0,120}/ptxas\b",
@@ -296,7 +298,9 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.KERNEL_FAILURE,
-        r"(Failed to (?:initialize|run|configure|launch) .{0,40}(?:GEMM|gemm|cutlass|CUTLASS|kernel).{0,80})|"
+        r"(NVRTC compilation failed.{0,80}|JIT failed.{0,80}|CUTLASS error.{0,80}|"
+        r"[Nn]o kernel found.{0,80}|kernel not found.{0,80})|(Failed to (?:initialize|run|configure|"
+        r"launch) .{0,40}(?:GEMM|gemm|cutlass|CUTLASS|kernel).{0,80})|"
         r"^(tvm\.[\w.]{1,60}: .{1,160})|(No suitable kernel.{0,80})|"
         r"Check failed: \(\w{1,20} == cudaSuccess\)(.{0,120})|"
         r"(too many resources requested for launch)",
@@ -389,7 +393,8 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         r"cannot import name '([\w.]{1,120})'|undefined symbol: (\S{1,80})|module '([\w.]{1,80})' has no attribute|"
         r"version `(GLIBC\w*_[\d.]{1,12})' not found|numpy\.(\w{1,30}) size changed|"
         r"'_OpNamespace' '(\w{1,60})' object has no attribute|operator (\w{1,60}::\w{1,80}) does not exist|"
-        r"([\w.\-]{1,60})[=><!~]{1,2}\S{1,40} is required|(Numpy) is not available|"
+        r"([\w.\-]{1,60})[=><!~]{1,2}\S{1,40} is required|(torchvision)::nms|"
+        r"([\w ]{1,40}) were compiled with different CUDA|(Numpy) is not available|"
         r"Could not load any (common_ops) library|"
         r"[Ff]ailed to import ([\w.]{1,120}) because",
         incompatible,

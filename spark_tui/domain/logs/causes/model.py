@@ -148,7 +148,7 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.GATED_REPO,  # also of clients in Rust: `RequestError(Status(403, Response[status: 403, ...`
-        r"\b403 (?:Client Error|Forbidden).{0,200}(?:huggingface\.co|hf\.co)|"
+        r"\b403 (?:Client Error|Forbidden).{0,200}(?:huggingface\.co|hf\.co|hf-mirror|modelscope)|"
         r"error from HF API, response code: 403|[Ss]tatus(?:[: ]|\(| code:? ?)403\b.{0,200}(?:huggingface\.co|hf\.co)",
         "The Hub refused access to {model} (403): gated, or the token does not cover it.",
         f"Accept its licence on https://huggingface.co/{{model}}, then {_LOG_IN}. A fine-grained token needs "
@@ -170,7 +170,7 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.REPO_NOT_FOUND,
-        r"error from HF API, response code: 40[14]|"
+        r"error from HF API, response code: 40[14]|http status code received: 40[14]|"
         r"[Ss]tatus(?:[: ]|\(| code:? ?)40[14]\b.{0,200}(?:huggingface\.co|hf\.co)",
         "Repository or file of {model} not found on the Hub, or not visible to you.",
         _CHECK_ID,
@@ -193,6 +193,7 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
         r"(?:Repo id must (?:be|use)[^:]{1,200}: |Invalid repository ID or local directory specified: )'([^']{1,300})'",
         bad_repo_id,
     ),
+    rule(CauseId.WEIGHTS_MISSING, r"(?:OSError: |^)([/.~]\S{1,300}) is not a local folder", _NO_FOLDER, _MOUNT),
     rule(
         CauseId.REPO_NOT_FOUND,  # 401 and 404 look alike without a token
         r"Repository Not Found|RepositoryNotFoundError|pull model manifest: file does not exist|"
@@ -232,6 +233,7 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
         r"Cannot find any model weights with `([^`]{1,300})`|Can't load (?:the )?[a-z ]{5,20} (?:of|"
         r"for) '([^']{1,300})'|"
         r"Error no file named .{1,200} found in directory (\S{1,300})|no (Modelfile or safetensors files) found|"
+        r"No tokenizer file found in directory: (\S{1,300})|"
         r"Cannot find any safetensors or bin files in (\S{1,300})",
         "No weight files in {any}.",
         f"Check the folder, or the download. {_DOWNLOAD}",
@@ -263,7 +265,8 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
         CauseId.WEIGHTS_CORRUPT,
         r"Safetensors?Error|[Ee]rror while deserializing header|file not fully covered|InvalidHeaderDeserialization|"
         r"MetadataIncompleteBuffer|digest mismatch|sha256 (?:sum )?mismatch|Consistency check failed|HeaderTooLarge|"
-        r"PytorchStreamReader failed|UnpicklingError|Unable to load weights from pytorch checkpoint|"
+        r"PytorchStreamReader failed|unexpected EOF, expected \d|invalid GGUF magic|UnpicklingError|"
+        r"Unable to load weights from pytorch checkpoint|"
         r"model is corrupted or incomplete|"
         r"data is not within the file bounds|invalid magic|unexpected end of file|failed to read (?:magic|header)",
         "A weight file of {model} is truncated or corrupt.",
@@ -284,6 +287,8 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
         r"[Uu]nsupported architecture:? ['\"]?(?!sm_)([\w.\-]{1,120})|"
         r"Unrecognized (?:configuration class|model in)|Unknown architecture '?([\w.\-]{1,120})|"
         r"No processor registered for architecture: \['?([\w.\-]{1,120})|"
+        r"Model class (\w{1,80}For\w{1,60}) is not supported|KeyError: '(\w{2,80}For(?:CausalLM|"
+        r"ConditionalGeneration))'|"
         r"GGUF model with architecture ([\w.\-]{1,60}) is not supported|[Uu]nknown model (?:type|"
         r"class):? '?([\w.\-]{1,80})|"
         r"[Uu]nsupported model (?:type|architecture|class):? '?([\w.\-]{1,80})|"

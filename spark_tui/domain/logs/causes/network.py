@@ -82,7 +82,8 @@ _SENTENCES: Final = (
         "them a host name may lead to 127.0.0.1.",
     ),
     (
-        r"Every node should have a unique IP|(?:MASTER_ADDR|MASTER_PORT) expected, but not set|RendezvousTimeoutError|"
+        r"Could not find any running Ray instance|Failed to connect to GCS|Every node should have a unique IP|"
+        r"(?:MASTER_ADDR|MASTER_PORT) expected, but not set|RendezvousTimeoutError|"
         r"Barrier timed out",
         "The nodes could not meet: {match}.",
         "Set env.VLLM_HOST_IP, GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME on each node to its fabric address and "
@@ -124,7 +125,8 @@ NETWORK_RULES: Final[tuple[CauseRule, ...]] = (
     rule(CauseId.NCCL, f"Watchdog caught collective operation|{COLLECTIVE}", collective_timeout),
     rule(
         CauseId.NCCL,
-        r"NCCL error|NCCL WARN|nccl\w{1,40}Error|DistBackendError|DistNetworkError|DistStoreError|ibv_\w{1,40} failed|"
+        r"NCCL [Ee]rror|NCCL WARN|nccl\w{1,40}Error|DistBackendError|DistNetworkError|DistStoreError|"
+        r"ibv_\w{1,40} failed|"
         r"ProcessGroupNCCL|detected by watchdog|unhandled (?:cuda|system) error|NET/IB : |" + CLIENT_SOCKET,
         "GPU communication failed (NCCL).",
         "Set {ranks}=1 on one Spark. On several, check the log of the other node, cable, addresses and "

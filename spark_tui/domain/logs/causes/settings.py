@@ -517,7 +517,7 @@ GENERAL_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.BAD_ARGUMENT,
-        r"^([\w.]{1,80}: (?:Input should be|Field required|Extra inputs|Unexpected).{1,300})",
+        r"(?:^|Error: )([\w.]{1,80}: (?:Input should be|Field required|Extra inputs|Unexpected).{1,300})",
         *_INVALID,
     ),
     rule(
