@@ -71,8 +71,8 @@ def status(session: Session, plain: bool, watch: bool) -> None:
 async def _look(context: Context) -> _Snapshot:
     host = asyncio.ensure_future(context.collectors.collect_once())
     try:
+        views = await context.supervisor.look()  # first: it gives up early where Docker is silent
         daemon = await context.docker.daemon()
-        views = await context.supervisor.look()
     except SparkError as error:
         views = await context.supervisor.look(docker=False)
         await host

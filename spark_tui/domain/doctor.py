@@ -41,7 +41,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class EngineProcess:
-    """A process of an inference engine outside any container. `memory` is its resident memory in bytes."""
+    """A process of an inference engine outside any container, its server gone. `memory`: resident, in bytes."""
 
     pid: int
     name: str
@@ -267,15 +267,14 @@ def _clock(_: Readings, synchronised: bool) -> Finding:
 
 
 def _orphans(_: Readings, found: tuple[EngineProcess, ...]) -> Finding:
-    """Engine processes outside containers hold memory that stopping a container does not free."""
+    """Processes outside containers whose server is gone hold memory that stopping a container does not free."""
     large = [process for process in found if process.memory >= ORPHAN_BYTES]
     if not large:
-        return _ok("No engine runs outside a container.")
+        return _ok("No engine's process is left over.")
     return _warning(
-        f"{len(large)} engine process{'es run' if len(large) > 1 else ' runs'} outside a container and may hold GPU "
-        "memory.",
-        "Those that serve are listed: spark-tui ps. If left over: kill "
-        f"{' '.join(str(process.pid) for process in large[:4])}",
+        f"{len(large)} engine process{'es are' if len(large) > 1 else ' is'} left over outside a container and may "
+        "hold GPU memory.",
+        f"kill {' '.join(str(process.pid) for process in large[:4])}",
         ", ".join(f"{each.name} (pid {each.pid}, {human_bytes(each.memory)})" for each in large[:4]),
     )
 

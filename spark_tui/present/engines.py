@@ -402,7 +402,8 @@ def status_object(
     if daemon is None:
         reason = str(error) if error else ""
         missing: Reading[DaemonFacts] = Missing(reason)
-        return found | read("docker", missing, daemon_object) | {"engines": None, "engines_reason": reason}
+        outside = [engine_object(view, now) for view in views] or None  # what runs in Docker is unknown
+        return found | read("docker", missing, daemon_object) | {"engines": outside, "engines_reason": reason}
     return found | {"docker": daemon_object(daemon), "engines": [engine_object(view, now) for view in views]}
 
 

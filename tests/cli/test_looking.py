@@ -314,6 +314,15 @@ def test_without_docker_a_server_outside_it_is_shown_before_the_error(command: s
     assert result.code == ExitCode.UNREACHABLE
 
 
+def test_without_docker_the_status_lists_it_as_data_and_says_that_others_are_unknown() -> None:
+    world = beside(World())
+    world.docker.go_down()
+    found = world.run("status", "--json").json
+    assert [each["id"] for each in found["engines"]] == ["vllm-8011"]
+    assert found["docker"] is None
+    assert "Docker" in found["engines_reason"]
+
+
 @pytest.mark.parametrize(
     "words", [("down",), ("restart",), ("logs",), ("secure",), ("edit", "--set", "gpu_memory_utilization=0.5")]
 )

@@ -35,6 +35,10 @@ def root(tmp_path: Path) -> Path:
         "proc/8/comm": "VLLM::EngineCor\n",
         "proc/8/cgroup": "0::/user.slice\n",
         "proc/8/statm": f"1000 {2048 * 1024 // PAGE} 0 0 0 0 0\n",
+        "proc/10/cmdline": "/usr/bin/python3\0/opt/vllm/bin/vllm\0serve\0org/m\0",
+        "proc/10/cgroup": "0::/user.slice\n",
+        "proc/11/cmdline": "VLLM::EngineCore\0",
+        "proc/11/cgroup": "0::/user.slice\n",
         "proc/9/cmdline": "python3\0-m\0vllm.entrypoints.openai.api_server\0",
         "proc/9/cgroup": IN_DOCKER,
         "sys/class/net/enP7s7/operstate": "up\n",
@@ -49,8 +53,8 @@ def root(tmp_path: Path) -> Path:
         path = tmp_path / "root" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    for pid in (7, 8, 9):
-        (tmp_path / f"root/proc/{pid}/stat").write_text(f"{pid} (x) S 1 " + "0 " * 48)
+    for pid, parent in ((7, 1), (8, 1), (9, 1), (10, 1), (11, 10)):
+        (tmp_path / f"root/proc/{pid}/stat").write_text(f"{pid} (x) S {parent} " + "0 " * 48)
     return tmp_path / "root"
 
 
@@ -68,7 +72,7 @@ def test_a_spark_is_read(root: Path) -> None:
     assert found.taken((8000, 8001, 9000)) == (8000,), "8001 is connected, not listening"
 
 
-def test_only_engines_outside_containers_are_orphans(root: Path) -> None:
+def test_only_engine_processes_whose_server_is_gone_are_orphans(root: Path) -> None:
     orphans = probe(root).engine_processes()
     assert isinstance(orphans, Ok)
     assert [(process.pid, process.memory) for process in orphans.value] == [(8, 2048 * 1024)]

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.host.detectors import TokenSample
 from spark_tui.domain.host.memory import MemInfo
-from spark_tui.domain.host.vitals import GpuReading, Vitals, engine_memory
+from spark_tui.domain.host.vitals import GpuReading, Vitals, shared_engine_memory
 from spark_tui.domain.metrics.page import Change, Family, MetricPage, Snapshot, restarted
 from spark_tui.domain.metrics.quantiles import Latency
 from spark_tui.domain.metrics.series import MetricId
@@ -290,7 +290,7 @@ class HostReadings:
 def host_values(look: HostReadings) -> Values:
     """The series of the host. What is stale is no value: the graph of a dead driver is a gap."""
     gpu, memory = look.gpu, look.memory
-    held: Reading[int] = engine_memory(gpu) if isinstance(gpu, Ok) else Missing(_why_not(gpu))
+    held: Reading[int] = shared_engine_memory(gpu) if isinstance(gpu, Ok) else Missing(_why_not(gpu))
     return _split(
         {
             MetricId.GPU_UTILIZATION: _picked(gpu, lambda found: found.utilization_percent),

@@ -88,7 +88,8 @@ def _machine(gpu: GpuReading | None) -> list[Finding]:
     heat = f", {gpu.temperature_c} C" if gpu.temperature_c is not None else ""
     text = f"Clock held down {held.share:.0%} of the time by {held.kind.value} ({clock:,} MHz{heat})."
     hot = held.kind in (Throttle.THERMAL, Throttle.HW_THERMAL)
-    remedy = "Give the machine air: raise it, clear the vents." if hot else "Use the supplied power adapter."
+    adapter = "Use the supplied power adapter." if gpu.unified else "Its power limit: nvidia-smi -q -d POWER"
+    remedy = "Give the machine air: raise it, clear the vents." if hot else adapter
     return [Finding("clock", Severity.WARNING, text, remedy=remedy)]
 
 

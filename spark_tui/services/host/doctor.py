@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from spark_tui.domain.doctor import EngineProcess, Link, StoreState
+from spark_tui.domain.engine.runtimes import server_of
 from spark_tui.domain.host.memory import container_id
 from spark_tui.domain.reading import Missing, Ok, Reading
 from spark_tui.domain.text import clean_line, truncate
@@ -60,9 +61,11 @@ class FileDoctorProbe:
         return Ok(truncate(clean_line(" ".join(next(lines, ()))), 300))
 
     def engine_processes(self) -> Reading[tuple[EngineProcess, ...]]:
-        """By their command lines, those in containers left out."""
+        """By their command lines; left out are those in containers, and servers (listed as engines) with their own."""
         psutil, found = psutil_at(self._root), []
-        for pid, words in self._command_lines():
+        lines = dict(self._command_lines())
+        servers = {pid for pid, words in lines.items() if server_of(tuple(words)) is not None}
+        for pid, words in lines.items():
             line = " ".join(words)
             if pid == os.getpid() or not _ENGINES.search(line) or "spark_tui" in line or "spark-tui" in line:
                 continue
@@ -70,6 +73,11 @@ class FileDoctorProbe:
             if not cgroup or container_id(cgroup):
                 continue
             try:
+                above = pid
+                while above > 1 and above not in servers:
+                    above = psutil.Process(above).ppid()
+                if above in servers:
+                    continue
                 memory = psutil.Process(pid).memory_info().rss
             except (psutil.Error, OSError):  # gone
                 continue
