@@ -29,6 +29,14 @@ _OURS: Final = lazy_pattern(
     r"|[Tt]riton|sm_?1\d\d|gpu_memory_utilization|GPU memory|KV cache|max_model_len|max_num_\w|tensor.parallel|vllm"
     r"|vLLM|EngineCore|Worker(?:Proc)? |SGLang|sglang|sigquit|SIGQUIT|TRT-LLM|TensorRT|[Ee]xecutor worker|llama"
     r"|GGML|GGUF|ggml|safetensors|[Ss]afetensorError|nvcc|flashinfer|FlashInfer|attention backend|quant_"
+    r"|[Cc][Uu][Tt][Ll][Aa][Ss][Ss]|[Ff]lash[ _]?[Aa]ttention|FlashMLA|DeepGEMM|\bFA[234] is|fp8e4nv|N[Vv][Ff][Pp]4|"
+    r"M[Xx][Ff][Pp]4|"
+    r"modelopt|quantization method|running Ray instance|connect to GCS|Ray (?:does|placement)|[Ll]o[Rr][Aa] (?:rank|"
+    r"weight)|"
+    r"speculative|headdim|[Hh]ead size|weights were not initialized|any model weights|RPC call to|EngineArgs|LlmArgs|"
+    r"LLM\.__init__|lm_head|\.experts\.|weight_scale|-data-parallel|[Tt]okenizers?\b|sentencepiece|[Cc]hat template|"
+    r"exceeds dimension size|hf\.co|hf-mirror|NVML|compute_1\d\d|gpu-architecture|kernel (?:not )?found|CAS service|"
+    r"transformers[.'][\w']{0,20}|error: failed to open|enable-lora"
     r"|radix cache|mamba[-_]|[Ss]peculative decoding|For(?:CausalLM|ConditionalGeneration)\b|KV connector|"
     r"[Pp]refix caching|"
     r"[Cc]hunked[- _]prefill|[Cc][Uu][Dd][Aa][- ]?[Gg]raph|Tokenizer class|V cache|adaptive_verification|"
@@ -90,7 +98,8 @@ _LINES: Final = lazy_pattern(  # lines that end a program, or a start, and are n
     r"failed to copy: |(?:error pulling image|failed to resolve reference)"
     r"|.{0,80}(?:code=killed, status=9|unit has been killed by the OOM killer|sending SIG(?:TERM|KILL) to process)"
     r"|.{0,40}(?:vllm|sglang|trtllm-serve|llama-server|ollama): (?:command )?not found"
-    r"|Error: (?:No such option|Got unexpected|Missing |Invalid value|mkdir |open |stat )"
+    r"|Error: (?:No such option|Got unexpected|Missing |Invalid value|mkdir |open |stat |model |unsupported |"
+    r"invalid |no Modelfile)"
     r"|Failed: Cuda error |.{0,40}[Uu]nable to open shared memory object"
 )
 _WITHIN: Final = (
@@ -185,7 +194,7 @@ _TYPED: Final = lazy_pattern(
 
 
 _CLIENT: Final = lazy_pattern(
-    r"ConnectionError: Failed to connect to Ollama|"
+    r"ConnectionError: Failed to connect to Ollama|Error: could not connect to |"
     r"(?:openai|litellm|anthropic|ollama|aiohttp|tenacity|gradio|streamlit|instructor|langchain\w*)\.|"
     r"Packages?NotFoundError"
 )
@@ -340,7 +349,7 @@ def _fatal(record: LogRecord) -> bool:
 
 
 def _ours(record: LogRecord, lines: Sequence[str], at: int, *, serving: bool, docker: bool, ollama: bool) -> bool:
-    message = record.message
+    message, own = record.message, parse_line(lines[at]).message.strip()
     if _DAEMON.search(message):
         by_docker = "rror response from daemon" in message or message.startswith(("nvidia-container-cli", "invoking "))
         docker = docker or (by_docker and not any(_SPEAKS.search(text, 0, 600) for text in lines))
@@ -375,7 +384,11 @@ def _ours(record: LogRecord, lines: Sequence[str], at: int, *, serving: bool, do
         return True
     if message.startswith("Error: ") and any("sage: trtllm-serve" in text for text in near):
         return True
-    if inner or record.process.startswith(("APIServer", "ApiServer")) or _OURS.search(message):
+    if (
+        inner
+        or record.process.startswith(("APIServer", "ApiServer"))
+        or _OURS.search(message[: len(own)] if own[-1:].isalnum() else message)
+    ):
         return True
     if known is not None and known[0].sure and known[0].id in _UNIQUE:
         return True
