@@ -411,7 +411,7 @@ _SAYS_WHY = lazy_pattern(
     r"|gguf_init_from_file\w*: |error loading model|failed to (?:open|load|initialize|allocate)|"
     r"unknown model architecture|"
     r"what\(\): "
-    r"|llama_init_from_model: |gloo/transport/|Timed out waiting \d{1,9} ?ms for"
+    r"|llama_init_from_model: |Duplicate GPU|gloo/transport/|Timed out waiting \d{1,9} ?ms for"
     r"|died unexpectedly|Failed to (?:load model|initialize executor)|Fatal Python error|panicked at"
 )
 _CONTINUES = lazy_pattern(

@@ -490,7 +490,7 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.ENGINE_DIED,
-        r"llama(?: runner|-server) process (?:has terminated|no longer running)|"
+        r"Hang detected on rank|llama(?: runner|-server) process (?:has terminated|no longer running)|"
         r"Initialization failed\. (?:Please see|warmup)|"
         r"ray\.exceptions\.(?:Ray(?:Channel|Actor|System)|ActorDied|WorkerCrashed|NodeDied|GetTimeout)\w*|"
         r"\w exited with code [1-9]\d{0,2}$|exited on signal \d|unable to create llama context|"

@@ -304,6 +304,12 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.TOO_MANY_RANKS,
+        r"Duplicate GPU detected",
+        "Two ranks share one GPU: NCCL refuses that.",
+        "Set {ranks}{size} to the number of GPUs: 1 on one Spark.",
+    ),
+    rule(
+        CauseId.TOO_MANY_RANKS,
         r"mpiSize == tp|[Ww]orld size.{0,40} (?:mismatch|does not match).{0,80}",
         "The number of processes is not the number of ranks asked for: {match}.",
         "Set {ranks}{size} to the number of GPUs (1 on one Spark), or start that many ranks (mpirun -n).",
