@@ -29,6 +29,8 @@ HIGHEST_UTILIZATION: Final = 0.9
 """Not proposed above this: the rest of the pool is the operating system's."""
 PIN_STEP_GIB: Final = 0.1
 CONTEXT_STEP: Final = 1024
+LONGEST_CONTEXT: Final = 100_000_000
+"""More is nothing that `max_model_len` takes."""
 MOST_REQUESTS: Final = 65_536
 """More is nothing that `max_num_seqs` takes."""
 
@@ -227,7 +229,7 @@ def kv_alternatives(facts: EngineFacts, pool_gib: float | None = None) -> tuple[
         return ()
     found = []
     fits = context_that_fits(facts, wanted)
-    if fits is not None and fits < context:
+    if fits is not None and fits < context and fits <= LONGEST_CONTEXT:
         text = f"max_model_len={fits} fits {wanted} requests"
         found.append(Suggestion(text, (("max_model_len", str(fits)),)))
     share = utilization_that_holds(facts, wanted, pool_gib)
