@@ -17,7 +17,7 @@ from spark_tui.domain.settings import ExposureChoice
 from spark_tui.services.ports import PresetSource, SecretStore
 
 _CHANGED: Final = (
-    " The preset, the image, your token or spark-tui has changed since the launch. The preset of now applies."
+    " The preset, the image, your token or spark-tui has changed since the launch. The current preset applies."
 )
 _OPEN: Final = "exposure=lan"
 

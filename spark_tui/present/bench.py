@@ -162,7 +162,7 @@ def host_text(run: BenchRun) -> str:
     if host.used_bytes_most is not None:
         words.append(f"memory {gib(host.used_bytes_most)} GiB used at most")
     if host.usable_bytes_least is not None:
-        words.append(f"{gib(host.usable_bytes_least)} GiB usable at least")
+        words.append(f"{gib(host.usable_bytes_least)} GiB available at least")
     if host.power_watts_mean is not None:
         most = "" if host.power_watts_most is None else f" (most {host.power_watts_most:.0f})"
         words.append(f"GPU {host.power_watts_mean:.0f} W{most}")
@@ -605,7 +605,7 @@ def _host_pairs(run: BenchRun) -> list[tuple[str, str]]:
             else []
         ),
         ("meanwhile", host_text(run)),
-        ("time taken to", "" if late is None else f"{late.p99 * 1000:.1f} ms (p99 of the clock's own lateness)"),
+        ("timing error", "" if late is None else f"{late.p99 * 1000:.1f} ms (p99 of the clock's own lateness)"),
         ("measured by", f"spark-tui {found.tool_version}, Python {found.python}".removesuffix(", Python ")),
     ]
 

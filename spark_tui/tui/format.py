@@ -16,7 +16,7 @@ from spark_tui.domain.finding import Severity
 from spark_tui.domain.quantities import human_duration
 from spark_tui.domain.text import clean_line
 from spark_tui.present.engines import engine_status
-from spark_tui.present.page import Cell, Tone
+from spark_tui.present.page import Cell, Table, Tone
 
 if TYPE_CHECKING:
     from spark_tui.core.jobs import JobView
@@ -46,6 +46,12 @@ def cell(value: Cell, width: int, *, right: bool = False) -> Content:
     text = safe(value.within(width)[: 4 * MAX_CELL], TONE_STYLES[value.tone]).truncate(width, ellipsis=True)
     filler = " " * (width - text.cell_length)
     return Content.assemble(filler, text) if right else Content.assemble(text, filler)
+
+
+def column_titles(table: Table) -> tuple[str, ...]:
+    """The titles of a table's columns: small letters, as on all screens, where the command line has capitals."""
+    titles = tuple(column.title for column in table.columns)
+    return tuple(map(str.lower, titles)) if all(title.isupper() for title in titles if title) else titles
 
 
 def safe(text: str, style: str = "") -> Content:

@@ -80,7 +80,7 @@ def fields_of(engine: str, names: Sequence[str]) -> tuple[FormField, ...]:
     others = ", ".join(name for name in names if name != engine) or "no other serves"
     levels = ",".join(map(str, _DEFAULT.concurrency))
     return (
-        FormField("engine", "engine", f"running: {', '.join(names)}", value=engine),
+        FormField("engine", "engine", f"a running engine ({', '.join(names)})", value=engine),
         FormField("other", "A/B with", f"max_num_seqs=8, image=IMAGE, a preset, or an engine: {others}", "none"),
         FormField("input_tokens", "prompt tokens", "the length of each prompt", value=str(_DEFAULT.input_tokens)),
         FormField("output_tokens", "answer tokens", "the length of each answer", value=str(_DEFAULT.output_tokens)),

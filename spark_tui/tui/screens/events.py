@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import ClassVar
 
 from textual.binding import BindingType
@@ -46,8 +45,7 @@ class EventsScreen(ListScreen):
         chosen = [event for event in events if present.matches(event, words)]
         empty = Content.styled("No matching events. Esc clears the filter." if words else "No events yet.", "$dim")
         table = present.events_table(chosen, now)
-        columns = tuple(replace(column, title=column.title.lower()) for column in table.columns)
-        self.rows.show_table(replace(table, columns=columns), empty)
+        self.rows.show_table(table, empty)
         self.show_count(len(chosen), len(events))
         self.show_selected()
 

@@ -10,7 +10,7 @@ from textual.content import Content
 
 from spark_tui.domain.text import cell_width, clean, clean_line, truncate
 from spark_tui.present.page import Cell, Row, Section, Table, Tone, column_widths
-from spark_tui.tui.format import LOUD, TONE_STYLES, UNICODE, Glyphs, cell
+from spark_tui.tui.format import LOUD, TONE_STYLES, UNICODE, Glyphs, cell, column_titles
 from spark_tui.tui.widgets.line import Line, hanging
 
 MAX_VALUE = 2_000
@@ -164,7 +164,7 @@ def table_lines(table: Table, width: int) -> list[Content]:
         return one_line(table.empty, "$dim").wrap(max(8, width)) if table.empty else []
     gap = 2 if len(column_widths(table, width, 2)) == len(table.columns) else 1
     widths = column_widths(table, width, gap)
-    titles = tuple(Cell(column.title, Tone.QUIET) for column in table.columns)
+    titles = tuple(Cell(title, Tone.QUIET) for title in column_titles(table))
     *before, last = widths
     indent = sum(widths[at] + gap for at in before)
     lines: list[Content] = []

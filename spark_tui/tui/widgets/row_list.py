@@ -20,7 +20,7 @@ from textual.visual import Visual
 
 from spark_tui.domain.text import clean_line
 from spark_tui.present.page import Table, column_widths
-from spark_tui.tui.format import MAX_CELL, TONE_STYLES, UNICODE, Glyphs, safe
+from spark_tui.tui.format import MAX_CELL, TONE_STYLES, UNICODE, Glyphs, column_titles, safe
 
 GAP = 2
 MARK = 2
@@ -230,7 +230,7 @@ class RowList(ScrollView, can_focus=True):
             lines = self._empty.wrap(width) if width else []
             content = lines[y] if y < len(lines) else content
         elif self._titles and y == 0:
-            content = self._line([Content.styled(each.title, "$dim") for each in table.columns], width)
+            content = self._line([Content.styled(title, "$dim") for title in column_titles(table)], width)
         elif isinstance(line, int):
             widths = self._widths()
             cells = [
