@@ -100,7 +100,11 @@ def truncate(text: str, cells: int, ellipsis: str = "…") -> str:
     return text
 
 
-class _LazyPattern:
+class _Methods:
+    """A compiled pattern's methods, found as fast as its own."""
+
+
+class _LazyPattern(_Methods):
     """Becomes its compiled pattern with the first use of a method."""
 
     def __init__(self, text: str, flags: int) -> None:
@@ -111,6 +115,7 @@ class _LazyPattern:
             raise AttributeError(name)
         compiled = re.compile(*self._given)
         self.__dict__.update({each: getattr(compiled, each) for each in _PATTERN_METHODS})
+        object.__setattr__(self, "__class__", _Methods)  # `__getattr__` would slow down each look-up
         return self.__dict__[name]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from contextlib import suppress
@@ -87,11 +88,15 @@ _FOREIGN: Final = (
     ("a0", r"(?=(?:[\w.\-]{1,40} ){0,2}[\w.\-]{1,40}: (?P<level>error): )"),
 )
 """With what such a line may begin: `[`, `0` a digit, a space, another sign as itself, `a` anything else."""
-_BY_FIRST: Final = {
-    kind: tuple(lazy_pattern(pattern) for kinds, pattern in _FOREIGN if kind in kinds)
-    for kind in ("[", "0", " ", "/", "<", "a")
-}
-_DIGITS: Final = dict.fromkeys("0123456789", "0")
+_KINDS: Final = {**dict.fromkeys("0123456789", "0"), "[": "[", " ": " ", "/": "/", "<": "<"}
+
+
+@functools.cache
+def _by_first(kind: str) -> tuple[re.Pattern[str], ...]:
+    """The patterns of lines that begin so, compiled with the first such line."""
+    return tuple(re.compile(pattern) for kinds, pattern in _FOREIGN if kind in kinds)
+
+
 _WORDS = {"WARN": "WARNING", "FATAL": "CRITICAL", "TRACE": "DEBUG", "VERBOSE": "DEBUG", "error": "ERROR"}
 _INITIALS = {"V": "DEBUG", "D": "DEBUG", "I": "INFO", "W": "WARNING", "E": "ERROR", "F": "CRITICAL", "C": "CRITICAL"}
 _QUOTED = lazy_pattern(r'"((?:[^"\\]|\\.)*)"?')
@@ -151,7 +156,7 @@ _CLOCK = r"\d\d:\d\d:\d\d(?:\.\d{1,9})?"
 _FROM = r"\S{1,80} [^\s:\[\]]{1,120}"
 """Host and program, as syslog names them."""
 
-OUTER: Final = lazy_pattern(
+OUTER: Final = re.compile(
     # journald and syslog: `Nov 21 02:16:18 spark docker[812]: `, with a priority in front, or with a full date
     rf"(?:(?:<\d{{1,3}}>)?[A-Z][a-z]{{2}} +\d{{1,2}} {_CLOCK} {_FROM}(?:\[\d+\])?: "
     rf"|[A-Z][a-z]{{2}} \d{{4}}-\d\d-\d\d {_CLOCK} \S{{1,6}} {_FROM}\[\d+\]: "
@@ -216,12 +221,12 @@ _BARE = {LineKind.TRACEBACK: 40, LineKind.EXCEPTION: 40, LineKind.ACCESS: 20, Li
 
 # `(Worker pid=7)`, Ray's `(RayWorker pid=7, ip=10.0.0.2)` and `(pid=7)`, Ray Serve's long names, nested ones, and
 # vllm-omni's `[Stage-0]` behind them.
-_PREFIX = lazy_pattern(
+_PREFIX = re.compile(
     r"(?:\((?:([A-Za-z_][\w.\-:/]{0,160})(?: rank=\d{1,6})? )?pid=(\d{1,10})[^()]{0,60}\) ?)+(?:\[Stage-\d+\] )?"
 )
 _RANK = lazy_pattern(r"\[(rank\d{1,4})\]: ")
-_HEAD = lazy_pattern(rf"({LEVELS}) (\d\d-\d\d \d\d:\d\d:\d\d) \[?([^\]]{{1,200}}:\d+)\] ?")  # up to 0.7 without `[`
-_COLON = lazy_pattern(rf"({LEVELS}): {{1,5}}")
+_HEAD = re.compile(rf"({LEVELS}) (\d\d-\d\d \d\d:\d\d:\d\d) \[?([^\]]{{1,200}}:\d+)\] ?")  # up to 0.7 without `[`
+_COLON = re.compile(rf"({LEVELS}): {{1,5}}")
 _UVICORN_INDENT = 10
 _ACCESS = lazy_pattern(r'[\w.:\[\]\-]{3,60} - "[A-Z]{3,7} \S{1,2000} HTTP/[\d.]{1,3}" \d{3}')
 _BAR = lazy_pattern(r"[^|]{0,200}: +\d{1,3}% Completed \| \d+/\d+ \[|[^|]{0,200}?\d{1,3}%\|[^|]{0,2000}\| *[\d.]+\w?/")
@@ -231,11 +236,11 @@ EXCEPTION_ENDS: Final = (
     "TimeoutExpired", "InvalidComponent", "exc.Unsupported", "queue.Empty",
 )  # fmt: skip
 """How the names of exceptions end; most of Python's do in one of the first two."""
-_EXCEPTION = lazy_pattern(
+_EXCEPTION = re.compile(
     rf"(?:[|+ ]*\| )?(Exception|[A-Za-z_][\w.]{{0,150}}(?:{'|'.join(EXCEPTION_ENDS)}))"
     r"(?:\([\w.]{1,100}\))?(?::(?: |$)|$)"
 )
-_FRAME = lazy_pattern(r' {2,4}File "[^"]*", line \d+|  \[Previous line repeated|\s+[~^]+\s*$')
+_FRAME = re.compile(r' {2,4}File "[^"]*", line \d+|  \[Previous line repeated|\s+[~^]+\s*$')
 _TRACEBACK_HEADS = (
     "Traceback (most recent call last)",
     "During handling of the above exception",
@@ -316,7 +321,7 @@ def _bare(process: str, pid: int | None, time: str, rest: str) -> LogRecord:
     if message.startswith("    "):
         return plain._replace(kind=LineKind.CONTINUATION)
     first = message[0]
-    for pattern in _BY_FIRST.get(_DIGITS.get(first, first)) or _BY_FIRST["a"]:
+    for pattern in _by_first(_KINDS.get(first, "a")):
         match = pattern.match(message)
         if match:
             return _foreign(plain, match)

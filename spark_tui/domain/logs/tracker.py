@@ -6,6 +6,7 @@ once.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
@@ -50,18 +51,18 @@ _BEFORE_WEIGHTS: Final = (PhaseId.CONTAINER, PhaseId.CONFIG, PhaseId.ENGINE_INIT
 
 # Process prefixes, `[tags]`, llama.cpp's own time, the level, more tags (`[backbone]`), and the message's first word.
 _TAG: Final = r"\[[^\[\]]{1,60}\](?: |(?=\[)|(?<=\d\]): )"
-_HEAD: Final = lazy_pattern(
+_HEAD: Final = re.compile(
     rf"\s*(?:\([^()]{{1,200}}\) ?)*(?:(?:{_TAG})+)?(?:\d{{1,5}}\.\d\d\.\d{{3}}\.\d{{3}} [DIWE] )?"
     r"(?:([DIWEC])[A-Z]{3,7}(?: \d\d-\d\d \d\d:\d\d:\d\d \[?[^\]]{1,200}\] ?|: {1,5}))?"
     rf"(?:(?:{_TAG})+)?\s*(\S{{0,60}})"
 )
-_MESSAGE_TAGS: Final = lazy_pattern(r"(?:\[[^\[\]]{1,60}\] )+")
+_MESSAGE_TAGS: Final = re.compile(r"(?:\[[^\[\]]{1,60}\] )+")
 _EXCEPTION_WORDS: Final = (*EXCEPTION_ENDS, *(f"{end}:" for end in EXCEPTION_ENDS), "):")
 _BESIDE_FAILURE: Final = (r.Broken.TRACEBACK, r.Broken.FRAME, r.Broken.DETAIL, r.Broken.WORKER_FAILED)
 """Lines that help to read a failure, and are none themselves."""
 _ANSWERED: Final = lazy_pattern(r'HTTP/1\.[01]" (?:200|400|422)\b')
 _MAX_WORD: Final = 200
-_USAGE: Final = lazy_pattern(r"([\w.\-]{1,40})(?: [\w.\-]{1,40}){0,2}: error: ")
+_USAGE: Final = re.compile(r"([\w.\-]{1,40})(?: [\w.\-]{1,40}){0,2}: error: ")
 _ENGINES: Final = ("vllm", "api_server.py", "sglang", "launch_server.py", "trtllm-serve", "llama-server")
 """Programs whose word on their command line is taken without their `usage:` block."""
 _DULL: Final = frozenset(("", "Route:", "█", "▀▀", "▄▄", "█▄█▀", "non-default", "Found", "Engine", "Available"))
