@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from spark_tui.domain.secret import mask_secrets
-from spark_tui.domain.text import clean, clean_line, last_overwrite, lazy_pattern, strip_sequences
+from spark_tui.domain.text import clean, clean_line, last_overwrite, strip_sequences
 
 LEVELS: Final = "DEBUG|INFO|WARNING|ERROR|CRITICAL"
 _STAMP = r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
@@ -99,13 +99,13 @@ def _by_first(kind: str) -> tuple[re.Pattern[str], ...]:
 
 _WORDS = {"WARN": "WARNING", "FATAL": "CRITICAL", "TRACE": "DEBUG", "VERBOSE": "DEBUG", "error": "ERROR"}
 _INITIALS = {"V": "DEBUG", "D": "DEBUG", "I": "INFO", "W": "WARNING", "E": "ERROR", "F": "CRITICAL", "C": "CRITICAL"}
-_QUOTED = lazy_pattern(r'"((?:[^"\\]|\\.)*)"?')
-_ESCAPED = lazy_pattern(r'\\(["\\])')
+_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"?')
+_ESCAPED = re.compile(r'\\(["\\])')
 
 
 # vLLM's `05-21 21:02:50`, with a year, without its hyphen (torch), with slashes (Go), TensorRT-LLM's `05/21/2026-...`.
-_LOG_TIME = lazy_pattern(r"(?:\d{4}[-/])?(\d\d)[-/]?(\d\d)(?:[ T]|/\d{4}-| - )(\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?")
-_SINCE_START = lazy_pattern(r"(\d{1,5})\.(\d\d)\.(\d{3})\.(\d{3})$")
+_LOG_TIME = re.compile(r"(?:\d{4}[-/])?(\d\d)[-/]?(\d\d)(?:[ T]|/\d{4}-| - )(\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?")
+_SINCE_START = re.compile(r"(\d{1,5})\.(\d\d)\.(\d{3})\.(\d{3})$")
 """llama.cpp's own: minutes, seconds, milli- and microseconds since it began."""
 _YEAR = 2000  # vLLM writes no year; a leap year has every date
 _YEAR_SECONDS = timedelta(days=366).total_seconds()
@@ -224,13 +224,13 @@ _BARE = {LineKind.TRACEBACK: 40, LineKind.EXCEPTION: 40, LineKind.ACCESS: 20, Li
 _PREFIX = re.compile(
     r"(?:\((?:([A-Za-z_][\w.\-:/]{0,160})(?: rank=\d{1,6})? )?pid=(\d{1,10})[^()]{0,60}\) ?)+(?:\[Stage-\d+\] )?"
 )
-_RANK = lazy_pattern(r"\[(rank\d{1,4})\]: ")
+_RANK = re.compile(r"\[(rank\d{1,4})\]: ")
 _HEAD = re.compile(rf"({LEVELS}) (\d\d-\d\d \d\d:\d\d:\d\d) \[?([^\]]{{1,200}}:\d+)\] ?")  # up to 0.7 without `[`
 _COLON = re.compile(rf"({LEVELS}): {{1,5}}")
 _UVICORN_INDENT = 10
-_ACCESS = lazy_pattern(r'[\w.:\[\]\-]{3,60} - "[A-Z]{3,7} \S{1,2000} HTTP/[\d.]{1,3}" \d{3}')
-_BAR = lazy_pattern(r"[^|]{0,200}: +\d{1,3}% Completed \| \d+/\d+ \[|[^|]{0,200}?\d{1,3}%\|[^|]{0,2000}\| *[\d.]+\w?/")
-_COUNTER = lazy_pattern(r"[^|]{0,200}: \d+\w* \[\d\d:\d\d[,\]]")
+_ACCESS = re.compile(r'[\w.:\[\]\-]{3,60} - "[A-Z]{3,7} \S{1,2000} HTTP/[\d.]{1,3}" \d{3}')
+_BAR = re.compile(r"[^|]{0,200}: +\d{1,3}% Completed \| \d+/\d+ \[|[^|]{0,200}?\d{1,3}%\|[^|]{0,2000}\| *[\d.]+\w?/")
+_COUNTER = re.compile(r"[^|]{0,200}: \d+\w* \[\d\d:\d\d[,\]]")
 EXCEPTION_ENDS: Final = (
     "Error", "Exception", "Interrupt", "Exit", "ExceptionGroup", "NotFound", "OutOfResources", "Timeout",
     "TimeoutExpired", "InvalidComponent", "exc.Unsupported", "queue.Empty",
@@ -420,10 +420,10 @@ def _from_json(text: str, process: str, pid: int | None) -> LogRecord | None:
 
 NUMBER: Final = r"(-?\d{1,12}(?:\.\d{1,12})?)"
 COUNT: Final = r"(\d[\d,]{0,20})"
-GIB: Final = lazy_pattern(rf"{NUMBER} GiB")
-BAR: Final = lazy_pattern(r"(.{1,200}?):\s+(\d{1,3})%(?: Completed \| |\|[^|]*\| *)(\d{1,9})/(\d{1,9})")
+GIB: Final = re.compile(rf"{NUMBER} GiB")
+BAR: Final = re.compile(r"(.{1,200}?):\s+(\d{1,3})%(?: Completed \| |\|[^|]*\| *)(\d{1,9})/(\d{1,9})")
 """A progress bar: description, per cent, done, total."""
-_LEFT: Final = lazy_pattern(r"\[[\d:]{4,12}<(?:(?:(\d{1,3}) days?, )?(\d{1,3}):)?(\d\d):(\d\d)[,\]]")
+_LEFT: Final = re.compile(r"\[[\d:]{4,12}<(?:(?:(\d{1,3}) days?, )?(\d{1,3}):)?(\d\d):(\d\d)[,\]]")
 
 
 def number(text: str) -> float:
