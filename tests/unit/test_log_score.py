@@ -8,7 +8,7 @@ import pytest
 
 from tests.log_score import EXCERPTS, EXPECTED, FACETS, explained, marks, shares
 
-SCORE = {"outcome": 466, "phase": 149, "verdict": 468, "cause": 464, "line": 461, "remedy": 182, "findings": 79}
+SCORE = {"outcome": 515, "phase": 176, "verdict": 528, "cause": 508, "line": 509, "remedy": 200, "findings": 86}
 """How many of each facet are right. A higher number is written here too, so that it cannot fall again."""
 
 

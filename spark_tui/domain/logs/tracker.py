@@ -395,7 +395,9 @@ class LogTracker:
         if self._stopped or self.failures.certain:
             return
         self._dirty = True
-        if exit_code in (130, 143) or (exit_code in (None, 0) and not self.text_ended()):
+        recent = self.failures.recent
+        went_on = exit_code == 0 and recent and recent[-1].endswith(": command not found")  # else 127
+        if exit_code in (130, 143) or went_on or (exit_code in (None, 0) and not self.text_ended()):
             self._stop()
             return
         if exit_code in (None, 0):
