@@ -8,7 +8,7 @@ import pytest
 
 from tests.log_score import EXCERPTS, EXPECTED, FACETS, explained, marks, shares
 
-SCORE = {"outcome": 515, "phase": 176, "verdict": 528, "cause": 508, "line": 509, "remedy": 200, "findings": 86}
+SCORE = {"outcome": 526, "phase": 177, "verdict": 528, "cause": 521, "line": 520, "remedy": 213, "findings": 86}
 """How many of each facet are right. A higher number is written here too, so that it cannot fall again."""
 
 

@@ -45,6 +45,7 @@ _OURS: Final = lazy_pattern(
     r"|caused pair closure|RepositoryNotFoundError|huggingface|gated repo|sgl_kernel|Scheduler hit|scheduler died|"
     r"client socket has|"
     r"Watchdog caught|by watchdog"
+    r"|LM Studio|LLM engine|different model and/or config|ray\.exceptions|tensorrt_llm"
     r"|no kernel image|Ray killed|\(raylet\)|lib(?:nvrtc|cu\w+)\.so|model requires more system memory"
     r"|for ModelConfig|for VllmConfig|ParallelConfig|SpeculativeConfig|architectures"
     r"|digest mismatch|pull model manifest|version of Ollama|ROCm error|\bhip[A-Z]\w+|nvidia-container-cli|"
@@ -65,7 +66,10 @@ _PATHS: Final = lazy_pattern(
 )
 _LINES: Final = lazy_pattern(  # lines that end a program, or a start, and are no exceptions
     r"(?:docker: )?(?:Error response from daemon|unauthorized|denied): |.{0,80}no matching manifest for "
-    r"|Failed to pull image |exec \S{1,200}: exec|.{0,60}pull access denied|CUDA error"
+    r"|(?:Warning +Failed .{1,60}kubelet +)?Failed to pull image |Error: setting up CDI devices: |"
+    r"Error: Failed to load LLM engine|.{0,100}Engine core proc \w+ died"
+    r"|\s*\"cause\": \"llama\.cpp error: |\(Exit code: \d{2,20}\)"
+    r"|exec \S{1,200}: exec|.{0,60}pull access denied|CUDA error"
     r"|(?:\[[\w\-]{1,20}\] |llama\.cpp: ){0,3}(?:llama|ggml|gguf|clip|mtmd)_\w+: .{0,80}(?:failed|error)|"
     r"\[Errno \d+\]|what\(\): "
     r"|(?:\[E \w+\.cpp:\d+\] )?(?:\[c10d\] )?(?:\[Rank \d+\] Watchdog caught|The client socket has timed out)"
@@ -112,7 +116,7 @@ _WITHIN: Final = (
 _DAEMON: Final = lazy_pattern(
     r"Error response from daemon|no matching manifest|pull access denied|exec format error|unauthorized: authentication"
     r"|toomanyrequests: |failed to register layer|failed to copy: |error pulling image|failed to resolve reference|"
-    r"nvidia-container-cli: |NVIDIA Container Runtime Hook"
+    r"nvidia-container-cli: |NVIDIA Container Runtime Hook|unresolvable CDI devices"
 )
 _DEADLY: Final = lazy_pattern(
     r"CUDA error|EngineDeadError|Watchdog caught|SIGQUIT|sigquit|address already in use|Worker proc|hit an exception"
@@ -186,7 +190,8 @@ _GGML: Final = lazy_pattern(
     r"(?:ggml|llama|gguf|common)_\w+: |load_backend: |  Device \d+: |.{0,60}text_generation_launcher: "
 )
 _CONFIG: Final = lazy_pattern(
-    r"validation errors? for \w{0,40}(?:ModelConfig|VllmConfig|EngineArgs|LlmArgs|ServerArgs)\b"
+    r"validation errors? for \w{0,40}(?:(?:Model|Vllm|Parallel|Speculative|Cache|Scheduler|Load|LoRA|KVTransfer|"
+    r"Compilation|MultiModal)Config|EngineArgs|LlmArgs|ServerArgs)\b"
 )
 _TYPED: Final = lazy_pattern(
     r"(?:value|type|key|runtime|import|os|assertion|notimplemented|modulenotfound|filenotfound)error: "
@@ -327,6 +332,10 @@ def _dedented(record: LogRecord) -> LogRecord:
     return record._replace(message=text, kind=LineKind.EXCEPTION)
 
 
+_TRITON: Final = lazy_pattern(r"\"?(?:ERROR: )?[Ff]ailed to (?:load|create) ")
+"""How the Triton server ends the start of a model."""
+
+
 def _alive(record: LogRecord) -> bool:
     if record.kind is LineKind.ACCESS:
         return _ANSWERED.search(record.message) is not None
@@ -342,6 +351,8 @@ def _fatal(record: LogRecord) -> bool:
     if _REQUEST.match(record.source) and not _DEADLY.search(record.message):
         return False
     if record.source in ("TensorRT-LLM", "TRT-LLM") and record.severity >= 40:
+        return True
+    if ".cc:" in record.source and record.severity >= 40 and _TRITON.match(record.message):
         return True
     if record.kind is LineKind.EXCEPTION:
         return not exception_name(record.message).endswith(INTERRUPTED)
@@ -374,6 +385,8 @@ def _ours(record: LogRecord, lines: Sequence[str], at: int, *, serving: bool, do
     if record.source in ("TensorRT-LLM", "TRT-LLM"):
         return known_sure(message)
     known = recognise(message)
+    if ".cc:" in record.source and "tensorrt_llm" in message:
+        return known is not None
     if message.startswith("Value error, ") and any(_CONFIG.search(text) for text in lines[max(0, at - 3) : at]):
         return known is not None and known[0].sure
     if another_program(lines[max(0, at - 80) : at + 40] if not docker else lines):

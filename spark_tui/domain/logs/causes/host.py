@@ -176,14 +176,28 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         CauseId.NO_GPU,
         r"failed to fulfil mount request|[Uu]sing requested mode 'cdi'|"
         r"invoking the NVIDIA Container Runtime Hook directly|"
-        r"unresolvable CDI devices|CDI device injection failed",
+        r"CDI device injection failed",
         "Docker's GPU hook refuses: the NVIDIA runtime is in CDI mode.",
         "Start the container with the NVIDIA runtime (`--runtime=nvidia` with NVIDIA_VISIBLE_DEVICES=all, or `--device "
         "nvidia.com/gpu=all`). Or: `sudo nvidia-ctk config --in-place --set nvidia-container-runtime.mode=auto`.",
     ),
     rule(
         CauseId.NO_GPU,
-        r"Failed to infer device type|Current node has no GPU available|No CUDA GPUs are available|"
+        r"unresolvable CDI devices",
+        "No CDI specification of the GPU: the container cannot get it.",
+        "Write one: `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml` (NVIDIA Container Toolkit), or start "
+        "the container with the NVIDIA runtime.",
+    ),
+    rule(
+        CauseId.NO_GPU,
+        r"Current node has no GPU available",
+        "Ray has no free GPU on this node.",
+        "Start Ray there with its GPU (`ray start ... --num-gpus=1`, `--gpus all` for the container), and stop what "
+        "Ray still holds it for: `ray status`, `ray stop`.",
+    ),
+    rule(
+        CauseId.NO_GPU,
+        r"Failed to infer device type|No CUDA GPUs are available|"
         r"no NVIDIA driver on your system|"
         r"lib(?:cuda|nvidia-ml)\.so(?:\.1)?: (?:cannot open|file too short|invalid ELF)|invalid device: (?:CUDA|ROCm|"
         r"Vulkan)\d|"
@@ -211,7 +225,8 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.IMAGE_UNAVAILABLE,
         r"pull access denied for ([^\s,]{1,200})|\bunauthorized: |denied: (?:\{|requested access)|"
-        r"manifest (?:for )?(\S{0,200}) ?(?:unknown|not found)|invalid reference format",
+        r"manifest (?:for )?(\S{0,200}) ?(?:unknown|not found)|invalid reference format|"
+        r"failed to resolve reference \"?(\S{1,200}?)\"?: (?:\S{1,200}: )?not found",
         "The registry does not give out the image {any}: wrong name or tag, or no access.",
         "Check the image's name and tag. For a private one: `docker login REGISTRY` (nvcr.io: user $oauthtoken, an "
         "NGC key). "
@@ -385,8 +400,9 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.MISSING_MODULE,
         r"(lib[\w.+\-]{1,80}): cannot open shared object file|Library (lib[\w.+\-]{1,80}) is not found",
-        "Library {any} is missing from the image.",
-        "The engine was built for another CUDA version than the image: use another tag of the image.",
+        "Library {any} is missing.",
+        "Install the package with {any}. Where it is one of CUDA's, the engine was built for another CUDA version: use "
+        "another tag of the image.",
     ),
     rule(
         CauseId.MISSING_MODULE,
@@ -406,8 +422,8 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         r"sh: (?:line \d{1,9}: |\d{1,9}: )?([^:]{1,200}): not found|/env: .?([\w.\-/]{1,100}).?: No such file|"
         r"exec ([^\s:]{1,200}): no such file",
         "Command `{any}` not found in the image.",
-        "Check the preset's image and command: vllm-openai images run `vllm serve` themselves and take only its "
-        "arguments, NGC images need the whole command.",
+        "Check the preset's image, entrypoint and command: vllm-openai images run `vllm serve` themselves and take "
+        "only its arguments, NGC images need the whole command.",
     ),
     rule(
         CauseId.MISSING_FILE,
@@ -448,7 +464,8 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.KILLED,
-        r"(?:[Ww]orker proc|Rank) (\S{1,60}) (?:died unexpectedly|scheduler died[\w ]{0,30}) ?\(exit code: (-9)\)",
+        r"(?:[Ww]orker proc|Rank) (\S{1,60}) (?:died unexpectedly|scheduler (?:died|is dead).{0,120}?) ?"
+        r"(?:\(e|E)xit code: (-9)\b",
         process_died,
     ),
     rule(
@@ -456,6 +473,13 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         r"(?:[Ww]orker proc|RayWorkerProc|Rank) (\S{1,60}) (?:died unexpectedly|scheduler died[\w ]{0,30}?)"
         r"(?: \(exit code: (-?\d{1,6})\))?",
         process_died,
+        vague=True,
+    ),
+    rule(
+        CauseId.ENGINE_DIED,
+        r"\(Exit code: (\d{2,20})\)\. Unknown error",
+        "LM Studio's engine ended without a reason (exit code {0}).",
+        "Update its runtime, choose a smaller model or a shorter context, and see its log: `lms log stream`.",
         vague=True,
     ),
     rule(

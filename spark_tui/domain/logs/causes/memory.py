@@ -203,6 +203,13 @@ MEMORY_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.KV_CACHE_TOO_SMALL,
+        r"maxTokensInPagedKvCache must be large enough",
+        "The paged KV cache holds less than one sequence.",
+        "Raise kv_cache_free_gpu_mem_fraction (max_tokens_in_paged_kv_cache where it is set), or build the engine with "
+        "a shorter max_seq_len.",
+    ),
+    rule(
+        CauseId.KV_CACHE_TOO_SMALL,
         r"max KV cache length of input sequences \((\d{1,12}).{0,20}exceeds the KV cache manager's maximum supported "
         r"length (\d{1,12})",
         "A context of {0} tokens does not fit the KV cache of {1}.",
@@ -249,7 +256,7 @@ MEMORY_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.KILLED,
-        r"Ray killed this worker|killed due to the node running low on memory|"
+        r"Ray killed this worker|killed due to the node(?: running low on memory)?|"
         r"Workers? \(tasks / actors\) killed due to memory pressure",
         "Ray killed a worker: memory on its node passed Ray's threshold (95 %).",
         f"{FREE_MEMORY}, on every node. Lower {{memory}}, or set env.RAY_memory_monitor_refresh_ms=0.",

@@ -319,6 +319,13 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.UNKNOWN_QUANTIZATION,
+        r"Found unknown quantization='?(.{1,120}?)'? in config",
+        "This {engine} cannot read the checkpoint's quantization: {0}.",
+        "Load the checkpoint in its own format (remove config_format, load_format and tokenizer_mode where they are "
+        "set), or use {newer}.",
+    ),
+    rule(
+        CauseId.UNKNOWN_QUANTIZATION,
         r"quantization method (\S{1,60}) is deprecated",
         "This {engine} no longer supports the quantization method {0}.",
         "Choose another checkpoint of the model, or an older image.",

@@ -253,7 +253,7 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
         CauseId.BAD_ARGUMENT,
         r"(\w{4,40}) \((\d{1,12})\) (?:is|must be|should be|cannot be) (?:not )?(?:smaller|larger|greater|less|"
         r"equal) .{0,20}"
-        r"than (?:or equal to )?(?:the )?(\w{4,40}) \((\d{1,12})\)",
+        r"than (?:or equal to )?(?:the )?(?!GPUs)(\w{4,40}) \((\d{1,12})\)",
         "Two settings contradict: {0} is {1}, {2} is {3}.",
         "Correct {0} or {2} in the preset: raise max_num_batched_tokens, or lower the other.",
     ),
@@ -316,7 +316,8 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.TOO_MANY_RANKS,
-        r"World size \((\d{1,6})\) is larger than the number of available GPUs \((\d{1,6})\)",
+        r"(?:World|\w+ parallel) size \((\d{1,6})\) (?:is|cannot be) larger than the number of available GPUs "
+        r"\((\d{1,6})\)",
         more_ranks,
     ),
     rule(
@@ -410,6 +411,13 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.BAD_ARGUMENT,
+        r"Do not set (\w{4,40}) for ([\w\- ]{3,40})",
+        "A setting does not go with this model: {0}, for {1}.",
+        "Remove {0} from the configuration (in Triton's config.pbtxt it is spelled with underscores: "
+        "cross_kv_cache_fraction, for example).",
+    ),
+    rule(
+        CauseId.BAD_ARGUMENT,
         r"quantized V cache was requested|V cache quantization requires flash_attn",
         "A quantized V cache needs flash attention.",
         "Turn flash attention on (`--flash-attn on`; Ollama: OLLAMA_FLASH_ATTENTION=1), or keep the cache in f16 "
@@ -454,6 +462,18 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
             _UNSUPPORTED[0].format(truncate(match.string.strip(), 300)),
             _UNSUPPORTED[1].format(newer=context.names.newer),
         ),
+    ),
+    rule(
+        CauseId.UNSUPPORTED_MODEL_FEATURE,
+        r"While loading (\S{1,300}), expected target modules in",
+        "The LoRA adapter changes layers that {engine} does not adapt in this model: {0}.",
+        "Use a LoRA adapter for the layers that the line lists, merge the adapter into the weights, or use {newer}.",
+    ),
+    rule(
+        CauseId.UNSUPPORTED_MODEL_FEATURE,
+        r"Unsupported head_?dim: ?(\d{1,5})",
+        "The attention kernels do not support heads of {0}.",
+        "Set another attention-backend (attention_backend), or use {newer}.",
     ),
     rule(
         CauseId.UNSUPPORTED_MODEL_FEATURE,
