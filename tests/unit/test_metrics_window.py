@@ -184,7 +184,7 @@ def test_every_series_has_a_value_or_a_reason() -> None:
 
 
 def test_the_box_in_series() -> None:
-    gpu = GpuReading("NVIDIA GB10", 96, 47.2, 62, 2411, processes=(GpuProcess(1, 70 * GIB),))
+    gpu = GpuReading("NVIDIA GB10", 96, 47.2, 62, 2411, processes=(GpuProcess(1, 70 * GIB),), unified=True)
     look = HostReadings(Ok(gpu), Ok(MemInfo(total=121 * GIB, free=20 * GIB, available=30 * GIB)))
     links = (LinkRate("enP7s7", 118e6, 2e6, up=True), LinkRate("wlP9s9", 0.0, 0.0, up=False))
     assert host_values(replace(look, vitals=Ok(Vitals(links=Ok(links)))))[0][MetricId.NETWORK_RATE] == 120.0
@@ -192,6 +192,8 @@ def test_the_box_in_series() -> None:
     assert set(reasons) == {MetricId.CPU_UTILIZATION, MetricId.DISK_RATE, MetricId.NETWORK_RATE}, "vitals were not read"
     assert (values[MetricId.GPU_POWER], values[MetricId.MEMORY_ENGINES]) == (47.2, 70.0)
     assert values[MetricId.MEMORY_AVAILABLE] == 30.0
+    own = replace(look, gpu=Ok(replace(gpu, unified=False)))
+    assert MetricId.MEMORY_ENGINES not in host_values(own)[0], "memory of the GPU's own is none of the machine's"
 
 
 def test_a_stale_gpu_is_a_gap_and_not_its_last_figures() -> None:
