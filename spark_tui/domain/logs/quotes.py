@@ -15,6 +15,8 @@ _SPACED: Final = lazy_pattern(  # Docker Desktop's stamps: only in front of what
     r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)(?:\.\d{1,9}(?:[+-]\d\d:\d\d)?)? ?"
     r"(?=time=|\(|\[|INFO|ERROR|WARN|Traceback|  File |[a-z_]+: |[\w.]{1,80}Error: |\d{4}/)"
 )
+_WRAPPED: Final = lazy_pattern(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} - __main__ - [A-Z]{4,8} - ?")
+"""A script that repeats what its child says."""
 _SYSLOG: Final = lazy_pattern(  # months as the host's language has them
     r"(?:(?:[^\W\d_]{3,4}\.?|\d{1,2}月) +\d{1,2} )?\d\d:\d\d:\d\d [\w.\-]{1,80} [\w.@\-]{1,80}\[\d+\]: "
 )
@@ -88,7 +90,7 @@ class Unquoter:
             text = text.rstrip("\r")
         if text[:2] == "^C":  # what a terminal shows of Ctrl-C
             text = text[2:]
-        if "[" in text[:8] and "m" in text[:16]:
+        if ("[" in text[:8] and "m" in text[:16]) or "^[[" in text:
             text = _BROKEN_COLOUR.sub("", text)
         if self._margin:
             if text.startswith(self._margin):
@@ -105,6 +107,8 @@ class Unquoter:
         elif first in "\ufeff> \t&▎│┃":
             text = self._unquoted(text)
         if text[:1].isdigit() or text[:1] == "[":
+            if match := _WRAPPED.match(text):
+                return text[match.end() :]
             for stamp in (_BRACKETED, _SPACED):
                 if match := stamp.match(text):
                     return f"{'T'.join(match.groups()).rstrip('Z')}Z {text[match.end() :]}"

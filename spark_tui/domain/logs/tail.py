@@ -45,6 +45,7 @@ _OURS: Final = lazy_pattern(
     r"|caused pair closure|RepositoryNotFoundError|huggingface|gated repo|sgl_kernel|Scheduler hit|scheduler died|"
     r"client socket has|"
     r"Watchdog caught|by watchdog"
+    r"|GGML_ASSERT|ggml_|MPI_ABORT|warmup error"
     r"|LM Studio|LLM engine|different model and/or config|ray\.exceptions|tensorrt_llm"
     r"|no kernel image|Ray killed|\(raylet\)|lib(?:nvrtc|cu\w+)\.so|model requires more system memory"
     r"|for ModelConfig|for VllmConfig|ParallelConfig|SpeculativeConfig|architectures"
@@ -67,7 +68,7 @@ _PATHS: Final = lazy_pattern(
 _LINES: Final = lazy_pattern(  # lines that end a program, or a start, and are no exceptions
     r"(?:docker: )?(?:Error response from daemon|unauthorized|denied): |.{0,80}no matching manifest for "
     r"|(?:Warning +Failed .{1,60}kubelet +)?Failed to pull image |Error: setting up CDI devices: |"
-    r"Error: Failed to load LLM engine|.{0,100}Engine core proc \w+ died"
+    r"Error: Failed to load LLM engine|.{0,100}Engine (?:core proc \w+|process \(pid \d+\)|loop has) died"
     r"|\s*\"cause\": \"llama\.cpp error: |\(Exit code: \d{2,20}\)"
     r"|exec \S{1,200}: exec|.{0,60}pull access denied|CUDA error"
     r"|(?:\[[\w\-]{1,20}\] |llama\.cpp: ){0,3}(?:llama|ggml|gguf|clip|mtmd)_\w+: .{0,80}(?:failed|error)|"
@@ -84,6 +85,9 @@ _LINES: Final = lazy_pattern(  # lines that end a program, or a start, and are n
     r"|!!!!!!! Segfault encountered|(?:Value error|Assertion failed), |"
     r"[\w./\-]{0,60}python[\d.]{0,5}: No module named |Fatal Python error: |.{0,80}Out of memory: Killed process \d+ \("
     r"|(?:\[\d{2,6}\] )?\S{0,200}ggml\S{0,100}:\d+: (?:fatal error|GGML_ASSERT|CUDA error|Remote RPC)"
+    r"|.{0,200}\bGGML_ASSERT[:(]|Error: (?:CUDA error|ggml_)|MPI_ABORT was invoked on rank|Watchdog timeout \(self"
+    r"|(?:\[[\w.\-]{1,60}:\d{1,9} *:\d{1,9}:\d{1,9}\] )?Caught signal \d{1,2} "
+    r"|Initialization failed\. warmup error|\| \S{1,60} +\| \d{1,3} +\| UNAVAILABLE: "
     r"|.{0,40}Value 'sm_\w{1,8}' is not defined"
     r"|toomanyrequests: |(?:docker: )?failed to register layer|Error: model requires more|[*\-] ImportError: "
     r"|\[sgl_kernel\] CRITICAL|nvidia-container-cli: |(?:ROCm|HIP) error"
@@ -119,7 +123,8 @@ _DAEMON: Final = lazy_pattern(
     r"nvidia-container-cli: |NVIDIA Container Runtime Hook|unresolvable CDI devices"
 )
 _DEADLY: Final = lazy_pattern(
-    r"CUDA error|EngineDeadError|Watchdog caught|SIGQUIT|sigquit|address already in use|Worker proc|hit an exception"
+    r"CUDA error|EngineDeadError|Watchdog caught|Watchdog timeout \(self|warmup error|SIGQUIT|sigquit"
+    r"|address already in use|Worker proc|hit an exception|Engine (?:loop has|process \(pid \d+\)) died"
     r"|ggml\S{0,100}:\d+: "
 )
 _LIFE: Final = lazy_pattern(
@@ -155,7 +160,7 @@ _KNOWN_PATH: Final = lazy_pattern(
     r"entrypoint|serve|[/\\]bin[/\\]ray$"
 )
 _OTHERS: Final = lazy_pattern(
-    r"-packages[/\\](?:litellm|openai|anthropic|langchain\w*|llama_index|gradio|streamlit|open_webui|crewai|"
+    r"[/\\]llamafactory[/\\]|-packages[/\\](?:litellm|openai|anthropic|langchain\w*|llama_index|gradio|streamlit|open_webui|crewai|"
     r"autogen\w*|diffusers"
     r"|trl|unsloth\w*|lightning|pytorch_lightning|deepspeed|pip|setuptools|comfy\w*|peft|accelerate|auto_gptq|"
     r"llmcompressor)[/\\]"
@@ -332,6 +337,9 @@ def _dedented(record: LogRecord) -> LogRecord:
     return record._replace(message=text, kind=LineKind.EXCEPTION)
 
 
+_BACKTRACE: Final = lazy_pattern(
+    r"\b(?:tensorrt_llm|vllm|sgl|ggml|llama|c10|at|torch|nccl)(?:::|_\w)|libtorch|libtriton"
+)
 _TRITON: Final = lazy_pattern(r"\"?(?:ERROR: )?[Ff]ailed to (?:load|create) ")
 """How the Triton server ends the start of a model."""
 
@@ -384,6 +392,8 @@ def _ours(record: LogRecord, lines: Sequence[str], at: int, *, serving: bool, do
         return False
     if record.source in ("TensorRT-LLM", "TRT-LLM"):
         return known_sure(message)
+    if "Caught signal" in message:
+        return any(_BACKTRACE.search(text) for text in lines[at : at + 40])
     known = recognise(message)
     if ".cc:" in record.source and "tensorrt_llm" in message:
         return known is not None

@@ -190,6 +190,12 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.NO_GPU,
+        r"invalid value for main_gpu: -?\d{1,3} \(available devices: 0\)",
+        "The build sees no GPU.",
+        "Use an image or build with CUDA, start the container with `--gpus all`, and check `nvidia-smi`.",
+    ),
+    rule(
+        CauseId.NO_GPU,
         r"Current node has no GPU available",
         "Ray has no free GPU on this node.",
         "Start Ray there with its GPU (`ray start ... --num-gpus=1`, `--gpus all` for the container), and stop what "
@@ -476,6 +482,25 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         vague=True,
     ),
     rule(
+        CauseId.UNKNOWN,
+        r"res=<Response \[(403|407|50[234])\]>",
+        "The server's own warm-up request was answered with {0} by something in between, most often a proxy.",
+        "Unset http_proxy and https_proxy for the engine, or set no_proxy=127.0.0.1,localhost,0.0.0.0.",
+    ),
+    rule(
+        CauseId.KERNEL_FAILURE,
+        r"Assertion failed: (.{1,200}) \(\S{1,300}\.cu:\d{1,6}\)",
+        "A kernel refuses its input: {0}.",
+        "Use {newer}; of all-reduce kernels, another number of ranks or a model whose sizes divide.",
+    ),
+    rule(
+        CauseId.ENGINE_DIED,
+        r"Caught signal (\d{1,2}) |MPI_ABORT was invoked on rank (\d{1,5})",
+        "The engine's process ended by a native crash ({match}).",
+        "See the lines above and the backtrace; use {other}, and start once with {eager}.",
+        vague=True,
+    ),
+    rule(
         CauseId.ENGINE_DIED,
         r"\(Exit code: (\d{2,20})\)\. Unknown error",
         "LM Studio's engine ended without a reason (exit code {0}).",
@@ -499,7 +524,14 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.ENGINE_DIED,
-        r"Fatal Python error|terminate called|[Ss]egmentation fault|Segfault|Bus error|Aborted \(core dumped\)|"
+        r"Bus error|SIGBUS",
+        "Bus error: most often the container's shared memory is full.",
+        "Start the container with `--ipc=host` or a larger --shm-size (shm_size), on each node.",
+        vague=True,
+    ),
+    rule(
+        CauseId.ENGINE_DIED,
+        r"Fatal Python error|terminate called|[Ss]egmentation fault|Segfault|Aborted \(core dumped\)|"
         r"panicked at|Assertion `.{1,200}' failed|GGML_ASSERT",
         "The engine crashed in native code.",
         "Start once with {eager}; if it happens again, use {other}.",
@@ -515,7 +547,7 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.ENGINE_DIED,
         r"Hang detected on rank|llama(?: runner|-server) process (?:has terminated|no longer running)|"
-        r"Initialization failed\. (?:Please see|warmup)|"
+        r"Initialization failed\. (?:Please see|warmup)|Engine (?:loop has|process \(pid \d{1,9}\)) died|"
         r"ray\.exceptions\.(?:Ray(?:Channel|Actor|System)|ActorDied|WorkerCrashed|NodeDied|GetTimeout)\w*|"
         r"\w exited with code [1-9]\d{0,2}$|exited on signal \d|unable to create llama context|"
         r"failed to create context with model|"

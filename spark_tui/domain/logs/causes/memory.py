@@ -278,6 +278,7 @@ MEMORY_RULES: Final[tuple[CauseRule, ...]] = (
         "The model needs {0} of memory; {1} are available.",
         f"{FREE_MEMORY}, or choose a smaller or more quantized model{{offload}}.",
     ),
+    CauseRule(CauseId.OUT_OF_MEMORY_WARMUP, r"gallocr_reserve\w*: failed to allocate", out_of_memory),
     CauseRule(CauseId.OUT_OF_MEMORY_LOADING, OUT_OF_MEMORY, out_of_memory, by_phase=True),
 )
 """In the order in which they are tried."""
