@@ -272,9 +272,12 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.BAD_ARGUMENT,
-        r"[Cc]annot assign requested address",
-        "The address to listen on, or of the head node, is none of this machine's (in the container's network).",
-        "Set host=0.0.0.0; of several nodes correct master_addr.",
+        r"[Cc]annot assign requested address(?:.{0,60}?\('?([\w.:\-]{2,60})'?,)?",
+        lambda match, _context: fix(
+            f"{match[1] or 'The address to listen on, or of the head node,'} is no address of this machine (in the "
+            "container's network).",
+            "Set host=0.0.0.0. On several nodes, correct the head's address (master_addr, or the cluster's).",
+        ),
     ),
     rule(CauseId.BAD_PARSER, r"invalid (tool call|reasoning) parser: ([\w.\-]{1,80})(?= |$)", unknown_parser),
     rule(CauseId.BAD_PARSER, r"([Rr]easoning|[Tt]ool(?: call)?) parser '?([\w.\-]{1,80})'? not found", unknown_parser),
