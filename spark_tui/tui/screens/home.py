@@ -148,7 +148,7 @@ class HomeScreen(FrameScreen):
         self.bind_slices(("events",), lambda: self.query_one(EventFeed).renew())
         self._guard: Reading[GuardStatus] | None = None
         self._guard_at = float("-inf")
-        self._tail_timer = self.set_interval(0.5, self._renew_tail, pause=True)
+        self._tail_timer = self.set_interval(1.0, self._renew_tail, pause=True)
 
     def on_screen_suspend(self) -> None:
         self._tail_timer.pause()
