@@ -261,7 +261,7 @@ def systemd_text(spec: ContainerSpec, about: tuple[str, ...] = ()) -> str:
 
 _START_LIMITS: Final = (f"StartLimitIntervalSec={STARTS_WITHIN_SECONDS}", f"StartLimitBurst={MOST_STARTS}")
 _RETRIES: Final = (
-    "KillMode=process",  # the guard that a launch started goes on
+    "KillMode=process",  # the guard that a launch started continues
     "Restart=on-failure",
     f"RestartSec={RESTART_SECONDS}",
     f"RestartPreventExitStatus={_REFUSED_CODES}",
