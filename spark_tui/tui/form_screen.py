@@ -353,6 +353,13 @@ class FormScreen(ModalScreen[Answer | None]):
 
     def show_preview(self, sections: Iterable[Section]) -> None:
         self.query_one("#preview", Page).show(sections)
+        self.call_after_refresh(self._keep_in_view)
+
+    def _keep_in_view(self) -> None:
+        """The field that is typed into stays in sight when what is above it has grown."""
+        row = next((row for row in self.fields if row.input.has_focus), None)
+        if row is not None:
+            row.scroll_visible(animate=False)
 
     # --- events ---------------------------------------------------------------------------------------
 
