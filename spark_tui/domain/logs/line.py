@@ -51,7 +51,7 @@ _FOREIGN: Final = (
     ("[", r"\[(?P<source>TensorRT-LLM)\](?:\[(?P<level>[A-Z]{4,8})\])? ?"),
     (
         "[",
-        r"\[(?P<time>\d\d/\d\d/\d{4}-[\d:]{8})\] \[(?P<source>TRT-LLM)\](?: \[(?P<process>RANK \d{1,4})\])?"
+        r"\[(?P<time>\d\d/\d\d/\d{4}-[\d:]{8})\] \[(?P<source>TRT(?:-LLM)?)\](?: \[(?P<process>RANK \d{1,4})\])?"
         r" \[(?P<level>[VDIWEF])\] ?",
     ),
     # llama.cpp with --log-timestamps, a router's child with its port: `[53871] 0.06.903.542 I srv  init: message`

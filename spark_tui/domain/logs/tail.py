@@ -42,8 +42,8 @@ _OURS: Final = lazy_pattern(
     r"[Cc]hunked[- _]prefill|[Cc][Uu][Dd][Aa][- ]?[Gg]raph|Tokenizer class|V cache|adaptive_verification|"
     r"mpirun noticed|mpi4py|"
     r"The cluster was started with"
-    r"|caused pair closure|RepositoryNotFoundError|huggingface|gated repo|sgl_kernel|Scheduler hit|scheduler died|"
-    r"client socket has|"
+    r"|caused pair closure|RepositoryNotFoundError|huggingface|gated repo|sgl_kernel|Scheduler (?:hit|or Data)|"
+    r"scheduler died|client socket has|"
     r"Watchdog caught|by watchdog"
     r"|GGML_ASSERT|ggml_|MPI_ABORT|warmup error"
     r"|LM Studio|LLM engine|different model and/or config|ray\.exceptions|tensorrt_llm"
@@ -80,7 +80,9 @@ _LINES: Final = lazy_pattern(  # lines that end a program, or a start, and are n
     r"|Executor worker returned error|\[TensorRT-LLM\]\[ERROR\]|(?:Received sigquit|SIGQUIT received)"
     r"|ptxas (?:fatal|error)|.{0,40}No space left on device|.{0,40}Disk quota exceeded|Worker proc \S+ died"
     r"|(?:EngineCore|WorkerProc|Scheduler) (?:failed to start|hit an exception)|Dumping scheduler output"
-    r"|Exception in worker \w+ while"
+    r"|Exception in worker \w+ while|Scheduler or DataParallelController \d{1,9} terminated with"
+    r"|There are not enough slots available|(?:An? )?(?:ORTE|PRTE) (?:has lost|daemon has)"
+    r"|(?:Primary|Child) job +(?:\d+ )?terminated normally, but"
     r"|Unhandled error \(suppress with|Rank \d+ scheduler (?:died|is dead)|\(raylet\) .{0,40}(?:died|killed)"
     r"|!!!!!!! Segfault encountered|(?:Value error|Assertion failed), |"
     r"[\w./\-]{0,60}python[\d.]{0,5}: No module named |Fatal Python error: |.{0,80}Out of memory: Killed process \d+ \("
@@ -123,8 +125,8 @@ _DAEMON: Final = lazy_pattern(
     r"nvidia-container-cli: |NVIDIA Container Runtime Hook|unresolvable CDI devices"
 )
 _DEADLY: Final = lazy_pattern(
-    r"CUDA error|EngineDeadError|Watchdog caught|Watchdog timeout \(self|warmup error|SIGQUIT|sigquit"
-    r"|address already in use|Worker proc|hit an exception|Engine (?:loop has|process \(pid \d+\)) died"
+    r"CUDA error|EngineDeadError|Watchdog caught|Hang detected on rank|Watchdog timeout \(self|warmup error"
+    r"|SIGQUIT|sigquit|address already in use|Worker proc|hit an exception|Engine (?:loop has|process \(pid \d+\)) died"
     r"|ggml\S{0,100}:\d+: "
 )
 _LIFE: Final = lazy_pattern(
@@ -146,6 +148,9 @@ WORKER_FAILED: Final = lazy_pattern(r"Worker failed with error ['\"](.+)['\"], p
 _IN_WORKER: Final = lazy_pattern(r"Exception in worker \w+ while processing method \w+: (.+?)(?:, Traceback .*)?$")
 DETAIL: Final = lazy_pattern(r"\s*(?:Value error|Assertion failed), .+")
 PYDANTIC_TAIL: Final = lazy_pattern(r" \[type=\w+, input_value=.*$")
+_PARSED: Final = "Failed to parse the arguments"
+"""TensorRT-LLM's line with pydantic's sentences below it."""
+_FIELD: Final = lazy_pattern(r"[\w.]{1,80}$")
 _JOINED: Final = 4
 _NARROW: Final = 40
 """A terminal breaks no shorter line."""
@@ -344,6 +349,27 @@ _TRITON: Final = lazy_pattern(r"\"?(?:ERROR: )?[Ff]ailed to (?:load|create) ")
 """How the Triton server ends the start of a model."""
 
 
+_WORDS: Final = lazy_pattern(
+    r"\b(?:KV|MoE|MLA|MTP|TP|EP|LoRA|[FfBb][Pp][48]|nvfp4|W\dA\d+|EAGLE\d?|DFLASH|GGUF)\b|[Mm]amba|[Pp]refill|[Dd]raft|"
+    r"[Qq]uanti[sz]|[Aa]ttention|\b[Ee]xperts?\b|\bweights?\b|[Cc]heckpoint|hidden[_ ]size|head_?(?:dim|size)|"
+    r"num_\w{0,20}heads|\b(?:tp|dp|pp|ep|page|block)_size|[Cc][Uu][Dd][Aa][_ ][Gg]raph|max_\w{0,20}(?:tokens|len|seqs|"
+    r"requests|bs)\b|--[a-z]{2,20}(?:-[a-z]{1,20}){1,6}|[Tt]okenizer|[Cc]ontext[_ ]length|mem_fraction|\btensors?\b|"
+    r"[Bb]ackend|architecture|\w+Config\b"
+)
+"""What engines speak of; it counts where their own lines stand above."""
+_TRT: Final = ("TensorRT-LLM", "TRT-LLM", "TRT")
+"""TensorRT-LLM's loggers: C++, Python, and TensorRT's own."""
+_TRT_ENDS: Final = lazy_pattern(
+    r"Failed to initialize executor|Executor worker |Engine building failed|Hang detected on rank|"
+    r"Failed to parse the arguments for the LLM"
+)
+_MPI: Final = lazy_pattern(
+    r"There are not enough slots available|(?:An? )?(?:ORTE|PRTE) (?:has lost|daemon has)|"
+    r"(?:Primary|Child) job +(?:\d+ )?terminated normally, but"
+)
+"""How Open MPI ends the ranks of TensorRT-LLM, and of many other programs."""
+
+
 def _alive(record: LogRecord) -> bool:
     if record.kind is LineKind.ACCESS:
         return _ANSWERED.search(record.message) is not None
@@ -358,7 +384,7 @@ def _fatal(record: LogRecord) -> bool:
         return False
     if _REQUEST.match(record.source) and not _DEADLY.search(record.message):
         return False
-    if record.source in ("TensorRT-LLM", "TRT-LLM") and record.severity >= 40:
+    if record.source in _TRT and record.severity >= 40:
         return True
     if ".cc:" in record.source and record.severity >= 40 and _TRITON.match(record.message):
         return True
@@ -390,13 +416,15 @@ def _ours(record: LogRecord, lines: Sequence[str], at: int, *, serving: bool, do
         return True
     if _CLIENT.match(message):
         return False
-    if record.source in ("TensorRT-LLM", "TRT-LLM"):
-        return known_sure(message)
+    if record.source in _TRT:
+        return known_sure(message) or _TRT_ENDS.match(message) is not None
+    if _MPI.match(message):
+        return any("TRT-LLM" in text or "trtllm" in text for text in lines)
     if "Caught signal" in message:
         return any(_BACKTRACE.search(text) for text in lines[at : at + 40])
     known = recognise(message)
-    if ".cc:" in record.source and "tensorrt_llm" in message:
-        return known is not None
+    if ".cc:" in record.source and ("tensorrt_llm" in message or "[TensorRT-LLM]" in message):
+        return known is not None or "creating modelInstanceState" in message
     if message.startswith("Value error, ") and any(_CONFIG.search(text) for text in lines[max(0, at - 3) : at]):
         return known is not None and known[0].sure
     if another_program(lines[max(0, at - 80) : at + 40] if not docker else lines):
@@ -415,6 +443,8 @@ def _ours(record: LogRecord, lines: Sequence[str], at: int, *, serving: bool, do
     ):
         return True
     if known is not None and known[0].sure and known[0].id in _UNIQUE:
+        return True
+    if record.kind is LineKind.EXCEPTION and _WORDS.search(own) and any(in_form(text) for text in near):
         return True
     for above in reversed(lines[max(0, at - 60) : at]):
         if "File " in above and _PATHS.search(above):
@@ -441,14 +471,16 @@ def _whole(record: LogRecord, lines: Sequence[str], at: int) -> LogRecord:
         record.message.rstrip().endswith(":")
         or "panicked at " in record.message
         or "scheduler is dead" in record.message
-        or record.message.startswith("Failed to initialize executor")
+        or record.message.startswith(("Failed to initialize executor", _PARSED))
     )
     if record.kind is not LineKind.EXCEPTION and not open_ended:
         return record
     message, below, gap = record.message, lines[at + 1 : at + 1 + _JOINED], False
     following = [parse_line(text) for text in below]
-    if exception_name(message).endswith("ValidationError"):
+    if exception_name(message).endswith("ValidationError") or message.startswith(_PARSED):
         detail = next((each.message for each in following if DETAIL.match(each.message)), "")
+        if not detail and len(following) > 1 and following[1].message.startswith("  ") and _FIELD.match(below[0]):
+            detail = f"{following[0].message}: {following[1].message.strip()}"
         return record._replace(message=PYDANTIC_TAIL.sub("", detail).strip()) if detail else record
     for each in following:
         text = each.message.strip()

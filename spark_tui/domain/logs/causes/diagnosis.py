@@ -13,6 +13,7 @@ from typing import Final
 from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.host.guard import END_LOOP, GuardEntry
 from spark_tui.domain.logs.causes.cause import OF_VLLM, CauseId, CauseRule, FailureContext, fix, rule
+from spark_tui.domain.logs.causes.engines import ENGINE_RULES
 from spark_tui.domain.logs.causes.host import HOST_RULES
 from spark_tui.domain.logs.causes.memory import MEMORY_RULES, while_loading
 from spark_tui.domain.logs.causes.model import MODEL_RULES
@@ -66,6 +67,7 @@ _DISK_RULES: Final[tuple[CauseRule, ...]] = (
 RULES: Final[tuple[CauseRule, ...]] = (
     *_DISK_RULES,
     *SETTINGS_RULES,
+    *ENGINE_RULES,
     *MODEL_RULES,
     *MEMORY_RULES,
     *HOST_RULES,
@@ -383,9 +385,8 @@ _REFUSED: Final = lazy_pattern(r"(?:ValueError|TypeError|AssertionError|NotImple
 
 _BAD_JSON: Final = lazy_pattern(r"json\.decoder\.(JSONDecodeError: .{3,200})")
 _SETTINGS: Final = lazy_pattern(
-    r"<frozen runpy>|/vllm/(?:config|entrypoints|engine|platforms)/|/(?:server_args|arg_utils|arg_groups\w*|llm_args|"
-    r"argparse)\.py|"
-    r"/pydantic"
+    r"<frozen runpy>|/vllm/(?:config|entrypoints|engine|platforms)/|/(?:server_args\w*|arg_utils|arg_groups\w*|"
+    r"llm_args|argparse|cuda_graph_config)\.py|/arg_groups/|/vllm/envs\.py|/tensorrt_llm/commands/|/pydantic"
 )
 
 

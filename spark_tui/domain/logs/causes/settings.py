@@ -551,7 +551,8 @@ GENERAL_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.BAD_ARGUMENT,
-        r"^(?:ValueError|TypeError|AssertionError|[\w.]{0,60}ArgumentTypeError): "
+        r"^(?:ValueError|TypeError|AssertionError|[\w.]{0,60}ArgumentTypeError|"
+        r"Failed to initialize executor on rank \d): "
         r"(.{0,300}(?:mutually exclusive|must be|can only be|cannot both|is only (?:valid|allowed|applicable)|"
         r"has been removed|"
         r"exceeds the maximum|Unrecognized |unknown |[Ee]xpected one of|is not (?:a valid|allowed|applicable|"
@@ -592,6 +593,13 @@ GENERAL_RULES: Final[tuple[CauseRule, ...]] = (
         r"torch\._dynamo)\.([\w.]{1,80}(?:: .{1,200})?)",
         "A GPU kernel could not be built or run: {0}",
         "Set another attention_backend or moe_backend, or start once with {eager}. {gb10}",
+        sure=False,
+    ),
+    rule(
+        CauseId.KERNEL_FAILURE,
+        r"Capture (?:cuda graph|single-CG draft extend) failed: .{1,160}",
+        "Capturing CUDA graphs failed: {match}.",
+        "Start once with {eager}; if that works, use {newer}, or another attention_backend.",
         sure=False,
     ),
 )

@@ -47,10 +47,13 @@ TRTLLM: Final[r.Table] = r.table(
     ("Allocated", r.found(rf"Allocated {NUMBER} GiB for max tokens in paged KV cache \((\d{{1,12}})\)", allocated)),
     ("iter", r.when("iter = ", r.Signal.ANSWERS)),
     ("Creating Run", r.when(_GRAPHS, r.EnterPhase(P.CAPTURE))),
-    # uvicorn begins when the model is loaded
-    ("Started", lambda message, known: (
+    ("Started", lambda message, known: (  # uvicorn begins when the model is loaded
         (r.EnterPhase(P.SERVER),)
         if message.startswith("Started server process") and known.phase in (P.CAPTURE, P.AUTOTUNE)
         else ()
     )),
+    # under Triton: the C++ runtime's first lines, the table of loaded models, and a refused request
+    ("Encountered", r.when("Encountered an error when fetching new request", r.Signal.ANSWERS)),
+    ("MPI Engine", r.when(("MPI size: ", "Engine version "), r.EnterPhase(P.ENGINE_INIT))),
+    ("|", r.found(r"\| tensorrt_llm +\| \d{1,4} +\| READY", lambda *_: (r.Signal.READY,))),
 )  # fmt: skip

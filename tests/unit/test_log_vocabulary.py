@@ -1,0 +1,216 @@
+"""The engines' own words: sentences of their sources as they are printed, and what each means.
+
+A traceback ends in the file that raises the sentence; the tables name it.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_tui.domain.logs.explain import Explanation, LogExplainer
+
+PACKAGES = "/usr/local/lib/python3.12/dist-packages"
+
+SGLANG = [
+    # of 0.4.10 and 0.5.23, below sglang/srt
+    ("managers/tp_worker.py", "AssertionError: Memory pool size is too small", "kv_cache_too_small"),
+    ("mem_cache/kv_cache_configurator.py", "ValueError: Loaded weights leave no GPU memory for the KV cache under "
+     "--mem-fraction-static=0.75. Raise --mem-fraction-static above 0.8", "no_kv_room"),
+    ("mem_cache/kv_cache_configurator.py", "RuntimeError: Not enough GPU memory for hybrid (mamba/linear-attention) "
+     "state cache. Computed max_mamba_cache_size=0", "no_kv_room"),
+    ("mem_cache/kv_cache_configurator.py", "RuntimeError: Hybrid (mamba/linear-attention) state cache is too small to "
+     "serve any requests. max_mamba_cache_size=2", "kv_cache_too_small"),
+    ("mem_cache/pool_host/mha.py", "ValueError: Not enough host memory for MiniMax index-K hierarchical cache. "
+     "Requesting 30.00 GB but only have 12.00 GB free.", "out_of_memory_loading"),
+    ("mem_cache/pool_host/common.py", "RuntimeError: cudaHostRegister failed (rc=2, out) at offset=0 size=4096",
+     "out_of_memory_loading"),
+    ("arg_groups/validation_hook.py", "AssertionError: Tokenizer worker num must >= 1", "bad_argument"),
+    ("arg_groups/kv_cache_hook.py", "ValueError: --prefill-kv-cache-dequant-dtype applies only with "
+     "--kv-cache-dtype=nvfp4.", "bad_argument"),
+    ("arg_groups/serving_hook.py", "ValueError: SSL key file not found: '/certs/a.pem'. Please check the "
+     "--ssl-keyfile path.", "missing_file"),
+    ("arg_groups/speculative_hook.py", "ValueError: DSpark could not resolve speculative_num_draft_tokens; set "
+     "--speculative-dspark-block-size (= gamma).", "bad_argument"),
+    ("utils/server_args_config_parser.py", "ValueError: Config file not found: /etc/sglang.yaml", "missing_file"),
+    ("configs/minicpmv4_6.py", "KeyError: \"Unknown text_config model_type: 'qwen9'\"", "unknown_architecture"),
+    ("model_loader/utils.py", "ValueError: Cannot find model module. 'FooForCausalLM' is not a registered model in the "
+     "Transformers library", "unknown_architecture"),
+    ("model_loader/weight_utils.py", "RuntimeError: model.safetensors.index.json references 2 shard file(s) missing "
+     "from /models/a (incomplete download?): model-00002.safetensors", "weights_missing"),
+    ("model_loader/loader.py", "ValueError: Parameter model.norm.w not found in the model.", "quantization_mismatch"),
+    ("models/grok.py", "ValueError: load_weights failed because it did not hit any names.", "quantization_mismatch"),
+    ("models/bailing_mm.py", "RuntimeError: Missing required Bailing multimodal weights: vision.proj",
+     "weights_missing"),
+    ("layers/quantization/__init__.py", "ValueError: Invalid quantization method: nvfp5. Available methods: ['fp8']",
+     "unknown_quantization"),
+    ("layers/moe/moe_runner/flashinfer_cutlass.py", "RuntimeError: flashinfer_cutlass MoE runner backend requires "
+     "flashinfer to be installed.", "missing_module"),
+    ("utils/network.py", "OSError: Could not bind port 30000 on any configured address family", "port_in_use"),
+    ("utils/common.py", "RuntimeError: No accelerator (CUDA, XPU, HPU, NPU, MUSA, MPS) or platform plugin is "
+     "available.", "no_gpu"),
+    ("utils/model_file_verifier.py", "IntegrityError: Integrity check failed: a.safetensors", "weights_corrupt"),
+    ("disaggregation/nixl/conn.py", "Exception: NIXL memory registration failed for kv tensors", "nccl"),
+    ("distributed/utils.py", "ValueError: len(partitions)=2 does not match pp_size=4.", "too_many_ranks"),
+    ("model_executor/runner/decode_cuda_graph_runner.py", "Exception: Capture cuda graph failed: bad launch",
+     "kernel_failure"),
+    ("entrypoints/engine.py", "RuntimeError: Weight cache daemon for pp_rank=0 tp_rank=0 did not become ready within "
+     "600s", "ready_timeout"),
+    ("managers/scheduler.py", "IndexError: list index out of range", "unknown"),
+    ("configs/model_config.py", "RuntimeError: Couldn't determine number of kv heads", "unknown"),
+]  # fmt: skip
+VLLM = [
+    # of 0.33, below vllm
+    ("v1/engine/core.py", "RuntimeError: Did not receive response from front-end process within 5 minutes",
+     "ready_timeout"),
+    ("v1/engine/coordinator.py", "RuntimeError: DP Coordinator process failed to report ZMQ addresses within "
+     "timeout=30 seconds during startup.", "ready_timeout"),
+    ("utils/network_utils.py", "RuntimeError: Could not find open port after 10 attempts starting from port 8000",
+     "port_in_use"),
+    ("v1/hisparse/runtime.py", "ValueError: HiSparse pinned host pool needs ~80 GiB but only 12 GiB of RAM is "
+     "available. Lower the HiSparseConnector host_pool_gib", "out_of_memory_loading"),
+    ("envs.py", "ValueError: VLLM_PORT 'tcp://10.0.0.1:80' appears to be a URI. This may be caused by a Kubernetes "
+     "service discovery issue", "bad_argument"),
+    ("utils/flashinfer.py", "RuntimeError: FlashInfer sparse MLA decode APIs are not available. Install a FlashInfer "
+     "build that includes sparse MLA decode support.", "missing_module"),
+    ("plugins/io_processors/__init__.py", "ValueError: No IOProcessor plugins installed but one is required (a).",
+     "missing_module"),
+    ("v1/engine/utils.py", "AssertionError: The DP master node (ip: 10.0.0.1) is missing or dead", "nccl"),
+    ("model_executor/models/registry.py", "ValueError: Cannot find model module. 'FooForCausalLM' is not a registered "
+     "model in the Transformers library", "unknown_architecture"),
+    ("config/parallel.py", "ValueError: numa_bind_nodes must not be empty.", "bad_argument"),
+    ("v1/core/sched/scheduler.py", "AssertionError: Only running requests can be preempted", "unknown"),
+]  # fmt: skip
+TRTLLM = [
+    # of 0.20 to 1.2, below tensorrt_llm
+    ("commands/serve.py", "ValueError: No GPU devices found on the node", "no_gpu"),
+    ("_torch/models/modeling_auto.py", "ValueError: Unknown architecture for AutoModelForCausalLM: FooForCausalLM",
+     "unknown_architecture"),
+    ("llmapi/llm_utils.py", "ValueError: Pre-quantized checkpoint must have quant_algo.", "quantization_mismatch"),
+    ("llmapi/llm_utils.py", "ValueError: Specified quant_algo=FP8, conflicting with quant_algo=NVFP4 from HF quant "
+     "config.", "quantization_mismatch"),
+    ("llmapi/llm_utils.py", "NotImplementedError: Unsupported quantization_config: {'quant_method': 'foo'}.",
+     "unknown_quantization"),
+    ("_torch/pyexecutor/py_executor_creator.py", "ValueError: Unsupported guided decoding backend foo",
+     "bad_argument"),
+    ("_torch/modules/fused_moe/fused_moe_trtllm_gen.py", "NotImplementedError: TRTLLMGenFusedMoE does not support "
+     "SM120 and above.", "unsupported_model_feature"),
+    ("_torch/models/modeling_gemma3.py", "AttributeError: 'Gemma3Config' object has no attribute 'rope_scaling'",
+     "unknown"),
+    ("executor/proxy.py", "RuntimeError: Executor worker died during initialization", "engine_died"),
+]  # fmt: skip
+
+
+def read(text: str) -> Explanation:
+    reader = LogExplainer()
+    reader.feed_many(("", line) for line in text.split("\n"))
+    return reader.explanation()
+
+
+def frame(path: str) -> str:
+    return f'  File "{path}", line 212, in step\n    self.step()\n'
+
+
+def sglang(file: str, raised: str) -> str:
+    head = "[2025-11-02 10:02:11 TP0] Scheduler hit an exception: Traceback (most recent call last):\n"
+    frames = frame("/sgl-workspace/sglang/python/sglang/srt/managers/scheduler.py")
+    return f"{head}{frames}{frame(f'/sgl-workspace/sglang/python/sglang/srt/{file}')}{raised}\n\n" + (
+        "[2025-11-02 10:02:12] Received sigquit from a child process. It usually means the child failed."
+    )
+
+
+def vllm(file: str, raised: str) -> str:
+    trace = f"Traceback (most recent call last):\n{frame(f'{PACKAGES}/vllm/{file}')}{raised}"
+    lines = ["EngineCore failed to start.", *trace.split("\n")]
+    return "\n".join(f"(EngineCore pid=71) ERROR 11-02 10:02:11 [core.py:936] {line}" for line in lines)
+
+
+def trtllm(file: str, raised: str) -> str:
+    stamp, said = "[11/02/2025-10:02:11] [TRT-LLM]", raised.partition(": ")[2]
+    return (
+        f"{stamp} [I] TensorRT-LLM version: 1.2.0\n{stamp} [E] Failed to initialize executor on rank 0: {said}\n"
+        f"{stamp} [E] Traceback (most recent call last):\n{frame(f'{PACKAGES}/tensorrt_llm/{file}')}{raised}\n"
+    )
+
+
+TRACED = [
+    *((sglang(file, raised), raised, cause) for file, raised, cause in SGLANG),
+    *((vllm(file, raised), raised, cause) for file, raised, cause in VLLM),
+    *((trtllm(file, raised), raised, cause) for file, raised, cause in TRTLLM),
+]
+
+
+@pytest.mark.parametrize(("text", "raised", "cause"), TRACED, ids=[raised[:60] for _, raised, _ in TRACED])
+def test_a_traceback_of_a_start_has_its_cause_and_its_line(text: str, raised: str, cause: str) -> None:
+    told = read(text)
+    assert told.cause is not None
+    assert (told.outcome, told.cause.id) == ("failed", cause)
+    assert told.timeline.failure is not None
+    assert raised.partition(": ")[2][:60] in told.timeline.failure.line
+    assert "gpu_memory_utilization" not in told.cause.remedy or text.startswith("(EngineCore")
+
+
+E = "[11/02/2025-10:02:11] [TRT-LLM] [E] "
+CXX = "[TensorRT-LLM][ERROR] Assertion failed: {} (/src/tensorrt_llm/cpp/tensorrt_llm/batch_manager/a.cpp:81)"
+TRITON = 'E1102 10:02:11.123456 1 backend_model.cc:692] "ERROR: Failed to create instance: unexpected error when '
+MPI = "$ mpirun -n 2 trtllm-llmapi-launch trtllm-serve a/b --tp_size 2\n"
+TEXTS = [
+    # cpp/tensorrt_llm, from Python, under Triton and alone
+    (E + "Failed to initialize executor on rank 0: Specified quant_algo=FP8, conflicting with quant_algo=NVFP4 from "
+     "HF quant config.", "failed", "quantization_mismatch"),
+    (E + "Failed to initialize executor on rank 0: 'NoneType' object is not iterable", "failed", "unknown"),
+    (TRITON + "creating modelInstanceState: " + CXX.format("Not enough memory for KV cache"), "failed", "no_kv_room"),
+    (TRITON + "creating modelInstanceState: " + CXX.format("a new check"), "failed", "unknown"),
+    ("terminate called after throwing an instance of 'tensorrt_llm::common::TllmException'\n  what():  "
+     + CXX.format("FMHA kernels are not found (kernel meta info: SM= 121)"), "failed", "arch_not_compiled"),
+    ("[TensorRT-LLM][INFO] Engine version 0.16.0 found in the config file\n[TensorRT-LLM][ERROR] Error opening engine "
+     "file: /engines/rank0.engine", "failed", "weights_missing"),
+    ("[TensorRT-LLM][ERROR] IRuntime::deserializeCudaEngine: Error Code 1: Serialization (Serialization assertion "
+     "stdVersionRead == kSERIALIZATION_VERSION failed.Version tag does not match.)", "failed",
+     "unsupported_model_feature"),
+    # TensorRT's builder, and tensorrt_llm/builder.py
+    ("[11/02/2025-10:02:11] [TRT-LLM] [I] TensorRT-LLM version: 0.17.0\n[11/02/2025-10:03:11] [TRT] [E] "
+     "IBuilder::buildSerializedNetwork: Error Code 10: Internal Error (Could not find any implementation for node a.)\n"
+     "[11/02/2025-10:03:11] [TRT-LLM] [E] Engine building failed, please check the error log.", "failed",
+     "kernel_failure"),
+    # llmapi/llm_args.py
+    (E + "Failed to parse the arguments for the LLM constructor: 1 validation error for TorchLlmArgs\nmax_seqs\n"
+     "  Extra inputs are not permitted [type=extra_forbidden, input_value=3, input_type=int]", "failed",
+     "bad_argument"),
+    # _torch/pyexecutor/hang_detector.py, while it serves
+    ("INFO:     Application startup complete.\n" + E + "Hang detected on rank 0 in PyExecutor.", "failed",
+     "engine_died"),
+    # serve/openai_server.py: one request
+    ("INFO:     10.0.0.2:51432 - \"POST /v1/chat/completions HTTP/1.1\" 200 OK\n" + E + "Internal server error:  "
+     f"Traceback (most recent call last):\n{frame(PACKAGES + '/tensorrt_llm/serve/openai_server.py')}"
+     "ValueError: bad request\n", "ready", ""),
+    ("[TensorRT-LLM][INFO] MPI size: 1, rank: 0\n[TensorRT-LLM][ERROR] Encountered an error when fetching new request: "
+     "Prompt length (9000) exceeds maximum input length (8192).", "ready", ""),
+    ("| tensorrt_llm     | 1       | READY  |", "ready", ""),
+    # Open MPI around it
+    (MPI + "There are not enough slots available in the system to satisfy the 2", "failed", "too_many_ranks"),
+    (MPI + "ORTE has lost communication with a remote daemon.", "failed", "nccl"),
+    ("Primary job  terminated normally, but 1 process returned", "", ""),
+    # sglang/srt/entrypoints/engine.py and http_server.py
+    ("[2025-11-02 10:02:11 TP0] Load weight begin. avail mem=108.21 GB\n[2025-11-02 10:04:21] Scheduler or "
+     "DataParallelController 213 terminated with -9", "failed", "killed"),
+    ("[2025-11-02 10:10:04] Initialization failed. warmup error: Traceback (most recent call last):\n"
+     f"{frame('/sgl-workspace/sglang/python/sglang/srt/entrypoints/http_server.py')}requests.exceptions.ReadTimeout: "
+     "HTTPConnectionPool(host='127.0.0.1', port=30000): Read timed out. (read timeout=600)", "failed", "engine_died"),
+    # only what a person searched for: the exception, without its traceback
+    ("[2025-11-02 10:02:11 TP0] Load weight begin. avail mem=108.21 GB\nAssertionError: hidden_size of the draft and "
+     "the target must be equal", "failed", "bad_argument"),
+    ("[2025-11-02 10:02:11 TP0] Load weight begin. avail mem=108.21 GB\nValueError: bad value in settings.ini",
+     "starting", ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "outcome", "cause"), TEXTS, ids=[text[-60:] for text, _, _ in TEXTS])
+def test_an_engine_s_own_lines_say_how_it_is(text: str, outcome: str, cause: str) -> None:
+    told = read(text)
+    assert (told.outcome, told.cause.id if told.cause else "") == (outcome or "unknown", cause)
+
+
+def test_a_setting_that_pydantic_refuses_is_named() -> None:
+    told = read(next(text for text, _, _ in TEXTS if "Extra inputs" in text))
+    assert told.cause is not None
+    assert "max_seqs" in told.cause.summary
