@@ -21,9 +21,9 @@ SGLANG = [
     ("mem_cache/kv_cache_configurator.py", "RuntimeError: Hybrid (mamba/linear-attention) state cache is too small to "
      "serve any requests. max_mamba_cache_size=2", "kv_cache_too_small"),
     ("mem_cache/pool_host/mha.py", "ValueError: Not enough host memory for MiniMax index-K hierarchical cache. "
-     "Requesting 30.00 GB but only have 12.00 GB free.", "out_of_memory_loading"),
+     "Requesting 30.00 GB but only have 12.00 GB free.", "out_of_memory_warmup"),
     ("mem_cache/pool_host/common.py", "RuntimeError: cudaHostRegister failed (rc=2, out) at offset=0 size=4096",
-     "out_of_memory_loading"),
+     "out_of_memory_warmup"),
     ("arg_groups/validation_hook.py", "AssertionError: Tokenizer worker num must >= 1", "bad_argument"),
     ("arg_groups/kv_cache_hook.py", "ValueError: --prefill-kv-cache-dequant-dtype applies only with "
      "--kv-cache-dtype=nvfp4.", "bad_argument"),
@@ -55,6 +55,16 @@ SGLANG = [
      "kernel_failure"),
     ("entrypoints/engine.py", "RuntimeError: Weight cache daemon for pp_rank=0 tp_rank=0 did not become ready within "
      "600s", "ready_timeout"),
+    ("parser/reasoning_parser.py", "ValueError: Unsupported model type: foo", "bad_parser"),
+    ("function_call/function_call_parser.py", "ValueError: Unsupported tool_call_parser: foo", "bad_parser"),
+    ("models/deepseek_v2.py", "AssertionError: Number of attention heads must be divisible by tp size",
+     "too_many_ranks"),
+    ("lora/lora.py", "ValueError: LoRA adapter rank 64 exceeds max_lora_rank 32. Please increase --max-lora-rank",
+     "bad_argument"),
+    ("mem_cache/hiradix_cache.py", "ValueError: HiRadixCache only supports MHA and MLA yet",
+     "unsupported_model_feature"),
+    ("mem_cache/memory_pool.py", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+     "out_of_memory_warmup"),
     ("managers/scheduler.py", "IndexError: list index out of range", "unknown"),
     ("configs/model_config.py", "RuntimeError: Couldn't determine number of kv heads", "unknown"),
 ]  # fmt: skip
@@ -77,6 +87,9 @@ VLLM = [
     ("v1/engine/utils.py", "AssertionError: The DP master node (ip: 10.0.0.1) is missing or dead", "nccl"),
     ("model_executor/models/registry.py", "ValueError: Cannot find model module. 'FooForCausalLM' is not a registered "
      "model in the Transformers library", "unknown_architecture"),
+    ("entrypoints/openai/tool_parsers/abstract_tool_parser.py", "KeyError: \"tool parser 'foo' not found\"",
+     "bad_parser"),
+    ("lora/worker_manager.py", "ValueError: LoRA rank 64 is greater than max_lora_rank 32.", "bad_argument"),
     ("config/parallel.py", "ValueError: numa_bind_nodes must not be empty.", "bad_argument"),
     ("v1/core/sched/scheduler.py", "AssertionError: Only running requests can be preempted", "unknown"),
 ]  # fmt: skip
@@ -96,6 +109,14 @@ TRTLLM = [
      "SM120 and above.", "unsupported_model_feature"),
     ("_torch/models/modeling_gemma3.py", "AttributeError: 'Gemma3Config' object has no attribute 'rope_scaling'",
      "unknown"),
+    ("mapping.py", "ValueError: world_size must equal to tp_size * pp_size * cp_size, but got 1 != 2 * 1 * 1",
+     "too_many_ranks"),
+    ("_torch/models/checkpoints/hf/weight_loader.py", "RuntimeError: No weight files found in /models/foo.",
+     "weights_missing"),
+    ("_torch/autotuner.py", "RuntimeError: No valid tactics found for op", "kernel_failure"),
+    ("_torch/attention_backend/trtllm.py", "RuntimeError: [TensorRT-LLM][ERROR] Assertion failed: Deepseek should be "
+     "supported by fmha in context part. (/src/tensorrt_llm/cpp/tensorrt_llm/common/attentionOp.cpp:2200)",
+     "kernel_failure"),
     ("executor/proxy.py", "RuntimeError: Executor worker died during initialization", "engine_died"),
 ]  # fmt: skip
 
@@ -196,6 +217,8 @@ TEXTS = [
     ("[2025-11-02 10:10:04] Initialization failed. warmup error: Traceback (most recent call last):\n"
      f"{frame('/sgl-workspace/sglang/python/sglang/srt/entrypoints/http_server.py')}requests.exceptions.ReadTimeout: "
      "HTTPConnectionPool(host='127.0.0.1', port=30000): Read timed out. (read timeout=600)", "failed", "engine_died"),
+    # managers/model_runner.py: lines of a start without one that names the engine
+    ("[2025-11-02 10:02:11 TP0] Memory pool end. avail mem=12.34 GB", "starting", ""),
     # only what a person searched for: the exception, without its traceback
     ("[2025-11-02 10:02:11 TP0] Load weight begin. avail mem=108.21 GB\nAssertionError: hidden_size of the draft and "
      "the target must be equal", "failed", "bad_argument"),

@@ -127,7 +127,13 @@ _MARKS: Final = (
             r"|vllm: error|gpu_memory_utilization|KV cache memory|multiproc_executor|\[core\.py:\d"
         ),
     ),
-    ("sglang", lazy_pattern(r"sglang|Load weight begin|fired up and ready to roll|#running-req: ")),
+    (
+        "sglang",
+        lazy_pattern(
+            r"sglang|Load weight begin|fired up and ready to roll|#running-req: |"
+            r"\[\d{4}-\d\d-\d\d [\d:]{8} [TDPE]P\d|ttention backend not (?:explicitly )?specified"
+        ),
+    ),
     ("trtllm", lazy_pattern(r"\[TRT-LLM\] \[|trtllm-serve|tensorrt_llm/")),
     (
         "ollama",

@@ -178,7 +178,8 @@ _SPEAKS: Final = lazy_pattern(
     r"source=\S{1,60}\.go:\d"
     r"|\[GIN\]|(?:llama|ggml|gguf|load_tensors|print_info|srv|slot)\w*: |\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d [TDPE]P\d|"
     r"INFO: {4,}"
-    r"|-packages/(?:vllm|sglang|tensorrt_llm)/|% Completed \||-req: \d|Load weight|Avg prompt throughput"
+    r"|-packages/(?:vllm|sglang|tensorrt_llm)/|% Completed \||-req: \d|Load weight|Avg prompt throughput|"
+    r"ttention backend not (?:explicitly )?specified"
 )
 """Lines in the form that engines give them; a text that only names an engine has none."""
 _BUILD: Final = lazy_pattern(

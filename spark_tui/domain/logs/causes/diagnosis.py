@@ -203,6 +203,8 @@ def _from_lines(failure: StartFailure, context: FailureContext) -> Finding | Non
     """By the deciding line, or else by the nearest of those around it that says more."""
     lines = _lines(failure)
     found = recognise(failure.ended or failure.line)
+    if _PARSERS.search(context.module) and (found is None or found[0].id in _SAID_BY_PARSERS):
+        return _placed(failure, context)
     if found is None or found[0].vague:
         for line in (failure.line, *reversed(lines)):
             other = None if line == (failure.ended or failure.line) else recognise(line)
@@ -217,7 +219,7 @@ def _told(known: tuple[CauseRule, re.Match[str]], context: FailureContext, lines
     told = _with_option(rule.explain(words, context), words.string, context)
     of_vllm = context.engine in ("", "vllm")
     change = told.change if of_vllm else tuple(each for each in told.change if each[0] not in OF_VLLM)
-    return replace(told, id=_id(rule, context), evidence=lines, guess=not rule.sure, change=change)
+    return replace(told, id=_id(rule, context, words.string), evidence=lines, guess=not rule.sure, change=change)
 
 
 _OPTION: Final = lazy_pattern(
@@ -264,9 +266,9 @@ def _with_option(told: Finding, line: str, context: FailureContext) -> Finding:
     return replace(told, remedy=remedy)
 
 
-def _id(rule: CauseRule, context: FailureContext) -> CauseId:
+def _id(rule: CauseRule, context: FailureContext, line: str) -> CauseId:
     """Want of memory has two names, by when it happened: while weights loaded, or after."""
-    if rule.id is CauseId.BAD_ARGUMENT and not rule.sure and _DEEP.search(context.module):
+    if rule.id is CauseId.BAD_ARGUMENT and not rule.sure and _DEEP.search(context.module) and not _TURN.search(line):
         return CauseId.UNSUPPORTED_MODEL_FEATURE
     if not rule.by_phase:
         return rule.id
@@ -291,11 +293,17 @@ def _by_exit_code(context: FailureContext, oom_killed: bool) -> Finding | None:
     return None if known is None else replace(fix(known[1], known[2].format(**names)), id=known[0], guess=True)
 
 
+_TURN: Final = lazy_pattern(r"(?:increase|raise|reduce|lower|decrease) `?(?:--|[a-z]+_)[a-z]|than max_lora_rank")
+"""A limit that an option sets."""
 _DEEP: Final = lazy_pattern(
-    r"/(?:layers|attention|models|worker|spec_decode|lora|fused_moe|mamba|sample|kv_cache\w*|model_executor)/"
+    r"/(?:layers|attention|models|worker|spec_decode|lora|fused_moe|mamba|sample|kv_cache\w*|model_executor|mem_cache|"
+    r"modules)/"
     r"|/(?:kv_cache_utils|gpu_model_runner|model_runner|memory_pool\w*|eagle\w*)\.py"
 )
 """Where settings were accepted long ago: the engine's own code for the model cannot do what they ask."""
+_PARSERS: Final = lazy_pattern(r"/(?:tool_parsers?|reasoning|function_call)/|/reasoning_parser\.py")
+_SAID_BY_PARSERS: Final = (CauseId.UNKNOWN_ARCHITECTURE, CauseId.BAD_ARGUMENT, CauseId.UNSUPPORTED_MODEL_FEATURE)
+"""`Unsupported model type: ...` means a parser's there."""
 _COMPUTING: Final = lazy_pattern(
     r"/(?:triton|flashinfer|deep_gemm|deep_ep|tilelang|tvm|tvm_ffi|cutlass|sgl_kernel|cudnn)/|/_inductor/|/_dynamo/"
 )
@@ -345,7 +353,7 @@ def _by_module(failure: StartFailure, context: FailureContext) -> tuple[CauseId,
         )
     if raised is None:
         return None
-    if "/tool_parsers/" in module or "/reasoning/" in module or "/function_call/" in module:
+    if _PARSERS.search(module):
         return (
             CauseId.BAD_PARSER,
             f"The parser does not fit the model: {raised[2]}",
@@ -392,6 +400,8 @@ _SETTINGS: Final = lazy_pattern(
 
 def _by_settings(failure: StartFailure, context: FailureContext) -> tuple[CauseId, str, str] | None:
     """An error that no rule knows is about the settings while they are read."""
+    if _PARSERS.search(context.module):
+        return None
     reading = _SETTINGS.search(context.module) or (context.phase is PhaseId.CONFIG and not context.module)
     refused = (_REFUSED.match(failure.line) or _BAD_JSON.match(failure.line)) if reading else None
     if refused is None:

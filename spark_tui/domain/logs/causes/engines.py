@@ -61,7 +61,7 @@ ENGINE_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.TOO_MANY_RANKS,
-        r"There are not enough slots available in the system|MPI_ERR_SPAWN|"
+        r"There are not enough slots available in the system|MPI_ERR_SPAWN|world_size must (?:be )?equal|"
         r"does not match pp_size=|cannot shard \d{1,4} KV heads|heads must divide .{0,40}tensor parallel|"
         r"not divisible by (?:attn tp|decode_tp_size)",
         "More ranks are asked for than there are, or the model cannot be divided among them.",
@@ -71,7 +71,8 @@ ENGINE_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.NCCL,
         r"(?:ORTE|PRTE) (?:has lost communication|daemon)|An? (?:ORTE|PRTE) daemon has unexpectedly failed|"
-        r"KVTransferError|(?:memory registration|register[_ ]memory) (?:returned |\w{0,20} ?)?fail|"
+        r"MPI_ERR_(?:TRUNCATE|COMM|PORT|PROC_FAILED)|KVTransferError|"
+        r"(?:memory registration|register[_ ]memory) (?:returned |\w{0,20} ?)?fail|"
         r"(?:NIXL|Mooncake|mooncake) .{0,80}(?:failed|not (?:start|respond))|DP master node .{0,60}(?:missing|dead)",
         "The nodes lost each other, or never met: {match}.",
         "Check the log of the other node, ssh between them, and the interface (`ip -br addr`; NCCL_SOCKET_IFNAME, "
@@ -95,7 +96,7 @@ ENGINE_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.WEIGHTS_MISSING,
         r"shard file\(s\) missing|incomplete download|Could not find checkpoint files|shard set is incomplete|"
-        r"Missing keys .{1,80} in presharded|no GGUF files found|Missing required .{0,40}weights|"
+        r"Missing keys .{1,80} in presharded|no GGUF files found|No weight files found|Missing required .{0,40}weights|"
         r"are not in the checkpoint|missing weights: |Error opening engine file: ?(?:\S{1,200})?|"
         r"(?:rank\d{1,4}\.engine|config\.json) (?:does not exist|not found)|did not initialize all model parameters",
         "Weights are missing: {match}.",
@@ -108,6 +109,7 @@ ENGINE_RULES: Final[tuple[CauseRule, ...]] = (
         r"(?:[Pp]arameter|[Ww]eight) '?\S{1,120}'?(?:\(replaced\))? not found in (?:the )?"
         r"(?:(?:MTP )?model|params_dict)|"
         r"did not hit any names|is not allowed for pre-quantized checkpoint|"
+        r"on rank \d{1,4}: '[\w.]{1,200}\.(?:weight\w{0,30}|\w{0,20}scale\w{0,10}|bias)'|"
         r"[Uu]nexpected shape .{0,80}expected|Expert count mismatch",
         "Checkpoint and quantization do not go together: {match}.",
         "Remove the quantization setting: the engine reads it from the checkpoint. Else use {newer}, or another "
@@ -147,7 +149,7 @@ ENGINE_RULES: Final[tuple[CauseRule, ...]] = (
     # --- kernels and TensorRT engines ---
     rule(
         CauseId.ARCH_NOT_COMPILED,
-        r"FMHA kernels are not found|No supported fmha|kernel meta info: .{1,200}SM= ?\d",
+        r"FMHA kernels are not found|Assertion failed: Unsupported architecture|kernel meta info: .{1,200}SM= ?\d",
         "TensorRT-LLM has no attention kernel for this model on this GPU (GB10 is sm_121).",
         "Set another attn_backend, kv_cache_config.dtype: auto and no speculation. {gb10}",
     ),
@@ -159,9 +161,17 @@ ENGINE_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.KERNEL_FAILURE,
-        r"Could not find any implementation for node|Error Code 10: Internal",
+        r"Could not find any implementation for node|Error Code 10: Internal|No valid tactics? (?:found|available)",
         "TensorRT has no kernel for a part of the model on this GPU.",
         "Use {newer}, or serve the checkpoint with the PyTorch backend (`trtllm-serve`), which builds no engine.",
+    ),
+    rule(
+        CauseId.KERNEL_FAILURE,
+        r"Assertion failed: (.{1,200}?) \(/\S{1,200}/"
+        r"(?:\w{0,20}[kK]ernels|thop|attentionOp|\w{0,20}[pP]lugins?)[/.]\S{1,160}\)",
+        "A kernel of TensorRT-LLM refuses this model on this GPU: {0}.",
+        "Set another attn_backend or moe_config.backend, kv_cache_config.dtype: auto, or use {newer}.",
+        sure=False,
     ),
     rule(
         CauseId.KERNEL_FAILURE,

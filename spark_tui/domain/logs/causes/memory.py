@@ -31,6 +31,8 @@ _WARMING: Final = lazy_pattern(
     r"[Cc]apture (?:CUDA|cuda) graph|warm(?:ing)?[ _-]?up|"
     r"while profiling"
 )
+_AFTER_LOADING: Final = lazy_pattern(r"/mem_cache/|memory_pool|cuda_graph|kv_cache|/resource_manager\.py")
+"""Files that run when the weights are there."""
 _TRIED: Final = lazy_pattern(r"Tried to allocate ([\d.]{1,12} [KMGT]iB)")
 _CAPACITY: Final = lazy_pattern(rf"total capacity of {NUMBER} GiB of which ([\d.]{{1,12}} [KMGT]iB) is free")
 _ESTIMATE: Final = lazy_pattern(r"estimated maximum model length is (\d{1,12})")
@@ -139,7 +141,7 @@ def while_loading(context: FailureContext) -> bool:
     """Whether weights were still being read, by the frame that failed or else by the phase."""
     if _LOADING_FRAME.search(context.text):
         return True
-    if _WARMUP_FRAME.search(context.text) or _WARMING.search(context.text):
+    if _AFTER_LOADING.search(context.module) or _WARMUP_FRAME.search(context.text) or _WARMING.search(context.text):
         return False
     return context.phase is None or context.phase in _LOADING
 

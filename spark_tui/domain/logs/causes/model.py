@@ -367,7 +367,7 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.WEIGHTS_MISSING,
-        r"weights were not initialized from checkpoint: ?(.{0,120})|unable to find tensor (\S{1,120})|"
+        r"weights (?:were|are) not initialized from checkpoints?: ?(.{0,120})|unable to find tensor (\S{1,120})|"
         r"missing tensor '([^']{1,120})'|"
         r"tensor '([^']{1,120})' not found|(?:Missing|missing) (?:keys?|weights?) (.{1,80}) in (?:loaded state|"
         r"the checkpoint|checkpoint)",
@@ -387,7 +387,7 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.BAD_ARGUMENT,
-        r"contains custom code which must be executed|(?i:(?:argument|option|pass|set|with) .?(?:`|"
+        r"contains custom code which must be executed|(?i:(?:argument|option|pass|set(?:ting)?|with) .?(?:`|"
         r"--)?trust[_\-]remote[_\-]code\b)|"
         r"requires you to execute the (?:configuration|model|modeling|tokenizer) file",
         "{model} needs its own Python code, which {engine} does not run by default.",

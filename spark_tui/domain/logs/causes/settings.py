@@ -336,9 +336,9 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.TOO_MANY_RANKS,
-        r"(?:(?:tensor|expert|pipeline|data|context).?parallel|\b(?:tp|ep|dp|pp|dcp|attn_tp|world)_?(?:size|rank)|"
+        r"(?:(?:tensor|expert|pipeline|data|context).?parallel|\b(?:tp|ep|dp|pp|dcp|attn_tp|world)[_ ]?(?:size|rank)|"
         r"num_ranks|GPUs)"
-        r".{0,80}divisible|divisible by .{0,40}(?:parallel|\b(?:tp|ep|dp|pp|dcp|attn_tp|world)_?size|"
+        r".{0,80}divisible|divisible by .{0,40}(?:parallel|\b(?:tp|ep|dp|pp|dcp|attn_tp|world)[_ ]?size|"
         r"number of (?:GPUs|ranks))|"
         r"(\d{1,6}) is not divisible by (\d{1,3})$",
         "The model's layers cannot be divided among the ranks asked for: {match}.",
@@ -495,7 +495,7 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
 GENERAL_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.BAD_ARGUMENT,
-        r"^(?!(?:mtmd|clip|llama|ggml|gguf|common)_)(?:[\w.\-/]{1,60} ){0,2}[\w.\-/]{1,60}: error: (.{1,400})",
+        r"^(?!(?:mtmd|clip|llama|ggml|gguf|common)_|ninja: )(?:[\w.\-/]{1,60} ){0,2}[\w.\-/]{1,60}: error: (.{1,400})",
         usage,
     ),
     rule(CauseId.BAD_ARGUMENT, r"^Error: ((?:Invalid value|Got unexpected|Missing ).{1,300})", usage),
