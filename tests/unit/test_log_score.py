@@ -8,7 +8,7 @@ import pytest
 
 from tests.log_score import EXCERPTS, EXPECTED, FACETS, explained, marks, shares
 
-SCORE = {"outcome": 575, "phase": 198, "verdict": 584, "cause": 569, "line": 566, "remedy": 217, "findings": 94}
+SCORE = {"outcome": 575, "phase": 198, "verdict": 584, "cause": 570, "line": 566, "remedy": 217, "findings": 94}
 """How many of each facet are right. A higher number is written here too, so that it cannot fall again."""
 
 

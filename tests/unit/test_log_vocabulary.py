@@ -65,6 +65,10 @@ SGLANG = [
      "unsupported_model_feature"),
     ("mem_cache/memory_pool.py", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
      "out_of_memory_warmup"),
+    # Python's own words, wherever they are raised; while settings are read they are the cause
+    ("layers/linear.py", "TypeError: linear(): argument 'input' (position 1) must be Tensor, not tuple", "unknown"),
+    ("layers/quantization/fp8.py", "TypeError: Foo.__init__() got an unexpected keyword argument 'a'", "unknown"),
+    ("server_args.py", "TypeError: '>' not supported between instances of 'NoneType' and 'int'", "bad_argument"),
     ("managers/scheduler.py", "IndexError: list index out of range", "unknown"),
     ("configs/model_config.py", "RuntimeError: Couldn't determine number of kv heads", "unknown"),
 ]  # fmt: skip

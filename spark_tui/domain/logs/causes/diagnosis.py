@@ -203,6 +203,8 @@ def _from_lines(failure: StartFailure, context: FailureContext) -> Finding | Non
     """By the deciding line, or else by the nearest of those around it that says more."""
     lines = _lines(failure)
     found = recognise(failure.ended or failure.line)
+    if found is not None and not found[0].sure and _INTERPRETER.search(failure.line):
+        return None
     if _PARSERS.search(context.module) and (found is None or found[0].id in _SAID_BY_PARSERS):
         return _placed(failure, context)
     if found is None or found[0].vague:
@@ -268,7 +270,8 @@ def _with_option(told: Finding, line: str, context: FailureContext) -> Finding:
 
 def _id(rule: CauseRule, context: FailureContext, line: str) -> CauseId:
     """Want of memory has two names, by when it happened: while weights loaded, or after."""
-    if rule.id is CauseId.BAD_ARGUMENT and not rule.sure and _DEEP.search(context.module) and not _TURN.search(line):
+    deep = _DEEP.search(context.module) or "/mem_cache/" in context.module
+    if rule.id is CauseId.BAD_ARGUMENT and not rule.sure and deep and not _TURN.search(line):
         return CauseId.UNSUPPORTED_MODEL_FEATURE
     if not rule.by_phase:
         return rule.id
@@ -296,11 +299,19 @@ def _by_exit_code(context: FailureContext, oom_killed: bool) -> Finding | None:
 _TURN: Final = lazy_pattern(r"(?:increase|raise|reduce|lower|decrease) `?(?:--|[a-z]+_)[a-z]|than max_lora_rank")
 """A limit that an option sets."""
 _DEEP: Final = lazy_pattern(
-    r"/(?:layers|attention|models|worker|spec_decode|lora|fused_moe|mamba|sample|kv_cache\w*|model_executor|mem_cache|"
-    r"modules)/"
+    r"/(?:layers|attention|models|worker|spec_decode|lora|fused_moe|mamba|sample|kv_cache\w*|model_executor|modules)/"
     r"|/(?:kv_cache_utils|gpu_model_runner|model_runner|memory_pool\w*|eagle\w*)\.py"
 )
 """Where settings were accepted long ago: the engine's own code for the model cannot do what they ask."""
+_INTERPRETER: Final = lazy_pattern(
+    r"got an unexpected keyword argument|got multiple values for|missing \d{1,2} required|positional arguments? but|"
+    r"not supported between instances|unsupported operand type|is not (?:subscriptable|iterable|callable)|"
+    r"has no len\(\)|must be Tensor|argument must be a string|is not JSON serializable|non-iterable|unhashable type|"
+    r"values to unpack|invalid literal for|is an empty sequence|arg is an empty|changed size during|"
+    r"[Ee]vent loop is closed|re-initialize CUDA in forked|bootstrapping phase|[Cc]an(?:no|')t pickle|pop from (?:an )?empty"
+)
+"""Python's own words: a mistake in the code, of which no setting is the cause."""
+_TENSORS: Final = lazy_pattern(r"mat1 and mat2|scalar type|on the same device|invalid for input of size|size of tensor")
 _PARSERS: Final = lazy_pattern(r"/(?:tool_parsers?|reasoning|function_call)/|/reasoning_parser\.py")
 _SAID_BY_PARSERS: Final = (CauseId.UNKNOWN_ARCHITECTURE, CauseId.BAD_ARGUMENT, CauseId.UNSUPPORTED_MODEL_FEATURE)
 """`Unsupported model type: ...` means a parser's there."""
@@ -317,7 +328,7 @@ _RAISED: Final = lazy_pattern(
 def _by_module(failure: StartFailure, context: FailureContext) -> tuple[CauseId, str, str] | None:
     """Id, summary and remedy by where it was raised, for a sentence that no rule knows."""
     raised, module = _RAISED.match(failure.line), context.module
-    if not module:
+    if not module or _INTERPRETER.search(failure.line):
         return None
     if failure.line.startswith("json.decoder.JSONDecodeError") and _FILES.search(module):
         return (
@@ -359,7 +370,7 @@ def _by_module(failure: StartFailure, context: FailureContext) -> tuple[CauseId,
             f"The parser does not fit the model: {raised[2]}",
             "Set tool_call_parser and reasoning_parser as on the model card, or use {newer}.",
         )
-    if "/distributed/" in module and raised[1] == "RuntimeError":
+    if "/distributed/" in module and raised[1] == "RuntimeError" and not _TENSORS.search(raised[2]):
         return (
             CauseId.NCCL,
             f"The ranks could not be joined: {raised[2]}",
