@@ -308,7 +308,8 @@ _INTERPRETER: Final = lazy_pattern(
     r"not supported between instances|unsupported operand type|is not (?:subscriptable|iterable|callable)|"
     r"has no len\(\)|must be Tensor|argument must be a string|is not JSON serializable|non-iterable|unhashable type|"
     r"values to unpack|invalid literal for|is an empty sequence|arg is an empty|changed size during|"
-    r"[Ee]vent loop is closed|re-initialize CUDA in forked|bootstrapping phase|[Cc]an(?:no|')t pickle|pop from (?:an )?empty"
+    r"[Ee]vent loop is closed|re-initialize CUDA in forked|bootstrapping phase|[Cc]an(?:no|')t pickle|"
+    r"pop from (?:an )?empty"
 )
 """Python's own words: a mistake in the code, of which no setting is the cause."""
 _TENSORS: Final = lazy_pattern(r"mat1 and mat2|scalar type|on the same device|invalid for input of size|size of tensor")
