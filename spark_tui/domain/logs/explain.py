@@ -139,14 +139,17 @@ _MARKS: Final = (
         "ollama",
         lazy_pattern(
             r"source=\S{1,40}\.go:\d+ msg=|OLLAMA_|Ollama|/\.ollama/|ollama (?:run|pull|serve|create)\b|"
-            r"llama runner |\bollama\[\d"
+            r"llama runner |\bollama\[\d|id_ed25519'\. Generating"
         ),
     ),
     (
         "llama-cpp",
         lazy_pattern(
             r"llama_model_load|ggml[-_]cuda|libggml|ggml_\w{1,20}_init: found \d|llama_context|\bsrv +\w+: |"
-            r"llama-server"
+            r"llama-server|(?:llm_load|llama_(?:new|init|kv|perf|print))_\w{1,40}: |llama server listening|\bslot "
+            r"+\w+: id +\d|"
+            r"\bprint_info: |load_backend: loaded|system_info: n_threads|main: (?:router )?server is listening on http|"
+            r"update_slots\b|launch_slot"
         ),
     ),
 )

@@ -16,6 +16,7 @@ from typing import Final
 
 from spark_tui.domain.logs.causes.cause import CauseId
 from spark_tui.domain.logs.causes.diagnosis import recognise
+from spark_tui.domain.logs.causes.llama_cpp import SAYS_WHY, SIGNS
 from spark_tui.domain.logs.causes.memory import OUT_OF_MEMORY
 from spark_tui.domain.logs.line import LineKind, LogRecord, exception_name, parse_line, shown
 from spark_tui.domain.logs.rules.rule import Broken
@@ -259,6 +260,14 @@ class FailureReader:
             self._chosen = self._complete = None
             self._weight, self.room = 0, 0
 
+    def outlived(self) -> str:
+        """The server answers after a native end: its runner ended, not itself. Returns the line that decided."""
+        if self._chosen is None or self._weight != _Weight.NATIVE:
+            return ""
+        line, self._chosen, self._complete = self._chosen.line, None, None
+        self._serving, self._weight, self.room = True, 0, 0
+        return line
+
     def ended(self, exit_code: int) -> None:
         """The container has ended. Without a reason in the log its last line is a guess."""
         weak = self._chosen is None or (self._chosen.guess and self._weight < _Weight.NATIVE)
@@ -323,6 +332,8 @@ def _usual_phase(line: str) -> PhaseId | None:
 
 
 _NAMES_IT: Final = ("Cannot access gated repo for url", "Repository Not Found for url", "Revision Not Found for url")
+_RESULTS: Final = (CauseId.ENGINE_DIED, CauseId.WEIGHTS_MISSING)
+"""Vague, they follow from what stands above."""
 _SHARED: Final = lazy_pattern(r"shared memory segment|/dev/shm/nccl-")
 """What NCCL logs above an error that only says that it failed."""
 
@@ -336,11 +347,14 @@ def better_line(line: str, lines: Sequence[str]) -> str:
         return next((other for other in reversed(lines) if _SHARED.search(other)), line)
     if known is not None and known[0].id in (CauseId.GATED_REPO, CauseId.REPO_NOT_FOUND) and "http" not in line:
         return next((other for other in lines if other.startswith(_NAMES_IT)), line)  # the one that names it
-    consequence = known is not None and known[0].vague and known[0].id in (CauseId.ENGINE_DIED, CauseId.WEIGHTS_MISSING)
+    if line.startswith("terminate called"):
+        return next((other for other in lines if other.startswith("what(): ")), line)
+    consequence = known is not None and known[0].vague and known[0].id in _RESULTS
     if not consequence and (known is not None or exception_name(line)):
         return line
-    told = (other for other in reversed(lines) if (found := recognise(other)) is not None and not found[0].vague)
-    return next(told, line)
+    found = [(other, rule[0]) for other in reversed(lines) if (rule := recognise(other)) is not None]
+    told = next((other for other, rule in found if not rule.vague), "")
+    return told or next((other for other, rule in found if rule.id not in _RESULTS), line)
 
 
 def sentence_above(line: str, before: Sequence[str]) -> str:
@@ -414,6 +428,7 @@ _SAYS_WHY = lazy_pattern(
     r"|llama_init_from_model: |Duplicate GPU|gloo/transport/|Timed out waiting \d{1,9} ?ms for"
     r"|died unexpectedly|Failed to (?:load model|initialize executor)|Fatal Python error|panicked at"
 )
+_LLAMA_WHY = lazy_pattern(SAYS_WHY)
 _CONTINUES = lazy_pattern(
     r"Make sure|(?:[45]\d\d) Client Error|Cannot access|Access to model|Repository Not Found|Revision Not Found"
     r"|Last error:|Please|If you|If this|Check your|`?ptxas`?|ptxas |what\(\): |For debugging|.{0,40}Error"
@@ -449,12 +464,12 @@ def deciding_lines(line: str, before: Sequence[str], after: Sequence[str]) -> tu
         elif wants_frame and "File " in text and _STEP.search(text):
             wants_frame = False
             above.append(shown(parse_line(text).message))
-        elif "rror" in text[:MAX_SEARCHED] or "above exception" in text or _SAYS_WHY.search(text[:MAX_SEARCHED]):
+        elif "rror" in text[:MAX_SEARCHED] or "above exception" in text or _says_why(text[:MAX_SEARCHED]):
             record = parse_line(text)
             message = shown(record.message)
             linked, chained = chained, message.startswith(_CHAINED)
             loud = record.kind is not LineKind.TRACEBACK and (not record.level or record.severity >= 30)
-            if (raised and linked and record.kind is LineKind.EXCEPTION) or (loud and _SAYS_WHY.search(message)):
+            if (raised and linked and record.kind is LineKind.EXCEPTION) or (loud and _says_why(message)):
                 above.append(message)
     below: list[str] = []
     compiled = "Ninja build failed" in line or "Error building extension" in line
@@ -465,13 +480,19 @@ def deciding_lines(line: str, before: Sequence[str], after: Sequence[str]) -> tu
             continue  # other processes keep writing
         if len(below) == MAX_AFTER:
             break
-        if not _CONTINUES.match(message) and not (compiled and _SAYS_WHY.search(message[:MAX_SEARCHED])):
+        if not _CONTINUES.match(message) and not (compiled and _says_why(message[:MAX_SEARCHED])):
             if compiled:
                 continue
             break
         if record.kind is not LineKind.EXCEPTION:
             below.append(shown(message))
     return tuple(dict.fromkeys([*(text for text in reversed(above) if text != line), line, *below]))
+
+
+def _says_why(text: str) -> bool:
+    if _SAYS_WHY.search(text):
+        return True
+    return any(sign in text for sign in SIGNS) and _LLAMA_WHY.search(text) is not None
 
 
 def _message(text: str) -> str:

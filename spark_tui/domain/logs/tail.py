@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from spark_tui.domain.logs.causes.cause import CauseId
 from spark_tui.domain.logs.causes.diagnosis import recognise
+from spark_tui.domain.logs.causes.llama_cpp import ABORT, CRASH, FATAL, NAMED, OWN
 from spark_tui.domain.logs.line import LineKind, LogRecord, exception_name, parse_line
 from spark_tui.domain.text import lazy_pattern
 
@@ -71,7 +72,8 @@ _LINES: Final = lazy_pattern(  # lines that end a program, or a start, and are n
     r"Error: Failed to load LLM engine|.{0,100}Engine (?:core proc \w+|process \(pid \d+\)|loop has) died"
     r"|\s*\"cause\": \"llama\.cpp error: |\(Exit code: \d{2,20}\)"
     r"|exec \S{1,200}: exec|.{0,60}pull access denied|CUDA error"
-    r"|(?:\[[\w\-]{1,20}\] |llama\.cpp: ){0,3}(?:llama|ggml|gguf|clip|mtmd)_\w+: .{0,80}(?:failed|error)|"
+    r"|(?:\[[\w\-]{1,20}\] |llama\.cpp: ){0,3}(?!llama_decode: |llama_params_fit|common_fit)(?:llama|ggml|gguf|clip|"
+    r"mtmd)_\w+: .{0,80}(?:failed|error)|"
     r"\[Errno \d+\]|what\(\): "
     r"|(?:\[E \w+\.cpp:\d+\] )?(?:\[c10d\] )?(?:\[Rank \d+\] Watchdog caught|The client socket has timed out)"
     r"|Memory on the node \(IP: |.{0,60}killed due to memory pressure"
@@ -113,6 +115,11 @@ _LINES: Final = lazy_pattern(  # lines that end a program, or a start, and are n
     r"invalid |no Modelfile)"
     r"|Failed: Cuda error |.{0,40}[Uu]nable to open shared memory object"
 )
+_LLAMA: Final = lazy_pattern(FATAL)
+_LLAMA_NAMED: Final = lazy_pattern(NAMED)
+_LLAMA_CRASH: Final = lazy_pattern(CRASH)
+_LLAMA_OWN: Final = lazy_pattern(OWN)
+_NEAR: Final = 12
 _WITHIN: Final = (
     "Failed to start model server: ",
     "llama_model_load: error loading model: ",
@@ -127,11 +134,12 @@ _DAEMON: Final = lazy_pattern(
 _DEADLY: Final = lazy_pattern(
     r"CUDA error|EngineDeadError|Watchdog caught|Hang detected on rank|Watchdog timeout \(self|warmup error"
     r"|SIGQUIT|sigquit|address already in use|Worker proc|hit an exception|Engine (?:loop has|process \(pid \d+\)) died"
-    r"|ggml\S{0,100}:\d+: "
+    r"|ggml\S{0,100}:\d+: |GGML_ASSERT\("
+    rf"|^(?:{ABORT})"
 )
 _LIFE: Final = lazy_pattern(
     r"Application startup complete|throughput: |ready to roll|all slots are idle|Listening on|server is listening"
-    r"|Decode batch|Prefill batch|llama runner started"
+    r"|Decode batch|Prefill batch|llama runner started|(?:llm_)?load_tensors: |llama_model_loader: - "
 )
 _ANSWERED: Final = lazy_pattern(r'HTTP/[\d.]{1,3}" [1-4]\d\d\b|^(?:20\d|4\d\d) \|')
 _REQUEST: Final = lazy_pattern(r"(?:\w+/)*serving_\w+\.py:")
@@ -142,7 +150,7 @@ _TEARDOWN: Final = lazy_pattern(
 _CUT: Final = lazy_pattern(r"[\w,;:(\[/\-]$")
 _GOES_ON: Final = lazy_pattern(
     r"Based on the available|Exit code: -9|Try |Decrease |See stack trace|Please |"
-    r"The following component could not be created"
+    r"The following component could not be created|The model you are attempting to pull"
 )
 WORKER_FAILED: Final = lazy_pattern(r"Worker failed with error ['\"](.+)['\"], please check")
 _IN_WORKER: Final = lazy_pattern(r"Exception in worker \w+ while processing method \w+: (.+?)(?:, Traceback .*)?$")
@@ -165,7 +173,8 @@ _KNOWN_PATH: Final = lazy_pattern(
     r"entrypoint|serve|[/\\]bin[/\\]ray$"
 )
 _OTHERS: Final = lazy_pattern(
-    r"[/\\]llamafactory[/\\]|-packages[/\\](?:litellm|openai|anthropic|langchain\w*|llama_index|gradio|streamlit|open_webui|crewai|"
+    r"[/\\]llamafactory[/\\]|-packages[/\\](?:litellm|openai|anthropic|langchain\w*|llama_index|gradio|streamlit|"
+    r"open_webui|crewai|"
     r"autogen\w*|diffusers"
     r"|trl|unsloth\w*|lightning|pytorch_lightning|deepspeed|pip|setuptools|comfy\w*|peft|accelerate|auto_gptq|"
     r"llmcompressor)[/\\]"
@@ -176,7 +185,11 @@ _ENGINE_PATH: Final = lazy_pattern(r"[/\\](?:vllm|sglang|tensorrt_llm|llama_cpp)
 _SPEAKS: Final = lazy_pattern(
     r"\(\w+ pid=\d|(?:INFO|ERROR|WARNING|DEBUG) \d\d-\d\d \d\d:|\[TRT-LLM\] \[|\[TensorRT-LLM\]|server_args=|"
     r"source=\S{1,60}\.go:\d"
-    r"|\[GIN\]|(?:llama|ggml|gguf|load_tensors|print_info|srv|slot)\w*: |\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d [TDPE]P\d|"
+    r"|\[GIN\]|(?:llama|llm_load|ggml|gguf|load_tensors|load_backend|print_info|system_info|srv|slot)\w*: |"
+    r"\b(?:slot|srv) +\w{3,20}: |"
+    r"main: (?:router )?server is listening|llama server listening at|(?:main|update_slots|launch_slot_\w{1,20}|"
+    r"print_timings)\] |"
+    r"\"function\":\"(?:main|update_slots)\"|Generating new private key|\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d [TDPE]P\d|"
     r"INFO: {4,}"
     r"|-packages/(?:vllm|sglang|tensorrt_llm)/|% Completed \||-req: \d|Load weight|Avg prompt throughput|"
     r"ttention backend not (?:explicitly )?specified"
@@ -324,6 +337,8 @@ def _rank(record: LogRecord) -> float:
     message = record.message
     if message == "EOFError" or any(words in message for words in CONSEQUENCES):
         return 0
+    if _LLAMA_CRASH.match(message) and "what(): " not in message:  # the system's word for what stands above
+        return 0
     if message.startswith("nccl"):  # the second half of torch's message
         return 2
     known = recognise(message)
@@ -373,7 +388,7 @@ _MPI: Final = lazy_pattern(
 
 def _alive(record: LogRecord) -> bool:
     if record.kind is LineKind.ACCESS:
-        return _ANSWERED.search(record.message) is not None
+        return record.source == "GIN" or _ANSWERED.search(record.message) is not None
     if _LIFE.search(record.message[:200]):
         return True
     ours = record.level == "INFO" and ".py:" in record.source
@@ -392,7 +407,9 @@ def _fatal(record: LogRecord) -> bool:
     if record.kind is LineKind.EXCEPTION:
         return not exception_name(record.message).endswith(INTERRUPTED)
     text = record.message.lstrip()
-    return _LINES.match(text) is not None or any(words in text for words in _WITHIN)
+    if any(pattern.match(text) for pattern in (_LINES, _LLAMA, _LLAMA_NAMED, _LLAMA_CRASH)):
+        return True
+    return any(words in text for words in _WITHIN)
 
 
 def _ours(record: LogRecord, lines: Sequence[str], at: int, *, serving: bool, docker: bool, ollama: bool) -> bool:
@@ -402,6 +419,8 @@ def _ours(record: LogRecord, lines: Sequence[str], at: int, *, serving: bool, do
         docker = docker or (by_docker and not any(_SPEAKS.search(text, 0, 600) for text in lines))
         return docker and recognise(message) is not None
     inner = record.process.startswith(("EngineCore", "rank")) or "Worker" in record.process
+    if _LLAMA_CRASH.match(message) and _crashed(lines, at):
+        return True
     if serving:
         if message.startswith("Error: "):
             return False
@@ -412,7 +431,10 @@ def _ours(record: LogRecord, lines: Sequence[str], at: int, *, serving: bool, do
         or _TYPED.match(message)
         or message.startswith(("error: invalid arg", "error: invalid parameter for argument: -"))
     )
-    refused = _REFUSAL.match(message) and any(_GGML.match(text) for text in lines[max(0, at - 8) : at])
+    named = _LLAMA_NAMED.match(message)
+    if _LLAMA.match(message) or (named and ollama and message.startswith("Error: ")):
+        return True
+    refused = (named or _REFUSAL.match(message)) and any(_GGML.match(text) for text in lines[max(0, at - 8) : at])
     if ((said and not docker) or refused or "Failed to start model server: " in message) and known_sure(message):
         return True
     if _CLIENT.match(message):
@@ -454,6 +476,12 @@ def _ours(record: LogRecord, lines: Sequence[str], at: int, *, serving: bool, do
         if kind not in (LineKind.TRACEBACK, LineKind.CONTINUATION, LineKind.BLANK, LineKind.EXCEPTION):
             return False
     return False
+
+
+def _crashed(lines: Sequence[str], at: int) -> bool:
+    """Whether a line is one of several by which a system says that a program crashed, right below llama.cpp's own."""
+    near = [parse_line(text).message for text in lines[max(0, at - _NEAR) : at + 4]]
+    return sum(map(bool, map(_LLAMA_CRASH.match, near))) > 1 and any(map(_LLAMA_OWN.match, near))
 
 
 def _only_started(lines: Sequence[str]) -> bool:

@@ -25,6 +25,7 @@ from spark_tui.domain.logs.timeline import (
     EMPTY_TIMELINE,
     BootTimeline,
     EngineFacts,
+    LogEvidence,
     PhaseId,
     PhaseRecorder,
     PhaseState,
@@ -173,6 +174,10 @@ class LogTracker:
         at = self._clock.read(stamp, record.time)
         self.phases.tick(at)
         if record.kind is LineKind.ACCESS:
+            if record.source == "GIN" and not self._ready and (line := self.failures.outlived()):
+                if not line.startswith("Error: "):  # a client's
+                    self._learn(evidence=(*self._known.facts.evidence, LogEvidence(Topic.RUNNER_FAILED, line)))
+                self.phases = PhaseRecorder()
             if record.source == "GIN" or ('"POST /v1' in message and _ANSWERED.search(message)):
                 self._answers()
             return

@@ -15,6 +15,7 @@ from spark_tui.domain.host.guard import END_LOOP, GuardEntry
 from spark_tui.domain.logs.causes.cause import OF_VLLM, CauseId, CauseRule, FailureContext, fix, rule
 from spark_tui.domain.logs.causes.engines import ENGINE_RULES
 from spark_tui.domain.logs.causes.host import HOST_RULES
+from spark_tui.domain.logs.causes.llama_cpp import LLAMA_ENDS, LLAMA_RULES
 from spark_tui.domain.logs.causes.memory import MEMORY_RULES, while_loading
 from spark_tui.domain.logs.causes.model import MODEL_RULES
 from spark_tui.domain.logs.causes.settings import GENERAL_RULES, SETTINGS_RULES
@@ -66,11 +67,13 @@ _DISK_RULES: Final[tuple[CauseRule, ...]] = (
 )
 RULES: Final[tuple[CauseRule, ...]] = (
     *_DISK_RULES,
+    *LLAMA_RULES,
     *SETTINGS_RULES,
     *ENGINE_RULES,
     *MODEL_RULES,
     *MEMORY_RULES,
     *HOST_RULES,
+    *LLAMA_ENDS,
     *GENERAL_RULES,
 )
 
@@ -210,7 +213,7 @@ def _from_lines(failure: StartFailure, context: FailureContext) -> Finding | Non
     if found is None or found[0].vague:
         for line in (failure.line, *reversed(lines)):
             other = None if line == (failure.ended or failure.line) else recognise(line)
-            if other is not None and not other[0].vague:
+            if other is not None and (not other[0].vague or (failure.ended and line == failure.line)):
                 told = _told(other, context, lines)
                 return replace(told, guess=told.guess or found is None or found[0].id is not other[0].id)
     return None if found is None else _told(found, context, lines)

@@ -546,7 +546,8 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.ENGINE_DIED,
-        r"Hang detected on rank|llama(?: runner|-server) process (?:has terminated|no longer running)|"
+        r"Hang detected on rank|llama(?: runner|-server) process (?:has terminated|no longer "
+        r"running)(?!.{0,80}error loading model)|"
         r"Initialization failed\. (?:Please see|warmup)|Engine (?:loop has|process \(pid \d{1,9}\)) died|"
         r"ray\.exceptions\.(?:Ray(?:Channel|Actor|System)|ActorDied|WorkerCrashed|NodeDied|GetTimeout)\w*|"
         r"\w exited with code [1-9]\d{0,2}$|exited on signal \d|unable to create llama context|"
@@ -556,7 +557,7 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         r"WorkerProc failed to start|Dumping scheduler output|Unhandled error \(suppress with|"
         r"scheduler is dead|A worker died or was killed|^EOFError$|Segfault encountered|"
         r"engine core exited unexpectedly|Engine core proc \S{1,60} died unexpectedly|EngineDeadError|"
-        r"Received sigquit from a child|SIGQUIT received|llama runner process has terminated|"
+        r"Received sigquit from a child|SIGQUIT received|"
         r"Engine core initialization failed|WorkerProc initialization failed",
         "The engine core process ended without a reason in the log.",
         "See the lines above in the whole log. Often out of memory: check the kernel log (`journalctl -k`), free the "

@@ -248,8 +248,9 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.WEIGHTS_MISSING,
-        r"failed to load (?:draft |multimodal )?model, '([^']{1,300})'",
-        "Cannot load model file {0}.",
+        r"failed to load (?:draft |multimodal )?model, '([^']{1,300})'|"
+        r"common_init_from_params: failed to load model '([^']{1,300})'",
+        "Cannot load model file {any}.",
         _MOUNT,
         vague=True,
     ),

@@ -265,7 +265,7 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.PORT_IN_USE,
-        r"[Aa]ddress already in use|EADDRINUSE|os error 98|couldn't bind HTTP server socket|"
+        r"[Aa]ddress already in use|EADDRINUSE|os error 98|couldn't bind (?:HTTP|to) server socket|"
         r"Only one usage of each socket address|"
         r"port is already (?:in use|allocated)|Port \d{2,5} is already in use",
         port_in_use,

@@ -20,8 +20,9 @@ from spark_tui.domain.text import lazy_pattern
 _MODEL: Final = lazy_pattern(r"load_model: loading model '([^']{1,300})'")
 _URL: Final = lazy_pattern(r"server is listening on (https?://\S{1,100})")
 _ANSWERED: Final = lazy_pattern(
-    r"srv +(?:log_server_r|done_request): (?:request: )?(?:POST|"
-    r"GET) /\S{1,80} \S{1,60} \d{3}"
+    r"srv +(?:(?:log_server_r|done_request): (?:done )?(?:request: )?(?:POST|GET) /\S{1,80} \S{1,60} (?!503)\d{3}|"
+    r"(?:params_from_|prompt_save|send_error|send|proxy_reques|get_availabl|ensure_model\w*|update_slots): |"
+    r"update:  - |operator\(\): got exception(?!.{0,80}Loading model)|load: spawning)"
 )
 _BUFFER: Final = lazy_pattern(rf"load_tensors: +\S{{1,40}} model buffer size = +{NUMBER} MiB")
 _LAYERS: Final = lazy_pattern(r"load_tensors: offloaded (\d{1,5}/\d{1,5}) layers to GPU")
@@ -52,8 +53,13 @@ def program(message: str, known: r.RuleContext) -> Iterator[r.Fact]:
         yield r.Signal.ANSWERS
     elif url := _URL.search(message, 0, 200):
         yield r.learn(url=url[1])
-        if "starting the main loop" in message:
-            yield r.Signal.READY
+        yield r.Signal.READY
+
+
+def old_server(match: re.Match[str], known: r.RuleContext) -> Iterator[r.Fact]:
+    """The server before builds of June 2024, whose lines name the function that wrote them."""
+    if " | tid=" in match[0] or known.record.message != match.string or known.record.kind == "record":
+        yield r.Signal.READY if match[1] in ("model loaded", "all slots are idle") else r.Signal.ANSWERS
 
 
 def tensors(message: str, known: r.RuleContext) -> Iterator[r.Fact]:
@@ -99,7 +105,22 @@ LLAMA_CPP: Final[r.Table] = r.table(
         r"(?:build(?:_info)?: |common_params_print_info: build )b?(\d{1,6})", build
     )),
     ("main: srv", program),
-    ("slot", r.when(("slot launch_slot_:", "slot print_timing:", "slot update_slots:"), r.Signal.ANSWERS)),
+    ("slot", r.found(
+        r"slot +(?:launch_slot_|print_timing|update_slots|get_availabl|release|process_\w+|prompt_\w+|"
+        r"create_check\w*): ",
+        lambda _m, _known: (r.Signal.ANSWERS,),
+    )),
+    ("llama", r.when("llama server listening at http", r.Signal.READY)),
+    ("Received", r.when("Received second interrupt, terminating", r.Signal.STOPPED)),
+    ("prompt eval llama_perf_context_print: llama_print_timings: common_perf_print:", r.found(
+        r"(?:\w{1,40}: +)?(?:prompt )?eval time += +[\d.]{1,14} ms / +\d{1,9} (?:tokens|runs)",
+        lambda _m, _known: (r.Signal.ANSWERS,),
+    )),
+    ("INFO [ model all", r.found(  # the server of 2024: `INFO [  main] model loaded | tid=`, or as JSON
+        r"(?:INFO \[ *\w{1,30}\] )?(model loaded|all slots are idle|slot is processing task|print_timings|kv cache "
+        r"rm|request)"
+        r"(?: \| tid=|$)", old_server,
+    )),
     ("slot", r.found(
         r"slot print_timing: .{0,60}draft acceptance(?: rate)? = ", lambda m, _known: (r.Interval(m.string),)
     )),
@@ -141,15 +162,22 @@ OLLAMA: Final[r.Table] = r.table(
         ),
     )),
     ("model kv", _by_go(rf'(model weights|kv cache) .*?size="{NUMBER} (MiB|GiB)"', ollama_memory)),
-    ("error Load NewLlamaServer post llama model runner", _by_go(
+    ("error Load NewLlamaServer post do llama llama-server model runner", _by_go(
         "error loading llama server|Load failed|NewLlamaServer failed|post predict|llama runner "
         "(?:terminated|exited|process)|"
-        "model load(?:ing)? failed|runner (?:crashed|exited|terminated)",
+        "do load request|llama-server terminated|model request too large|model load(?:ing)? failed|runner "
+        "(?:crashed|exited|terminated)",
         lambda m: (r.Signal.ANSWERS, r.KeepEvidence(LogEvidence(Topic.RUNNER_FAILED, r.shown(m.string)))),
     )),
     ("truncating", _by_go(
         "truncating input (?:prompt|messages)",
         lambda m: (r.Signal.ANSWERS, r.KeepEvidence(LogEvidence(Topic.TRUNCATED, r.shown(m.string)))),
     )),
-    ("llama", _by_go(rf"llama runner started in {NUMBER} seconds", lambda m: (r.Signal.ANSWERS, r.Warm(number(m[1]))))),
+    ("gpu invalid chat", _by_go(
+        "gpu VRAM usage didn't recover|invalid option provided|chat prompt error", lambda _m: (r.Signal.ANSWERS,)
+    )),
+    ("llama llama-server", _by_go(
+        rf"llama(?: runner|-server) started in {NUMBER} seconds",
+        lambda m: (r.Signal.ANSWERS, r.Warm(number(m[1]))),
+    )),
 )  # fmt: skip

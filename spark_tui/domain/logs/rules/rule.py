@@ -325,7 +325,8 @@ def application(message: str, known: RuleContext) -> Iterator[Fact]:
 
 _ENDS: Final = lazy_pattern(
     # llama.cpp
-    r"main: exiting due to|(?:srv +)?(?:load_model|start|operator\(\)|main): (?:failed to load model|couldn't bind)"
+    r"main: exiting due to|(?:srv +)?(?:load_model|start|operator\(\)|main): (?:couldn't bind|"
+    r"failed to load (?:draft |multimodal )?model)"
     r"|llama_model_load: error loading model|common_init_from_params: failed to load model"
     r"|error: invalid argument|error while handling argument|error: unexpected argument"
     # Ollama and other Go and Rust programs
