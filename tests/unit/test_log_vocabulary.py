@@ -241,3 +241,15 @@ def test_a_setting_that_pydantic_refuses_is_named() -> None:
     told = read(next(text for text, _, _ in TEXTS if "Extra inputs" in text))
     assert told.cause is not None
     assert "max_seqs" in told.cause.summary
+
+
+READER = frame("/sgl-workspace/sglang/python/sglang/srt/utils/hf_transformers_utils.py")
+REPORTED = f"Traceback (most recent call last):\n{READER}ValueError: Unrecognized image processor\n"
+
+
+def test_an_exception_that_is_only_reported_ends_no_start() -> None:
+    begun, later = (f"[2025-11-02 10:02:11 TP0] Load weight {step}. avail mem=108.21 GB" for step in ("begin", "end"))
+    assert read(f"{begun}\n{REPORTED}").outcome == "failed"
+    assert read(f"{begun}\n{REPORTED}{later}").outcome == "starting"
+    ended = f"{begun}\n[2025-11-02 10:02:12 TP1] Scheduler hit an exception: {REPORTED}{later}"
+    assert read(ended).outcome == "failed"

@@ -294,8 +294,10 @@ def last_failure(
     engine has started.
     """
     found: list[LastFailure] = []
+    went_on = False
     for at in reversed(range(len(lines))):
         record = parse_line(lines[at])
+        went_on = went_on or _WENT_ON.match(record.message) is not None
         if record.message[:1] == " " and any(_ENGINE_PATH.search(text) for text in lines[max(0, at - 12) : at]):
             record = _dedented(record)
         if _alive(record):
@@ -304,13 +306,28 @@ def last_failure(
         if trace and not serving and _ENGINE_PATH.search(trace):  # a record of JSON, with its traceback
             found.append(LastFailure(at, record._replace(message=sentence)))
             continue
-        if _fatal(record):
+        if _fatal(record) and not (went_on and _survived(record, lines[max(0, at - 80) : at])):
             whole = _whole(record, lines, at)
             if _ours(whole, lines, at, serving=serving, docker=docker, ollama=ollama):
                 found.append(LastFailure(at, whole))
     if not found and not serving and lines:
         found = _cut_off(lines)
     return max(found, key=lambda each: (_rank(each.record), each.at), default=None)
+
+
+_WENT_ON: Final = lazy_pattern(
+    r"Load weight (?:begin|end)|(?:KV|Mamba) Cache is allocated|Memory pool end|Capture .{0,30}graph (?:begin|end)|"
+    r"max_total_num_tokens=|Rank \d{1,4} uses .{1,20} for model weights|Allocated .{1,40} in paged KV cache"
+)
+"""Steps of a start, of SGLang and TensorRT-LLM."""
+
+
+def _survived(record: LogRecord, above: Sequence[str]) -> bool:
+    """An exception that was only reported: steps of the start follow, and no process says that it ends by it."""
+    if record.kind is not LineKind.EXCEPTION or record.process or record.source:
+        return False
+    head = next((text for text in reversed(above) if "Traceback (most recent" in text or "[E]" in text), "")
+    return "hit an exception" not in head and "[E]" not in head
 
 
 _CLOSED: Final = lazy_pattern(r"Did the remote server shutdown or crash")
