@@ -55,8 +55,10 @@ SCREENS = {
 the time. Chat comes last: its prompt takes the keys."""
 
 
-LIVE = {"1": (1_000, 0.12), "5": (1_500, 0.2)}
+LIVE = {"1": (1_000, 0.1), "5": (1_500, 0.2)}
 """Home and Metrics with an engine under load: bytes a second, and processor time a second in starts of a bare app."""
+SETTLED = 20.0
+"""Seconds after which a screen has drawn what history and the first looks brought: the budgets are of hours, not of that."""
 ENTRIES = 500
 
 
@@ -147,7 +149,7 @@ def test_a_dashboard_under_live_load_stays_below_two_kilobytes_a_second(tmp_path
 
 @pytest.mark.timeout(300)
 def test_home_and_metrics_of_an_engine_under_load_are_cheap(tmp_path: Path) -> None:
-    seconds = 20.0
+    seconds = 30.0
     env = {**os.environ, **TERMINAL, **_quiet_environment(tmp_path)}
     unit = min(_first_frame([sys.executable, "-c", BARE], ("bare frame",), env)[1] for _ in range(5))
     sent: dict[str, float] = {}
@@ -159,7 +161,7 @@ def test_home_and_metrics_of_an_engine_under_load_are_cheap(tmp_path: Path) -> N
         app.wait_for(f"{NAME} ready", timeout=60)
         for key in LIVE:
             app.send(key)
-            time.sleep(8)
+            time.sleep(SETTLED)
             began, before, cpu = time.monotonic(), app.bytes_read, app.cpu_seconds()
             time.sleep(seconds)
             took = time.monotonic() - began
