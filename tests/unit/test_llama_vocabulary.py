@@ -335,6 +335,11 @@ OTHERS = [  # compilers and linkers name the same files
     "ggml/src/ggml.c:1736:21: warning: unused variable 'x'",
     "/usr/bin/ld: llama-context.cpp:12: undefined reference to `foo'",
     "src/llama.cpp:12: warning: x",
+    "server.c:1224: bind failed",
+    "/build/chat.cpp:88: assertion ok",
+    "error: failed to open file '/etc/foo'",
+    "INFO [main] request | tid=5",
+    "panic: failed to decode config",
 ]
 
 

@@ -454,7 +454,7 @@ def _ours(record: LogRecord, lines: Sequence[str], at: int, *, serving: bool, do
     refused = (named or _REFUSAL.match(message)) and any(_GGML.match(text) for text in lines[max(0, at - 8) : at])
     if ((said and not docker) or refused or "Failed to start model server: " in message) and known_sure(message):
         return True
-    if _CLIENT.match(message):
+    if _CLIENT.match(message) or (named and message.startswith("error: ")):
         return False
     if record.source in _TRT:
         return known_sure(message) or _TRT_ENDS.match(message) is not None

@@ -11,9 +11,8 @@ from spark_tui.domain.logs.causes.cause import CauseId, CauseRule, rule
 from spark_tui.domain.logs.causes.memory import FREE_MEMORY, out_of_memory
 
 ABORT: Final = (
-    r"(?:\[\w{2,20}\] )?(?:\S{0,200}(?:ggml|llama|gguf|mtmd|clip)\S{0,120}|(?:\S{0,200}/)?(?:common|server|sampling|"
-    r"chat)"
-    r"[\w\-]{0,40})\.(?:cpp|cuh?|c|h|hpp|m):\d{1,6}: "
+    r"(?:\[\w{2,20}\] )?(?:\S{0,200}(?:ggml|llama[\-.]|gguf|mtmd|tools/server/)\S{0,120})\."
+    r"(?:cpp|cuh?|c|h|hpp|m):\d{1,6}: "
     r"(?!\d|warning|error|note|undefined|multiple|fatal error: |In |required|more undefined|Warning|Error)"
 )
 """`GGML_ABORT` and `GGML_ASSERT`: file and line of the C++ source, and why; no compiler or linker writes that."""

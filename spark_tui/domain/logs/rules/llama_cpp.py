@@ -119,7 +119,7 @@ LLAMA_CPP: Final[r.Table] = r.table(
     ("INFO [ model all", r.found(  # the server of 2024: `INFO [  main] model loaded | tid=`, or as JSON
         r"(?:INFO \[ *\w{1,30}\] )?(model loaded|all slots are idle|slot is processing task|print_timings|kv cache "
         r"rm|request)"
-        r"(?: \| tid=|$)", old_server,
+        r"(?: \| tid=.{1,40} timestamp=|$)", old_server,
     )),
     ("slot", r.found(
         r"slot print_timing: .{0,60}draft acceptance(?: rate)? = ", lambda m, _known: (r.Interval(m.string),)
