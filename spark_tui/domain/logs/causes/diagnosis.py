@@ -5,6 +5,7 @@ The `FailureReader` chooses the deciding line; the rules give it its meaning. An
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -78,8 +79,9 @@ RULES: Final[tuple[CauseRule, ...]] = (
 )
 
 
+@functools.lru_cache(maxsize=128)
 def recognise(line: str) -> tuple[CauseRule, re.Match[str]] | None:
-    """The first rule that knows the line, with its match."""
+    """The first rule that knows the line, with its match. The line that decides is asked for again and again."""
     for known in RULES:
         match = known.match(line)
         if match:
