@@ -58,7 +58,7 @@ the time. Chat comes last: its prompt takes the keys."""
 LIVE = {"1": (1_000, 0.1), "5": (1_500, 0.2)}
 """Home and Metrics with an engine under load: bytes a second, and processor time a second in starts of a bare app."""
 SETTLED = 20.0
-"""Seconds after which a screen has drawn what history and the first looks brought: the budgets are of hours, not of that."""
+"""Seconds after which a screen has drawn what history and the first looks brought: budgets are of the hours after."""
 ENTRIES = 500
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.log_score import EXCERPTS, EXPECTED, FACETS, explained, marks, shares
 
-SCORE = {"outcome": 575, "phase": 198, "verdict": 584, "cause": 570, "line": 566, "remedy": 217, "findings": 94}
+SCORE = {"outcome": 600, "phase": 208, "verdict": 610, "cause": 595, "line": 590, "remedy": 221, "findings": 102}
 """How many of each facet are right. A higher number is written here too, so that it cannot fall again."""
 
 

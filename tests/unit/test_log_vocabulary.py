@@ -177,6 +177,7 @@ def test_a_traceback_of_a_start_has_its_cause_and_its_line(text: str, raised: st
 E = "[11/02/2025-10:02:11] [TRT-LLM] [E] "
 CXX = "[TensorRT-LLM][ERROR] Assertion failed: {} (/src/tensorrt_llm/cpp/tensorrt_llm/batch_manager/a.cpp:81)"
 TRITON = 'E1102 10:02:11.123456 1 backend_model.cc:692] "ERROR: Failed to create instance: unexpected error when '
+LIFECYCLE = 'E0120 08:38:08.425599 2149 model_lifecycle.cc:654] "'
 MPI = "$ mpirun -n 2 trtllm-llmapi-launch trtllm-serve a/b --tp_size 2\n"
 TEXTS = [
     # cpp/tensorrt_llm, from Python, under Triton and alone
@@ -211,6 +212,14 @@ TEXTS = [
     ("[TensorRT-LLM][INFO] MPI size: 1, rank: 0\n[TensorRT-LLM][ERROR] Encountered an error when fetching new request: "
      "Prompt length (9000) exceeds maximum input length (8192).", "ready", ""),
     ("| tensorrt_llm     | 1       | READY  |", "ready", ""),
+    # tritonserver's model_lifecycle.cc, model_repository_manager.cc, main.cc
+    (LIFECYCLE + "failed to load 'tensorrt_llm' version 1: Invalid argument: unable to find backend library for "
+     "backend 'tensorrtllm', try specifying runtime on the model configuration.\"", "failed", "missing_module"),
+    (LIFECYCLE + "Invalid argument: ensemble 'ensemble' depends on 'tensorrt_llm' which has no loaded version.\"\n"
+     "error: creating server: Internal - failed to load all models", "failed", "unknown"),
+    (LIFECYCLE + "failed to load 'resnet50' version 1: Internal: onnx runtime error\"", "", ""),
+    # a kernel's own check, without the words of the program
+    (f"{E[:-4]}[I] Using Sampler: TorchSampler\ntinygemm2_cuda.cu 64 - invalid argument", "failed", "kernel_failure"),
     # Open MPI around it
     (MPI + "There are not enough slots available in the system to satisfy the 2", "failed", "too_many_ranks"),
     (MPI + "ORTE has lost communication with a remote daemon.", "failed", "nccl"),
@@ -221,6 +230,17 @@ TEXTS = [
     ("[2025-11-02 10:10:04] Initialization failed. warmup error: Traceback (most recent call last):\n"
      f"{frame('/sgl-workspace/sglang/python/sglang/srt/entrypoints/http_server.py')}requests.exceptions.ReadTimeout: "
      "HTTPConnectionPool(host='127.0.0.1', port=30000): Read timed out. (read timeout=600)", "failed", "engine_died"),
+    # managers/scheduler.py
+    ("[2026-03-01 10:00:00 TP0] Watchdog timeout (self.watchdog_last_forward_ct=12, self.cur_batch=None)", "failed",
+     "engine_died"),
+    # a refused option without a usage block: the command above says whose it was
+    ("sglang serve --model-path a/b --served-model-name c\n\nerror: unrecognized arguments: --served-model-name c",
+     "failed", "bad_argument"),
+    ("error: unrecognized arguments: llama-run -c 2048", "", ""),
+    # Ctrl-C in a start that hangs
+    ("[2025-03-18 02:42:29 TP0] sglang is using nccl==2.21.5\nTraceback (most recent call last):\n"
+     f"{frame('/sgl-workspace/sglang/python/sglang/srt/managers/detokenizer_manager.py')}KeyboardInterrupt", "stopped",
+     "stopped"),
     # managers/model_runner.py: lines of a start without one that names the engine
     ("[2025-11-02 10:02:11 TP0] Memory pool end. avail mem=12.34 GB", "starting", ""),
     # only what a person searched for: the exception, without its traceback

@@ -28,6 +28,7 @@ from spark_tui.domain.logs.tail import (
     PYDANTIC_TAIL,
     WORKER_FAILED,
     command_settings,
+    interrupted,
     last_failure,
 )
 from spark_tui.domain.logs.timeline import PhaseId, StartFailure
@@ -285,6 +286,11 @@ class FailureReader:
         self._before, self._after, self._complete = tuple(self.recent), [], None
         process = last.process if last else ""
         self._chosen = StartFailure(shown(line), process, guess=True, phase=self.phase, exit_code=exit_code)
+
+    @property
+    def interrupted(self) -> str:
+        """The line by which a person ended it, as the last one of the log."""
+        return "KeyboardInterrupt" if interrupted(tuple(self.recent)) else ""
 
     def stopped(self, *, docker: bool, ollama: bool = False) -> bool:
         """The log is over, and no exit code says why: whether it ends in a failure, which then is a guess."""

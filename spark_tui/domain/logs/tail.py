@@ -5,6 +5,7 @@ For texts whose rest is unknown: what people paste, a stopped container, a serve
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -20,6 +21,7 @@ CONSEQUENCES: Final = (
     "EngineCore encountered an issue",
     "Executor worker returned error",
     "EngineCore failed to start",
+    "failed to load all models",
 )
 """Lines that only repeat another process's."""
 INTERRUPTED: Final = ("KeyboardInterrupt", "SystemExit", "CancelledError")
@@ -54,7 +56,7 @@ _OURS: Final = lazy_pattern(
     r"\.ollama/|HF API|Cuda error /|\bibv_|exited with code [1-9]|:11434: bind|"
     r"Failed to infer device type|node running low on memory|Segfault encountered|"
     r"(?:Out of memory: )Killed process \d+ \((?:VLLM|vllm|"
-    r"sglang|trtllm|llama|ollama)"
+    r"sglang|trtllm|llama|ollama)|\.cuh? \d{1,5} - "
 )
 _UNIQUE: Final = frozenset((
     CauseId.NO_KV_ROOM, CauseId.KV_CACHE_TOO_SMALL, CauseId.MAX_MODEL_LEN_TOO_LONG, CauseId.UNKNOWN_ARCHITECTURE,
@@ -66,6 +68,8 @@ _UNIQUE: Final = frozenset((
 _PATHS: Final = lazy_pattern(
     r"""["/ ](?:vllm|sglang|tensorrt_llm|flashinfer|triton|torch|huggingface_hub|transformers|openai_harmony)[/"]"""
 )
+_USAGE: Final = r"error: (?:unrecognized arguments|the following arguments are required|argument -)"
+"""How argparse refuses an option: whose program it was, only the command above can say."""
 _LINES: Final = lazy_pattern(  # lines that end a program, or a start, and are no exceptions
     r"(?:docker: )?(?:Error response from daemon|unauthorized|denied): |.{0,80}no matching manifest for "
     r"|(?:Warning +Failed .{1,60}kubelet +)?Failed to pull image |Error: setting up CDI devices: |"
@@ -113,6 +117,8 @@ _LINES: Final = lazy_pattern(  # lines that end a program, or a start, and are n
     r"|.{0,40}(?:vllm|sglang|trtllm-serve|llama-server|ollama): (?:command )?not found"
     r"|Error: (?:No such option|Got unexpected|Missing |Invalid value|mkdir |open |stat |model |unsupported |"
     r"invalid |no Modelfile)"
+    rf"|{_USAGE}|error: creating server: "
+    r"|[\w./\-]{1,120}\.cuh? \d{1,5} - \w"
     r"|Failed: Cuda error |.{0,40}[Uu]nable to open shared memory object"
 )
 _LLAMA: Final = lazy_pattern(FATAL)
@@ -190,9 +196,10 @@ _SPEAKS: Final = lazy_pattern(
     r"main: (?:router )?server is listening|llama server listening at|(?:main|update_slots|launch_slot_\w{1,20}|"
     r"print_timings)\] |"
     r"\"function\":\"(?:main|update_slots)\"|Generating new private key|\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d [TDPE]P\d|"
-    r"INFO: {4,}"
+    r"INFO: {4,}|"
+    r"Inferred chat template|Init torch distributed|checkpoint shards: "
     r"|-packages/(?:vllm|sglang|tensorrt_llm)/|% Completed \||-req: \d|Load weight|Avg prompt throughput|"
-    r"ttention backend not (?:explicitly )?specified"
+    r"ttention backend not (?:set|(?:explicitly )?specified)"
 )
 """Lines in the form that engines give them; a text that only names an engine has none."""
 _BUILD: Final = lazy_pattern(
@@ -315,6 +322,13 @@ def last_failure(
     return max(found, key=lambda each: (_rank(each.record), each.at), default=None)
 
 
+def interrupted(lines: Sequence[str]) -> bool:
+    """Whether the lines end in the traceback of Ctrl-C, through an engine's code."""
+    last = next((text for text in reversed(lines) if text.strip()), "")
+    own = parse_line(last).message.strip() == "KeyboardInterrupt"
+    return own and any("File " in text and _ENGINE_PATH.search(text) for text in lines[-60:])
+
+
 _WENT_ON: Final = lazy_pattern(
     r"Load weight (?:begin|end)|(?:KV|Mamba) Cache is allocated|Memory pool end|Capture .{0,30}graph (?:begin|end)|"
     r"max_total_num_tokens=|Rank \d{1,4} uses .{1,20} for model weights|Allocated .{1,40} in paged KV cache"
@@ -378,8 +392,14 @@ def _dedented(record: LogRecord) -> LogRecord:
 _BACKTRACE: Final = lazy_pattern(
     r"\b(?:tensorrt_llm|vllm|sgl|ggml|llama|c10|at|torch|nccl)(?:::|_\w)|libtorch|libtriton"
 )
-_TRITON: Final = lazy_pattern(r"\"?(?:ERROR: )?[Ff]ailed to (?:load|create) ")
+_TRITON: Final = lazy_pattern(
+    r"\"?(?:ERROR: )?(?:[Ff]ailed to (?:load|create) |Invalid argument: ensemble |Poll failed for model directory)"
+)
 """How the Triton server ends the start of a model."""
+_TRITON_MODEL: Final = lazy_pattern(
+    r"tensorrt_?llm|TensorRT-LLM|TRT-LLM|vllm|triton(?:server)?[\-_]models|tritonserver/"
+)
+"""A Triton server that serves a language model: it serves many other things."""
 
 
 _WORDS: Final = lazy_pattern(
@@ -389,13 +409,15 @@ _WORDS: Final = lazy_pattern(
     r"requests|bs)\b|--[a-z]{2,20}(?:-[a-z]{1,20}){1,6}|[Tt]okenizer|[Cc]ontext[_ ]length|mem_fraction|\btensors?\b|"
     r"[Bb]ackend|architecture|\w+Config\b"
 )
-"""What engines speak of; it counts where their own lines stand above."""
+"""Words of engines; they count where their own lines stand above."""
 _TRT: Final = ("TensorRT-LLM", "TRT-LLM", "TRT")
 """TensorRT-LLM's loggers: C++, Python, and TensorRT's own."""
 _TRT_ENDS: Final = lazy_pattern(
     r"Failed to initialize executor|Executor worker |Engine building failed|Hang detected on rank|"
-    r"Failed to parse the arguments for the LLM"
+    r"Failed to parse the arguments for the LLM|(?:tensorrt_llm::\S{0,60}TllmException: .{0,40})?Assertion failed: "
 )
+_SGLANG_RANK: Final = lazy_pattern(r"[TDPE]P\d")
+"""What SGLang writes before the lines of a scheduler."""
 _MPI: Final = lazy_pattern(
     r"There are not enough slots available|(?:An? )?(?:ORTE|PRTE) (?:has lost|daemon has)|"
     r"(?:Primary|Child) job +(?:\d+ )?terminated normally, but"
@@ -436,6 +458,7 @@ def _ours(record: LogRecord, lines: Sequence[str], at: int, *, serving: bool, do
         docker = docker or (by_docker and not any(_SPEAKS.search(text, 0, 600) for text in lines))
         return docker and recognise(message) is not None
     inner = record.process.startswith(("EngineCore", "rank")) or "Worker" in record.process
+    inner = inner or _SGLANG_RANK.match(record.process) is not None
     if _LLAMA_CRASH.match(message) and _crashed(lines, at):
         return True
     if serving:
@@ -463,8 +486,8 @@ def _ours(record: LogRecord, lines: Sequence[str], at: int, *, serving: bool, do
     if "Caught signal" in message:
         return any(_BACKTRACE.search(text) for text in lines[at : at + 40])
     known = recognise(message)
-    if ".cc:" in record.source and ("tensorrt_llm" in message or "[TensorRT-LLM]" in message):
-        return known is not None or "creating modelInstanceState" in message
+    if ".cc:" in record.source or message.startswith("error: creating server: "):
+        return any(_TRITON_MODEL.search(text, 0, 600) for text in lines)
     if message.startswith("Value error, ") and any(_CONFIG.search(text) for text in lines[max(0, at - 3) : at]):
         return known is not None and known[0].sure
     if another_program(lines[max(0, at - 80) : at + 40] if not docker else lines):
@@ -472,7 +495,10 @@ def _ours(record: LogRecord, lines: Sequence[str], at: int, *, serving: bool, do
     if message.startswith("Fatal Python error") and any(_ENGINE_PATH.search(text) for text in lines[at : at + 60]):
         return True
     near = lines[max(0, at - 80) : at]
-    if any("hit an exception" in text for text in near) or _only_started(near):
+    only_started = _only_started(near) and not any(in_form(text) for text in lines[at + 1 : at + 40])
+    if re.match(_USAGE, message) or _REFUSAL.match(message):
+        return only_started and _was_given(message, near)
+    if any("hit an exception" in text for text in near) or (only_started and not _TOOL.match(message)):
         return True
     if message.startswith("Error: ") and any("sage: trtllm-serve" in text for text in near):
         return True
@@ -505,6 +531,19 @@ def _only_started(lines: Sequence[str]) -> bool:
     """A person's command that starts an engine, without a line of the engine's own since."""
     named = any(_COMMAND.search(text, 0, 400) or _NAMED.search(text, 0, 400) for text in lines)
     return named and not any(in_form(text) for text in lines)
+
+
+_TOOL: Final = lazy_pattern(
+    r"(?:cp|mv|ln|rm|tar|rsync|dd|scp|git|ld|gcc|cc1plus|make|curl|wget|npm|apt(?:-get)?|sed): "
+)
+"""Other programs of a shell, by the name before their errors."""
+_OPTION: Final = lazy_pattern(r"(?<![\w\-])--?[a-zA-Z][\w\-]*")
+
+
+def _was_given(message: str, lines: Sequence[str]) -> bool:
+    """Whether the refused options stand in the command above; of one that is missing none does."""
+    named = _OPTION.findall(message)
+    return not named or any(option in text for option in named for text in lines)
 
 
 def _whole(record: LogRecord, lines: Sequence[str], at: int) -> LogRecord:

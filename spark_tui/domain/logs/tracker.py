@@ -426,6 +426,9 @@ class LogTracker:
         elif self._ready and self._wound_down and self.failures.failure is None:
             self._stop(self._wound_down)
             self._dirty = True
+        elif line := self.failures.interrupted:
+            self._stop(line)
+            self._dirty = True
         return self.phases.over
 
     # --- results --------------------------------------------------------------------------------------

@@ -146,6 +146,21 @@ ENGINE_RULES: Final[tuple[CauseRule, ...]] = (
         "The image cannot import what the engine needs: {any}.",
         "Install it before the server starts (`pip install ... && ...` in the preset's command), or use {newer}.",
     ),
+    # --- the Triton server ---
+    rule(
+        CauseId.MISSING_MODULE,
+        r"unable to find backend library for backend '(\w{1,40})'|unable to find .{0,40}libtriton_(\w{1,40})\.so",
+        "The Triton image has no backend {any}.",
+        "Use the image of Triton with TensorRT-LLM (`...-trtllm-python-py3`), and name its backend `tensorrtllm` in "
+        "the model's config.pbtxt.",
+    ),
+    rule(
+        CauseId.BAD_ARGUMENT,
+        r"(?:model|engine)[ _](?:dir|path)s? (?:are|is) (?:empty|not set)|backend '?\$\{\w{1,60}\}",
+        "A value is missing in the model's config.pbtxt: {match}.",
+        "Fill in the template (tools/fill_template.py, or by hand): gpt_model_path, tokenizer_dir, triton_backend.",
+        sure=False,
+    ),
     # --- kernels and TensorRT engines ---
     rule(
         CauseId.ARCH_NOT_COMPILED,
@@ -171,6 +186,13 @@ ENGINE_RULES: Final[tuple[CauseRule, ...]] = (
         r"(?:\w{0,20}[kK]ernels|thop|attentionOp|\w{0,20}[pP]lugins?)[/.]\S{1,160}\)",
         "A kernel of TensorRT-LLM refuses this model on this GPU: {0}.",
         "Set another attn_backend or moe_config.backend, kv_cache_config.dtype: auto, or use {newer}.",
+        sure=False,
+    ),
+    rule(
+        CauseId.KERNEL_FAILURE,
+        r"^[\w./\-]{1,120}\.cuh? \d{1,5} - (.{1,120})",
+        "A CUDA kernel of the engine failed on this GPU: {0}.",
+        "Set another attention or MoE backend, or use {newer}.",
         sure=False,
     ),
     rule(
