@@ -8,7 +8,7 @@ import pytest
 
 from tests.log_score import EXCERPTS, EXPECTED, FACETS, explained, marks, shares
 
-SCORE = {"outcome": 600, "phase": 208, "verdict": 610, "cause": 595, "line": 590, "remedy": 221, "findings": 102}
+SCORE = {"outcome": 628, "phase": 228, "verdict": 637, "cause": 625, "line": 619, "remedy": 224, "findings": 111}
 """How many of each facet are right. A higher number is written here too, so that it cannot fall again."""
 
 

@@ -16,11 +16,13 @@ from typing import Final
 
 from spark_tui.domain.logs.causes.cause import CauseId
 from spark_tui.domain.logs.causes.diagnosis import recognise
+from spark_tui.domain.logs.causes.host import NO_PROGRAM
 from spark_tui.domain.logs.causes.llama_cpp import SAYS_WHY, SIGNS
 from spark_tui.domain.logs.causes.memory import OUT_OF_MEMORY
 from spark_tui.domain.logs.line import LineKind, LogRecord, exception_name, parse_line, shown
 from spark_tui.domain.logs.rules.rule import Broken
 from spark_tui.domain.logs.tail import (
+    BENCH,
     CONSEQUENCES,
     DETAIL,
     FRAME,
@@ -65,20 +67,32 @@ _STEPS: Final = (
         PhaseId.CAPTURE,
         lazy_pattern(
             r", in (?:capture_model|capture|capture_one_\w+|graph_capture|compile_or_warm_up_model|"
-            r"_?dummy_sampler_run|init_device_graphs)\b|cuda_graph_runner\.py"
+            r"_?dummy_sampler_run|init_device_graphs|_?capture_cuda_?graphs)\b|cuda_graph_runner\.py"
         ),
     ),
     (PhaseId.AUTOTUNE, lazy_pattern(r", in (?:\w*autotun\w*|kernel_warmup|flashinfer_autotune)\b|/autotuner\.py")),
-    (PhaseId.COMPILE, lazy_pattern(r"/torch/_(?:inductor|dynamo)/|/vllm/compilation/")),
+    (  # the compiled model is called through wrappers of the compiler, also when it serves
+        PhaseId.COMPILE,
+        lazy_pattern(
+            r"/(?:torch/_(?:inductor|dynamo)|vllm/compilation)/"
+            r"(?![^\"]{1,80}\", line \d{1,6}, in (?:__call__|forward|_fn|compile_wrapper|run|call|wrapper)\b)"
+        ),
+    ),
     (PhaseId.KV_CACHE, lazy_pattern(r", in (?:get_kv_cache_\w+|determine_available_memory|_?initialize_kv_caches)\b")),
     (
         PhaseId.WEIGHTS,
         lazy_pattern(
             r", in (?:load_model|load_weights|_load_module|create_weights|process_weights_after_loading|"
-            r"weight_loader)\b|llama_model_load: error|clip_(?:init|model_load\w*): "
+            r"weight_loader)\b|llama_model_load: error|"
+            r"clip_(?:init|model_load\w*): "
         ),
     ),
-    (PhaseId.ENGINE_INIT, lazy_pattern(r", in (?:init_device|init_torch_distributed|init_worker_distributed\w*)\b")),
+    (
+        PhaseId.ENGINE_INIT,
+        lazy_pattern(
+            r", in (?:init_device|init_torch_distributed|init_worker_distributed\w*|select_\w{1,40}_backend)\b"
+        ),
+    ),
     (
         PhaseId.CONFIG,
         lazy_pattern(
@@ -86,7 +100,7 @@ _STEPS: Final = (
             r"maybe_override_with_speculators)\b"
         ),
     ),
-    (PhaseId.SERVER, lazy_pattern(r", in (?:run_busy_loop|_?process_engine_step|output_handler)\b")),
+    (PhaseId.SERVER, lazy_pattern(r", in (?:run_busy_loop|_?process_engine_step|output_handler|update_from_output)\b")),
 )
 # The outermost frame of an engine's own program: vLLM, SGLang, TensorRT-LLM, as a script or as a module.
 _MAIN = lazy_pattern(r", in <module>.*$")
@@ -132,20 +146,25 @@ class FailureReader:
             if phase is None and self._serving:
                 phase = PhaseId.SERVER
             elif phase in (None, PhaseId.CONTAINER):
-                phase = _step(self._before) or _usual_phase(self._chosen.line) or phase
+                served = any(_SERVED.search(text) for text in self._after)
+                phase = PhaseId.SERVER if served else _step(self._before) or _usual_phase(self._chosen.line) or phase
             elif phase is PhaseId.CONFIG:  # lines of a pasted text may be left out, frames seldom are
                 phase = _step(self._before) or phase
-            line = better_line(self._chosen.line, lines)
-            if line == self._chosen.line:
-                line = sentence_above(line, self._before)
-            ended = self._chosen.line if line != self._chosen.line else ""
+            line, above = traced(self._chosen.line, self._before)
+            if line != self._chosen.line:
+                ended, lines = "", deciding_lines(line, above, ())
+            else:
+                line = better_line(line, lines)
+                if line == self._chosen.line:
+                    line = sentence_above(line, self._before)
+                ended = self._chosen.line if line != self._chosen.line else ""
             chosen = replace(self._chosen, line=line, ended=ended)
             self._complete = replace(
                 chosen,
                 lines=lines,
                 phase=phase,
                 asked=tuple(sorted((self.asked or command_settings(self._before)).items())),
-                module=module_of(self._before),
+                module=module_of(above),
             )
         return self._complete
 
@@ -239,6 +258,7 @@ class FailureReader:
         elif not record.source:
             self._stray = record
             if not self._serving:
+                ending = ending and not any(BENCH.search(text) for text in self.recent)
                 weight = _Weight.API_SERVER if ending else _Weight.STRAY_EXCEPTION
                 self._decide(record, weight, guess=not ending, last_wins=True)
 
@@ -328,7 +348,20 @@ _USUAL: Final = {
 _FETCHED: Final = lazy_pattern(r"pull model manifest|/blobs/\S{1,120}(?:partial|incomplete)|\.incomplete\b|-partial\b")
 
 
+_SERVED: Final = lazy_pattern(r'AsyncLLM output_handler failed|"POST /v1/\S{1,60} HTTP/1\.1" 500 ')
+"""Below a failure: requests were under way."""
+_SAID: Final = (
+    (PhaseId.CONTAINER, lazy_pattern(NO_PROGRAM)),
+    (PhaseId.CAPTURE, lazy_pattern(r"stream is capturing|StreamCapture|[Cc]apture (?:cuda|CUDA) graph")),
+    (PhaseId.SERVER, lazy_pattern(r"Workspace is locked but|mutable object|object_manager_->|RayChannel\w*Error")),
+    (PhaseId.CONFIG, DETAIL),
+)
+"""Sentences that only one step says."""
+
+
 def _usual_phase(line: str) -> PhaseId | None:
+    if said := next((phase for phase, words in _SAID if words.search(line)), None):
+        return said
     known = recognise(line)
     if known is None:
         return None
@@ -340,6 +373,7 @@ def _usual_phase(line: str) -> PhaseId | None:
 _NAMES_IT: Final = ("Cannot access gated repo for url", "Repository Not Found for url", "Revision Not Found for url")
 _RESULTS: Final = (CauseId.ENGINE_DIED, CauseId.WEIGHTS_MISSING)
 """Vague, they follow from what stands above."""
+_COMPILER: Final = lazy_pattern(r"ptxas|nvcc fatal|: (?:fatal )?error: |died due to signal")
 _SHARED: Final = lazy_pattern(r"shared memory segment|/dev/shm/nccl-")
 """What NCCL logs above an error that only says that it failed."""
 
@@ -353,6 +387,9 @@ def better_line(line: str, lines: Sequence[str]) -> str:
         return next((other for other in reversed(lines) if _SHARED.search(other)), line)
     if known is not None and known[0].id in (CauseId.GATED_REPO, CauseId.REPO_NOT_FOUND) and "http" not in line:
         return next((other for other in lines if other.startswith(_NAMES_IT)), line)  # the one that names it
+    if known is not None and known[0].vague and known[0].id is CauseId.KERNEL_FAILURE:  # the compiler's own words
+        said = ((other, rule[0]) for other in lines if _COMPILER.search(other) and (rule := recognise(other)))
+        return next((other for other, rule in said if not rule.vague), line)
     if line.startswith("terminate called"):
         return next((other for other in lines if other.startswith("what(): ")), line)
     consequence = known is not None and known[0].vague and known[0].id in _RESULTS
@@ -361,6 +398,26 @@ def better_line(line: str, lines: Sequence[str]) -> str:
     found = [(other, rule[0]) for other in reversed(lines) if (rule := recognise(other)) is not None]
     told = next((other for other, rule in found if not rule.vague), "")
     return told or next((other for other, rule in found if rule.id not in _RESULTS), line)
+
+
+_TRACED: Final = lazy_pattern(r"torch\._dynamo\.exc\.TorchRuntimeError: ")
+_GOT: Final = lazy_pattern(r"got (\w{1,60}Error)\((['\"])(.{1,300})\2")
+
+
+def traced(line: str, before: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """For an error that torch.compile only met while it traced the model, the model's own, and the lines above it."""
+    if not _TRACED.match(line):
+        return line, before
+    first = max(0, len(before) - _TRACE_LINES)
+    for at in reversed(range(first, len(before))):
+        message = parse_line(before[at]).message if "rror: " in before[at][:MAX_SEARCHED] else ""
+        if exception_name(message) and not _TRACED.match(message):
+            return shown(message), before[: at + 1]
+    got = _GOT.search(line)
+    return (f"{got[1]}: {got[3]}", ()) if got else (line, before)
+
+
+_TRACE_LINES: Final = 200
 
 
 def sentence_above(line: str, before: Sequence[str]) -> str:
@@ -424,7 +481,7 @@ _SAYS_WHY = lazy_pattern(
     r"ggml\S{0,60}:\d+: |error while loading shared libraries|ROCm error|CUDA error|not enough GPU memory|"
     r"shared memory segment|/dev/shm/nccl-|Cuda error|illegal memory access|unknown projector type|"
     r"[Oo]ut of memory|NV_ERR_NO_MEMORY|NCCL WARN|ibv_\w+ failed"
-    r"|ptxas (?:fatal|error|.{0,60}error)"
+    r"|ptxas (?:fatal|error|.{0,60}error)|died due to signal"
     r"|: (?:fatal )?error: |nvcc fatal|no kernel image|only supports sm|error: linker|Cannot access gated repo"
     r"|[45]\d\d Client Error"
     r"|Repository Not Found|Network is unreachable|Name or service not known|name resolution"

@@ -41,6 +41,14 @@ _FOREIGN: Final = (
         rf"(?:\[(?P<time>{_STAMP})\] )?(?P<source>[\w.\-]{{1,64}}:\d+:\d+ \[\d+\]) (?:[\w./]{{1,80}}:\d+ )?"
         r"NCCL (?P<level>INFO|WARN|TRACE|ERROR) ",
     ),
+    # Ray's C++: `[2025-12-12 15:10:48,697 C 42791 42791] (raylet) provider.cc:153:  message`
+    (
+        "[a",
+        rf"(?:\(raylet, ip=[^()]{{1,60}}\) )?\[(?P<time>{_STAMP}) (?P<level>[DIWEC]) \d{{1,9}} \d{{1,9}}\] "
+        r"(?:\(\w{1,40}\) )?(?P<source>[\w./]{1,120}\.(?:cc|h):\d+): +",
+    ),
+    # vLLM's head without level and time, as people cut it: `[parallel_state.py:1158] message`
+    ("[", r"\[(?P<source>[\w./]{1,80}\.py:\d{1,6})\] "),
     # SGLang: `[2026-03-11 13:53:21 TP0] message`
     (
         "[",
@@ -164,7 +172,8 @@ OUTER: Final = re.compile(
     r"|<\d{1,3}>1 \S{20,40} \S{1,80} \S{1,120} \S{1,20} \S{1,80} (?:-|\[[^\]]{0,200}\]) "
     # compose `vllm-1  | `, a swarm's `vllm.1.k2j@spark    | `; other names only before what an engine begins with
     r"|[\w.@\-]{0,120}?(?:[\-_]\d{1,3}|\.\d{1,3}\.\w{1,40}(?:@[\w.\-]{1,80})?) +\| "
-    rf"|[\w.@\-]{{1,80}} +\| (?=[({{\[]|(?:{LEVELS})\b|Traceback |  File |[\w.]{{1,80}}(?:Error|Exception): "
+    rf"|[\w.@\-]{{1,80}} +\| (?=[({{\[]|(?:{LEVELS})\b|Traceback |  File |(?:exec )?/[\w./]{{1,60}}: "
+    rf"|[\w.]{{1,80}}(?:Error|Exception): "
     r"|[\w.\-]{1,80} +\|)"
     # kubectl --prefix
     r"|\[pod/[\w.\-/]{1,200}\] "
@@ -222,7 +231,7 @@ _BARE = {LineKind.TRACEBACK: 40, LineKind.EXCEPTION: 40, LineKind.ACCESS: 20, Li
 # `(Worker pid=7)`, Ray's `(RayWorker pid=7, ip=10.0.0.2)` and `(pid=7)`, Ray Serve's long names, nested ones, and
 # vllm-omni's `[Stage-0]` behind them.
 _PREFIX = re.compile(
-    r"(?:\((?:([A-Za-z_][\w.\-:/]{0,160})(?: rank=\d{1,6})? )?pid=(\d{1,10})[^()]{0,60}\) ?)+(?:\[Stage-\d+\] )?"
+    r"(?:\((?:([A-Za-z_][\w.\-:/]{0,160})(?: rank=\d{1,6})?,? )?pid=(\d{1,10})[^()]{0,60}\) ?)+(?:\[Stage-\d+\] )?"
 )
 _RANK = re.compile(r"\[(rank\d{1,4})\]: ")
 _HEAD = re.compile(rf"({LEVELS}) (\d\d-\d\d \d\d:\d\d:\d\d) \[?([^\]]{{1,200}}:\d+)\] ?")  # up to 0.7 without `[`

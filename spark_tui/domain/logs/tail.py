@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from spark_tui.domain.logs.causes.cause import CauseId
 from spark_tui.domain.logs.causes.diagnosis import recognise
+from spark_tui.domain.logs.causes.host import NO_PROGRAM
 from spark_tui.domain.logs.causes.llama_cpp import ABORT, CRASH, FATAL, NAMED, OWN
 from spark_tui.domain.logs.line import LineKind, LogRecord, exception_name, parse_line
 from spark_tui.domain.text import lazy_pattern
@@ -30,7 +31,8 @@ _OURS: Final = lazy_pattern(
     r"CUDA|cud(?:a|nn)[A-Z_]|NCCL|nccl\w+Error|Value 'sm_"
     r"|[Gg]loo\b|\bIBV?_|Dist(?:Store|Network|Backend)Error|TCPStore|torch\.|ptxas|PTXAS"
     r"|[Tt]riton|sm_?1\d\d|gpu_memory_utilization|GPU memory|KV cache|max_model_len|max_num_\w|tensor.parallel|vllm"
-    r"|vLLM|EngineCore|Worker(?:Proc)? |SGLang|sglang|sigquit|SIGQUIT|TRT-LLM|TensorRT|[Ee]xecutor worker|llama"
+    r"|vLLM|EngineCore|Engine (?:process|loop)"
+    r"|Worker(?:Proc)? |SGLang|sglang|sigquit|SIGQUIT|TRT-LLM|TensorRT|[Ee]xecutor worker|llama"
     r"|GGML|GGUF|ggml|safetensors|[Ss]afetensorError|nvcc|flashinfer|FlashInfer|attention backend|quant_"
     r"|[Cc][Uu][Tt][Ll][Aa][Ss][Ss]|[Ff]lash[ _]?[Aa]ttention|FlashMLA|DeepGEMM|\bFA[234] is|fp8e4nv|N[Vv][Ff][Pp]4|"
     r"M[Xx][Ff][Pp]4|"
@@ -48,7 +50,7 @@ _OURS: Final = lazy_pattern(
     r"|caused pair closure|RepositoryNotFoundError|huggingface|gated repo|sgl_kernel|Scheduler (?:hit|or Data)|"
     r"scheduler died|client socket has|"
     r"Watchdog caught|by watchdog"
-    r"|GGML_ASSERT|ggml_|MPI_ABORT|warmup error"
+    r"|GGML_ASSERT|ggml_|MPI_ABORT|warmup error|Workspace is locked but"
     r"|LM Studio|LLM engine|different model and/or config|ray\.exceptions|tensorrt_llm"
     r"|no kernel image|Ray killed|\(raylet\)|lib(?:nvrtc|cu\w+)\.so|model requires more system memory"
     r"|for ModelConfig|for VllmConfig|ParallelConfig|SpeculativeConfig|architectures"
@@ -119,7 +121,9 @@ _LINES: Final = lazy_pattern(  # lines that end a program, or a start, and are n
     r"invalid |no Modelfile)"
     rf"|{_USAGE}|error: creating server: "
     r"|[\w./\-]{1,120}\.cuh? \d{1,5} - \w"
-    r"|Failed: Cuda error |.{0,40}[Uu]nable to open shared memory object"
+    r"|Failed: Cuda error |.{0,40}[Uu]nable to open shared memory object|An unexpected system state has occurred\. You|"
+    r"Check failed: .{1,300}GCS may have been killed"
+    rf"|Workspace is locked but allocation|{NO_PROGRAM}"
 )
 _LLAMA: Final = lazy_pattern(FATAL)
 _LLAMA_NAMED: Final = lazy_pattern(NAMED)
@@ -135,10 +139,11 @@ _WITHIN: Final = (
 _DAEMON: Final = lazy_pattern(
     r"Error response from daemon|no matching manifest|pull access denied|exec format error|unauthorized: authentication"
     r"|toomanyrequests: |failed to register layer|failed to copy: |error pulling image|failed to resolve reference|"
-    r"nvidia-container-cli: |NVIDIA Container Runtime Hook|unresolvable CDI devices"
+    rf"nvidia-container-cli: |NVIDIA Container Runtime Hook|unresolvable CDI devices|{NO_PROGRAM}"
 )
 _DEADLY: Final = lazy_pattern(
     r"CUDA error|EngineDeadError|Watchdog caught|Hang detected on rank|Watchdog timeout \(self|warmup error"
+    r"|likely discovered a bug in Ray|GCS may have been killed"
     r"|SIGQUIT|sigquit|address already in use|Worker proc|hit an exception|Engine (?:loop has|process \(pid \d+\)) died"
     r"|ggml\S{0,100}:\d+: |GGML_ASSERT\("
     rf"|^(?:{ABORT})"
@@ -148,7 +153,7 @@ _LIFE: Final = lazy_pattern(
     r"|Decode batch|Prefill batch|llama runner started|(?:llm_)?load_tensors: |llama_model_loader: - "
 )
 _ANSWERED: Final = lazy_pattern(r'HTTP/[\d.]{1,3}" [1-4]\d\d\b|^(?:20\d|4\d\d) \|')
-_REQUEST: Final = lazy_pattern(r"(?:\w+/)*serving_\w+\.py:")
+_REQUEST: Final = lazy_pattern(r"(?:\w+/)*serving(?:_\w+)?\.py:")
 """One request was refused."""
 _TEARDOWN: Final = lazy_pattern(
     r"[Ss]hut|[Tt]erminat|[Ee]xit|[Kk]ill|Parent process|[Dd]ump|died|destroy|No available shared memory|[Ff]ailed"
@@ -185,6 +190,8 @@ _OTHERS: Final = lazy_pattern(
     r"|trl|unsloth\w*|lightning|pytorch_lightning|deepspeed|pip|setuptools|comfy\w*|peft|accelerate|auto_gptq|"
     r"llmcompressor)[/\\]"
 )
+BENCH: Final = lazy_pattern(r"[/\\](?:benchmarks[/\\]serve|bench_serving)\.py\", line \d{1,6}, in (?!<module>)")
+"""The engines' own benchmark, a client."""
 _ENGINE_PATH: Final = lazy_pattern(r"[/\\](?:vllm|sglang|tensorrt_llm|llama_cpp)[/\\\-]")
 
 
@@ -278,7 +285,7 @@ def another_program(lines: Sequence[str]) -> bool:
     """Whether frames show that what failed is a script, a client or a trainer, with no engine in it."""
     frames = [match[1] for text in lines if "File " in text and (match := FRAME.search(text))]
     if any(_ENGINE_PATH.search(frame) for frame in frames):
-        return False
+        return any(BENCH.search(text) for text in lines)
     if any(_OTHERS.search(frame) or not _KNOWN_PATH.search(frame) for frame in frames):
         return True
     return any(_BUILD.search(text, 0, 400) or _SCRIPT.match(text) for text in lines)
@@ -425,6 +432,12 @@ _MPI: Final = lazy_pattern(
 """How Open MPI ends the ranks of TensorRT-LLM, and of many other programs."""
 
 
+def request_failed(lines: Sequence[str]) -> bool:
+    """Whether an engine's web server tells of a request that it could not answer: it serves."""
+    head = next((at for at in reversed(range(len(lines))) if "Exception in ASGI application" in lines[at]), None)
+    return head is not None and any("File " in text and _ENGINE_PATH.search(text) for text in lines[head:])
+
+
 def _alive(record: LogRecord) -> bool:
     if record.kind is LineKind.ACCESS:
         return record.source == "GIN" or _ANSWERED.search(record.message) is not None
@@ -485,8 +498,10 @@ def _ours(record: LogRecord, lines: Sequence[str], at: int, *, serving: bool, do
         return any("TRT-LLM" in text or "trtllm" in text for text in lines)
     if "Caught signal" in message:
         return any(_BACKTRACE.search(text) for text in lines[at : at + 40])
+    if not inner and request_failed(lines[max(0, at - 80) : at]) and not _DEADLY.search(message):
+        return False
     known = recognise(message)
-    if ".cc:" in record.source or message.startswith("error: creating server: "):
+    if (not inner and ".cc:" in record.source) or message.startswith("error: creating server: "):
         return any(_TRITON_MODEL.search(text, 0, 600) for text in lines)
     if message.startswith("Value error, ") and any(_CONFIG.search(text) for text in lines[max(0, at - 3) : at]):
         return known is not None and known[0].sure

@@ -21,6 +21,7 @@ from spark_tui.domain.logs.rules.trtllm import TRTLLM
 from spark_tui.domain.logs.rules.vllm import VLLM
 from spark_tui.domain.logs.serving import ServingHistory, ServingSample
 from spark_tui.domain.logs.starts import FROM_CACHE, DownloadReadings
+from spark_tui.domain.logs.tail import request_failed
 from spark_tui.domain.logs.timeline import (
     EMPTY_TIMELINE,
     BootTimeline,
@@ -423,6 +424,8 @@ class LogTracker:
         if self.failures.stopped(docker=docker and not begun and self._known.facts == EngineFacts(), ollama=ollama):
             self.phases.end(PhaseState.FAILED)
             self._dirty = True
+        elif not self._ready and request_failed(tuple(self.failures.recent)):
+            self._answers()
         elif self._ready and self._wound_down and self.failures.failure is None:
             self._stop(self._wound_down)
             self._dirty = True

@@ -396,7 +396,7 @@ def _by_module(failure: StartFailure, context: FailureContext) -> tuple[CauseId,
             f"The checkpoint's tensors do not fit the engine's: {raised[2]}",
             "Remove `quantization` if it is set, or use {newer}, or another checkpoint.",
         )
-    if _DEEP.search(module):
+    if _DEEP.search(module) and context.phase is not PhaseId.SERVER:  # what serves, had been accepted
         return (
             CauseId.UNSUPPORTED_MODEL_FEATURE,
             f"The engine does not support this model with these settings: {raised[2]}",

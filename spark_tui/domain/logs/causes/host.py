@@ -151,6 +151,11 @@ def too_new_for_driver(match: re.Match[str], _context: FailureContext) -> Findin
     )
 
 
+NO_PROGRAM: Final = (
+    r"\S{0,60}/(?:(?:ba|da|z)?sh: (?:line \d{1,5}: )?(\S{0,60}/(?:ba|da|z)?sh): cannot execute binary file|"
+    r"\S{1,60}\.sh: line \d{1,5}: exec: (--?[\w\-]{0,40}): invalid option)"
+)
+"""An entrypoint that is a shell with a command that begins with one; one that runs its command, which is an option."""
 HOST_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.DRIVER_TOO_OLD,
@@ -271,6 +276,7 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         r"but got Arch\.sm_|[Oo]nly supports? (?:Ampere|"
         r"Hopper|Blackwell)|Unknown CUDA arch|"
         r"Unsupported architecture sm_|LLVM ERROR: Cannot select|compute capability less than|"
+        r"not supported on \.target|"
         r"is not compatible with the current PyTorch installation|CalledProcessError: .{0,120}/ptxas\b",
         no_code,
     ),
@@ -359,9 +365,10 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         change=_EAGER,
         vague=True,
     ),
+    CauseRule(CauseId.KERNEL_FAILURE, r"PTX codegen error", compiling, vague=True),  # ptxas says why, below
     rule(
         CauseId.KERNEL_FAILURE,
-        r"InductorError: .{0,200}|BackendCompilerFailed.{0,200}|Failed to find C compiler.{0,40}|"
+        r"InductorError: .{0,200}|Ptx assembly aborted|BackendCompilerFailed.{0,200}|Failed to find C compiler.{0,40}|"
         r"Could not run '[^']{1,80}' with arguments from|[Ll]oad cubin|"
         r"NVRTC_ERROR\w{0,40}|nvcc fatal.{0,120}|Failed to (?:JIT|compile)\b.{0,120}|"
         r"fatal error: [\w./\-]{1,80}: No such file or directory|ld: cannot find -l\w{1,40}|"
@@ -432,6 +439,13 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         "only its arguments, NGC images need the whole command.",
     ),
     rule(
+        CauseId.BAD_ARGUMENT,
+        NO_PROGRAM,
+        "The image's entrypoint and the command do not go together: {any} is no command for it.",
+        "Where the entrypoint is a shell, give `-c '...'` alone; where it only runs what it is given (NGC), give the "
+        "whole command (`vllm serve MODEL ...`). Or set the container's entrypoint.",
+    ),
+    rule(
         CauseId.MISSING_FILE,
         r"([^\s:]{1,200}): (?:cannot execute|Permission denied)(?=$|:)",
         "Cannot execute `{0}` in the container.",
@@ -482,6 +496,13 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         vague=True,
     ),
     rule(
+        CauseId.UNKNOWN,  # vLLM: a kernel wants more at run time than it was measured to need
+        r"Workspace is locked but allocation from .?(\S{1,120}:\w{1,60})?",
+        "A kernel asked for more working memory than the engine measured at its start ({0}): an error of the engine.",
+        "Use {newer}. Until then lower max_num_batched_tokens, or start without speculation and with another "
+        "kv_cache_dtype or moe_backend, if they are set.",
+    ),
+    rule(
         CauseId.UNKNOWN,
         r"res=<Response \[(403|407|50[234])\]>",
         "The server's own warm-up request was answered with {0} by something in between, most often a proxy.",
@@ -524,6 +545,13 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.ENGINE_DIED,
+        r"You have likely discovered a bug in Ray",
+        "A process of Ray failed its own check, and took the engine's workers with it.",
+        "Start Ray again on every node (`ray stop`, then `ray start`), with the same version. Without Ray: "
+        "distributed_executor_backend=mp, vLLM's own multi-node mode.",
+    ),
+    rule(
+        CauseId.ENGINE_DIED,
         r"Bus error|SIGBUS",
         "Bus error: most often the container's shared memory is full.",
         "Start the container with `--ipc=host` or a larger --shm-size (shm_size), on each node.",
@@ -556,7 +584,8 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         r"ActorDiedError|EngineCore failed to start|(?:Scheduler|WorkerProc|EngineCore) hit an exception|"
         r"WorkerProc failed to start|Dumping scheduler output|Unhandled error \(suppress with|"
         r"scheduler is dead|A worker died or was killed|^EOFError$|Segfault encountered|"
-        r"engine core exited unexpectedly|Engine core proc \S{1,60} died unexpectedly|EngineDeadError|"
+        r"engine core exited unexpectedly|MultiprocExecutor got fatal signal|"
+        r"Engine core proc \S{1,60} died unexpectedly|EngineDeadError|"
         r"Received sigquit from a child|SIGQUIT received|"
         r"Engine core initialization failed|WorkerProc initialization failed",
         "The engine core process ended without a reason in the log.",

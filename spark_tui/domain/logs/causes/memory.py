@@ -267,6 +267,7 @@ MEMORY_RULES: Final[tuple[CauseRule, ...]] = (
         CauseId.KILLED,
         r"exited with code 137|scheduler is dead.{0,80}Exit code: -9|Out of memory: Killed process|"
         r"line \d{1,5}: +\d{1,9} Killed |exited on signal 9|terminated: signal: killed|"
+        r"died due to signal 9\b|"
         r"(?<!unexpectedly \()exit ?code[:=]? ?-9\b|code=killed, status=9|unit has been killed by the OOM killer|"
         r"sending SIG(?:TERM|"
         r"KILL) to process \d+|"

@@ -424,6 +424,12 @@ _BACKENDS: Final = (
 _MODES: Final = ("NONE", "PIECEWISE", "FULL", "FULL_DECODE_ONLY", "FULL_AND_PIECEWISE")
 _EAGER: Final = ("Enforce eager set", "Cudagraph is disabled under eager")
 _STOPPED: Final = ("Shutting down FastAPI", "API server: shutdown triggered", "EngineCore: trigger received signal")
+_REQUESTS: Final = (
+    "Error in chat completion stream generator", "Error in completion stream generator", "Error with model error=",
+    "Error in preprocessing prompt", "Error trying to handle streaming tool call", "Error in extracting tool call",
+    "Error in applying chat template",
+)  # fmt: skip
+"""One request failed: the server serves."""
 _KV_GIVEN: Final = rf"Initial free memory .*?reserved {NUMBER} GiB"
 
 VLLM: Final[r.Table] = r.table(
@@ -553,11 +559,13 @@ VLLM: Final[r.Table] = r.table(
         r"Sequence group \S{1,60} is preempted by", lambda m, _known: (r.Signal.ANSWERS, r.Interval(m.string))
     )),
     ("SpecDecoding", lambda message, known: (
-        (r.Interval(message),)
+        (r.Signal.ANSWERS, r.Interval(message))
         if message.startswith("SpecDecoding metrics") and known.record.kind is LineKind.RECORD
         else ()
     )),
     # the end
+    ("Error", r.when(_REQUESTS, r.Signal.ANSWERS)),
+    ("MultiprocExecutor", r.when("MultiprocExecutor got fatal signal", r.Broken.ENGINE_GONE)),
     ("EngineCore", r.when("EngineCore failed to start", r.Broken.START_FAILED)),
     ("EngineCore", r.when("EngineCore encountered a fatal error", r.Broken.FATAL)),
     ("Worker WorkerProc RayWorkerProc", r.found(".*died unexpectedly", lambda _m, _known: (r.Broken.PROCESS_DIED,))),
