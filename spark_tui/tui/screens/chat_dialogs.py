@@ -29,6 +29,8 @@ from spark_tui.tui.screens.modals import ConfirmScreen, TextDialog
 from spark_tui.tui.widgets.row_list import RowList
 
 EMPTY = Content.styled("No saved conversations. Questions are saved as you ask them.", "$dim")
+KEYS = "Enter open  type to search  F2 rename  Del delete  Esc back"
+KEYS_OF_NONE = "type to search  Esc back"
 NOT_FOUND = Content.styled("No matches in titles and messages.", "$dim")
 
 
@@ -54,7 +56,7 @@ class ConversationsDialog(ModalScreen[str | None]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog", id="conversations") as dialog:
             dialog.border_title = "Saved conversations"
-            dialog.border_subtitle = "Enter open  type to search  F2 rename  Del delete  Esc back"
+            dialog.border_subtitle = KEYS_OF_NONE
             yield Input(placeholder="search titles and messages", compact=True, select_on_focus=False)
             yield RowList(EMPTY, titles=True, id="kept")
             yield Static("", id="kept-problem")
@@ -81,6 +83,7 @@ class ConversationsDialog(ModalScreen[str | None]):
         columns = (Column("title", least=16), Column("changed"), Column("asked", right=True), Column("model", keep=1))
         shown = replace(table, columns=columns, rows=tuple(cells[1:] for cells in table.rows))
         self.query_one(RowList).show_table(shown, NOT_FOUND if text.strip() else EMPTY)
+        self.query_one("#conversations").border_subtitle = KEYS if self._found else KEYS_OF_NONE
 
     def _say(self, text: str) -> None:
         self.query_one("#kept-problem", Static).update(fmt.safe(text, "$warning"))

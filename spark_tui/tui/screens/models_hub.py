@@ -88,7 +88,7 @@ class SearchDialog(ModalScreen[str | None]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog", id="search") as dialog:
             dialog.border_title = "Search the Hub"
-            dialog.border_subtitle = "Enter search / open   F2 fits   F3 order   Esc back"
+            dialog.border_subtitle = "Enter search / open   Esc back"
             with Horizontal(id="search-fields"):
                 for name, hint in self.FIELDS:
                     value = getattr(self._search, name)
