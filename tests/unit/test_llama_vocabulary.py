@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 
 from spark_tui.domain.logs.explain import Explanation, LogExplainer
+from spark_tui.domain.logs.findings import FindingId
 from spark_tui.domain.logs.timeline import StartOutcome
 
 HEAD = """build: 6240 (54a241f5) with cc (Ubuntu 13.3.0-6ubuntu2~24.04) 13.3.0 for aarch64-linux-gnu
@@ -324,6 +325,71 @@ LIFE = [
         "ready",
     ),
 ]
+DAEMON = "Error response from daemon: "
+HOOK = (
+    DAEMON + "failed to create shim task: OCI runtime create failed: runc create failed: error running hook #0: exit "
+    "status 1, stdout: , stderr: Auto-detected mode as 'legacy' nvidia-container-cli: "
+)
+NOT_THERE = (
+    "\n0.00.1.0 W get_repo_files: failed to resolve commit for a/b"
+    "\n0.00.074.625 E llama_model_load_from_file_impl: exactly one out metadata, path_model, and file must be defined"
+    "\n0.00.074.638 E common_fit_params: encountered an error while trying to fit params to free device memory: failed "
+    "to load model\n0.00.074.658 E srv    load_model: failed to load model, ''"
+)
+RUNNER = "Error: llama runner process has terminated: "
+PASTED = [  # with lines around them, of launchers and of several tries
+    ("0.00.073.098 E get_repo_commit: error: GET failed (404): Sorry" + NOT_THERE, "repo_not_found", "(404)"),
+    ("0.00.073.098 E get_repo_commit: error: GET failed (401): Invalid" + NOT_THERE, "gated_repo", "(401)"),
+    ("0.00.073.098 E get_repo_commit: error: GET failed (429): slow down" + NOT_THERE, "hub_offline", "(429)"),
+    ("0.00.073.098 E get_repo_commit: error: GET failed (502): bad gateway" + NOT_THERE, "hub_offline", "(502)"),
+    ("common_download_file_single_online: invalid http status code received: 403", "gated_repo", "403"),
+    ("common_download_file_single_online: invalid http status code received: 503", "hub_offline", "503"),
+    ("pulling manifest\nError: pull model manifest: 429: rate limit", "hub_offline", "429"),
+    ("$ ./llamafile -m a --tools b\nerror: invalid argument: --tools\n$ ./llamafile -m a -- b\n"
+     "error: invalid argument: --", "bad_argument", "--tools"),
+    ("llama_new_context_with_model: n_ctx      = 1048576\n"
+     "ggml_backend_cpu_buffer_type_alloc_buffer: failed to allocate buffer of size 137438953504\n"
+     "llama_kv_cache_init: failed to allocate buffer for kv cache", "out_of_memory_warmup", "of size 137438953504"),
+    (RUNNER + "exit status 0xc0000135", "missing_module", "0xc0000135"),
+    (RUNNER + "exit status 3221225794", "missing_module", "3221225794"),
+    (RUNNER + "exit status 0xc000001d", "arch_not_compiled", "0xc000001d"),
+    (RUNNER + "exit status 0xc0000005", "engine_died", "0xc0000005"),
+    (RUNNER + "signal: bus error (core dumped)", "engine_died", "bus error"),
+    (GO + 'ERROR source=sched.go:443 msg="error loading llama server" error="llama runner process has terminated: '
+     'exit status 0xc0000142"', "missing_module", "0xc0000142"),
+    ("load_tensors: offloaded 33/33 layers to GPU\n> $LASTEXITCODE\n-1073741795", "arch_not_compiled", "-1073741795"),
+    ("Jan 02 10:00:00 box systemd[1]: ollama.service: Main process exited, code=killed, status=11/SEGV",
+     "engine_died", "status=11/SEGV"),
+    ("Jan 02 10:00:00 box systemd[1]: ollama.service: A process of this unit has been killed by the OOM killer.",
+     "killed", "OOM killer"),
+    ("$ ./llava.llamafile\nerror: Uncaught SIGILL (ILL_ILLOPN) at 0x7f on box pid 1 tid 1", "arch_not_compiled",
+     "SIGILL"),
+    ("\uff1aerror\uff1a" + DAEMON + 'could not select device driver "nvidia" with capabilities: [[gpu]]', "no_gpu",
+     "could not select"),
+    ("Reason: compose [start] exit status 1. Container a-1 Starting " + HOOK + "initialization error: load library "
+     "failed: libnvidia-ml.so.1: cannot open shared object file", "no_gpu", "libnvidia-ml.so.1"),
+    ("Unable to start container: " + HOOK + "requirement error: unsatisfied condition: cuda>=12.8", "driver_too_old",
+     "cuda>=12.8"),
+    ("[2026-02-07 20:11:37.495] [error] [LMSInternal][Endpoint=loadModel] Error in channel handler\n"
+     "- Caused By: Error: Failed to load model\n    at a.load (/tmp/.mount_LM-Stu/llmworker.js:85:1)", "engine_died",
+     "Failed to load model"),
+]  # fmt: skip
+PARTLY = [  # the server goes on without the model that it could not run
+    "Oct 15 13:21:34 a ollama[1]: 2023/10/15 13:21:34 llama.go:323: llama runner stopped with error: signal: aborted\n"
+    "Oct 15 13:21:35 a ollama[1]: [GIN] 2023/10/15 - 13:21:35 | 500 |  412.2ms |       127.0.0.1 | POST     "
+    '"/api/generate"',
+    '{"level":50,"pid":1,"msg":"time=2025-07-14T19:16:12.750+01:00 level=ERROR source=sched.go:457 '
+    'msg=\\"error loading '
+    'llama server\\" error=\\"llama runner process has terminated: exit status 2\\"\\n"}\n'
+    '{"level":30,"pid":1,"msg":"[GIN] 2025/07/14 - 19:16:12 | 500 |    1.5308332s |       127.0.0.1 | POST     '
+    '\\"/api/chat\\"\\n"}',
+    '9:38PM ERR Server error error="could not load model: rpc error: code = Unavailable desc = error reading from '
+    'server: EOF" ip=127.0.0.1 latency=4.06s method=POST status=500 url=/v1/chat/completions',
+    "[2025-03-01 10:00:00][INFO][LM STUDIO SERVER] Success! HTTP server listening on port 1234\n"
+    "[2025-03-01 10:01:15][ERROR] Error: The model has crashed without additional information. (Exit code: 11)",
+    "Error: failed to start a llama runner\n"
+    '[GIN] 2023/12/15 - 15:32:10 | 200 |     178.535\u00b5s |       127.0.0.1 | HEAD     "/"',
+]
 CLIENTS = [  # one request, or one who asks
     "Error: could not connect to ollama server, run 'ollama serve' to start it",
     'Error: "qwen3:8b" does not support thinking',
@@ -339,6 +405,12 @@ OTHERS = [  # compilers and linkers name the same files
     "/build/chat.cpp:88: assertion ok",
     "error: failed to open file '/etc/foo'",
     "INFO [main] request | tid=5",
+    "Error: Failed to load model\n    at Object.load (/app/dist/three.js:12:5)",
+    "error: Uncaught SIGILL (ILL_ILLOPN) at 0x7f on box pid 1 tid 1",
+    "exit code\n-1073741819",
+    "Error response from daemon: No such container: nomad_ollama",
+    '9:38PM ERR Server error error="record not found" ip=127.0.0.1 method=POST status=500',
+    '{"level":"error","msg":"2025/01/02 10:00:00 http: proxy error: dial tcp 127.0.0.1:3000: connect: refused"}',
     "panic: failed to decode config",
 ]
 
@@ -411,6 +483,18 @@ def test_the_root_decides_and_not_what_follows_from_it(source: str, text: str, c
 @pytest.mark.parametrize(("source", "words", "cause"), OLLAMA)
 def test_what_ollamas_command_says(source: str, words: str, cause: str) -> None:
     ends_with(f"$ ollama run x\nError: {words}", cause, words)
+
+
+@pytest.mark.parametrize(("text", "cause", "line"), PASTED)
+def test_what_people_paste_with_other_lines_around_it(text: str, cause: str, line: str) -> None:
+    ends_with(text, cause, line)
+
+
+@pytest.mark.parametrize("text", PARTLY)
+def test_a_server_outlives_a_model_that_it_could_not_run(text: str) -> None:
+    told = read(text)
+    assert told.outcome is StartOutcome.READY and told.cause is None
+    assert [finding.id for finding in told.findings] == [FindingId.RUNNER_FAILED]
 
 
 @pytest.mark.parametrize(("source", "text", "outcome"), LIFE)

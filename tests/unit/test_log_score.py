@@ -8,7 +8,7 @@ import pytest
 
 from tests.log_score import EXCERPTS, EXPECTED, FACETS, explained, marks, shares
 
-SCORE = {"outcome": 628, "phase": 228, "verdict": 637, "cause": 625, "line": 619, "remedy": 224, "findings": 111}
+SCORE = {"outcome": 660, "phase": 242, "verdict": 669, "cause": 657, "line": 651, "remedy": 227, "findings": 124}
 """How many of each facet are right. A higher number is written here too, so that it cannot fall again."""
 
 

@@ -146,7 +146,8 @@ _MARKS: Final = (
         "llama-cpp",
         lazy_pattern(
             r"llama_model_load|ggml[-_]cuda|libggml|ggml_\w{1,20}_init: found \d|llama_context|\bsrv +\w+: |"
-            r"llama-server|(?:llm_load|llama_(?:new|init|kv|perf|print))_\w{1,40}: |llama server listening|\bslot "
+            r"llama-server|\bllamafile\b|"
+            r"(?:llm_load|llama_(?:new|init|kv|perf|print))_\w{1,40}: |llama server listening|\bslot "
             r"+\w+: id +\d|"
             r"\bprint_info: |load_backend: loaded|system_info: n_threads|main: (?:router )?server is listening on http|"
             r"update_slots\b|launch_slot"

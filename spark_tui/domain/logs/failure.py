@@ -28,6 +28,7 @@ from spark_tui.domain.logs.tail import (
     FRAME,
     INTERRUPTED,
     PYDANTIC_TAIL,
+    WITHOUT_SIZE,
     WORKER_FAILED,
     command_settings,
     interrupted,
@@ -78,7 +79,13 @@ _STEPS: Final = (
             r"(?![^\"]{1,80}\", line \d{1,6}, in (?:__call__|forward|_fn|compile_wrapper|run|call|wrapper)\b)"
         ),
     ),
-    (PhaseId.KV_CACHE, lazy_pattern(r", in (?:get_kv_cache_\w+|determine_available_memory|_?initialize_kv_caches)\b")),
+    (
+        PhaseId.KV_CACHE,
+        lazy_pattern(
+            r", in (?:get_kv_cache_\w+|determine_available_memory|_?initialize_kv_caches)\b|"
+            r"llama_(?:new_context_with_model|init_from_model|context|kv_cache\w{0,20}): "
+        ),
+    ),
     (
         PhaseId.WEIGHTS,
         lazy_pattern(
@@ -146,8 +153,11 @@ class FailureReader:
             if phase is None and self._serving:
                 phase = PhaseId.SERVER
             elif phase in (None, PhaseId.CONTAINER):
+                below = [text for text in self._after[:2] if "llama_" in text]
                 served = any(_SERVED.search(text) for text in self._after)
-                phase = PhaseId.SERVER if served else _step(self._before) or _usual_phase(self._chosen.line) or phase
+                phase = PhaseId.SERVER if served else _step(self._before) or _step(below) or phase
+                if phase in (None, PhaseId.CONTAINER):
+                    phase = _usual_phase(self._chosen.line) or phase
             elif phase is PhaseId.CONFIG:  # lines of a pasted text may be left out, frames seldom are
                 phase = _step(self._before) or phase
             line, above = traced(self._chosen.line, self._before)
@@ -158,6 +168,8 @@ class FailureReader:
                 if line == self._chosen.line:
                     line = sentence_above(line, self._before)
                 ended = self._chosen.line if line != self._chosen.line else ""
+            if phase is PhaseId.WEIGHTS and _FETCHED.search(line):  # what was to be loaded was not there
+                phase = PhaseId.DOWNLOAD
             chosen = replace(self._chosen, line=line, ended=ended)
             self._complete = replace(
                 chosen,
@@ -312,10 +324,11 @@ class FailureReader:
         """The line by which a person ended it, as the last one of the log."""
         return "KeyboardInterrupt" if interrupted(tuple(self.recent)) else ""
 
-    def stopped(self, *, docker: bool, ollama: bool = False) -> bool:
+    def stopped(self, *, docker: bool, ollama: bool = False, serving: bool | None = None) -> bool:
         """The log is over, and no exit code says why: whether it ends in a failure, which then is a guess."""
         lines = tuple(self.recent)
-        found = last_failure(lines, serving=self._serving, docker=docker, ollama=ollama)
+        serving = self._serving if serving is None else serving
+        found = last_failure(lines, serving=serving, docker=docker, ollama=ollama)
         if found is None:
             return False
         self._before, self._after, self._complete = lines[: found.at + 1], [*lines[found.at + 1 :][:KEPT_AFTER]], None
@@ -345,7 +358,10 @@ _USUAL: Final = {
 """When a cause shows, for a text that shows no step."""
 
 
-_FETCHED: Final = lazy_pattern(r"pull model manifest|/blobs/\S{1,120}(?:partial|incomplete)|\.incomplete\b|-partial\b")
+_FETCHED: Final = lazy_pattern(
+    r"(?:get_hf_plan|get_repo_\w{1,20}|curl_perform_with_retry|common_(?:download|pull)\w{0,40}): |digest mismatch|"
+    r"pull model manifest|/blobs/\S{1,120}(?:partial|incomplete)|\.incomplete\b|-partial\b"
+)
 
 
 _SERVED: Final = lazy_pattern(r'AsyncLLM output_handler failed|"POST /v1/\S{1,60} HTTP/1\.1" 500 ')
@@ -378,6 +394,9 @@ _SHARED: Final = lazy_pattern(r"shared memory segment|/dev/shm/nccl-")
 """What NCCL logs above an error that only says that it failed."""
 
 
+_WITH_SIZE: Final = lazy_pattern(r"failed to allocate .{0,40}buffer of size|allocating [\d.]{1,12} MiB on device")
+
+
 def better_line(line: str, lines: Sequence[str]) -> str:
     """Of the lines around one that says nothing by itself, the nearest that does."""
     if line == "AssertionError":  # its only words are its code
@@ -390,6 +409,8 @@ def better_line(line: str, lines: Sequence[str]) -> str:
     if known is not None and known[0].vague and known[0].id is CauseId.KERNEL_FAILURE:  # the compiler's own words
         said = ((other, rule[0]) for other in lines if _COMPILER.search(other) and (rule := recognise(other)))
         return next((other for other, rule in said if not rule.vague), line)
+    if WITHOUT_SIZE.search(line):
+        return next((other for other in reversed(lines) if _WITH_SIZE.search(other)), line)
     if line.startswith("terminate called"):
         return next((other for other in lines if other.startswith("what(): ")), line)
     consequence = known is not None and known[0].vague and known[0].id in _RESULTS
@@ -448,8 +469,11 @@ def module_of(lines: Sequence[str]) -> str:
 
 def _step(lines: Sequence[str]) -> PhaseId | None:
     """What the engine was doing, by the innermost frame that shows it."""
-    frames = (text for text in reversed(lines) if ", in " in text or "model_load" in text or "clip_" in text)
+    frames = (text for text in reversed(lines) if ", in " in text or any(sign in text for sign in _STEP_SIGNS))
     return next((phase for text in frames for phase, frame in _STEPS if frame.search(text)), None)
+
+
+_STEP_SIGNS: Final = ("model_load", "clip_", "llama_new_context", "llama_init_from", "llama_context", "llama_kv_cache")
 
 
 def _is_worker(process: str) -> bool:
@@ -491,6 +515,11 @@ _SAYS_WHY = lazy_pattern(
     r"|llama_init_from_model: |Duplicate GPU|gloo/transport/|Timed out waiting \d{1,9} ?ms for"
     r"|died unexpectedly|Failed to (?:load model|initialize executor)|Fatal Python error|panicked at"
 )
+_SAYS_NOTHING = lazy_pattern(
+    r"exactly one out metadata, path_model|failed to load model(?:,? '[^']{0,300}')?$|"
+    r"trying to fit params to free device memory"
+)
+"""llama.cpp's later words about a model that it could not load."""
 _LLAMA_WHY = lazy_pattern(SAYS_WHY)
 _CONTINUES = lazy_pattern(
     r"Make sure|(?:[45]\d\d) Client Error|Cannot access|Access to model|Repository Not Found|Revision Not Found"
@@ -531,6 +560,8 @@ def deciding_lines(line: str, before: Sequence[str], after: Sequence[str]) -> tu
             record = parse_line(text)
             message = shown(record.message)
             linked, chained = chained, message.startswith(_CHAINED)
+            if _SAYS_NOTHING.search(message):
+                continue
             loud = record.kind is not LineKind.TRACEBACK and (not record.level or record.severity >= 30)
             if (raised and linked and record.kind is LineKind.EXCEPTION) or (loud and _says_why(message)):
                 above.append(message)

@@ -17,7 +17,7 @@ from spark_tui.domain.logs.causes.diagnosis import recognise
 from spark_tui.domain.logs.kernels import Fp4, Fp4Verdict, fp4_verdict
 from spark_tui.domain.logs.serving import DraftStats, ServingSample, drafting
 from spark_tui.domain.logs.sizing import MOST_REQUESTS, GraphState, graph_memory, kv_alternatives
-from spark_tui.domain.logs.timeline import BootTimeline, EngineFacts, Kernel, LogEvidence, Topic
+from spark_tui.domain.logs.timeline import BootTimeline, EngineFacts, Kernel, LogEvidence, StartOutcome, Topic
 from spark_tui.domain.logs.view import LogContext
 from spark_tui.domain.quantities import human_duration
 from spark_tui.domain.text import lazy_pattern
@@ -80,6 +80,8 @@ class Observation:
     fp4: Fp4Verdict
     samples: tuple[ServingSample, ...]
     context: LogContext
+    failed: bool = False
+    """It has a cause, which says the rest."""
 
     @property
     def throughput(self) -> list[ServingSample]:
@@ -98,7 +100,13 @@ def findings(
     of the samples) and a `health` of OK. `fp4` is the verdict where flags and checkpoint are known; else the log's.
     """
     facts = timeline.facts
-    seen = Observation(facts, fp4 or fp4_verdict(facts), tuple(samples), context or LogContext())
+    seen = Observation(
+        facts,
+        fp4 or fp4_verdict(facts),
+        tuple(samples),
+        context or LogContext(),
+        timeline.outcome is StartOutcome.FAILED,
+    )
     found = (finding for rule in RULES for finding in rule(seen))
     return tuple(sorted(found, key=lambda finding: finding.severity.rank))
 
@@ -209,13 +217,15 @@ def no_driver(seen: Observation) -> Iterator[Finding]:
 
 
 def runner_failed(seen: Observation) -> Iterator[Finding]:
-    """Ollama serves, but could not load what was asked for."""
-    for line in seen.facts.proof(Topic.RUNNER_FAILED)[-1:]:
+    """The server serves, but could not load what was asked for."""
+    for line in seen.facts.proof(Topic.RUNNER_FAILED)[-1:] if not seen.failed else ():
         known = recognise(line.text)
-        context = FailureContext(line.text, "ollama", facts=seen.facts)
+        engine = seen.context.engine or "ollama"
+        context = FailureContext(line.text, engine, facts=seen.facts)
         why = known[0].explain(known[1], context) if known else None
-        summary = f"Ollama could not load a model. {why.summary if why else ''}".strip()
-        remedy = why.remedy if why else "Update Ollama, or choose another quantization of the model."
+        who = "Ollama" if engine == "ollama" else "The server"
+        summary = f"{who} could not load a model. {why.summary if why else ''}".strip()
+        remedy = why.remedy if why else f"Use {context.names.newer}, or choose another quantization of the model."
         yield _finding(FindingId.RUNNER_FAILED, Severity.ERROR, summary, remedy, proof=(line,))
 
 

@@ -393,7 +393,7 @@ def _from_json(text: str, process: str, pid: int | None) -> LogRecord | None:
     def text_of(*keys: str) -> str | None:
         return next((found[key] for key in keys if isinstance(found.get(key), str)), None)
 
-    carried = text_of("log", "MESSAGE")  # a line inside Docker's json-file driver's or journald's JSON
+    carried = text_of("log", "MESSAGE", "line", "@message")  # a line in the JSON of Docker, journald, Loki, CloudWatch
     if carried is not None and "message" not in found:
         inner = parse_line(carried)
         return inner if inner.time else inner._replace(time=clean_line(text_of("time") or ""))
@@ -409,10 +409,10 @@ def _from_json(text: str, process: str, pid: int | None) -> LogRecord | None:
         not logger
         and message[:1] != "{"
         and "\n" not in message
-        and (message[:5].isupper() or message[:1] in " (T[" or "rror: " in message)
+        and (message[:5].isupper() or message[:1] in " (T[0123456789" or message[:5] == "time=" or "rror: " in message)
     ):
         inner = parse_line(message)  # a platform's wrapping of lines that the engine formed itself
-        if inner.level or inner.process or inner.kind in (LineKind.EXCEPTION, LineKind.TRACEBACK):
+        if inner.level or inner.process or inner.kind in (LineKind.EXCEPTION, LineKind.TRACEBACK, LineKind.ACCESS):
             return inner
     plain = _shape(message) or LineKind.RECORD if "rror: " in message[:160] else LineKind.RECORD
     kind = LineKind.ACCESS if logger == "uvicorn.access" else plain

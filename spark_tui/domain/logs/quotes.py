@@ -30,6 +30,11 @@ _TAG: Final = lazy_pattern(  # a file of vLLM whose head was cut off, or what a 
 _LAUNCHED: Final = lazy_pattern(  # a launcher's own stamp or stream: `[14:51:59] `, `[router stdout] [52717] `
     r"\[\d\d:\d\d:\d\d\] (?=\S)|\[[\w.\- ]{1,60} std(?:out|err)\] ?(?:\[\d{1,10}\] ?)?"
 )
+_SERVERS: Final = lazy_pattern(  # LocalAI's and LM Studio's own heads
+    r"[A-Z][a-z]{2} \d\d \d\d:\d\d:\d\d (?:DEBUG|INFO|WARN|ERROR) +(?=\S)|"
+    r"\d{1,2}:\d\d[AP]M (?:TRC|DBG|INF|WRN|ERR|FTL) |"
+    r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{3})?\] ?\[(?:INFO|DEBUG|WARN|ERROR)\] ?(?:\[[^\[\]]{1,80}\] ?)?(?=\S)"
+)
 _EMPHASIS: Final = lazy_pattern(
     r"(?:[*_]{2,3}|[*+\-\u2022] )(?=\(\w+ pid=|(?:INFO|ERROR|WARNING) \d\d-|[\w.]{1,80}Error: )"
 )
@@ -107,8 +112,8 @@ class Unquoter:
         elif first in "\ufeff> \t&▎│┃":
             text = self._unquoted(text)
         if text[:1].isdigit() or text[:1] == "[":
-            if match := _WRAPPED.match(text):
-                return text[match.end() :]
+            if match := _WRAPPED.match(text) or _SERVERS.match(text):
+                return _without_collector(text[match.end() :])
             for stamp in (_BRACKETED, _SPACED):
                 if match := stamp.match(text):
                     return f"{'T'.join(match.groups()).rstrip('Z')}Z {text[match.end() :]}"
@@ -117,7 +122,7 @@ class Unquoter:
         if "] " in text[:60] and (match := _BEHEADED.match(text)):  # a prefix whose head was cut off
             return text[match.end() :]
         if text[:1].isalnum():
-            if match := _SYSLOG.match(text) or _GREP.match(text) or _PROSE.match(text):
+            if match := _SYSLOG.match(text) or _GREP.match(text) or _PROSE.match(text) or _SERVERS.match(text):
                 return text[match.end() :]
             plain = self._without_service(text)
             return _without_collector(plain) if plain is text else plain

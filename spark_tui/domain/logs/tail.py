@@ -124,6 +124,11 @@ _LINES: Final = lazy_pattern(  # lines that end a program, or a start, and are n
     r"|Failed: Cuda error |.{0,40}[Uu]nable to open shared memory object|An unexpected system state has occurred\. You|"
     r"Check failed: .{1,300}GCS may have been killed"
     rf"|Workspace is locked but allocation|{NO_PROGRAM}"
+    r"|error (?:loading llama server|starting (?:the external )?llama runner)"
+    r"|llama runner (?:terminated|stopped with error)"
+    r"|(?:- Caused By: |\[ERROR\] )?Error: (?:Failed to load (?:the )?model\b|"
+    r"Error loading model\b|The model has crashed)"
+    r"|(?:-107374|322122)\d{4}$|error: Uncaught SIG[A-Z]{3,4} \(|Error when loading model: "
 )
 _LLAMA: Final = lazy_pattern(FATAL)
 _LLAMA_NAMED: Final = lazy_pattern(NAMED)
@@ -134,6 +139,8 @@ _WITHIN: Final = (
     "Failed to start model server: ",
     "llama_model_load: error loading model: ",
     ": no space left on device",
+    "rror response from daemon: ",
+    "nvidia-container-cli: ",
 )
 """What also ends a program behind words of its own."""
 _DAEMON: Final = lazy_pattern(
@@ -141,6 +148,12 @@ _DAEMON: Final = lazy_pattern(
     r"|toomanyrequests: |failed to register layer|failed to copy: |error pulling image|failed to resolve reference|"
     rf"nvidia-container-cli: |NVIDIA Container Runtime Hook|unresolvable CDI devices|{NO_PROGRAM}"
 )
+_ELECTRON_SAYS: Final = lazy_pattern(
+    r"(?:- Caused By: |\[ERROR\] )?Error: (?:Failed to load|Error loading|The model has)"
+)
+_ELECTRON: Final = lazy_pattern(r"LM[ \-]?Stu|LMSInternal|LLMEngineWrapper|llmworker|lmstudio")
+_DOCKER: Final = ("rror response from daemon", "nvidia-container-cli: ")
+"""Its daemon's words and the container toolkit's, also within those of a launcher."""
 _DEADLY: Final = lazy_pattern(
     r"CUDA error|EngineDeadError|Watchdog caught|Hang detected on rank|Watchdog timeout \(self|warmup error"
     r"|likely discovered a bug in Ray|GCS may have been killed"
@@ -326,7 +339,13 @@ def last_failure(
                 found.append(LastFailure(at, whole))
     if not found and not serving and lines:
         found = _cut_off(lines)
-    return max(found, key=lambda each: (_rank(each.record), each.at), default=None)
+    ranks = [_rank(each.record) for each in found]
+    best = [each for each, rank in zip(found, ranks, strict=True) if rank == max(ranks)]
+    tries = all(_TRIED.match(each.record.message) for each in best)  # of one command: later ones only work around
+    return (min if tries else max)(best, key=lambda each: each.at, default=None)
+
+
+_TRIED: Final = lazy_pattern(r"(?:[Ee]rror: )?(?:[Ii]nvalid argument|unknown (?:argument|option|flag)): -")
 
 
 def interrupted(lines: Sequence[str]) -> bool:
@@ -385,7 +404,15 @@ def _rank(record: LogRecord) -> float:
         return 4.5 if own and ": " in message else 3 if ": " in message or "Timeout" not in message else 0
     if known[0].id is CauseId.NCCL and not record.process and not known[0].vague:  # most often it waits for others
         return 4.2
+    if WITHOUT_SIZE.search(message):
+        return 4.8
+    if "has no device code compatible" in message:  # CUDA's own error follows from it
+        return 5.5
     return 1 if known[0].id is CauseId.ENGINE_DIED else 4 if known[0].vague else 5
+
+
+WITHOUT_SIZE: Final = lazy_pattern(r"failed to allocate (?:compute buffers?|buffer for)")
+"""llama.cpp's lines below the one that says how much it could not allocate."""
 
 
 def _dedented(record: LogRecord) -> LogRecord:
@@ -467,7 +494,7 @@ def _fatal(record: LogRecord) -> bool:
 def _ours(record: LogRecord, lines: Sequence[str], at: int, *, serving: bool, docker: bool, ollama: bool) -> bool:
     message, own = record.message, parse_line(lines[at]).message.strip()
     if _DAEMON.search(message):
-        by_docker = "rror response from daemon" in message or message.startswith(("nvidia-container-cli", "invoking "))
+        by_docker = any(words in message for words in _DOCKER) or message.startswith("invoking ")
         docker = docker or (by_docker and not any(_SPEAKS.search(text, 0, 600) for text in lines))
         return docker and recognise(message) is not None
     inner = record.process.startswith(("EngineCore", "rank")) or "Worker" in record.process
@@ -484,10 +511,21 @@ def _ours(record: LogRecord, lines: Sequence[str], at: int, *, serving: bool, do
         or _TYPED.match(message)
         or message.startswith(("error: invalid arg", "error: invalid parameter for argument: -"))
     )
+    if own.lstrip("-").isdigit():  # Windows' status, as a shell prints it
+        return any(_GGML.match(text) or _LLAMA_OWN.match(text) for text in lines[max(0, at - _NEAR) : at])
+    if message.startswith("error: Uncaught SIG"):  # by the C library of llamafile
+        return any("llamafile" in text for text in lines[max(0, at - 12) : at + 4])
+    if _ELECTRON_SAYS.match(message):  # of a model, by LM Studio
+        return any(_ELECTRON.search(text) for text in lines[max(0, at - 40) : at + 40])
     named = _LLAMA_NAMED.match(message)
     if _LLAMA.match(message) or (named and ollama and message.startswith("Error: ")):
         return True
-    refused = (named or _REFUSAL.match(message)) and any(_GGML.match(text) for text in lines[max(0, at - 8) : at])
+    above = lines[max(0, at - 8) : at]
+    refused = (named and any(_GGML.match(text) for text in above)) or (
+        _REFUSAL.match(message)  # before anything is loaded
+        and any(_GGML.match(text) for text in above)
+        and not any("llama_model_load" in text for text in above)
+    )
     if ((said and not docker) or refused or "Failed to start model server: " in message) and known_sure(message):
         return True
     if _CLIENT.match(message) or (named and message.startswith("error: ")):

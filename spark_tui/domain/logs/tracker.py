@@ -15,7 +15,7 @@ from typing import Final
 from spark_tui.domain.logs.failure import MAX_KEPT, FailureReader
 from spark_tui.domain.logs.line import EXCEPTION_ENDS, OUTER, OWN_BEGINNINGS, LineKind, LogClock, LogRecord, parse_line
 from spark_tui.domain.logs.rules import rule as r
-from spark_tui.domain.logs.rules.llama_cpp import LLAMA_CPP, OLLAMA
+from spark_tui.domain.logs.rules.llama_cpp import LLAMA_CPP, OLLAMA, SERVERS
 from spark_tui.domain.logs.rules.sglang import SGLANG
 from spark_tui.domain.logs.rules.trtllm import TRTLLM
 from spark_tui.domain.logs.rules.vllm import VLLM
@@ -44,7 +44,7 @@ TABLES: Final[dict[str, r.Table]] = {
     "ollama": r.joined(r.COMMON, OLLAMA, LLAMA_CPP),
 }
 """Rules by the id of a runtime."""
-UNKNOWN: Final = r.joined(r.COMMON, r.PYTHON_ENGINE, VLLM, SGLANG, TRTLLM, LLAMA_CPP, OLLAMA)
+UNKNOWN: Final = r.joined(r.COMMON, r.PYTHON_ENGINE, VLLM, SGLANG, TRTLLM, LLAMA_CPP, SERVERS, OLLAMA)
 """For a log of an unknown runtime, until a line that an engine prints once per start names it."""
 MAX_NEWS: Final = 200
 MAX_SILENCE_SECONDS: Final = 600.0
@@ -67,6 +67,8 @@ _MAX_WORD: Final = 200
 _USAGE: Final = re.compile(r"([\w.\-]{1,40})(?: [\w.\-]{1,40}){0,2}: error: ")
 _ENGINES: Final = ("vllm", "api_server.py", "sglang", "launch_server.py", "trtllm-serve", "llama-server")
 """Programs whose word on their command line is taken without their `usage:` block."""
+_AT_WORK: Final = ("download.go:", "upload.go:")
+"""Of Ollama: it moves the parts of a model, because someone asked for it."""
 _DULL: Final = frozenset(("", "Route:", "█", "▀▀", "▄▄", "█▄█▀", "non-default", "Found", "Engine", "Available"))
 
 
@@ -96,6 +98,8 @@ class LogTracker:
         """The process whose compile times count."""
         self._from_cache = False
         self._begun = self._seen_banner = self._ready = self._stopped = False
+        self._childless = False
+        """It is said to serve only by its own words about a child that ended."""
         self._usage = self._stop_line = self._wound_down = ""
         """The program whose `usage:` block was seen."""
         self._unread_news: deque[str] = deque(maxlen=8)
@@ -182,6 +186,8 @@ class LogTracker:
             if record.source == "GIN" or ('"POST /v1' in message and _ANSWERED.search(message)):
                 self._answers()
             return
+        if record.source.startswith(_AT_WORK) and "part" in message[:60]:
+            self._answers()
         if record.kind is LineKind.EXCEPTION:
             if record.source.startswith("serving_"):  # it refuses a request
                 self._answers()
@@ -283,6 +289,10 @@ class LogTracker:
         known = self._known
         if sign is r.Signal.ANSWERS:
             self._answers()
+        elif sign is r.Signal.RUNNER_ENDED:
+            alone = self._childless or not self._ready
+            self._answers()
+            self._childless = alone and self._ready
         elif sign is r.Signal.SHARDS:
             known.shards_begun = True
         elif sign is r.Signal.READY:
@@ -328,6 +338,7 @@ class LogTracker:
 
     def _answers(self) -> None:
         """It serves requests, although its ready line was not seen: the log was rotated, or is late."""
+        self._childless = False
         if self.phases.current is PhaseId.SERVER:
             self._ready_now()
         elif not self._seen_banner and not self._ready and not self.phases.over:
@@ -418,10 +429,12 @@ class LogTracker:
         if self._stopped or self.failures.certain:
             return not self._stopped
         self.failures.phase = self.phases.current
-        if self._ready and self._rules is TABLES["ollama"]:  # its runners end, it does not
+        serving = self._ready and not self._childless
+        if serving and self._rules is TABLES["ollama"]:  # its runners end, it does not
             return False
         begun = self._ready or self.phases.current not in (None, PhaseId.CONTAINER)
-        if self.failures.stopped(docker=docker and not begun and self._known.facts == EngineFacts(), ollama=ollama):
+        docker = docker and not begun and self._known.facts == EngineFacts()
+        if self.failures.stopped(docker=docker, ollama=ollama and not self._childless, serving=serving):
             self.phases.end(PhaseState.FAILED)
             self._dirty = True
         elif not self._ready and request_failed(tuple(self.failures.recent)):

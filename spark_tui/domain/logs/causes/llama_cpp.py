@@ -36,7 +36,8 @@ FATAL: Final = (
     r"waiting for llama|.{0,60}no longer compatible with your version of Ollama|specified Modelfile wasn't|"
     r"(?:\(line \d{1,5}\): )?command must be one of \"from\"|no FROM line|unknown command \"[^\"]{1,60}\" for \"ollama)"
     r"|panic: (?:unable to (?:load model|create llama)|failed to decode batch)"
-    r"|ollama\.service: Main process exited, code=exited, status=[1-9]"
+    r"|[\w.@\-]{0,40}llama[\w.@\-]{0,40}\.service: (?:Main process exited, code=(?:exited|killed|dumped), "
+    r"status=(?!0/|15/)\d|A process of this unit has been killed by the OOM)"
 )
 """With what only their lines of an end begin, for a text that breaks off there."""
 NAMED: Final = (
@@ -72,6 +73,14 @@ _NETWORK: Final = (
     "parts stay."
 )
 _REINSTALL: Final = "Install {engine} again as a whole (its libraries belong beside the program), or use {other}."
+
+_STATUS: Final = r"(?:exit(?:ed)? (?:status|code)|exited with(?: code| status)?|[Cc]ode|status)[:=]? ?"
+
+_HTTP: Final = (
+    r"(?:GET failed \(|(?:get_hf_plan|get_repo_\w{1,20}|common_\w{1,60}): .{0,120}(?:status code|[Ss]tatus|HTTP|"
+    r"response code)(?: received)?:? |error from HF API, response code: |failed to get manifest: )"
+)
+"""Of llama.cpp's own downloader, before the number."""
 
 LLAMA_RULES: Final[tuple[CauseRule, ...]] = (
     # --- the file
@@ -207,7 +216,8 @@ LLAMA_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.ARCH_NOT_COMPILED,
-        r"has no device code compatible with CUDA arch (\d{2,4})|signal: illegal instruction",
+        r"has no device code compatible with CUDA arch (\d{2,4})|signal: illegal instruction|Uncaught SIGILL|"
+        r"code=(?:killed|dumped), status=4/ILL",
         "This build has no code for this GPU or CPU.",
         "{gb10}",
     ),
@@ -224,6 +234,28 @@ LLAMA_RULES: Final[tuple[CauseRule, ...]] = (
         "Ollama cannot convert or run models of this architecture.",
         "Use {newer}, or pull a GGUF file of the model.",
     ),
+    # --- how a process ended: Windows' words for it, as hexadecimal and decimal numbers
+    rule(
+        CauseId.MISSING_MODULE,
+        rf"{_STATUS}(?:0x)?(?i:c0000135|c0000139|c0000142|c000007b)\b|"
+        r"(?<!\d)(?:3221225781|3221225785|3221225794|3221225595|-1073741515|-1073741511|-1073741502|-1073741701)(?!\d)|"
+        r"terminated: exit status 127\b",
+        "A library (DLL) of {engine} is missing or does not fit: {match}.",
+        "Install {engine} again as a whole. On Windows install the Visual C++ runtime (vc_redist.x64) and the GPU's "
+        "driver; or use {other}.",
+    ),
+    rule(
+        CauseId.ARCH_NOT_COMPILED,
+        rf"{_STATUS}(?:0x)?(?i:c000001d)\b|(?<!\d)(?:3221225501|-1073741795)(?!\d)|terminated: exit status 132\b",
+        "This build uses instructions that this processor does not have: {match}.",
+        "Use a build for this processor (without AVX2 or AVX-512 where it has none). {gb10}",
+    ),
+    rule(
+        CauseId.OUT_OF_MEMORY_LOADING,
+        rf"{_STATUS}(?:0x)?(?i:c0000017|c000012d)\b|(?<!\d)(?:3221225495|3221225773|-1073741801|-1073741523)(?!\d)",
+        "Windows has no more memory for {engine}: {match}.",
+        f"{FREE_MEMORY}, enlarge the page file, or choose a smaller or more quantized model{{offload}}.",
+    ),
     # --- memory
     CauseRule(
         CauseId.OUT_OF_MEMORY_WARMUP,
@@ -233,7 +265,8 @@ LLAMA_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     CauseRule(
         CauseId.OUT_OF_MEMORY_LOADING,
-        r"error loading model: failed to allocate buffer|ggml_aligned_malloc: insufficient memory|"
+        r"error loading model: failed to allocate buffer|"
+        r"ggml_metal\w{0,60}: error: failed to allocate buffer|ggml_aligned_malloc: insufficient memory|"
         r"ggml_backend_\w{1,60}: failed to "
         r"allocate buffer of size|ut-of-memory during startup",
         out_of_memory,
@@ -285,13 +318,14 @@ LLAMA_RULES: Final[tuple[CauseRule, ...]] = (
     # --- downloads
     rule(
         CauseId.GATED_REPO,
-        r"GET failed \((?:401|403)\)|status code received: 403",
+        rf"GET failed \(401\)|{_HTTP}(?:403|451)\b",
         "The Hub refused access to {model}: gated, private, or misspelt.",
         "Accept its licence on the Hub, and give a token: HF_TOKEN or `--hf-token`.",
     ),
     rule(
         CauseId.REPO_NOT_FOUND,
-        r"GET failed \(404\)|file '([^']{1,200})' not found in repository|The specified tag is not available in the "
+        rf"{_HTTP}(?:401|404|410)\b|"
+        r"file '([^']{1,200})' not found in repository|The specified tag is not available in the "
         r"repository",
         "Repository, file or quantization of {model} not found on the Hub.",
         "Check the name: `--hf-repo OWNER/NAME:QUANT`, of Ollama hf.co/OWNER/NAME:QUANT.",
@@ -304,13 +338,20 @@ LLAMA_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.HUB_OFFLINE,
+        rf"{_HTTP}429\b|pull model manifest: 429\b",
+        "The Hub refuses more requests for now (429, rate limit).",
+        "Wait some minutes, and give a token, which raises the limit: HF_TOKEN or `--hf-token`.",
+    ),
+    rule(
+        CauseId.HUB_OFFLINE,
         r"not available in cache \(offline mode\)",
         "The model is not downloaded, and the engine is in offline mode.",
         "Start once without `--offline` (LLAMA_OFFLINE), or download the model first.",
     ),
     rule(
         CauseId.HUB_OFFLINE,
-        r"GET failed \(5\d\d\)|HTTPLIB failed: .{1,60}|cannot make GET request|curl_(?:easy_perform\(\)|"
+        rf"{_HTTP}(?:4[012]\d|5\d\d)\b|"
+        r"HTTPLIB failed: .{1,60}|cannot make GET request|curl_(?:easy_perform\(\)|"
         r"perform_with_retry).{0,20} "
         r"failed.{0,60}|common_\w{1,40}: download failed.{0,60}|(?:pull model manifest|max retries exceeded): "
         r".{0,200}(?:server "
@@ -339,11 +380,12 @@ LLAMA_RULES: Final[tuple[CauseRule, ...]] = (
 LLAMA_ENDS: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.ENGINE_DIED,
-        r"\bmain: exiting due to|llama-server process has terminated"
+        r"\bmain: exiting due to|llama-server process has terminated|llama runner (?:terminated|stopped with error)"
+        r"|error starting (?:the external )?llama runner|error: Uncaught SIG"
         r"|model runner has unexpectedly stopped|an error was encountered while running the model|^panic: (?:unable "
         r"to (?:load|create)|failed to decode)|llama_model_loader: failed to load model from|^Error: .{0,40}unable "
         r"to load model"
-        r"|ollama\.service: Main process exited",
+        r"|llama\S{0,40}\.service: Main process exited",
         "{engine} ended, or its runner did, without a reason in this line.",
         "See the lines above in the whole log (`journalctl -u ollama`, `docker logs`). Often out of memory: free "
         "the page cache "
@@ -362,6 +404,13 @@ LLAMA_ENDS: Final[tuple[CauseRule, ...]] = (
         r"error loading model: (?:error loading model: )?(.{1,200})",
         "{engine} could not load the model: {0}.",
         _NEWER,
+        vague=True,
+    ),
+    rule(
+        CauseId.ENGINE_DIED,
+        rf"{_STATUS}(?:0x)?(?i:c000[0-9a-f]{{4}})\b|(?<!\d)(?:-107374\d{{4}}|322122\d{{4}})$",
+        "{engine} crashed in native code: {match}.",
+        "Start once with {eager}; if it happens again, update the GPU's driver, or use {newer}.",
         vague=True,
     ),
     rule(

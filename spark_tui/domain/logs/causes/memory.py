@@ -29,7 +29,7 @@ _WARMUP_FRAME: Final = lazy_pattern(
 _WARMING: Final = lazy_pattern(
     r"buffer for kv cache|compute (?:pp )?buffers|initialize the context|(?:Prefill|Decode) out of memory|"
     r"[Cc]apture (?:CUDA|cuda) graph|warm(?:ing)?[ _-]?up|"
-    r"while profiling"
+    r"while profiling|while running the model"
 )
 _AFTER_LOADING: Final = lazy_pattern(r"/mem_cache/|memory_pool|cuda_graph|kv_cache|/resource_manager\.py")
 """Files that run when the weights are there."""

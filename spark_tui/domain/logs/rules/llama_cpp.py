@@ -139,9 +139,58 @@ LLAMA_CPP: Final[r.Table] = r.table(
 )  # fmt: skip
 
 
+def server_error(match: re.Match[str], known: r.RuleContext) -> Iterator[r.Fact]:
+    """A server around llama.cpp that answers a request with its engine's failure."""
+    if _WRAPS.search(match.string):
+        yield r.Signal.ANSWERS
+        yield from r.keep(Topic.RUNNER_FAILED, match.string, known)
+
+
+_WRAPS: Final = lazy_pattern(
+    r"could not load model|failed to load model|rpc error: code = |grpc service not ready|backend"
+)
+
+SERVERS: Final[r.Table] = r.table(  # LocalAI, LM Studio
+    ("Server", r.found("Server error error=", server_error)),
+    ("Request HTTP", r.found(
+        r"(?:Request|HTTP request)(?: \w{1,20}=\S{1,200}){0,4} method=\"?(?:GET|POST)\"? .{0,300}status=\"?\d{3}",
+        lambda _m, _known: (r.Signal.ANSWERS,),
+    )),
+    ("LocalAI", r.found("LocalAI (?:API is listening|is started and running)", lambda _m, _known: (r.Signal.READY,))),
+    ("Success!", r.when("Success! HTTP server listening on port", r.Signal.READY)),
+    ("Running", r.found(
+        r"Running (?:chat|text) completion on|Running embedding on", lambda _m, _known: (r.Signal.ANSWERS,)
+    )),
+    ("Generated Finished", r.found(
+        r"Generated prediction: |Finished streaming response", lambda _m, _known: (r.Signal.ANSWERS,)
+    )),
+    ("Error Error:", r.found(
+        r"(?:Error: )?(?:Error in channel handler: )?(?:Error: )?(?:The model has crashed|Failed to load model \"|"
+        r"Error loading model|Model (?:has )?(?:un|re)loaded)",
+        lambda m, known: r.keep(Topic.RUNNER_FAILED, m.string, known) if known.serving else (),
+    )),
+)  # fmt: skip
+
+
 def _by_go(pattern: str, facts: Callable[[re.Match[str]], Iterable[r.Fact]]) -> r.Rule:
     """A rule for lines that a program in Go wrote."""
     return r.found(pattern, lambda match, known: facts(match) if ".go:" in known.record.source else ())
+
+
+def runner_ended(match: re.Match[str], known: r.RuleContext) -> Iterator[r.Fact]:
+    """Ollama reports that the runner of a model failed; an error, where the process has ended."""
+    if ".go:" in known.record.source:
+        yield r.Signal.ANSWERS if known.record.level in ("INFO", "WARNING") else r.Signal.RUNNER_ENDED
+        yield r.KeepEvidence(LogEvidence(Topic.RUNNER_FAILED, r.shown(match.string)))
+
+
+def ollama_says(match: re.Match[str], known: r.RuleContext) -> Iterable[r.Fact]:
+    return r.keep(Topic.NO_DRIVER, match.string, known) if ".go:" in known.record.source else ()
+
+
+def client(match: re.Match[str], known: r.RuleContext) -> Iterable[r.Fact]:
+    """What `ollama run` prints of a runner that failed; the server's lines may follow."""
+    return r.keep(Topic.RUNNER_FAILED, match.string, known)
 
 
 def ollama_memory(match: re.Match[str]) -> Iterator[r.Fact]:
@@ -162,13 +211,19 @@ OLLAMA: Final[r.Table] = r.table(
         ),
     )),
     ("model kv", _by_go(rf'(model weights|kv cache) .*?size="{NUMBER} (MiB|GiB)"', ollama_memory)),
-    ("error Load NewLlamaServer post do llama llama-server model runner", _by_go(
-        "error loading llama server|Load failed|NewLlamaServer failed|post predict|llama runner "
-        "(?:terminated|exited|process)|"
+    ("error Load NewLlamaServer post do llama llama-server model runner", r.found(
+        "error (?:loading llama server|starting (?:the external )?llama runner)|Load failed|NewLlamaServer failed|"
+        "post predict|llama runner (?:terminated|exited|process|stopped with error)|"
         "do load request|llama-server terminated|model request too large|model load(?:ing)? failed|runner "
         "(?:crashed|exited|terminated)",
-        lambda m: (r.Signal.ANSWERS, r.KeepEvidence(LogEvidence(Topic.RUNNER_FAILED, r.shown(m.string)))),
+        runner_ended,
     )),
+    ("Error:", r.found(
+        r"Error: (?:[45]\d\d [A-Z][\w ]{2,30}: )?(?:llama runner |llama-server |failed to start a llama runner|"
+        r"model runner has unexpectedly|error loading model |POST predict: |do load request: |"
+        r"an error was encountered while running the model)", client,
+    )),
+    ("warning: no", r.found("warning: gpu support may not be|no compatible GPUs were discovered", ollama_says)),
     ("truncating", _by_go(
         "truncating input (?:prompt|messages)",
         lambda m: (r.Signal.ANSWERS, r.KeepEvidence(LogEvidence(Topic.TRUNCATED, r.shown(m.string)))),

@@ -146,6 +146,8 @@ class Signal(StrEnum):
     READY = auto()
     ANSWERS = auto()
     """It serves, whether or not its ready line was seen."""
+    RUNNER_ENDED = auto()
+    """A server says that its child ended: it lives, but whether it answers, other lines say."""
     STOPPED = auto()
     WOUND_DOWN = auto()
     """uvicorn has ended: what for, other lines say."""
