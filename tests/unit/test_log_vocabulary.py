@@ -179,6 +179,13 @@ CXX = "[TensorRT-LLM][ERROR] Assertion failed: {} (/src/tensorrt_llm/cpp/tensorr
 TRITON = 'E1102 10:02:11.123456 1 backend_model.cc:692] "ERROR: Failed to create instance: unexpected error when '
 LIFECYCLE = 'E0120 08:38:08.425599 2149 model_lifecycle.cc:654] "'
 MPI = "$ mpirun -n 2 trtllm-llmapi-launch trtllm-serve a/b --tp_size 2\n"
+CORE = "(EngineCore pid=31) ERROR 06-06 06:06:06 [core.py:1101]"
+RAY = "[2026-02-02 04:05:06,111"
+ASGI = (
+    "ERROR:    Exception in ASGI application\nTraceback (most recent call last):\n"
+    f'  File "{PACKAGES}/vllm/entrypoints/openai/serving_chat.py", line 500, in create_chat_completion\n'
+)
+
 TEXTS = [
     # cpp/tensorrt_llm, from Python, under Triton and alone
     (E + "Failed to initialize executor on rank 0: Specified quant_algo=FP8, conflicting with quant_algo=NVFP4 from "
@@ -248,6 +255,34 @@ TEXTS = [
      "the target must be equal", "failed", "bad_argument"),
     ("[2025-11-02 10:02:11 TP0] Load weight begin. avail mem=108.21 GB\nValueError: bad value in settings.ini",
      "starting", ""),
+    # a request that fails, of an engine that serves; and one by which it has ended
+    (f"{ASGI}ValueError: Out of range float values are not JSON compliant: nan", "ready", ""),
+    ("Error in completion stream generator.\nTraceback (most recent call last):\nIndexError: list index out of range",
+     "ready", ""),
+    ('(APIServer pid=1) INFO:     10.0.0.4:41422 - "GET /health HTTP/1.1" 200 OK', "ready", ""),
+    (f"{ASGI}vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue.", "failed", "engine_died"),
+    (f"{CORE} File \"{PACKAGES}/vllm/v1/attention/backends/flashinfer.py\", line 870, in build\n"
+     f"{CORE} ValueError: could not broadcast input array from shape (17,) into shape (16,)\n"
+     "(APIServer pid=1) ERROR 06-06 06:06:06 [async_llm.py:744] AsyncLLM output_handler failed.", "failed", "unknown"),
+    # what torch.compile met while it traced the model, what it compiled for other sizes, and a compiler without memory
+    (f"{CORE} torch._dynamo.exc.TorchRuntimeError: Dynamo failed to run FX node with fake tensors: call_function add: "
+     "got RuntimeError('The size of tensor a (5120) must match the size of tensor b (4096)')", "failed", "unknown"),
+    (f"{CORE} AssertionError: expected size 5120==4096, stride 1==1 at dim=1", "failed", "kernel_failure"),
+    (f"{CORE} EngineCore failed to start.\n{CORE} RuntimeError: Ninja build failed. Ninja output:\n"
+     f"{CORE} FAILED: allreduce.cuda.o\n{CORE} nvcc error   : 'cicc' died due to signal 9 (Kill signal)", "failed",
+     "killed"),
+    # Ray's processes in C++
+    (f"(EngineCore pid=31) {RAY} C 31 31] core_worker_process.cc:260: Check failed: status.ok() Failed to register "
+     "worker to Raylet: IOError: End of file", "failed", "engine_died"),
+    (f"(raylet, ip=10.0.0.2) {RAY} E 31 31] (raylet) node_manager.cc:3193: 1 Workers (tasks / actors) killed due to "
+     "memory pressure (OOM)", "failed", "killed"),
+    (f"{RAY} C 31 31] (raylet) main.cc:1189: Check failed: _s.ok() Bad status", "", ""),
+    # an image's entrypoint and a command that do not go together
+    ("/opt/nvidia/nvidia_entrypoint.sh: line 67: exec: --model: invalid option", "failed", "bad_argument"),
+    # the engine's own benchmark is a client
+    (f"  File \"/usr/local/bin/vllm\", line 10, in <module>\n"
+     f"  File \"{PACKAGES}/vllm/benchmarks/serve.py\", line 690, in benchmark\n"
+     "ValueError: Initial test run failed - Please make sure benchmark arguments are correct.", "starting", ""),
 ]  # fmt: skip
 
 

@@ -124,7 +124,8 @@ _MARKS: Final = (
         lazy_pattern(
             r"vLLM|\((?:APIServer|EngineCore\w*|(?:Vllm)?Worker\w*) pid=|/vllm/(?:v1|engine|entrypoints|worker|"
             r"executor|model_executor)/|-packages/vllm/|vllm serve"
-            r"|vllm: error|gpu_memory_utilization|KV cache memory|multiproc_executor|\[core\.py:\d"
+            r"|vllm: error|gpu_memory_utilization|KV cache memory|multiproc_executor|"
+            r"(?:INFO|WARNING|ERROR) \d\d-\d\d [\d:]{8} \[\w{1,60}\.py:\d|\[core\.py:\d"
         ),
     ),
     (

@@ -369,7 +369,10 @@ _SERVED: Final = lazy_pattern(r'AsyncLLM output_handler failed|"POST /v1/\S{1,60
 _SAID: Final = (
     (PhaseId.CONTAINER, lazy_pattern(NO_PROGRAM)),
     (PhaseId.CAPTURE, lazy_pattern(r"stream is capturing|StreamCapture|[Cc]apture (?:cuda|CUDA) graph")),
-    (PhaseId.SERVER, lazy_pattern(r"Workspace is locked but|mutable object|object_manager_->|RayChannel\w*Error")),
+    (
+        PhaseId.SERVER,
+        lazy_pattern(r"Workspace is locked but|mutable object|object_manager_->|RayChannel\w*Error|EngineDeadError"),
+    ),
     (PhaseId.CONFIG, DETAIL),
 )
 """Sentences that only one step says."""

@@ -45,7 +45,7 @@ _FOREIGN: Final = (
     (
         "[a",
         rf"(?:\(raylet, ip=[^()]{{1,60}}\) )?\[(?P<time>{_STAMP}) (?P<level>[DIWEC]) \d{{1,9}} \d{{1,9}}\] "
-        r"(?:\(\w{1,40}\) )?(?P<source>[\w./]{1,120}\.(?:cc|h):\d+): +",
+        r"(?:\((?P<process>\w{1,40})\) )?(?P<source>[\w./]{1,120}\.(?:cc|h):\d+): +",
     ),
     # vLLM's head without level and time, as people cut it: `[parallel_state.py:1158] message`
     ("[", r"\[(?P<source>[\w./]{1,80}\.py:\d{1,6})\] "),

@@ -83,11 +83,12 @@ _LINES: Final = lazy_pattern(  # lines that end a program, or a start, and are n
     r"\[Errno \d+\]|what\(\): "
     r"|(?:\[E \w+\.cpp:\d+\] )?(?:\[c10d\] )?(?:\[Rank \d+\] Watchdog caught|The client socket has timed out)"
     r"|Memory on the node \(IP: |.{0,60}killed due to memory pressure"
-    r"|\[PG ID.{0,160}(?:[Tt]imeout|timed out|by watchdog)|Gloo connectFullMesh|"
+    r"|\[PG ID.{0,160}(?:[Tt]imeout|timed out|by watchdog|watchdog (?:hang|got stuck))|Gloo connectFullMesh|"
     r"(?:\[TRT-LLM\] \[E\] )?Failed to initialize executor"
     r"|Executor worker returned error|\[TensorRT-LLM\]\[ERROR\]|(?:Received sigquit|SIGQUIT received)"
     r"|ptxas (?:fatal|error)|.{0,40}No space left on device|.{0,40}Disk quota exceeded|Worker proc \S+ died"
-    r"|(?:EngineCore|WorkerProc|Scheduler) (?:failed to start|hit an exception)|Dumping scheduler output"
+    r"|(?:EngineCore|WorkerProc|Scheduler) (?:failed to start|hit an exception|encountered a fatal error)"
+    r"|Dumping scheduler output"
     r"|Exception in worker \w+ while|Scheduler or DataParallelController \d{1,9} terminated with"
     r"|There are not enough slots available|(?:An? )?(?:ORTE|PRTE) (?:has lost|daemon has)"
     r"|(?:Primary|Child) job +(?:\d+ )?terminated normally, but"
@@ -121,8 +122,7 @@ _LINES: Final = lazy_pattern(  # lines that end a program, or a start, and are n
     r"invalid |no Modelfile)"
     rf"|{_USAGE}|error: creating server: "
     r"|[\w./\-]{1,120}\.cuh? \d{1,5} - \w"
-    r"|Failed: Cuda error |.{0,40}[Uu]nable to open shared memory object|An unexpected system state has occurred\. You|"
-    r"Check failed: .{1,300}GCS may have been killed"
+    r"|Failed: Cuda error |.{0,40}[Uu]nable to open shared memory object|An unexpected system state has occurred\. You"
     rf"|Workspace is locked but allocation|{NO_PROGRAM}"
     r"|error (?:loading llama server|starting (?:the external )?llama runner)"
     r"|llama runner (?:terminated|stopped with error)"
@@ -481,6 +481,8 @@ def _fatal(record: LogRecord) -> bool:
         return False
     if record.source in _TRT and record.severity >= 40:
         return True
+    if record.level == "CRITICAL" and record.process and record.source.partition(":")[0].endswith((".cc", ".h")):
+        return True  # a check of Ray's that failed, in a worker or beside it
     if ".cc:" in record.source and record.severity >= 40 and _TRITON.match(record.message):
         return True
     if record.kind is LineKind.EXCEPTION:
@@ -539,7 +541,9 @@ def _ours(record: LogRecord, lines: Sequence[str], at: int, *, serving: bool, do
     if not inner and request_failed(lines[max(0, at - 80) : at]) and not _DEADLY.search(message):
         return False
     known = recognise(message)
-    if (not inner and ".cc:" in record.source) or message.startswith("error: creating server: "):
+    if record.process == "raylet" and known is not None:
+        return True
+    if (not record.process and ".cc:" in record.source) or message.startswith("error: creating server: "):
         return any(_TRITON_MODEL.search(text, 0, 600) for text in lines)
     if message.startswith("Value error, ") and any(_CONFIG.search(text) for text in lines[max(0, at - 3) : at]):
         return known is not None and known[0].sure

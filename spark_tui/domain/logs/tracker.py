@@ -183,13 +183,15 @@ class LogTracker:
                 if not line.startswith("Error: "):  # a client's
                     self._learn(evidence=(*self._known.facts.evidence, LogEvidence(Topic.RUNNER_FAILED, line)))
                 self.phases = PhaseRecorder()
-            if record.source == "GIN" or ('"POST /v1' in message and _ANSWERED.search(message)):
+            if record.source == "GIN" or (
+                ('"POST /v1' in message or record.process.startswith("APIServer")) and _ANSWERED.search(message)
+            ):
                 self._answers()
             return
         if record.source.startswith(_AT_WORK) and "part" in message[:60]:
             self._answers()
         if record.kind is LineKind.EXCEPTION:
-            if record.source.startswith("serving_"):  # it refuses a request
+            if record.source.startswith(("serving_", "serving.py:")):  # it refuses a request
                 self._answers()
             self._broken(r.Broken.EXCEPTION, record)
             return

@@ -71,7 +71,7 @@ ENGINE_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.NCCL,
         r"(?:ORTE|PRTE) (?:has lost communication|daemon)|An? (?:ORTE|PRTE) daemon has unexpectedly failed|"
-        r"MPI_ERR_(?:TRUNCATE|COMM|PORT|PROC_FAILED)|KVTransferError|"
+        r"MPI_ERR_(?:TRUNCATE|COMM|PORT|PROC_FAILED)|KVTransferError|NIXL_ERR_\w{1,30}|"
         r"(?:memory registration|register[_ ]memory) (?:returned |\w{0,20} ?)?fail|"
         r"(?:NIXL|Mooncake|mooncake) .{0,80}(?:failed|not (?:start|respond))|DP master node .{0,60}(?:missing|dead)",
         "The nodes lost each other, or never met: {match}.",

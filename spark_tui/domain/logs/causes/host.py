@@ -368,7 +368,8 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     CauseRule(CauseId.KERNEL_FAILURE, r"PTX codegen error", compiling, vague=True),  # ptxas says why, below
     rule(
         CauseId.KERNEL_FAILURE,
-        r"InductorError: .{0,200}|Ptx assembly aborted|BackendCompilerFailed.{0,200}|Failed to find C compiler.{0,40}|"
+        r"AssertionError: expected size \d{1,9}==.{0,80}|InductorError: .{0,200}|Ptx assembly aborted|"
+        r"BackendCompilerFailed.{0,200}|Failed to find C compiler.{0,40}|"
         r"Could not run '[^']{1,80}' with arguments from|[Ll]oad cubin|"
         r"NVRTC_ERROR\w{0,40}|nvcc fatal.{0,120}|Failed to (?:JIT|compile)\b.{0,120}|"
         r"fatal error: [\w./\-]{1,80}: No such file or directory|ld: cannot find -l\w{1,40}|"
@@ -552,7 +553,7 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.ENGINE_DIED,
-        r"You have likely discovered a bug in Ray",
+        r"You have likely discovered a bug in Ray|^Check failed: .{1,300}(?:[Rr]aylet|GCS)",
         "A process of Ray failed its own check, and took the engine's workers with it.",
         "Start Ray again on every node (`ray stop`, then `ray start`), with the same version. Without Ray: "
         "distributed_executor_backend=mp, vLLM's own multi-node mode.",
@@ -591,7 +592,7 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         r"ActorDiedError|EngineCore failed to start|(?:Scheduler|WorkerProc|EngineCore) hit an exception|"
         r"WorkerProc failed to start|Dumping scheduler output|Unhandled error \(suppress with|"
         r"scheduler is dead|A worker died or was killed|^EOFError$|Segfault encountered|"
-        r"engine core exited unexpectedly|MultiprocExecutor got fatal signal|"
+        r"engine core exited unexpectedly|MultiprocExecutor got fatal signal|encountered a fatal error|"
         r"Engine core proc \S{1,60} died unexpectedly|EngineDeadError|"
         r"Received sigquit from a child|SIGQUIT received|"
         r"Engine core initialization failed|WorkerProc initialization failed",

@@ -167,7 +167,7 @@ def _less_memory(summary: str, context: FailureContext) -> Finding:
 OUT_OF_MEMORY: Final = (
     r"out of memory|OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED|OUT_OF_MEMORY|not enough GPU memory|"
     r"cudaErrorMemoryAllocation|std::bad_alloc"
-    r"|\bMemoryError\b|(?<!failed with error )Cannot allocate memory|NV_ERR_NO_MEMORY"
+    r"|NVML_SUCCESS == r INTERNAL ASSERT|\bMemoryError\b|(?<!failed with error )Cannot allocate memory|NV_ERR_NO_MEMORY"
     r"|unable to allocate \w+ (?:backend )?buffer|failed to allocate (?:compute|buffer for|\w+ buffer)"
 )
 
