@@ -128,7 +128,11 @@ _SENTENCES: Final = (
 NETWORK_RULES: Final[tuple[CauseRule, ...]] = (
     *(rule(CauseId.NCCL, *words) for words in _SENTENCES),
     rule(CauseId.BAD_ARGUMENT, *RAY_REFUSED[:3], change=RAY_REFUSED.change),
-    rule(CauseId.NCCL, f"Watchdog caught collective operation|watchdog (?:hang|got stuck)|{COLLECTIVE}", collective_timeout),
+    rule(
+        CauseId.NCCL,
+        f"Watchdog caught collective operation|watchdog (?:hang|got stuck)|{COLLECTIVE}",
+        collective_timeout,
+    ),
     rule(
         CauseId.NCCL,
         r"NCCL [Ee]rror|NCCL WARN|nccl\w{1,40}Error|DistBackendError|DistNetworkError|DistStoreError|"
