@@ -460,7 +460,7 @@ _MPI: Final = lazy_pattern(
 
 
 def request_failed(lines: Sequence[str]) -> bool:
-    """Whether an engine's web server tells of a request that it could not answer: it serves."""
+    """Whether an engine's web server logs a request that it could not answer: it serves."""
     head = next((at for at in reversed(range(len(lines))) if "Exception in ASGI application" in lines[at]), None)
     return head is not None and any("File " in text and _ENGINE_PATH.search(text) for text in lines[head:])
 
