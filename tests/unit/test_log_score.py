@@ -8,7 +8,7 @@ import pytest
 
 from tests.log_score import EXCERPTS, EXPECTED, FACETS, explained, marks, shares
 
-SCORE = {"outcome": 660, "phase": 242, "verdict": 669, "cause": 657, "line": 651, "remedy": 227, "findings": 124}
+SCORE = {"outcome": 682, "phase": 247, "verdict": 693, "cause": 680, "line": 675, "remedy": 229, "findings": 127}
 """How many of each facet are right. A higher number is written here too, so that it cannot fall again."""
 
 

@@ -237,6 +237,18 @@ TEXTS = [
     ("[2025-11-02 10:10:04] Initialization failed. warmup error: Traceback (most recent call last):\n"
      f"{frame('/sgl-workspace/sglang/python/sglang/srt/entrypoints/http_server.py')}requests.exceptions.ReadTimeout: "
      "HTTPConnectionPool(host='127.0.0.1', port=30000): Read timed out. (read timeout=600)", "failed", "engine_died"),
+    # commands/build.py; examples of TensorRT-LLM, by a script of the person's
+    ("trtllm-build: error: unrecognized arguments: --enable_context_fmha", "failed", "bad_argument"),
+    ("python build.py --model_dir a --use_weight_only\n\nAssertionError: ('The value updated is not the same shape as "
+     "the original. ', 'Updated: (32064, 5120), original: (32016, 5120)')", "failed", "quantization_mismatch"),
+    ("[TensorRT-LLM][INFO] Max tokens in paged KV cache: 117760. Allocating 54022635520 bytes.\n"
+     "[TensorRT-LLM][WARNING] max_beam_width is not specified, will use default value of 1", "starting", ""),
+    # model_executor/cuda_graph_runner.py, and another program's import
+    ("[2025-10-21 18:12:02 TP0] Capture cuda graph failed: out of resource: shared memory, Required: 147456", "failed",
+     "kernel_failure"),
+    ("[2025-10-21 18:12:02 TP0] Load weight begin. avail mem=108.21 GB\nFileNotFoundError: [Errno 2] No such file or "
+     "directory: 'ninja'", "failed", "missing_file"),
+    ("llamafactory-cli train a.yaml\n\nImportError: cannot import name 'wait_for_server' from 'sglang.utils'", "", ""),
     # managers/scheduler.py
     ("[2026-03-01 10:00:00 TP0] Watchdog timeout (self.watchdog_last_forward_ct=12, self.cur_batch=None)", "failed",
      "engine_died"),

@@ -61,7 +61,7 @@ class _Weight(IntEnum):
 _OWN_END = lazy_pattern(
     r"main: |srv |start: |load_model: |llama_model_load: |common_init_from_params: |error while handling"
 )
-_OWN_PROGRAMS = ("vllm", "api_server.py", "sglang", "launch_server.py", "trtllm-serve", "llama-server")
+_OWN_PROGRAMS = ("vllm", "api_server.py", "sglang", "launch_server.py", "trtllm-serve", "trtllm-build", "llama-server")
 # The step that failed, by its frame: for a log that does not begin at the start.
 _STEPS: Final = (
     (
@@ -107,7 +107,13 @@ _STEPS: Final = (
             r"maybe_override_with_speculators)\b"
         ),
     ),
-    (PhaseId.SERVER, lazy_pattern(r", in (?:run_busy_loop|_?process_engine_step|output_handler|update_from_output)\b")),
+    (
+        PhaseId.SERVER,
+        lazy_pattern(
+            r", in (?:run_busy_loop|_?process_engine_step|output_handler|update_from_output|event_loop_\w+|run_batch|"
+            r"get_next_batch_to_run|process_batch_result\w*|merge_batch|filter_batch|alloc_decode|prepare_for_decode)\b"
+        ),
+    ),
 )
 # The outermost frame of an engine's own program: vLLM, SGLang, TensorRT-LLM, as a script or as a module.
 _MAIN = lazy_pattern(r", in <module>.*$")
@@ -371,7 +377,10 @@ _SAID: Final = (
     (PhaseId.CAPTURE, lazy_pattern(r"stream is capturing|StreamCapture|[Cc]apture (?:cuda|CUDA) graph")),
     (
         PhaseId.SERVER,
-        lazy_pattern(r"Workspace is locked but|mutable object|object_manager_->|RayChannel\w*Error|EngineDeadError"),
+        lazy_pattern(
+            r"Watchdog timeout|Workspace is locked but|mutable object|object_manager_->|RayChannel\w*Error|"
+            r"EngineDeadError"
+        ),
     ),
     (PhaseId.CONFIG, DETAIL),
 )
@@ -446,6 +455,8 @@ _TRACE_LINES: Final = 200
 
 def sentence_above(line: str, before: Sequence[str]) -> str:
     """For a consequence (`See root cause above`) the sentence above it, also one broken over two lines."""
+    if "device-side assert triggered" in line:  # the kernel has said which
+        return next((shown(parse_line(text).message) for text in reversed(before) if "Assertion `" in text), line)
     known = recognise(line)
     if known is None or not known[0].vague or known[0].id is not CauseId.ENGINE_DIED:
         return line

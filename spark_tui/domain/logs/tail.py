@@ -58,7 +58,7 @@ _OURS: Final = lazy_pattern(
     r"\.ollama/|HF API|Cuda error /|\bibv_|exited with code [1-9]|:11434: bind|"
     r"Failed to infer device type|node running low on memory|Segfault encountered|"
     r"(?:Out of memory: )Killed process \d+ \((?:VLLM|vllm|"
-    r"sglang|trtllm|llama|ollama)|\.cuh? \d{1,5} - "
+    r"sglang|trtllm|llama|ollama)|\.cuh? \d{1,5} - |directory: '(?:ninja|nvcc)'|for the current GPU\. Min"
 )
 _UNIQUE: Final = frozenset((
     CauseId.NO_KV_ROOM, CauseId.KV_CACHE_TOO_SMALL, CauseId.MAX_MODEL_LEN_TOO_LONG, CauseId.UNKNOWN_ARCHITECTURE,
@@ -120,7 +120,7 @@ _LINES: Final = lazy_pattern(  # lines that end a program, or a start, and are n
     r"|.{0,40}(?:vllm|sglang|trtllm-serve|llama-server|ollama): (?:command )?not found"
     r"|Error: (?:No such option|Got unexpected|Missing |Invalid value|mkdir |open |stat |model |unsupported |"
     r"invalid |no Modelfile)"
-    rf"|{_USAGE}|error: creating server: "
+    rf"|{_USAGE}|Capture cuda graph failed: |error: creating server: "
     r"|[\w./\-]{1,120}\.cuh? \d{1,5} - \w"
     r"|Failed: Cuda error |.{0,40}[Uu]nable to open shared memory object|An unexpected system state has occurred\. You"
     rf"|Workspace is locked but allocation|{NO_PROGRAM}"
@@ -273,8 +273,9 @@ _NAMED: Final = lazy_pattern(r"\b(?:vLLM|SGLang|TensorRT-LLM|TRT-LLM)\b")
 _GIVEN: Final = lazy_pattern(r"--([a-z][\w\-]{2,40})(?:[= ]+([\w.]{1,24})(?=\s|$))?")
 _COMMAND_LINES: Final = 30
 _SCRIPT: Final = lazy_pattern(
+    r".{0,120}\bllamafactory-cli train|"
     r"[$# ]{0,4}python[\d.]{0,5} +(?!\S{0,200}(?:vllm|sglang|trtllm|llama|api_server|launch_server|"
-    r"serve))[\w./\-]{1,200}\.py\b"
+    r"serve|convert_checkpoint|build\.py +--))[\w./\-]{1,200}\.py\b"
 )
 
 
@@ -572,6 +573,8 @@ def _ours(record: LogRecord, lines: Sequence[str], at: int, *, serving: bool, do
     for above in reversed(lines[max(0, at - 60) : at]):
         if "File " in above and _PATHS.search(above):
             return True
+        if not above.strip(" ^~"):  # where in the line: a forum takes its indent
+            continue
         kind = parse_line(above).kind
         if kind not in (LineKind.TRACEBACK, LineKind.CONTINUATION, LineKind.BLANK, LineKind.EXCEPTION):
             return False
@@ -633,6 +636,7 @@ def _whole(record: LogRecord, lines: Sequence[str], at: int) -> LogRecord:
             "",
             record.level,
         )
+        plain = plain and each.time in ("", record.time)
         wide = message.endswith(":") or (": " in message and len(message) >= _NARROW)
         cut = not gap and wide and _CUT.search(message) and not (_LINES.match(text) or _WITHIN[0] in text)
         if not plain or not (cut or _GOES_ON.match(text)):

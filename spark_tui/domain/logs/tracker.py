@@ -65,7 +65,15 @@ _BESIDE_FAILURE: Final = (r.Broken.TRACEBACK, r.Broken.FRAME, r.Broken.DETAIL, r
 _ANSWERED: Final = lazy_pattern(r'HTTP/1\.[01]" (?:200|400|422)\b')
 _MAX_WORD: Final = 200
 _USAGE: Final = re.compile(r"([\w.\-]{1,40})(?: [\w.\-]{1,40}){0,2}: error: ")
-_ENGINES: Final = ("vllm", "api_server.py", "sglang", "launch_server.py", "trtllm-serve", "llama-server")
+_ENGINES: Final = (
+    "vllm",
+    "api_server.py",
+    "sglang",
+    "launch_server.py",
+    "trtllm-serve",
+    "trtllm-build",
+    "llama-server",
+)
 """Programs whose word on their command line is taken without their `usage:` block."""
 _AT_WORK: Final = ("download.go:", "upload.go:")
 """Of Ollama: it moves the parts of a model, because someone asked for it."""

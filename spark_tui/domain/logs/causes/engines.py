@@ -117,6 +117,12 @@ ENGINE_RULES: Final[tuple[CauseRule, ...]] = (
         sure=False,
     ),
     rule(
+        CauseId.QUANTIZATION_MISMATCH,
+        r"The value updated is not the same shape as the original|Unsupported \w{1,20} quantized checkpoint format",
+        "The quantized checkpoint does not have the form that TensorRT-LLM expects: {match}.",
+        "Quantize it again with the ModelOpt of this image, or serve the checkpoint with the PyTorch backend.",
+    ),
+    rule(
         CauseId.UNKNOWN_QUANTIZATION,
         r"Invalid quantization method: (\w{1,40})|Unsupported quantization_config: (.{1,120})",
         "This {engine} does not know the quantization {any}.",
@@ -135,6 +141,18 @@ ENGINE_RULES: Final[tuple[CauseRule, ...]] = (
         r"corpus path does not exist: (\S{1,200})|but it does not exist|Specified template '([^']{1,120})' not found",
         "File {any} not found in the container.",
         "Check the path and the preset's volumes: files of the host must be mounted.",
+    ),
+    rule(
+        CauseId.MISSING_MODULE,
+        r"is already used by a Transformers (?:model|config)",
+        "The image's transformers is newer than this {engine}: both bring the same model.",
+        "Use {newer}, or install the version of transformers that this {engine} names.",
+    ),
+    rule(
+        CauseId.MISSING_FILE,
+        r"(?:No such file or directory: |command not found: |exec: )['\"]?(ninja|nvcc|gcc|g\+\+|cc|cicc|ptxas)\b",
+        "{0} is not in the image: the engine compiles kernels with it.",
+        "Install {0} before the server starts (`pip install ninja`, or the image's CUDA toolkit), or use {newer}.",
     ),
     rule(
         CauseId.MISSING_MODULE,
@@ -176,7 +194,8 @@ ENGINE_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.KERNEL_FAILURE,
-        r"Could not find any implementation for node|Error Code 10: Internal|No valid tactics? (?:found|available)",
+        r"Could not find any implementation for node|Error Code 10: Internal|No valid tactics? (?:found|available)|"
+        r"No available \w{1,20} kernels? (?:is |are )?found",
         "TensorRT has no kernel for a part of the model on this GPU.",
         "Use {newer}, or serve the checkpoint with the PyTorch backend (`trtllm-serve`), which builds no engine.",
     ),

@@ -45,8 +45,10 @@ TRTLLM: Final[r.Table] = r.table(
     ("Rank", r.found(rf"Rank \d{{1,4}} uses {NUMBER} GB for model weights", weights)),
     ("Prefetching", r.found(r"Prefetching [\d.]{1,12} ?GB checkpoint files", lambda *_: (r.EnterPhase(P.WEIGHTS),))),
     ("Allocated", r.found(rf"Allocated {NUMBER} GiB for max tokens in paged KV cache \((\d{{1,12}})\)", allocated)),
+    ("Max", r.when(("Max KV cache pages", "Max tokens in paged KV cache"), r.EnterPhase(P.KV_CACHE))),
     ("iter", r.when("iter = ", r.Signal.ANSWERS)),
     ("Creating Run", r.when(_GRAPHS, r.EnterPhase(P.CAPTURE))),
+    ("Run", r.when("Run autotuning warmup", r.EnterPhase(P.AUTOTUNE))),
     ("Started", lambda message, known: (  # uvicorn begins when the model is loaded
         (r.EnterPhase(P.SERVER),)
         if message.startswith("Started server process") and known.phase in (P.CAPTURE, P.AUTOTUNE)
