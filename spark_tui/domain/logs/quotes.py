@@ -33,7 +33,8 @@ _LAUNCHED: Final = lazy_pattern(  # a launcher's own stamp or stream: `[14:51:59
 _SERVERS: Final = lazy_pattern(  # LocalAI's and LM Studio's own heads
     r"[A-Z][a-z]{2} \d\d \d\d:\d\d:\d\d (?:DEBUG|INFO|WARN|ERROR) +(?=\S)|"
     r"\d{1,2}:\d\d[AP]M (?:TRC|DBG|INF|WRN|ERR|FTL) |"
-    r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{3})?\] ?\[(?:INFO|DEBUG|WARN|ERROR)\] ?(?:\[[^\[\]]{1,80}\] ?)?(?=\S)"
+    r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{3})?\] ?\[(?:INFO|DEBUG|WARN|ERROR)\] ?"
+    r"(?:\[(?!LM )[^\[\]]{1,80}\] ?)?(?=\S)"
 )
 _EMPHASIS: Final = lazy_pattern(
     r"(?:[*_]{2,3}|[*+\-\u2022] )(?=\(\w+ pid=|(?:INFO|ERROR|WARNING) \d\d-|[\w.]{1,80}Error: )"

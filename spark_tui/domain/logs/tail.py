@@ -51,6 +51,7 @@ _OURS: Final = lazy_pattern(
     r"scheduler died|client socket has|"
     r"Watchdog caught|by watchdog"
     r"|GGML_ASSERT|ggml_|MPI_ABORT|warmup error|Workspace is locked but"
+    r"|due to insufficient system resources"
     r"|LM Studio|LLM engine|different model and/or config|ray\.exceptions|tensorrt_llm"
     r"|no kernel image|Ray killed|\(raylet\)|lib(?:nvrtc|cu\w+)\.so|model requires more system memory"
     r"|for ModelConfig|for VllmConfig|ParallelConfig|SpeculativeConfig|architectures"
@@ -128,7 +129,9 @@ _LINES: Final = lazy_pattern(  # lines that end a program, or a start, and are n
     r"|llama runner (?:terminated|stopped with error)"
     r"|(?:- Caused By: |\[ERROR\] )?Error: (?:Failed to load (?:the )?model\b|"
     r"Error loading model\b|The model has crashed)"
-    r"|(?:-107374|322122)\d{4}$|error: Uncaught SIG[A-Z]{3,4} \(|Error when loading model: "
+    r"|(?:-107374|322122)\d{4}$|error: Uncaught SIG[A-Z]{3,4} \(|Model loading was stopped due to insufficient|"
+    r"[\w.\-/]{0,60}(?:llama|vllm|sglang)[\w.\-]{0,40}: (?:symbol lookup error: |.{0,80}version `GLIBC)|"
+    r"Error when loading model: "
 )
 _LLAMA: Final = lazy_pattern(FATAL)
 _LLAMA_NAMED: Final = lazy_pattern(NAMED)
@@ -141,18 +144,28 @@ _WITHIN: Final = (
     ": no space left on device",
     "rror response from daemon: ",
     "nvidia-container-cli: ",
+    "could not select device driver ",
+    'no runtime for "nvidia" is configured',
 )
 """What also ends a program behind words of its own."""
 _DAEMON: Final = lazy_pattern(
     r"Error response from daemon|no matching manifest|pull access denied|exec format error|unauthorized: authentication"
     r"|toomanyrequests: |failed to register layer|failed to copy: |error pulling image|failed to resolve reference|"
-    rf"nvidia-container-cli: |NVIDIA Container Runtime Hook|unresolvable CDI devices|{NO_PROGRAM}"
+    r"nvidia-container-cli: |NVIDIA Container Runtime Hook|unresolvable CDI devices|could not select device driver|"
+    rf"no runtime for \"nvidia\"|{NO_PROGRAM}"
 )
 _ELECTRON_SAYS: Final = lazy_pattern(
     r"(?:- Caused By: |\[ERROR\] )?Error: (?:Failed to load|Error loading|The model has)"
 )
-_ELECTRON: Final = lazy_pattern(r"LM[ \-]?Stu|LMSInternal|LLMEngineWrapper|llmworker|lmstudio")
-_DOCKER: Final = ("rror response from daemon", "nvidia-container-cli: ")
+_ELECTRON: Final = lazy_pattern(
+    r"LM[ \-]?Stu|LMSInternal|LLMEngineWrapper|llmworker|lmstudio|\blms (?:load|server|get)\b"
+)
+_DOCKER: Final = (
+    "rror response from daemon",
+    "nvidia-container-cli: ",
+    "select device driver ",
+    'no runtime for "nvidia"',
+)
 """Its daemon's words and the container toolkit's, also within those of a launcher."""
 _DEADLY: Final = lazy_pattern(
     r"CUDA error|EngineDeadError|Watchdog caught|Hang detected on rank|Watchdog timeout \(self|warmup error"

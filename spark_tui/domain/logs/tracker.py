@@ -75,6 +75,7 @@ _ENGINES: Final = (
     "llama-server",
 )
 """Programs whose word on their command line is taken without their `usage:` block."""
+_PARTS: Final = lazy_pattern(r"[0-9a-f]{12} part \d|(?:down|up)loading [0-9a-f]{12} in \d")
 _AT_WORK: Final = ("download.go:", "upload.go:")
 """Of Ollama: it moves the parts of a model, because someone asked for it."""
 _DULL: Final = frozenset(("", "Route:", "█", "▀▀", "▄▄", "█▄█▀", "non-default", "Found", "Engine", "Available"))
@@ -196,7 +197,7 @@ class LogTracker:
             ):
                 self._answers()
             return
-        if record.source.startswith(_AT_WORK) and "part" in message[:60]:
+        if (self._childless or not self._ready) and record.source.startswith(_AT_WORK) and _PARTS.match(message):
             self._answers()
         if record.kind is LineKind.EXCEPTION:
             if record.source.startswith(("serving_", "serving.py:")):  # it refuses a request

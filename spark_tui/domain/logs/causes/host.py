@@ -172,7 +172,8 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.NO_GPU,
-        r"could not select device driver|unknown or invalid runtime name: nvidia",
+        r"could not select device driver|no runtime for \"nvidia\" is configured|"
+        r"unknown or invalid runtime name: nvidia",
         "Docker cannot give GPUs to containers: no NVIDIA runtime.",
         "Install the NVIDIA Container Toolkit: `sudo nvidia-ctk runtime configure --runtime=docker`, then `sudo "
         "systemctl restart docker`.",

@@ -35,7 +35,7 @@ FATAL: Final = (
     r"timed out "
     r"waiting for llama|.{0,60}no longer compatible with your version of Ollama|specified Modelfile wasn't|"
     r"(?:\(line \d{1,5}\): )?command must be one of \"from\"|no FROM line|unknown command \"[^\"]{1,60}\" for \"ollama)"
-    r"|panic: (?:unable to (?:load model|create llama)|failed to decode batch)"
+    r"|\.{5,200}Killed$|panic: (?:unable to (?:load model|create llama)|failed to decode batch)"
     r"|[\w.@\-]{0,40}llama[\w.@\-]{0,40}\.service: (?:Main process exited, code=(?:exited|killed|dumped), "
     r"status=(?!0/|15/)\d|A process of this unit has been killed by the OOM)"
 )
@@ -274,7 +274,9 @@ LLAMA_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.OUT_OF_MEMORY_LOADING,
-        r"model request too large for system(?!.{0,80}requires more)|memory layout cannot be allocated|unable to "
+        r"stopped due to insufficient system resources|"
+        r"model request too large for system(?!.{0,80}requires more)|"
+        r"memory layout cannot be allocated|unable to "
         r"load full model on GPU",
         "The model needs more memory than there is.",
         f"{FREE_MEMORY}, or choose a smaller or more quantized model{{offload}}.",

@@ -271,7 +271,7 @@ MEMORY_RULES: Final[tuple[CauseRule, ...]] = (
         r"(?<!unexpectedly \()exit ?code[:=]? ?-9\b|code=killed, status=9|unit has been killed by the OOM killer|"
         r"sending SIG(?:TERM|"
         r"KILL) to process \d+|"
-        r"^(?:\[\d+\][+-]? +)?Killed(?:$| {2,}\S|: \d{1,2}$)",
+        r"^\.{5,200}Killed$|^(?:\[\d+\][+-]? +)?Killed(?:$| {2,}\S|: \d{1,2}$)",
         "The engine was killed (exit code 137): out of memory, or stopped by force.",
         f"{FREE_MEMORY}. Lower {{memory}} or {{context}}. The kernel log (`journalctl -k`) names the victim.",
     ),

@@ -150,20 +150,21 @@ _WRAPS: Final = lazy_pattern(
     r"could not load model|failed to load model|rpc error: code = |grpc service not ready|backend"
 )
 
+
+def lm_studio(sign: r.Signal) -> Callable[[re.Match[str], r.RuleContext], Iterable[r.Fact]]:
+    return lambda _match, known: (sign,) if "LM STUDIO SERVER" in known.record.message else ()
+
+
 SERVERS: Final[r.Table] = r.table(  # LocalAI, LM Studio
     ("Server", r.found("Server error error=", server_error)),
-    ("Request HTTP", r.found(
-        r"(?:Request|HTTP request)(?: \w{1,20}=\S{1,200}){0,4} method=\"?(?:GET|POST)\"? .{0,300}status=\"?\d{3}",
+    ("Request HTTP", r.found(  # llama-swap too
+        r"(?:Request|HTTP request) (?:.{0,300}method=.{0,300}\b(?:url|path)=\"?/v1/|"
+        r"\S{1,60} \"POST /v1/\S{1,80} HTTP/1\.1\" 200)",
         lambda _m, _known: (r.Signal.ANSWERS,),
     )),
     ("LocalAI", r.found("LocalAI (?:API is listening|is started and running)", lambda _m, _known: (r.Signal.READY,))),
-    ("Success!", r.when("Success! HTTP server listening on port", r.Signal.READY)),
-    ("Running", r.found(
-        r"Running (?:chat|text) completion on|Running embedding on", lambda _m, _known: (r.Signal.ANSWERS,)
-    )),
-    ("Generated Finished", r.found(
-        r"Generated prediction: |Finished streaming response", lambda _m, _known: (r.Signal.ANSWERS,)
-    )),
+    ("Success!", r.found("Success! HTTP server listening on port", lm_studio(r.Signal.READY))),
+    ("Running", r.found("Running chat completion on conversation", lambda _m, _known: (r.Signal.ANSWERS,))),
     ("Error Error:", r.found(
         r"(?:Error: )?(?:Error in channel handler: )?(?:Error: )?(?:The model has crashed|Failed to load model \"|"
         r"Error loading model|Model (?:has )?(?:un|re)loaded)",
