@@ -135,7 +135,12 @@ _MARKS: Final = (
             r"\[\d{4}-\d\d-\d\d [\d:]{8} [TDPE]P\d|ttention backend not (?:explicitly )?specified"
         ),
     ),
-    ("trtllm", lazy_pattern(r"\[TRT-LLM\] \[|trtllm-serve|tensorrt_llm/")),
+    (
+        "trtllm",
+        lazy_pattern(
+            r"\[TRT-LLM\] \[|\[TensorRT-LLM\]|trtllm-serve|tensorrt_llm[/:]|backends/tensorrtllm|inflight_batcher"
+        ),
+    ),
     (
         "ollama",
         lazy_pattern(

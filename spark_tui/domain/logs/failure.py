@@ -111,7 +111,7 @@ _STEPS: Final = (
         PhaseId.SERVER,
         lazy_pattern(
             r", in (?:run_busy_loop|_?process_engine_step|output_handler|update_from_output|event_loop_\w+|run_batch|"
-            r"get_next_batch_to_run|process_batch_result\w*|merge_batch|filter_batch|alloc_decode|prepare_for_decode)\b"
+            r"get_next_batch_to_run|step_with_batch_queue|process_batch_result\w*|merge_batch|filter_batch|alloc_decode|prepare_for_decode)\b"
         ),
     ),
 )
@@ -171,6 +171,10 @@ class FailureReader:
                 ended, lines = "", deciding_lines(line, above, ())
             else:
                 line = better_line(line, lines)
+                if "ActorDiedError: The actor died" in line:  # why stands below its names
+                    below = (parse_line(text).message.strip() for text in self._after)
+                    reason = next((text for text in below if text.startswith("The actor is dead because")), "")
+                    line = shown(f"{line.partition(': ')[0]}: {reason}") if reason else line
                 if line == self._chosen.line:
                     line = sentence_above(line, self._before)
                 ended = self._chosen.line if line != self._chosen.line else ""
@@ -423,6 +427,8 @@ def better_line(line: str, lines: Sequence[str]) -> str:
         return next((other for other, rule in said if not rule.vague), line)
     if WITHOUT_SIZE.search(line):
         return next((other for other in reversed(lines) if _WITH_SIZE.search(other)), line)
+    if "ActorDiedError: The actor died unexpectedly" in line:
+        return next((other for other in lines if other.startswith("The actor is dead because")), line)
     if line.startswith("terminate called"):
         return next((other for other in lines if other.startswith("what(): ")), line)
     consequence = known is not None and known[0].vague and known[0].id in _RESULTS
@@ -456,7 +462,8 @@ _TRACE_LINES: Final = 200
 def sentence_above(line: str, before: Sequence[str]) -> str:
     """For a consequence (`See root cause above`) the sentence above it, also one broken over two lines."""
     if "device-side assert triggered" in line:  # the kernel has said which
-        return next((shown(parse_line(text).message) for text in reversed(before) if "Assertion `" in text), line)
+        said = next((parse_line(text).message for text in reversed(before) if "Assertion `" in text), "")
+        return shown(f"{line} ({said[said.index('Assertion `') :]})") if said else line
     known = recognise(line)
     if known is None or not known[0].vague or known[0].id is not CauseId.ENGINE_DIED:
         return line

@@ -121,6 +121,7 @@ _LINES: Final = lazy_pattern(  # lines that end a program, or a start, and are n
     r"|.{0,40}(?:vllm|sglang|trtllm-serve|llama-server|ollama): (?:command )?not found"
     r"|Error: (?:No such option|Got unexpected|Missing |Invalid value|mkdir |open |stat |model |unsupported |"
     r"invalid |no Modelfile)"
+    r"|UNAVAILABLE: (?:Internal|Not found|Invalid argument|Unsupported): |ERROR: Head \"https?://[^/ ]{1,100}/v2/"
     rf"|{_USAGE}|Capture cuda graph failed: |error: creating server: "
     r"|[\w./\-]{1,120}\.cuh? \d{1,5} - \w"
     r"|Failed: Cuda error |.{0,40}[Uu]nable to open shared memory object|An unexpected system state has occurred\. You"
@@ -149,7 +150,8 @@ _WITHIN: Final = (
 )
 """What also ends a program behind words of its own."""
 _DAEMON: Final = lazy_pattern(
-    r"Error response from daemon|no matching manifest|pull access denied|exec format error|unauthorized: authentication"
+    r"Error response from daemon|ERROR: Head \"https|no matching manifest|pull access denied|"
+    r"exec format error|unauthorized: authentication"
     r"|toomanyrequests: |failed to register layer|failed to copy: |error pulling image|failed to resolve reference|"
     r"nvidia-container-cli: |NVIDIA Container Runtime Hook|unresolvable CDI devices|could not select device driver|"
     rf"no runtime for \"nvidia\"|{NO_PROGRAM}"
@@ -230,7 +232,7 @@ _SPEAKS: Final = lazy_pattern(
     r"print_timings)\] |"
     r"\"function\":\"(?:main|update_slots)\"|Generating new private key|\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d [TDPE]P\d|"
     r"INFO: {4,}|"
-    r"Inferred chat template|Init torch distributed|checkpoint shards: "
+    r"model_lifecycle\.cc:\d+\] \"?loading: tensorrt|Inferred chat template|Init torch distributed|checkpoint shards: "
     r"|-packages/(?:vllm|sglang|tensorrt_llm)/|% Completed \||-req: \d|Load weight|Avg prompt throughput|"
     r"ttention backend not (?:set|(?:explicitly )?specified)"
 )

@@ -138,7 +138,8 @@ ENGINE_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.MISSING_FILE,
         r"(?:[Cc]onfig|certificates?|key) file not found: '?(\S{1,200})|"
-        r"corpus path does not exist: (\S{1,200})|but it does not exist|Specified template '([^']{1,120})' not found",
+        r"No adapter found for (\S{1,200}?)(?:\.| |$)|corpus path does not exist: (\S{1,200})|"
+        r"but it does not exist|Specified template '([^']{1,120})' not found",
         "File {any} not found in the container.",
         "Check the path and the preset's volumes: files of the host must be mounted.",
     ),

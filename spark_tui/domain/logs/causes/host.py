@@ -237,6 +237,8 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.IMAGE_UNAVAILABLE,
         r"pull access denied for ([^\s,]{1,200})|\bunauthorized: |denied: (?:\{|requested access)|"
+        r"(?:Head|Get) \"https?://[^/ ]{1,100}/v2/(\S{1,200})/(?:manifests|blobs)/\S{1,120}\": (?:denied|unauthorized|"
+        r"no basic auth)|"
         r"manifest (?:for )?(\S{0,200}) ?(?:unknown|not found)|invalid reference format|"
         r"failed to resolve reference \"?(\S{1,200}?)\"?: (?:\S{1,200}: )?not found",
         "The registry does not give out the image {any}: wrong name or tag, or no access.",

@@ -57,5 +57,6 @@ TRTLLM: Final[r.Table] = r.table(
     # under Triton: the C++ runtime's first lines, the table of loaded models, and a refused request
     ("Encountered", r.when("Encountered an error when fetching new request", r.Signal.ANSWERS)),
     ("MPI Engine", r.when(("MPI size: ", "Engine version "), r.EnterPhase(P.ENGINE_INIT))),
+    ("loading:", r.when(("loading: tensorrt_llm", "loading: tensorrtllm"), r.EnterPhase(P.ENGINE_INIT))),
     ("|", r.found(r"\| tensorrt_llm +\| \d{1,4} +\| READY", lambda *_: (r.Signal.READY,))),
 )  # fmt: skip
