@@ -8,7 +8,7 @@ import pytest
 
 from tests.log_score import EXCERPTS, EXPECTED, FACETS, explained, marks, shares
 
-SCORE = {"outcome": 682, "phase": 247, "verdict": 693, "cause": 680, "line": 675, "remedy": 229, "findings": 127}
+SCORE = {"outcome": 709, "phase": 258, "verdict": 719, "cause": 706, "line": 701, "remedy": 231, "findings": 134}
 """How many of each facet are right. A higher number is written here too, so that it cannot fall again."""
 
 

@@ -313,3 +313,41 @@ def test_a_launcher_s_tag_in_front_of_an_exception_hides_nothing() -> None:
     cause = read(lines).cause
     assert cause is not None
     assert cause.id == "missing_module"
+
+
+def test_a_text_that_is_cut_within_a_traceback_failed_if_the_engine_ends_by_it() -> None:
+    packages, core = "/x/site-packages", "(EngineCore_DP0 pid=9) ERROR 12-20 20:13:01 [core.py:868]"
+    frames = [
+        f'{core}   File "{packages}/vllm/v1/attention/backends/flashinfer.py", line 10, in build',
+        f'{core}   File "{packages}/triton/compiler/compiler.py", line 15, in make_cubin',
+        f"{core}     self.plan(",
+        f"{core}     ^^^^^^^^^^",
+    ]
+    cause = read(frames).cause
+    assert cause is not None
+    assert (cause.id, cause.guess, cause.evidence[-1]) == ("kernel_failure", True, "self.plan(")
+    called = f'{core}   File "{packages}/vllm/v1/engine/core.py", line 9, in _handle_client_request'
+    assert read([called, *frames]).outcome is StartOutcome.STARTING
+
+
+FAILS = "On one Spark vLLM fails with `torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB` at once."
+
+
+def test_a_person_s_words_count_where_they_say_that_an_engine_failed() -> None:
+    cause = read([FAILS]).cause
+    assert cause is not None
+    assert (cause.id, cause.guess) == ("out_of_memory_loading", True)
+    for words in (f"If {FAILS}", f"When {FAILS}", FAILS.replace("fails", "no longer fails"),
+                  FAILS.replace("vLLM", "my training"),
+                  "vLLM runs; my client fails with `openai.APIConnectionError: Connection error.`"):  # fmt: skip
+        assert read([words]).cause is None, words
+
+
+def test_a_fault_of_the_gpu_is_the_engine_s_below_its_lines_alone() -> None:
+    fault = "Memory access fault by GPU node-1 (Agent handle: 0x5) on address 0x7f. Reason: Page not present."
+    assert read(["got prompt", fault, "./comfy.sh: line 2:  52 Aborted   (core dumped) python main.py"]).cause is None
+    cause = read(
+        ["(EngineCore pid=7) INFO 11-02 10:00:00 [gpu_model_runner.py:5] Starting to load model a/b", fault]
+    ).cause
+    assert cause is not None
+    assert cause.id == "kernel_failure"

@@ -164,6 +164,8 @@ class FailureReader:
                 phase = PhaseId.SERVER if served else _step(self._before) or _step(below) or phase
                 if phase in (None, PhaseId.CONTAINER):
                     phase = _usual_phase(self._chosen.line) or phase
+            elif phase is PhaseId.ENGINE_READY and "KV cache" in self._chosen.line:  # sized, not yet made
+                phase = PhaseId.KV_CACHE
             elif phase is PhaseId.CONFIG:  # lines of a pasted text may be left out, frames seldom are
                 phase = _step(self._before) or phase
             line, above = traced(self._chosen.line, self._before)
@@ -186,7 +188,7 @@ class FailureReader:
                 lines=lines,
                 phase=phase,
                 asked=tuple(sorted((self.asked or command_settings(self._before)).items())),
-                module=module_of(above),
+                module=module_of(above, self._chosen.process),
             )
         return self._complete
 
@@ -374,8 +376,10 @@ _FETCHED: Final = lazy_pattern(
 )
 
 
-_SERVED: Final = lazy_pattern(r'AsyncLLM output_handler failed|"POST /v1/\S{1,60} HTTP/1\.1" 500 ')
-"""Below a failure: requests were under way."""
+_SERVED: Final = lazy_pattern(
+    r'AsyncLLM output_handler failed|"POST /v1/\S{1,60} HTTP/1\.1" 500 |INFO: +Waiting for application shutdown'
+)
+"""Below a failure: its web server was up."""
 _SAID: Final = (
     (PhaseId.CONTAINER, lazy_pattern(NO_PROGRAM)),
     (PhaseId.CAPTURE, lazy_pattern(r"stream is capturing|StreamCapture|[Cc]apture (?:cuda|CUDA) graph")),
@@ -482,9 +486,12 @@ _STANDARD: Final = lazy_pattern(r"/lib/python3[.\d]*/(?!site-|dist-)|^<")
 """Files of Python's own library."""
 
 
-def module_of(lines: Sequence[str]) -> str:
-    """The file of the innermost frame above the deciding line; empty where no traceback is near."""
-    frames = [match[1] for text in reversed(lines[-60:]) if "File " in text and (match := FRAME.search(text))]
+def module_of(lines: Sequence[str], process: str = "") -> str:
+    """The file of the innermost frame above the deciding line; empty where no traceback is near. Of several processes
+    that write at once, by the one's own frames."""
+    found = [text for text in reversed(lines[-60:]) if "File " in text]
+    own = [text for text in found if process and f"({process} pid=" in text[:200]]
+    frames = [match[1] for text in own or found if (match := FRAME.search(text))]
     return next((frame for frame in frames if not _STANDARD.search(frame)), frames[0] if frames else "")
 
 

@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 
 from spark_tui.domain.logs.causes.cause import CauseId
 from spark_tui.domain.logs.causes.diagnosis import recognise
-from spark_tui.domain.logs.causes.host import NO_PROGRAM
+from spark_tui.domain.logs.causes.engines import RAYLET, WAITS_FOR_CORE
+from spark_tui.domain.logs.causes.host import GPU_FAULT, NO_PROGRAM
 from spark_tui.domain.logs.causes.llama_cpp import ABORT, CRASH, FATAL, NAMED, OWN
 from spark_tui.domain.logs.line import LineKind, LogRecord, exception_name, parse_line
 from spark_tui.domain.text import lazy_pattern
@@ -113,7 +114,7 @@ _LINES: Final = lazy_pattern(  # lines that end a program, or a start, and are n
     r"|[\w./\-]{0,200}python[\d.]{0,5}: Error while finding module specification"
     r"|error: invalid (?:value '|parameter for argument: -)|error(?:: error)? from HF API|common_\w+: .{0,80}error: "
     r"|\S{1,80}: line \d{1,5}: +\d{1,9} Killed |Error: timed out waiting for llama runner"
-    r"|(?:\[\d+\][+\-]? +)?(?:Killed|Aborted|Segmentation fault|Bus error)\b.{1,60}"
+    r"|(?:\[\d+\][+\-]? +|\S{1,80}: line \d{1,5}: +\d{1,9} )?(?:Killed|Aborted|Segmentation fault|Bus error)\b.{1,60}"
     r"(?:vllm serve|vllm\.|sglang|llama-|trtllm-)"
     r"|(?:\w+: )?failed to initialize the context: |panic: |mpirun noticed that process|ibv_\w+\(.{1,200} failed|"
     r"failed to copy: |(?:error pulling image|failed to resolve reference)"
@@ -125,7 +126,7 @@ _LINES: Final = lazy_pattern(  # lines that end a program, or a start, and are n
     rf"|{_USAGE}|Capture cuda graph failed: |error: creating server: "
     r"|[\w./\-]{1,120}\.cuh? \d{1,5} - \w"
     r"|Failed: Cuda error |.{0,40}[Uu]nable to open shared memory object|An unexpected system state has occurred\. You"
-    rf"|Workspace is locked but allocation|{NO_PROGRAM}"
+    rf"|Workspace is locked but allocation|{NO_PROGRAM}|{GPU_FAULT}|\S{{0,200}}{RAYLET}"
     r"|error (?:loading llama server|starting (?:the external )?llama runner)"
     r"|llama runner (?:terminated|stopped with error)"
     r"|(?:- Caused By: |\[ERROR\] )?Error: (?:Failed to load (?:the )?model\b|"
@@ -181,8 +182,8 @@ _LIFE: Final = lazy_pattern(
     r"|Decode batch|Prefill batch|llama runner started|(?:llm_)?load_tensors: |llama_model_loader: - "
 )
 _ANSWERED: Final = lazy_pattern(r'HTTP/[\d.]{1,3}" [1-4]\d\d\b|^(?:20\d|4\d\d) \|')
-_REQUEST: Final = lazy_pattern(r"(?:\w+/)*serving(?:_\w+)?\.py:")
-"""One request was refused."""
+_REQUEST: Final = lazy_pattern(r"(?:\w+/)*(?:serving(?:_\w+)?|\w*connector(?:/\w+)?)\.py:")
+"""One request was refused, or its cache not fetched from another engine."""
 _TEARDOWN: Final = lazy_pattern(
     r"[Ss]hut|[Tt]erminat|[Ee]xit|[Kk]ill|Parent process|[Dd]ump|died|destroy|No available shared memory|[Ff]ailed"
 )
@@ -233,7 +234,8 @@ _SPEAKS: Final = lazy_pattern(
     r"\"function\":\"(?:main|update_slots)\"|Generating new private key|\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d [TDPE]P\d|"
     r"INFO: {4,}|"
     r"model_lifecycle\.cc:\d+\] \"?loading: tensorrt|Inferred chat template|Init torch distributed|checkpoint shards: "
-    r"|-packages/(?:vllm|sglang|tensorrt_llm)/|% Completed \||-req: \d|Load weight|Avg prompt throughput|"
+    r"|-packages/(?:vllm|sglang|tensorrt_llm)/[^\s\"]{0,160}(?:\.py(?:\"|:\d)|\.so)|% Completed \||-req: \d|"
+    r"Load weight|Avg prompt throughput|"
     r"ttention backend not (?:set|(?:explicitly )?specified)"
 )
 """Lines in the form that engines give them; a text that only names an engine has none."""
@@ -288,10 +290,13 @@ _NAMED: Final = lazy_pattern(r"\b(?:vLLM|SGLang|TensorRT-LLM|TRT-LLM)\b")
 _GIVEN: Final = lazy_pattern(r"--([a-z][\w\-]{2,40})(?:[= ]+([\w.]{1,24})(?=\s|$))?")
 _COMMAND_LINES: Final = 30
 _SCRIPT: Final = lazy_pattern(
-    r".{0,120}\bllamafactory-cli train|"
     r"[$# ]{0,4}python[\d.]{0,5} +(?!\S{0,200}(?:vllm|sglang|trtllm|llama|api_server|launch_server|"
-    r"serve|convert_checkpoint|build\.py +--))[\w./\-]{1,200}\.py\b"
+    r"serve|convert_checkpoint|build\.py +--))[\w./\-]{1,200}\.py\b|"
+    r"[$# ]{0,4}(?:[A-Z]\w{0,60}=(?:\"[^\"]{0,200}\"|'[^']{0,200}'|\S{0,200}) +){0,12}"
+    r"(?:llamafactory-cli (?:train|export|webui)|accelerate launch|deepspeed |axolotl |streamlit run|jupyter|"
+    r"swift (?:sft|pt|rlhf|export)|torchrun (?!.{0,200}(?:vllm|sglang|trtllm|serve)).{0,200}\.py\b)"
 )
+"""A command of a script's or a trainer's."""
 
 
 def command_settings(lines: Sequence[str]) -> dict[str, str]:
@@ -397,13 +402,44 @@ def _cut_off(lines: Sequence[str]) -> list[LastFailure]:
     closed = [at for at, each in enumerate(records[-40:], max(0, len(records) - 40)) if _CLOSED.search(each.message)]
     if closed and not any("HTTP/1" in text for text in lines[first + closed[-1] :]):
         return [LastFailure(first + closed[-1], records[closed[-1]])]
-    if parse_line(next((text for text in reversed(lines) if text.strip()), "")).kind is not LineKind.TRACEBACK:
-        return []
+    said = [each for each in records if each.message.strip(" ^~")]
+    code = said[-1].message.startswith("    ") if said else False  # below its frame
+    if not said or said[-1 - (code and len(said) > 1)].kind is not LineKind.TRACEBACK:
+        return _retold(lines) if not any(map(in_form, lines)) else []
     if not any("File " in text and _ENGINE_PATH.search(text) for text in lines[-40:]):
         return []
     loud = (at for at, each in enumerate(records) if each.kind is not LineKind.TRACEBACK and each.level not in _QUIET)
     known = [at for at in loud if known_sure(records[at].message)]
-    return [LastFailure(first + known[-1], records[known[-1]])] if known else []
+    if known:
+        return [LastFailure(first + known[-1], records[known[-1]])]
+    last = said[-1]
+    at = max(at for at, each in enumerate(records) if each is last)
+    core = last.source.startswith(("core.py:", "multiproc_executor.py:")) and last.level == "ERROR"
+    main = last.process == "APIServer" and not last.source
+    own = [text for text in lines[-80:] if "File " in text and f"({last.process} pid=" in text[:200]]
+    ends = (core and not any(_CALLED.search(text) for text in own)) or (main and any(map(_AT_TOP.search, own)))
+    waits = next((text for text in own if main and WAITS_FOR_CORE in text), "")
+    message = parse_line(waits).message if waits else last.message
+    return [LastFailure(first + at, last._replace(message=message.strip()))] if ends and own else []
+
+
+_CALLED: Final = lazy_pattern(r", in _handle_client_request\b")
+"""The engine core only answers for a call."""
+_AT_TOP: Final = lazy_pattern(r"[/\\](?:vllm|entrypoints)[/\\\"].{1,80}, in (?:<module>|main|run_server\w*|cmd)\b")
+"""Frames of the API server outside any request."""
+_RETOLD: Final = lazy_pattern(
+    r"^(?:(?!\b(?:[Ii]f|[Ww]hen(?:ever)?|may|might|can|could|would|should|used to|no longer|not|fixed)\b).){0,400}"
+    r"\b(?:fail(?:s|ed)|crash(?:es|ed)|die[sd]|abort(?:s|ed)|end(?:s|ed)) "
+    r"(?:\w+ ){0,4}(?:with|by|on|due to):? +`([\w.]{1,80}(?:Error|Exception): [^`]{10,400})`"
+)
+
+
+def _retold(lines: Sequence[str]) -> list[LastFailure]:
+    """The exception by which an engine ended, in a person's own words: a text without a line of the engine's."""
+    if not any(_NAMED.search(text, 0, 400) or "vllm serve" in text or "launch_server" in text for text in lines):
+        return []
+    said = ((at, found[1]) for at, text in enumerate(lines) if "`" in text and (found := _RETOLD.search(text)))
+    return [LastFailure(at, parse_line(message)) for at, message in said if known_sure(message)]
 
 
 def _rank(record: LogRecord) -> float:
@@ -481,6 +517,14 @@ def request_failed(lines: Sequence[str]) -> bool:
     return head is not None and any("File " in text and _ENGINE_PATH.search(text) for text in lines[head:])
 
 
+def under_way(lines: Sequence[str]) -> bool:
+    """Whether requests are told of, by vLLM's bar over the prompts of a script, or by one that went wrong."""
+    return any(_UNDER_WAY.search(text) for text in lines)
+
+
+_UNDER_WAY: Final = lazy_pattern(r"^Processed prompts: +\d|\(\w+ pid=\d.{1,200}failed for request ")
+
+
 def _alive(record: LogRecord) -> bool:
     if record.kind is LineKind.ACCESS:
         return record.source == "GIN" or _ANSWERED.search(record.message) is not None
@@ -552,6 +596,8 @@ def _ours(record: LogRecord, lines: Sequence[str], at: int, *, serving: bool, do
         return known_sure(message) or _TRT_ENDS.match(message) is not None
     if _MPI.match(message):
         return any("TRT-LLM" in text or "trtllm" in text for text in lines)
+    if re.match(GPU_FAULT, message):
+        return any(in_form(text) for text in lines[max(0, at - 80) : at])
     if "Caught signal" in message:
         return any(_BACKTRACE.search(text) for text in lines[at : at + 40])
     if not inner and request_failed(lines[max(0, at - 80) : at]) and not _DEADLY.search(message):

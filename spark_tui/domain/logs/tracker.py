@@ -21,7 +21,7 @@ from spark_tui.domain.logs.rules.trtllm import TRTLLM
 from spark_tui.domain.logs.rules.vllm import VLLM
 from spark_tui.domain.logs.serving import ServingHistory, ServingSample
 from spark_tui.domain.logs.starts import FROM_CACHE, DownloadReadings
-from spark_tui.domain.logs.tail import request_failed
+from spark_tui.domain.logs.tail import request_failed, under_way
 from spark_tui.domain.logs.timeline import (
     EMPTY_TIMELINE,
     BootTimeline,
@@ -448,7 +448,7 @@ class LogTracker:
         if self.failures.stopped(docker=docker, ollama=ollama and not self._childless, serving=serving):
             self.phases.end(PhaseState.FAILED)
             self._dirty = True
-        elif not self._ready and request_failed(tuple(self.failures.recent)):
+        elif not self._ready and (request_failed(recent := tuple(self.failures.recent)) or under_way(recent)):
             self._answers()
         elif self._ready and self._wound_down and self.failures.failure is None:
             self._stop(self._wound_down)

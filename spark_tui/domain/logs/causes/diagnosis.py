@@ -322,7 +322,8 @@ _PARSERS: Final = lazy_pattern(r"/(?:tool_parsers?|reasoning|function_call)/|/re
 _SAID_BY_PARSERS: Final = (CauseId.UNKNOWN_ARCHITECTURE, CauseId.BAD_ARGUMENT, CauseId.UNSUPPORTED_MODEL_FEATURE)
 """`Unsupported model type: ...` means a parser's there."""
 _COMPUTING: Final = lazy_pattern(
-    r"/(?:triton|flashinfer|deep_gemm|deep_ep|tilelang|tvm|tvm_ffi|cutlass|sgl_kernel|cudnn)/|/_inductor/|/_dynamo/"
+    r"/(?:triton|flashinfer|deep_gemm|deep_ep|tilelang|tvm|tvm_ffi|cutlass|sgl_kernel|cudnn)/|/_inductor/|/_dynamo/|"
+    r"/torchinductor_\w{1,40}/|/torch/_ops\.py"
 )
 _FILES: Final = lazy_pattern(r"/(?:transformers|transformers_utils|tokenizers|model_loader|safetensors)/")
 _SHAPE: Final = lazy_pattern(r"shape|size of tensor|dimension|scale|mismatch")

@@ -15,6 +15,10 @@ _HOST_MEMORY: Final = (
     r"[Nn]ot enough host memory|(?:pinned|host) (?:memory|pool) (?:allocation|needs) .{0,60}(?:null|RAM)|"
     r"cudaHostRegister failed|HostMemAllocator\.alloc returned|hipHostMalloc of"
 )
+RAYLET: Final = r"/raylet/raylet\(\+?0x[0-9a-f]{1,16}\)"
+"""Frames of Ray's own process on a node, as it crashes."""
+WAITS_FOR_CORE: Final = ", in wait_for_engine_startup"
+"""The frame of vLLM's API server that learns of its core's end."""
 _MORE_KV: Final = f"Raise {{memory}}, or lower {{sequences}} or {{context}}. {FREE_MEMORY} first."
 
 ENGINE_RULES: Final[tuple[CauseRule, ...]] = (
@@ -137,6 +141,13 @@ ENGINE_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.MISSING_FILE,
+        r"No adapter found for (\S{1,200})",
+        "No LoRA adapter at {0}.",
+        "Check the adapter's path or repository, and the preset's volumes: adapter_config.json must be there.",
+        sure=False,
+    ),
+    rule(
+        CauseId.MISSING_FILE,
         r"(?:[Cc]onfig|certificates?|key) file not found: '?(\S{1,200})|"
         r"No adapter found for (\S{1,200}?)(?:\.| |$)|corpus path does not exist: (\S{1,200})|"
         r"but it does not exist|Specified template '([^']{1,120})' not found",
@@ -222,7 +233,23 @@ ENGINE_RULES: Final[tuple[CauseRule, ...]] = (
         "See the lines above with [TRT] [E]. Use {newer}, or serve the checkpoint with the PyTorch backend.",
         vague=True,
     ),
+    rule(
+        CauseId.UNSUPPORTED_MODEL_FEATURE,
+        r"(\S{1,120}) is (?:an )?(?:unsupported|not (?:a )?supported) LoRA (?:weight|module|layer)|"
+        r"supports? (modules_to_save|DoRA|RSLoRA)\b",
+        "{engine} cannot apply the LoRA adapter: {any}.",
+        "Save the adapter without it (modules_to_save, DoRA, base layers), merge the adapter into the weights, or use "
+        "{newer}.",
+    ),
     # --- an end without a reason ---
+    rule(
+        CauseId.ENGINE_DIED,
+        RAYLET,
+        "Ray's own process on a node crashed (raylet).",
+        "Its reason stands above these frames, or in /tmp/ray/session_latest/logs/raylet.err of that node. Check its "
+        "memory (`journalctl -k`) and the link, and restart Ray on all nodes.",
+        vague=True,
+    ),
     rule(
         CauseId.KILLED,
         r"terminated with -9$",
@@ -239,7 +266,7 @@ ENGINE_RULES: Final[tuple[CauseRule, ...]] = (
         CauseId.ENGINE_DIED,
         r"Executor worker (?:died|initialization error)|DataParallelController \d{1,9} terminated with|"
         r"(?:Primary|Child) job +(?:\d+ )?terminated normally, but|MPI_Abort|"
-        r"(?:TokenizerManager|DetokenizerManager|DataParallelController) hit an exception",
+        r"(?:TokenizerManager|DetokenizerManager|DataParallelController) hit an exception|" + WAITS_FOR_CORE,
         "A process of the engine ended without a reason in the log.",
         "Its reason stands above: explain the whole log. Often out of memory: check `journalctl -k`, free the page "
         "cache (key D), and lower {memory}.",

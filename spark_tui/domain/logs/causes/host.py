@@ -156,6 +156,8 @@ NO_PROGRAM: Final = (
     r"\S{1,60}\.sh: line \d{1,5}: exec: (--?[\w\-]{0,40}): invalid option)"
 )
 """An entrypoint that is a shell with a command that begins with one; one that runs its command, which is an option."""
+GPU_FAULT: Final = r"(?:Memory access fault|HW Exception) by GPU "
+"""How ROCm ends a process."""
 HOST_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.DRIVER_TOO_OLD,
@@ -353,7 +355,7 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         CauseId.KERNEL_FAILURE,
         r"out of resource: [\w ]{1,30}|unspecified launch failure|illegal memory access|(?:ROCm|HIP) error: [^.]{1,80}|"
         r"hipError\w{1,40}|^RuntimeError: invalid argument$|operation not permitted when stream is capturing|"
-        r"device-side assert|misaligned address|"
+        r"device-side assert|misaligned address|Memory access fault by GPU|"
         r"CUBLAS_STATUS_\w{1,40}|Error Internal|CUDA error: [^.]{1,80}|CUDA runtime error in [^.]{1,80}|"
         r"CUDA driver error: [^.]{1,80}|Triton Error \[CUDA\][^.]{0,80}|cudaError\w{1,40}",
         "A GPU kernel failed: {match}.",
@@ -362,7 +364,7 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.KERNEL_FAILURE,
-        r"(?:CUDA|ROCm) error$",
+        r"(?:CUDA|ROCm) error$|HW Exception by GPU",
         "A GPU kernel failed.",
         _WITHOUT_GRAPHS,
         change=_EAGER,

@@ -457,6 +457,7 @@ VLLM: Final[r.Table] = r.table(
     ("Detected", r.keeps(Topic.CHECKPOINT, "Detected ModelOpt .{0,42}checkpoint")),
     # weights
     ("Starting", r.when("Starting to load model", r.EnterPhase(P.WEIGHTS))),
+    ("Loading", r.when("Loading model from scratch", r.EnterPhase(P.WEIGHTS))),
     ("Time", r.found(
         rf"Time spent downloading weights.*?: {NUMBER} seconds",  # the log is silent while weights download
         lambda m, _known: (r.EnterPhase(P.WEIGHTS), r.SilentPhase(P.DOWNLOAD, number(m[1]), P.WEIGHTS)),
