@@ -174,8 +174,8 @@ class FailureReader:
             else:
                 line = better_line(line, lines)
                 if "ActorDiedError: The actor died" in line:  # why stands below its names
-                    below = (parse_line(text).message.strip() for text in self._after)
-                    reason = next((text for text in below if text.startswith("The actor is dead because")), "")
+                    said = (parse_line(text).message.strip() for text in self._after)
+                    reason = next((text for text in said if text.startswith("The actor is dead because")), "")
                     line = shown(f"{line.partition(': ')[0]}: {reason}") if reason else line
                 if line == self._chosen.line:
                     line = sentence_above(line, self._before)
