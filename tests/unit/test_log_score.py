@@ -8,7 +8,7 @@ import pytest
 
 from tests.log_score import EXCERPTS, EXPECTED, FACETS, explained, marks, shares
 
-SCORE = {"outcome": 709, "phase": 258, "verdict": 719, "cause": 706, "line": 701, "remedy": 231, "findings": 134}
+SCORE = {"outcome": 749, "phase": 275, "verdict": 761, "cause": 745, "line": 740, "remedy": 232, "findings": 147}
 """How many of each facet are right. A higher number is written here too, so that it cannot fall again."""
 
 

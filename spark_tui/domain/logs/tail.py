@@ -573,6 +573,8 @@ def _ours(record: LogRecord, lines: Sequence[str], at: int, *, serving: bool, do
         or _TYPED.match(message)
         or message.startswith(("error: invalid arg", "error: invalid parameter for argument: -"))
     )
+    if message.startswith("Error: unknown "):  # every program in Go says so of its options
+        said = said and _was_given(message, lines[max(0, at - 8) : at])
     if own.lstrip("-").isdigit():  # Windows' status, as a shell prints it
         return any(_GGML.match(text) or _LLAMA_OWN.match(text) for text in lines[max(0, at - _NEAR) : at])
     if message.startswith("error: Uncaught SIG"):  # by the C library of llamafile
