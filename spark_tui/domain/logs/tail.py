@@ -518,7 +518,7 @@ def request_failed(lines: Sequence[str]) -> bool:
 
 
 def under_way(lines: Sequence[str]) -> bool:
-    """Whether requests are told of, by vLLM's bar over the prompts of a script, or by one that went wrong."""
+    """Whether there were requests, by vLLM's bar over the prompts of a script, or by one that went wrong."""
     return any(_UNDER_WAY.search(text) for text in lines)
 
 
