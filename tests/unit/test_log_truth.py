@@ -328,6 +328,10 @@ def test_a_text_that_is_cut_within_a_traceback_failed_if_the_engine_ends_by_it()
     assert (cause.id, cause.guess, cause.evidence[-1]) == ("kernel_failure", True, "self.plan(")
     called = f'{core}   File "{packages}/vllm/v1/engine/core.py", line 9, in _handle_client_request'
     assert read([called, *frames]).outcome is StartOutcome.STARTING
+    within = [f'  File "{packages}/vllm/engine/arg_utils.py", line 7, in x', "    return y("]
+    for file, failed in (("/usr/local/bin/vllm", True), ("/home/a/chat.py", False)):
+        head = ["Traceback (most recent call last):", f'  File "{file}", line 10, in <module>']
+        assert (read([*head, *within]).cause is not None) is failed
 
 
 FAILS = "On one Spark vLLM fails with `torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB` at once."

@@ -415,9 +415,10 @@ def _cut_off(lines: Sequence[str]) -> list[LastFailure]:
     last = said[-1]
     at = max(at for at, each in enumerate(records) if each is last)
     core = last.source.startswith(("core.py:", "multiproc_executor.py:")) and last.level == "ERROR"
-    main = last.process == "APIServer" and not last.source
-    own = [text for text in lines[-80:] if "File " in text and f"({last.process} pid=" in text[:200]]
-    ends = (core and not any(_CALLED.search(text) for text in own)) or (main and any(map(_AT_TOP.search, own)))
+    main = last.process in ("APIServer", "") and not last.source
+    own = [text for text in lines[-80:] if "File " in text and parse_line(text).process == last.process]
+    top = _AT_TOP if last.process else _PROGRAM
+    ends = (core and not any(_CALLED.search(text) for text in own)) or (main and any(map(top.search, own)))
     waits = next((text for text in own if main and WAITS_FOR_CORE in text), "")
     message = parse_line(waits).message if waits else last.message
     return [LastFailure(first + at, last._replace(message=message.strip()))] if ends and own else []
@@ -427,6 +428,11 @@ _CALLED: Final = lazy_pattern(r", in _handle_client_request\b")
 """The engine core only answers for a call."""
 _AT_TOP: Final = lazy_pattern(r"[/\\](?:vllm|entrypoints)[/\\\"].{1,80}, in (?:<module>|main|run_server\w*|cmd)\b")
 """Frames of the API server outside any request."""
+_PROGRAM: Final = lazy_pattern(
+    r"[/\\](?:bin[/\\](?:vllm|sglang|trtllm-serve)|sglang[/\\]launch_server\.py|api_server\.py)\", line \d{1,6}, "
+    r"in <module>"
+)
+"""The outermost frame of an engine, also where no line says which process writes."""
 _RETOLD: Final = lazy_pattern(
     r"^(?:(?!\b(?:[Ii]f|[Ww]hen(?:ever)?|may|might|can|could|would|should|used to|no longer|not|fixed)\b).){0,400}"
     r"\b(?:fail(?:s|ed)|crash(?:es|ed)|die[sd]|abort(?:s|ed)|end(?:s|ed)) "
