@@ -337,6 +337,11 @@ NOT_THERE = (
     "to load model\n0.00.074.658 E srv    load_model: failed to load model, ''"
 )
 RUNNER = "Error: llama runner process has terminated: "
+LOAD_ERROR = (
+    "[2025-08-20 00:34:19.231] [error] [LMSInternal][Client=LM Studio][Endpoint=loadModel] Error in channel handler: "
+    "Error: Received load-error\n"
+)
+FRAME = "    at C:\\Program Files\\LM Studio\\resources\\app\\.webpack\\lib\\llmworker.js:108:5170"
 PASTED = [  # with lines around them, of launchers and of several tries
     ("0.00.073.098 E get_repo_commit: error: GET failed (404): Sorry" + NOT_THERE, "repo_not_found", "(404)"),
     ("0.00.073.098 E get_repo_commit: error: GET failed (401): Invalid" + NOT_THERE, "gated_repo", "(401)"),
@@ -350,6 +355,36 @@ PASTED = [  # with lines around them, of launchers and of several tries
     ("llama_new_context_with_model: n_ctx      = 1048576\n"
      "ggml_backend_cpu_buffer_type_alloc_buffer: failed to allocate buffer of size 137438953504\n"
      "llama_kv_cache_init: failed to allocate buffer for kv cache", "out_of_memory_warmup", "of size 137438953504"),
+    ("llama_init_from_model: flash_attn requires n_embd_head_k == n_embd_head_v - forcing off\n"
+     "llama_init_from_model: V cache quantization requires flash_attn\nmain: error: unable to load model",
+     "unsupported_model_feature", "V cache quantization requires flash_attn"),
+    ("llama_new_context_with_model: V cache quantization requires flash_attn\nmain: error: unable to load model\n"
+     "torch version:2.5.1", "bad_argument", "V cache quantization"),
+    ("Unsupported KV type combination for head_size 128.\n/src/ggml/src/ggml-cuda/fattn-common.cuh:576: fatal error",
+     "unsupported_model_feature", "head_size 128"),
+    ("CUDA error: out of memory\n/src/ggml-rpc/ggml-rpc.cpp:615: Remote RPC server crashed or returned malformed "
+     "response", "out_of_memory_loading", "CUDA error: out of memory"),
+    ("clip_init: failed to load model 'm.gguf': load_hparams: unknown projector type:\n"
+     "mtmd_init_from_file: error: Failed to load CLIP model from m.gguf", "unknown_architecture", "projector type:"),
+    ("llama_context: constructing llama_context\nterminate called after throwing an instance of "
+     "'vk::DeviceLostError'\n  what():  vk::Queue::submit: ErrorDeviceLost\nAborted (core dumped)", "kernel_failure",
+     "ErrorDeviceLost"),
+    ("ggml_vulkan: Device memory allocation of size 118497280 failed.\n"
+     "ggml_vulkan: vk::Device::allocateMemory: ErrorOutOfDeviceMemory\ndouble free or corruption (out)",
+     "out_of_memory_loading", "allocation of size"),
+    ("ggml_cuda_init: found 1 CUDA devices:\ndouble free or corruption (out)\nAborted (core dumped)", "engine_died",
+     "Aborted"),
+    ("[51881] srv    load_model: loading model '/m/x.gguf'\n[51881] llama_model_load: error loading model: unable to "
+     "allocate CUDA0 buffer\n[51881] srv    load_model: failed to load model, '/m/x.gguf'", "out_of_memory_loading",
+     "CUDA0 buffer"),
+    ("2026-03-25T19:27:07+02:00 gemma3.server[17276]: llama_model_load: error loading model: unable to allocate CUDA0 "
+     "buffer\n2026-03-25T19:27:07+02:00 gemma3.server[17276]: main: exiting due to model loading error",
+     "out_of_memory_loading", "CUDA0 buffer"),
+    (LOAD_ERROR + "- Caused By: RangeError: Invalid array length\n" + FRAME, "unknown", "RangeError"),
+    (LOAD_ERROR + "- Caused By: Error: Attempt to pull a snapshot failed.\n" + FRAME, "unknown", "a snapshot failed"),
+    ("rocBLAS error: Cannot read /opt/rocm/TensileLibrary.dat: Illegal seek for GPU arch : gfx1103\n"
+     + GO + 'ERROR source=sched.go:443 msg="error loading llama server" error="llama runner process has terminated: '
+     'signal: aborted (core dumped)"', "arch_not_compiled", "gfx1103"),
     (RUNNER + "exit status 0xc0000135", "missing_module", "0xc0000135"),
     (RUNNER + "exit status 3221225794", "missing_module", "3221225794"),
     (RUNNER + "exit status 0xc000001d", "arch_not_compiled", "0xc000001d"),
@@ -397,6 +432,12 @@ PARTLY = [  # the server goes on without the model that it could not run
     'server: EOF" ip=127.0.0.1 latency=4.06s method=POST status=500 url=/v1/chat/completions',
     "[2025-03-01 10:00:00][INFO][LM STUDIO SERVER] Success! HTTP server listening on port 1234\n"
     "[2025-03-01 10:01:15][ERROR] Error: The model has crashed without additional information. (Exit code: 11)",
+    '4:31PM ERR Failed to load model q with backend vllm error="could not load model (no success): Unexpected err" '
+    "modelID=q\n4:31PM INF HTTP request method=POST path=/v1/chat/completions status=200",
+    "srv  proxy_reques: proxying request to model x on port 51881\n"
+    "[51881] CUDA error: an illegal memory access was encountered\n[51881] /src/ggml/src/ggml-cuda/ggml-cuda.cu:107: "
+    "CUDA error\nsrv    operator(): instance name=x exited with status 1\n"
+    "srv  log_server_r: done request: POST /v1/chat/completions 127.0.0.1 500",
     "Error: failed to start a llama runner\n"
     '[GIN] 2023/12/15 - 15:32:10 | 200 |     178.535\u00b5s |       127.0.0.1 | HEAD     "/"',
 ]
@@ -425,6 +466,15 @@ OTHERS = [  # compilers and linkers name the same files
     "Success! HTTP server listening on port 3000",
     "....Killed",
     '{"level":"error","msg":"2025/01/02 10:00:00 http: proxy error: dial tcp 127.0.0.1:3000: connect: refused"}',
+    "main: error: unable to load model repository /etc/x.conf",
+    "double free or corruption (out)\nAborted (core dumped)",
+    "2026-03-25T19:27:07+02:00 nginx[17276]: [error] 12#12: *1 connect() failed (111: Connection refused)",
+    "Error: boom\n- Caused By: TypeError: Cannot read properties of undefined\n    at /app/index.js:3:1",
+    LOAD_ERROR.replace("loadModel", "predict").replace("Received load-error", "x")
+    + "- Caused By: TypeError: x\n"
+    + FRAME,
+    "$ llamafactory-cli train a.yaml\nImportError: cannot import name 'LLM' from 'vllm' "
+    "(/env/lib/python3.10/site-packages/vllm/__init__.py)",
     "panic: failed to decode config",
 ]
 

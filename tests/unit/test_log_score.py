@@ -8,7 +8,7 @@ import pytest
 
 from tests.log_score import EXCERPTS, EXPECTED, FACETS, explained, marks, shares
 
-SCORE = {"outcome": 749, "phase": 275, "verdict": 761, "cause": 745, "line": 740, "remedy": 232, "findings": 147}
+SCORE = {"outcome": 771, "phase": 280, "verdict": 783, "cause": 768, "line": 762, "remedy": 234, "findings": 154}
 """How many of each facet are right. A higher number is written here too, so that it cannot fall again."""
 
 

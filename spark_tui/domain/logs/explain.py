@@ -156,7 +156,8 @@ _MARKS: Final = (
             r"(?:llm_load|llama_(?:new|init|kv|perf|print))_\w{1,40}: |llama server listening|\bslot "
             r"+\w+: id +\d|"
             r"\bprint_info: |load_backend: loaded|system_info: n_threads|main: (?:router )?server is listening on http|"
-            r"update_slots\b|launch_slot"
+            r"update_slots\b|launch_slot|alloc_compute_meta: |warmup: (?:WARNING: )?flash attention|"
+            r"\b(?:clip|mtmd)_(?:init|model_loader)\w{0,20}: "
         ),
     ),
 )

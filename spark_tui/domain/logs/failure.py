@@ -339,7 +339,7 @@ class FailureReader:
     def stopped(self, *, docker: bool, ollama: bool = False, serving: bool | None = None) -> bool:
         """The log is over, and no exit code says why: whether it ends in a failure, which then is a guess."""
         lines = tuple(self.recent)
-        serving = self._serving if serving is None else serving
+        serving = self._serving = self._serving if serving is None else serving
         found = last_failure(lines, serving=serving, docker=docker, ollama=ollama)
         if found is None:
             return False
@@ -530,7 +530,8 @@ _DRAFTER = lazy_pattern(r"/(?:spec_decode|speculative)/.{1,80}, in (?:load_\w+|_
 _OUT_OF_MEMORY = lazy_pattern(OUT_OF_MEMORY)
 # Lines of libraries above the exception that say more than it does.
 _SAYS_WHY = lazy_pattern(
-    r"ggml\S{0,60}:\d+: |error while loading shared libraries|ROCm error|CUDA error|not enough GPU memory|"
+    r"ggml\S{0,60}:\d+: |error while loading shared libraries|ROCm error|rocBLAS error: |"
+    r"CUDA error|not enough GPU memory|"
     r"shared memory segment|/dev/shm/nccl-|Cuda error|illegal memory access|unknown projector type|"
     r"[Oo]ut of memory|NV_ERR_NO_MEMORY|NCCL WARN|ibv_\w+ failed"
     r"|ptxas (?:fatal|error|.{0,60}error)|died due to signal"

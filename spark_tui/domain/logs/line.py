@@ -179,7 +179,7 @@ OUTER: Final = re.compile(
     r"|\[pod/[\w.\-/]{1,200}\] "
     # Docker's and Kubernetes' stamps, CRI's stream and flag behind them; journald's ISO form
     r"|(?P<stamp>\d{4}-\d\d-\d\dT[\d:.]{8,18}(?:Z|[+-]\d\d:?\d\d))(?: std(?:out|err) [FP])? "
-    rf"(?:{_FROM}\[\d+\]: )?)+"
+    rf"(?:(?:{_FROM}|[a-z][\w.\-]{{1,60}})\[\d+\]: )?)+"
 )
 """`stamp` is an RFC 3339 time among what it takes, if there is one."""
 OWN_BEGINNINGS: Final = ("(", "INFO", "WARN", "ERRO", "DEBU", "CRIT", " ", "[0", "[1", "[2", "[T", "[r")

@@ -28,7 +28,8 @@ _TAG: Final = lazy_pattern(  # a file of vLLM whose head was cut off, or what a 
     r"\[(?:\w{1,60}\.py:\d{1,6}|[\w.\- ]{2,40})\] (?=Traceback \(|File \"|\(\w+ pid=|[\w.]{0,80}(?:Error|Exception): )"
 )
 _LAUNCHED: Final = lazy_pattern(  # a launcher's own stamp or stream: `[14:51:59] `, `[router stdout] [52717] `
-    r"\[\d\d:\d\d:\d\d\] (?=\S)|\[[\w.\- ]{1,60} std(?:out|err)\] ?(?:\[\d{1,10}\] ?)?"
+    r"\[\d\d:\d\d:\d\d\] (?=\S)|\[[\w.\- ]{1,60} std(?:out|err)\] ?(?:\[\d{1,10}\] ?)?|"
+    r"\[\d{4,5}\] (?=(?:cmn|srv|slot|que) +\w|CUDA error|  \w|\w+_\w+: |main: |terminate called|\S{0,200}ggml)"
 )
 _SERVERS: Final = lazy_pattern(  # LocalAI's and LM Studio's own heads
     r"[A-Z][a-z]{2} \d\d \d\d:\d\d:\d\d (?:DEBUG|INFO|WARN|ERROR) +(?=\S)|"

@@ -130,7 +130,7 @@ _LINES: Final = lazy_pattern(  # lines that end a program, or a start, and are n
     r"|error (?:loading llama server|starting (?:the external )?llama runner)"
     r"|llama runner (?:terminated|stopped with error)"
     r"|(?:- Caused By: |\[ERROR\] )?Error: (?:Failed to load (?:the )?model\b|"
-    r"Error loading model\b|The model has crashed)"
+    r"Error loading model\b|The model has crashed)|- Caused By: (?:[A-Z]\w{0,30})?Error: "
     r"|(?:-107374|322122)\d{4}$|error: Uncaught SIG[A-Z]{3,4} \(|Model loading was stopped due to insufficient|"
     r"[\w.\-/]{0,60}(?:llama|vllm|sglang)[\w.\-]{0,40}: (?:symbol lookup error: |.{0,80}version `GLIBC)|"
     r"Error when loading model: "
@@ -158,7 +158,8 @@ _DAEMON: Final = lazy_pattern(
     rf"no runtime for \"nvidia\"|{NO_PROGRAM}"
 )
 _ELECTRON_SAYS: Final = lazy_pattern(
-    r"(?:- Caused By: |\[ERROR\] )?Error: (?:Failed to load|Error loading|The model has)"
+    r"(?:- Caused By: |\[ERROR\] )?Error: (?:Failed to load|Error loading|The model has)|"
+    r"- Caused By: (?:[A-Z]\w{0,30})?Error: "
 )
 _ELECTRON: Final = lazy_pattern(
     r"LM[ \-]?Stu|LMSInternal|LLMEngineWrapper|llmworker|lmstudio|\blms (?:load|server|get)\b"
@@ -179,7 +180,8 @@ _DEADLY: Final = lazy_pattern(
 )
 _LIFE: Final = lazy_pattern(
     r"Application startup complete|throughput: |ready to roll|all slots are idle|Listening on|server is listening"
-    r"|Decode batch|Prefill batch|llama runner started|(?:llm_)?load_tensors: |llama_model_loader: - "
+    r"|log_server_r: (?:done )?request: |done_request: |"
+    r"Decode batch|Prefill batch|llama runner started|(?:llm_)?load_tensors: |llama_model_loader: - "
 )
 _ANSWERED: Final = lazy_pattern(r'HTTP/[\d.]{1,3}" [1-4]\d\d\b|^(?:20\d|4\d\d) \|')
 _REQUEST: Final = lazy_pattern(r"(?:\w+/)*(?:serving(?:_\w+)?|\w*connector(?:/\w+)?)\.py:")
@@ -228,6 +230,7 @@ _SPEAKS: Final = lazy_pattern(
     r"\(\w+ pid=\d|(?:INFO|ERROR|WARNING|DEBUG) \d\d-\d\d \d\d:|\[TRT-LLM\] \[|\[TensorRT-LLM\]|server_args=|"
     r"source=\S{1,60}\.go:\d"
     r"|\[GIN\]|(?:llama|llm_load|ggml|gguf|load_tensors|load_backend|print_info|system_info|srv|slot)\w*: |"
+    r"(?:alloc_compute_meta|load_hparams|clip_\w{3,30}|mtmd_\w{3,40}): |warmup: (?:\*{5}|WARNING: |flash attention is)|"
     r"\b(?:slot|srv) +\w{3,20}: |"
     r"main: (?:router )?server is listening|llama server listening at|(?:main|update_slots|launch_slot_\w{1,20}|"
     r"print_timings)\] |"
@@ -235,7 +238,7 @@ _SPEAKS: Final = lazy_pattern(
     r"INFO: {4,}|"
     r"model_lifecycle\.cc:\d+\] \"?loading: tensorrt|Inferred chat template|Init torch distributed|checkpoint shards: "
     r"|-packages/(?:vllm|sglang|tensorrt_llm)/[^\s\"]{0,160}(?:\.py(?:\"|:\d)|\.so)|% Completed \||-req: \d|"
-    r"Load weight|Avg prompt throughput|"
+    r"Load weight|Avg prompt throughput|(?:INFO|WARN|ERR|VERB) \[ {0,30}\w{2,30}\] .{1,80} \| tid=|"
     r"ttention backend not (?:set|(?:explicitly )?specified)"
 )
 """Lines in the form that engines give them; a text that only names an engine has none."""
@@ -246,6 +249,7 @@ _BUILD: Final = lazy_pattern(
     r"errors? detected in the compilation|^Collecting \S|Requirement already satisfied|"
     r"Getting requirements to build"
     r"|dependency resolver|metadata-generation-failed|^#\d{1,3} \d{1,5}\.\d"
+    r"|(?:^|[\s\"])(?:llamafactory-cli|swift (?:sft|pt|rlhf)|axolotl (?:train|preprocess)|accelerate launch) "
     r"|^\$ (?:hf|huggingface-cli|pip3?|uv|apt|git|conda|curl|cmake|make) |^Cell In\[|^-{2,4}> +\d+ "
 )
 
@@ -586,7 +590,9 @@ def _ours(record: LogRecord, lines: Sequence[str], at: int, *, serving: bool, do
     if message.startswith("error: Uncaught SIG"):  # by the C library of llamafile
         return any("llamafile" in text for text in lines[max(0, at - 12) : at + 4])
     if _ELECTRON_SAYS.match(message):  # of a model, by LM Studio
-        return any(_ELECTRON.search(text) for text in lines[max(0, at - 40) : at + 40])
+        near = lines[max(0, at - 40) : at + 40]
+        said = "Error: Failed to load" in message or not message.startswith("- Caused By: ")
+        return any(_ELECTRON.search(text) and (said or "loadModel" in text) for text in near)
     named = _LLAMA_NAMED.match(message)
     if _LLAMA.match(message) or (named and ollama and message.startswith("Error: ")):
         return True
@@ -708,6 +714,7 @@ def _whole(record: LogRecord, lines: Sequence[str], at: int) -> LogRecord:
         plain = plain and each.time in ("", record.time)
         wide = message.endswith(":") or (": " in message and len(message) >= _NARROW)
         cut = not gap and wide and _CUT.search(message) and not (_LINES.match(text) or _WITHIN[0] in text)
+        cut = cut and not ("panicked at " in message and _LLAMA_OWN.match(text))  # no program in Rust writes that
         if not plain or not (cut or _GOES_ON.match(text)):
             break
         spaced, glued = f"{message} {text}", message + text  # a terminal breaks words, a forum between them

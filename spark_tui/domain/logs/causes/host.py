@@ -220,7 +220,7 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         r"nvidia-container-cli: (?:initialization|detection|device|mount|ldcache) error|NVML: Driver|NVML_ERROR|"
         r"NVMLError|"
         r"no (?:compatible|usable) (?:GPU|devices?) (?:was |were )?found|libcuda\.so\.1 not found|Driver Not Loaded|"
-        r"CUDA_ERROR_NO_DEVICE|"
+        r"CUDA_ERROR_NO_DEVICE|Could not initialize Tensile host: No devices found|"
         r"Unexpected error from cudaGetDeviceCount|CUDA unknown error|No supported (?:CUDA )?devices? found",
         "No GPU visible in the container.",
         "Check that `nvidia-smi` works on the host (the driver), and that the preset requests GPUs (`--gpus all`, "
@@ -262,7 +262,7 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.ARCH_NOT_COMPILED,
-        r"no kernel image is available|cudaErrorNoKernelImage|invalid device function|"
+        r"Illegal seek for GPU arch|no kernel image is available|cudaErrorNoKernelImage|invalid device function|"
         r"Error in function .{1,300}Unsupported arch|"
         r"Assertion error .{1,300}(?:Unsupported|unsupported) arch|[Mm]in(?:imum)? (?:compute )?capability:? ?\d|"
         r"[Nn]ot (?:supported|implemented) (?:in this architecture|(?:on|for|by) (?:this |the current |"
@@ -341,9 +341,16 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.KERNEL_FAILURE,
-        r"Assertion error \((\S{1,200})\): (.{1,200})|\S{0,200}ggml\S{0,100}/(\S{1,60}:\d+): fatal error",
+        r"Assertion error \((\S{1,200})\): (.{1,200})",
         "A kernel failed its own check: {any}.",
         "Set another attention_backend or moe_backend, or none. {gb10}",
+    ),
+    rule(
+        CauseId.KERNEL_FAILURE,
+        r"\S{0,200}ggml\S{0,100}/(\S{1,60}:\d+): fatal error",
+        "A kernel of {engine} failed its own check: {0}.",
+        "Start once with {eager}, and with an f16 KV cache; else use {newer}.",
+        vague=True,  # the line above says which
     ),
     rule(
         CauseId.KERNEL_FAILURE,
@@ -357,7 +364,8 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         r"hipError\w{1,40}|^RuntimeError: invalid argument$|operation not permitted when stream is capturing|"
         r"device-side assert|misaligned address|Memory access fault by GPU|"
         r"CUBLAS_STATUS_\w{1,40}|Error Internal|CUDA error: [^.]{1,80}|CUDA runtime error in [^.]{1,80}|"
-        r"CUDA driver error: [^.]{1,80}|Triton Error \[CUDA\][^.]{0,80}|cudaError\w{1,40}",
+        r"CUDA driver error: [^.]{1,80}|ErrorDeviceLost|VK_ERROR_DEVICE_LOST|"
+        r"Triton Error \[CUDA\][^.]{0,80}|cudaError\w{1,40}",
         "A GPU kernel failed: {match}.",
         _WITHOUT_GRAPHS,
         change=_EAGER,
@@ -536,7 +544,7 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.ENGINE_DIED,
-        r"Error: (?:Failed to load (?:the )?model|Error loading model|The model has crashed)",
+        r"Error: (?:Failed to load (?:the )?model|Error loading model|The model has crashed|Received load-error)",
         "LM Studio's engine could not load the model, or ended, without a reason in this line.",
         "See its log: `lms log stream`. Update its runtime, choose a smaller model or a shorter context.",
         vague=True,

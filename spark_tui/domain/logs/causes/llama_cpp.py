@@ -24,6 +24,9 @@ FATAL: Final = (
     r"found in "
     r"repository|not available in cache|download failed|GET failed|HTTPLIB failed|status code received|failed: |"
     r"failed after)"
+    r"|(?:main: error|common_init_\w{1,20}): (?:unable|failed) to (?:load (?:the )?(?:draft )?model(?:$| ')|"
+    r"(?:create|init\w{0,6}) (?:the )?(?:context|model|sampl))"
+    r"|llama_new_context_with_model: [KV] cache (?:quantization|type)|Unsupported KV type combination for head_size"
     r"|llama_init_from_model: (?:n_batch|n_ctx|SPLIT_MODE|simultaneous|[KV] cache)|ggml_aligned_malloc: insufficient"
     r"|(?:llama_)?model_load\w{0,12}: no backends are loaded|(?:clip|mtmd)_\w{1,40}: .{0,200}(?:ailed to load|error: )"
     r"|error: (?:the supplied chat template|--model is required|invalid value for n_parallel|invalid HF repo format|"
@@ -48,6 +51,8 @@ NAMED: Final = (
 """With what those of other programs may begin too: theirs only in a text of theirs."""
 CRASH: Final = (
     r"\s*what\(\): |terminate called |"
+    r"(?:double free or corruption|free\(\): invalid|malloc\(\): |munmap_chunk\(\)|corrupted (?:size|double)|"
+    r"\*\*\* stack smashing)|"
     r"(?:\S{0,80} )?(?:Segmentation fault|Illegal instruction|Aborted|Bus error)(?: +\(core dumped\))?$"
 )
 """What the system says of a crash: theirs right below lines of theirs."""
@@ -182,6 +187,18 @@ LLAMA_RULES: Final[tuple[CauseRule, ...]] = (
         r"([KV]) cache type (\w{1,10}) with block size \d{1,5} does not divide",
         "The model's heads do not divide into blocks of {1} for the {0} cache.",
         "Set `--cache-type-k f16 --cache-type-v f16` (Ollama: OLLAMA_KV_CACHE_TYPE=f16).",
+    ),
+    rule(
+        CauseId.UNSUPPORTED_MODEL_FEATURE,
+        r"flash_attn ((?:is not (?:compatible|supported) with|requires) .{1,80}?) - forcing off",
+        "This build has no flash attention for the model or its cache, which a quantized V cache needs: it {0}.",
+        "Keep the V cache in f16 (`--cache-type-v f16`; Ollama: OLLAMA_KV_CACHE_TYPE=f16), or use {newer}.",
+    ),
+    rule(
+        CauseId.UNSUPPORTED_MODEL_FEATURE,
+        r"Unsupported KV type combination for head_size (\d{1,5})|^Unsupported KV type combination",
+        "This build's flash attention cannot read such a quantized cache with heads of size {0}.",
+        "Set `--cache-type-k f16 --cache-type-v f16` (Ollama: OLLAMA_KV_CACHE_TYPE=f16), or start with {eager}.",
     ),
     rule(
         CauseId.UNSUPPORTED_MODEL_FEATURE,
@@ -372,6 +389,12 @@ LLAMA_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.ENGINE_DIED,
+        r"Remote RPC server crashed or returned malformed response",
+        "The rpc-server of another node ended, or answered with what this build does not understand.",
+        "See its log on that node: its reason stands there. All nodes need the same build of llama.cpp.",
+    ),
+    rule(
+        CauseId.ENGINE_DIED,
         r"(?:an error was encountered while running the model|POST predict|do load request): .{0,120}(?:EOF|reset "
         r"by|forcibly)",
         "Ollama's runner ended during the request.",
@@ -382,7 +405,9 @@ LLAMA_RULES: Final[tuple[CauseRule, ...]] = (
 LLAMA_ENDS: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.ENGINE_DIED,
-        r"\bmain: exiting due to|llama-server process has terminated|llama runner (?:terminated|stopped with error)"
+        r"\bmain: (?:exiting due to|error: (?:unable|failed) to (?:load (?:the )?(?:draft )?model|create|init))|"
+        r"common_init_\w{1,20}: failed to create context|llama-server process has terminated|"
+        r"llama runner (?:terminated|stopped with error)"
         r"|error starting (?:the external )?llama runner|error: Uncaught SIG"
         r"|model runner has unexpectedly stopped|an error was encountered while running the model|^panic: (?:unable "
         r"to (?:load|create)|failed to decode)|llama_model_loader: failed to load model from|^Error: .{0,40}unable "

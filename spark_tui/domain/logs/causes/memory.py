@@ -168,6 +168,7 @@ OUT_OF_MEMORY: Final = (
     r"out of memory|OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED|OUT_OF_MEMORY|not enough GPU memory|"
     r"cudaErrorMemoryAllocation|std::bad_alloc"
     r"|NVML_SUCCESS == r INTERNAL ASSERT|\bMemoryError\b|(?<!failed with error )Cannot allocate memory|NV_ERR_NO_MEMORY"
+    r"|ErrorOutOf(?:Device|Host|Pool)Memory|VK_ERROR_OUT_OF_\w{1,20}|Device memory allocation of size \d{1,15} failed"
     r"|unable to allocate \w+ (?:backend )?buffer|failed to allocate (?:compute|buffer for|\w+ buffer)"
 )
 

@@ -283,7 +283,7 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
         CauseId.UNKNOWN_ARCHITECTURE,
         r"model type `([^`]{1,120})` but Transformers does not recognize|"
         r"Model architectures \[?\(?([^\])]{1,300})\]?\)? (?:are not supported|failed to be inspected)|"
-        r"unknown model architecture: '([^']{1,120})'|unknown (?:projector|vision|audio) type: '?([\w.\-]{1,60})|"
+        r"unknown model architecture: '([^']{1,120})'|unknown (?:projector|vision|audio) type: ?'?([\w.\-]{1,60}|$)|"
         r"model architecture '?(\w{1,120})'? is not supported in TRT-LLM|"
         r"[Uu]nsupported architecture:? ['\"]?(?!sm_)([\w.\-]{1,120})|"
         r"Unrecognized (?:configuration class|model in)|Unknown architecture '?([\w.\-]{1,120})|"

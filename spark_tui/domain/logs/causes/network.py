@@ -102,7 +102,7 @@ _SENTENCES: Final = (
         "the link and the log of the other node.",
     ),
     (
-        r"Remote RPC server crashed|ggml_backend_rpc\w{0,30}: .{0,60}(?:failed|refused)|"
+        r"ggml_backend_rpc\w{0,30}: .{0,60}(?:failed|refused)|"
         r"[Ff]ailed to connect to (?:RPC|rpc) .{1,80}|Failed to connect to [\w.\-]{1,80}:\d{4,5}$",
         "The other node's RPC server does not answer: {match}.",
         "Start the same build's rpc-server on the other node first, and check its log, address, port and firewall.",

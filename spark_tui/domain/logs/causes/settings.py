@@ -425,6 +425,7 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
         "A quantized V cache needs flash attention.",
         "Turn flash attention on (`--flash-attn on`; Ollama: OLLAMA_FLASH_ATTENTION=1), or keep the cache in f16 "
         "(`--cache-type-v f16`; Ollama: OLLAMA_KV_CACHE_TYPE=f16).",
+        vague=True,  # it may have been turned off because the model cannot
     ),
     rule(
         CauseId.UNSUPPORTED_MODEL_FEATURE,

@@ -24,6 +24,7 @@ _ANSWERED: Final = lazy_pattern(
     r"(?:params_from_|prompt_save|send_error|send|proxy_reques|get_availabl|ensure_model\w*|update_slots): |"
     r"update:  - |operator\(\): got exception(?!.{0,80}Loading model)|load: spawning)"
 )
+_CHILD: Final = lazy_pattern(r"srv +[\w():]{1,30} +instance name=\S{1,200} exited with status -?[1-9]")
 _BUFFER: Final = lazy_pattern(rf"load_tensors: +\S{{1,40}} model buffer size = +{NUMBER} MiB")
 _LAYERS: Final = lazy_pattern(r"load_tensors: offloaded (\d{1,5}/\d{1,5}) layers to GPU")
 _CONTEXT: Final = lazy_pattern(r"n_ctx += (\d{1,12})$")
@@ -49,6 +50,9 @@ def program(message: str, known: r.RuleContext) -> Iterator[r.Fact]:
         yield r.Signal.READY
     elif "cleaning up before exit" in message[:80]:
         yield r.Signal.STOPPED
+    elif _CHILD.match(message):  # a router's
+        yield r.Signal.RUNNER_ENDED
+        yield from r.keep(Topic.RUNNER_FAILED, message, known)
     elif _ANSWERED.match(message):
         yield r.Signal.ANSWERS
     elif url := _URL.search(message, 0, 200):
@@ -142,7 +146,7 @@ LLAMA_CPP: Final[r.Table] = r.table(
 def server_error(match: re.Match[str], known: r.RuleContext) -> Iterator[r.Fact]:
     """A server around llama.cpp that answers a request with its engine's failure."""
     if _WRAPS.search(match.string):
-        yield r.Signal.ANSWERS
+        yield r.Signal.ANSWERS if match[0].startswith("Server") else r.Signal.RUNNER_ENDED
         yield from r.keep(Topic.RUNNER_FAILED, match.string, known)
 
 
@@ -157,6 +161,10 @@ def lm_studio(sign: r.Signal) -> Callable[[re.Match[str], r.RuleContext], Iterab
 
 SERVERS: Final[r.Table] = r.table(  # LocalAI, LM Studio
     ("Server", r.found("Server error error=", server_error)),
+    ("Failed Stream", r.found(
+        r"Failed to load model (?:\S{1,200} with backend \S{1,60} error=|modelID=)|Stream ended with error: ",
+        server_error,
+    )),
     ("Request HTTP", r.found(  # llama-swap too
         r"(?:Request|HTTP request) (?:.{0,300}method=.{0,300}\b(?:url|path)=\"?/v1/|"
         r"\S{1,60} \"POST /v1/\S{1,80} HTTP/1\.1\" 200)",
