@@ -278,6 +278,12 @@ OLLAMA = [  # `Error: ...` of its command
 ]
 SLOT = "slot launch_slot_: id  0 | task 0 | processing task\n"
 LIFE = [
+    (
+        "common.cpp",
+        "0.05.795.588 I cmn  common_init_: warming up the model with an empty run - please wait ...",
+        "starting",
+    ),
+    ("server-models.cpp", "srv    operator(): instance name=x exited with status 1", "ready"),
     ("server.cpp", "main: server is listening on http://0.0.0.0:8080", "ready"),
     ("server.cpp", "main: router server is listening on http://0.0.0.0:8080", "ready"),
     ("server.cpp (2023)", "llama server listening at http://127.0.0.1:8080", "ready"),

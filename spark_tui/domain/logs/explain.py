@@ -151,7 +151,7 @@ _MARKS: Final = (
     (
         "llama-cpp",
         lazy_pattern(
-            r"llama_model_load|ggml[-_]cuda|libggml|ggml_\w{1,20}_init: found \d|llama_context|\bsrv +\w+: |"
+            r"llama_model_load|ggml[-_]cuda|libggml|ggml_\w{1,20}_init: found \d|llama_context|\bsrv +\w+(?:\(\))?: |"
             r"llama-server|\bllamafile\b|"
             r"(?:llm_load|llama_(?:new|init|kv|perf|print))_\w{1,40}: |llama server listening|\bslot "
             r"+\w+: id +\d|"

@@ -136,7 +136,7 @@ LLAMA_CPP: Final[r.Table] = r.table(
     ("llama_kv_cache: llama_kv_cache_unified:", r.found(
         rf"llama_kv_cache\w{{0,20}}: size = +{NUMBER} MiB \( *(\d{{1,12}}) cells", cache
     )),
-    ("common_init_from_params:", lambda message, _known: (
+    ("cmn common_init_from_params:", lambda message, _known: (
         (r.EnterPhase(P.ENGINE_READY),) if "warming up the model" in message[:80] else ()
     )),
     ("print_info:", r.found(r"print_info: (arch|file type|file size|general\.name) += (.{1,120})", info)),
