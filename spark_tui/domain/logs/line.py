@@ -239,7 +239,7 @@ _COLON = re.compile(rf"({LEVELS}): {{1,5}}")
 _UVICORN_INDENT = 10
 _ACCESS = re.compile(r'[\w.:\[\]\-]{3,60} - "[A-Z]{3,7} \S{1,2000} HTTP/[\d.]{1,3}" \d{3}')
 _BAR = re.compile(r"[^|]{0,200}: +\d{1,3}% Completed \| \d+/\d+ \[|[^|]{0,200}?\d{1,3}%\|[^|]{0,2000}\| *[\d.]+\w?/")
-_COUNTER = re.compile(r"[^|]{0,200}: \d+\w* \[\d\d:\d\d[,\]]")
+_COUNTER = re.compile(r"[^|]{0,200}: \d{1,12}\w{0,8} \[\d\d:\d\d[,\]]")
 EXCEPTION_ENDS: Final = (
     "Error", "Exception", "Interrupt", "Exit", "ExceptionGroup", "NotFound", "OutOfResources", "Timeout",
     "TimeoutExpired", "InvalidComponent", "exc.Unsupported", "queue.Empty",

@@ -503,7 +503,7 @@ _WORDS: Final = lazy_pattern(
     r"[Qq]uanti[sz]|[Aa]ttention|\b[Ee]xperts?\b|\bweights?\b|[Cc]heckpoint|hidden[_ ]size|head_?(?:dim|size)|"
     r"num_\w{0,20}heads|\b(?:tp|dp|pp|ep|page|block)_size|[Cc][Uu][Dd][Aa][_ ][Gg]raph|max_\w{0,20}(?:tokens|len|seqs|"
     r"requests|bs)\b|--[a-z]{2,20}(?:-[a-z]{1,20}){1,6}|[Tt]okenizer|[Cc]ontext[_ ]length|mem_fraction|\btensors?\b|"
-    r"[Bb]ackend|architecture|\w+Config\b"
+    r"[Bb]ackend|architecture|Config\b"
 )
 """Words of engines; they count where their own lines stand above."""
 _TRT: Final = ("TensorRT-LLM", "TRT-LLM", "TRT")
@@ -638,12 +638,12 @@ def _ours(record: LogRecord, lines: Sequence[str], at: int, *, serving: bool, do
     if (
         inner
         or record.process.startswith(("APIServer", "ApiServer"))
-        or _OURS.search(message[: len(own)] if own[-1:].isalnum() else message)
+        or _OURS.search(message[: len(own)] if own[-1:].isalnum() else message, 0, 1_500)
     ):
         return True
     if known is not None and known[0].sure and known[0].id in _UNIQUE:
         return True
-    if record.kind is LineKind.EXCEPTION and _WORDS.search(own) and any(in_form(text) for text in near):
+    if record.kind is LineKind.EXCEPTION and _WORDS.search(own, 0, 600) and any(in_form(text) for text in near):
         return True
     for above in reversed(lines[max(0, at - 60) : at]):
         if "File " in above and _PATHS.search(above):

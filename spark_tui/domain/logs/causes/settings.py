@@ -319,7 +319,7 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.TOO_MANY_RANKS,
-        r"(?:World|\w+ parallel) size \((\d{1,6})\) (?:is|cannot be) larger than the number of available GPUs "
+        r"(?:World|\b\w{1,40} parallel) size \((\d{1,6})\) (?:is|cannot be) larger than the number of available GPUs "
         r"\((\d{1,6})\)",
         more_ranks,
     ),
