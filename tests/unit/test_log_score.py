@@ -8,7 +8,7 @@ import pytest
 
 from tests.log_score import EXCERPTS, EXPECTED, FACETS, explained, marks, shares
 
-SCORE = {"outcome": 771, "phase": 280, "verdict": 783, "cause": 768, "line": 762, "remedy": 234, "findings": 154}
+SCORE = {"outcome": 804, "phase": 297, "verdict": 819, "cause": 801, "line": 796, "remedy": 237, "findings": 164}
 """How many of each facet are right. A higher number is written here too, so that it cannot fall again."""
 
 

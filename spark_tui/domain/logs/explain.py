@@ -132,7 +132,7 @@ _MARKS: Final = (
         "sglang",
         lazy_pattern(
             r"sglang|Load weight begin|fired up and ready to roll|#running-req: |"
-            r"\[\d{4}-\d\d-\d\d [\d:]{8} [TDPE]P\d|ttention backend not (?:explicitly )?specified"
+            r"\[\d{4}-\d\d-\d\d [\d:]{8} (?:[A-Z_]{2,12}\d{1,4} ){0,3}[TDPE]P\d|ttention backend not (?:explicitly )?specified"
         ),
     ),
     (

@@ -468,6 +468,8 @@ def sentence_above(line: str, before: Sequence[str]) -> str:
     if "device-side assert triggered" in line:  # the kernel has said which
         said = next((parse_line(text).message for text in reversed(before) if "Assertion `" in text), "")
         return shown(f"{line} ({said[said.index('Assertion `') :]})") if said else line
+    if line.startswith("ptxas fatal"):  # its errors stand above
+        return next((shown(text.strip()) for text in reversed(before[-20:]) if "; error  " in text), line)
     known = recognise(line)
     if known is None or not known[0].vague or known[0].id is not CauseId.ENGINE_DIED:
         return line

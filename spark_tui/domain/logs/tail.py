@@ -76,7 +76,7 @@ _USAGE: Final = r"error: (?:unrecognized arguments|the following arguments are r
 """How argparse refuses an option: whose program it was, only the command above can say."""
 _LINES: Final = lazy_pattern(  # lines that end a program, or a start, and are no exceptions
     r"(?:docker: )?(?:Error response from daemon|unauthorized|denied): |.{0,80}no matching manifest for "
-    r"|(?:Warning +Failed .{1,60}kubelet +)?Failed to pull image |Error: setting up CDI devices: |"
+    r"|(?:Warning +Failed .{1,60}kubelet +)?Failed to pull image |Error: (?:error )?setting up CDI devices: |"
     r"Error: Failed to load LLM engine|.{0,100}Engine (?:core proc \w+|process \(pid \d+\)|loop has) died"
     r"|\s*\"cause\": \"llama\.cpp error: |\(Exit code: \d{2,20}\)"
     r"|exec \S{1,200}: exec|.{0,60}pull access denied|CUDA error"
@@ -105,7 +105,7 @@ _LINES: Final = lazy_pattern(  # lines that end a program, or a start, and are n
     r"|toomanyrequests: |(?:docker: )?failed to register layer|Error: model requires more|[*\-] ImportError: "
     r"|\[sgl_kernel\] CRITICAL|nvidia-container-cli: |(?:ROCm|HIP) error"
     r"|Error: (?:listen tcp |digest mismatch|pull model manifest|llama runner|unable to load|max retries|could not |"
-    r"write |[45]\d\d )|error: invalid argument|[\w.\-/]{1,60}: error while loading shared libraries"
+    r"write |[45]\d\d )|error: invalid argument|[\w.\-/]{1,200}: error while loading shared libraries"
     r"|(?:gguf|llama|ggml|clip|mtmd)_\w+: .{0,300}(?:invalid|unknown|unsupported|missing|corrupt)"
     r"|[a-z]{2,14}error: "
     r"|[\w.\-]{0,40}(?:llm|llama|sglang|trt)[\w.\-]{0,40} exited with code [1-9]"
@@ -215,7 +215,7 @@ _KNOWN_PATH: Final = lazy_pattern(
     r"entrypoint|serve|[/\\]bin[/\\]ray$"
 )
 _OTHERS: Final = lazy_pattern(
-    r"[/\\]llamafactory[/\\]|-packages[/\\](?:litellm|openai|anthropic|langchain\w*|llama_index|gradio|streamlit|"
+    r"[/\\]llamafactory[/\\]|convert[-_]hf[-_]to[-_]gguf|-packages[/\\](?:litellm|openai|anthropic|langchain\w*|llama_index|gradio|streamlit|"
     r"open_webui|crewai|"
     r"autogen\w*|diffusers"
     r"|trl|unsloth\w*|lightning|pytorch_lightning|deepspeed|pip|setuptools|comfy\w*|peft|accelerate|auto_gptq|"
@@ -234,7 +234,7 @@ _SPEAKS: Final = lazy_pattern(
     r"\b(?:slot|srv) +\w{3,20}: |"
     r"main: (?:router )?server is listening|llama server listening at|(?:main|update_slots|launch_slot_\w{1,20}|"
     r"print_timings)\] |"
-    r"\"function\":\"(?:main|update_slots)\"|Generating new private key|\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d [TDPE]P\d|"
+    r"\"function\":\"(?:main|update_slots)\"|Generating new private key|\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d (?:[A-Z_]{2,12}\d{1,4} ){0,3}[TDPE]P\d|"
     r"INFO: {4,}|"
     r"model_lifecycle\.cc:\d+\] \"?loading: tensorrt|Inferred chat template|Init torch distributed|checkpoint shards: "
     r"|-packages/(?:vllm|sglang|tensorrt_llm)/[^\s\"]{0,160}(?:\.py(?:\"|:\d)|\.so)|% Completed \||-req: \d|"
@@ -350,7 +350,9 @@ def last_failure(
     for at in reversed(range(len(lines))):
         record = parse_line(lines[at])
         went_on = went_on or _WENT_ON.match(record.message) is not None
-        if record.message[:1] == " " and any(_ENGINE_PATH.search(text) for text in lines[max(0, at - 12) : at]):
+        if record.message[:1] == " " and any(
+            _ENGINE_PATH.search(text) or in_form(text) for text in lines[max(0, at - 12) : at]
+        ):
             record = _dedented(record)
         if _alive(record):
             break
