@@ -19,10 +19,10 @@ from spark_tui.domain.logs.kernels import Fp4Verdict, fp4_verdict
 from spark_tui.domain.logs.quotes import Unquoter, unglued
 from spark_tui.domain.logs.serving import DraftStats, ServingSample, drafting
 from spark_tui.domain.logs.sizing import GraphMemory, graph_memory
-from spark_tui.domain.logs.tail import in_form
 from spark_tui.domain.logs.timeline import BootTimeline, PhaseId, PhaseState, StartOutcome
 from spark_tui.domain.logs.tracker import LogTracker
 from spark_tui.domain.logs.view import Baseline, EngineView, LogContext
+from spark_tui.domain.logs.whose import in_form
 from spark_tui.domain.text import lazy_pattern
 
 
@@ -132,7 +132,8 @@ _MARKS: Final = (
         "sglang",
         lazy_pattern(
             r"sglang|Load weight begin|fired up and ready to roll|#running-req: |"
-            r"\[\d{4}-\d\d-\d\d [\d:]{8} (?:[A-Z_]{2,12}\d{1,4} ){0,3}[TDPE]P\d|ttention backend not (?:explicitly )?specified"
+            r"\[\d{4}-\d\d-\d\d [\d:]{8} (?:[A-Z_]{2,12}\d{1,4} ){0,3}[TDPE]P\d|"
+            r"ttention backend not (?:explicitly )?specified"
         ),
     ),
     (

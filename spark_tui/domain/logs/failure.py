@@ -22,10 +22,8 @@ from spark_tui.domain.logs.causes.memory import OUT_OF_MEMORY
 from spark_tui.domain.logs.line import LineKind, LogRecord, exception_name, parse_line, shown
 from spark_tui.domain.logs.rules.rule import Broken
 from spark_tui.domain.logs.tail import (
-    BENCH,
     CONSEQUENCES,
     DETAIL,
-    FRAME,
     INTERRUPTED,
     PYDANTIC_TAIL,
     WITHOUT_SIZE,
@@ -35,6 +33,7 @@ from spark_tui.domain.logs.tail import (
     last_failure,
 )
 from spark_tui.domain.logs.timeline import PhaseId, StartFailure
+from spark_tui.domain.logs.whose import BENCH, FRAME
 from spark_tui.domain.text import lazy_pattern
 
 MAX_KEPT = 4_000

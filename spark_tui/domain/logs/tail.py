@@ -5,7 +5,6 @@ For texts whose rest is unknown: what people paste, a stopped container, a serve
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -13,8 +12,23 @@ from spark_tui.domain.logs.causes.cause import CauseId
 from spark_tui.domain.logs.causes.diagnosis import recognise
 from spark_tui.domain.logs.causes.engines import RAYLET, WAITS_FOR_CORE
 from spark_tui.domain.logs.causes.host import GPU_FAULT, NO_PROGRAM
-from spark_tui.domain.logs.causes.llama_cpp import ABORT, CRASH, FATAL, NAMED, OWN
 from spark_tui.domain.logs.line import LineKind, LogRecord, exception_name, parse_line
+from spark_tui.domain.logs.whose import (
+    COMMAND,
+    DEADLY,
+    ENGINE_PATH,
+    LLAMA_CRASH,
+    LLAMA_ENDS,
+    LLAMA_NAMED,
+    LLAMA_OWN,
+    NAMED,
+    TRT,
+    USAGE,
+    Ending,
+    in_form,
+    is_ours,
+    known_sure,
+)
 from spark_tui.domain.text import lazy_pattern
 
 CONSEQUENCES: Final = (
@@ -27,53 +41,6 @@ CONSEQUENCES: Final = (
 )
 """Lines that only repeat another process's."""
 INTERRUPTED: Final = ("KeyboardInterrupt", "SystemExit", "CancelledError")
-# Exceptions of other programs reach the same log: what is ours names an engine, its settings, its libraries or a GPU.
-_OURS: Final = lazy_pattern(
-    r"CUDA|cud(?:a|nn)[A-Z_]|NCCL|nccl\w+Error|Value 'sm_"
-    r"|[Gg]loo\b|\bIBV?_|Dist(?:Store|Network|Backend)Error|TCPStore|torch\.|ptxas|PTXAS"
-    r"|[Tt]riton|sm_?1\d\d|gpu_memory_utilization|GPU memory|KV cache|max_model_len|max_num_\w|tensor.parallel|vllm"
-    r"|vLLM|EngineCore|Engine (?:process|loop)"
-    r"|Worker(?:Proc)? |SGLang|sglang|sigquit|SIGQUIT|TRT-LLM|TensorRT|[Ee]xecutor worker|llama"
-    r"|GGML|GGUF|ggml|safetensors|[Ss]afetensorError|nvcc|flashinfer|FlashInfer|attention backend|quant_"
-    r"|[Cc][Uu][Tt][Ll][Aa][Ss][Ss]|[Ff]lash[ _]?[Aa]ttention|FlashMLA|DeepGEMM|\bFA[234] is|fp8e4nv|N[Vv][Ff][Pp]4|"
-    r"M[Xx][Ff][Pp]4|"
-    r"modelopt|quantization method|running Ray instance|connect to GCS|Ray (?:does|placement)|[Ll]o[Rr][Aa] (?:rank|"
-    r"weight)|"
-    r"speculative|headdim|[Hh]ead size|weights were not initialized|any model weights|RPC call to|EngineArgs|LlmArgs|"
-    r"LLM\.__init__|lm_head|\.experts\.|weight_scale|-data-parallel|[Tt]okenizers?\b|sentencepiece|[Cc]hat template|"
-    r"exceeds dimension size|hf\.co|hf-mirror|NVML|compute_1\d\d|gpu-architecture|kernel (?:not )?found|CAS service|"
-    r"transformers[.'][\w']{0,20}|error: failed to open|enable-lora"
-    r"|radix cache|mamba[-_]|[Ss]peculative decoding|For(?:CausalLM|ConditionalGeneration)\b|KV connector|"
-    r"[Pp]refix caching|"
-    r"[Cc]hunked[- _]prefill|[Cc][Uu][Dd][Aa][- ]?[Gg]raph|Tokenizer class|V cache|adaptive_verification|"
-    r"mpirun noticed|mpi4py|"
-    r"The cluster was started with"
-    r"|caused pair closure|RepositoryNotFoundError|huggingface|gated repo|sgl_kernel|Scheduler (?:hit|or Data)|"
-    r"scheduler died|client socket has|"
-    r"Watchdog caught|by watchdog"
-    r"|GGML_ASSERT|ggml_|MPI_ABORT|warmup error|Workspace is locked but"
-    r"|due to insufficient system resources"
-    r"|LM Studio|LLM engine|different model and/or config|ray\.exceptions|tensorrt_llm"
-    r"|no kernel image|Ray killed|\(raylet\)|lib(?:nvrtc|cu\w+)\.so|model requires more system memory"
-    r"|for ModelConfig|for VllmConfig|ParallelConfig|SpeculativeConfig|architectures"
-    r"|digest mismatch|pull model manifest|version of Ollama|ROCm error|\bhip[A-Z]\w+|nvidia-container-cli|"
-    r"\.ollama/|HF API|Cuda error /|\bibv_|exited with code [1-9]|:11434: bind|"
-    r"Failed to infer device type|node running low on memory|Segfault encountered|"
-    r"(?:Out of memory: )Killed process \d+ \((?:VLLM|vllm|"
-    r"sglang|trtllm|llama|ollama)|\.cuh? \d{1,5} - |directory: '(?:ninja|nvcc)'|for the current GPU\. Min"
-)
-_UNIQUE: Final = frozenset((
-    CauseId.NO_KV_ROOM, CauseId.KV_CACHE_TOO_SMALL, CauseId.MAX_MODEL_LEN_TOO_LONG, CauseId.UNKNOWN_ARCHITECTURE,
-    CauseId.UNKNOWN_QUANTIZATION, CauseId.GATED_REPO, CauseId.WEIGHTS_CORRUPT, CauseId.TOO_MANY_RANKS,
-    CauseId.READY_TIMEOUT, CauseId.QUANTIZATION_MISMATCH, CauseId.BAD_PARSER, CauseId.DRIVER_TOO_OLD,
-    CauseId.NO_GPU, CauseId.FREE_MEMORY_BELOW_UTILIZATION,
-))  # fmt: skip
-"""Causes whose sentences no other program writes."""
-_PATHS: Final = lazy_pattern(
-    r"""["/ ](?:vllm|sglang|tensorrt_llm|flashinfer|triton|torch|huggingface_hub|transformers|openai_harmony)[/"]"""
-)
-_USAGE: Final = r"error: (?:unrecognized arguments|the following arguments are required|argument -)"
-"""How argparse refuses an option: whose program it was, only the command above can say."""
 _LINES: Final = lazy_pattern(  # lines that end a program, or a start, and are no exceptions
     r"(?:docker: )?(?:Error response from daemon|unauthorized|denied): |.{0,80}no matching manifest for "
     r"|(?:Warning +Failed .{1,60}kubelet +)?Failed to pull image |Error: (?:error )?setting up CDI devices: |"
@@ -123,7 +90,7 @@ _LINES: Final = lazy_pattern(  # lines that end a program, or a start, and are n
     r"|Error: (?:No such option|Got unexpected|Missing |Invalid value|mkdir |open |stat |model |unsupported |"
     r"invalid |no Modelfile)"
     r"|UNAVAILABLE: (?:Internal|Not found|Invalid argument|Unsupported): |ERROR: Head \"https?://[^/ ]{1,100}/v2/"
-    rf"|{_USAGE}|Capture cuda graph failed: |error: creating server: "
+    rf"|{USAGE}|Capture cuda graph failed: |error: creating server: "
     r"|[\w./\-]{1,120}\.cuh? \d{1,5} - \w"
     r"|Failed: Cuda error |.{0,40}[Uu]nable to open shared memory object|An unexpected system state has occurred\. You"
     rf"|Workspace is locked but allocation|{NO_PROGRAM}|{GPU_FAULT}|\S{{0,200}}{RAYLET}"
@@ -135,11 +102,6 @@ _LINES: Final = lazy_pattern(  # lines that end a program, or a start, and are n
     r"[\w.\-/]{0,60}(?:llama|vllm|sglang)[\w.\-]{0,40}: (?:symbol lookup error: |.{0,80}version `GLIBC)|"
     r"Error when loading model: "
 )
-_LLAMA: Final = lazy_pattern(FATAL)
-_LLAMA_NAMED: Final = lazy_pattern(NAMED)
-_LLAMA_CRASH: Final = lazy_pattern(CRASH)
-_LLAMA_OWN: Final = lazy_pattern(OWN)
-_NEAR: Final = 12
 _WITHIN: Final = (
     "Failed to start model server: ",
     "llama_model_load: error loading model: ",
@@ -150,34 +112,6 @@ _WITHIN: Final = (
     'no runtime for "nvidia" is configured',
 )
 """What also ends a program behind words of its own."""
-_DAEMON: Final = lazy_pattern(
-    r"Error response from daemon|ERROR: Head \"https|no matching manifest|pull access denied|"
-    r"exec format error|unauthorized: authentication"
-    r"|toomanyrequests: |failed to register layer|failed to copy: |error pulling image|failed to resolve reference|"
-    r"nvidia-container-cli: |NVIDIA Container Runtime Hook|unresolvable CDI devices|could not select device driver|"
-    rf"no runtime for \"nvidia\"|{NO_PROGRAM}"
-)
-_ELECTRON_SAYS: Final = lazy_pattern(
-    r"(?:- Caused By: |\[ERROR\] )?Error: (?:Failed to load|Error loading|The model has)|"
-    r"- Caused By: (?:[A-Z]\w{0,30})?Error: "
-)
-_ELECTRON: Final = lazy_pattern(
-    r"LM[ \-]?Stu|LMSInternal|LLMEngineWrapper|llmworker|lmstudio|\blms (?:load|server|get)\b"
-)
-_DOCKER: Final = (
-    "rror response from daemon",
-    "nvidia-container-cli: ",
-    "select device driver ",
-    'no runtime for "nvidia"',
-)
-"""Its daemon's words and the container toolkit's, also within those of a launcher."""
-_DEADLY: Final = lazy_pattern(
-    r"CUDA error|EngineDeadError|Watchdog caught|Hang detected on rank|Watchdog timeout \(self|warmup error"
-    r"|likely discovered a bug in Ray|GCS may have been killed"
-    r"|SIGQUIT|sigquit|address already in use|Worker proc|hit an exception|Engine (?:loop has|process \(pid \d+\)) died"
-    r"|ggml\S{0,100}:\d+: |GGML_ASSERT\("
-    rf"|^(?:{ABORT})"
-)
 _LIFE: Final = lazy_pattern(
     r"Application startup complete|throughput: |ready to roll|all slots are idle|Listening on|server is listening"
     r"|log_server_r: (?:done )?request: |done_request: |"
@@ -206,127 +140,19 @@ _NARROW: Final = 40
 """A terminal breaks no shorter line."""
 
 
-FRAME: Final = lazy_pattern(r'File "([^"]{1,400})", line \d{1,7}')
-"""A frame of a Python traceback, with its file."""
-_KNOWN_PATH: Final = lazy_pattern(
-    r"vllm|sglang|tensorrt|trtllm|llama|ollama|flashinfer|triton|/torch/|(?:site|dist)-packages[/\\]|"
-    r"[/\\]lib(?:64)?/python3"
-    r"|^<|sgl|deep_?(?:gemm|ep)|huggingface|transformers|[/\\]ray[/\\]|[Pp]ython\d*[/\\][Ll]ib[/\\]|^/usr/lib/|"
-    r"entrypoint|serve|[/\\]bin[/\\]ray$"
-)
-_OTHERS: Final = lazy_pattern(
-    r"[/\\]llamafactory[/\\]|convert[-_]hf[-_]to[-_]gguf|-packages[/\\](?:litellm|openai|anthropic|langchain\w*|llama_index|gradio|streamlit|"
-    r"open_webui|crewai|"
-    r"autogen\w*|diffusers"
-    r"|trl|unsloth\w*|lightning|pytorch_lightning|deepspeed|pip|setuptools|comfy\w*|peft|accelerate|auto_gptq|"
-    r"llmcompressor)[/\\]"
-)
-BENCH: Final = lazy_pattern(r"[/\\](?:benchmarks[/\\]serve|bench_serving)\.py\", line \d{1,6}, in (?!<module>)")
-"""The engines' own benchmark, a client."""
-_ENGINE_PATH: Final = lazy_pattern(r"[/\\](?:vllm|sglang|tensorrt_llm|llama_cpp)[/\\\-]")
-
-
-_SPEAKS: Final = lazy_pattern(
-    r"\(\w+ pid=\d|(?:INFO|ERROR|WARNING|DEBUG) \d\d-\d\d \d\d:|\[TRT-LLM\] \[|\[TensorRT-LLM\]|server_args=|"
-    r"source=\S{1,60}\.go:\d"
-    r"|\[GIN\]|(?:llama|llm_load|ggml|gguf|load_tensors|load_backend|print_info|system_info|srv|slot)\w*: |"
-    r"(?:alloc_compute_meta|load_hparams|clip_\w{3,30}|mtmd_\w{3,40}): |warmup: (?:\*{5}|WARNING: |flash attention is)|"
-    r"\b(?:slot|srv) +\w{3,20}: |"
-    r"main: (?:router )?server is listening|llama server listening at|(?:main|update_slots|launch_slot_\w{1,20}|"
-    r"print_timings)\] |"
-    r"\"function\":\"(?:main|update_slots)\"|Generating new private key|\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d (?:[A-Z_]{2,12}\d{1,4} ){0,3}[TDPE]P\d|"
-    r"INFO: {4,}|"
-    r"model_lifecycle\.cc:\d+\] \"?loading: tensorrt|Inferred chat template|Init torch distributed|checkpoint shards: "
-    r"|-packages/(?:vllm|sglang|tensorrt_llm)/[^\s\"]{0,160}(?:\.py(?:\"|:\d)|\.so)|% Completed \||-req: \d|"
-    r"Load weight|Avg prompt throughput|(?:INFO|WARN|ERR|VERB) \[ {0,30}\w{2,30}\] .{1,80} \| tid=|"
-    r"ttention backend not (?:set|(?:explicitly )?specified)"
-)
-"""Lines in the form that engines give them; a text that only names an engine has none."""
-_BUILD: Final = lazy_pattern(
-    r"The command '/bin/sh -c|docker (?:build|buildx)\b|Failed building wheel|subprocess-exited-with-error|"
-    r"failed to solve"
-    r"|Building wheel|CMake Error|^g?make(?:\[\d\])?: \*\*\*|^compilation terminated|"
-    r"errors? detected in the compilation|^Collecting \S|Requirement already satisfied|"
-    r"Getting requirements to build"
-    r"|dependency resolver|metadata-generation-failed|^#\d{1,3} \d{1,5}\.\d"
-    r"|(?:^|[\s\"])(?:llamafactory-cli|swift (?:sft|pt|rlhf)|axolotl (?:train|preprocess)|accelerate launch) "
-    r"|^\$ (?:hf|huggingface-cli|pip3?|uv|apt|git|conda|curl|cmake|make) |^Cell In\[|^-{2,4}> +\d+ "
-)
-
-
-_REFUSAL: Final = lazy_pattern(
-    r"[Ii]nvalid argument: -|(?:[Ee]rror: )?(?:unknown (?:argument|option|flag)|flag provided)|error: invalid value '"
-)
-"""How programs in C++, Rust and Go refuse an option."""
-_GGML: Final = lazy_pattern(
-    r"(?:ggml|llama|gguf|common)_\w+: |load_backend: |  Device \d+: |.{0,60}text_generation_launcher: "
-)
-_CONFIG: Final = lazy_pattern(
-    r"validation errors? for \w{0,40}(?:(?:Model|Vllm|Parallel|Speculative|Cache|Scheduler|Load|LoRA|KVTransfer|"
-    r"Compilation|MultiModal)Config|EngineArgs|LlmArgs|ServerArgs)\b"
-)
-_TYPED: Final = lazy_pattern(
-    r"(?:value|type|key|runtime|import|os|assertion|notimplemented|modulenotfound|filenotfound)error: "
-)
-"""Typed from a screen."""
-
-
-_CLIENT: Final = lazy_pattern(
-    r"ConnectionError: Failed to connect to Ollama|Error: could not connect to |"
-    r"(?:openai|litellm|anthropic|ollama|aiohttp|tenacity|gradio|streamlit|instructor|langchain\w*)\.|"
-    r"Packages?NotFoundError"
-)
-"""Exceptions of those who ask an engine, and of package managers."""
-
-
-def in_form(text: str) -> bool:
-    return _SPEAKS.search(text, 0, 600) is not None
-
-
-_COMMAND: Final = lazy_pattern(
-    r"(?:^|[\s/])(?:vllm serve|sglang serve|trtllm-serve|llama-server|python[\d.]{0,5} -m (?:sglang\.launch_server|"
-    r"vllm\.entrypoints))"
-    r"(?: .{0,200}--|.{0,200}\\$)"
-)
-"""How a person starts an engine."""
-_NAMED: Final = lazy_pattern(r"\b(?:vLLM|SGLang|TensorRT-LLM|TRT-LLM)\b")
-"""How people write of engines."""
 _GIVEN: Final = lazy_pattern(r"--([a-z][\w\-]{2,40})(?:[= ]+([\w.]{1,24})(?=\s|$))?")
 _COMMAND_LINES: Final = 30
-_SCRIPT: Final = lazy_pattern(
-    r"[$# ]{0,4}python[\d.]{0,5} +(?!\S{0,200}(?:vllm|sglang|trtllm|llama|api_server|launch_server|"
-    r"serve|convert_checkpoint|build\.py +--))[\w./\-]{1,200}\.py\b|"
-    r"[$# ]{0,4}(?:[A-Z]\w{0,60}=(?:\"[^\"]{0,200}\"|'[^']{0,200}'|\S{0,200}) +){0,12}"
-    r"(?:llamafactory-cli (?:train|export|webui)|accelerate launch|deepspeed |axolotl |streamlit run|jupyter|"
-    r"swift (?:sft|pt|rlhf|export)|torchrun (?!.{0,200}(?:vllm|sglang|trtllm|serve)).{0,200}\.py\b)"
-)
-"""A command of a script's or a trainer's."""
 
 
 def command_settings(lines: Sequence[str]) -> dict[str, str]:
     """Options of the command that starts an engine, where a text shows it; values only where they are plain."""
-    start = next((at for at, text in enumerate(lines) if _COMMAND.search(text, 0, 400)), len(lines))
+    start = next((at for at, text in enumerate(lines) if COMMAND.search(text, 0, 400)), len(lines))
     given: dict[str, str] = {}
     for text in lines[start : start + _COMMAND_LINES]:
         given.update((each[1].replace("-", "_"), each[2] or "") for each in _GIVEN.finditer(text[:2_000]))
         if not text.rstrip().endswith("\\"):
             break
     return {name: value for name, value in given.items() if "key" not in name and "token" not in name}
-
-
-def known_sure(message: str) -> bool:
-    known = recognise(message)
-    return known is not None and known[0].sure and not known[0].vague
-
-
-def another_program(lines: Sequence[str]) -> bool:
-    """Whether frames show that what failed is a script, a client or a trainer, with no engine in it."""
-    frames = [match[1] for text in lines if "File " in text and (match := FRAME.search(text))]
-    if any(_ENGINE_PATH.search(frame) for frame in frames):
-        return any(BENCH.search(text) for text in lines)
-    if any(_OTHERS.search(frame) or not _KNOWN_PATH.search(frame) for frame in frames):
-        return True
-    return any(_BUILD.search(text, 0, 400) or _SCRIPT.match(text) for text in lines)
 
 
 class LastFailure(NamedTuple):
@@ -351,18 +177,18 @@ def last_failure(
         record = parse_line(lines[at])
         went_on = went_on or _WENT_ON.match(record.message) is not None
         if record.message[:1] == " " and any(
-            _ENGINE_PATH.search(text) or in_form(text) for text in lines[max(0, at - 12) : at]
+            ENGINE_PATH.search(text) or in_form(text) for text in lines[max(0, at - 12) : at]
         ):
             record = _dedented(record)
         if _alive(record):
             break
         sentence, _, trace = record.message.partition("\nTraceback (most recent call last)")
-        if trace and not serving and _ENGINE_PATH.search(trace):  # a record of JSON, with its traceback
+        if trace and not serving and ENGINE_PATH.search(trace):  # a record of JSON, with its traceback
             found.append(LastFailure(at, record._replace(message=sentence)))
             continue
         if _fatal(record) and not (went_on and _survived(record, lines[max(0, at - 80) : at])):
             whole = _whole(record, lines, at)
-            if _ours(whole, lines, at, serving=serving, docker=docker, ollama=ollama):
+            if is_ours(Ending(whole, lines, at, serving, docker, ollama)):
                 found.append(LastFailure(at, whole))
     if not found and not serving and lines:
         found = _cut_off(lines)
@@ -379,7 +205,7 @@ def interrupted(lines: Sequence[str]) -> bool:
     """Whether the lines end in the traceback of Ctrl-C, through an engine's code."""
     last = next((text for text in reversed(lines) if text.strip()), "")
     own = parse_line(last).message.strip() == "KeyboardInterrupt"
-    return own and any("File " in text and _ENGINE_PATH.search(text) for text in lines[-60:])
+    return own and any("File " in text and ENGINE_PATH.search(text) for text in lines[-60:])
 
 
 _WENT_ON: Final = lazy_pattern(
@@ -412,7 +238,7 @@ def _cut_off(lines: Sequence[str]) -> list[LastFailure]:
     code = said[-1].message.startswith("    ") if said else False  # below its frame
     if not said or said[-1 - (code and len(said) > 1)].kind is not LineKind.TRACEBACK:
         return _retold(lines) if not any(map(in_form, lines)) else []
-    if not any("File " in text and _ENGINE_PATH.search(text) for text in lines[-40:]):
+    if not any("File " in text and ENGINE_PATH.search(text) for text in lines[-40:]):
         return []
     loud = (at for at, each in enumerate(records) if each.kind is not LineKind.TRACEBACK and each.level not in _QUIET)
     known = [at for at in loud if known_sure(records[at].message)]
@@ -448,7 +274,7 @@ _RETOLD: Final = lazy_pattern(
 
 def _retold(lines: Sequence[str]) -> list[LastFailure]:
     """The exception by which an engine ended, in a person's own words: a text without a line of the engine's."""
-    if not any(_NAMED.search(text, 0, 400) or "vllm serve" in text or "launch_server" in text for text in lines):
+    if not any(NAMED.search(text, 0, 400) or "vllm serve" in text or "launch_server" in text for text in lines):
         return []
     said = ((at, found[1]) for at, text in enumerate(lines) if "`" in text and (found := _RETOLD.search(text)))
     return [LastFailure(at, parse_line(message)) for at, message in said if known_sure(message)]
@@ -458,7 +284,7 @@ def _rank(record: LogRecord) -> float:
     message = record.message
     if message == "EOFError" or any(words in message for words in CONSEQUENCES):
         return 0
-    if _LLAMA_CRASH.match(message) and "what(): " not in message:  # the system's word for what stands above
+    if LLAMA_CRASH.match(message) and "what(): " not in message:  # the system's word for what stands above
         return 0
     if message.startswith("nccl"):  # the second half of torch's message
         return 2
@@ -487,54 +313,10 @@ def _dedented(record: LogRecord) -> LogRecord:
     return record._replace(message=text, kind=LineKind.EXCEPTION)
 
 
-_BACKTRACE: Final = lazy_pattern(
-    r"\b(?:tensorrt_llm|vllm|sgl|ggml|llama|c10|at|torch|nccl)(?:::|_\w)|libtorch|libtriton"
-)
 _TRITON: Final = lazy_pattern(
     r"\"?(?:ERROR: )?(?:[Ff]ailed to (?:load|create) |Invalid argument: ensemble |Poll failed for model directory)"
 )
 """How the Triton server ends the start of a model."""
-_TRITON_MODEL: Final = lazy_pattern(
-    r"tensorrt_?llm|TensorRT-LLM|TRT-LLM|vllm|triton(?:server)?[\-_]models|tritonserver/"
-)
-"""A Triton server that serves a language model: it serves many other things."""
-
-
-_WORDS: Final = lazy_pattern(
-    r"\b(?:KV|MoE|MLA|MTP|TP|EP|LoRA|[FfBb][Pp][48]|nvfp4|W\dA\d+|EAGLE\d?|DFLASH|GGUF)\b|[Mm]amba|[Pp]refill|[Dd]raft|"
-    r"[Qq]uanti[sz]|[Aa]ttention|\b[Ee]xperts?\b|\bweights?\b|[Cc]heckpoint|hidden[_ ]size|head_?(?:dim|size)|"
-    r"num_\w{0,20}heads|\b(?:tp|dp|pp|ep|page|block)_size|[Cc][Uu][Dd][Aa][_ ][Gg]raph|max_\w{0,20}(?:tokens|len|seqs|"
-    r"requests|bs)\b|--[a-z]{2,20}(?:-[a-z]{1,20}){1,6}|[Tt]okenizer|[Cc]ontext[_ ]length|mem_fraction|\btensors?\b|"
-    r"[Bb]ackend|architecture|Config\b"
-)
-"""Words of engines; they count where their own lines stand above."""
-_TRT: Final = ("TensorRT-LLM", "TRT-LLM", "TRT")
-"""TensorRT-LLM's loggers: C++, Python, and TensorRT's own."""
-_TRT_ENDS: Final = lazy_pattern(
-    r"Failed to initialize executor|Executor worker |Engine building failed|Hang detected on rank|"
-    r"Failed to parse the arguments for the LLM|(?:tensorrt_llm::\S{0,60}TllmException: .{0,40})?Assertion failed: "
-)
-_SGLANG_RANK: Final = lazy_pattern(r"[TDPE]P\d")
-"""What SGLang writes before the lines of a scheduler."""
-_MPI: Final = lazy_pattern(
-    r"There are not enough slots available|(?:An? )?(?:ORTE|PRTE) (?:has lost|daemon has)|"
-    r"(?:Primary|Child) job +(?:\d+ )?terminated normally, but"
-)
-"""How Open MPI ends the ranks of TensorRT-LLM, and of many other programs."""
-
-
-def request_failed(lines: Sequence[str]) -> bool:
-    """Whether an engine's web server logs a request that it could not answer: it serves."""
-    head = next((at for at in reversed(range(len(lines))) if "Exception in ASGI application" in lines[at]), None)
-    return head is not None and any("File " in text and _ENGINE_PATH.search(text) for text in lines[head:])
-
-
-def under_way(lines: Sequence[str]) -> bool:
-    """Whether there were requests, by vLLM's bar over the prompts of a script, or by one that went wrong."""
-    return any(_UNDER_WAY.search(text) for text in lines)
-
-
-_UNDER_WAY: Final = lazy_pattern(r"^Processed prompts: +\d|\(\w+ pid=\d.{1,200}failed for request ")
 
 
 def _alive(record: LogRecord) -> bool:
@@ -549,9 +331,9 @@ def _alive(record: LogRecord) -> bool:
 def _fatal(record: LogRecord) -> bool:
     if record.level in ("INFO", "DEBUG", "WARNING"):
         return False
-    if _REQUEST.match(record.source) and not _DEADLY.search(record.message):
+    if _REQUEST.match(record.source) and not DEADLY.search(record.message):
         return False
-    if record.source in _TRT and record.severity >= 40:
+    if record.source in TRT and record.severity >= 40:
         return True
     if record.level == "CRITICAL" and record.process and record.source.partition(":")[0].endswith((".cc", ".h")):
         return True  # a check of Ray's that failed, in a worker or beside it
@@ -560,127 +342,9 @@ def _fatal(record: LogRecord) -> bool:
     if record.kind is LineKind.EXCEPTION:
         return not exception_name(record.message).endswith(INTERRUPTED)
     text = record.message.lstrip()
-    if any(pattern.match(text) for pattern in (_LINES, _LLAMA, _LLAMA_NAMED, _LLAMA_CRASH)):
+    if any(pattern.match(text) for pattern in (_LINES, LLAMA_ENDS, LLAMA_NAMED, LLAMA_CRASH)):
         return True
     return any(words in text for words in _WITHIN)
-
-
-def _ours(record: LogRecord, lines: Sequence[str], at: int, *, serving: bool, docker: bool, ollama: bool) -> bool:
-    message, own = record.message, parse_line(lines[at]).message.strip()
-    if _DAEMON.search(message):
-        by_docker = any(words in message for words in _DOCKER) or message.startswith("invoking ")
-        docker = docker or (by_docker and not any(_SPEAKS.search(text, 0, 600) for text in lines))
-        return docker and recognise(message) is not None
-    inner = record.process.startswith(("EngineCore", "rank")) or "Worker" in record.process
-    inner = inner or _SGLANG_RANK.match(record.process) is not None
-    if _LLAMA_CRASH.match(message) and _crashed(lines, at):
-        return True
-    if serving:
-        if message.startswith("Error: "):
-            return False
-        inner = inner or any("hit an exception" in text for text in lines[max(0, at - 80) : at])
-        return _DEADLY.search(message) is not None or (inner and record.kind is LineKind.EXCEPTION)
-    said = (
-        (ollama and message.startswith("Error: ") and "EADDRINUSE" not in message)
-        or _TYPED.match(message)
-        or message.startswith(("error: invalid arg", "error: invalid parameter for argument: -"))
-    )
-    if message.startswith("Error: unknown "):  # every program in Go says so of its options
-        said = said and _was_given(message, lines[max(0, at - 8) : at])
-    if own.lstrip("-").isdigit():  # Windows' status, as a shell prints it
-        return any(_GGML.match(text) or _LLAMA_OWN.match(text) for text in lines[max(0, at - _NEAR) : at])
-    if message.startswith("error: Uncaught SIG"):  # by the C library of llamafile
-        return any("llamafile" in text for text in lines[max(0, at - 12) : at + 4])
-    if _ELECTRON_SAYS.match(message):  # of a model, by LM Studio
-        near = lines[max(0, at - 40) : at + 40]
-        said = "Error: Failed to load" in message or not message.startswith("- Caused By: ")
-        return any(_ELECTRON.search(text) and (said or "loadModel" in text) for text in near)
-    named = _LLAMA_NAMED.match(message)
-    if _LLAMA.match(message) or (named and ollama and message.startswith("Error: ")):
-        return True
-    above = lines[max(0, at - 8) : at]
-    refused = (named and any(_GGML.match(text) for text in above)) or (
-        _REFUSAL.match(message)  # before anything is loaded
-        and any(_GGML.match(text) for text in above)
-        and not any("llama_model_load" in text for text in above)
-    )
-    if ((said and not docker) or refused or "Failed to start model server: " in message) and known_sure(message):
-        return True
-    if _CLIENT.match(message) or (named and message.startswith("error: ")):
-        return False
-    if record.source in _TRT:
-        return known_sure(message) or _TRT_ENDS.match(message) is not None
-    if _MPI.match(message):
-        return any("TRT-LLM" in text or "trtllm" in text for text in lines)
-    if re.match(GPU_FAULT, message):
-        return any(in_form(text) for text in lines[max(0, at - 80) : at])
-    if "Caught signal" in message:
-        return any(_BACKTRACE.search(text) for text in lines[at : at + 40])
-    if not inner and request_failed(lines[max(0, at - 80) : at]) and not _DEADLY.search(message):
-        return False
-    known = recognise(message)
-    if record.process == "raylet" and known is not None:
-        return True
-    if (not record.process and ".cc:" in record.source) or message.startswith("error: creating server: "):
-        return any(_TRITON_MODEL.search(text, 0, 600) for text in lines)
-    if message.startswith("Value error, ") and any(_CONFIG.search(text) for text in lines[max(0, at - 3) : at]):
-        return known is not None and known[0].sure
-    if another_program(lines[max(0, at - 80) : at + 40] if not docker else lines):
-        return inner and not record.process.startswith("rank")
-    if message.startswith("Fatal Python error") and any(_ENGINE_PATH.search(text) for text in lines[at : at + 60]):
-        return True
-    near = lines[max(0, at - 80) : at]
-    only_started = _only_started(near) and not any(in_form(text) for text in lines[at + 1 : at + 40])
-    if re.match(_USAGE, message) or _REFUSAL.match(message):
-        return only_started and _was_given(message, near)
-    if any("hit an exception" in text for text in near) or (only_started and not _TOOL.match(message)):
-        return True
-    if message.startswith("Error: ") and any("sage: trtllm-serve" in text for text in near):
-        return True
-    if (
-        inner
-        or record.process.startswith(("APIServer", "ApiServer"))
-        or _OURS.search(message[: len(own)] if own[-1:].isalnum() else message, 0, 1_500)
-    ):
-        return True
-    if known is not None and known[0].sure and known[0].id in _UNIQUE:
-        return True
-    if record.kind is LineKind.EXCEPTION and _WORDS.search(own, 0, 600) and any(in_form(text) for text in near):
-        return True
-    for above in reversed(lines[max(0, at - 60) : at]):
-        if "File " in above and _PATHS.search(above):
-            return True
-        if not above.strip(" ^~"):  # where in the line: a forum takes its indent
-            continue
-        kind = parse_line(above).kind
-        if kind not in (LineKind.TRACEBACK, LineKind.CONTINUATION, LineKind.BLANK, LineKind.EXCEPTION):
-            return False
-    return False
-
-
-def _crashed(lines: Sequence[str], at: int) -> bool:
-    """Whether a line is one of several by which a system says that a program crashed, right below llama.cpp's own."""
-    near = [parse_line(text).message for text in lines[max(0, at - _NEAR) : at + 4]]
-    return sum(map(bool, map(_LLAMA_CRASH.match, near))) > 1 and any(map(_LLAMA_OWN.match, near))
-
-
-def _only_started(lines: Sequence[str]) -> bool:
-    """A person's command that starts an engine, without a line of the engine's own since."""
-    named = any(_COMMAND.search(text, 0, 400) or _NAMED.search(text, 0, 400) for text in lines)
-    return named and not any(in_form(text) for text in lines)
-
-
-_TOOL: Final = lazy_pattern(
-    r"(?:cp|mv|ln|rm|tar|rsync|dd|scp|git|ld|gcc|cc1plus|make|curl|wget|npm|apt(?:-get)?|sed): "
-)
-"""Other programs of a shell, by the name before their errors."""
-_OPTION: Final = lazy_pattern(r"(?<![\w\-])--?[a-zA-Z][\w\-]*")
-
-
-def _was_given(message: str, lines: Sequence[str]) -> bool:
-    """Whether the refused options stand in the command above; of one that is missing none does."""
-    named = _OPTION.findall(message)
-    return not named or any(option in text for option in named for text in lines)
 
 
 def _whole(record: LogRecord, lines: Sequence[str], at: int) -> LogRecord:
@@ -716,7 +380,7 @@ def _whole(record: LogRecord, lines: Sequence[str], at: int) -> LogRecord:
         plain = plain and each.time in ("", record.time)
         wide = message.endswith(":") or (": " in message and len(message) >= _NARROW)
         cut = not gap and wide and _CUT.search(message) and not (_LINES.match(text) or _WITHIN[0] in text)
-        cut = cut and not ("panicked at " in message and _LLAMA_OWN.match(text))  # no program in Rust writes that
+        cut = cut and not ("panicked at " in message and LLAMA_OWN.match(text))  # no program in Rust writes that
         if not plain or not (cut or _GOES_ON.match(text)):
             break
         spaced, glued = f"{message} {text}", message + text  # a terminal breaks words, a forum between them

@@ -21,7 +21,6 @@ from spark_tui.domain.logs.rules.trtllm import TRTLLM
 from spark_tui.domain.logs.rules.vllm import VLLM
 from spark_tui.domain.logs.serving import ServingHistory, ServingSample
 from spark_tui.domain.logs.starts import FROM_CACHE, DownloadReadings
-from spark_tui.domain.logs.tail import request_failed, under_way
 from spark_tui.domain.logs.timeline import (
     EMPTY_TIMELINE,
     BootTimeline,
@@ -33,6 +32,7 @@ from spark_tui.domain.logs.timeline import (
     StartOutcome,
     Topic,
 )
+from spark_tui.domain.logs.whose import request_failed, under_way
 from spark_tui.domain.secret import mask_secrets
 from spark_tui.domain.text import clean_line, last_overwrite, lazy_pattern, strip_sequences, truncate
 
