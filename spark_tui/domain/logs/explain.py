@@ -122,9 +122,9 @@ _MARKS: Final = (
     (
         "vllm",
         lazy_pattern(
-            r"vLLM|\((?:APIServer|EngineCore\w*|(?:Vllm)?Worker\w*) pid=|/vllm/(?:v1|engine|entrypoints|worker|"
-            r"executor|model_executor)/|-packages/vllm/|vllm serve"
-            r"|vllm: error|gpu_memory_utilization|KV cache memory|multiproc_executor|"
+            r"vLLM|\((?:APIServer|EngineCore\w*|(?:Vllm)?Worker\w*) pid=|"
+            r"/vllm/(?:v1|engine|entrypoints|worker|executor|model_executor)/|-packages/vllm/|vllm serve|vllm: error|"
+            r"gpu_memory_utilization|KV cache memory|multiproc_executor|"
             r"(?:INFO|WARNING|ERROR) \d\d-\d\d [\d:]{8} \[\w{1,60}\.py:\d|\[core\.py:\d"
         ),
     ),
@@ -145,20 +145,18 @@ _MARKS: Final = (
     (
         "ollama",
         lazy_pattern(
-            r"source=\S{1,40}\.go:\d+ msg=|OLLAMA_|Ollama|/\.ollama/|ollama (?:run|pull|serve|create)\b|"
-            r"llama runner |\bollama\[\d|id_ed25519'\. Generating"
+            r"source=\S{1,40}\.go:\d+ msg=|OLLAMA_|Ollama|/\.ollama/|ollama (?:run|pull|serve|create)\b|llama runner |"
+            r"\bollama\[\d|id_ed25519'\. Generating"
         ),
     ),
     (
         "llama-cpp",
         lazy_pattern(
             r"llama_model_load|ggml[-_]cuda|libggml|ggml_\w{1,20}_init: found \d|llama_context|\bsrv +\w+(?:\(\))?: |"
-            r"llama-server|\bllamafile\b|"
-            r"(?:llm_load|llama_(?:new|init|kv|perf|print))_\w{1,40}: |llama server listening|\bslot "
-            r"+\w+: id +\d|"
-            r"\bprint_info: |load_backend: loaded|system_info: n_threads|main: (?:router )?server is listening on http|"
-            r"update_slots\b|launch_slot|alloc_compute_meta: |warmup: (?:WARNING: )?flash attention|"
-            r"\b(?:clip|mtmd)_(?:init|model_loader)\w{0,20}: "
+            r"llama-server|\bllamafile\b|(?:llm_load|llama_(?:new|init|kv|perf|print))_\w{1,40}: |"
+            r"llama server listening|\bslot +\w+: id +\d|\bprint_info: |load_backend: loaded|system_info: n_threads|"
+            r"main: (?:router )?server is listening on http|update_slots\b|launch_slot|alloc_compute_meta: |"
+            r"warmup: (?:WARNING: )?flash attention|\b(?:clip|mtmd)_(?:init|model_loader)\w{0,20}: "
         ),
     ),
 )

@@ -66,16 +66,16 @@ _STEPS: Final = (
     (
         PhaseId.CAPTURE,
         lazy_pattern(
-            r", in (?:capture_model|capture|capture_one_\w+|graph_capture|compile_or_warm_up_model|"
-            r"_?dummy_sampler_run|init_device_graphs|_?capture_cuda_?graphs)\b|cuda_graph_runner\.py"
+            r", in (?:capture_model|capture|capture_one_\w+|graph_capture|compile_or_warm_up_model|_?dummy_sampler_run|"
+            r"init_device_graphs|_?capture_cuda_?graphs)\b|cuda_graph_runner\.py"
         ),
     ),
     (PhaseId.AUTOTUNE, lazy_pattern(r", in (?:\w*autotun\w*|kernel_warmup|flashinfer_autotune)\b|/autotuner\.py")),
     (  # the compiled model is called through wrappers of the compiler, also when it serves
         PhaseId.COMPILE,
         lazy_pattern(
-            r"/(?:torch/_(?:inductor|dynamo)|vllm/compilation)/"
-            r"(?![^\"]{1,80}\", line \d{1,6}, in (?:__call__|forward|_fn|compile_wrapper|run|call|wrapper)\b)"
+            r"/(?:torch/_(?:inductor|dynamo)|vllm/compilation)/(?![^\"]{1,80}\", line \d{1,6}, in (?:__call__|forward|"
+            r"_fn|compile_wrapper|run|call|wrapper)\b)"
         ),
     ),
     (
@@ -89,8 +89,7 @@ _STEPS: Final = (
         PhaseId.WEIGHTS,
         lazy_pattern(
             r", in (?:load_model|load_weights|_load_module|create_weights|process_weights_after_loading|"
-            r"weight_loader)\b|llama_model_load: error|"
-            r"clip_(?:init|model_load\w*): "
+            r"weight_loader)\b|llama_model_load: error|clip_(?:init|model_load\w*): "
         ),
     ),
     (
@@ -110,7 +109,8 @@ _STEPS: Final = (
         PhaseId.SERVER,
         lazy_pattern(
             r", in (?:run_busy_loop|_?process_engine_step|output_handler|update_from_output|event_loop_\w+|run_batch|"
-            r"get_next_batch_to_run|step_with_batch_queue|process_batch_result\w*|merge_batch|filter_batch|alloc_decode|prepare_for_decode)\b"
+            r"get_next_batch_to_run|step_with_batch_queue|process_batch_result\w*|merge_batch|filter_batch|"
+            r"alloc_decode|prepare_for_decode)\b"
         ),
     ),
 )
@@ -430,8 +430,6 @@ def better_line(line: str, lines: Sequence[str]) -> str:
         return next((other for other, rule in said if not rule.vague), line)
     if WITHOUT_SIZE.search(line):
         return next((other for other in reversed(lines) if _WITH_SIZE.search(other)), line)
-    if "ActorDiedError: The actor died unexpectedly" in line:
-        return next((other for other in lines if other.startswith("The actor is dead because")), line)
     if line.startswith("terminate called"):
         return next((other for other in lines if other.startswith("what(): ")), line)
     consequence = known is not None and known[0].vague and known[0].id in _RESULTS
@@ -523,27 +521,23 @@ MAX_BEFORE, MAX_AFTER = 4, 3
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 # The frame that shows what an engine was doing: reading weights, or measuring and warming up.
 _STEP = lazy_pattern(
-    r", in (load_model|load_weights|determine_available_memory|profile_run|profile_cudagraph_memory|_dummy_run"
-    r"|capture_model|compile_or_warm_up_model|initialize_kv_caches?|_allocate_kv_cache_tensors|kernel_warmup"
-    r"|_dummy_sampler_run|\w*forward\w*|\w*(?:warmup|cuda_graph)\w*)\b"
+    r", in (load_model|load_weights|determine_available_memory|profile_run|profile_cudagraph_memory|_dummy_run|"
+    r"capture_model|compile_or_warm_up_model|initialize_kv_caches?|_allocate_kv_cache_tensors|kernel_warmup|"
+    r"_dummy_sampler_run|\w*forward\w*|\w*(?:warmup|cuda_graph)\w*)\b"
 )
 _DRAFTER = lazy_pattern(r"/(?:spec_decode|speculative)/.{1,80}, in (?:load_\w+|__init__)\b")
 _OUT_OF_MEMORY = lazy_pattern(OUT_OF_MEMORY)
 # Lines of libraries above the exception that say more than it does.
 _SAYS_WHY = lazy_pattern(
-    r"ggml\S{0,60}:\d+: |error while loading shared libraries|ROCm error|rocBLAS error: |"
-    r"CUDA error|not enough GPU memory|"
-    r"shared memory segment|/dev/shm/nccl-|Cuda error|illegal memory access|unknown projector type|"
-    r"[Oo]ut of memory|NV_ERR_NO_MEMORY|NCCL WARN|ibv_\w+ failed"
-    r"|ptxas (?:fatal|error|.{0,60}error)|died due to signal"
-    r"|: (?:fatal )?error: |nvcc fatal|no kernel image|only supports sm|error: linker|Cannot access gated repo"
-    r"|[45]\d\d Client Error"
-    r"|Repository Not Found|Network is unreachable|Name or service not known|name resolution"
-    r"|gguf_init_from_file\w*: |error loading model|failed to (?:open|load|initialize|allocate)|"
-    r"unknown model architecture|"
-    r"what\(\): "
-    r"|llama_init_from_model: |Duplicate GPU|gloo/transport/|Timed out waiting \d{1,9} ?ms for"
-    r"|died unexpectedly|Failed to (?:load model|initialize executor)|Fatal Python error|panicked at"
+    r"ggml\S{0,60}:\d+: |error while loading shared libraries|ROCm error|rocBLAS error: |CUDA error|"
+    r"not enough GPU memory|shared memory segment|/dev/shm/nccl-|Cuda error|illegal memory access|"
+    r"unknown projector type|[Oo]ut of memory|NV_ERR_NO_MEMORY|NCCL WARN|ibv_\w+ failed|"
+    r"ptxas (?:fatal|error|.{0,60}error)|died due to signal|: (?:fatal )?error: |nvcc fatal|no kernel image|"
+    r"only supports sm|error: linker|Cannot access gated repo|[45]\d\d Client Error|Repository Not Found|"
+    r"Network is unreachable|Name or service not known|name resolution|gguf_init_from_file\w*: |error loading model|"
+    r"failed to (?:open|load|initialize|allocate)|unknown model architecture|what\(\): |llama_init_from_model: |"
+    r"Duplicate GPU|gloo/transport/|Timed out waiting \d{1,9} ?ms for|died unexpectedly|"
+    r"Failed to (?:load model|initialize executor)|Fatal Python error|panicked at"
 )
 _SAYS_NOTHING = lazy_pattern(
     r"exactly one out metadata, path_model|failed to load model(?:,? '[^']{0,300}')?$|"
@@ -552,13 +546,13 @@ _SAYS_NOTHING = lazy_pattern(
 """llama.cpp's later words about a model that it could not load."""
 _LLAMA_WHY = lazy_pattern(SAYS_WHY)
 _CONTINUES = lazy_pattern(
-    r"Make sure|(?:[45]\d\d) Client Error|Cannot access|Access to model|Repository Not Found|Revision Not Found"
-    r"|Last error:|Please|If you|If this|Check your|`?ptxas`?|ptxas |what\(\): |For debugging|.{0,40}Error"
+    r"Make sure|(?:[45]\d\d) Client Error|Cannot access|Access to model|Repository Not Found|Revision Not Found|"
+    r"Last error:|Please|If you|If this|Check your|`?ptxas`?|ptxas |what\(\): |For debugging|.{0,40}Error"
 )
 # Of a whole line: the text before a colon may have been parsed as its source.
 _NOISE: Final = lazy_pattern(
-    r"nanobind:|resource_tracker:|warnings\.warn\(|Shutting down|Waiting for application shutdown"
-    r"|Application shutdown complete|Finished server process|\[shutdown\]"
+    r"nanobind:|resource_tracker:|warnings\.warn\(|Shutting down|Waiting for application shutdown|"
+    r"Application shutdown complete|Finished server process|\[shutdown\]"
 )
 
 

@@ -52,15 +52,16 @@ _FOREIGN: Final = (
     # SGLang: `[2026-03-11 13:53:21 TP0] message`
     (
         "[",
-        rf"\[(?P<time>(?:{_STAMP}|\d\d-\d\d \d\d:\d\d:\d\d))(?: (?P<process>[A-Z]\w{{0,20}}(?: \w{{1,10}}){{0,5}}))?\] "
+        rf"\[(?P<time>(?:{_STAMP}|"
+        rf"\d\d-\d\d \d\d:\d\d:\d\d))(?: (?P<process>[A-Z]\w{{0,20}}(?: \w{{1,10}}){{0,5}}))?\] "
         rf"(?:(?P<level>{LEVELS}):? +)?",
     ),
     # TensorRT-LLM, C++ and Python: `[TensorRT-LLM][INFO] message`, `[05/21/2026-21:03:22] [TRT-LLM] [I] message`
     ("[", r"\[(?P<source>TensorRT-LLM)\](?:\[(?P<level>[A-Z]{4,8})\])? ?"),
     (
         "[",
-        r"\[(?P<time>\d\d/\d\d/\d{4}-[\d:]{8})\] \[(?P<source>TRT(?:-LLM)?)\](?: \[(?P<process>RANK \d{1,4})\])?"
-        r" \[(?P<level>[VDIWEF])\] ?",
+        r"\[(?P<time>\d\d/\d\d/\d{4}-[\d:]{8})\] \[(?P<source>TRT(?:-LLM)?)\](?: \[(?P<process>RANK \d{1,4})\])? "
+        r"\[(?P<level>[VDIWEF])\] ?",
     ),
     # llama.cpp with --log-timestamps, a router's child with its port: `[53871] 0.06.903.542 I srv  init: message`
     ("[0", r"(?:\[(?P<process>\d{2,5})\] )?(?P<time>\d{1,5}\.\d\d\.\d{3}\.\d{3}) (?P<level>[DIWE]) "),
@@ -74,8 +75,8 @@ _FOREIGN: Final = (
     # Rust's tracing: ` INFO vllm_server::http: message`, its time taken off as a stamp
     (
         " a",
-        r" {0,3}(?P<level>TRACE|DEBUG|INFO|WARN|ERROR) {1,2}(?P<source>[a-z]\w{0,60}(?:::\w{1,60}){0,8})"
-        r"(?:\{[^{}]{0,200}\})?: ",
+        r" {0,3}(?P<level>TRACE|DEBUG|INFO|WARN|"
+        r"ERROR) {1,2}(?P<source>[a-z]\w{0,60}(?:::\w{1,60}){0,8})(?:\{[^{}]{0,200}\})?: ",
     ),
     # UCX: `[1716325200.123456] [spark:199  :0] ucp_context.c:1205 UCX  WARN  message`
     (
@@ -166,14 +167,15 @@ _FROM = r"\S{1,80} [^\s:\[\]]{1,120}"
 
 OUTER: Final = re.compile(
     # journald and syslog: `Nov 21 02:16:18 spark docker[812]: `, with a priority in front, or with a full date
-    rf"(?:(?:<\d{{1,3}}>)?[A-Z][a-z]{{2}} +\d{{1,2}} {_CLOCK} {_FROM}(?:\[\d+\])?: "
-    rf"|[A-Z][a-z]{{2}} \d{{4}}-\d\d-\d\d {_CLOCK} \S{{1,6}} {_FROM}\[\d+\]: "
+    rf"(?:(?:<\d{{1,3}}>)?[A-Z][a-z]{{2}} +\d{{1,2}} {_CLOCK} {_FROM}(?:\[\d+\])?: |"
+    rf"[A-Z][a-z]{{2}} \d{{4}}-\d\d-\d\d {_CLOCK} \S{{1,6}} {_FROM}\[\d+\]: "
     # RFC 5424: `<30>1 2026-11-21T02:16:18.123Z spark docker 812 - - `
     r"|<\d{1,3}>1 \S{20,40} \S{1,80} \S{1,120} \S{1,20} \S{1,80} (?:-|\[[^\]]{0,200}\]) "
     # compose `vllm-1  | `, a swarm's `vllm.1.k2j@spark    | `; other names only before what an engine begins with
     r"|[\w.@\-]{0,120}?(?:[\-_]\d{1,3}|\.\d{1,3}\.\w{1,40}(?:@[\w.\-]{1,80})?) +\| "
-    rf"|[\w.@\-]{{1,80}} +\| (?=[({{\[]|(?:{LEVELS})\b|Traceback |  File |(?:exec )?/[\w./]{{1,60}}: "
-    rf"|[\w.]{{1,80}}(?:Error|Exception): "
+    rf"|"
+    rf"[\w.@\-]{{1,80}} +\| (?=[({{\[]|(?:{LEVELS})\b|Traceback |  File |(?:exec )?/[\w./]{{1,60}}: |"
+    rf"[\w.]{{1,80}}(?:Error|Exception): "
     r"|[\w.\-]{1,80} +\|)"
     # kubectl --prefix
     r"|\[pod/[\w.\-/]{1,200}\] "

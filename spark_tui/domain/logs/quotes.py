@@ -12,8 +12,8 @@ _QUOTE: Final = lazy_pattern(r"(?:\ufeff)?(?:[ \t]*(?:>|&gt;|▎|│|┃)(?![-=]
 _BORDER: Final = lazy_pattern(r" *[│┃] *$")
 _BRACKETED: Final = lazy_pattern(r"\[(\d{4}-\d\d-\d\dT[\d:.]{8,18}Z?)\] (?=\S)")
 _SPACED: Final = lazy_pattern(  # Docker Desktop's stamps: only in front of what an engine begins with
-    r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)(?:\.\d{1,9}(?:[+-]\d\d:\d\d)?)? ?"
-    r"(?=time=|\(|\[|INFO|ERROR|WARN|Traceback|  File |[a-z_]+: |[\w.]{1,80}Error: |\d{4}/)"
+    r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)(?:\.\d{1,9}(?:[+-]\d\d:\d\d)?)? ?(?=time=|\(|\[|INFO|ERROR|WARN|Traceback|"
+    r"  File |[a-z_]+: |[\w.]{1,80}Error: |\d{4}/)"
 )
 _WRAPPED: Final = lazy_pattern(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} - __main__ - [A-Z]{4,8} - ?")
 """A script that repeats what its child says."""
@@ -34,8 +34,8 @@ _LAUNCHED: Final = lazy_pattern(  # a launcher's own stamp or stream: `[14:51:59
 _SERVERS: Final = lazy_pattern(  # LocalAI's and LM Studio's own heads
     r"[A-Z][a-z]{2} \d\d \d\d:\d\d:\d\d (?:DEBUG|INFO|WARN|ERROR) +(?=\S)|"
     r"\d{1,2}:\d\d[AP]M (?:TRC|DBG|INF|WRN|ERR|FTL) |"
-    r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{3})?\] ?\[(?:INFO|DEBUG|WARN|ERROR)\] ?"
-    r"(?:\[(?!LM )[^\[\]]{1,80}\] ?)?(?=\S)"
+    r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{3})?\] ?\[(?:INFO|DEBUG|WARN|"
+    r"ERROR)\] ?(?:\[(?!LM )[^\[\]]{1,80}\] ?)?(?=\S)"
 )
 _EMPHASIS: Final = lazy_pattern(
     r"(?:[*_]{2,3}|[*+\-\u2022] )(?=\(\w+ pid=|(?:INFO|ERROR|WARNING) \d\d-|[\w.]{1,80}Error: )"
@@ -45,8 +45,7 @@ _NUMBERED: Final = lazy_pattern(  # by grep, or by srun: the task's number
     r"Traceback \(|  File )"
 )
 _BEHEADED: Final = lazy_pattern(
-    r"(?:\w{0,40}\.?py:\d{1,6}|:?\d{0,6})\] (?=[\w.]{1,80}(?:Error|Exception): |"
-    r"Traceback \(|  File )"
+    r"(?:\w{0,40}\.?py:\d{1,6}|:?\d{0,6})\] (?=[\w.]{1,80}(?:Error|Exception): |Traceback \(|  File )"
 )
 _BOLD: Final = lazy_pattern(r"\*\*([^*]{3,200})\*\*")
 _PROSE: Final = lazy_pattern(r"[^\x00-\x7f]{2,40}[：:] *(?=[a-z(\[])")
@@ -62,8 +61,8 @@ _EMBEDDED: Final = lazy_pattern(  # whatever a collector of logs put in front of
 )
 _NATIVE: Final = lazy_pattern(  # llama.cpp within another server: `DEBUG GRPC(model-127.0.0.1:38219): stderr llama_...`
     r".{0,200}?[:\]\- ] ?(?:std(?:err|out)|MODEL_LOG|\(Process\)) (?:- )?(?=\d{1,5}\.\d\d\.\d{3}\.\d{3} [EWID] |"
-    r"[A-Za-z_][\w.]{1,100}(?:Error|Exception): |  File |Cannot access |Access to model |"
-    r"    |\w+: |\S{0,120}ggml|CUDA error|error |terminate called|Traceback)"
+    r"[A-Za-z_][\w.]{1,100}(?:Error|Exception): |  File |Cannot access |Access to model |    |\w+: |\S{0,120}ggml|"
+    r"CUDA error|error |terminate called|Traceback)"
 )
 _BROKEN_COLOUR: Final = lazy_pattern(
     r"(?:\ufffd|\u2190|\u241b|\^\[|\\x1b|\\033|\\u001b)\[[\d;]{0,12}m|(?<![\w\]\x1b])\[(?:0;0|[01];3\d|3\d|0)m|"

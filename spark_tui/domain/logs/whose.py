@@ -20,38 +20,29 @@ from spark_tui.domain.text import lazy_pattern
 
 # Exceptions of other programs reach the same log: what is ours names an engine, its settings, its libraries or a GPU.
 _OURS: Final = lazy_pattern(
-    r"CUDA|cud(?:a|nn)[A-Z_]|NCCL|nccl\w+Error|Value 'sm_"
-    r"|[Gg]loo\b|\bIBV?_|Dist(?:Store|Network|Backend)Error|TCPStore|torch\.|ptxas|PTXAS"
-    r"|[Tt]riton|sm_?1\d\d|gpu_memory_utilization|GPU memory|KV cache|max_model_len|max_num_\w|tensor.parallel|vllm"
-    r"|vLLM|EngineCore|Engine (?:process|loop)"
-    r"|Worker(?:Proc)? |SGLang|sglang|sigquit|SIGQUIT|TRT-LLM|TensorRT|[Ee]xecutor worker|llama"
-    r"|GGML|GGUF|ggml|safetensors|[Ss]afetensorError|nvcc|flashinfer|FlashInfer|attention backend|quant_"
-    r"|[Cc][Uu][Tt][Ll][Aa][Ss][Ss]|[Ff]lash[ _]?[Aa]ttention|FlashMLA|DeepGEMM|\bFA[234] is|fp8e4nv|N[Vv][Ff][Pp]4|"
-    r"M[Xx][Ff][Pp]4|"
-    r"modelopt|quantization method|running Ray instance|connect to GCS|Ray (?:does|placement)|[Ll]o[Rr][Aa] (?:rank|"
-    r"weight)|"
-    r"speculative|headdim|[Hh]ead size|weights were not initialized|any model weights|RPC call to|EngineArgs|LlmArgs|"
-    r"LLM\.__init__|lm_head|\.experts\.|weight_scale|-data-parallel|[Tt]okenizers?\b|sentencepiece|[Cc]hat template|"
-    r"exceeds dimension size|hf\.co|hf-mirror|NVML|compute_1\d\d|gpu-architecture|kernel (?:not )?found|CAS service|"
-    r"transformers[.'][\w']{0,20}|error: failed to open|enable-lora"
-    r"|radix cache|mamba[-_]|[Ss]peculative decoding|For(?:CausalLM|ConditionalGeneration)\b|KV connector|"
-    r"[Pp]refix caching|"
-    r"[Cc]hunked[- _]prefill|[Cc][Uu][Dd][Aa][- ]?[Gg]raph|Tokenizer class|V cache|adaptive_verification|"
-    r"mpirun noticed|mpi4py|"
-    r"The cluster was started with"
-    r"|caused pair closure|RepositoryNotFoundError|huggingface|gated repo|sgl_kernel|Scheduler (?:hit|or Data)|"
-    r"scheduler died|client socket has|"
-    r"Watchdog caught|by watchdog"
-    r"|GGML_ASSERT|ggml_|MPI_ABORT|warmup error|Workspace is locked but"
-    r"|due to insufficient system resources"
-    r"|LM Studio|LLM engine|different model and/or config|ray\.exceptions|tensorrt_llm"
-    r"|no kernel image|Ray killed|\(raylet\)|lib(?:nvrtc|cu\w+)\.so|model requires more system memory"
-    r"|for ModelConfig|for VllmConfig|ParallelConfig|SpeculativeConfig|architectures"
-    r"|digest mismatch|pull model manifest|version of Ollama|ROCm error|\bhip[A-Z]\w+|nvidia-container-cli|"
-    r"\.ollama/|HF API|Cuda error /|\bibv_|exited with code [1-9]|:11434: bind|"
+    r"CUDA|cud(?:a|nn)[A-Z_]|NCCL|nccl\w+Error|Value 'sm_|[Gg]loo\b|\bIBV?_|Dist(?:Store|Network|Backend)Error|"
+    r"TCPStore|torch\.|ptxas|PTXAS|[Tt]riton|sm_?1\d\d|gpu_memory_utilization|GPU memory|KV cache|max_model_len|"
+    r"max_num_\w|tensor.parallel|vllm|vLLM|EngineCore|Engine (?:process|loop)|Worker(?:Proc)? |SGLang|sglang|sigquit|"
+    r"SIGQUIT|TRT-LLM|TensorRT|[Ee]xecutor worker|llama|GGML|GGUF|ggml|safetensors|[Ss]afetensorError|nvcc|flashinfer|"
+    r"FlashInfer|attention backend|quant_|[Cc][Uu][Tt][Ll][Aa][Ss][Ss]|[Ff]lash[ _]?[Aa]ttention|FlashMLA|DeepGEMM|"
+    r"\bFA[234] is|fp8e4nv|N[Vv][Ff][Pp]4|M[Xx][Ff][Pp]4|modelopt|quantization method|running Ray instance|"
+    r"connect to GCS|Ray (?:does|placement)|[Ll]o[Rr][Aa] (?:rank|weight)|speculative|headdim|[Hh]ead size|"
+    r"weights were not initialized|any model weights|RPC call to|EngineArgs|LlmArgs|LLM\.__init__|lm_head|\.experts\.|"
+    r"weight_scale|-data-parallel|[Tt]okenizers?\b|sentencepiece|[Cc]hat template|exceeds dimension size|hf\.co|"
+    r"hf-mirror|NVML|compute_1\d\d|gpu-architecture|kernel (?:not )?found|CAS service|transformers[.'][\w']{0,20}|"
+    r"error: failed to open|enable-lora|radix cache|mamba[-_]|[Ss]peculative decoding|"
+    r"For(?:CausalLM|ConditionalGeneration)\b|KV connector|[Pp]refix caching|[Cc]hunked[- _]prefill|"
+    r"[Cc][Uu][Dd][Aa][- ]?[Gg]raph|Tokenizer class|V cache|adaptive_verification|mpirun noticed|mpi4py|"
+    r"The cluster was started with|caused pair closure|RepositoryNotFoundError|huggingface|gated repo|sgl_kernel|"
+    r"Scheduler (?:hit|or Data)|scheduler died|client socket has|Watchdog caught|by watchdog|GGML_ASSERT|ggml_|"
+    r"MPI_ABORT|warmup error|Workspace is locked but|due to insufficient system resources|LM Studio|LLM engine|"
+    r"different model and/or config|ray\.exceptions|tensorrt_llm|no kernel image|Ray killed|\(raylet\)|"
+    r"lib(?:nvrtc|cu\w+)\.so|model requires more system memory|for ModelConfig|for VllmConfig|ParallelConfig|"
+    r"SpeculativeConfig|architectures|digest mismatch|pull model manifest|version of Ollama|ROCm error|\bhip[A-Z]\w+|"
+    r"nvidia-container-cli|\.ollama/|HF API|Cuda error /|\bibv_|exited with code [1-9]|:11434: bind|"
     r"Failed to infer device type|node running low on memory|Segfault encountered|"
-    r"(?:Out of memory: )Killed process \d+ \((?:VLLM|vllm|"
-    r"sglang|trtllm|llama|ollama)|\.cuh? \d{1,5} - |directory: '(?:ninja|nvcc)'|for the current GPU\. Min"
+    r"(?:Out of memory: )Killed process \d+ \((?:VLLM|vllm|sglang|trtllm|llama|ollama)|\.cuh? \d{1,5} - |"
+    r"directory: '(?:ninja|nvcc)'|for the current GPU\. Min"
 )
 _UNIQUE: Final = frozenset((
     CauseId.NO_KV_ROOM, CauseId.KV_CACHE_TOO_SMALL, CauseId.MAX_MODEL_LEN_TOO_LONG, CauseId.UNKNOWN_ARCHITECTURE,
@@ -71,10 +62,10 @@ LLAMA_CRASH: Final = lazy_pattern(CRASH)
 LLAMA_OWN: Final = lazy_pattern(OWN)
 _NEAR: Final = 12
 _DAEMON: Final = lazy_pattern(
-    r"Error response from daemon|ERROR: Head \"https|no matching manifest|pull access denied|"
-    r"exec format error|unauthorized: authentication"
-    r"|toomanyrequests: |failed to register layer|failed to copy: |error pulling image|failed to resolve reference|"
-    r"nvidia-container-cli: |NVIDIA Container Runtime Hook|unresolvable CDI devices|could not select device driver|"
+    r"Error response from daemon|ERROR: Head \"https|no matching manifest|pull access denied|exec format error|"
+    r"unauthorized: authentication|toomanyrequests: |failed to register layer|failed to copy: |error pulling image|"
+    r"failed to resolve reference|nvidia-container-cli: |NVIDIA Container Runtime Hook|unresolvable CDI devices|"
+    r"could not select device driver|"
     rf"no runtime for \"nvidia\"|{NO_PROGRAM}"
 )
 _ELECTRON_SAYS: Final = lazy_pattern(
@@ -92,25 +83,22 @@ _DOCKER: Final = (
 )
 """Its daemon's words and the container toolkit's, also within those of a launcher."""
 DEADLY: Final = lazy_pattern(
-    r"CUDA error|EngineDeadError|Watchdog caught|Hang detected on rank|Watchdog timeout \(self|warmup error"
-    r"|likely discovered a bug in Ray|GCS may have been killed"
-    r"|SIGQUIT|sigquit|address already in use|Worker proc|hit an exception|Engine (?:loop has|process \(pid \d+\)) died"
-    r"|ggml\S{0,100}:\d+: |GGML_ASSERT\("
+    r"CUDA error|EngineDeadError|Watchdog caught|Hang detected on rank|Watchdog timeout \(self|warmup error|"
+    r"likely discovered a bug in Ray|GCS may have been killed|SIGQUIT|sigquit|address already in use|Worker proc|"
+    r"hit an exception|Engine (?:loop has|process \(pid \d+\)) died|ggml\S{0,100}:\d+: |GGML_ASSERT\("
     rf"|^(?:{ABORT})"
 )
 FRAME: Final = lazy_pattern(r'File "([^"]{1,400})", line \d{1,7}')
 """A frame of a Python traceback, with its file."""
 _KNOWN_PATH: Final = lazy_pattern(
     r"vllm|sglang|tensorrt|trtllm|llama|ollama|flashinfer|triton|/torch/|(?:site|dist)-packages[/\\]|"
-    r"[/\\]lib(?:64)?/python3"
-    r"|^<|sgl|deep_?(?:gemm|ep)|huggingface|transformers|[/\\]ray[/\\]|[Pp]ython\d*[/\\][Ll]ib[/\\]|^/usr/lib/|"
-    r"entrypoint|serve|[/\\]bin[/\\]ray$"
+    r"[/\\]lib(?:64)?/python3|^<|sgl|deep_?(?:gemm|ep)|huggingface|transformers|[/\\]ray[/\\]|"
+    r"[Pp]ython\d*[/\\][Ll]ib[/\\]|^/usr/lib/|entrypoint|serve|[/\\]bin[/\\]ray$"
 )
 _OTHERS: Final = lazy_pattern(
-    r"[/\\]llamafactory[/\\]|convert[-_]hf[-_]to[-_]gguf|-packages[/\\](?:litellm|openai|anthropic|langchain\w*|llama_index|gradio|streamlit|"
-    r"open_webui|crewai|"
-    r"autogen\w*|diffusers"
-    r"|trl|unsloth\w*|lightning|pytorch_lightning|deepspeed|pip|setuptools|comfy\w*|peft|accelerate|auto_gptq|"
+    r"[/\\]llamafactory[/\\]|convert[-_]hf[-_]to[-_]gguf|"
+    r"-packages[/\\](?:litellm|openai|anthropic|langchain\w*|llama_index|gradio|streamlit|open_webui|crewai|autogen\w*|"
+    r"diffusers|trl|unsloth\w*|lightning|pytorch_lightning|deepspeed|pip|setuptools|comfy\w*|peft|accelerate|auto_gptq|"
     r"llmcompressor)[/\\]"
 )
 BENCH: Final = lazy_pattern(r"[/\\](?:benchmarks[/\\]serve|bench_serving)\.py\", line \d{1,6}, in (?!<module>)")
@@ -118,30 +106,25 @@ BENCH: Final = lazy_pattern(r"[/\\](?:benchmarks[/\\]serve|bench_serving)\.py\",
 ENGINE_PATH: Final = lazy_pattern(r"[/\\](?:vllm|sglang|tensorrt_llm|llama_cpp)[/\\\-]")
 _SPEAKS: Final = lazy_pattern(
     r"\(\w+ pid=\d|(?:INFO|ERROR|WARNING|DEBUG) \d\d-\d\d \d\d:|\[TRT-LLM\] \[|\[TensorRT-LLM\]|server_args=|"
-    r"source=\S{1,60}\.go:\d"
-    r"|\[GIN\]|(?:llama|llm_load|ggml|gguf|load_tensors|load_backend|print_info|system_info|srv|slot)\w*: |"
+    r"source=\S{1,60}\.go:\d|\[GIN\]|"
+    r"(?:llama|llm_load|ggml|gguf|load_tensors|load_backend|print_info|system_info|srv|slot)\w*: |"
     r"(?:alloc_compute_meta|load_hparams|clip_\w{3,30}|mtmd_\w{3,40}): |warmup: (?:\*{5}|WARNING: |flash attention is)|"
-    r"\b(?:slot|srv) +\w{3,20}: |"
-    r"main: (?:router )?server is listening|llama server listening at|(?:main|update_slots|launch_slot_\w{1,20}|"
-    r"print_timings)\] |"
-    r"\"function\":\"(?:main|update_slots)\"|Generating new private key|"
-    r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d (?:[A-Z_]{2,12}\d{1,4} ){0,3}[TDPE]P\d|"
-    r"INFO: {4,}|"
-    r"model_lifecycle\.cc:\d+\] \"?loading: tensorrt|Inferred chat template|Init torch distributed|checkpoint shards: "
-    r"|-packages/(?:vllm|sglang|tensorrt_llm)/[^\s\"]{0,160}(?:\.py(?:\"|:\d)|\.so)|% Completed \||-req: \d|"
-    r"Load weight|Avg prompt throughput|(?:INFO|WARN|ERR|VERB) \[ {0,30}\w{2,30}\] .{1,80} \| tid=|"
+    r"\b(?:slot|srv) +\w{3,20}: |main: (?:router )?server is listening|llama server listening at|"
+    r"(?:main|update_slots|launch_slot_\w{1,20}|print_timings)\] |\"function\":\"(?:main|update_slots)\"|"
+    r"Generating new private key|\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d (?:[A-Z_]{2,12}\d{1,4} ){0,3}[TDPE]P\d|INFO: {4,}|"
+    r"model_lifecycle\.cc:\d+\] \"?loading: tensorrt|Inferred chat template|Init torch distributed|checkpoint shards: |"
+    r"-packages/(?:vllm|sglang|tensorrt_llm)/[^\s\"]{0,160}(?:\.py(?:\"|:\d)|\.so)|% Completed \||-req: \d|Load weight|"
+    r"Avg prompt throughput|(?:INFO|WARN|ERR|VERB) \[ {0,30}\w{2,30}\] .{1,80} \| tid=|"
     r"ttention backend not (?:set|(?:explicitly )?specified)"
 )
 """Lines in the form that engines give them; a text that only names an engine has none."""
 _BUILD: Final = lazy_pattern(
     r"The command '/bin/sh -c|docker (?:build|buildx)\b|Failed building wheel|subprocess-exited-with-error|"
-    r"failed to solve"
-    r"|Building wheel|CMake Error|^g?make(?:\[\d\])?: \*\*\*|^compilation terminated|"
-    r"errors? detected in the compilation|^Collecting \S|Requirement already satisfied|"
-    r"Getting requirements to build"
-    r"|dependency resolver|metadata-generation-failed|^#\d{1,3} \d{1,5}\.\d"
-    r"|(?:^|[\s\"])(?:llamafactory-cli|swift (?:sft|pt|rlhf)|axolotl (?:train|preprocess)|accelerate launch) "
-    r"|^\$ (?:hf|huggingface-cli|pip3?|uv|apt|git|conda|curl|cmake|make) |^Cell In\[|^-{2,4}> +\d+ "
+    r"failed to solve|Building wheel|CMake Error|^g?make(?:\[\d\])?: \*\*\*|^compilation terminated|"
+    r"errors? detected in the compilation|^Collecting \S|Requirement already satisfied|Getting requirements to build|"
+    r"dependency resolver|metadata-generation-failed|^#\d{1,3} \d{1,5}\.\d|"
+    r"(?:^|[\s\"])(?:llamafactory-cli|swift (?:sft|pt|rlhf)|axolotl (?:train|preprocess)|accelerate launch) |"
+    r"^\$ (?:hf|huggingface-cli|pip3?|uv|apt|git|conda|curl|cmake|make) |^Cell In\[|^-{2,4}> +\d+ "
 )
 _REFUSAL: Final = lazy_pattern(
     r"[Ii]nvalid argument: -|(?:[Ee]rror: )?(?:unknown (?:argument|option|flag)|flag provided)|error: invalid value '"
@@ -166,18 +149,17 @@ _CLIENT: Final = lazy_pattern(
 """Exceptions of those who ask an engine, and of package managers."""
 COMMAND: Final = lazy_pattern(
     r"(?:^|[\s/])(?:vllm serve|sglang serve|trtllm-serve|llama-server|python[\d.]{0,5} -m (?:sglang\.launch_server|"
-    r"vllm\.entrypoints))"
-    r"(?: .{0,200}--|.{0,200}\\$)"
+    r"vllm\.entrypoints))(?: .{0,200}--|.{0,200}\\$)"
 )
 """How a person starts an engine."""
 NAMED: Final = lazy_pattern(r"\b(?:vLLM|SGLang|TensorRT-LLM|TRT-LLM)\b")
 """How people write of engines."""
 _SCRIPT: Final = lazy_pattern(
-    r"[$# ]{0,4}python[\d.]{0,5} +(?!\S{0,200}(?:vllm|sglang|trtllm|llama|api_server|launch_server|"
-    r"serve|convert_checkpoint|build\.py +--))[\w./\-]{1,200}\.py\b|"
-    r"[$# ]{0,4}(?:[A-Z]\w{0,60}=(?:\"[^\"]{0,200}\"|'[^']{0,200}'|\S{0,200}) +){0,12}"
-    r"(?:llamafactory-cli (?:train|export|webui)|accelerate launch|deepspeed |axolotl |streamlit run|jupyter|"
-    r"swift (?:sft|pt|rlhf|export)|torchrun (?!.{0,200}(?:vllm|sglang|trtllm|serve)).{0,200}\.py\b)"
+    r"[$# ]{0,4}python[\d.]{0,5} +(?!\S{0,200}(?:vllm|sglang|trtllm|llama|api_server|launch_server|serve|"
+    r"convert_checkpoint|build\.py +--))[\w./\-]{1,200}\.py\b|"
+    r"[$# ]{0,4}(?:[A-Z]\w{0,60}=(?:\"[^\"]{0,200}\"|'[^']{0,200}'|\S{0,200}) +){0,12}(?:llamafactory-cli (?:train|"
+    r"export|webui)|accelerate launch|deepspeed |axolotl |streamlit run|jupyter|swift (?:sft|pt|rlhf|export)|"
+    r"torchrun (?!.{0,200}(?:vllm|sglang|trtllm|serve)).{0,200}\.py\b)"
 )
 """A command of a script's or a trainer's."""
 _BACKTRACE: Final = lazy_pattern(
@@ -190,9 +172,9 @@ _TRITON_MODEL: Final = lazy_pattern(
 _WORDS: Final = lazy_pattern(
     r"\b(?:KV|MoE|MLA|MTP|TP|EP|LoRA|[FfBb][Pp][48]|nvfp4|W\dA\d+|EAGLE\d?|DFLASH|GGUF)\b|[Mm]amba|[Pp]refill|[Dd]raft|"
     r"[Qq]uanti[sz]|[Aa]ttention|\b[Ee]xperts?\b|\bweights?\b|[Cc]heckpoint|hidden[_ ]size|head_?(?:dim|size)|"
-    r"num_\w{0,20}heads|\b(?:tp|dp|pp|ep|page|block)_size|[Cc][Uu][Dd][Aa][_ ][Gg]raph|max_\w{0,20}(?:tokens|len|seqs|"
-    r"requests|bs)\b|--[a-z]{2,20}(?:-[a-z]{1,20}){1,6}|[Tt]okenizer|[Cc]ontext[_ ]length|mem_fraction|\btensors?\b|"
-    r"[Bb]ackend|architecture|Config\b"
+    r"num_\w{0,20}heads|\b(?:tp|dp|pp|ep|page|block)_size|[Cc][Uu][Dd][Aa][_ ][Gg]raph|"
+    r"max_\w{0,20}(?:tokens|len|seqs|requests|bs)\b|--[a-z]{2,20}(?:-[a-z]{1,20}){1,6}|[Tt]okenizer|"
+    r"[Cc]ontext[_ ]length|mem_fraction|\btensors?\b|[Bb]ackend|architecture|Config\b"
 )
 """Words of engines; they count where their own lines stand above."""
 TRT: Final = ("TensorRT-LLM", "TRT-LLM", "TRT")

@@ -17,8 +17,8 @@ from spark_tui.domain.text import lazy_pattern, truncate
 
 MAX_QUOTED = 200
 _HUB_NAME = lazy_pattern(
-    r"https?://(?!registry\.|docs\.|(?:www\.)?github\.)[\w.\-]{1,100}/(?:api/models/)?(?!docs/|blog/|settings/)"
-    r"([\w.\-]{1,100}/[\w.\-]{1,99}\w)"
+    r"https?://(?!registry\.|docs\.|(?:www\.)?github\.)[\w.\-]{1,100}/(?:api/models/)?(?!docs/|blog/|"
+    r"settings/)([\w.\-]{1,100}/[\w.\-]{1,99}\w)"
 )
 _RESTRICTED = lazy_pattern(r"Access to model ([\w.\-]{1,100}/[\w.\-]{1,100}) is restricted")
 

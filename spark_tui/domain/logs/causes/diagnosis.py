@@ -304,8 +304,8 @@ def _by_exit_code(context: FailureContext, oom_killed: bool) -> Finding | None:
 _TURN: Final = lazy_pattern(r"(?:increase|raise|reduce|lower|decrease) `?(?:--|[a-z]+_)[a-z]|than max_lora_rank")
 """A limit that an option sets."""
 _DEEP: Final = lazy_pattern(
-    r"/(?:layers|attention|models|worker|spec_decode|lora|fused_moe|mamba|sample|kv_cache\w*|model_executor|modules)/"
-    r"|/(?:kv_cache_utils|gpu_model_runner|model_runner|memory_pool\w*|eagle\w*)\.py"
+    r"/(?:layers|attention|models|worker|spec_decode|lora|fused_moe|mamba|sample|kv_cache\w*|model_executor|modules)/|"
+    r"/(?:kv_cache_utils|gpu_model_runner|model_runner|memory_pool\w*|eagle\w*)\.py"
 )
 """Where settings were accepted long ago: the engine's own code for the model cannot do what they ask."""
 _INTERPRETER: Final = lazy_pattern(
@@ -411,8 +411,9 @@ _REFUSED: Final = lazy_pattern(r"(?:ValueError|TypeError|AssertionError|NotImple
 
 _BAD_JSON: Final = lazy_pattern(r"json\.decoder\.(JSONDecodeError: .{3,200})")
 _SETTINGS: Final = lazy_pattern(
-    r"<frozen runpy>|/vllm/(?:config|entrypoints|engine|platforms)/|/(?:server_args\w*|arg_utils|arg_groups\w*|"
-    r"llm_args|argparse|cuda_graph_config)\.py|/arg_groups/|/vllm/envs\.py|/tensorrt_llm/commands/|/pydantic"
+    r"<frozen runpy>|/vllm/(?:config|entrypoints|engine|platforms)/|"
+    r"/(?:server_args\w*|arg_utils|arg_groups\w*|llm_args|argparse|cuda_graph_config)\.py|/arg_groups/|/vllm/envs\.py|"
+    r"/tensorrt_llm/commands/|/pydantic"
 )
 
 

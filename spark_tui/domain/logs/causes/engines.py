@@ -26,8 +26,8 @@ ENGINE_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.NO_KV_ROOM,
         r"leave no GPU memory for the KV cache|Not enough GPU memory for hybrid|leaves no allocatable page|"
-        r"(?:[Nn]ot enough|[Nn]o|[Ii]nsufficient) (?:free )?(?:GPU |device )?memory (?:left )?"
-        r"(?:to allocate|for|available for)(?: the| any)? (?:paged )?KV[- ][Cc]ache",
+        r"(?:[Nn]ot enough|[Nn]o|[Ii]nsufficient) (?:free )?(?:GPU |device )?memory (?:left )?(?:to allocate|for|"
+        r"available for)(?: the| any)? (?:paged )?KV[- ][Cc]ache",
         "No memory left for the KV cache: weights fill the engine's memory share.",
         f"Raise {{memory}}, or choose a smaller or more quantized model. {FREE_MEMORY} first.",
     ),
@@ -58,8 +58,8 @@ ENGINE_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.PORT_IN_USE,
-        r"Could not (?:bind|find open) port|[Pp]ort \d{2,5} is not available|^ValueError: \S{1,40} at \d{2,5} is not "
-        r"available in \d",
+        r"Could not (?:bind|find open) port|[Pp]ort \d{2,5} is not available|"
+        r"^ValueError: \S{1,40} at \d{2,5} is not available in \d",
         "No free port where the engine listens, or between its processes.",
         "Stop the process that uses it (an older engine? see `spark-tui ps`), or set another port.",
     ),
@@ -110,9 +110,8 @@ ENGINE_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.QUANTIZATION_MISMATCH,
         r"must have quant_algo|(conflicting with (?:kv_cache_)?quant_algo=\w{1,30})|"
-        r"(?:[Pp]arameter|[Ww]eight) '?\S{1,120}'?(?:\(replaced\))? not found in (?:the )?"
-        r"(?:(?:MTP )?model|params_dict)|"
-        r"did not hit any names|is not allowed for pre-quantized checkpoint|"
+        r"(?:[Pp]arameter|[Ww]eight) '?\S{1,120}'?(?:\(replaced\))? not found in (?:the )?(?:(?:MTP )?model|"
+        r"params_dict)|did not hit any names|is not allowed for pre-quantized checkpoint|"
         r"on rank \d{1,4}: '[\w.]{1,200}\.(?:weight\w{0,30}|\w{0,20}scale\w{0,10}|bias)'|"
         r"[Uu]nexpected shape .{0,80}expected|Expert count mismatch",
         "Checkpoint and quantization do not go together: {match}.",
@@ -148,9 +147,8 @@ ENGINE_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.MISSING_FILE,
-        r"(?:[Cc]onfig|certificates?|key) file not found: '?(\S{1,200})|"
-        r"No adapter found for (\S{1,200}?)(?:\.| |$)|corpus path does not exist: (\S{1,200})|"
-        r"but it does not exist|Specified template '([^']{1,120})' not found",
+        r"(?:[Cc]onfig|certificates?|key) file not found: '?(\S{1,200})|No adapter found for (\S{1,200}?)(?:\.| |$)|"
+        r"corpus path does not exist: (\S{1,200})|but it does not exist|Specified template '([^']{1,120})' not found",
         "File {any} not found in the container.",
         "Check the path and the preset's volumes: files of the host must be mounted.",
     ),
@@ -213,8 +211,8 @@ ENGINE_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.KERNEL_FAILURE,
-        r"Assertion failed: (.{1,200}?) \(/\S{1,200}/"
-        r"(?:\w{0,20}[kK]ernels|thop|attentionOp|\w{0,20}[pP]lugins?)[/.]\S{1,160}\)",
+        r"Assertion failed: (.{1,200}?) \(/\S{1,200}/(?:\w{0,20}[kK]ernels|thop|attentionOp|"
+        r"\w{0,20}[pP]lugins?)[/.]\S{1,160}\)",
         "A kernel of TensorRT-LLM refuses this model on this GPU: {0}.",
         "Set another attn_backend or moe_config.backend, kv_cache_config.dtype: auto, or use {newer}.",
         sure=False,

@@ -30,8 +30,8 @@ _SIGNALS: Final = {
     15: "SIGTERM",
 }
 _COMPILER: Final = lazy_pattern(
-    r"(?:\S{1,200}: )?(?:fatal )?error: .{1,160}|"
-    r"nvcc fatal .{1,120}|Could not find nvcc.{0,100}|ptxas .{0,60}error.{1,160}"
+    r"(?:\S{1,200}: )?(?:fatal )?error: .{1,160}|nvcc fatal .{1,120}|Could not find nvcc.{0,100}|"
+    r"ptxas .{0,60}error.{1,160}"
 )
 _TRT_MOE: Final = (
     "Set moe_config.backend to CUTLASS in the options file (extra_llm_api_options): TRTLLM kernels do not run on GB10. "
@@ -60,8 +60,7 @@ def missing_module(match: re.Match[str], _context: FailureContext) -> Finding:
 
 
 _FROM: Final = lazy_pattern(
-    r"from '(\w{1,60})|module '(\w{1,60})|operator (\w{1,60})::|"
-    r"packages/(\w{1,60})/\S{1,200}: undefined"
+    r"from '(\w{1,60})|module '(\w{1,60})|operator (\w{1,60})::|packages/(\w{1,60})/\S{1,200}: undefined"
 )
 
 
@@ -183,8 +182,7 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.NO_GPU,
         r"failed to fulfil mount request|[Uu]sing requested mode 'cdi'|"
-        r"invoking the NVIDIA Container Runtime Hook directly|"
-        r"CDI device injection failed",
+        r"invoking the NVIDIA Container Runtime Hook directly|CDI device injection failed",
         "Docker's GPU hook refuses: the NVIDIA runtime is in CDI mode.",
         "Start the container with the NVIDIA runtime (`--runtime=nvidia` with NVIDIA_VISIBLE_DEVICES=all, or `--device "
         "nvidia.com/gpu=all`). Or: `sudo nvidia-ctk config --in-place --set nvidia-container-runtime.mode=auto`.",
@@ -211,16 +209,13 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.NO_GPU,
-        r"Failed to infer device type|No CUDA GPUs are available|"
-        r"no NVIDIA driver on your system|"
-        r"lib(?:cuda|nvidia-ml)\.so(?:\.1)?: (?:cannot open|file too short|invalid ELF)|invalid device: (?:CUDA|ROCm|"
-        r"Vulkan)\d|"
-        r"Torch not compiled with CUDA|Device string must not be empty|Failed to initialize NVML|"
-        r"failed to initialize CUDA|no CUDA-capable device|"
+        r"Failed to infer device type|No CUDA GPUs are available|no NVIDIA driver on your system|"
+        r"lib(?:cuda|nvidia-ml)\.so(?:\.1)?: (?:cannot open|file too short|invalid ELF)|"
+        r"invalid device: (?:CUDA|ROCm|Vulkan)\d|Torch not compiled with CUDA|Device string must not be empty|"
+        r"Failed to initialize NVML|failed to initialize CUDA|no CUDA-capable device|"
         r"nvidia-container-cli: (?:initialization|detection|device|mount|ldcache) error|NVML: Driver|NVML_ERROR|"
-        r"NVMLError|"
-        r"no (?:compatible|usable) (?:GPU|devices?) (?:was |were )?found|libcuda\.so\.1 not found|Driver Not Loaded|"
-        r"CUDA_ERROR_NO_DEVICE|Could not initialize Tensile host: No devices found|"
+        r"NVMLError|no (?:compatible|usable) (?:GPU|devices?) (?:was |were )?found|libcuda\.so\.1 not found|"
+        r"Driver Not Loaded|CUDA_ERROR_NO_DEVICE|Could not initialize Tensile host: No devices found|"
         r"Unexpected error from cudaGetDeviceCount|CUDA unknown error|No supported (?:CUDA )?devices? found",
         "No GPU visible in the container.",
         "Check that `nvidia-smi` works on the host (the driver), and that the preset requests GPUs (`--gpus all`, "
@@ -229,8 +224,8 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.IMAGE_UNAVAILABLE,
-        r"response from daemon: (?:Get|Head) \"https?://[^ ]{1,300} .{0,200}(?:net/http|dial |lookup|"
-        r"EOF|x509|tls:|canceled|deadline)|httpReadSeeker|failed to do request|"
+        r"response from daemon: (?:Get|Head) \"https?://[^ ]{1,300} .{0,200}(?:net/http|dial |lookup|EOF|x509|tls:|"
+        r"canceled|deadline)|httpReadSeeker|failed to do request|"
         r"failed to resolve reference .{1,200}(?:dial|lookup|timeout|EOF)|error pulling image configuration",
         "The registry of the image cannot be reached.",
         "Check this machine's network, DNS, proxy and IPv6 (`docker info`), and pull the image again: finished "
@@ -240,8 +235,7 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         CauseId.IMAGE_UNAVAILABLE,
         r"pull access denied for ([^\s,]{1,200})|\bunauthorized: |denied: (?:\{|requested access)|"
         r"(?:Head|Get) \"https?://[^/ ]{1,100}/v2/(\S{1,200})/(?:manifests|blobs)/\S{1,120}\": (?:denied|unauthorized|"
-        r"no basic auth)|"
-        r"manifest (?:for )?(\S{0,200}) ?(?:unknown|not found)|invalid reference format|"
+        r"no basic auth)|manifest (?:for )?(\S{0,200}) ?(?:unknown|not found)|invalid reference format|"
         r"failed to resolve reference \"?(\S{1,200}?)\"?: (?:\S{1,200}: )?not found",
         "The registry does not give out the image {any}: wrong name or tag, or no access.",
         "Check the image's name and tag. For a private one: `docker login REGISTRY` (nvcr.io: user $oauthtoken, an "
@@ -263,34 +257,31 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.ARCH_NOT_COMPILED,
         r"Illegal seek for GPU arch|no kernel image is available|cudaErrorNoKernelImage|invalid device function|"
-        r"Error in function .{1,300}Unsupported arch|"
-        r"Assertion error .{1,300}(?:Unsupported|unsupported) arch|[Mm]in(?:imum)? (?:compute )?capability:? ?\d|"
+        r"Error in function .{1,300}Unsupported arch|Assertion error .{1,300}(?:Unsupported|unsupported) arch|"
+        r"[Mm]in(?:imum)? (?:compute )?capability:? ?\d|"
         r"[Nn]ot (?:supported|implemented) (?:in this architecture|(?:on|for|by) (?:this |the current |"
-        r"current )?(?:GPU|device|compute capability|sm_?\d))|[Oo]nly supported on .{0,40}(?:Hopper|Blackwell|Ampere|"
-        r"[Cc]ompute capability|"
-        r"SM ?\d|sm_?\d)|"
+        r"current )?(?:GPU|device|compute capability|sm_?\d))|"
+        r"[Oo]nly supported on .{0,40}(?:Hopper|Blackwell|Ampere|[Cc]ompute capability|SM ?\d|sm_?\d)|"
         r"(?:requires?|needs?) (?:a )?(?:GPUs? (?:with )?)?(?:compute capability|SM ?\d|sm_?\d\d|Hopper|Blackwell|"
-        r"SM ?>=)|"
-        r"GPUs? with compute capability|[Uu]nsupported (?:SM|CUDA arch|compute capability|GPU arch)|"
+        r"SM ?>=)|GPUs? with compute capability|[Uu]nsupported (?:SM|CUDA arch|compute capability|GPU arch)|"
         r"compute capability .{0,40}(?:is )?(?:not|un)supported|PTX was compiled with an unsupported toolchain|"
-        r"Value 'sm_\w{1,8}' is not defined for option|PTXASError|"
-        r"No supported CUDA architectures found|only supports sm_?\d{2,4}|Unsupported gpu architecture 'compute_|"
+        r"Value 'sm_\w{1,8}' is not defined for option|PTXASError|No supported CUDA architectures found|"
+        r"only supports sm_?\d{2,4}|Unsupported gpu architecture 'compute_|"
         r"Failed to open: \S{0,300}sm_?\d{2,4}\w?_\S{0,120}|sm_?\d{2,4}a? is not supported|"
         r"[Oo]nly (?:SM|sm_?|compute capability).{0,40}supported|Illegal instruction|"
         r"invalid value for --gpu-architecture|incompatible device, expecting compute|arch to be one of|"
-        r"but got Arch\.sm_|[Oo]nly supports? (?:Ampere|"
-        r"Hopper|Blackwell)|Unknown CUDA arch|"
+        r"but got Arch\.sm_|[Oo]nly supports? (?:Ampere|Hopper|Blackwell)|Unknown CUDA arch|"
         r"Unsupported architecture sm_|LLVM ERROR: Cannot select|compute capability less than|"
-        r"not supported on \.target|"
-        r"is not compatible with the current PyTorch installation|CalledProcessError: .{0,120}/ptxas\b",
+        r"not supported on \.target|is not compatible with the current PyTorch installation|"
+        r"CalledProcessError: .{0,120}/ptxas\b",
         no_code,
     ),
     rule(CauseId.KERNEL_FAILURE, r"Failed to run cutlass FP4 gemm|FP4 gemm Runner\]", fp4_kernel),
     rule(
         CauseId.KERNEL_FAILURE,
-        r"Failed to find a kernel that can implement the (\w{1,20}) linear layer|No (\w{1,20}) (?:MoE backend supports|"
-        r"kernel backend available)|No valid (\w{1,20}) GEMM backend|no FlashInfer (\w{1,20}) MoE backend supports|"
-        r"Forced (\w{1,20}) kernel \S{1,120} is not supported|"
+        r"Failed to find a kernel that can implement the (\w{1,20}) linear layer|"
+        r"No (\w{1,20}) (?:MoE backend supports|kernel backend available)|No valid (\w{1,20}) GEMM backend|"
+        r"no FlashInfer (\w{1,20}) MoE backend supports|Forced (\w{1,20}) kernel \S{1,120} is not supported|"
         r"was requested but no '[^']{1,60}' kernel exists for (\w{1,20})",
         "No kernel in this image can run the model's {any} layers on this machine.",
         "{gb10} If the preset pins a backend (moe_backend, linear_backend), remove it.",
@@ -330,12 +321,11 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.KERNEL_FAILURE,
-        r"(NVRTC compilation failed.{0,80}|JIT failed.{0,80}|CUTLASS error.{0,80}|"
-        r"[Nn]o kernel found.{0,80}|kernel not found.{0,80})|(Failed to (?:initialize|run|configure|"
-        r"launch) .{0,40}(?:GEMM|gemm|cutlass|CUTLASS|kernel).{0,80})|"
+        r"(NVRTC compilation failed.{0,80}|JIT failed.{0,80}|CUTLASS error.{0,80}|[Nn]o kernel found.{0,80}|"
+        r"kernel not found.{0,80})|"
+        r"(Failed to (?:initialize|run|configure|launch) .{0,40}(?:GEMM|gemm|cutlass|CUTLASS|kernel).{0,80})|"
         r"^(tvm\.[\w.]{1,60}: .{1,160})|(No suitable kernel.{0,80})|"
-        r"Check failed: \(\w{1,20} == cudaSuccess\)(.{0,120})|"
-        r"(too many resources requested for launch)",
+        r"Check failed: \(\w{1,20} == cudaSuccess\)(.{0,120})|(too many resources requested for launch)",
         "A GPU kernel failed: {any}.",
         "Set another attention_backend or moe_backend, or start once with {eager}. {gb10}",
     ),
@@ -362,10 +352,9 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         CauseId.KERNEL_FAILURE,
         r"out of resource: [\w ]{1,30}|unspecified launch failure|illegal memory access|(?:ROCm|HIP) error: [^.]{1,80}|"
         r"hipError\w{1,40}|^RuntimeError: invalid argument$|operation not permitted when stream is capturing|"
-        r"device-side assert|misaligned address|Memory access fault by GPU|"
-        r"CUBLAS_STATUS_\w{1,40}|Error Internal|CUDA error: [^.]{1,80}|CUDA runtime error in [^.]{1,80}|"
-        r"CUDA driver error: [^.]{1,80}|ErrorDeviceLost|VK_ERROR_DEVICE_LOST|"
-        r"Triton Error \[CUDA\][^.]{0,80}|cudaError\w{1,40}",
+        r"device-side assert|misaligned address|Memory access fault by GPU|CUBLAS_STATUS_\w{1,40}|Error Internal|"
+        r"CUDA error: [^.]{1,80}|CUDA runtime error in [^.]{1,80}|CUDA driver error: [^.]{1,80}|ErrorDeviceLost|"
+        r"VK_ERROR_DEVICE_LOST|Triton Error \[CUDA\][^.]{0,80}|cudaError\w{1,40}",
         "A GPU kernel failed: {match}.",
         _WITHOUT_GRAPHS,
         change=_EAGER,
@@ -383,11 +372,11 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         CauseId.KERNEL_FAILURE,
         r"AssertionError: expected size \d{1,9}==.{0,80}|InductorError: .{0,200}|Ptx assembly aborted|"
         r"BackendCompilerFailed.{0,200}|Failed to find C compiler.{0,40}|"
-        r"Could not run '[^']{1,80}' with arguments from|[Ll]oad cubin|"
-        r"NVRTC_ERROR\w{0,40}|nvcc fatal.{0,120}|Failed to (?:JIT|compile)\b.{0,120}|"
-        r"fatal error: [\w./\-]{1,80}: No such file or directory|ld: cannot find -l\w{1,40}|"
-        r"Could not find nvcc.{0,100}|CalledProcessError: Command \W{0,4}\S{0,80}(?:gcc|clang|nvcc|ninja|c\+\+)\b|"
-        r"CompilationError: .{0,100}|torch\._dynamo\.exc\.\w{1,60}.{0,100}",
+        r"Could not run '[^']{1,80}' with arguments from|[Ll]oad cubin|NVRTC_ERROR\w{0,40}|nvcc fatal.{0,120}|"
+        r"Failed to (?:JIT|compile)\b.{0,120}|fatal error: [\w./\-]{1,80}: No such file or directory|"
+        r"ld: cannot find -l\w{1,40}|Could not find nvcc.{0,100}|"
+        r"CalledProcessError: Command \W{0,4}\S{0,80}(?:gcc|clang|nvcc|ninja|c\+\+)\b|CompilationError: .{0,100}|"
+        r"torch\._dynamo\.exc\.\w{1,60}.{0,100}",
         compiling,
     ),
     CauseRule(
@@ -438,16 +427,14 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         r"'_OpNamespace' '(\w{1,60})' object has no attribute|operator (\w{1,60}::\w{1,80}) does not exist|"
         r"([\w.\-]{1,60})[=><!~]{1,2}\S{1,40} is required|(torchvision)::nms|"
         r"([\w ]{1,40}) were compiled with different CUDA|(Numpy) is not available|"
-        r"Could not load any (common_ops) library|"
-        r"[Ff]ailed to import ([\w.]{1,120}) because",
+        r"Could not load any (common_ops) library|[Ff]ailed to import ([\w.]{1,120}) because",
         incompatible,
     ),
     rule(
         CauseId.MISSING_FILE,
         r"exec: \"?([^\":]{1,200})\"?: (?:executable file not found|stat |not found)|"
-        r"([^\s:]{1,120}): command not found|"
-        r"sh: (?:line \d{1,9}: |\d{1,9}: )?([^:]{1,200}): not found|/env: .?([\w.\-/]{1,100}).?: No such file|"
-        r"exec ([^\s:]{1,200}): no such file",
+        r"([^\s:]{1,120}): command not found|sh: (?:line \d{1,9}: |\d{1,9}: )?([^:]{1,200}): not found|"
+        r"/env: .?([\w.\-/]{1,100}).?: No such file|exec ([^\s:]{1,200}): no such file",
         "Command `{any}` not found in the image.",
         "Check the preset's image, entrypoint and command: vllm-openai images run `vllm serve` themselves and take "
         "only its arguments, NGC images need the whole command.",
@@ -498,14 +485,14 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.KILLED,
-        r"(?:[Ww]orker proc|Rank) (\S{1,60}) (?:died unexpectedly|scheduler (?:died|is dead).{0,120}?) ?"
-        r"(?:\(e|E)xit code: (-9)\b",
+        r"(?:[Ww]orker proc|Rank) (\S{1,60}) (?:died unexpectedly|scheduler (?:died|is dead).{0,120}?) ?(?:\(e|"
+        r"E)xit code: (-9)\b",
         process_died,
     ),
     rule(
         CauseId.ENGINE_DIED,
-        r"(?:[Ww]orker proc|RayWorkerProc|Rank) (\S{1,60}) (?:died unexpectedly|scheduler died[\w ]{0,30}?)"
-        r"(?: \(exit code: (-?\d{1,6})\))?",
+        r"(?:[Ww]orker proc|RayWorkerProc|Rank) (\S{1,60}) (?:died unexpectedly|"
+        r"scheduler died[\w ]{0,30}?)(?: \(exit code: (-?\d{1,6})\))?",
         process_died,
         vague=True,
     ),
@@ -580,8 +567,8 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.ENGINE_DIED,
-        r"Fatal Python error|terminate called|[Ss]egmentation fault|Segfault|Aborted \(core dumped\)|"
-        r"panicked at|Assertion `.{1,200}' failed|GGML_ASSERT",
+        r"Fatal Python error|terminate called|[Ss]egmentation fault|Segfault|Aborted \(core dumped\)|panicked at|"
+        r"Assertion `.{1,200}' failed|GGML_ASSERT",
         "The engine crashed in native code.",
         "Start once with {eager}; if it happens again, use {other}.",
         vague=True,
@@ -595,20 +582,18 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.ENGINE_DIED,
-        r"Hang detected on rank|llama(?: runner|-server) process (?:has terminated|no longer "
-        r"running)(?!.{0,80}error loading model)|"
+        r"Hang detected on rank|"
+        r"llama(?: runner|-server) process (?:has terminated|no longer running)(?!.{0,80}error loading model)|"
         r"Initialization failed\. (?:Please see|warmup)|Engine (?:loop has|process \(pid \d{1,9}\)) died|"
         r"ray\.exceptions\.(?:Ray(?:Channel|Actor|System)|ActorDied|WorkerCrashed|NodeDied|GetTimeout)\w*|"
         r"\w exited with code [1-9]\d{0,2}$|exited on signal \d|unable to create llama context|"
-        r"failed to create context with model|"
-        r"Error: unable to load model|"
-        r"ActorDiedError|EngineCore failed to start|(?:Scheduler|WorkerProc|EngineCore) hit an exception|"
-        r"WorkerProc failed to start|Dumping scheduler output|Unhandled error \(suppress with|"
-        r"scheduler is dead|A worker died or was killed|^EOFError$|Segfault encountered|"
-        r"engine core exited unexpectedly|MultiprocExecutor got fatal signal|encountered a fatal error|"
-        r"Engine core proc \S{1,60} died unexpectedly|EngineDeadError|"
-        r"Received sigquit from a child|SIGQUIT received|"
-        r"Engine core initialization failed|WorkerProc initialization failed",
+        r"failed to create context with model|Error: unable to load model|ActorDiedError|EngineCore failed to start|"
+        r"(?:Scheduler|WorkerProc|EngineCore) hit an exception|WorkerProc failed to start|Dumping scheduler output|"
+        r"Unhandled error \(suppress with|scheduler is dead|A worker died or was killed|^EOFError$|"
+        r"Segfault encountered|engine core exited unexpectedly|MultiprocExecutor got fatal signal|"
+        r"encountered a fatal error|Engine core proc \S{1,60} died unexpectedly|EngineDeadError|"
+        r"Received sigquit from a child|SIGQUIT received|Engine core initialization failed|"
+        r"WorkerProc initialization failed",
         "The engine core process ended without a reason in the log.",
         "See the lines above in the whole log. Often out of memory: check the kernel log (`journalctl -k`), free the "
         "page cache (key D), and lower {memory}.",

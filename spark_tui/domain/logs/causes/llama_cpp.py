@@ -11,41 +11,37 @@ from spark_tui.domain.logs.causes.cause import CauseId, CauseRule, rule
 from spark_tui.domain.logs.causes.memory import FREE_MEMORY, out_of_memory
 
 ABORT: Final = (
-    r"(?:\[\w{2,20}\] )?(?:\S{0,200}(?:ggml|llama[\-.]|gguf|mtmd|tools/server/)\S{0,120})\."
-    r"(?:cpp|cuh?|c|h|hpp|m):\d{1,6}: "
-    r"(?!\d|warning|error|note|undefined|multiple|fatal error: |In |required|more undefined|Warning|Error)"
+    r"(?:\[\w{2,20}\] )?(?:\S{0,200}(?:ggml|llama[\-.]|gguf|mtmd|tools/server/)\S{0,120})\.(?:cpp|cuh?|c|h|hpp|"
+    r"m):\d{1,6}: (?!\d|warning|error|note|undefined|multiple|fatal error: |In |required|more undefined|Warning|Error)"
 )
 """`GGML_ABORT` and `GGML_ASSERT`: file and line of the C++ source, and why; no compiler or linker writes that."""
 FATAL: Final = (
     rf"{ABORT}|(?:ggml\S{{0,60}}/)?\S{{0,60}}\.cuh?:\d{{1,6}}: ERROR: CUDA kernel"
-    r"|(?:main|start): failed to initialize HTTP server|couldn't bind to server socket"
-    r"|srv +\w{1,20}: (?:\w{1,20}: )?(?:failed to load \w+ model, |chat template parsing error)"
-    r"|(?:get_hf_plan|get_repo_\w{1,20}|curl_perform_with_retry|common_\w{1,40}): .{0,80}(?:no GGUF files found|not "
-    r"found in "
-    r"repository|not available in cache|download failed|GET failed|HTTPLIB failed|status code received|failed: |"
-    r"failed after)"
-    r"|(?:main: error|common_init_\w{1,20}): (?:unable|failed) to (?:load (?:the )?(?:draft )?model(?:$| ')|"
-    r"(?:create|init\w{0,6}) (?:the )?(?:context|model|sampl))"
-    r"|llama_new_context_with_model: [KV] cache (?:quantization|type)|Unsupported KV type combination for head_size"
-    r"|llama_init_from_model: (?:n_batch|n_ctx|SPLIT_MODE|simultaneous|[KV] cache)|ggml_aligned_malloc: insufficient"
-    r"|(?:llama_)?model_load\w{0,12}: no backends are loaded|(?:clip|mtmd)_\w{1,40}: .{0,200}(?:ailed to load|error: )"
-    r"|error: (?:the supplied chat template|--model is required|invalid value for n_parallel|invalid HF repo format|"
-    r"failed to "
-    r"(?:download model from|get manifest))"
-    r"|Error: (?:[45]\d\d [A-Z][\w ]{2,30}: )?(?:llama-server |llama runner |model r(?:equires more system|equest "
-    r"too large|unner "
-    r"has)|memory layout cannot|an error was encountered while running the model|POST predict: |do load request: |"
-    r"timed out "
-    r"waiting for llama|.{0,60}no longer compatible with your version of Ollama|specified Modelfile wasn't|"
-    r"(?:\(line \d{1,5}\): )?command must be one of \"from\"|no FROM line|unknown command \"[^\"]{1,60}\" for \"ollama)"
-    r"|\.{5,200}Killed$|panic: (?:unable to (?:load model|create llama)|failed to decode batch)"
-    r"|[\w.@\-]{0,40}llama[\w.@\-]{0,40}\.service: (?:Main process exited, code=(?:exited|killed|dumped), "
-    r"status=(?!0/|15/)\d|A process of this unit has been killed by the OOM)"
+    r"|(?:main|start): failed to initialize HTTP server|couldn't bind to server socket|"
+    r"srv +\w{1,20}: (?:\w{1,20}: )?(?:failed to load \w+ model, |chat template parsing error)|"
+    r"(?:get_hf_plan|get_repo_\w{1,20}|curl_perform_with_retry|common_\w{1,40}): .{0,80}(?:no GGUF files found|"
+    r"not found in repository|not available in cache|download failed|GET failed|HTTPLIB failed|status code received|"
+    r"failed: |failed after)|"
+    r"(?:main: error|common_init_\w{1,20}): (?:unable|failed) to (?:load (?:the )?(?:draft )?model(?:$| ')|(?:create|"
+    r"init\w{0,6}) (?:the )?(?:context|model|sampl))|llama_new_context_with_model: [KV] cache (?:quantization|type)|"
+    r"Unsupported KV type combination for head_size|"
+    r"llama_init_from_model: (?:n_batch|n_ctx|SPLIT_MODE|simultaneous|[KV] cache)|ggml_aligned_malloc: insufficient|"
+    r"(?:llama_)?model_load\w{0,12}: no backends are loaded|(?:clip|mtmd)_\w{1,40}: .{0,200}(?:ailed to load|error: )|"
+    r"error: (?:the supplied chat template|--model is required|invalid value for n_parallel|invalid HF repo format|"
+    r"failed to (?:download model from|get manifest))|"
+    r"Error: (?:[45]\d\d [A-Z][\w ]{2,30}: )?(?:llama-server |llama runner |model r(?:equires more system|"
+    r"equest too large|unner has)|memory layout cannot|an error was encountered while running the model|POST predict: |"
+    r"do load request: |timed out waiting for llama|.{0,60}no longer compatible with your version of Ollama|"
+    r"specified Modelfile wasn't|(?:\(line \d{1,5}\): )?command must be one of \"from\"|no FROM line|"
+    r"unknown command \"[^\"]{1,60}\" for \"ollama)|\.{5,200}Killed$|"
+    r"panic: (?:unable to (?:load model|create llama)|failed to decode batch)|"
+    r"[\w.@\-]{0,40}llama[\w.@\-]{0,40}\.service: (?:Main process exited, code=(?:exited|killed|dumped), status=(?!0/|"
+    r"15/)\d|A process of this unit has been killed by the OOM)"
 )
 """With what only their lines of an end begin, for a text that breaks off there."""
 NAMED: Final = (
-    r"error: (?:failed to open file '|'[^']{1,200}' does not exist or is not a directory|unable to load model)"
-    r"|Error: (?:[45]\d\d [A-Z][\w ]{2,30}: )?(?:unable to load model|unknown (?:parameter '|data type: )|"
+    r"error: (?:failed to open file '|'[^']{1,200}' does not exist or is not a directory|unable to load model)|"
+    r"Error: (?:[45]\d\d [A-Z][\w ]{2,30}: )?(?:unable to load model|unknown (?:parameter '|data type: )|"
     r"invalid (?:model name|file magic)|quantization is only|unsupported )"
 )
 """With what those of other programs may begin too: theirs only in a text of theirs."""
@@ -57,16 +53,14 @@ CRASH: Final = (
 )
 """What the system says of a crash: theirs right below lines of theirs."""
 OWN: Final = (
-    r"(?:slot|srv|que) +[\w():]{1,30} |main: |(?:llama|llm|ggml|gguf|clip|mtmd|load|common|print)_\w{1,60}: |  "
-    r"Device \d+: |"
-    r"system_info: "
+    r"(?:slot|srv|que) +[\w():]{1,30} |main: |(?:llama|llm|ggml|gguf|clip|mtmd|load|common|print)_\w{1,60}: |"
+    r"  Device \d+: |system_info: "
 )
 """llama.cpp's own lines."""
 SAYS_WHY: Final = (
-    r"(?:llama|ggml|gguf|clip|mtmd|common)_\w{1,60}: .{0,200}(?:fail|error|invalid|unknown|unsupported|bad |"
-    r"mismatch|not |no "
-    r"|must |extremely|number of|key '|encountered|duplicate|GGUFv1|this GGUF|insufficient|tensor ')"
-    r"|(?:get_hf_plan|get_repo_\w{1,20}|curl_perform_with_retry): |op not supported|chat template parsing error"
+    r"(?:llama|ggml|gguf|clip|mtmd|common)_\w{1,60}: .{0,200}(?:fail|error|invalid|unknown|unsupported|bad |mismatch|"
+    r"not |no |must |extremely|number of|key '|encountered|duplicate|GGUFv1|this GGUF|insufficient|tensor ')|"
+    r"(?:get_hf_plan|get_repo_\w{1,20}|curl_perform_with_retry): |op not supported|chat template parsing error"
 )
 """Lines above an end that say more than it does; each holds one of SIGNS."""
 SIGNS: Final = ("llama_", "ggml_", "gguf_", "clip_", "mtmd_", "common_", "get_", "curl_", "op not", "chat template")
@@ -117,17 +111,14 @@ LLAMA_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.WEIGHTS_CORRUPT,
-        r"bad GGUF version|GGUF file version \d{1,12} is extremely large|number of (?:tensors|key value pairs) is "
-        r"-?\d{1,20} "
-        r"but|has invalid GGUF type|encountered (?:length_error|"
-        r"bad_alloc)|duplicate (?:key|tensor name) '[^']{1,120}' for tensors|has offset \d{1,20}, expected|has "
-        r"invalid number "
-        r"of (?:dimensions|elements)|tensors? (?:'[^']{1,120}' has|with) invalid data|invalid model: tensor "
-        r"'[^']{1,120}' is "
-        r"duplicated|corrupted model: \d{1,9} tensors|unexpectedly reached end of (?:file|buffer)|error loading "
-        r"model: read "
-        r"error: (?!Cannot)|exceeds remaining file size|^Error: (?:.{0,40}: )?(?:invalid file magic|unsupported "
-        r"content type)",
+        r"bad GGUF version|GGUF file version \d{1,12} is extremely large|"
+        r"number of (?:tensors|key value pairs) is -?\d{1,20} but|has invalid GGUF type|"
+        r"encountered (?:length_error|bad_alloc)|duplicate (?:key|tensor name) '[^']{1,120}' for tensors|"
+        r"has offset \d{1,20}, expected|has invalid number of (?:dimensions|elements)|"
+        r"tensors? (?:'[^']{1,120}' has|with) invalid data|invalid model: tensor '[^']{1,120}' is duplicated|"
+        r"corrupted model: \d{1,9} tensors|unexpectedly reached end of (?:file|buffer)|"
+        r"error loading model: read error: (?!Cannot)|exceeds remaining file size|"
+        r"^Error: (?:.{0,40}: )?(?:invalid file magic|unsupported content type)",
         "The model file is truncated or damaged: {match}.",
         _VERIFY,
     ),
@@ -140,9 +131,8 @@ LLAMA_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.UNKNOWN_QUANTIZATION,
-        r"GGUFv1 is no longer|this GGUF file is version \d{1,9} but|of type \d{1,4} \([\w ]{1,20}\) has \d{1,9} "
-        r"elements per row, "
-        r"not|^Error: unknown data type: \w{1,20}",
+        r"GGUFv1 is no longer|this GGUF file is version \d{1,9} but|"
+        r"of type \d{1,4} \([\w ]{1,20}\) has \d{1,9} elements per row, not|^Error: unknown data type: \w{1,20}",
         "{engine} does not know the file's format or one of its types: {match}.",
         "Use {newer}, or a GGUF file with a common type (Q4_K_M, Q8_0).",
     ),
@@ -155,17 +145,15 @@ LLAMA_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.QUANTIZATION_MISMATCH,
         r"error loading model (?:hyperparameters|vocabulary): (?!.{0,40}unknown (?:pre-)?token)(.{1,200})|"
-        r"error loading model: (?:error loading model: )?((?:key not found in model|n_expert must be|\w{1,40} model "
-        r"cannot have "
-        r"zero experts|missing tensor info).{0,120})",
+        r"error loading model: (?:error loading model: )?((?:key not found in model|n_expert must be|"
+        r"\w{1,40} model cannot have zero experts|missing tensor info).{0,120})",
         "The file's metadata are not those that this {engine} reads: {any}",
         _NEWER,
     ),
     rule(
         CauseId.QUANTIZATION_MISMATCH,
-        r"(LoRA tensor .{1,120} does not exist in base model|model arch and LoRA arch mismatch|has incorrect shape "
-        r"\(hint: maybe "
-        r"wrong base)|(mismatch between text model .{1,40} and mmproj)",
+        r"(LoRA tensor .{1,120} does not exist in base model|model arch and LoRA arch mismatch|"
+        r"has incorrect shape \(hint: maybe wrong base)|(mismatch between text model .{1,40} and mmproj)",
         "The adapter or projector was made for another model: {any}.",
         "Use the LoRA adapter or mmproj file that belongs to this very model.",
     ),
@@ -202,9 +190,8 @@ LLAMA_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.UNSUPPORTED_MODEL_FEATURE,
-        r"does not support K-shift|failed to find a compatible buffer type|architecture requires MLA|:\d{1,6}: "
-        r"Unsupported head size"
-        r"|:\d{1,6}: not supported by multimodal",
+        r"does not support K-shift|failed to find a compatible buffer type|architecture requires MLA|"
+        r":\d{1,6}: Unsupported head size|:\d{1,6}: not supported by multimodal",
         "This build cannot run the model with these settings: {match}.",
         "Use {newer}. Until then go without context shift, `--cache-type-k`, `--cache-type-v` and `--override-tensor`.",
     ),
@@ -225,9 +212,8 @@ LLAMA_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.MISSING_MODULE,
-        r"no CPU backend found|failed to initialize CPU backend|no backends are loaded|failed to find "
-        r"ggml_backend_init|"
-        r"incompatible API version \(backend",
+        r"no CPU backend found|failed to initialize CPU backend|no backends are loaded|"
+        r"failed to find ggml_backend_init|incompatible API version \(backend",
         "Libraries of {engine} are missing or of another version: {match}.",
         _REINSTALL,
     ),
@@ -240,8 +226,8 @@ LLAMA_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.KERNEL_FAILURE,
-        rf"op not supported [\w\-]{{1,60}} \(|^(?:{ABORT})(?:\w{{1,60}}: )?[Uu]nsupported .{{1,80}}|in a buffer "
-        rf".{{1,40}} cannot run the",
+        rf"op not supported [\w\-]{{1,60}} \(|^(?:{ABORT})(?:\w{{1,60}}: )?[Uu]nsupported .{{1,80}}|"
+        rf"in a buffer .{{1,40}} cannot run the",
         "The GPU backend cannot run an operation of this model: {match}.",
         "Use {newer}. If a quantized KV cache or `--override-tensor` is set, start without.",
     ),
@@ -276,25 +262,22 @@ LLAMA_RULES: Final[tuple[CauseRule, ...]] = (
     # --- memory
     CauseRule(
         CauseId.OUT_OF_MEMORY_WARMUP,
-        r"failed to (?:initialize memory module|reserve (?:initial output buffer|graph for|memory))|not enough "
-        r"space in the buffer",
+        r"failed to (?:initialize memory module|reserve (?:initial output buffer|graph for|memory))|"
+        r"not enough space in the buffer",
         out_of_memory,
     ),
     CauseRule(
         CauseId.OUT_OF_MEMORY_LOADING,
-        r"error loading model: failed to allocate buffer|"
-        r"ggml_metal\w{0,60}: error: failed to allocate buffer|ggml_aligned_malloc: insufficient memory|"
-        r"ggml_backend_\w{1,60}: failed to "
-        r"allocate buffer of size|ut-of-memory during startup",
+        r"error loading model: failed to allocate buffer|ggml_metal\w{0,60}: error: failed to allocate buffer|"
+        r"ggml_aligned_malloc: insufficient memory|ggml_backend_\w{1,60}: failed to allocate buffer of size|"
+        r"ut-of-memory during startup",
         out_of_memory,
         by_phase=True,
     ),
     rule(
         CauseId.OUT_OF_MEMORY_LOADING,
-        r"stopped due to insufficient system resources|"
-        r"model request too large for system(?!.{0,80}requires more)|"
-        r"memory layout cannot be allocated|unable to "
-        r"load full model on GPU",
+        r"stopped due to insufficient system resources|model request too large for system(?!.{0,80}requires more)|"
+        r"memory layout cannot be allocated|unable to load full model on GPU",
         "The model needs more memory than there is.",
         f"{FREE_MEMORY}, or choose a smaller or more quantized model{{offload}}.",
     ),
@@ -320,16 +303,12 @@ LLAMA_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.BAD_ARGUMENT,
-        r"error: (--model is required|invalid value for n_parallel|invalid HF repo format.{0,80})|(n_seq_max must "
-        r"be <= \d{1,9}|"
-        r"n_ctx_seq == 0|n_batch and n_ubatch cannot both be zero|n_ctx and model->hparams.n_ctx_train cannot both "
-        r"be zero|"
-        r"SPLIT_MODE_TENSOR requires flash_attn)|"
-        r"^Error: (?:400 Bad Request: |\(line \d{1,5}\): )?(command must be one of|no FROM line|unknown parameter "
-        r"'[^']{1,60}|"
-        r"unknown command \"[^\"]{1,60}|unknown (?:shorthand )?flag.{1,40}|invalid model name|unsupported "
-        r"quantization type \S{1,40}|"
-        r"quantization is only supported.{1,60})",
+        r"error: (--model is required|invalid value for n_parallel|invalid HF repo format.{0,80})|"
+        r"(n_seq_max must be <= \d{1,9}|n_ctx_seq == 0|n_batch and n_ubatch cannot both be zero|"
+        r"n_ctx and model->hparams.n_ctx_train cannot both be zero|SPLIT_MODE_TENSOR requires flash_attn)|"
+        r"^Error: (?:400 Bad Request: |\(line \d{1,5}\): )?(command must be one of|no FROM line|"
+        r"unknown parameter '[^']{1,60}|unknown command \"[^\"]{1,60}|unknown (?:shorthand )?flag.{1,40}|"
+        r"invalid model name|unsupported quantization type \S{1,40}|quantization is only supported.{1,60})",
         "{engine} rejected its settings: {any}.",
         "Correct it: `--parallel`, `--ctx-size`, `--batch-size` and `--flash-attn` as the line says; of Ollama see "
         "`ollama help` and the Modelfile.",
@@ -344,8 +323,7 @@ LLAMA_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.REPO_NOT_FOUND,
         rf"{_HTTP}(?:401|404|410)\b|"
-        r"file '([^']{1,200})' not found in repository|The specified tag is not available in the "
-        r"repository",
+        r"file '([^']{1,200})' not found in repository|The specified tag is not available in the repository",
         "Repository, file or quantization of {model} not found on the Hub.",
         "Check the name: `--hf-repo OWNER/NAME:QUANT`, of Ollama hf.co/OWNER/NAME:QUANT.",
     ),
@@ -370,13 +348,10 @@ LLAMA_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.HUB_OFFLINE,
         rf"{_HTTP}(?:4[012]\d|5\d\d)\b|"
-        r"HTTPLIB failed: .{1,60}|cannot make GET request|curl_(?:easy_perform\(\)|"
-        r"perform_with_retry).{0,20} "
-        r"failed.{0,60}|common_\w{1,40}: download failed.{0,60}|(?:pull model manifest|max retries exceeded): "
-        r".{0,200}(?:server "
-        r"misbehaving|deadline exceeded|EOF|connection re(?:fused|set)|timeout|no such host|no route|unreachable|: "
-        r"5\d\d\b)|"
-        r"pull model manifest: 5\d\d",
+        r"HTTPLIB failed: .{1,60}|cannot make GET request|"
+        r"curl_(?:easy_perform\(\)|perform_with_retry).{0,20} failed.{0,60}|common_\w{1,40}: download failed.{0,60}|"
+        r"(?:pull model manifest|max retries exceeded): .{0,200}(?:server misbehaving|deadline exceeded|EOF|"
+        r"connection re(?:fused|set)|timeout|no such host|no route|unreachable|: 5\d\d\b)|pull model manifest: 5\d\d",
         "The model could not be downloaded: {match}.",
         _NETWORK,
     ),
@@ -395,8 +370,8 @@ LLAMA_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.ENGINE_DIED,
-        r"(?:an error was encountered while running the model|POST predict|do load request): .{0,120}(?:EOF|reset "
-        r"by|forcibly)",
+        r"(?:an error was encountered while running the model|POST predict|do load request): .{0,120}(?:EOF|reset by|"
+        r"forcibly)",
         "Ollama's runner ended during the request.",
         "See why in its log (`journalctl -u ollama`). Often out of memory: lower {context}; else use {newer}.",
         vague=True,
@@ -407,12 +382,10 @@ LLAMA_ENDS: Final[tuple[CauseRule, ...]] = (
         CauseId.ENGINE_DIED,
         r"\bmain: (?:exiting due to|error: (?:unable|failed) to (?:load (?:the )?(?:draft )?model|create|init))|"
         r"common_init_\w{1,20}: failed to create context|llama-server process has terminated|"
-        r"llama runner (?:terminated|stopped with error)"
-        r"|error starting (?:the external )?llama runner|error: Uncaught SIG"
-        r"|model runner has unexpectedly stopped|an error was encountered while running the model|^panic: (?:unable "
-        r"to (?:load|create)|failed to decode)|llama_model_loader: failed to load model from|^Error: .{0,40}unable "
-        r"to load model"
-        r"|llama\S{0,40}\.service: Main process exited",
+        r"llama runner (?:terminated|stopped with error)|error starting (?:the external )?llama runner|"
+        r"error: Uncaught SIG|model runner has unexpectedly stopped|an error was encountered while running the model|"
+        r"^panic: (?:unable to (?:load|create)|failed to decode)|llama_model_loader: failed to load model from|"
+        r"^Error: .{0,40}unable to load model|llama\S{0,40}\.service: Main process exited",
         "{engine} ended, or its runner did, without a reason in this line.",
         "See the lines above in the whole log (`journalctl -u ollama`, `docker logs`). Often out of memory: free "
         "the page cache "

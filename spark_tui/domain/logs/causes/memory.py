@@ -28,8 +28,7 @@ _WARMUP_FRAME: Final = lazy_pattern(
 )
 _WARMING: Final = lazy_pattern(
     r"buffer for kv cache|compute (?:pp )?buffers|initialize the context|(?:Prefill|Decode) out of memory|"
-    r"[Cc]apture (?:CUDA|cuda) graph|warm(?:ing)?[ _-]?up|"
-    r"while profiling|while running the model"
+    r"[Cc]apture (?:CUDA|cuda) graph|warm(?:ing)?[ _-]?up|while profiling|while running the model"
 )
 _AFTER_LOADING: Final = lazy_pattern(r"/mem_cache/|memory_pool|cuda_graph|kv_cache|/resource_manager\.py")
 """Files that run when the weights are there."""
@@ -166,18 +165,18 @@ def _less_memory(summary: str, context: FailureContext) -> Finding:
 
 OUT_OF_MEMORY: Final = (
     r"out of memory|OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED|OUT_OF_MEMORY|not enough GPU memory|"
-    r"cudaErrorMemoryAllocation|std::bad_alloc"
-    r"|NVML_SUCCESS == r INTERNAL ASSERT|\bMemoryError\b|(?<!failed with error )Cannot allocate memory|NV_ERR_NO_MEMORY"
-    r"|ErrorOutOf(?:Device|Host|Pool)Memory|VK_ERROR_OUT_OF_\w{1,20}|Device memory allocation of size \d{1,15} failed"
-    r"|unable to allocate \w+ (?:backend )?buffer|failed to allocate (?:compute|buffer for|\w+ buffer)"
+    r"cudaErrorMemoryAllocation|std::bad_alloc|NVML_SUCCESS == r INTERNAL ASSERT|\bMemoryError\b|"
+    r"(?<!failed with error )Cannot allocate memory|NV_ERR_NO_MEMORY|ErrorOutOf(?:Device|Host|Pool)Memory|"
+    r"VK_ERROR_OUT_OF_\w{1,20}|Device memory allocation of size \d{1,15} failed|"
+    r"unable to allocate \w+ (?:backend )?buffer|failed to allocate (?:compute|buffer for|\w+ buffer)"
 )
 
 MEMORY_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.FREE_MEMORY_BELOW_UTILIZATION,
         rf"(?:Free|Available) memory on (?:device|"
-        rf"node) (?:[\w:]{{1,20}} )?\({NUMBER}/{NUMBER} GiB\) on startup is less than "
-        rf"[^(]{{1,120}}\({NUMBER}, {NUMBER} GiB\)",
+        rf"node) (?:[\w:]{{1,20}} )?\({NUMBER}/{NUMBER} GiB\) on startup is less than [^(]{{1,120}}\({NUMBER}, "
+        rf"{NUMBER} GiB\)",
         free_memory,
     ),
     rule(
@@ -267,12 +266,9 @@ MEMORY_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.KILLED,
         r"exited with code 137|scheduler is dead.{0,80}Exit code: -9|Out of memory: Killed process|"
-        r"line \d{1,5}: +\d{1,9} Killed |exited on signal 9|terminated: signal: killed|"
-        r"died due to signal 9\b|"
+        r"line \d{1,5}: +\d{1,9} Killed |exited on signal 9|terminated: signal: killed|died due to signal 9\b|"
         r"(?<!unexpectedly \()exit ?code[:=]? ?-9\b|code=killed, status=9|unit has been killed by the OOM killer|"
-        r"sending SIG(?:TERM|"
-        r"KILL) to process \d+|"
-        r"^\.{5,200}Killed$|^(?:\[\d+\][+-]? +)?Killed(?:$| {2,}\S|: \d{1,2}$)",
+        r"sending SIG(?:TERM|KILL) to process \d+|^\.{5,200}Killed$|^(?:\[\d+\][+-]? +)?Killed(?:$| {2,}\S|: \d{1,2}$)",
         "The engine was killed (exit code 137): out of memory, or stopped by force.",
         f"{FREE_MEMORY}. Lower {{memory}} or {{context}}. The kernel log (`journalctl -k`) names the victim.",
     ),

@@ -213,10 +213,10 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.HUB_OFFLINE,
         r"[Ww]e couldn't connect to|LocalEntryNotFoundError|cannot find the requested files|NameResolutionError|"
-        r"Temporary failure in name resolution|Network is unreachable|[Mm]ax retries exceeded|httpx\.(?:Connect|"
-        r"Read)\w{1,20}|"
-        r"5\d\d Server Error.{0,80}https?://|Read timed out|ProxyError|SSLError|CERTIFICATE_VERIFY_FAILED|"
-        r"429 Client Error|requests\.exceptions\.(?:Connection|Connect|Read|Proxy|SSL)\w{1,20}|client has been closed|"
+        r"Temporary failure in name resolution|Network is unreachable|[Mm]ax retries exceeded|"
+        r"httpx\.(?:Connect|Read)\w{1,20}|5\d\d Server Error.{0,80}https?://|Read timed out|ProxyError|SSLError|"
+        r"CERTIFICATE_VERIFY_FAILED|429 Client Error|"
+        r"requests\.exceptions\.(?:Connection|Connect|Read|Proxy|SSL)\w{1,20}|client has been closed|"
         r"(?:pull|registry).{0,80}(?:no such host|i/o timeout|connection refused|TLS handshake timeout)|"
         r"ChunkedEncodingError",
         hub_unreachable,
@@ -230,11 +230,10 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
     rule(CauseId.WEIGHTS_MISSING, r"Weight files referenced in index but missing: ?(.{0,1500})", missing_shards),
     rule(
         CauseId.WEIGHTS_MISSING,
-        r"Cannot find any model weights with `([^`]{1,300})`|Can't load (?:the )?[a-z ]{5,20} (?:of|"
-        r"for) '([^']{1,300})'|"
+        r"Cannot find any model weights with `([^`]{1,300})`|"
+        r"Can't load (?:the )?[a-z ]{5,20} (?:of|for) '([^']{1,300})'|"
         r"Error no file named .{1,200} found in directory (\S{1,300})|no (Modelfile or safetensors files) found|"
-        r"No tokenizer file found in directory: (\S{1,300})|"
-        r"Cannot find any safetensors or bin files in (\S{1,300})",
+        r"No tokenizer file found in directory: (\S{1,300})|Cannot find any safetensors or bin files in (\S{1,300})",
         "No weight files in {any}.",
         f"Check the folder, or the download. {_DOWNLOAD}",
     ),
@@ -242,8 +241,7 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
         CauseId.WEIGHTS_MISSING,
         r"No such file or directory: '([^']{1,300}\.(?:safetensors|gguf|bin|pth?))'|"
         r"(?:gguf_init_from_file\w*|error): failed to open GGUF file '?([^']{1,300}?)'?(?:$| \()|"
-        r"(?:model|GGUF) file not found: ?(\S{1,300})?|"
-        r"GGUF files not found in (\S{1,300})",
+        r"(?:model|GGUF) file not found: ?(\S{1,300})?|GGUF files not found in (\S{1,300})",
         lambda match, _context: fix(" ".join(f"Cannot open model file {first_group(match)}".split()) + ".", _MOUNT),
     ),
     rule(
@@ -256,8 +254,8 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.UNKNOWN_QUANTIZATION,
-        r"has invalid ggml type (\d{1,5})|of type (\d{1,3}) \(DEPRECATED\)|[Uu]nknown (?:ggml|GGUF|tensor|"
-        r"quant(?:ization)?) type:? '?(\w{1,40})|"
+        r"has invalid ggml type (\d{1,5})|of type (\d{1,3}) \(DEPRECATED\)|"
+        r"[Uu]nknown (?:ggml|GGUF|tensor|quant(?:ization)?) type:? '?(\w{1,40})|"
         r"unsupported (?:ggml|tensor|GGUF quantization) type:? '?(\w{1,40})",
         "This build does not know the file's quantization type {any}.",
         "Use {newer}, or a GGUF file with a common type (Q4_K_M, Q8_0).",
@@ -267,8 +265,7 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
         r"Safetensors?Error|[Ee]rror while deserializing header|file not fully covered|InvalidHeaderDeserialization|"
         r"MetadataIncompleteBuffer|digest mismatch|sha256 (?:sum )?mismatch|Consistency check failed|HeaderTooLarge|"
         r"PytorchStreamReader failed|unexpected EOF, expected \d|invalid GGUF magic|UnpicklingError|"
-        r"Unable to load weights from pytorch checkpoint|"
-        r"model is corrupted or incomplete|"
+        r"Unable to load weights from pytorch checkpoint|model is corrupted or incomplete|"
         r"data is not within the file bounds|invalid magic|unexpected end of file|failed to read (?:magic|header)",
         "A weight file of {model} is truncated or corrupt.",
         f"Check it with `spark-tui models verify NAME`. {_DOWNLOAD}",
@@ -285,19 +282,18 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
         r"Model architectures \[?\(?([^\])]{1,300})\]?\)? (?:are not supported|failed to be inspected)|"
         r"unknown model architecture: '([^']{1,120})'|unknown (?:projector|vision|audio) type: ?'?([\w.\-]{1,60}|$)|"
         r"model architecture '?(\w{1,120})'? is not supported in TRT-LLM|"
-        r"[Uu]nsupported architecture:? ['\"]?(?!sm_)([\w.\-]{1,120})|"
-        r"Unrecognized (?:configuration class|model in)|Unknown architecture '?([\w.\-]{1,120})|"
-        r"No processor registered for architecture: \['?([\w.\-]{1,120})|"
-        r"Model class (\w{1,80}For\w{1,60}) is not supported|KeyError: '(\w{2,80}For(?:CausalLM|"
-        r"ConditionalGeneration))'|"
-        r"GGUF model with architecture ([\w.\-]{1,60}) is not supported|[Uu]nknown model (?:type|"
-        r"class):? '?([\w.\-]{1,80})|"
+        r"[Uu]nsupported architecture:? ['\"]?(?!sm_)([\w.\-]{1,120})|Unrecognized (?:configuration class|model in)|"
+        r"Unknown architecture '?([\w.\-]{1,120})|No processor registered for architecture: \['?([\w.\-]{1,120})|"
+        r"Model class (\w{1,80}For\w{1,60}) is not supported|"
+        r"KeyError: '(\w{2,80}For(?:CausalLM|ConditionalGeneration))'|"
+        r"GGUF model with architecture ([\w.\-]{1,60}) is not supported|"
+        r"[Uu]nknown model (?:type|class):? '?([\w.\-]{1,80})|"
         r"[Uu]nsupported model (?:type|architecture|class):? '?([\w.\-]{1,80})|"
         r"unknown (?:pre-)?tokenizer(?: type)?: '?([\w.\-]{1,60})|"
         r"Could not (?:find|import) (?:module|class) (\w{1,80}For\w{1,60})|"
         r"(\w{1,80}For(?:CausalLM|ConditionalGeneration)) has no (?:vLLM|SGLang|TensorRT-LLM) implementation|"
-        r"Unknown architecture for AutoModelFor\w{1,40}: (\w{1,80})|Model type (\w{1,60}) (?:is )?not (?:supported|"
-        r"recognized)",
+        r"Unknown architecture for AutoModelFor\w{1,40}: (\w{1,80})|"
+        r"Model type (\w{1,60}) (?:is )?not (?:supported|recognized)",
         unknown_architecture,
     ),
     rule(
@@ -356,11 +352,10 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
         CauseId.QUANTIZATION_MISMATCH,
         r"KeyError: '[\w.]{0,200}(?:layers|blocks|experts)\.\d{1,4}\.[\w.]{1,120}'|"
         r"KeyError: '[\w.]{1,200}\.(?:weight\w{0,30}|\w{0,30}scale\w{0,10}|qweight|qzeros|bias)'|"
-        r"Attempted to load weight \(|Tried to load weights? of size|"
-        r"param_data\.shape == loaded_weight\.shape|size mismatch for|"
-        r"start \(\d+\) \+ length \(\d+\) exceeds dimension size|[Ss]hape mismatch.{0,60}(?:weight|scale|param)|"
-        r"(?:weight|param\w{0,10}|"
-        r"scale)\w{0,20} shape.{0,60}(?:mismatch|does not match)|"
+        r"Attempted to load weight \(|Tried to load weights? of size|param_data\.shape == loaded_weight\.shape|"
+        r"size mismatch for|start \(\d+\) \+ length \(\d+\) exceeds dimension size|"
+        r"[Ss]hape mismatch.{0,60}(?:weight|scale|param)|"
+        r"(?:weight|param\w{0,10}|scale)\w{0,20} shape.{0,60}(?:mismatch|does not match)|"
         r"not divisible by (?:weight|quantization|the quantization) (?:block|group)|"
         r"Failed to load weights?.{0,60}(?:shape|size)",
         shapes_differ,
@@ -369,9 +364,8 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.WEIGHTS_MISSING,
         r"weights (?:were|are) not initialized from checkpoints?: ?(.{0,120})|unable to find tensor (\S{1,120})|"
-        r"missing tensor '([^']{1,120})'|"
-        r"tensor '([^']{1,120})' not found|(?:Missing|missing) (?:keys?|weights?) (.{1,80}) in (?:loaded state|"
-        r"the checkpoint|checkpoint)",
+        r"missing tensor '([^']{1,120})'|tensor '([^']{1,120})' not found|"
+        r"(?:Missing|missing) (?:keys?|weights?) (.{1,80}) in (?:loaded state|the checkpoint|checkpoint)",
         lambda match, context: fix(
             f"Weights missing from the checkpoint: {truncate(first_group(match), MAX_QUOTED)}.",
             f"Use the mmproj file of this very model, or {context.names.newer}."
@@ -388,8 +382,8 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.BAD_ARGUMENT,
-        r"contains custom code which must be executed|(?i:(?:argument|option|pass|set(?:ting)?|with) .?(?:`|"
-        r"--)?trust[_\-]remote[_\-]code\b)|"
+        r"contains custom code which must be executed|"
+        r"(?i:(?:argument|option|pass|set(?:ting)?|with) .?(?:`|--)?trust[_\-]remote[_\-]code\b)|"
         r"requires you to execute the (?:configuration|model|modeling|tokenizer) file",
         "{model} needs its own Python code, which {engine} does not run by default.",
         "Review the code; if you trust it, set trust_remote_code=true.",

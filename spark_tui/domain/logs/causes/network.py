@@ -83,8 +83,7 @@ _SENTENCES: Final = (
     ),
     (
         r"Could not find any running Ray instance|Failed to connect to GCS|Every node should have a unique IP|"
-        r"(?:MASTER_ADDR|MASTER_PORT) expected, but not set|RendezvousTimeoutError|"
-        r"Barrier timed out",
+        r"(?:MASTER_ADDR|MASTER_PORT) expected, but not set|RendezvousTimeoutError|Barrier timed out",
         "The nodes could not meet: {match}.",
         "Set env.VLLM_HOST_IP, GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME on each node to its fabric address and "
         "interface "
@@ -102,8 +101,8 @@ _SENTENCES: Final = (
         "the link and the log of the other node.",
     ),
     (
-        r"ggml_backend_rpc\w{0,30}: .{0,60}(?:failed|refused)|"
-        r"[Ff]ailed to connect to (?:RPC|rpc) .{1,80}|Failed to connect to [\w.\-]{1,80}:\d{4,5}$",
+        r"ggml_backend_rpc\w{0,30}: .{0,60}(?:failed|refused)|[Ff]ailed to connect to (?:RPC|rpc) .{1,80}|"
+        r"Failed to connect to [\w.\-]{1,80}:\d{4,5}$",
         "The other node's RPC server does not answer: {match}.",
         "Start the same build's rpc-server on the other node first, and check its log, address, port and firewall.",
     ),
@@ -136,8 +135,8 @@ NETWORK_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.NCCL,
         r"NCCL [Ee]rror|NCCL WARN|nccl\w{1,40}Error|DistBackendError|DistNetworkError|DistStoreError|"
-        r"ibv_\w{1,40} failed|"
-        r"ProcessGroupNCCL|detected by watchdog|unhandled (?:cuda|system) error|NET/IB : |" + CLIENT_SOCKET,
+        r"ibv_\w{1,40} failed|ProcessGroupNCCL|detected by watchdog|unhandled (?:cuda|system) error|"
+        r"NET/IB : |" + CLIENT_SOCKET,
         "GPU communication failed (NCCL).",
         "Set {ranks}=1 on one Spark. On several, check the log of the other node, cable, addresses and "
         "interface (NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME); env.NCCL_DEBUG=INFO gives NCCL's own reason.",

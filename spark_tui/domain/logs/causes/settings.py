@@ -238,8 +238,8 @@ _UNSUPPORTED: Final = (
 SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.MISSING_MODULE,
-        r"requires (FlashInfer|DeepGEMM|flash[_\-]attn|[Tt]ransformers|[Tt]riton)(?:'s)? .{0,60}(?:API|>=|"
-        r"or (?:newer|later))",
+        r"requires (FlashInfer|DeepGEMM|flash[_\-]attn|[Tt]ransformers|[Tt]riton)(?:'s)? .{0,60}(?:API|>=|or (?:newer|"
+        r"later))",
         "The image's {0} is too old for this model.",
         "Use {newer}, with a newer {0}.",
     ),
@@ -252,22 +252,21 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.BAD_ARGUMENT,
         r"(\w{4,40}) \((\d{1,12})\) (?:is|must be|should be|cannot be) (?:not )?(?:smaller|larger|greater|less|"
-        r"equal) .{0,20}"
-        r"than (?:or equal to )?(?:the )?(?!GPUs)(\w{4,40}) \((\d{1,12})\)",
+        r"equal) .{0,20}than (?:or equal to )?(?:the )?(?!GPUs)(\w{4,40}) \((\d{1,12})\)",
         "Two settings contradict: {0} is {1}, {2} is {3}.",
         "Correct {0} or {2} in the preset: raise max_num_batched_tokens, or lower the other.",
     ),
     rule(
         CauseId.MAX_MODEL_LEN_TOO_LONG,
-        rf"User-specified (?:max_model_len|context_length) \((\d{{1,12}})\) is greater than the derived \w{{1,20}} "
-        rf"(?:\((?:[^=]{{1,60}}=)?{NUMBER}(?: or model_max_length={NUMBER})?)?",
+        rf"User-specified (?:max_model_len|"
+        rf"context_length) \((\d{{1,12}})\) is greater than the derived \w{{1,20}} (?:\((?:[^=]{{1,60}}=)?{NUMBER}(?: "
+        rf"or model_max_length={NUMBER})?)?",
         too_long,
     ),
     rule(
         CauseId.PORT_IN_USE,
         r"[Aa]ddress already in use|EADDRINUSE|os error 98|couldn't bind (?:HTTP|to) server socket|"
-        r"Only one usage of each socket address|"
-        r"port is already (?:in use|allocated)|Port \d{2,5} is already in use",
+        r"Only one usage of each socket address|port is already (?:in use|allocated)|Port \d{2,5} is already in use",
         port_in_use,
     ),
     rule(
@@ -319,8 +318,8 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.TOO_MANY_RANKS,
-        r"(?:World|\b\w{1,40} parallel) size \((\d{1,6})\) (?:is|cannot be) larger than the number of available GPUs "
-        r"\((\d{1,6})\)",
+        r"(?:World|\b\w{1,40} parallel) size \((\d{1,6})\) (?:is|"
+        r"cannot be) larger than the number of available GPUs \((\d{1,6})\)",
         more_ranks,
     ),
     rule(
@@ -337,9 +336,8 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.TOO_MANY_RANKS,
         r"(?:(?:tensor|expert|pipeline|data|context).?parallel|\b(?:tp|ep|dp|pp|dcp|attn_tp|world)[_ ]?(?:size|rank)|"
-        r"num_ranks|GPUs)"
-        r".{0,80}divisible|divisible by .{0,40}(?:parallel|\b(?:tp|ep|dp|pp|dcp|attn_tp|world)[_ ]?size|"
-        r"number of (?:GPUs|ranks))|"
+        r"num_ranks|GPUs).{0,80}divisible|"
+        r"divisible by .{0,40}(?:parallel|\b(?:tp|ep|dp|pp|dcp|attn_tp|world)[_ ]?size|number of (?:GPUs|ranks))|"
         r"(\d{1,6}) is not divisible by (\d{1,3})$",
         "The model's layers cannot be divided among the ranks asked for: {match}.",
         "Set {ranks}{size} to a number that divides the model's heads and experts: 1, 2, 4 or 8.",
@@ -360,14 +358,14 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.READY_TIMEOUT,
-        r"(?:Timed out waiting for (?:new )?engines to send ?initial message|timed out waiting for llama runner to "
-        r"start)()",
+        r"(?:Timed out waiting for (?:new )?engines to send ?initial message|"
+        r"timed out waiting for llama runner to start)()",
         ready_timeout,
     ),
     rule(
         CauseId.BAD_ARGUMENT,
-        r"argument (--?[\w\-]{1,80})(?:/--?[\w\-]{1,80}){0,3}: invalid choice: '?([^' ]{1,80})'?"
-        r"(?: \(choose from (.{1,1500})\))?",
+        r"argument (--?[\w\-]{1,80})(?:/--?[\w\-]{1,80}){0,3}: invalid choice: '?([^' ]{1,80})'?(?: \(choose from "
+        r"(.{1,1500})\))?",
         wrong_choice,
     ),
     rule(
@@ -407,8 +405,8 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.BAD_ARGUMENT,
-        r"(?:must provide|does not have|no|requires) a chat template|[Cc]hat template .{0,40}(?:not (?:found|set)|"
-        r"required)",
+        r"(?:must provide|does not have|no|requires) a chat template|"
+        r"[Cc]hat template .{0,40}(?:not (?:found|set)|required)",
         "The model has no chat template, and none is given.",
         "Set chat_template to a template file that is mounted, as on the model card.",
     ),
@@ -448,14 +446,13 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.UNSUPPORTED_MODEL_FEATURE,
-        r"MoE backend '?([\w.]{1,60})'? does not support the deployment configuration"
-        r"(?: since (.{1,300}))?",
+        r"MoE backend '?([\w.]{1,60})'? does not support the deployment configuration(?: since (.{1,300}))?",
         moe_backend,
     ),
     rule(
         CauseId.UNSUPPORTED_MODEL_FEATURE,
-        r"Only (.{1,120}?) (?:attention )?backends? (?:is|are) supported.{0,200}?(?:Got|got) (?:--)?"
-        r"(\w{0,30}(?:attention|moe|gemm|decode|prefill)[_\-]\w{0,20}backend)[= ]+'?([\w.\-]{1,60})",
+        r"Only (.{1,120}?) (?:attention )?backends? (?:is|are) supported.{0,200}?(?:Got|"
+        r"got) (?:--)?(\w{0,30}(?:attention|moe|gemm|decode|prefill)[_\-]\w{0,20}backend)[= ]+'?([\w.\-]{1,60})",
         "{1} {2} does not support this model on this GPU. Supported: {0}.",
         "Set {1} to one of {0}, or remove it.",
     ),
@@ -510,9 +507,9 @@ GENERAL_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.BAD_ARGUMENT,
-        r"(?:^|(?:Value error|Assertion failed), |Error: )(.{0,300}(?:incompatible|not (?:currently )?compatible) with "
-        r"(?:.{0,200}(?:--[a-z]|[A-Z]{3,20}_[A-Z_]{3,40})|(?!.{0,200}(?:[Mm]odel|GPU|checkpoint|device|kernel|"
-        r"For[A-Z]))).{0,300})",
+        r"(?:^|(?:Value error|Assertion failed), |Error: )(.{0,300}(?:incompatible|"
+        r"not (?:currently )?compatible) with (?:.{0,200}(?:--[a-z]|[A-Z]{3,20}_[A-Z_]{3,40})|(?!.{0,200}(?:[Mm]odel|"
+        r"GPU|checkpoint|device|kernel|For[A-Z]))).{0,300})",
         *_INVALID,
         sure=False,
     ),
@@ -525,10 +522,9 @@ GENERAL_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.UNSUPPORTED_MODEL_FEATURE,
         r"(?:^|: )((?:[^:]{0,200}: )??[^:]{0,300}(?:(?:is|are) not (?:yet |currently )?supported|"
-        r"does not (?:yet )?support|"
-        r"do not support|(?:is|are) (?:currently )?(?:incompatible|not (?:currently )?compatible) with|"
-        r"not (?:yet )?implemented|"
-        r"currently supports? |only supported (?:for|by|with|when|on)).{0,300})",
+        r"does not (?:yet )?support|do not support|(?:is|are) (?:currently )?(?:incompatible|"
+        r"not (?:currently )?compatible) with|not (?:yet )?implemented|currently supports? |only supported (?:for|by|"
+        r"with|when|on)).{0,300})",
         *_UNSUPPORTED,
     ),
     rule(CauseId.UNSUPPORTED_MODEL_FEATURE, r"^NotImplementedError: (.{1,400})", *_UNSUPPORTED),
@@ -553,16 +549,11 @@ GENERAL_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.BAD_ARGUMENT,
         r"^(?:ValueError|TypeError|AssertionError|[\w.]{0,60}ArgumentTypeError|"
-        r"Failed to initialize executor on rank \d): "
-        r"(.{0,300}(?:mutually exclusive|must be|can only be|cannot both|is only (?:valid|allowed|applicable)|"
-        r"has been removed|"
-        r"exceeds the maximum|Unrecognized |unknown |[Ee]xpected one of|is not (?:a valid|allowed|applicable|"
-        r"enabled)|only works with|"
-        r"should be|cannot be (?:used|larger|set)|"
-        r"requires? |only supports? |Please (?:set|use|specify|pass)|"
-        r"Valid (?:values|choices)|(?:larger|smaller|greater|less|higher|lower) than (?:`?max_|--|`?num_)|must not |"
-        r"please (?:increase|"
-        r"adjust|reduce)|"
+        r"Failed to initialize executor on rank \d): (.{0,300}(?:mutually exclusive|must be|can only be|cannot both|"
+        r"is only (?:valid|allowed|applicable)|has been removed|exceeds the maximum|Unrecognized |unknown |"
+        r"[Ee]xpected one of|is not (?:a valid|allowed|applicable|enabled)|only works with|should be|cannot be (?:used|"
+        r"larger|set)|requires? |only supports? |Please (?:set|use|specify|pass)|Valid (?:values|choices)|(?:larger|"
+        r"smaller|greater|less|higher|lower) than (?:`?max_|--|`?num_)|must not |please (?:increase|adjust|reduce)|"
         r"Please (?:increase|adjust|reduce|decrease|lower)|was provided|not provided|Expected one of|Unknown |"
         r"Unsupported |Invalid ).{0,300})",
         *_INVALID,
@@ -570,8 +561,8 @@ GENERAL_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.MISSING_MODULE,
-        r"^ImportError: (.{1,300})|^(?:AssertionError|RuntimeError|ValueError): (.{1,100}(?:kernels?|"
-        r"module) not found\..{0,200})",
+        r"^ImportError: (.{1,300})|"
+        r"^(?:AssertionError|RuntimeError|ValueError): (.{1,100}(?:kernels?|module) not found\..{0,200})",
         "The image cannot import what the engine needs: {any}",
         "Use {newer} as it was published, or {other}. Outside a container install the named package.",
     ),

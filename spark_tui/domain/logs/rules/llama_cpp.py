@@ -121,9 +121,8 @@ LLAMA_CPP: Final[r.Table] = r.table(
         lambda _m, _known: (r.Signal.ANSWERS,),
     )),
     ("INFO [ model all", r.found(  # the server of 2024: `INFO [  main] model loaded | tid=`, or as JSON
-        r"(?:INFO \[ *\w{1,30}\] )?(model loaded|all slots are idle|slot is processing task|print_timings|kv cache "
-        r"rm|request)"
-        r"(?: \| tid=.{1,40} timestamp=|$)", old_server,
+        r"(?:INFO \[ *\w{1,30}\] )?(model loaded|all slots are idle|slot is processing task|print_timings|kv cache rm|"
+        r"request)(?: \| tid=.{1,40} timestamp=|$)", old_server,
     )),
     ("slot", r.found(
         r"slot print_timing: .{0,60}draft acceptance(?: rate)? = ", lambda m, _known: (r.Interval(m.string),)

@@ -327,16 +327,16 @@ def application(message: str, known: RuleContext) -> Iterator[Fact]:
 
 _ENDS: Final = lazy_pattern(
     # llama.cpp
-    r"main: exiting due to|(?:srv +)?(?:load_model|start|operator\(\)|main): (?:couldn't bind|"
-    r"failed to load (?:draft |multimodal )?model)"
-    r"|llama_model_load: error loading model|common_init_from_params: failed to load model"
-    r"|error: invalid argument|error while handling argument|error: unexpected argument"
+    r"main: exiting due to|"
+    r"(?:srv +)?(?:load_model|start|operator\(\)|main): (?:couldn't bind|failed to load (?:draft |multimodal )?model)|"
+    r"llama_model_load: error loading model|common_init_from_params: failed to load model|error: invalid argument|"
+    r"error while handling argument|error: unexpected argument"
     # Ollama and other Go and Rust programs
-    r"|Error: (?:listen |could not|model requires more |unable to|No such option|Invalid value|Got unexpected)"
-    r"|thread '[^']{1,60}'(?: \(\d+\))? panicked at|panic: |fatal error: "
+    r"|Error: (?:listen |could not|model requires more |unable to|No such option|Invalid value|Got unexpected)|"
+    r"thread '[^']{1,60}'(?: \(\d+\))? panicked at|panic: |fatal error: "
     # C++, libc, the interpreter
-    r"|terminate called (?:after|without)|Fatal Python error: |Segmentation fault|Illegal instruction|Bus error"
-    r"|!!!!!!! Segfault encountered"
+    r"|terminate called (?:after|without)|Fatal Python error: |Segmentation fault|Illegal instruction|Bus error|"
+    r"!!!!!!! Segfault encountered"
     # what replaces the container's command; a shell's complaint is left to the exit code: scripts continue after it
     r"|exec \S{1,200}: (?:exec format error|no such file or directory)"
 )

@@ -90,8 +90,8 @@ SGLANG: Final[r.Table] = r.table(
     ("Load", r.when("Load weight begin", r.Signal.OWN_READY_LINE, r.EnterPhase(P.WEIGHTS))),
     ("Load", r.found("Load weight end", loaded)),
     ("KV", r.found(
-        rf"KV Cache is allocated.*?#tokens: (\d{{1,15}})"
-        rf"(?:, KV size: {NUMBER} GB|, K size: {NUMBER} GB, V size: {NUMBER} GB)?",
+        rf"KV Cache is allocated.*?#tokens: (\d{{1,15}})(?:, KV size: {NUMBER} GB|"
+        rf", K size: {NUMBER} GB, V size: {NUMBER} GB)?",
         kv_size,
     )),
     ("Capture", capture),
