@@ -315,13 +315,16 @@ async def test_a_new_sample_repaints_the_edge_and_the_value_and_nothing_else() -
         graph.draw(DECODE, [Curve("", series(values, end=NOW + 0.5))], GraphView(NOW + 0.5, 60))
         await pilot.pause()
         seen = watched(graph)
-        graph.draw(DECODE, [Curve("", series([*values, 43.0], end=NOW + 1.5))], GraphView(NOW + 1.5, 60))
+        graph.draw(DECODE, [Curve("", series([*values, 42.0], end=NOW + 1.5))], GraphView(NOW + 1.5, 60))
         await pilot.pause()
         assert seen
         assert sum(region.area for region in seen) < 60, seen
         before = len(seen)
-        graph.draw(DECODE, [Curve("", series([*values, 43.0], end=NOW + 1.5))], GraphView(NOW + 1.6, 60))
+        graph.draw(DECODE, [Curve("", series([*values, 42.0], end=NOW + 1.5))], GraphView(NOW + 1.6, 60))
         assert len(seen) == before, "nothing new, nothing repainted"
+        graph.draw(DECODE, [Curve("", series([*values, 42.0, 51.0], end=NOW + 2.5))], GraphView(NOW + 2.5, 60))
+        await pilot.pause()
+        assert "max 51" in graph.render_line(0).text, "the greatest value is never below the one beside it"
 
 
 @pytest.mark.parametrize("glyphs", [UNICODE, CONSOLE, ASCII], ids=lambda glyphs: glyphs.name)

@@ -197,6 +197,8 @@ async def test_a_server_outside_docker_is_looked_at_and_its_keys_name_the_proces
         await until(kit, pilot, lambda: state(app, "vllm-8011") is EngineState.SERVING)
         await until(kit, pilot, lambda: "outside Docker, process 4711" in screen_text(app))
         assert "No log here: it runs outside Docker" in screen_text(app)
+        footer = screen_text(app).splitlines()[-1]
+        assert [word for word in ("Stop", "Edit", "Restart") if word in footer] == []
         for key in ("x", "r", "e"):
             await pilot.press(key)
             await until(kit, pilot, lambda: any("kill 4711" in each.message for each in app._notifications))

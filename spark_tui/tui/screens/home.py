@@ -538,7 +538,8 @@ class HomeScreen(FrameScreen):
         self._show_coming()
 
     def offers(self, id_: str) -> bool:
-        """Of an engine that has ended nothing is stopped, and without a launch none is cancelled."""
+        """Of an engine that has ended nothing is stopped, outside Docker none is, and without a launch none is
+        cancelled."""
         view = self.selected_engine
         if view is not None and id_ in ALONE and rank_of(view.container) is not None:
             return False
@@ -548,8 +549,10 @@ class HomeScreen(FrameScreen):
             case "apply_remedy":
                 return view is not None and self.spark.explain(view).proposal is not None
             case "stop" | "edit_engine":
-                return view is not None and view.container.running
-            case "restart" | "open_logs" | "open_connect":
+                return view is not None and view.container.running and not view.container.bare
+            case "restart":
+                return view is not None and not view.container.bare
+            case "open_logs" | "open_connect":
                 return view is not None
             case "draft_engine":
                 return view is not None and not view.container.ours

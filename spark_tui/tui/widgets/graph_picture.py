@@ -368,7 +368,8 @@ def picture_of(
         head = _head(subject, curves, shown, kind, gap, unit_in_title=unit_in_title and len(curves) > 1)
         if len(head.text) <= width:
             break
-    tail = _tail(subject, settled, kind, width - len(head.text) - HEAD_GAP, line=threshold is not None)
+    summaries = _summaries(subject, settled[0], shown[0]) if len(settled) == 1 else ()
+    tail = _tail(subject, summaries, kind, width - len(head.text) - HEAD_GAP, line=threshold is not None)
     # What changes each second stands at the left, where it is cheap to repaint.
     gap = max(0, width - len(head.text) - len(tail.text))
     text, pens = head.text + " " * gap + tail.text, head.pens + CellKind.NOTHING * gap + tail.pens
@@ -414,13 +415,10 @@ def rows_with_axis(canvas: Canvas, scale: Scale, unit: str, kind: GraphKind) -> 
 # --- headline ---------------------------------------------------------------------------------------------
 
 
-def _tail(
-    subject: Subject, settled: Sequence[Sequence[Bucket | None]], kind: GraphKind, room: int, *, line: bool
-) -> PenRow:
+def _tail(subject: Subject, summaries: Sequence[str], kind: GraphKind, room: int, *, line: bool) -> PenRow:
     """What the line across the picture is, and least, mean and greatest value: as much as there is room for."""
     legends = _legends(subject, kind) if line else (PenRow("", ""),)
-    summaries = _summaries(subject, settled[0])[: 2 if line else 3] if len(settled) == 1 else ()
-    for legend, summary in (*product(legends, summaries), *product(legends, ("",))):
+    for legend, summary in (*product(legends, summaries[: 2 if line else 3]), *product(legends, ("",))):
         gap = " " * (TAIL_GAP if legend.text and summary else 0)
         if len(legend.text) + len(gap) + len(summary) <= room:
             pens = CellKind.NOTHING * len(gap) + CellKind.QUIET * len(summary)
@@ -469,12 +467,14 @@ def _head(
     return PenRow(text, pens)
 
 
-def _summaries(subject: Subject, parts: Sequence[Bucket | None]) -> tuple[str, ...]:
-    """`min 0  avg 38.2  max 44.0`, and shorter `0 / 38.2 / 44.0` or `max 44.0`: of what is in the picture, but
-    for the part that still fills up."""
-    known = totals(parts)
+def _summaries(subject: Subject, parts: Sequence[Bucket | None], latest: Bucket | None) -> tuple[str, ...]:
+    """`min 0  avg 38.2  max 44.0`, and shorter `0 / 38.2 / 44.0` or `max 44.0`: of what is in the picture. The part
+    that still fills up counts for the extremes alone: a mean of it would change each second."""
+    known, now = totals(parts), totals((latest,))
     if known is None:
         return ()
+    if now is not None:
+        known = known._replace(low=min(known.low, now.low), high=max(known.high, now.high))
     words = [value_text(value, subject.unit, subject.decimals) for value in known]
     if subject.unit and all(word.endswith(f" {subject.unit}") for word in words):
         words = [word.removesuffix(f" {subject.unit}") for word in words]
