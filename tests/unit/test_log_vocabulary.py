@@ -256,6 +256,10 @@ TEXTS = [
     ("sglang serve --model-path a/b --served-model-name c\n\nerror: unrecognized arguments: --served-model-name c",
      "failed", "bad_argument"),
     ("error: unrecognized arguments: llama-run -c 2048", "", ""),
+    # advice in a person's words is no failure
+    ("In vLLM 0.9 the server fails with `ValueError: No available memory for the cache blocks` when the share is too "
+     "small.", "", ""),
+    ("The vLLM server fails with `ValueError: No available memory for the cache blocks`. This was fixed.", "", ""),
     # Ctrl-C in a start that hangs
     ("[2025-03-18 02:42:29 TP0] sglang is using nccl==2.21.5\nTraceback (most recent call last):\n"
      f"{frame('/sgl-workspace/sglang/python/sglang/srt/managers/detokenizer_manager.py')}KeyboardInterrupt", "stopped",

@@ -265,6 +265,7 @@ _RETOLD: Final = lazy_pattern(
     r"^(?:(?!\b(?:[Ii]f|[Ww]hen(?:ever)?|may|might|can|could|would|should|used to|no longer|not|"
     r"fixed)\b).){0,400}\b(?:fail(?:s|ed)|crash(?:es|ed)|die[sd]|abort(?:s|ed)|end(?:s|ed)) (?:\w+ ){0,4}(?:with|by|on|"
     r"due to):? +`([\w.]{1,80}(?:Error|Exception): [^`]{10,400})`"
+    r"(?!.{0,300}\b(?:[Ww]hen (?:an?|the|your?) |(?:[Ii]f|[Uu]nless|fix|fixed|resolved|solved)\b))"
 )
 
 
