@@ -22,7 +22,7 @@ from spark_tui.domain.logs.sizing import GraphMemory, graph_memory
 from spark_tui.domain.logs.timeline import BootTimeline, PhaseId, PhaseState, StartOutcome
 from spark_tui.domain.logs.tracker import LogTracker
 from spark_tui.domain.logs.view import Baseline, EngineView, LogContext
-from spark_tui.domain.logs.whose import in_form
+from spark_tui.domain.logs.whose import SGLANG_HEAD, in_form
 from spark_tui.domain.text import lazy_pattern
 
 
@@ -132,7 +132,7 @@ _MARKS: Final = (
         "sglang",
         lazy_pattern(
             r"sglang|Load weight begin|fired up and ready to roll|#running-req: |"
-            r"\[\d{4}-\d\d-\d\d [\d:]{8} (?:[A-Z_]{2,12}\d{1,4} ){0,3}[TDPE]P\d|"
+            rf"{SGLANG_HEAD}|"
             r"ttention backend not (?:explicitly )?specified"
         ),
     ),

@@ -18,7 +18,7 @@ from spark_tui.domain.logs.whose import (
     DEADLY,
     ENGINE_PATH,
     LLAMA_CRASH,
-    LLAMA_ENDS,
+    LLAMA_FATAL,
     LLAMA_NAMED,
     LLAMA_OWN,
     NAMED,
@@ -339,7 +339,7 @@ def _fatal(record: LogRecord) -> bool:
     if record.kind is LineKind.EXCEPTION:
         return not exception_name(record.message).endswith(INTERRUPTED)
     text = record.message.lstrip()
-    if any(pattern.match(text) for pattern in (_LINES, LLAMA_ENDS, LLAMA_NAMED, LLAMA_CRASH)):
+    if any(pattern.match(text) for pattern in (_LINES, LLAMA_FATAL, LLAMA_NAMED, LLAMA_CRASH)):
         return True
     return any(words in text for words in _WITHIN)
 

@@ -56,7 +56,7 @@ _PATHS: Final = lazy_pattern(
 )
 USAGE: Final = r"error: (?:unrecognized arguments|the following arguments are required|argument -)"
 """How argparse refuses an option: whose program it was, only the command above can say."""
-LLAMA_ENDS: Final = lazy_pattern(FATAL)
+LLAMA_FATAL: Final = lazy_pattern(FATAL)
 LLAMA_NAMED: Final = lazy_pattern(LLAMA_SAYS)
 LLAMA_CRASH: Final = lazy_pattern(CRASH)
 LLAMA_OWN: Final = lazy_pattern(OWN)
@@ -104,6 +104,9 @@ _OTHERS: Final = lazy_pattern(
 BENCH: Final = lazy_pattern(r"[/\\](?:benchmarks[/\\]serve|bench_serving)\.py\", line \d{1,6}, in (?!<module>)")
 """The engines' own benchmark, a client."""
 ENGINE_PATH: Final = lazy_pattern(r"[/\\](?:vllm|sglang|tensorrt_llm|llama_cpp)[/\\\-]")
+SGLANG_RANK: Final = r"(?:[A-Z_]{2,12}\d{1,4} ){0,3}[TDPE]P\d"
+"""What SGLang writes before the lines of a scheduler: `TP0`, `ATTN_CP5 TP5`."""
+SGLANG_HEAD: Final = rf"\[\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d {SGLANG_RANK}"
 _SPEAKS: Final = lazy_pattern(
     r"\(\w+ pid=\d|(?:INFO|ERROR|WARNING|DEBUG) \d\d-\d\d \d\d:|\[TRT-LLM\] \[|\[TensorRT-LLM\]|server_args=|"
     r"source=\S{1,60}\.go:\d|\[GIN\]|"
@@ -111,7 +114,9 @@ _SPEAKS: Final = lazy_pattern(
     r"(?:alloc_compute_meta|load_hparams|clip_\w{3,30}|mtmd_\w{3,40}): |warmup: (?:\*{5}|WARNING: |flash attention is)|"
     r"\b(?:slot|srv) +\w{3,20}: |main: (?:router )?server is listening|llama server listening at|"
     r"(?:main|update_slots|launch_slot_\w{1,20}|print_timings)\] |\"function\":\"(?:main|update_slots)\"|"
-    r"Generating new private key|\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d (?:[A-Z_]{2,12}\d{1,4} ){0,3}[TDPE]P\d|INFO: {4,}|"
+    r"Generating new private key|"
+    rf"{SGLANG_HEAD}"
+    r"|INFO: {4,}|"
     r"model_lifecycle\.cc:\d+\] \"?loading: tensorrt|Inferred chat template|Init torch distributed|checkpoint shards: |"
     r"-packages/(?:vllm|sglang|tensorrt_llm)/[^\s\"]{0,160}(?:\.py(?:\"|:\d)|\.so)|% Completed \||-req: \d|Load weight|"
     r"Avg prompt throughput|(?:INFO|WARN|ERR|VERB) \[ {0,30}\w{2,30}\] .{1,80} \| tid=|"
@@ -183,8 +188,7 @@ _TRT_ENDS: Final = lazy_pattern(
     r"Failed to initialize executor|Executor worker |Engine building failed|Hang detected on rank|"
     r"Failed to parse the arguments for the LLM|(?:tensorrt_llm::\S{0,60}TllmException: .{0,40})?Assertion failed: "
 )
-_SGLANG_RANK: Final = lazy_pattern(r"[TDPE]P\d")
-"""What SGLang writes before the lines of a scheduler."""
+_SGLANG_RANK: Final = lazy_pattern(SGLANG_RANK)
 _MPI: Final = lazy_pattern(
     r"There are not enough slots available|(?:An? )?(?:ORTE|PRTE) (?:has lost|daemon has)|"
     r"(?:Primary|Child) job +(?:\d+ )?terminated normally, but"
@@ -235,7 +239,7 @@ def _was_given(message: str, lines: Sequence[str]) -> bool:
 
 
 class Ending(NamedTuple):
-    """A line that may end a program, with its whole message, where it stands in its text.
+    """A line that may end a program: its record with the whole message, and its place in the text.
 
     `serving`: an engine serves already. `docker`: no engine's line is in the text. `ollama`: one of Ollama's is.
     """
@@ -327,7 +331,7 @@ def _by_llama_cpp(end: Ending) -> bool | None:
     """Its own sentences; options that it refuses before anything is loaded; what Ollama's command line prints."""
     message, above = end.message, end.above(8)
     named = LLAMA_NAMED.match(message)
-    if LLAMA_ENDS.match(message) or (named and end.ollama and message.startswith("Error: ")):
+    if LLAMA_FATAL.match(message) or (named and end.ollama and message.startswith("Error: ")):
         return True
     said = (
         (end.ollama and message.startswith("Error: ") and "EADDRINUSE" not in message)

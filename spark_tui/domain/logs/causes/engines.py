@@ -48,7 +48,7 @@ ENGINE_RULES: Final[tuple[CauseRule, ...]] = (
         "Lower {context}. Models with RoPE scaling (YaRN) can exceed it: see the model card.",
         sure=False,
     ),
-    # --- what the machine lacks ---
+    # --- missing on the machine ---
     rule(
         CauseId.NO_GPU,
         r"No (?:CUDA|GPU) devices? found|No accelerator \(|nvidia-smi (?:not found|error)|No GPU memory values found",
