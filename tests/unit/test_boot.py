@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from spark_tui.domain.logs.line import LogClock, parse_line
@@ -115,6 +115,7 @@ def test_the_story_does_not_depend_on_how_lines_arrive(name: str, cuts: list[int
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.text(max_size=120) | st.sampled_from(read_log(GB10)), max_size=30))
+@example(["vLLM is using nccl=="])
 def test_no_text_makes_it_raise(lines: list[str]) -> None:
     tracker = LogTracker()
     for line in lines:

@@ -18,13 +18,14 @@ MAX_NAMED: Final = 24
 # --- banner, arguments, config ----------------------------------------------------------------------------
 
 _VERSION: Final = lazy_pattern(r"\bversion (\S{1,60}?),?(?:\s|$)")
+_NCCL: Final = lazy_pattern(r"vLLM is using nccl==(\S{1,20})")
 _SERVING: Final = lazy_pattern(r"\b(?:serving model|model  ) ?(\S{1,300})")
 
 
 def banner(message: str, _known: r.RuleContext) -> Iterator[r.Fact]:
     """`version 0.20.2` and `model   X` on rows of the logo, or in one sentence; `vLLM is using nccl==2.28.9`."""
-    if message.startswith("vLLM is using nccl=="):
-        yield r.learn(nccl=message[20:40].split()[0])
+    if found := _NCCL.match(message):
+        yield r.learn(nccl=found[1])
     if version := _VERSION.search(message):
         certain = "█" in message or message.startswith(("vLLM API server version", "vLLM server version"))
         yield r.NewStart("vllm" if certain else "")
