@@ -109,6 +109,11 @@ ALIVE = {
 }
 
 
+@pytest.mark.parametrize("rest", ["", " ", "  ", "   '--x'", "   ''", " \t"])
+def test_a_refused_option_that_is_cut_or_quoted_is_explained(rest: str) -> None:
+    assert read([f"vllm: error: unrecognized arguments:{rest}"]).outcome == "failed"
+
+
 @pytest.mark.parametrize("name", ALIVE)
 def test_a_line_of_another_program_changes_no_outcome(name: str) -> None:
     lines, places = ALIVE[name], random.Random(name)

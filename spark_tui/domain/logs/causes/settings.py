@@ -378,7 +378,7 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
         CauseId.BAD_ARGUMENT,
         r"(?:unrecognized arguments|^error: invalid argument|[Ii]nvalid argument(?=:? ?['\"]?-)|unexpected argument|No "
         "such option|unknown (?:argument|option|flag)(?=:? ?['\"]?-)|flag provided but not defined)[:=]? "
-        "'?([^']{1,300})",
+        r"\s*'?([^'\s][^']{0,299})",
         unknown_option,
     ),
     rule(
