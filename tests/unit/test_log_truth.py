@@ -10,14 +10,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spark_tui.domain.engine.state import Health
 from spark_tui.domain.logs.explain import Explanation, LogExplainer
 from spark_tui.domain.logs.serving import KEPT, ServingHistory
 from spark_tui.domain.logs.timeline import StartOutcome
 from spark_tui.domain.logs.view import LogContext
+from spark_tui.domain.logs.whose import in_form
 from tests.engine_logs import banner, core, drafts
 from tests.log_fixtures import COMPOSED, LOGS, expected, read_composed, run_log
 from tests.log_score import EXPECTED, excerpt, explained
 
+SHELL_SAYS = (
+    "Killed", "Segmentation fault (core dumped)", "Bus error (core dumped)", "Aborted (core dumped)",
+)  # fmt: skip
+"""Of the foreign lines those by which a shell speaks of the command above, whichever it was."""
 FOREIGN = [
     "error: failed to push some refs to 'origin'",
     "fatal: not a git repository (or any of the parent directories): .git",
@@ -123,7 +129,10 @@ def test_a_line_of_another_program_changes_no_outcome(name: str) -> None:
         if before.cause is not None:  # alive by its state, but not as a text that is over
             continue
         for foreign in [*FOREIGN, *places.sample(others, 20)]:
-            at = places.choice((places.randint(1, len(lines)), len(lines)))
+            last = len(lines)
+            if foreign in SHELL_SAYS:  # below the last line of an engine it speaks of the engine's own command
+                last = max((at for at, text in enumerate(lines) if in_form(text)), default=0)
+            at = places.choice((places.randint(min(1, last), last), last))
             after = read([*lines[:at], foreign, *lines[at:]], around)
             assert (after.outcome, after.cause) == (before.outcome, before.cause), (foreign, at)
 
@@ -239,6 +248,76 @@ def test_a_rank_that_waits_for_the_others_says_how_long() -> None:
     assert "5m00s" in reader.explanation(LogContext(now=began + 300)).findings[0].summary
 
 
+def test_a_text_that_ends_where_ranks_join_says_so_and_a_log_that_grows_waits() -> None:
+    joins = "world_size=2 rank=0 local_rank=0 distributed_init_method=tcp://10.0.0.1:29501 backend=nccl"
+    nccl = "spark-a:7:7 [0] NCCL INFO ncclCommInitRank comm 0x1 rank 0 nranks 2 - Init"
+    for lines, found in (
+        (core(joins), ["group_wait"]),
+        ([*core(joins), *core("vLLM is using nccl==2.28.9")], ["nccl_wait"]),
+        ([*core(joins), f"{nccl} START"], ["nccl_wait"]),
+        ([f"{nccl} START", f"{nccl} COMPLETE"], []),
+        (["[2026-03-11 13:53:21 TP0] sglang is using nccl==2.28.9"], ["nccl_wait"]),
+        (["[2026-03-11 13:53:21 TP0] sglang is using nccl==2.28.9",
+          "[2026-03-11 13:53:22 TP0] Init torch distributed ends. mem usage=0.2 GB"], []),
+    ):  # fmt: skip
+        assert [str(each.id) for each in read(lines).findings] == found, lines
+        assert not read(lines, LogContext(health=Health.OK)).findings
+    queue = "[2026-03-11 13:53:21 TP0] Decode batch. #running-req: 3, #token: 5, token usage: 0.10, #queue-req: "
+    assert [str(each.id) for each in read([f"{queue}9"]).findings] == ["waiting"]
+    assert not read([f"{queue}8"]).findings
+
+
+@pytest.mark.parametrize(
+    ("said", "phase"),
+    [
+        ('  File "/x/vllm/v1/worker/gpu_model_runner.py", line 7, in capture_model', "capture"),
+        ('  File "/x/torch/_dynamo/utils.py", line 7, in run_node', "compile"),
+        ('  File "/x/vllm/v1/engine/core.py", line 7, in _initialize_kv_caches', "kv_cache"),
+        ('  File "/x/sglang/srt/model_executor/model_runner.py", line 7, in init_memory_pool', "kv_cache"),
+        ('  File "/x/tensorrt_llm/_torch/autotuner.py", line 7, in choose_one', "autotune"),
+        ('  File "/x/vllm/v1/executor/multiproc_executor.py", line 7, in wait_for_ready', "engine_init"),
+        ('  File "/x/sglang/srt/managers/tokenizer_manager.py", line 7, in __init__', "config"),
+        ('  File "/x/sglang/srt/managers/scheduler.py", line 7 in watchdog_thread', "server"),
+        ("    engine_core.run_busy_loop()", "server"),
+        ("1  0x7f tensorrt_llm::batch_manager::TrtGptModelInflightBatching::decoderSync(int) + 3", "server"),
+    ],
+)
+def test_frames_say_what_failed_where_no_line_does(said: str, phase: str) -> None:
+    failure = read(
+        ["Traceback (most recent call last):", said, "RuntimeError: CUDA error: unspecified"]
+    ).timeline.failure
+    assert failure is not None
+    assert failure.phase == phase
+
+
+ENDS = {
+    "killed": ["INFO 11-20 11:25:57 gpu_executor.py:102] # GPU blocks: 12391, # CPU blocks: 2730", "Killed", "why?"],
+    "nccl": [
+        "spark-a:7:7 [0] misc/socket.cc:484 NCCL WARN socketStartConnect: Connect to 10.0.0.2<413> failed : timed out",
+        "spark-a:7:7 [0] NCCL INFO misc/socket.cc:567 -> 2", "spark-a:7:7 [0] NCCL INFO init.cc:1534 -> 2",
+    ],
+    "engine_died": [
+        "(APIServer pid=9) INFO:     Application startup complete.",
+        "(EngineCore pid=4) ERROR 05-25 11:23:35 [core.py:1142] EngineCore encountered a fatal error.",
+        "(EngineCore pid=4) ERROR 05-25 11:23:35 [core.py:1142] Traceback (most recent call last):",
+    ],
+    "no_gpu": [
+        '(VllmWorker rank=0 pid=1) ERROR 05-26 04:21:52 [x.py:4]   File "/vllm/gpu_worker.py", line 1, in init_device',
+        "(VllmWorker rank=0 pid=1) ERROR 05-26 04:21:52 [x.py:4] RuntimeError: No CUDA GPUs are available",
+        "INFO 05-26 04:21:52 [__init__.py:31] Available plugins for group vllm.general_plugins:",
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("cause", ENDS)
+def test_how_a_text_ends_is_a_failure_though_no_line_proves_it(cause: str) -> None:
+    told = read(ENDS[cause])
+    assert told.cause is not None
+    assert (told.outcome, told.cause.id, told.cause.guess) == (StartOutcome.FAILED, cause, True)
+    lived = read([*ENDS[cause], *core("Loading weights took 7.63 seconds")])
+    assert lived.outcome is not StartOutcome.FAILED
+
+
 def test_a_removed_option_is_named_with_its_successor_and_a_misspelt_one_with_the_nearest() -> None:
     for option, words in (("--swap-space 16", "removed"), ("--max-modl-len 5", "--max-model-len")):
         cause = read([f"vllm: error: unrecognized arguments: {option}"]).cause
@@ -350,6 +429,27 @@ def test_a_person_s_words_count_where_they_say_that_an_engine_failed() -> None:
                   FAILS.replace("vLLM", "my training"),
                   "vLLM runs; my client fails with `openai.APIConnectionError: Connection error.`"):  # fmt: skip
         assert read([words]).cause is None, words
+
+
+@pytest.mark.parametrize(
+    ("sentence", "cause"),
+    [
+        ('It occurs that "launch_server.py: error: unrecognized arguments: --max-loaded-loras 1"', "bad_argument"),
+        (
+            "vLLM stops with this: ```ValueError: Bfloat16 is only supported on GPUs with compute capability of 8.0```",
+            "",
+        ),
+        (
+            "启动报错：ValueError: Model architectures ['FooForCausalLM'] are not supported for now.",
+            "unknown_architecture",
+        ),
+        ('It should not say "launch_server.py: error: unrecognized arguments: --max-loaded-loras 1"', None),
+    ],
+)
+def test_a_line_within_a_sentence_is_read_unless_it_is_supposed(sentence: str, cause: str | None) -> None:
+    told = read(["I start it with: python3 -m sglang.launch_server --max-loaded-loras 1", sentence])
+    assert (told.cause is not None) is (cause is not None)
+    assert told.cause is None or not cause or told.cause.id == cause
 
 
 def test_a_fault_of_the_gpu_is_the_engine_s_below_its_lines_alone() -> None:

@@ -234,7 +234,7 @@ def written(value: Value) -> str:
         case tuple():
             return json.dumps(list(value), ensure_ascii=False)
         case float():
-            return f"{value:g}"
+            return text if float(text := f"{value:g}") == value else repr(value)
         case _:
             return str(value)
 

@@ -118,6 +118,8 @@ def explain_view(
 
 # --- a whole log --------------------------------------------------------------------------------------------------
 
+_SGLANG: Final = lazy_pattern(rf"/sglang/srt/|server_args=ServerArgs\(|ready to roll|^{SGLANG_HEAD}")
+"""Its own forms: it imports vLLM's kernels, which write lines of vLLM's."""
 _MARKS: Final = (
     (
         "vllm",
@@ -198,9 +200,12 @@ class LogExplainer:
             for stamp, text in batch
         ]
         for _, text in batch[: max(0, _MARK_LINES - self.lines)]:
-            if "vllm" in self._engines:  # vLLM's own words decide at once: other engines' libraries log there too
+            if _SGLANG.search(text, 0, 2_000):
+                self._engines = {"sglang"}
+            if "sglang" in self._engines and "vllm" not in self._engines:
                 break
-            self._engines.update(name for name, mark in _MARKS if mark.search(text[:2_000]))
+            if "vllm" not in self._engines:  # its own words decide at once: other engines' libraries log there too
+                self._engines.update(name for name, mark in _MARKS if mark.search(text[:2_000]))
         if not self._in_form and self.lines < _MARK_LINES:
             self._in_form = any(in_form(text) for _, text in lines)
         self.lines += len(lines)

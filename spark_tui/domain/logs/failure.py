@@ -61,56 +61,82 @@ _OWN_END = lazy_pattern(
     r"main: |srv |start: |load_model: |llama_model_load: |common_init_from_params: |error while handling"
 )
 _OWN_PROGRAMS = ("vllm", "api_server.py", "sglang", "launch_server.py", "trtllm-serve", "trtllm-build", "llama-server")
-# The step that failed, by its frame: for a log that does not begin at the start.
+
+
+def _frames(functions: str, *others: str) -> re.Pattern[str]:
+    """A frame in one of the functions (names, or patterns of names, with blanks between), or what `others` match."""
+    return lazy_pattern("|".join((rf", in (?:{'|'.join(functions.split())})\b", *others)))
+
+
+# The step that failed, by its frame: for a log that does not begin at the start, or has too few lines in between. Names
+# of functions in vLLM, SGLang, TensorRT-LLM, PyTorch and transformers; a C++ one stands with its class.
 _STEPS: Final = (
     (
         PhaseId.CAPTURE,
-        lazy_pattern(
-            r", in (?:capture_model|capture|capture_one_\w+|graph_capture|compile_or_warm_up_model|_?dummy_sampler_run|"
-            r"init_device_graphs|_?capture_cuda_?graphs)\b|cuda_graph_runner\.py"
+        _frames(
+            r"capture_model capture capture_one_\w+ graph_capture compile_or_warm_up_model _?dummy_sampler_run "
+            r"init_(?:device|cuda)_graphs _?capture_\w{0,20}cuda_?graphs _run_cuda_graph_warmup _warmup_and_capture",
+            r"cuda_graph_runner\.py",
         ),
     ),
-    (PhaseId.AUTOTUNE, lazy_pattern(r", in (?:\w*autotun\w*|kernel_warmup|flashinfer_autotune)\b|/autotuner\.py")),
+    (PhaseId.AUTOTUNE, _frames(r"\w*autotun\w* kernel_warmup flashinfer_autotune", r"/autotuner\.py")),
     (  # the compiled model is called through wrappers of the compiler, also when it serves
         PhaseId.COMPILE,
-        lazy_pattern(
+        _frames(
+            "_run_torch_compile_warmup",
             r"/(?:torch/_(?:inductor|dynamo)|vllm/compilation)/(?![^\"]{1,80}\", line \d{1,6}, in (?:__call__|forward|"
-            r"_fn|compile_wrapper|run|call|wrapper)\b)"
+            r"_fn|compile_wrapper|run|call|wrapper)\b)",
         ),
     ),
     (
         PhaseId.KV_CACHE,
-        lazy_pattern(
-            r", in (?:get_kv_cache_\w+|determine_available_memory|_?initialize_kv_caches)\b|"
-            r"llama_(?:new_context_with_model|init_from_model|context|kv_cache\w{0,20}): "
+        _frames(
+            r"get_kv_cache_\w+ determine_(?:num_)?available_\w+ _?initialize_kv_caches? profile_run "
+            r"profile_num_available_blocks profile_max_num_token initialize_from_config initialize_cache "
+            r"_?allocate_(?:gpu_|kv_)?cache\w* init_memory_pool configure_kv_cache_capacity _create_kv_cache\w*",
+            r"llama_(?:new_context_with_model|init_from_model|context|kv_cache\w{0,20}): ",
+            "KVCacheManager::(?:KVCacheManager|allocatePools)",
         ),
     ),
     (
         PhaseId.WEIGHTS,
-        lazy_pattern(
-            r", in (?:load_model|load_weights|_load_module|create_weights|process_weights_after_loading|"
-            r"weight_loader)\b|llama_model_load: error|clip_(?:init|model_load\w*): "
+        _frames(
+            "_?load_model load_weights _load_module create_weights process_weights_after_loading weight_loader",
+            r"llama_model_load: error|clip_(?:init|model_load\w*): ",
         ),
     ),
     (
         PhaseId.ENGINE_INIT,
-        lazy_pattern(
-            r", in (?:init_device|init_torch_distributed|init_worker_distributed\w*|select_\w{1,40}_backend)\b"
+        _frames(
+            r"init_device init_torch_distributed init_worker\w* select_\w{1,40}_backend _init_executor wait_for_ready "
+            r"_init_workers\w* _?init_process_group _\w{2,8}_rendezvous_handler get_attn_backend\w* create_executor "
+            "init_distributed_environment initialize_model_parallel create_py_executor _setup_engine",
+            r"\bengine_core = EngineCore\w*\(",
+            "tensorrt_llm::(?:batch_manager::TrtGptModelFactory|executor::Executor::Impl::(?:loadModel|createModel|"
+            "initialize))",
         ),
     ),
     (
         PhaseId.CONFIG,
-        lazy_pattern(
-            r", in (?:create_engine_config|create_model_config|get_config|from_server_args|prepare_server_args|"
-            r"maybe_override_with_speculators)\b"
+        _frames(
+            "create_engine_config create_model_config get_config from_server_args prepare_server_args parse_args "
+            r"maybe_override_with_speculators __post_init__ get_tokenizer load_hf_\w+ get_model_config",
+            r"/(?:tokenizer_manager|server_args|arg_utils|model_config|llm_args)\.py\", line \d+, in __init__",
+            r"/transformers/(?:models/auto/)?(?:configuration|tokenization)_\w+\.py",
         ),
     ),
     (
         PhaseId.SERVER,
-        lazy_pattern(
-            r", in (?:run_busy_loop|_?process_engine_step|output_handler|update_from_output|event_loop_\w+|run_batch|"
-            r"get_next_batch_to_run|step_with_batch_queue|process_batch_result\w*|merge_batch|filter_batch|"
-            r"alloc_decode|prepare_for_decode)\b"
+        _frames(
+            r"run_busy_loop _?process_engine_step output_handler update_from_output event_loop_\w+ run_event_loop "
+            r"run_batch get_next_batch_to_run step_with_batch_queue process_batch_result\w* merge_batch filter_batch "
+            "alloc_decode prepare_for_(?:decode|extend) engine_step run_engine_loop run_heartbeat_loop exposed_step "
+            r"forward_batch_\w*generation _draft_extend_for_\w+ _wait_and_warmup _execute_server_warmup "
+            r"create_(?:chat_)?completion chat_completion_\w+_generator _handle_response _executor_loop\w* handle_loop "
+            r"_forward_step forward_thread_func\w{0,2} print_exception_wrapper watchdog_thread",
+            r"\b(?:scheduler\.event_loop_\w+|engine_core\.run_busy_loop)\(\)",
+            r"tensorrt_llm::batch_manager::\w+::(?:forward\w*|updateRequests|decoderSync|rewindKVCache\w+)",
+            "(?:server_context|server_context_impl)::update_slots",
         ),
     ),
 )
@@ -154,24 +180,11 @@ class FailureReader:
         """The deciding line, with the few around it that help."""
         if self._chosen is not None and self._complete is None:
             lines = deciding_lines(self._chosen.line, self._before, self._after)
-            phase = self._chosen.phase
-            if phase is None and self._serving:
-                phase = PhaseId.SERVER
-            elif phase in (None, PhaseId.CONTAINER):
-                below = [text for text in self._after[:2] if "llama_" in text]
-                served = any(_SERVED.search(text) for text in self._after)
-                phase = PhaseId.SERVER if served else _step(self._before) or _step(below) or phase
-                if phase in (None, PhaseId.CONTAINER):
-                    phase = _usual_phase(self._chosen.line) or phase
-            elif phase is PhaseId.ENGINE_READY and "KV cache" in self._chosen.line:  # sized, not yet made
-                phase = PhaseId.KV_CACHE
-            elif phase is PhaseId.CONFIG:  # lines of a pasted text may be left out, frames seldom are
-                phase = _step(self._before) or phase
             line, above = traced(self._chosen.line, self._before)
             if line != self._chosen.line:
                 ended, lines = "", deciding_lines(line, above, ())
             else:
-                line = better_line(line, lines)
+                line = better_line(line, lines, self._after)
                 if "ActorDiedError: The actor died" in line:  # why stands below its names
                     said = (parse_line(text).message.strip() for text in self._after)
                     reason = next((text for text in said if text.startswith("The actor is dead because")), "")
@@ -179,17 +192,38 @@ class FailureReader:
                 if line == self._chosen.line:
                     line = sentence_above(line, self._before)
                 ended = self._chosen.line if line != self._chosen.line else ""
-            if phase is PhaseId.WEIGHTS and _FETCHED.search(line):  # what was to be loaded was not there
-                phase = PhaseId.DOWNLOAD
             chosen = replace(self._chosen, line=line, ended=ended)
             self._complete = replace(
                 chosen,
                 lines=lines,
-                phase=phase,
+                phase=self._failed_in(self._chosen, line),
                 asked=tuple(sorted((self.asked or command_settings(self._before)).items())),
                 module=module_of(above, self._chosen.process),
             )
         return self._complete
+
+    def _failed_in(self, chosen: StartFailure, line: str) -> PhaseId | None:
+        """The phase that `line` ended: the log's own, a later one that frames show, or the one it usually ends."""
+        phase = chosen.phase
+        if phase is None and self._serving:
+            return PhaseId.SERVER
+        step = _step(self._before) or _step(self._after)
+        if phase in (None, PhaseId.CONTAINER):
+            if any(_SERVED.search(text) for text in self._after):
+                return PhaseId.SERVER
+            started = PhaseId.ENGINE_INIT if self._block is Broken.START_FAILED else phase
+            usual = _usual_phase(line) or _usual_phase(chosen.line)
+            phase = usual if usual is PhaseId.DOWNLOAD else step or usual or started
+        elif phase is PhaseId.ENGINE_READY and "KV cache" in chosen.line:  # sized, not yet made
+            phase = PhaseId.KV_CACHE
+        elif phase is PhaseId.CONFIG:  # lines of a pasted text may be left out, frames seldom are
+            phase = step or phase
+        elif step is not None and (  # no line announces it; one compiles to measure what is left for the cache
+            _ORDER.index(step) > _ORDER.index(phase) or (step, phase) == (PhaseId.COMPILE, PhaseId.KV_CACHE)
+        ):
+            phase = step
+        # what was to be loaded was not there
+        return PhaseId.DOWNLOAD if phase is PhaseId.WEIGHTS and _FETCHED.search(line) else phase
 
     @property
     def certain(self) -> bool:
@@ -261,6 +295,8 @@ class FailureReader:
             if self._worker is not None or self._worker_proven:
                 return
             record = record._replace(message=failed[1])
+            if self._block is None:
+                self._worker, self._worker_proven = record, True
         main = not (record.source or _is_worker(record.process) or _is_core(record.process))
         ending, self._main_traceback = self._main_traceback, self._main_traceback and not main
         if any(words in record.message for words in CONSEQUENCES):
@@ -362,6 +398,10 @@ _USUAL: Final = {
     CauseId.KV_CACHE_TOO_SMALL: PhaseId.KV_CACHE,
     CauseId.PORT_IN_USE: PhaseId.SERVER,
     CauseId.NCCL: PhaseId.ENGINE_INIT,
+    CauseId.FREE_MEMORY_BELOW_UTILIZATION: PhaseId.ENGINE_INIT,
+    CauseId.DRIVER_TOO_OLD: PhaseId.ENGINE_INIT,
+    CauseId.MEMORY_CHANGED_WHILE_PROFILING: PhaseId.KV_CACHE,
+    CauseId.TOO_MANY_RANKS: PhaseId.CONFIG,
     CauseId.UNSUPPORTED_MODEL_FEATURE: PhaseId.ENGINE_INIT,
     CauseId.UNKNOWN_QUANTIZATION: PhaseId.CONFIG,
     CauseId.MISSING_MODULE: PhaseId.CONFIG,
@@ -380,7 +420,7 @@ _SERVED: Final = lazy_pattern(
 )
 """Below a failure: its web server was up."""
 _SAID: Final = (
-    (PhaseId.CONTAINER, lazy_pattern(NO_PROGRAM)),
+    (PhaseId.CONTAINER, lazy_pattern(rf"{NO_PROGRAM}|nvidia-container-cli: |Error response from daemon")),
     (PhaseId.CAPTURE, lazy_pattern(r"stream is capturing|StreamCapture|[Cc]apture (?:cuda|CUDA) graph")),
     (
         PhaseId.SERVER,
@@ -398,31 +438,30 @@ def _usual_phase(line: str) -> PhaseId | None:
     if said := next((phase for phase, words in _SAID if words.search(line)), None):
         return said
     known = recognise(line)
-    if known is None:
-        return None
-    if _FETCHED.search(line):
+    if known is not None and _FETCHED.search(line):
         return PhaseId.DOWNLOAD
-    return _USUAL.get(known[0].id)
+    usual = _USUAL.get(known[0].id) if known is not None else None
+    return usual or (PhaseId.ENGINE_INIT if "creating modelInstanceState" in line else None)
 
 
 _NAMES_IT: Final = ("Cannot access gated repo for url", "Repository Not Found for url", "Revision Not Found for url")
 _RESULTS: Final = (CauseId.ENGINE_DIED, CauseId.WEIGHTS_MISSING)
 """Vague, they follow from what stands above."""
 _COMPILER: Final = lazy_pattern(r"ptxas|nvcc fatal|: (?:fatal )?error: |died due to signal")
-_SHARED: Final = lazy_pattern(r"shared memory segment|/dev/shm/nccl-")
+_SHARED: Final = lazy_pattern(r"shared memory segment|/dev/shm/nccl-|^(?:Last error: ?)?Cuda failure \d{1,4} '")
 """What NCCL logs above an error that only says that it failed."""
 
 
 _WITH_SIZE: Final = lazy_pattern(r"failed to allocate .{0,40}buffer of size|allocating [\d.]{1,12} MiB on device")
 
 
-def better_line(line: str, lines: Sequence[str]) -> str:
-    """Of the lines around one that says nothing by itself, the nearest that does."""
+def better_line(line: str, lines: Sequence[str], after: Sequence[str] = ()) -> str:
+    """Of the lines around one that says nothing by itself, the nearest that does; `after` are all that follow."""
     if line == "AssertionError":  # its only words are its code
         return next((f"{line}: {other}" for other in lines if other.startswith("assert ")), line)
     known = recognise(line)
     if known is not None and known[0].vague and known[0].id is CauseId.NCCL:
-        return next((other for other in reversed(lines) if _SHARED.search(other)), line)
+        return next((shown(other) for other in (*reversed(lines), *after) if _SHARED.search(other)), line)
     if known is not None and known[0].id in (CauseId.GATED_REPO, CauseId.REPO_NOT_FOUND) and "http" not in line:
         return next((other for other in lines if other.startswith(_NAMES_IT)), line)  # the one that names it
     if known is not None and known[0].vague and known[0].id is CauseId.KERNEL_FAILURE:  # the compiler's own words
@@ -496,11 +535,21 @@ def module_of(lines: Sequence[str], process: str = "") -> str:
 
 def _step(lines: Sequence[str]) -> PhaseId | None:
     """What the engine was doing, by the innermost frame that shows it."""
-    frames = (text for text in reversed(lines) if ", in " in text or any(sign in text for sign in _STEP_SIGNS))
+    frames = (
+        _DUMPED.sub(r"\1, in ", text, 1)
+        for text in reversed(lines)
+        if " in " in text or any(sign in text for sign in _STEP_SIGNS)
+    )
     return next((phase for text in frames for phase, frame in _STEPS if frame.search(text)), None)
 
 
-_STEP_SIGNS: Final = ("model_load", "clip_", "llama_new_context", "llama_init_from", "llama_context", "llama_kv_cache")
+_DUMPED: Final = lazy_pattern(r"(\", line \d{1,6}) in (?=\w)")
+"""A frame as Python's faulthandler writes it."""
+_STEP_SIGNS: Final = (
+    "model_load", "clip_", "llama_new_context", "llama_init_from", "llama_context", "llama_kv_cache", "tensorrt_llm::",
+    "KVCacheManager::", "engine_core", "scheduler.event_loop", "::update_slots",
+)  # fmt: skip
+_ORDER: Final = list(PhaseId)
 
 
 def _is_worker(process: str) -> bool:

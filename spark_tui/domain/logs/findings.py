@@ -12,7 +12,7 @@ from typing import Final
 from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.state import Health
 from spark_tui.domain.finding import Change, Finding, Severity
-from spark_tui.domain.logs.causes.cause import FailureContext
+from spark_tui.domain.logs.causes.cause import FailureContext, Names
 from spark_tui.domain.logs.causes.diagnosis import recognise
 from spark_tui.domain.logs.kernels import Fp4, Fp4Verdict, fp4_verdict
 from spark_tui.domain.logs.serving import DraftStats, ServingSample, drafting
@@ -35,6 +35,8 @@ GOOD_HEAD: Final = 0.3
 KV_FULL_PERCENT: Final = 95.0
 KV_ROOM_PERCENT: Final = 70.0
 QUEUE_SAMPLES: Final = 3
+LONG_QUEUE: Final = 8
+"""With fewer samples: a queue that is longer than this, and than what runs, counts at once."""
 ENOUGH_PROMPTS: Final = ((6, 20_000), (4, 100_000))
 """Samples with requests and their prompt tokens: the more tokens, the fewer samples prove something."""
 LARGE_BLOCK: Final = 256
@@ -82,6 +84,16 @@ class Observation:
     context: LogContext
     failed: bool = False
     """It has a cause, which says the rest."""
+
+    @property
+    def names(self) -> Names:
+        """What remedies call the engine's options."""
+        return FailureContext("", self.context.engine, facts=self.facts).names
+
+    @property
+    def whole(self) -> bool:
+        """A text by itself, of which nothing is known but its lines."""
+        return self.context.now is None and self.context.health is Health.UNKNOWN
 
     @property
     def throughput(self) -> list[ServingSample]:
@@ -142,7 +154,7 @@ def hang(seen: Observation) -> Iterator[Finding]:
     time."""
     frozen = _frozen(seen)
     since = frozen[-1].at if frozen else None
-    whole = seen.context.now is None and seen.context.health is Health.UNKNOWN
+    whole = seen.whole
     now = frozen[0].at if whole and frozen else seen.context.now
     alive = whole or seen.context.health is Health.OK
     if now is None or not alive or since is None or now - since < FROZEN_SECONDS:
@@ -201,6 +213,7 @@ _CONNECTING: Final = (
 def waits(seen: Observation) -> Iterator[Finding]:
     """A process waits for another one."""
     for each in seen.facts.waits:
+        last = each is seen.facts.waits[-1]
         connects = each.topic is Topic.NCCL_WAIT and ("NCCL INFO" in each.text or "using nccl" in each.text)
         finding, summary, remedy = _CONNECTING if connects else _WAITS[each.topic]
         now, since = seen.context.now, each.at
@@ -208,6 +221,8 @@ def waits(seen: Observation) -> Iterator[Finding]:
         if (finding is FindingId.NCCL_WAIT and not connects) or seconds >= LONG_WAIT_SECONDS:
             told = summary.format(human_duration(seconds)) if seconds else summary.replace(" {} ago", "")
             yield _finding(finding, Severity.WARNING, told, remedy, proof=(each,))
+        elif seen.whole and last and not seen.failed:
+            yield _finding(finding, Severity.INFO, "The log ends where a rank waits for others.", remedy, proof=(each,))
 
 
 def no_driver(seen: Observation) -> Iterator[Finding]:
@@ -311,7 +326,9 @@ def _more_kv(seen: Observation) -> tuple[str, Change]:
     choices = kv_alternatives(seen.facts, seen.context.pool_gib)[::-1]
     if choices:
         return f"Set {'; or '.join(choice.text for choice in choices)}.", choices[0].change
-    return "Lower max_num_seqs or max_model_len, raise gpu_memory_utilization, or use an fp8 KV cache.", _halved(seen)
+    names = seen.names
+    text = f"Lower {names.sequences} or {names.context}, raise {names.memory}, or use an fp8 KV cache."
+    return text, _halved(seen)
 
 
 def _halved(seen: Observation) -> Change:
@@ -322,15 +339,19 @@ def _halved(seen: Observation) -> Change:
 def waiting(seen: Observation) -> Iterator[Finding]:
     """Requests queue, and not only for a moment."""
     last = [sample for sample in seen.samples if sample.waiting is not None][-QUEUE_SAMPLES:]
-    if len(last) < QUEUE_SAMPLES or not all(sample.waiting for sample in last) or any(hang(seen)):
+    few = len(last) < QUEUE_SAMPLES
+    long = seen.whole and few and last and (last[-1].waiting or 0) > max(last[-1].running or 0, LONG_QUEUE)
+    if (few and not long) or not all(sample.waiting for sample in last) or any(hang(seen)):
         return
     now, limit = last[-1], seen.facts.max_num_seqs
     remedy, change = _more_kv(seen)
     if (now.kv_percent or 0.0) < KV_ROOM_PERCENT:
-        remedy = "Raise max_num_seqs: the KV cache has room. On a Spark each further request slows the others."
+        room = f"Raise {seen.names.sequences}: the KV cache has room."
+        remedy = f"{room} On a Spark each further request slows the others."
         change = (("max_num_seqs", str(limit * 2)),) if limit and limit <= (now.running or 0) <= 1024 else ()
     beside = "" if now.running is None else f", {now.running} running"
-    summary = f"{now.waiting} request{'s' * (now.waiting != 1)} waiting{beside} in {QUEUE_SAMPLES} samples in a row."
+    times = "" if few else f" in {QUEUE_SAMPLES} samples in a row"
+    summary = f"{now.waiting} request{'s' * (now.waiting != 1)} waiting{beside}{times}."
     yield _finding(FindingId.WAITING, Severity.WARNING, summary, remedy, change, (now,))
 
 
@@ -444,7 +465,7 @@ def capture_sizes(seen: Observation) -> Iterator[Finding]:
             else "CUDA graphs cover smaller batches than requested; larger ones are slower.",
             "Remove cudagraph_mode, unless NONE was intended."
             if skipped
-            else "Lower max_num_seqs, or give the engine more memory.",
+            else f"Lower {seen.names.sequences}, or give the engine more memory.",
             () if skipped else _halved(seen),
             (line,),
         )

@@ -236,7 +236,9 @@ _PREFIX = re.compile(
     r"(?:\((?:([A-Za-z_][\w.\-:/]{0,160})(?: rank=\d{1,6})?,? )?pid=(\d{1,10})[^()]{0,60}\) ?)+(?:\[Stage-\d+\] )?"
 )
 _RANK = re.compile(r"\[(rank\d{1,4})\]: ")
-_HEAD = re.compile(rf"({LEVELS}) (\d\d-\d\d \d\d:\d\d:\d\d) \[?([^\]]{{1,200}}:\d+)\] ?")  # up to 0.7 without `[`
+_HEAD = re.compile(
+    rf"({LEVELS}) (\d\d-\d\d \d\d:\d\d:\d\d)(?:\.\d{{1,6}})? \[?([^\]]{{1,200}}:\d+)\] ?"
+)  # up to 0.7 without `[`
 _COLON = re.compile(rf"({LEVELS}): {{1,5}}")
 _UVICORN_INDENT = 10
 _ACCESS = re.compile(r'[\w.:\[\]\-]{3,60} - "[A-Z]{3,7} \S{1,2000} HTTP/[\d.]{1,3}" \d{3}')

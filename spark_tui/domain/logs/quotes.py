@@ -15,6 +15,11 @@ _SPACED: Final = lazy_pattern(  # Docker Desktop's stamps: only in front of what
     r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)(?:\.\d{1,9}(?:[+-]\d\d:\d\d)?)? ?(?=time=|\(|\[|INFO|ERROR|WARN|Traceback|"
     r"  File |[a-z_]+: |[\w.]{1,80}Error: |\d{4}/)"
 )
+_DESKTOP: Final = lazy_pattern(  # its window's own form, and no logger's of Python with a level in a column
+    r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d\.\d{3}) \| (?![A-Z]{4,8} +\|)"
+)
+_LINK: Final = lazy_pattern(r"\[([^\[\]]{1,40})\]\(tel:[^()]{1,40}\)")
+"""A time that a browser took for a telephone number."""
 _WRAPPED: Final = lazy_pattern(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} - __main__ - [A-Z]{4,8} - ?")
 """A script that repeats what its child says."""
 _SYSLOG: Final = lazy_pattern(  # months as the host's language has them
@@ -45,6 +50,7 @@ _NUMBERED: Final = lazy_pattern(  # by grep, or by srun: the task's number
     r"Traceback \(|  File )"
 )
 _BEHEADED: Final = lazy_pattern(
+    r"\w{1,40} pid=\d{1,10}\) ?|"
     r"(?:\w{0,40}\.?py:\d{1,6}|:?\d{0,6})\] (?=[\w.]{1,80}(?:Error|Exception): |Traceback \(|  File )"
 )
 _BOLD: Final = lazy_pattern(r"\*\*([^*]{3,200})\*\*")
@@ -115,13 +121,18 @@ class Unquoter:
         if text[:1].isdigit() or text[:1] == "[":
             if match := _WRAPPED.match(text) or _SERVERS.match(text):
                 return _without_collector(text[match.end() :])
-            for stamp in (_BRACKETED, _SPACED):
+            if "](tel:" in text:
+                text = _LINK.sub(r"\1", text)
+            for stamp in (_BRACKETED, _SPACED, _DESKTOP):
                 if match := stamp.match(text):
                     return f"{'T'.join(match.groups()).rstrip('Z')}Z {text[match.end() :]}"
             if match := _TAG.match(text) or _LAUNCHED.match(text) or _NUMBERED.match(text):
                 return text[match.end() :]
-        if "] " in text[:60] and (match := _BEHEADED.match(text)):  # a prefix whose head was cut off
+        headless = "] " in text[:60] or " pid=" in text[:48]  # a prefix whose head was cut off
+        if headless and (match := _BEHEADED.match(text)):
             return text[match.end() :]
+        if text.startswith("Message: '"):  # how Python's logging shows what it could not write
+            return text[10:].rstrip("'")
         if text[:1].isalnum():
             if match := _SYSLOG.match(text) or _GREP.match(text) or _PROSE.match(text) or _SERVERS.match(text):
                 return text[match.end() :]
@@ -148,13 +159,34 @@ class Unquoter:
 
 
 def unglued(text: str) -> list[str]:
-    """The lines that a paste has lost its line breaks between: one process's prefix comes again and again."""
+    """The lines that a paste has lost its line breaks between: one process's prefix comes again and again, a line
+    follows a bar, or an exception a person's words."""
+    if "/s]" in text or "/it]" in text:
+        text, *others = _BAR_END.split(text, 1)
+        return [text, *(line for other in others for line in unglued(other))]
+    if not _LOGGED.match(text) and (inline := _INLINE.search(text, 1)):
+        before = text[: inline.start()]
+        return [text] if _SUPPOSED.search(before) else [before, inline[1] or inline[2]]
     if text.count(" pid=") < _GLUED or (found := _PROCESS.search(text)) is None or text.count(found[0]) < _GLUED:
         return [text]
     first, *others = text.split(found[0])
     return [line for line in (first, *(found[0] + each for each in others)) if line.strip()]
 
 
+_BAR_END: Final = lazy_pattern(
+    r"(?:(?<=/s\])|(?<=/it\]))(?=\[\d{4}-\d\d-\d\d |\(\w+ pid=\d|(?:INFO|ERROR|WARNING) \d\d-\d\d )"
+)
+_INLINE: Final = lazy_pattern(
+    r"(?:(?:```|[\"“]|[^\x00-\x7f][：:] ?)((?:[A-Za-z_][\w.]{0,80}(?:Error|Exception): |"
+    r"[\w.]{1,60}: error: (?:unrec|argument -))[^`\"”]{3,2000})|"
+    r"[`\"“]{1,3}((?:\(\w{1,40} pid=\d|(?:INFO|ERROR|WARNING) \d\d-\d\d |Engine \d{3}: Avg prompt)[^`\"”]{3,2000}))"
+)
+"""A line of an engine's within a person's sentence, in quotation marks or behind a colon of Chinese."""
+_LOGGED: Final = lazy_pattern(
+    r"\s|\[|\(|\{|[A-Za-z]{1,10}=|\d|[A-Z]{4,8}[: ]|[\w.]{1,80}(?:Error|Exception):|[!-~]{1,80}: |\S{1,60} +\| "
+)
+"""With what lines of programs begin, and no sentence."""
+_SUPPOSED: Final = lazy_pattern(r"\b(?:[Ii]f|[Uu]nless|may|might|can|could|would|should|no longer|fixed|instead of)\b")
 _GLUED: Final = 3
 _PROCESS: Final = lazy_pattern(r"\(\w{1,40} pid=\d{1,10}\)")
 

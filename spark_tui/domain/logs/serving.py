@@ -62,6 +62,8 @@ _THROUGHPUT: Final = {
 }
 PREEMPTED: Final = "Sequence group "
 """How vLLM before 0.10 begins its line about a preempted request, one in fifty of them."""
+RETRACTED: Final = ("KV cache pool is full", "Decode out of memory happened")
+"""How SGLang begins its line about requests that it took back, now and up to 0.4."""
 _DRAFTS: Final = {
     "accepted": (int, lazy_pattern(r"Accepted: (\d{1,12}) tokens")),
     "drafted": (int, lazy_pattern(r"Drafted: (\d{1,12}) tokens")),
@@ -109,7 +111,7 @@ class ServingHistory:
 def sample_of(at: float | None, line: int, message: str) -> ServingSample:
     drafting = message.startswith("SpecDecoding metrics")
     llama = message.startswith("slot print_timing")
-    sglang = message.startswith(("Decode batch", "KV cache pool is full"))
+    sglang = message.startswith(("Decode batch", *RETRACTED))
     figures: dict[str, Any] = {
         name: kind(number(match[1]))
         for name, (kind, pattern) in (

@@ -22,6 +22,7 @@ from spark_tui.domain.logs.whose import (
     LLAMA_NAMED,
     LLAMA_OWN,
     NAMED,
+    SHELL,
     TRT,
     USAGE,
     Ending,
@@ -96,7 +97,11 @@ _LINES: Final = lazy_pattern(  # lines that end a program, or a start, and are n
     r"The model has crashed)|- Caused By: (?:[A-Z]\w{0,30})?Error: |(?:-107374|322122)\d{4}$|"
     r"error: Uncaught SIG[A-Z]{3,4} \(|Model loading was stopped due to insufficient|"
     r"[\w.\-/]{0,60}(?:llama|vllm|sglang)[\w.\-]{0,40}: (?:symbol lookup error: |.{0,80}version `GLIBC)|"
-    r"Error when loading model: "
+    r"Error when loading model: |rocBLAS error: |(?:\w+ )?(?:vLLM|SGLang|sglang|llama-server|[Oo]llama)(?: server)? "
+    r"failed to start\b|.{0,100}Shard process was signaled to shutdown with signal|listen tcp \S{3,60}:11434: bind: |"
+    r"This kernel only supports sm|Unhandled exception(?:: .{0,60}what\(\): | caught in c10/)|"
+    r"ptxas application ptx input.{0,40}error|.{0,80}\bnvcc: not found|"
+    rf"{SHELL}"
 )
 _WITHIN: Final = (
     "Failed to start model server: ",
@@ -104,6 +109,7 @@ _WITHIN: Final = (
     ": no space left on device",
     "rror response from daemon: ",
     "nvidia-container-cli: ",
+    " - manifest unknown: ",
     "could not select device driver ",
     'no runtime for "nvidia" is configured',
 )
@@ -119,6 +125,10 @@ _REQUEST: Final = lazy_pattern(r"(?:\w+/)*(?:serving(?:_\w+)?|\w*connector(?:/\w
 _TEARDOWN: Final = lazy_pattern(
     r"[Ss]hut|[Tt]erminat|[Ee]xit|[Kk]ill|Parent process|[Dd]ump|died|destroy|No available shared memory|[Ff]ailed"
 )
+_LOADED: Final = lazy_pattern(
+    r"Available plugins for group|All plugins in this group|- \w+ -> |Automatically detected platform"
+)
+"""What each process of vLLM's says when it imports it: another one begins."""
 _CUT: Final = lazy_pattern(r"[\w,;:(\[/\-]$")
 _GOES_ON: Final = lazy_pattern(
     r"Based on the available|Exit code: -9|Try |Decrease |See stack trace|Please |"
@@ -131,6 +141,8 @@ PYDANTIC_TAIL: Final = lazy_pattern(r" \[type=\w+, input_value=.*$")
 _PARSED: Final = "Failed to parse the arguments"
 """TensorRT-LLM's line with pydantic's sentences below it."""
 _FIELD: Final = lazy_pattern(r"[\w.]{1,80}$")
+_PERSON: Final = lazy_pattern(r"(?:I|We|My|When|After|If|And|But|So)\b")
+"""With what a sentence of a person begins, and no message of a program in Rust."""
 _JOINED: Final = 4
 _NARROW: Final = 40
 """A terminal breaks no shorter line."""
@@ -187,7 +199,7 @@ def last_failure(
             if is_ours(Ending(whole, lines, at, serving, docker, ollama)):
                 found.append(LastFailure(at, whole))
     if not found and not serving and lines:
-        found = _cut_off(lines)
+        found = _cut_off(lines) or _unjoined(lines)
     ranks = [_rank(each.record) for each in found]
     best = [each for each, rank in zip(found, ranks, strict=True) if rank == max(ranks)]
     tries = all(_TRIED.match(each.record.message) for each in best)  # of one command: later ones only work around
@@ -252,6 +264,22 @@ def _cut_off(lines: Sequence[str]) -> list[LastFailure]:
     return [LastFailure(first + at, last._replace(message=message.strip()))] if ends and own else []
 
 
+def _unjoined(lines: Sequence[str]) -> list[LastFailure]:
+    """A text that ends in the chain of returns by which NCCL gives up a group of ranks: its first warning."""
+    first = max(0, len(lines) - 80)
+    records = [parse_line(text) for text in lines[first:]]
+    chain = next((at for at in reversed(range(len(records))) if _RETURNS.match(records[at].message)), None)
+    if chain is None or any(map(_alive, records[chain:])):
+        return []
+    said = (
+        at for at, each in enumerate(records[:chain]) if each.level == "WARNING" and "NCCL WARN" in lines[first + at]
+    )
+    return [LastFailure(first + at, records[at]._replace(message=f"NCCL WARN {records[at].message}")) for at in said][
+        :1
+    ]
+
+
+_RETURNS: Final = lazy_pattern(r"(?:\S{0,60}/)?(?:init|bootstrap|group)\.cc:\d{1,5} -> [1-7]\b")
 _CALLED: Final = lazy_pattern(r", in _handle_client_request\b")
 """The engine core only answers for a call."""
 _AT_TOP: Final = lazy_pattern(r"[/\\](?:vllm|entrypoints)[/\\\"].{1,80}, in (?:<module>|main|run_server\w*|cmd)\b")
@@ -277,12 +305,18 @@ def _retold(lines: Sequence[str]) -> list[LastFailure]:
     return [LastFailure(at, parse_line(message)) for at, message in said if known_sure(message)]
 
 
+_ENDED: Final = lazy_pattern(rf"{SHELL}|\S{{1,80}}: line \d{{1,5}}: +\d{{1,9}} Killed ")
+"""What a shell says of a command that a signal ended."""
+
+
 def _rank(record: LogRecord) -> float:
     message = record.message
     if message == "EOFError" or any(words in message for words in CONSEQUENCES):
         return 0
     if LLAMA_CRASH.match(message) and "what(): " not in message:  # the system's word for what stands above
         return 0
+    if _ENDED.match(message):  # below an exception: what ended the rest
+        return 0.5
     if message.startswith("nccl"):  # the second half of torch's message
         return 2
     known = recognise(message)
@@ -321,7 +355,7 @@ def _alive(record: LogRecord) -> bool:
         return record.source == "GIN" or _ANSWERED.search(record.message) is not None
     if _LIFE.search(record.message[:200]):
         return True
-    ours = record.level == "INFO" and ".py:" in record.source
+    ours = record.level == "INFO" and ".py:" in record.source and not _LOADED.match(record.message)
     return ours and not _TEARDOWN.search(record.message[:300])
 
 
@@ -377,9 +411,10 @@ def _whole(record: LogRecord, lines: Sequence[str], at: int) -> LogRecord:
         plain = plain and each.time in ("", record.time)
         wide = message.endswith(":") or (": " in message and len(message) >= _NARROW)
         cut = not gap and wide and _CUT.search(message) and not (_LINES.match(text) or _WITHIN[0] in text)
-        cut = cut and not ("panicked at " in message and LLAMA_OWN.match(text))  # no program in Rust writes that
+        cut = cut and not ("panicked at " in message and (LLAMA_OWN.match(text) or _PERSON.match(text)))
         if not plain or not (cut or _GOES_ON.match(text)):
             break
         spaced, glued = f"{message} {text}", message + text  # a terminal breaks words, a forum between them
-        message = glued if cut and recognise(glued) and not recognise(spaced) else spaced
+        path = message.endswith("/") or (cut and recognise(glued) and not recognise(spaced))
+        message = glued if path else spaced
     return record._replace(message=message)

@@ -55,7 +55,7 @@ _BEFORE_WEIGHTS: Final = (PhaseId.CONTAINER, PhaseId.CONFIG, PhaseId.ENGINE_INIT
 _TAG: Final = r"\[[^\[\]]{1,60}\](?: |(?=\[)|(?<=\d\]): )"
 _HEAD: Final = re.compile(
     rf"\s*(?:\([^()]{{1,200}}\) ?)*(?:(?:{_TAG})+)?(?:\d{{1,5}}\.\d\d\.\d{{3}}\.\d{{3}} [DIWE] )?"
-    r"(?:([DIWEC])[A-Z]{3,7}(?: \d\d-\d\d \d\d:\d\d:\d\d \[?[^\]]{1,200}\] ?|: {1,5}))?"
+    r"(?:([DIWEC])[A-Z]{3,7}(?: \d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})? \[?[^\]]{1,200}\] ?|: {1,5}))?"
     rf"(?:(?:{_TAG})+)?\s*(\S{{0,60}})"
 )
 _MESSAGE_TAGS: Final = re.compile(r"(?:\[[^\[\]]{1,60}\] )+")
@@ -79,6 +79,12 @@ _PARTS: Final = lazy_pattern(r"[0-9a-f]{12} part \d|(?:down|up)loading [0-9a-f]{
 _AT_WORK: Final = ("download.go:", "upload.go:")
 """Of Ollama: it moves the parts of a model, because someone asked for it."""
 _DULL: Final = frozenset(("", "Route:", "█", "▀▀", "▄▄", "█▄█▀", "non-default", "Found", "Engine", "Available"))
+
+
+_IN_PROCESS: Final = "rocBLAS error: "
+"""By which a library ends the process that loaded it."""
+_CONNECTED: Final = lazy_pattern(r"Init COMPLETE|Connected all (?:rings|trees)")
+"""NCCL has joined the ranks."""
 
 
 class LogTracker:
@@ -107,6 +113,8 @@ class LogTracker:
         """The process whose compile times count."""
         self._from_cache = False
         self._begun = self._seen_banner = self._ready = self._stopped = False
+        self._joined = False
+        """NCCL has joined a group of ranks."""
         self._childless = False
         """It is said to serve only by its own words about a child that ended."""
         self._usage = self._stop_line = self._wound_down = ""
@@ -156,7 +164,13 @@ class LogTracker:
             self._known.line = self._line_number
             self._known.at = self._clock.read(stamp, record.time) or self.phases.now
             said = record.message if "NCCL WARN" in text else text[text.index("NCCL INFO") :]
+            self._joins()
             self._learn(**r.wait(Topic.NCCL_WAIT, said, self._known).fields)
+            self._dirty = True
+        elif "NCCL INFO" in text and not self._ready and _CONNECTED.search(text):
+            self._joined = True
+            self._joins()
+            self._progress()
             self._dirty = True
         elif word == "usage:":
             self._usage = next(iter(text.partition("usage:")[2].split(maxsplit=1)), "")
@@ -287,9 +301,15 @@ class LogTracker:
             object.__setattr__(self._known.facts, name, value)  # our own copy: a timeline gets another one
 
     def _connects(self, text: str) -> bool:
-        """The first line by which NCCL joins the ranks."""
+        """The first line by which NCCL joins the ranks; after one group only the start of another."""
         begun = any(each.topic is Topic.NCCL_WAIT for each in self._known.facts.waits)
-        return "NCCL INFO" in text and not begun and self.phases.current in _BEFORE_WEIGHTS
+        if "NCCL INFO" not in text or begun or self.phases.current not in _BEFORE_WEIGHTS or _CONNECTED.search(text):
+            return False
+        return not self._joined or "Init START" in text
+
+    def _joins(self) -> None:
+        if self.phases.current in (None, PhaseId.CONTAINER):  # the log's head is missing
+            self.phases.enter(PhaseId.ENGINE_INIT)
 
     def _progress(self) -> None:
         """What was waited for is there."""
@@ -441,7 +461,8 @@ class LogTracker:
             return not self._stopped
         self.failures.phase = self.phases.current
         serving = self._ready and not self._childless
-        if serving and self._rules is TABLES["ollama"]:  # its runners end, it does not
+        inside = any(text.startswith(_IN_PROCESS) for text in self.failures.recent)
+        if serving and self._rules is TABLES["ollama"] and not inside:  # its runners end, it does not
             return False
         begun = self._ready or self.phases.current not in (None, PhaseId.CONTAINER)
         docker = docker and not begun and self._known.facts == EngineFacts()

@@ -42,7 +42,8 @@ _OURS: Final = lazy_pattern(
     r"nvidia-container-cli|\.ollama/|HF API|Cuda error /|\bibv_|exited with code [1-9]|:11434: bind|"
     r"Failed to infer device type|node running low on memory|Segfault encountered|"
     r"(?:Out of memory: )Killed process \d+ \((?:VLLM|vllm|sglang|trtllm|llama|ollama)|\.cuh? \d{1,5} - |"
-    r"directory: '(?:ninja|nvcc)'|for the current GPU\. Min"
+    r"directory: '(?:ninja|nvcc)'|for the current GPU\. Min|compute capability|kernel only supports sm|rocBLAS error|"
+    r"Shard process was|GPU arch|caught in c10/|Scheduler terminated after|left for only one request"
 )
 _UNIQUE: Final = frozenset((
     CauseId.NO_KV_ROOM, CauseId.KV_CACHE_TOO_SMALL, CauseId.MAX_MODEL_LEN_TOO_LONG, CauseId.UNKNOWN_ARCHITECTURE,
@@ -60,12 +61,15 @@ LLAMA_FATAL: Final = lazy_pattern(FATAL)
 LLAMA_NAMED: Final = lazy_pattern(LLAMA_SAYS)
 LLAMA_CRASH: Final = lazy_pattern(CRASH)
 LLAMA_OWN: Final = lazy_pattern(OWN)
+SHELL: Final = r"(?:Killed|(?:Aborted|Segmentation fault|Bus error|Illegal instruction)(?: \(core dumped\))?)$"
+"""How a shell says by which signal its command ended, where it does not name it."""
+_SHELL: Final = lazy_pattern(SHELL)
 _NEAR: Final = 12
 _DAEMON: Final = lazy_pattern(
     r"Error response from daemon|ERROR: Head \"https|no matching manifest|pull access denied|exec format error|"
     r"unauthorized: authentication|toomanyrequests: |failed to register layer|failed to copy: |error pulling image|"
-    r"failed to resolve reference|nvidia-container-cli: |NVIDIA Container Runtime Hook|unresolvable CDI devices|"
-    r"could not select device driver|"
+    r"failed to resolve reference| - manifest unknown: |nvidia-container-cli: |NVIDIA Container Runtime Hook|"
+    r"unresolvable CDI devices|could not select device driver|"
     rf"no runtime for \"nvidia\"|{NO_PROGRAM}"
 )
 _ELECTRON_SAYS: Final = lazy_pattern(
@@ -85,7 +89,8 @@ _DOCKER: Final = (
 DEADLY: Final = lazy_pattern(
     r"CUDA error|EngineDeadError|Watchdog caught|Hang detected on rank|Watchdog timeout \(self|warmup error|"
     r"likely discovered a bug in Ray|GCS may have been killed|SIGQUIT|sigquit|address already in use|Worker proc|"
-    r"hit an exception|Engine (?:loop has|process \(pid \d+\)) died|ggml\S{0,100}:\d+: |GGML_ASSERT\("
+    r"hit an exception|encountered a fatal error|Engine (?:loop has|process \(pid \d+\)) died|"
+    r"ggml\S{0,100}:\d+: |GGML_ASSERT\("
     rf"|^(?:{ABORT})"
 )
 FRAME: Final = lazy_pattern(r'File "([^"]{1,400})", line \d{1,7}')
@@ -120,7 +125,8 @@ _SPEAKS: Final = lazy_pattern(
     r"model_lifecycle\.cc:\d+\] \"?loading: tensorrt|Inferred chat template|Init torch distributed|checkpoint shards: |"
     r"-packages/(?:vllm|sglang|tensorrt_llm)/[^\s\"]{0,160}(?:\.py(?:\"|:\d)|\.so)|% Completed \||-req: \d|Load weight|"
     r"Avg prompt throughput|(?:INFO|WARN|ERR|VERB) \[ {0,30}\w{2,30}\] .{1,80} \| tid=|"
-    r"ttention backend not (?:set|(?:explicitly )?specified)"
+    r"ttention backend not (?:set|(?:explicitly )?specified)|NvFp4 MoE backend|native support for FP4 computation|"
+    r"^\[\w{1,40}\.py:\d{1,6}\] |^Using \w{1,60}Kernel for \w{2,12} GEMM"
 )
 """Lines in the form that engines give them; a text that only names an engine has none."""
 _BUILD: Final = lazy_pattern(
@@ -135,9 +141,15 @@ _REFUSAL: Final = lazy_pattern(
     r"[Ii]nvalid argument: -|(?:[Ee]rror: )?(?:unknown (?:argument|option|flag)|flag provided)|error: invalid value '"
 )
 """How programs in C++, Rust and Go refuse an option."""
+_LLAMA_REFUSAL: Final = lazy_pattern(r"error: (?:invalid|unknown) argument: -")
 _GGML: Final = lazy_pattern(
     r"(?:ggml|llama|gguf|common)_\w+: |load_backend: |  Device \d+: |.{0,60}text_generation_launcher: "
 )
+_DEVICES: Final = lazy_pattern(
+    r"ggml_\w{0,30}(?:_init|_device_init|devices)\w{0,12}: (?!picking|loaded|compiled)|load_backend: |  Device \d+: |"
+    r"ggml_vulkan: |.{0,60}text_generation_launcher: "
+)
+"""What llama.cpp writes before it reads its options: devices and backends."""
 _CONFIG: Final = lazy_pattern(
     r"validation errors? for \w{0,40}(?:(?:Model|Vllm|Parallel|Speculative|Cache|Scheduler|Load|LoRA|KVTransfer|"
     r"Compilation|MultiModal)Config|EngineArgs|LlmArgs|ServerArgs)\b"
@@ -196,7 +208,8 @@ _MPI: Final = lazy_pattern(
 """How Open MPI ends the ranks of TensorRT-LLM, and of many other programs."""
 _UNDER_WAY: Final = lazy_pattern(r"^Processed prompts: +\d|\(\w+ pid=\d.{1,200}failed for request ")
 _TOOL: Final = lazy_pattern(
-    r"(?:cp|mv|ln|rm|tar|rsync|dd|scp|git|ld|gcc|cc1plus|make|curl|wget|npm|apt(?:-get)?|sed): "
+    r"(?:cp|mv|ln|rm|tar|rsync|dd|scp|git|ld|gcc|cc1plus|make|curl|wget|npm|apt(?:-get)?|sed|panic): |"
+    r"thread '"
 )
 """Other programs of a shell, by the name before their errors."""
 _OPTION: Final = lazy_pattern(r"(?<![\w\-])--?[a-zA-Z][\w\-]*")
@@ -300,12 +313,21 @@ def _by_a_native_crash(end: Ending) -> bool | None:
     return (sum(map(bool, map(LLAMA_CRASH.match, near))) > 1 and any(map(LLAMA_OWN.match, near))) or None
 
 
+def _by_the_shell(end: Ending) -> bool | None:
+    """Right below an engine's own lines, and above none: it is the command of this terminal that ended."""
+    if not _SHELL.match(end.own):
+        return None
+    return (any(map(in_form, end.above(_NEAR))) and not any(map(in_form, end.lines[end.at + 1 :]))) or None
+
+
 def _while_serving(end: Ending) -> bool | None:
     """Requests fail without an engine's end; only what ends its processes counts."""
     if not end.serving:
         return None
     if end.message.startswith("Error: "):
         return False
+    if end.message.startswith("rocBLAS error: "):
+        return True
     inner = end.inner or any("hit an exception" in text for text in end.above(80))
     return DEADLY.search(end.message) is not None or (inner and end.record.kind is LineKind.EXCEPTION)
 
@@ -340,8 +362,10 @@ def _by_llama_cpp(end: Ending) -> bool | None:
     )
     if message.startswith("Error: unknown "):  # every program in Go says so of its options
         said = said and _was_given(message, above)
-    loads = any("llama_model_load" in text for text in above)
-    refused = (named or (_REFUSAL.match(message) and not loads)) and any(_GGML.match(text) for text in above)
+    loads = any(_GGML.match(text) and not _DEVICES.match(text) for text in above)
+    own = _LLAMA_REFUSAL.match(message) or any("text_generation_launcher" in text for text in above)
+    refuses = _REFUSAL.match(message) and not loads and (own or _was_given(message, end.above(_NEAR)))
+    refused = (named or refuses) and any(_GGML.match(text) for text in above)
     if ((said and not end.docker) or refused or "Failed to start model server: " in message) and known_sure(message):
         return True
     return False if named and message.startswith("error: ") else None
@@ -379,8 +403,11 @@ def _by_a_launcher(end: Ending) -> bool | None:
     record = end.record
     if record.process == "raylet" and end.known is not None:
         return True
-    if (not record.process and ".cc:" in record.source) or end.message.startswith("error: creating server: "):
-        return any(_TRITON_MODEL.search(text, 0, 600) for text in end.lines)
+    if end.message.startswith("Unhandled exception: "):  # Ray's
+        return None
+    server = end.message.startswith("error: creating server: ")  # Triton's alone
+    if (not record.process and ".cc:" in record.source) or server:
+        return (server and end.docker) or any(_TRITON_MODEL.search(text, 0, 600) for text in end.lines)
     return None
 
 
@@ -435,7 +462,7 @@ def _by_its_frames(end: Ending) -> bool | None:
 
 _WITHIN_TRACEBACK: Final = (LineKind.TRACEBACK, LineKind.CONTINUATION, LineKind.BLANK, LineKind.EXCEPTION)
 _JUDGES: Final[tuple[Callable[[Ending], bool | None], ...]] = (
-    _by_docker, _by_a_native_crash, _while_serving, _by_a_status, _by_lm_studio, _by_llama_cpp, _by_a_client,
-    _by_tensorrt_llm, _by_the_machine, _in_a_request, _by_a_launcher, _by_a_setting, _by_another_program,
+    _by_docker, _by_a_native_crash, _by_the_shell, _while_serving, _by_a_status, _by_lm_studio, _by_llama_cpp,
+    _by_a_client, _by_tensorrt_llm, _by_the_machine, _in_a_request, _by_a_launcher, _by_a_setting, _by_another_program,
     _by_the_command, _by_its_words, _by_its_frames,
 )  # fmt: skip

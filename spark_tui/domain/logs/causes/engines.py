@@ -36,7 +36,7 @@ ENGINE_RULES: Final[tuple[CauseRule, ...]] = (
         r"state cache is too small to serve|cannot fit ONE worst-case request|Memory pool size is too small|"
         r"exceeds the maximum number of tokens (?:that )?the KV cache can hold|"
         r"(?:available for|but only .{1,20} is available for) the KV cache\. Reduce|"
-        r"KV cache .{0,60}(?:too small|not (?:large|big) enough)",
+        r"KV cache .{0,60}(?:too small|not (?:large|big) enough)|No space left for only one request",
         "The cache holds less than one sequence.",
         _MORE_KV,
     ),

@@ -155,7 +155,7 @@ NO_PROGRAM: Final = (
     r"\S{1,60}\.sh: line \d{1,5}: exec: (--?[\w\-]{0,40}): invalid option)"
 )
 """An entrypoint that is a shell with a command that begins with one; one that runs its command, which is an option."""
-GPU_FAULT: Final = r"(?:Memory access fault|HW Exception) by GPU "
+GPU_FAULT: Final = r"(?:Memory access fault|HW Exception) by GPU |.{0,160}aborting with error : HSA_"
 """How ROCm ends a process."""
 HOST_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
@@ -176,8 +176,8 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         r"could not select device driver|no runtime for \"nvidia\" is configured|"
         r"unknown or invalid runtime name: nvidia",
         "Docker cannot give GPUs to containers: no NVIDIA runtime.",
-        "Install the NVIDIA Container Toolkit: `sudo nvidia-ctk runtime configure --runtime=docker`, then `sudo "
-        "systemctl restart docker`.",
+        "Install the NVIDIA Container Toolkit (package nvidia-container-toolkit), then `sudo nvidia-ctk runtime "
+        "configure --runtime=docker` and `sudo systemctl restart docker`.",
     ),
     rule(
         CauseId.NO_GPU,
@@ -264,7 +264,8 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         r"[Oo]nly supported on .{0,40}(?:Hopper|Blackwell|Ampere|[Cc]ompute capability|SM ?\d|sm_?\d)|"
         r"(?:requires?|needs?) (?:a )?(?:GPUs? (?:with )?)?(?:compute capability|SM ?\d|sm_?\d\d|Hopper|Blackwell|"
         r"SM ?>=)|GPUs? with compute capability|[Uu]nsupported (?:SM|CUDA arch|compute capability|GPU arch)|"
-        r"compute capability .{0,40}(?:is )?(?:not|un)supported|PTX was compiled with an unsupported toolchain|"
+        r"compute capability .{0,40}(?:is )?(?:not|un)supported|"
+        r"not implemented for (?:Blackwell|Hopper|Ampere|Ada)|PTX was compiled with an unsupported toolchain|"
         r"Value 'sm_\w{1,8}' is not defined for option|PTXASError|No supported CUDA architectures found|"
         r"only supports sm_?\d{2,4}|Unsupported gpu architecture 'compute_|"
         r"Failed to open: \S{0,300}sm_?\d{2,4}\w?_\S{0,120}|sm_?\d{2,4}a? is not supported|"
@@ -273,7 +274,7 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         r"but got Arch\.sm_|[Oo]nly supports? (?:Ampere|Hopper|Blackwell)|Unknown CUDA arch|"
         r"Unsupported architecture sm_|LLVM ERROR: Cannot select|compute capability less than|"
         r"not supported on \.target|is not compatible with the current PyTorch installation|"
-        r"CalledProcessError: .{0,120}/ptxas\b",
+        r"CalledProcessError: .{0,120}/ptxas\b|kernel for CUDA device capability",
         no_code,
     ),
     rule(CauseId.KERNEL_FAILURE, r"Failed to run cutlass FP4 gemm|FP4 gemm Runner\]", fp4_kernel),
@@ -309,6 +310,12 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.KERNEL_FAILURE,
+        r"NPU function error: (?:call )?(\w{1,60})|call (aclnn\w{1,60}) failed",
+        "A kernel of the NPU failed: {any}.",
+        "Use {newer}: CANN and torch_npu must suit each other and this NPU.",
+    ),
+    rule(
+        CauseId.KERNEL_FAILURE,
         r"Error occurred when running GEMM",
         "A TensorRT-LLM kernel does not run on this GPU.",
         _TRT_MOE,
@@ -321,6 +328,7 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.KERNEL_FAILURE,
+        r"(ptxas application ptx input.{0,40}error.{0,120}|CUDA error \d{1,4} at .{1,200})|"
         r"(NVRTC compilation failed.{0,80}|JIT failed.{0,80}|CUTLASS error.{0,80}|[Nn]o kernel found.{0,80}|"
         r"kernel not found.{0,80})|"
         r"(Failed to (?:initialize|run|configure|launch) .{0,40}(?:GEMM|gemm|cutlass|CUTLASS|kernel).{0,80})|"
@@ -593,7 +601,8 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         r"Segfault encountered|engine core exited unexpectedly|MultiprocExecutor got fatal signal|"
         r"encountered a fatal error|Engine core proc \S{1,60} died unexpectedly|EngineDeadError|"
         r"Received sigquit from a child|SIGQUIT received|Engine core initialization failed|"
-        r"WorkerProc initialization failed",
+        r"WorkerProc initialization failed|failed to start\b|failed to load all models|"
+        r"Shard process was signaled to shutdown",
         "The engine core process ended without a reason in the log.",
         "See the lines above in the whole log. Often out of memory: check the kernel log (`journalctl -k`), free the "
         "page cache (key D), and lower {memory}.",

@@ -16,7 +16,8 @@ ABORT: Final = (
 )
 """`GGML_ABORT` and `GGML_ASSERT`: file and line of the C++ source, and why; no compiler or linker writes that."""
 FATAL: Final = (
-    rf"{ABORT}|(?:ggml\S{{0,60}}/)?\S{{0,60}}\.cuh?:\d{{1,6}}: ERROR: CUDA kernel"
+    rf"{ABORT}|CUDA error \d{{1,4}} at \S{{1,300}}\.cuh?:\d{{1,6}}: |"
+    r"(?:ggml\S{0,60}/)?\S{0,60}\.cuh?:\d{1,6}: ERROR: CUDA kernel"
     r"|(?:main|start): failed to initialize HTTP server|couldn't bind to server socket|"
     r"srv +\w{1,20}: (?:\w{1,20}: )?(?:failed to load \w+ model, |chat template parsing error)|"
     r"(?:get_hf_plan|get_repo_\w{1,20}|curl_perform_with_retry|common_\w{1,40}): .{0,80}(?:no GGUF files found|"
@@ -24,7 +25,7 @@ FATAL: Final = (
     r"failed: |failed after)|"
     r"(?:main: error|common_init_\w{1,20}): (?:unable|failed) to (?:load (?:the )?(?:draft )?model(?:$| ')|(?:create|"
     r"init\w{0,6}) (?:the )?(?:context|model|sampl))|llama_new_context_with_model: [KV] cache (?:quantization|type)|"
-    r"Unsupported KV type combination for head_size|"
+    r"Unsupported KV type combination for head_size|gguf_init_from_file\w*: invalid magic|"
     r"llama_init_from_model: (?:n_batch|n_ctx|SPLIT_MODE|simultaneous|[KV] cache)|ggml_aligned_malloc: insufficient|"
     r"(?:llama_)?model_load\w{0,12}: no backends are loaded|(?:clip|mtmd)_\w{1,40}: .{0,200}(?:ailed to load|error: )|"
     r"error: (?:the supplied chat template|--model is required|invalid value for n_parallel|invalid HF repo format|"
@@ -82,6 +83,13 @@ _HTTP: Final = (
 """Of llama.cpp's own downloader, before the number."""
 
 LLAMA_RULES: Final[tuple[CauseRule, ...]] = (
+    rule(
+        CauseId.ARCH_NOT_COMPILED,
+        r"(?:rocBLAS error: .{1,300}|hipErrorNoBinaryForGpu.{0,80}|no kernel.{1,60})(gfx\d{3,4})",
+        "ROCm's libraries have no code for this GPU ({0}).",
+        "Set env.HSA_OVERRIDE_GFX_VERSION to a relative that they have (10.3.0 for gfx103x, 11.0.0 for gfx110x), or "
+        "use an image or build for it.",
+    ),
     # --- the file
     rule(
         CauseId.PERMISSION_DENIED,
@@ -273,6 +281,19 @@ LLAMA_RULES: Final[tuple[CauseRule, ...]] = (
         r"ut-of-memory during startup",
         out_of_memory,
         by_phase=True,
+    ),
+    rule(
+        CauseId.KERNEL_FAILURE,
+        r"ggml-(?:cuda|hip|vulkan|sycl)[/\\](\S{1,60}\.c(?:uh?|pp)):\d{1,6}: fatal error",
+        "A kernel has no code for this shape, type or GPU ({0}).",
+        "Use {newer}. Until then try without flash attention (`-fa off`), or another type of KV cache.",
+        vague=True,
+    ),
+    rule(
+        CauseId.KERNEL_FAILURE,
+        r"ggml_metal\w{0,60}: error: (.{1,160})",
+        "A Metal kernel does not compile, or does not run: {0}.",
+        "Use {newer}: its kernels may suit this version of macOS. Else run on the processor (`--n-gpu-layers 0`).",
     ),
     rule(
         CauseId.OUT_OF_MEMORY_LOADING,

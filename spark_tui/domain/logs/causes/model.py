@@ -245,6 +245,18 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
         lambda match, _context: fix(" ".join(f"Cannot open model file {first_group(match)}".split()) + ".", _MOUNT),
     ),
     rule(
+        CauseId.WEIGHTS_CORRUPT,
+        r"unknown \(magic, version\) combination",
+        "The file is no GGUF file: an old GGML one, or something else.",
+        "Use a GGUF file of the model (`spark-tui models pull NAME`), or convert it.",
+    ),
+    rule(
+        CauseId.QUANTIZATION_MISMATCH,
+        r"[Ff]ailed to map GGUF parameters(.{0,80})",
+        "This version cannot map the tensors of the GGUF file to the model{0}.",
+        "Use {newer}, or the model's safetensors checkpoint: vLLM reads few architectures from GGUF.",
+    ),
+    rule(
         CauseId.WEIGHTS_MISSING,
         r"failed to load (?:draft |multimodal )?model, '([^']{1,300})'|"
         r"common_init_from_params: failed to load model '([^']{1,300})'",
@@ -278,6 +290,7 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.UNKNOWN_ARCHITECTURE,
+        r"(No model architectures are specified)|(\w{2,80}) has no (?:SGlang|SGLang|vLLM) implementation|"
         r"model type `([^`]{1,120})` but Transformers does not recognize|"
         r"Model architectures \[?\(?([^\])]{1,300})\]?\)? (?:are not supported|failed to be inspected)|"
         r"unknown model architecture: '([^']{1,120})'|unknown (?:projector|vision|audio) type: ?'?([\w.\-]{1,60}|$)|"

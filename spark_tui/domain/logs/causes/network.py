@@ -118,6 +118,11 @@ _SENTENCES: Final = (
         "See the log of the other node first: it has failed, was stopped, or never started.",
     ),
     (
+        r"MPI error .{1,300} '(\d{1,5})'",
+        "MPI could not reach the other ranks (error {0}).",
+        "Start the ranks with one mpirun, from one image, each node with its own GPU; check names, ports and firewall.",
+    ),
+    (
         r"ncclCommunicator\.cpp.{0,40}invalid usage",
         "NCCL refused the group: more ranks than GPUs.",
         "Set tp_size to the number of GPUs: 1 on one Spark. Over several, start one rank per node with mpirun.",

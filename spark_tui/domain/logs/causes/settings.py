@@ -143,11 +143,17 @@ def usage(match: re.Match[str], _context: FailureContext) -> Finding:
     )
 
 
+_SHELLS: Final = ("sh", "bash", "dash", "zsh")
+_ARGUMENTS_ALONE: Final = "give only its options as the command, or set the shell as entrypoint (`--entrypoint bash`)."
+
+
 def unknown_option(match: re.Match[str], context: FailureContext) -> Finding:
     """An option that is gone, misspelt, or of another version."""
     first, summary = match[1].split()[0].partition("=")[0], f"Unknown argument for this engine{context.version}: "
     if first in _SUCCESSORS:
         return fix(f"{summary}{match[1]}.", f"{first} was removed: {_SUCCESSORS[first]}.")
+    if first.rpartition("/")[2] in _SHELLS:
+        return fix(f"{summary}{match[1]}.", f"The image's entrypoint is the engine itself: {_ARGUMENTS_ALONE}")
     hyphens = first.replace("_", "-")
     if first.startswith("--") and first != hyphens:
         return fix(f"{summary}{match[1]}.", f"Did you mean {hyphens}? Options have hyphens.")
@@ -312,6 +318,7 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.TOO_MANY_RANKS,
+        r"local_world_size \(\d{1,4}\) must be less than or equal to the number of visible.{0,40}|"
         r"mpiSize == tp|[Ww]orld size.{0,40} (?:mismatch|does not match).{0,80}",
         "The number of processes is not the number of ranks asked for: {match}.",
         "Set {ranks}{size} to the number of GPUs (1 on one Spark), or start that many ranks (mpirun -n).",

@@ -232,6 +232,14 @@ OLLAMA: Final[r.Table] = r.table(
         r"an error was encountered while running the model)", client,
     )),
     ("warning: no", r.found("warning: gpu support may not be|no compatible GPUs were discovered", ollama_says)),
+    ("inference", _by_go(
+        r"inference compute.{0,40}library=cpu",
+        lambda m: (r.KeepEvidence(LogEvidence(Topic.NO_DRIVER, r.shown(m.string))),),
+    )),
+    ("input INFO", r.found(  # of llama.cpp's server inside it, up to 0.3
+        r"(?:INFO \[ {0,20}update_slots\] )?input truncated \| n_ctx=",
+        lambda m, _known: (r.Signal.ANSWERS, r.KeepEvidence(LogEvidence(Topic.TRUNCATED, r.shown(m.string)))),
+    )),
     ("truncating", _by_go(
         "truncating input (?:prompt|messages)",
         lambda m: (r.Signal.ANSWERS, r.KeepEvidence(LogEvidence(Topic.TRUNCATED, r.shown(m.string)))),

@@ -8,7 +8,9 @@ from typing import Any, Final
 
 from spark_tui.domain.logs.line import NUMBER, number
 from spark_tui.domain.logs.rules import rule as r
+from spark_tui.domain.logs.serving import RETRACTED
 from spark_tui.domain.logs.timeline import PhaseId as P
+from spark_tui.domain.logs.timeline import Topic
 from spark_tui.domain.text import lazy_pattern
 
 _ARGS: Final = {
@@ -76,7 +78,7 @@ def totals(match: re.Match[str], known: r.RuleContext) -> Iterator[r.Fact]:
 def batch(message: str, known: r.RuleContext) -> Iterator[r.Fact]:
     """`Decode batch, #running-req: 4, ...` of a server that serves, and requests that its full cache pushed out. The
     warm-up has such lines before it is ready."""
-    served = message.startswith(("Decode batch", "KV cache pool is full"))
+    served = message.startswith(("Decode batch", *RETRACTED))
     if not known.own_ready_line and (served or message.startswith("Prefill batch")):
         yield r.Signal.ANSWERS
     if served:
@@ -86,13 +88,18 @@ def batch(message: str, known: r.RuleContext) -> Iterator[r.Fact]:
 SGLANG: Final[r.Table] = r.table(
     ("Decode Prefill KV", batch),
     ("server_args=", r.found(r"server_args=ServerArgs\(", arguments)),
-    ("Init", r.when("Init torch distributed begin", r.Signal.OWN_READY_LINE, r.EnterPhase(P.ENGINE_INIT))),
+    ("Init", r.when("Init torch distributed ", r.Signal.OWN_READY_LINE, r.EnterPhase(P.ENGINE_INIT))),  # begin, ends
+    ("sglang", r.found("sglang is using nccl==", lambda m, known: (r.wait(Topic.NCCL_WAIT, m.string, known),))),
     ("Load", r.when("Load weight begin", r.Signal.OWN_READY_LINE, r.EnterPhase(P.WEIGHTS))),
     ("Load", r.found("Load weight end", loaded)),
     ("KV", r.found(
         rf"KV Cache is allocated.*?#tokens: (\d{{1,15}})(?:, KV size: {NUMBER} GB|"
         rf", K size: {NUMBER} GB, V size: {NUMBER} GB)?",
         kv_size,
+    )),
+    ("Prefill Decode", r.when(("Prefill transfer failed for", "Decode transfer failed for"), r.Signal.ANSWERS)),
+    ("Allocating", r.found(  # HiCache's, in the machine's memory
+        r"Allocating .{1,20} host memory for hierarchical KV cache", lambda *_: (r.EnterPhase(P.KV_CACHE),)
     )),
     ("Capture", capture),
     ("max_total_num_tokens=", r.found(r"max_total_num_tokens=(\d{1,12}),", totals)),

@@ -22,10 +22,13 @@ _NCCL: Final = lazy_pattern(r"vLLM is using nccl==(\S{1,20})")
 _SERVING: Final = lazy_pattern(r"\b(?:serving model|model  ) ?(\S{1,300})")
 
 
-def banner(message: str, _known: r.RuleContext) -> Iterator[r.Fact]:
+def banner(message: str, known: r.RuleContext) -> Iterator[r.Fact]:
     """`version 0.20.2` and `model   X` on rows of the logo, or in one sentence; `vLLM is using nccl==2.28.9`."""
     if found := _NCCL.match(message):
         yield r.learn(nccl=found[1])
+        if known.phase in (P.CONFIG, P.ENGINE_INIT, P.CONTAINER):  # silent until all ranks are there
+            yield r.EnterPhase(P.ENGINE_INIT)
+            yield r.wait(Topic.NCCL_WAIT, message, known)
     if version := _VERSION.search(message):
         certain = "█" in message or message.startswith(("vLLM API server version", "vLLM server version"))
         yield r.NewStart("vllm" if certain else "")
@@ -120,7 +123,7 @@ def _outer_pairs(message: str) -> str:
     return "".join(parts) + (message[begun:MAX_ARGUMENTS] if depth < 2 else "")
 
 
-def initializing(message: str, _known: r.RuleContext) -> Iterator[r.Fact]:
+def initializing(message: str, known: r.RuleContext) -> Iterator[r.Fact]:
     """`Initializing a V1 LLM engine (v0.20.2) with config: ...`: what it is really set to."""
     if "LLM engine (v" not in message[:60]:
         return
@@ -130,6 +133,8 @@ def initializing(message: str, _known: r.RuleContext) -> Iterator[r.Fact]:
         yield r.learn(unquantized=True)
     if "enforce_eager=True" in message:
         yield r.learn(eager=True)
+        if "device_config=cuda" in message and not known.facts.proof(Topic.EAGER):
+            yield from r.keep(Topic.EAGER, "enforce_eager=True in the configuration", known)
 
 
 def architecture(match: re.Match[str], known: r.RuleContext) -> Iterable[r.Fact]:
@@ -444,6 +449,11 @@ VLLM: Final[r.Table] = r.table(
     # kernels
     ("Using", using),
     ("Selected", r.found(r"Selected (\w{3,80}) for (\w{3,80})", selected)),
+    ("Selected Valid Detected", r.found(  # the launcher of NVIDIA's NIM images
+        r"(?:Selected|Valid) profile: |Detected \d+ compatible profile", lambda *_: (r.EnterPhase(P.CONFIG),)
+    )),
+    ("Route:", r.when("Route: ", r.EnterPhase(P.SERVER))),
+    ("Reducing", r.when("Reducing Torch parallelism from", r.EnterPhase(P.ENGINE_INIT))),
     # `Your GPU does not have native support for FP4 ...`: a Marlin kernel was chosen, no more than that
     ("Your Falling", r.keeps(Topic.WEIGHT_ONLY, ".*native support for FP4|Falling back to Marlin FP4")),
     # `NVFP4 linear falling back to the slow and unoptimized emulation backend ...`
@@ -521,6 +531,11 @@ VLLM: Final[r.Table] = r.table(
         r"Waiting for creating a placement group of specs for (\d{1,6}) second",
         lambda m, known: (r.wait(Topic.RAY_WAIT, m.string, known, float(m[1])),),
     )),
+    ("Error: (autoscaler", r.found(
+        r"(?:\(autoscaler [^()]{1,80}\) )?Error: No available node types can fulfill resource request",
+        lambda m, known: (r.EnterPhase(P.ENGINE_INIT), r.wait(Topic.RAY_WAIT, m.string, known)),
+    )),
+    ("Waiting", r.when("Waiting for init", r.EnterPhase(P.ENGINE_INIT))),  # message from the front end
     ("Waiting", r.found(
         "Waiting for READY message from DP Coordinator",  # every ten seconds
         lambda m, known: (r.wait(Topic.DP_WAIT, m.string, known, 10.0, more=True),),
@@ -533,7 +548,10 @@ VLLM: Final[r.Table] = r.table(
     # a rank joins the others over Gloo or NCCL, and is silent until all are there
     (" ".join(f"world_size={ranks}" for ranks in range(2, 17)), r.found(
         r"world_size=\d+ rank=\d+ .{0,40}distributed_init_method=tcp://",
-        lambda m, known: (r.wait(Topic.GROUP_WAIT, m.string, known),),
+        lambda m, known: (
+            *(() if known.phase is P.ENGINE_INIT else (r.EnterPhase(P.ENGINE_INIT),)),
+            r.wait(Topic.GROUP_WAIT, m.string, known),
+        ),
     )),
     ("Capping Truncating No", r.keeps(
         Topic.GRAPH_SIZES,
