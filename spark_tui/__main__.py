@@ -19,7 +19,9 @@ def tell_crash(_: type[BaseException], error: BaseException, trace: TracebackTyp
 def main() -> None:
     """Runs the command line and ends the process with its exit code."""
     sys.excepthook = tell_crash
-    gc.set_threshold(100_000)  # the many objects of a start are all kept: looking for garbage among them costs a fifth
+    # The many objects of a start are all kept: one look for garbage among them costs a short command a seventh. What
+    # runs for long looks more often: `Session`, and the screen by its own clock.
+    gc.set_threshold(500_000)
     try:
         from spark_tui.cli.main import run
     except KeyboardInterrupt:  # pressed while the program was still being loaded

@@ -316,10 +316,15 @@ def write_new(path: str, text: str, option: str, *, mode: int = ORDINARY) -> Pat
 # --- tables and pages -------------------------------------------------------------------------------------
 
 
+def _cleaned(cell: Cell) -> Cell:
+    text = clean_line(cell.text)
+    return cell if text == cell.text else replace(cell, text=text)
+
+
 def table_lines(table: Table, width: int | None, paint: Paint) -> list[str]:
     """The lines of a table, heading first; within `width` cells where that can be, whole where it is None."""
     heading = tuple(Cell(column.title, Tone.STRONG) for column in table.columns)
-    rows = [heading, *(tuple(replace(cell, text=clean_line(cell.text)) for cell in row) for row in table.rows)]
+    rows = [heading, *(tuple(map(_cleaned, row)) for row in table.rows)]
     sizes = column_widths(Table(table.columns, tuple(rows[1:])), width, len(GAP))
     lines = []
     for row in rows:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
@@ -19,6 +20,9 @@ if TYPE_CHECKING:  # asyncio and the core cost more than `--help` may
 T = TypeVar("T")
 
 PROGRAM: Final = "spark-tui"
+YOUNG_SECONDS: Final = 5.0
+SETTLED_OBJECTS: Final = 100_000
+"""After so long Python looks for garbage each time that so many objects were made; most commands have ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +108,9 @@ class Session:
         self, work: Callable[[Context], Coroutine[Any, Any, T]], changes: bool, keep: Callable[[T], None]
     ) -> None:
         if self._context is None:
+            import asyncio
+
+            asyncio.get_running_loop().call_later(YOUNG_SECONDS, gc.set_threshold, SETTLED_OBJECTS)
             self._context = self.opened()
             if self._context.demo:
                 self.err.say("DEMO: a simulated Spark.", "dim")

@@ -25,7 +25,7 @@ from spark_tui.domain.prove.run import Badge, preset_badge, stored_commit
 from spark_tui.domain.reading import value_of
 
 if TYPE_CHECKING:
-    from spark_tui.core.fit import LaunchChecks
+    from spark_tui.core.fit import LaunchChecks, Stored
     from spark_tui.core.store import World
     from spark_tui.domain.bench.run import Result
     from spark_tui.domain.engine.container import ImageFacts
@@ -147,7 +147,7 @@ SORTS: Final[Mapping[str, Callable[[Candidate], object | None]]] = {
 # --- gather -----------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=4096)
 def _tools(preset: Preset) -> ToolCalls:
     return tool_calls_of(preset)
 
@@ -172,7 +172,7 @@ class PresetFinder:
         self._speeds = self._drifts = None
 
     async def judge(
-        self, preset: Preset, search: Search, image: ImageFacts | None = None
+        self, preset: Preset, search: Search, image: ImageFacts | None = None, stored: Stored | None = None
     ) -> LaunchVerdict | SparkError:
         """The verdict on the launch that the search is about, as it was worked out before or now."""
         key = preset, search.overrides(preset)
@@ -180,15 +180,17 @@ class PresetFinder:
             self._image_ids[preset.reference] = image.id
         if key not in self._verdicts:
             try:
-                self._verdicts[key] = await self.checks.judge(*key, image=image)
+                self._verdicts[key] = await self.checks.judge(*key, image=image, stored=stored)
             except SparkError as error:
                 self._verdicts[key] = error
         return self._verdicts[key]
 
     async def judged(self, world: World, search: Search) -> tuple[Candidate, ...]:
         """Those that are found, every preset judged first; without Docker images are taken as not downloaded."""
+        stored = await self.checks.stored(world.presets.presets)
         for preset in world.presets.presets:
-            await self.judge(preset, search)
+            await self.judge(preset, search, stored=stored)
+            _tools(preset)  # by the command that was just read
         return search.of(self.candidates(world, search))
 
     def candidates(self, world: World, search: Search) -> tuple[Candidate, ...]:

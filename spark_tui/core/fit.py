@@ -3,7 +3,7 @@ is still being released."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import PurePosixPath
@@ -49,6 +49,8 @@ ASK_DOCKER: Final = AskDocker.ASK
 _LOADING = (EngineState.CREATED, EngineState.STARTING, EngineState.RESTARTING)
 _Checkpoints: TypeAlias = tuple[CheckpointFacts | None, CheckpointFacts | None]
 """A launch's own and its drafter's."""
+Stored: TypeAlias = Mapping[tuple[str, str], CheckpointFacts | None]
+"""By model and revision; None: not in the store."""
 
 
 class LaunchChecks:
@@ -78,9 +80,19 @@ class LaunchChecks:
         self.claims: dict[str, int] = {}
         """What launches that passed the memory gate will take, by engine: it is set aside before their start."""
 
+    async def stored(self, presets: Iterable[Preset]) -> Stored:
+        """What the model store has of each preset's model, read in one go."""
+
+        def read() -> Stored:
+            wanted = {(each.model, each.model_revision) for each in presets}
+            return {key: value_of(self._checkpoints.read(*key)) for key in wanted}
+
+        return await in_thread(read)
+
     async def judge(
-        self, preset: Preset, overrides: Overrides, *, image: ImageFacts | AskDocker | None = ASK_DOCKER
-    ) -> LaunchVerdict:
+        self, preset: Preset, overrides: Overrides, *, image: ImageFacts | AskDocker | None = ASK_DOCKER,
+        stored: Stored | None = None,
+    ) -> LaunchVerdict:  # fmt: skip
         """One launch against this machine now, its memory share resolved. `image` as it was found before; None: not
         downloaded, or unknown. Raises SparkError when it cannot be planned at all."""
         if isinstance(image, AskDocker):
@@ -89,7 +101,7 @@ class LaunchChecks:
             except SparkError:  # a Docker that does not answer leaves it unknown
                 image = None
         plan = self._preflight.dry_plan(preset, overrides, image)
-        checkpoints = await self._read(plan)
+        checkpoints = await self._read(plan, stored)
         plan, fit_now = self._with_share(plan, image, checkpoints)
         return LaunchVerdict(plan.overrides, plan, fit_now, self._findings(plan, image, checkpoints[0], fit_now))
 
@@ -98,8 +110,9 @@ class LaunchChecks:
         checkpoints = await self._read(plan)
         return lambda: self._fit(plan, checkpoints)
 
-    async def _read(self, plan: LaunchPlan) -> _Checkpoints:
-        checkpoint = await self._checkpoint(plan.model, plan.preset.model_revision)
+    async def _read(self, plan: LaunchPlan, stored: Stored | None = None) -> _Checkpoints:
+        own = plan.model, plan.preset.model_revision
+        checkpoint = stored[own] if stored and own in stored else await self._checkpoint(*own)
         drafting = LaunchContext(plan).speculation
         name = drafting.drafter if drafting is not None else ""
         return checkpoint, await self._checkpoint(str(PurePosixPath(name)), "") if name else None

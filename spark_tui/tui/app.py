@@ -55,6 +55,8 @@ def _shows(mode: str) -> Callable[[SparkApp], None]:
     return show
 
 
+_COLLECT_OBJECTS: Final = 100_000
+"""New objects after which Python looks for garbage by itself."""
 _COLLECT_SECONDS: Final = 60.0
 _QUIET_SECONDS: Final = 5.0
 """Without a key: a collection takes some hundredths of a second."""
@@ -363,5 +365,6 @@ class SparkApp(FrameApp):
 def run_app(context: Context) -> int:
     """Returns the exit code once the person has left."""
     app = SparkApp(context, theme=theme_for(context.settings.theme, os.environ))
+    gc.set_threshold(_COLLECT_OBJECTS)
     app.run()
     return app.return_code or 0

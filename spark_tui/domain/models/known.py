@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 from spark_tui.domain.dataclass import dataclass
@@ -143,6 +143,7 @@ KNOWN: Final = (
 )  # fmt: skip
 
 
+@lru_cache(maxsize=1024)
 def known_model(names: str) -> KnownModel | None:
     """The entry for a model by its names (Hub name, title), in any case; None when it is not here."""
     words = names.lower().replace("_", "-")

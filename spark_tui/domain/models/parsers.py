@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import field
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from spark_tui.domain.dataclass import dataclass
@@ -63,6 +64,7 @@ FAMILIES: Final = (
 )  # fmt: skip
 
 
+@lru_cache(maxsize=1024)
 def family_of(name: str) -> ModelFamily | None:
     """The first family that the name fits, in any case and with `-` for `_`."""
     text = name.lower().replace("_", "-")

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Final
 
 from spark_tui.domain.dataclass import dataclass
@@ -238,6 +239,7 @@ def settled(preset: Preset, overrides: Overrides, model: str) -> Overrides:
     return wanted
 
 
+@lru_cache(maxsize=8)  # a launch is planned, shared and looked at for tool calls by the same command
 def _command(preset: Preset, overrides: Overrides, model: str) -> Command:
     """The command, with speculation as the preset or a whole `speculative_config` has it."""
     notes: list[str] = []

@@ -91,7 +91,7 @@ class LaunchContext:
         """This machine's memory in bytes; a GB10's nominal one where it was not read."""
         return self.memory_total or NOMINAL_MEMORY
 
-    @property
+    @cached_property
     def is_vllm(self) -> bool:
         """vLLM on the GPU: what most rules are about."""
         return self.preset.engine == "vllm" and not self.preset.cpu_only
