@@ -452,7 +452,6 @@ VLLM: Final[r.Table] = r.table(
     ("Selected Valid Detected", r.found(  # the launcher of NVIDIA's NIM images
         r"(?:Selected|Valid) profile: |Detected \d+ compatible profile", lambda *_: (r.EnterPhase(P.CONFIG),)
     )),
-    ("Route:", r.when("Route: ", r.EnterPhase(P.SERVER))),
     ("Reducing", r.when("Reducing Torch parallelism from", r.EnterPhase(P.ENGINE_INIT))),
     # `Your GPU does not have native support for FP4 ...`: a Marlin kernel was chosen, no more than that
     ("Your Falling", r.keeps(Topic.WEIGHT_ONLY, ".*native support for FP4|Falling back to Marlin FP4")),
