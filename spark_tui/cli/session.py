@@ -22,7 +22,7 @@ T = TypeVar("T")
 PROGRAM: Final = "spark-tui"
 YOUNG_SECONDS: Final = 5.0
 SETTLED_OBJECTS: Final = 100_000
-"""After so long Python looks for garbage each time that so many objects were made; most commands have ended."""
+"""A command that still runs then looks for garbage after so many new objects."""
 
 
 @dataclass(frozen=True, slots=True)
