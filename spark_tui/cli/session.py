@@ -22,7 +22,7 @@ T = TypeVar("T")
 PROGRAM: Final = "spark-tui"
 YOUNG_SECONDS: Final = 5.0
 SETTLED_OBJECTS: Final = 100_000
-"""A command that still runs then looks for garbage after so many new objects."""
+"""New objects between two garbage collections of a command that still runs then."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -309,6 +309,12 @@ ENDS = {
 }  # fmt: skip
 
 
+def test_a_line_of_thousands_of_glued_ones_is_taken_apart() -> None:
+    bar = "Capturing: 1%| | 1/2 [00:00<00:00, 1.2it/s]"
+    told = read([f"{bar}(EngineCore pid=1) INFO 01-02 03:04:05 [x.py:1] Starting to load model a/b... " * 5_000])
+    assert told.outcome is StartOutcome.STARTING
+
+
 @pytest.mark.parametrize("cause", ENDS)
 def test_how_a_text_ends_is_a_failure_though_no_line_proves_it(cause: str) -> None:
     told = read(ENDS[cause])

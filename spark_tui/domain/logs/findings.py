@@ -222,7 +222,8 @@ def waits(seen: Observation) -> Iterator[Finding]:
             told = summary.format(human_duration(seconds)) if seconds else summary.replace(" {} ago", "")
             yield _finding(finding, Severity.WARNING, told, remedy, proof=(each,))
         elif seen.whole and last and not seen.failed:
-            yield _finding(finding, Severity.INFO, "The log ends where a rank waits for others.", remedy, proof=(each,))
+            who = "Ray waits for GPUs" if finding is FindingId.RAY_WAIT else "a rank waits for others"
+            yield _finding(finding, Severity.INFO, f"The log ends where {who}.", remedy, proof=(each,))
 
 
 def no_driver(seen: Observation) -> Iterator[Finding]:

@@ -161,9 +161,11 @@ class Unquoter:
 def unglued(text: str) -> list[str]:
     """The lines that a paste has lost its line breaks between: one process's prefix comes again and again, a line
     follows a bar, or an exception a person's words."""
-    if "/s]" in text or "/it]" in text:
-        text, *others = _BAR_END.split(text, 1)
-        return [text, *(line for other in others for line in unglued(other))]
+    bars = _BAR_END.split(text) if "/s]" in text or "/it]" in text else [text]
+    return [line for each in bars for line in _sentences(each)]
+
+
+def _sentences(text: str) -> list[str]:
     if not _LOGGED.match(text) and (inline := _INLINE.search(text, 1)):
         before = text[: inline.start()]
         return [text] if _SUPPOSED.search(before) else [before, inline[1] or inline[2]]

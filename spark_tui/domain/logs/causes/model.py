@@ -252,8 +252,8 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.QUANTIZATION_MISMATCH,
-        r"[Ff]ailed to map GGUF parameters(.{0,80})",
-        "This version cannot map the tensors of the GGUF file to the model{0}.",
+        r"[Ff]ailed to map GGUF parameters",
+        "This version cannot map all tensors of the GGUF file to the model.",
         "Use {newer}, or the model's safetensors checkpoint: vLLM reads few architectures from GGUF.",
     ),
     rule(

@@ -118,6 +118,12 @@ _SENTENCES: Final = (
         "See the log of the other node first: it has failed, was stopped, or never started.",
     ),
     (
+        r"socketStartConnect: Connect to ([\w.:\[\]]{3,60})(?:<\d{1,5}>)? failed : (.{1,60})",
+        "NCCL cannot reach another rank at {0}: {1}.",
+        "Set NCCL_SOCKET_IFNAME on each node to its fabric interface (`ip -br addr`): an address of another network, "
+        "or 169.254.x.x of a second port, is not reachable from there. Check the link and the firewall.",
+    ),
+    (
         r"MPI error .{1,300} '(\d{1,5})'",
         "MPI could not reach the other ranks (error {0}).",
         "Start the ranks with one mpirun, from one image, each node with its own GPU; check names, ports and firewall.",
