@@ -271,12 +271,10 @@ def _unjoined(lines: Sequence[str]) -> list[LastFailure]:
     chain = next((at for at in reversed(range(len(records))) if _RETURNS.match(records[at].message)), None)
     if chain is None or any(map(_alive, records[chain:])):
         return []
-    said = (
-        at for at, each in enumerate(records[:chain]) if each.level == "WARNING" and "NCCL WARN" in lines[first + at]
-    )
-    return [LastFailure(first + at, records[at]._replace(message=f"NCCL WARN {records[at].message}")) for at in said][
-        :1
-    ]
+    at = next((at for at in range(chain) if "NCCL WARN" in lines[first + at]), None)
+    if at is None:
+        return []
+    return [LastFailure(first + at, records[at]._replace(message=f"NCCL WARN {records[at].message}"))]
 
 
 _RETURNS: Final = lazy_pattern(r"(?:\S{0,60}/)?(?:init|bootstrap|group)\.cc:\d{1,5} -> [1-7]\b")

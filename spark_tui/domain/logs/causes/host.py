@@ -601,7 +601,8 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         r"Segfault encountered|engine core exited unexpectedly|MultiprocExecutor got fatal signal|"
         r"encountered a fatal error|Engine core proc \S{1,60} died unexpectedly|EngineDeadError|"
         r"Received sigquit from a child|SIGQUIT received|Engine core initialization failed|"
-        r"WorkerProc initialization failed|failed to start\b|failed to load all models|"
+        r"WorkerProc initialization failed|failed to load all models|"
+        r"(?:vLLM|SGLang|sglang|llama-server|[Oo]llama)(?: server)? failed to start\b|"
         r"Shard process was signaled to shutdown",
         "The engine core process ended without a reason in the log.",
         "See the lines above in the whole log. Often out of memory: check the kernel log (`journalctl -k`), free the "
