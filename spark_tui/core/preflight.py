@@ -133,11 +133,11 @@ class Preflight:
         """The container's private file of keys. Its path depends on the name alone, so that plans compare."""
         name = overrides.name or preset.name
         values = {variable: Secret(text) for variable, text in secret_variables(preset.env).items()}
-        token = self._secrets.hf_token()
         # A drafter may be fetched from the Hub within the container, where the model is not.
         uses_hub = local_model_path(preset.model) is None or preset.facts.runs_as_is
-        if token and uses_hub and preset.server.model_name is not ModelName.TAG:
-            values.setdefault("HF_TOKEN", token)
+        asks_hub = uses_hub and preset.server.model_name is not ModelName.TAG
+        if asks_hub and "HF_TOKEN" not in values and (token := self._secrets.hf_token()):
+            values["HF_TOKEN"] = token
         if key_wanted(preset, overrides):
             kept = self._secrets.api_key(str(self._secrets.path(name)))
             values[preset.server.key_variable] = kept or self._secrets.new_key()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -43,7 +44,7 @@ class FileSecrets:
         for name in _TOKEN_VARIABLES:
             if token := cleaned(self._environ.get(name, "")):
                 return Secret(token)
-        for path in self._token_files():
+        for path in self._token_files:
             try:
                 with open_plain(path) as file:
                     token = cleaned(file.read(_MOST_TOKEN).decode("utf-8", "replace"))
@@ -56,13 +57,15 @@ class FileSecrets:
                 return Secret(token)
         return None
 
-    def _token_files(self) -> Iterator[Path]:
+    @cached_property
+    def _token_files(self) -> tuple[Path, ...]:
+        files = []
         for variable, below in (("HF_TOKEN_PATH", ""), ("HF_HOME", "token"), ("XDG_CACHE_HOME", "huggingface/token")):
             given = self._environ.get(variable, "")
             if given:
                 path = self._home / given[2:] if given.startswith("~/") else Path(given)
-                yield path / below if below else path
-        yield self._home / ".cache/huggingface/token"
+                files.append(path / below if below else path)
+        return (*files, self._home / ".cache/huggingface/token")
 
     # --- engines --------------------------------------------------------------------------------------
 
