@@ -315,6 +315,14 @@ def test_a_line_of_thousands_of_glued_ones_is_taken_apart() -> None:
     assert told.outcome is StartOutcome.STARTING
 
 
+def test_an_engine_is_known_by_its_lines_and_not_by_a_mention_of_another() -> None:
+    vllm, sglang = core("Starting to load model a/b..."), "[2026-03-11 13:53:21 TP0] Load weight begin. avail mem=9 GB"
+    assert read(["sglang works, this does not:", *vllm]).engine == "vllm"
+    assert (
+        read(["INFO 03-11 13:53:20 [__init__.py:239] Automatically detected platform cuda.", sglang]).engine == "sglang"
+    )
+
+
 @pytest.mark.parametrize("cause", ENDS)
 def test_how_a_text_ends_is_a_failure_though_no_line_proves_it(cause: str) -> None:
     told = read(ENDS[cause])

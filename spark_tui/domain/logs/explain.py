@@ -164,6 +164,8 @@ _MARKS: Final = (
 )
 _MARK_LINES: Final = 2_000
 """Lines examined to learn which engine wrote them."""
+_VLLM_LINES: Final = 200
+"""Of these, lines of vLLM may come from kernels that SGLang imports."""
 _OWN: Final = ("(", "INFO", "WARNING", "ERROR", "\x1b")
 """With what most lines of engines begin, and no quoted one."""
 _FIRST_LINES: Final = 20
@@ -177,7 +179,8 @@ class LogExplainer:
         self._tracker = LogTracker(started_at, runtime)
         self._engines: set[str] = set()
         self._unquote = Unquoter()
-        self._in_form = False
+        self._in_form = self._decided = False
+        """A line is in an engine's form; one is in a form by which the engine is certain."""
         self.lines = 0
         """How many were read."""
 
@@ -199,12 +202,12 @@ class LogExplainer:
             else _unpacked(stamp, text)
             for stamp, text in batch
         ]
-        for _, text in batch[: max(0, _MARK_LINES - self.lines)]:
-            if _SGLANG.search(text, 0, 2_000):
-                self._engines = {"sglang"}
-            if "sglang" in self._engines and "vllm" not in self._engines:
+        for at, (_, text) in enumerate(batch[: max(0, _MARK_LINES - self.lines)], self.lines):
+            if self._decided or ("vllm" in self._engines and at >= _VLLM_LINES):
                 break
-            if "vllm" not in self._engines:  # its own words decide at once: other engines' libraries log there too
+            if _SGLANG.search(text, 0, 2_000):
+                self._engines, self._decided = {"sglang"}, True
+            elif "vllm" not in self._engines:  # its own words decide at once: other engines' libraries log there too
                 self._engines.update(name for name, mark in _MARKS if mark.search(text[:2_000]))
         if not self._in_form and self.lines < _MARK_LINES:
             self._in_form = any(in_form(text) for _, text in lines)

@@ -166,6 +166,7 @@ def unglued(text: str) -> list[str]:
 
 
 def _sentences(text: str) -> list[str]:
+    """Of a piece between two bars: a person's words and the engine's, or the lines of one process."""
     if not _LOGGED.match(text) and (inline := _INLINE.search(text, 1)):
         before = text[: inline.start()]
         return [text] if _SUPPOSED.search(before) else [before, inline[1] or inline[2]]

@@ -43,7 +43,7 @@ _OURS: Final = lazy_pattern(
     r"Failed to infer device type|node running low on memory|Segfault encountered|"
     r"(?:Out of memory: )Killed process \d+ \((?:VLLM|vllm|sglang|trtllm|llama|ollama)|\.cuh? \d{1,5} - |"
     r"directory: '(?:ninja|nvcc)'|for the current GPU\. Min|compute capability|kernel only supports sm|rocBLAS error|"
-    r"Shard process was|GPU arch|caught in c10/|Scheduler terminated after|left for only one request"
+    r"Shard process was|caught in c10/|Scheduler terminated after|left for only one request"
 )
 _UNIQUE: Final = frozenset((
     CauseId.NO_KV_ROOM, CauseId.KV_CACHE_TOO_SMALL, CauseId.MAX_MODEL_LEN_TOO_LONG, CauseId.UNKNOWN_ARCHITECTURE,
@@ -91,7 +91,7 @@ DEADLY: Final = lazy_pattern(
     r"likely discovered a bug in Ray|GCS may have been killed|SIGQUIT|sigquit|address already in use|Worker proc|"
     r"hit an exception|encountered a fatal error|Engine (?:loop has|process \(pid \d+\)) died|"
     r"ggml\S{0,100}:\d+: |GGML_ASSERT\("
-    rf"|^(?:{ABORT})"
+    rf"|^(?:{ABORT}|rocBLAS error: )"
 )
 FRAME: Final = lazy_pattern(r'File "([^"]{1,400})", line \d{1,7}')
 """A frame of a Python traceback, with its file."""
@@ -326,8 +326,6 @@ def _while_serving(end: Ending) -> bool | None:
         return None
     if end.message.startswith("Error: "):
         return False
-    if end.message.startswith("rocBLAS error: "):
-        return True
     inner = end.inner or any("hit an exception" in text for text in end.above(80))
     return DEADLY.search(end.message) is not None or (inner and end.record.kind is LineKind.EXCEPTION)
 

@@ -144,7 +144,6 @@ def usage(match: re.Match[str], _context: FailureContext) -> Finding:
 
 
 _SHELLS: Final = ("sh", "bash", "dash", "zsh")
-_ARGUMENTS_ALONE: Final = "give only its options as the command, or set the shell as entrypoint (`--entrypoint bash`)."
 
 
 def unknown_option(match: re.Match[str], context: FailureContext) -> Finding:
@@ -153,7 +152,11 @@ def unknown_option(match: re.Match[str], context: FailureContext) -> Finding:
     if first in _SUCCESSORS:
         return fix(f"{summary}{match[1]}.", f"{first} was removed: {_SUCCESSORS[first]}.")
     if first.rpartition("/")[2] in _SHELLS:
-        return fix(f"{summary}{match[1]}.", f"The image's entrypoint is the engine itself: {_ARGUMENTS_ALONE}")
+        return fix(
+            f"{summary}{match[1]}.",
+            "The image's entrypoint is the engine itself: give only its options as the command, or set the shell as "
+            "entrypoint (`--entrypoint bash`).",
+        )
     hyphens = first.replace("_", "-")
     if first.startswith("--") and first != hyphens:
         return fix(f"{summary}{match[1]}.", f"Did you mean {hyphens}? Options have hyphens.")
@@ -318,7 +321,6 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.TOO_MANY_RANKS,
-        r"local_world_size \(\d{1,4}\) must be less than or equal to the number of visible.{0,40}|"
         r"mpiSize == tp|[Ww]orld size.{0,40} (?:mismatch|does not match).{0,80}",
         "The number of processes is not the number of ranks asked for: {match}.",
         "Set {ranks}{size} to the number of GPUs (1 on one Spark), or start that many ranks (mpirun -n).",
@@ -327,6 +329,11 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
         CauseId.TOO_MANY_RANKS,
         r"(?:World|\b\w{1,40} parallel) size \((\d{1,6})\) (?:is|"
         r"cannot be) larger than the number of available GPUs \((\d{1,6})\)",
+        more_ranks,
+    ),
+    rule(
+        CauseId.TOO_MANY_RANKS,
+        r"local_world_size \((\d{1,4})\) must be less than or equal to the number of visible devices \((\d{1,4})\)",
         more_ranks,
     ),
     rule(
