@@ -490,9 +490,9 @@ def _latency_object(latency: Latency) -> Object:
     found: Object = {"count": latency.count}
     for name in ("p50", "p95", "p99"):
         quantile: Quantile = getattr(latency, name)
-        high = None if math.isinf(quantile.high) else quantile.high
+        high = None if math.isinf(quantile.high) else round(quantile.high, 6)
         found[f"{name}_seconds"] = round(quantile.value, 6)
-        found[f"{name}_low_seconds"] = quantile.low
+        found[f"{name}_low_seconds"] = round(quantile.low, 6)
         found |= maybe(f"{name}_high_seconds", high, "it is in the last bucket, which has no end")
     return found | maybe("mean_seconds", rounded(latency.mean, 4), "the server keeps no sum")
 

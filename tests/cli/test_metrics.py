@@ -76,6 +76,15 @@ def test_a_quantile_as_data_has_its_bounds(world: World) -> None:
     assert ttft["p50_low_seconds"] <= ttft["p50_seconds"] <= ttft["p50_high_seconds"]
 
 
+def test_the_time_of_a_single_request_as_data_is_its_own_bound(world: World) -> None:
+    name = "vllm:time_to_first_token_seconds"
+    series = {'_bucket{le="0.08"}': 1, '_bucket{le="+Inf"}': 1, "_count": 1, "_sum": 0.06998294830322266}
+    only = pages.page_of_text("".join(f"{name}{suffix} {value}\n" for suffix, value in series.items()))
+    source(world).page = lambda _: only
+    ttft = world.run("metrics", "tiny-1b", "--json").json["since_start"]["ttft"]
+    assert ttft["p50_low_seconds"] == ttft["p50_seconds"] == ttft["p50_high_seconds"] == 0.069983
+
+
 def test_what_agents_cost_is_shown_by_client(world: World) -> None:
     shown = world.run("metrics", "tiny-1b", "--agents")
     assert (shown.code, "prefix hits" in shown.out, "read again" in shown.out) == (0, True, True)
