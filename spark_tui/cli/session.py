@@ -21,8 +21,9 @@ T = TypeVar("T")
 
 PROGRAM: Final = "spark-tui"
 YOUNG_SECONDS: Final = 5.0
-SETTLED_OBJECTS: Final = 100_000
-"""New objects between two garbage collections of a command that still runs then."""
+SETTLED_OBJECTS: Final = 5_000
+"""New objects between two garbage collections of a command that still runs then: of more, a look takes longer than a
+token that the gateway passes on may wait."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from tests.tui.chat_kit import NoPresets
 
 
 def main() -> None:
-    gc.set_threshold(50_000)  # as the program's own start does
+    gc.set_threshold(500_000)  # as the program's own start does
     port = int(sys.argv[1])
     docker = FakeDocker()
     docker.add_container("qwen", argv=("vllm", "serve"), ports=(PublishedPort(8000, port, "127.0.0.1"),))
