@@ -98,7 +98,7 @@ class SparkApp(FrameApp):
         self._opening_theme = next(named, theme or theme_for(wanted))
         super().__init__(context, glyphs)
         self.key_queue = KeyQueue(self, super().on_event)
-        self._key_at, self._settled = 0.0, False
+        self._pressed_at, self._settled = 0.0, False
         own = dict(context.settings.keymap)
         use_keys(own)
         use_screen()
@@ -150,7 +150,7 @@ class SparkApp(FrameApp):
     def _collect(self) -> None:
         """Drawn lines refer to themselves, so that only a collection frees them: left to Python, after half an hour.
         What the first minute has made stays too, and keeps the later looks short."""
-        if monotonic() - self._key_at >= _QUIET_SECONDS:
+        if monotonic() - self._pressed_at >= _QUIET_SECONDS:
             gc.collect()
             if not self._settled:
                 self._settled = True
@@ -212,7 +212,7 @@ class SparkApp(FrameApp):
         """What is typed goes to the screens in its order; everything else as Textual has it."""
         if isinstance(event, Key | Paste) and not event.is_forwarded:
             self.end_error()
-            self._key_at = monotonic()
+            self._pressed_at = monotonic()
             await self.key_queue.put(event)
         else:
             await super().on_event(event)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import string
 from typing import Any
 
+import pytest
 from textual.events import Resize
 from textual.geometry import Size
+from textual.keys import _character_to_key
 
 from spark_tui.domain.errors import RefusedError
 from spark_tui.domain.host.memory import MemInfo
@@ -14,6 +17,7 @@ from spark_tui.domain.reading import Ok, value_of
 from spark_tui.tui.app import SparkApp
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.frame import TOAST_SECONDS
+from spark_tui.tui.screen_table import MODES
 from spark_tui.tui.screens.palette import entries
 from spark_tui.tui.widgets.memory_strip import MemoryStrip
 from tests.tui.kit import kit_of
@@ -98,3 +102,16 @@ async def test_the_palette_names_nothing_twice_and_nothing_that_cannot_be_done_n
         app.switch_mode("home")
         await pilot.pause()
         assert not {"Stop", "Restart", "Cancel"} & {entry.label for entry in entries(app)}
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_key_that_means_nothing_here_does_nothing(mode: str) -> None:
+    app = SparkApp(kit_of().context, UNICODE)
+    async with app.run_test(size=(120, 36)) as pilot:
+        await app.switch_mode(mode)
+        await pilot.pause()
+        screen, bound = app.screen, {each.binding.key for each in app.screen.active_bindings.values()}
+        idle = [letter for letter in string.punctuation + string.digits if _character_to_key(letter) not in bound]
+        assert "at" in map(_character_to_key, idle) or mode == "logs"
+        await pilot.press(*idle)
+        assert (app.screen, app.is_running) == (screen, True)
