@@ -385,7 +385,7 @@ def _day(world: DemoWorld) -> tuple[Record, ...]:
         for at, text, severity, kind, subject in (
             (serving.created_at, f"{SERVING_NAME}: launch requested", "info", "launch", SERVING_NAME),
             (serving.created_at + 1, f"{SERVING_NAME}: started", "info", "started", SERVING_NAME),
-            (ready, f"{SERVING_NAME}: ready after 6m49", "info", "ready", SERVING_NAME),
+            (ready, f"{SERVING_NAME}: ready after 6m49s", "info", "ready", SERVING_NAME),
             (world.began_at + _SILENCE[0], f"{SERVING_NAME}: no answer within 6 s", "warning", "stalled", SERVING_NAME),
             (failed.created_at, f"{FAILED_OURS}: launch requested", "info", "launch", FAILED_OURS),
             (failed.created_at + 44, f"{FAILED_OURS}: failed (exit 1): memory share too large", "error", "failed",
