@@ -527,12 +527,20 @@ class EngineSupervisor:
             for view in views:
                 before = self._known.get(view.container.id)
                 event = _transition(view, before, now) if before is not view.state else None
-                if event is not None:
+                if event is not None and not self._is_told(event, view):
                     self._store.add_event(event)
         self._known = {view.container.id: view.state for view in views}
         self._explain(views)
         if not self._error:
             self._store.update(engines=Ok(views, now))
+
+    def _is_told(self, event: Event, view: EngineView) -> bool:
+        """Whether the feed, which outlives the program, knows already that this start is ready."""
+        since = view.container.started_at or 0.0
+        return event.kind is EventKind.READY and any(
+            told.kind is EventKind.READY and told.subject == view.name and told.at >= since
+            for told in self._store.world.events
+        )
 
     def _explain(self, views: tuple[EngineView, ...], *, again: bool = False) -> None:
         """Renews the explanations of engines that have changed; of all of them if `again`."""

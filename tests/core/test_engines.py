@@ -13,6 +13,8 @@ from spark_tui.core.launch import LaunchRequest
 from spark_tui.domain.engine.container import LABEL_PRESET, ContainerStatus, PublishedPort
 from spark_tui.domain.engine.state import EngineState, Health, bare_engine
 from spark_tui.domain.errors import ApiKeyRejected, ContainerNotFound, RefusedError
+from spark_tui.domain.event import Event, EventKind
+from spark_tui.domain.finding import Severity
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.reading import Missing, Ok, Stale, value_of
@@ -116,6 +118,21 @@ async def test_a_start_and_an_end_are_events_and_what_was_there_before_is_not() 
         kit.docker.end("old", 1)
         await kit.until(lambda: engines(kit)["old"].state is EngineState.FAILED)
         assert "old failed (exit 1)" in kit.context.store.world.events[-1].text
+
+
+@pytest.mark.parametrize(("seconds", "count"), [(-600, 2), (5, 1)])
+async def test_that_a_start_is_ready_is_told_once_however_often_the_program_opens(seconds: float, count: int) -> None:
+    """`seconds`: when it was told in an earlier run of the program, from the engine's start."""
+    kit = Kit()
+    started = kit.clock.now()
+    kit.docker.add_container("qwen", ports=PORT, lines=(CORE_DIED[0],), started_at=started)
+    told = Event(started + seconds, Severity.INFO, "qwen ready", kind=EventKind.READY, subject="qwen")
+    kit.context.store.add_event(told)
+    async with kit.supervised():
+        await kit.until(lambda: bool(engines(kit)))
+        kit.api.serve()
+        await kit.until(lambda: engines(kit)["qwen"].state is EngineState.SERVING)
+        assert [event.kind for event in kit.context.store.world.events] == [EventKind.READY] * count
 
 
 async def test_our_own_stop_is_not_a_failure_even_when_it_took_a_kill() -> None:
