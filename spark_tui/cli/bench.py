@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import click
 
-from spark_tui.cli.command import command, complete, engine_argument, group, yes_option
-from spark_tui.cli.names import find_container
+from spark_tui.cli.command import command, complete, group, optional_engine_argument, yes_option
+from spark_tui.cli.names import engine_name, find_container
 from spark_tui.cli.output import Interrupted
 from spark_tui.cli.progress import supervised
 from spark_tui.cli.session import Session, confirm
@@ -49,7 +49,7 @@ _BENCH_EXAMPLES = """\
 
 
 @command("bench", _BENCH_EXAMPLES)
-@engine_argument
+@optional_engine_argument
 @click.option("--concurrency", default="1,2,4,8", callback=_whole_numbers, metavar="N,N", help="Streams.  [1,2,4,8]")
 @click.option("--input", "input_tokens", type=int, default=1024, metavar="N", help="Prompt tokens.  [1024]")
 @click.option("--output", "output_tokens", type=int, default=128, metavar="N", help="Answer tokens.  [128]")
@@ -77,8 +77,9 @@ def bench(
 ) -> int:
     """Measure how fast an engine is: one stream, several, long prompts.
 
-    Real streaming requests with uncached prompts of exact length. Latencies as `vllm bench serve` defines them. Failed
-    and short requests are reported separately. The result is saved: see `results`.
+    Without NAME: the engine that runs, if it is the only one. Real streaming requests with uncached prompts of
+    exact length. Latencies as `vllm bench serve` defines them. Failed and short requests are reported separately.
+    The result is saved: see `results`.
     """
     plan = BenchPlan(
         **load,
@@ -95,7 +96,7 @@ def bench(
         raise UsageError(
             error.summary, f"{error.remedy.rstrip('.')}: {', '.join(options[f] for f in error.fields)}."
         ) from None
-    ticker = Ticker(session)
+    name, ticker = engine_name(session, name), Ticker(session)
     variants = session.run(partial(_variants, name, other))
     if variants[0].request is not None:
         question, what = present.ab_question((variants[0], variants[1]), plan)

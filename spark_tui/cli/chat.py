@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from spark_tui.cli.chat_repl import ReplSession, converse, find_target
-from spark_tui.cli.command import F, command, engine_argument
-from spark_tui.cli.names import find_container
+from spark_tui.cli.command import F, command, optional_engine_argument
+from spark_tui.cli.names import engine_name, find_container
 from spark_tui.cli.session import Session
 from spark_tui.core.context import Context
 from spark_tui.domain.chat.request import NO_SETTINGS, check_together
@@ -74,7 +74,7 @@ def _settings(function: F) -> F:
 
 
 @command("chat", _CHAT_EXAMPLES)
-@engine_argument
+@optional_engine_argument
 @click.option("-m", "--message", metavar="TEXT", help="The question; piped text is added below it.")
 @click.option("--image", "images", multiple=True, metavar="FILE", help="Attach an image; may be repeated.")
 @click.option("--audio", "sounds", multiple=True, metavar="FILE", help="Attach audio; may be repeated.")
@@ -91,7 +91,8 @@ def _settings(function: F) -> F:
 def chat(session: Session, name: str, images: tuple[str, ...], sounds: tuple[str, ...], **typed: Any) -> None:
     """Chat with an engine. The answer goes to stdout, its figures to stderr.
 
-    Without -m on a terminal: a conversation, line by line, saved in ~/.local/share/spark-tui/conversations.
+    Without NAME: the engine that runs, if it is the only one. Without -m on a terminal: a conversation, line by line,
+    saved in ~/.local/share/spark-tui/conversations.
     With --json every piece of the answer is an object on a line; the last one is the whole answer.
     """
     message, goes_on, keep, model, tools = (typed.pop(key) for key in ("message", "goes_on", "keep", "model", "tools"))
@@ -102,7 +103,7 @@ def chat(session: Session, name: str, images: tuple[str, ...], sounds: tuple[str
     options = ChatOptions(
         message, settings, tools, (*images, *sounds), model, goes_on, keep, reasoning, tool_choice=choice or ""
     )
-    start_chat(session, name, options)
+    start_chat(session, engine_name(session, name), options)
 
 
 def start_chat(session: Session, name: str, options: ChatOptions, *, ask: Callable[[str], str] | None = None) -> None:

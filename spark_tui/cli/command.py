@@ -146,6 +146,10 @@ def complete(kind: str) -> Callable[[click.Context, click.Parameter, str], list[
 
 
 engine_argument: Final = click.argument("name", shell_complete=complete("engines"))
+optional_engine_argument: Final = click.argument(
+    "name", required=False, default="", metavar="[NAME]", shell_complete=complete("engines")
+)
+"""For `names.engine_name`."""
 preset_argument: Final = click.argument("name", shell_complete=complete("presets"))
 model_argument: Final = click.argument("name", shell_complete=complete("models"))
 setting_argument: Final = click.argument("key", shell_complete=complete("settings"))

@@ -11,7 +11,7 @@ from typing import Final
 import click
 
 from spark_tui.cli.command import command, complete, engine_argument, yes_option
-from spark_tui.cli.names import find_container, find_view
+from spark_tui.cli.names import engine_name, find_container, find_view
 from spark_tui.cli.output import Interrupted
 from spark_tui.cli.progress import LaunchProgress, keeps_starting, resumed, shown, supervised
 from spark_tui.cli.session import Session, confirm, interrupted
@@ -175,7 +175,7 @@ def restart(session: Session, name: str, wait: bool, grace_seconds: int, yes: bo
 @command(
     "logs", "  spark-tui logs gpt-oss-120b --tail 50 > boot.log\n  spark-tui logs gpt-oss-120b qwen -f --since -10m"
 )
-@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete("engines"))
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete("engines"))
 @click.option("-f", "--follow", is_flag=True, help="Follow the log until the engine ends.")
 @click.option("-n", "--tail", type=click.IntRange(0), metavar="N", help="The last N lines only.")
 @click.option("--since", metavar="TIME", default="", help="Lines from then on: 14:05, 14:05:30, -10m, start, ready.")
@@ -186,7 +186,11 @@ def logs(
     session: Session, names: tuple[str, ...], follow: bool, tail: int | None, since: str, until: str, stamps: bool,
     raw: bool,
 ) -> None:  # fmt: skip
-    """Print a container's log, or those of several by time. Keys and tokens are always masked."""
+    """Print a container's log, or those of several by time. Keys and tokens are always masked.
+
+    Without NAME: the engine that runs, if it is the only one.
+    """
+    names = names or (engine_name(session, ""),)
 
     async def work(context: Context) -> None:
         asked = [await find_container(context, name, engines_only=False) for name in names]

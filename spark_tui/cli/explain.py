@@ -14,7 +14,7 @@ from typing import IO, Final, cast
 import click
 
 from spark_tui.cli.command import command, complete
-from spark_tui.cli.names import find_container
+from spark_tui.cli.names import engine_name, find_container
 from spark_tui.cli.output import bulleted, labelled, wrapped
 from spark_tui.cli.session import Session
 from spark_tui.core.context import Context
@@ -38,12 +38,14 @@ _EXPLAIN_EXAMPLES = """\
 
 
 @command("explain", _EXPLAIN_EXAMPLES)
-@click.argument("what", metavar="NAME|FILE|-", shell_complete=complete("engines"))
+@click.argument("what", required=False, default="", metavar="[NAME|FILE|-]", shell_complete=complete("engines"))
 def explain(session: Session, what: str) -> None:
     """Explain a start-up log: phases, kernels, memory, root cause, fix.
 
-    Shows where the time went, whether FP4 runs natively, why it failed, and which setting helps.
+    Shows where the time went, whether FP4 runs natively, why it failed, and which setting helps. Without NAME: the
+    engine that runs, if it is the only one.
     """
+    what = what or engine_name(session, "")
     if what == "-":
         found = _from_standard_input(session)
     elif os.sep in what or what.lower().endswith(_LOG_NAMES):

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import click
 
-from spark_tui.cli.command import command, engine_argument
-from spark_tui.cli.names import find_container
+from spark_tui.cli.command import command, optional_engine_argument
+from spark_tui.cli.names import engine_name, find_container
 from spark_tui.cli.session import Session
 from spark_tui.core.context import Context
 from spark_tui.core.gateway import read_status
@@ -57,7 +57,7 @@ _EXAMPLES = """\
 
 
 @command("metrics", _EXAMPLES)
-@engine_argument
+@optional_engine_argument
 @click.option("-w", "--watch", is_flag=True, help="A line each second, until Ctrl-C.")
 @click.option("-n", "--count", type=click.IntRange(1), metavar="N", help="Number of lines of --watch.")
 @click.option("--seconds", type=click.FloatRange(1, 60), metavar="S", help="Length of the measurement.  [5]")
@@ -67,7 +67,8 @@ def metrics(
 ) -> None:  # fmt: skip
     """Show how fast an engine serves, by its own counters.
 
-    Quantiles come from histograms: beside each stands how far off it can be.
+    Without NAME: the engine that runs, if it is the only one. Quantiles come from histograms: beside each stands
+    how far off it can be.
     """
     if watch and seconds is not None:
         raise click.UsageError("--watch has no end of its own: leave out --seconds.")
@@ -75,6 +76,7 @@ def metrics(
         raise click.UsageError("--count needs --watch.")
     if agents and watch:
         raise click.UsageError("--agents looks back to the start: leave out --watch.")
+    name = engine_name(session, name)
     if watch:
         session.run(lambda context: _watch(session, context, name, count))
         return

@@ -6,6 +6,9 @@ import difflib
 from collections.abc import Iterable
 from typing import Final
 
+import click
+
+from spark_tui.cli.session import Session
 from spark_tui.core.context import Context
 from spark_tui.domain.engine.container import ContainerFacts
 from spark_tui.domain.engine.state import runtime_of
@@ -49,19 +52,35 @@ def _known(wanted: str, known: Iterable[str], what: str) -> str:
     return f"Known {what}: {', '.join(names[:_MAX_NAMED])}{more}."
 
 
+def engine_name(session: Session, name: str) -> str:
+    """The name that was given; without one that of the only engine that runs, or where none runs, of the only one.
+    Raises UsageError where several come into question, or none."""
+    if name:
+        return name
+
+    async def work(context: Context) -> list[str]:
+        engines = [each for each in await _containers(context) if runtime_of(each)]
+        return sorted(clean_line(each.name) for each in [each for each in engines if each.running] or engines)
+
+    found = session.run(work)
+    if len(found) == 1:
+        return found[0]
+    command = click.get_current_context().command_path
+    if not found:
+        raise UsageError("There is no engine here.", "Launch a preset: spark-tui up PRESET (spark-tui presets list)")
+    more = f" and {len(found) - _MAX_NAMED} more" if len(found) > _MAX_NAMED else ""
+    raise UsageError(
+        f"There are {len(found)} engines: {', '.join(found[:_MAX_NAMED])}{more}.", f"Name one: {command} {found[0]}"
+    )
+
+
 async def find_container(context: Context, name: str, *, engines_only: bool = True) -> ContainerFacts:
     """The container that a name or an id means. Raises ContainerNotFound with near names.
 
     With `engines_only` a container that serves no model is not found: stopping a database by a slip of the finger is
     not what this program is for.
     """
-    bare = await context.in_thread(context.ports.host.bare_engines)
-    try:
-        containers = (*await context.docker.containers(), *bare)
-    except SparkError:
-        if name not in [each.name for each in bare]:
-            raise
-        containers = bare
+    containers = await _containers(context, name)
     by_id = [c for c in containers if len(name) >= _SHORT_ID and c.id.startswith(name)]
     meant = same_name(name, [c.name for c in containers])
     found = next((c for c in containers if c.name == meant), by_id[0] if len(by_id) == 1 else None)
@@ -76,6 +95,17 @@ async def find_container(context: Context, name: str, *, engines_only: bool = Tr
             f"{_known(name, engines, 'engines')} For other containers use docker itself.",
         )
     return found
+
+
+async def _containers(context: Context, name: str = "") -> tuple[ContainerFacts, ...]:
+    """What runs in Docker and outside it. Raises Docker's error unless what is asked for, or anything, runs outside."""
+    bare = await context.in_thread(context.ports.host.bare_engines)
+    try:
+        return (*await context.docker.containers(), *bare)
+    except SparkError:
+        if not any(not name or each.name == name for each in bare):
+            raise
+        return tuple(bare)
 
 
 async def engines_here(context: Context) -> tuple[EngineView, ...]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from spark_tui.cli.bench import capitals
-from spark_tui.cli.command import command, engine_argument
-from spark_tui.cli.names import find_container
+from spark_tui.cli.command import command, optional_engine_argument
+from spark_tui.cli.names import engine_name, find_container
 from spark_tui.cli.output import Interrupted, write_new
 from spark_tui.cli.session import Session
 from spark_tui.core.context import Context
@@ -27,7 +27,7 @@ _EXAMPLES = """\
 
 
 @command("prove", _EXAMPLES)
-@engine_argument
+@optional_engine_argument
 @click.option("--full", is_flag=True, help="All cases and long contexts, without a time limit.")
 @click.option("--case", "only", multiple=True, metavar="ID", help="Only cases whose id begins so; not saved.")
 @click.option("--kept", is_flag=True, help="Show the last proof of this engine; asks nothing.")
@@ -38,9 +38,9 @@ def prove(
 ) -> int:  # fmt: skip
     """Prove that an engine does what agents need: tool calls, reasoning, structured output, depth.
 
-    Asks through chat, /v1/responses and /v1/messages, streaming and not; about two minutes. The result is saved with
-    image, model and settings. Exit code 1: a case failed, or the run did not end; with --compare: a case fails that
-    passed before.
+    Without NAME: the engine that runs, if it is the only one. Asks through chat, /v1/responses and /v1/messages,
+    streaming and not; about two minutes. The result is saved with image, model and settings. Exit code 1: a case
+    failed, or the run did not end; with --compare: a case fails that passed before.
     """
 
     def follow(progress: ProofProgress) -> None:
@@ -52,6 +52,7 @@ def prove(
 
     if other and (full or only or junit):
         raise UsageError("--compare asks nothing.", "Leave out --full, --case and --junit.")
+    name = engine_name(session, name)
 
     async def work(context: Context) -> tuple[Proof, tuple[Proof, ...]]:
         engine = (await find_container(context, name)).name

@@ -76,6 +76,38 @@ def test_an_unknown_name_gets_a_suggestion(command: tuple[str, ...]) -> None:
     assert "Did you mean tiny-1b?" in result.err
 
 
+ASKED = (("logs",), ("explain",), ("metrics", "--seconds", "1"), ("chat", "-m", "x"))
+
+
+@pytest.mark.parametrize("command", ASKED)
+def test_without_a_name_the_only_engine_that_runs_is_meant(command: tuple[str, ...]) -> None:
+    world = example()
+    world.drive = True
+    result, named = world.run(*command), world.run(command[0], "tiny-1b", *command[1:])
+    assert result.code == named.code
+    assert result.out.splitlines()[:1] == named.out.splitlines()[:1]
+
+
+@pytest.mark.parametrize("command", [*ASKED, ("bench",), ("prove",)])
+def test_without_a_name_several_engines_are_named_and_none_is_said(command: tuple[str, ...]) -> None:
+    world = example()
+    world.engine("other-7b", port=8001)
+    result = world.run(*command)
+    assert (result.code, result.out) == (2, "")
+    assert "There are 2 engines: other-7b, tiny-1b." in result.err
+    assert f"spark-tui {command[0]} other-7b" in result.err
+    alone = World().run(*command)
+    assert (alone.code, alone.out) == (2, "")
+    assert "spark-tui up PRESET" in alone.err
+
+
+def test_without_a_name_a_log_of_the_only_engine_is_read_after_its_end() -> None:
+    world = World()
+    world.failed_engine()
+    assert world.run("explain", "--json").json["outcome"] == "failed"
+    assert world.run("down").code == 2, "what changes something is named"
+
+
 def test_an_id_names_an_engine_too() -> None:
     world = example()
     facts = world.docker.named("tiny-1b")
