@@ -702,7 +702,7 @@ def build_demo(
         defaults(simulated), read_only=given.read_only, refresh_seconds=given.refresh_seconds,
         theme=given.theme, glyphs=given.glyphs, keymap=given.keymap, notify=given.notify,
     )  # fmt: skip
-    return Context(shown, demo_ports(folders or simulated, clock), _host_paths(shown, simulated), demo=True)
+    return Context(shown, demo_ports(folders, clock), _host_paths(shown, simulated), demo=True)
 
 
 def _host_paths(settings: Settings, folders: Folders) -> HostPaths:

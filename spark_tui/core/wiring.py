@@ -218,6 +218,7 @@ DEMO: Final[Mapping[str, Adapter]] = {
     "boot": ("demo.host:DemoBoot", None),
     "doctor_probe": ("demo.host:DemoDoctorProbe", None),
     "demo_folder": ("demo.folders:DemoFolder", None),  # what is kept there lasts as long as the program
+    "folders": ("demo.folders:own_folders", lambda make, p: make(p.demo_folder)),  # without those of a user
     "presets": ("presets.store:PresetFiles", lambda make, p: make(p.builtin_presets, p.demo_folder.path)),
     "folder_recipes": ("presets.imports:FolderRecipeStore", lambda make, p: make(p.demo_folder.path)),
     "recipes": ("demo.folders:DemoRecipes", lambda make, p: make(p.folder_recipes)),
@@ -243,6 +244,8 @@ def real_ports(settings: Settings, folders: Folders, environ: Mapping[str, str])
     return Ports(REAL, settings=settings, folders=folders, environ=environ, docker_environ=docker_environ)
 
 
-def demo_ports(folders: Folders, clock: types.Clock | None = None) -> Ports:
-    """One simulated Spark behind all ports. Logs that the person saves are real files in `folders.logs`."""
-    return Ports(DEMO, folders=folders, **({} if clock is None else {"clock": clock}))
+def demo_ports(folders: Folders | None = None, clock: types.Clock | None = None) -> Ports:
+    """One simulated Spark behind all ports. Logs that the person saves are real files in `folders.logs`; without
+    `folders` they last as long as the program."""
+    given = {"folders": folders, "clock": clock}
+    return Ports(DEMO, **{name: value for name, value in given.items() if value is not None})

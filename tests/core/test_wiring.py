@@ -10,7 +10,7 @@ from spark_tui.core.context import PARTS, PORTS, Context, build_demo
 from spark_tui.core.wiring import DEMO, REAL, Ports
 from spark_tui.domain.errors import RefusedError
 
-INPUTS = {"builtin_presets", "world", "demo_folder", "folder_recipes"}
+INPUTS = {"builtin_presets", "world", "demo_folder", "folder_recipes", "folders"}
 NOT_IN_THE_DEMO = {"guarding", "user_files", "remote_shell", "watchers", "routers", "transfers", "fabric",
                    "program", "gateway_server", "registries", "ollama"}  # fmt: skip
 OF_OTHER_MACHINES = ("hosts", "cluster_planner", "clusters", "cluster_monitor", "nodes", "installer", "cluster_copier",
@@ -41,6 +41,12 @@ def test_every_part_can_be_made() -> None:
 def test_what_the_demo_does_not_have_is_refused(name: str) -> None:
     with pytest.raises(RefusedError, match="not available in the demo"):
         getattr(build_demo(), name)
+
+
+def test_a_demo_without_folders_of_a_person_writes_into_its_own() -> None:
+    ports = build_demo().ports
+    saved = ports.screen_files.write("view.svg", "<svg/>")
+    assert saved.is_relative_to(ports.get("demo_folder").path)
 
 
 def test_a_name_that_is_no_part_is_no_attribute() -> None:

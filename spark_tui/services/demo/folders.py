@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from spark_tui.domain.presets.dialects.importing import CollectedFiles
+from spark_tui.domain.settings import Folders, folders_of
 from spark_tui.services.ports import RecipeStore
 
 SAMPLES: Final = Path("/home/spark/recipes")
@@ -21,6 +22,11 @@ class DemoFolder:
     def __init__(self) -> None:
         self.path = Path(tempfile.mkdtemp(prefix="spark-tui-demo-"))
         weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+
+
+def own_folders(folder: DemoFolder) -> Folders:
+    """The folders of a demo that was started without a user's."""
+    return folders_of({}, folder.path)
 
 
 class DemoRecipes:
