@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
+from itertools import zip_longest
 from typing import Final, TypeAlias
 
 from spark_tui.core.candidates import Candidate, Disk, on_cpu
@@ -261,13 +263,20 @@ def _binary(tokens: int) -> str:
 
 
 def comparison(found: Sequence[Candidate], most: int = MAX_CELL) -> Page:
-    """Up to three presets side by side, then what each of them warns of. `most`: cells of a column."""
-    names = (truncate(f"{MARKS[at]}  {each.preset.name}", most) for at, each in enumerate(found))
-    columns = (Column(""), *map(Column, names))
-    rows = []
-    for label, value in _COMPARED:
-        row = (cell if isinstance(cell, Cell) else Cell(cell) for cell in map(value, found))
-        rows.append((Cell(label, Tone.QUIET), *(replace(cell, text=truncate(cell.text, most)) for cell in row)))
+    """Up to three presets side by side, then what each of them warns of. `most`: cells of a column; a longer text
+    goes on below."""
+    names = [f"{MARKS[at]}  {each.preset.name}" for at, each in enumerate(found)]
+    whole = all(len(name) <= most for name in names)
+    columns = (Column(""), *(Column(name if whole else "") for name in names))
+    compared = [(label, cells(*map(value, found))) for label, value in _COMPARED]
+    if not whole:
+        compared.insert(0, ("", tuple(Cell(name, Tone.STRONG) for name in names)))
+    rows: list[tuple[Cell, ...]] = []
+    for label, row in compared:
+        texts = zip_longest(*(textwrap.wrap(cell.text, most) for cell in row), fillvalue="")
+        for part, line in enumerate(texts):
+            parts = (replace(cell, text=truncate(text, most)) for cell, text in zip(row, line, strict=True))
+            rows.append((Cell("" if part else label, Tone.QUIET), *parts))
     cautions = (
         Section(f"{MARKS[at]}  {each.preset.name}", tuple(Row(text, "-") for text in each.preset.facts.cautions))
         for at, each in enumerate(found)
