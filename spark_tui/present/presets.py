@@ -263,8 +263,8 @@ def _binary(tokens: int) -> str:
 
 
 def comparison(found: Sequence[Candidate], most: int = MAX_CELL) -> Page:
-    """Up to three presets side by side, then what each of them warns of. `most`: cells of a column; a longer text
-    goes on below."""
+    """Up to three presets side by side, then what each of them warns of. `most`: cells of a column; a longer one
+    is wrapped."""
     names = [f"{MARKS[at]}  {each.preset.name}" for at, each in enumerate(found)]
     whole = all(len(name) <= most for name in names)
     columns = (Column(""), *(Column(name if whole else "") for name in names))

@@ -338,7 +338,7 @@ async def test_marked_presets_are_compared_side_by_side() -> None:
             assert word in sight.text
         await sight.pilot.resize_terminal(80, 24)
         await sight.until(lambda: any("A  gemma" in line and "B  qwen" in line for line in sight.text.splitlines()))
-        assert "…" not in sight.text.partition("Compare presets")[2].partition("scroll")[0], "long texts go on below"
+        assert "…" not in sight.text.partition("Compare presets")[2].partition("scroll")[0], "long texts are wrapped"
         await sight.pilot.resize_terminal(20, 5)
         sight.on(CompareScreen)
         await sight.press("escape", "space")
