@@ -33,7 +33,7 @@ _LOG_NAMES: Final = (".log", ".txt", ".gz", ".out", ".json", ".jsonl")
 _EXPLAIN_EXAMPLES = """\
   spark-tui explain gpt-oss-120b                a container's last start
   spark-tui explain boot.log                    a file (also .gz, and Docker's own JSON)
-  docker logs vllm 2>&1 | spark-tui explain -
+  docker logs vllm 2>&1 | spark-tui explain
 """
 
 
@@ -42,10 +42,10 @@ _EXPLAIN_EXAMPLES = """\
 def explain(session: Session, what: str) -> None:
     """Explain a start-up log: phases, kernels, memory, root cause, fix.
 
-    Shows where the time went, whether FP4 runs natively, why it failed, and which setting helps. Without NAME: the
-    engine that runs, if it is the only one.
+    Shows where the time went, whether FP4 runs natively, why it failed, and which setting helps. Without a name: what
+    is piped in, else the engine that runs, if it is the only one.
     """
-    what = what or engine_name(session, "")
+    what = what or ("-" if _is_piped(session) else engine_name(session, ""))
     if what == "-":
         found = _from_standard_input(session)
     elif os.sep in what or what.lower().endswith(_LOG_NAMES):
@@ -61,6 +61,15 @@ def explain(session: Session, what: str) -> None:
     session.out.lines(explanation_lines(found, session.out.terminal.width))
     if not found.engine and found.cause is None:
         session.err.note("No engine is recognised in it. Is it an engine's log, from its first line on?")
+
+
+def _is_piped(session: Session) -> bool:
+    """Whether a pipe or a file is standard input. A terminal is none, nor is what cron and sshd give a command."""
+    try:
+        mode = 0 if session.stdin is None else os.fstat(session.stdin.fileno()).st_mode
+    except (OSError, ValueError):  # closed, or no file
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISREG(mode)
 
 
 def _from_container(session: Session, name: str) -> Explanation:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import os
+import socket
+import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +23,7 @@ from spark_tui.domain.logs.timeline import PhaseId
 from tests.cli.world import World, example
 from tests.engine_logs import banner, core
 from tests.log_fixtures import LOGS, run_log
+from tests.pty_app import spark_tui
 
 GB10 = LOGS / "gb10-vllm-0.20.2-qwen3.6-35b-a3b-mtp.log"
 KEYS = [
@@ -149,6 +154,20 @@ def test_control_codes_in_a_log_never_reach_the_terminal(tmp_path: Path) -> None
 def test_standard_input_is_read() -> None:
     told = explained("-", stdin=GB10.read_text(encoding="utf-8"))
     assert told["kernels"]["verdict"] == "native"
+
+
+@pytest.mark.parametrize("pipe", [True, False])
+def test_what_is_piped_in_is_explained_without_a_name_and_a_silent_input_is_not_waited_for(
+    pipe: bool, tmp_path: Path
+) -> None:
+    environment = {"HOME": str(tmp_path), "DOCKER_HOST": f"unix://{tmp_path}/none.sock"}
+    run = partial(subprocess.run, spark_tui("explain", "--json"), env=environment, capture_output=True, check=False)
+    with GB10.open("rb") as log:
+        done = run(input=log.read()) if pipe else run(stdin=log)
+    assert json.loads(done.stdout)["kernels"]["verdict"] == "native"
+    here, there = socket.socketpair()  # sshd gives one to a command without a terminal
+    with here, there:
+        assert run(stdin=here, timeout=60).returncode == 3, "Docker was asked for engines"
 
 
 def test_standard_input_needs_no_docker() -> None:
