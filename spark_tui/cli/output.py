@@ -322,7 +322,10 @@ def _cleaned(cell: Cell) -> Cell:
 
 
 def table_lines(table: Table, width: int | None, paint: Paint) -> list[str]:
-    """The lines of a table, heading first; within `width` cells where that can be, whole where it is None."""
+    """The lines of a table, heading first; within `width` cells where that can be, whole where it is None. Without
+    rows: what the table says then, if anything."""
+    if not table.rows and table.empty:
+        return wrapped(table.empty, width)
     heading = tuple(Cell(column.title, Tone.STRONG) for column in table.columns)
     rows = [heading, *(tuple(map(_cleaned, row)) for row in table.rows)]
     sizes = column_widths(Table(table.columns, tuple(rows[1:])), width, len(GAP))

@@ -56,6 +56,13 @@ def test_from_adding_a_registry_to_a_launch_that_needs_approval(server: GitServe
     assert call(tmp_path, "registries")[1] == []
 
 
+def test_without_a_registry_the_list_says_how_to_add_one(tmp_path: Path) -> None:
+    out, env = io.StringIO(), {"HOME": str(tmp_path), "DOCKER_HOST": f"unix://{tmp_path}/none.sock"}
+    assert run(["registries"], Streams(io.StringIO(), out, io.StringIO(), env)) == 0
+    [line] = out.getvalue().splitlines()
+    assert "spark-tui registries add" in line
+
+
 def test_three_registries_are_added_and_updated_with_a_diff_and_what_a_recipe_would_run_is_not(
     server: GitServer, tmp_path: Path
 ) -> None:
