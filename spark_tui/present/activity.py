@@ -9,7 +9,7 @@ from spark_tui.core.jobs import StepState
 from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.state import EngineState, EngineWord
 from spark_tui.domain.quantities import human_duration
-from spark_tui.domain.reading import value_of
+from spark_tui.domain.reading import Missing, value_of
 from spark_tui.present.engines import engine_status, latest_job
 from spark_tui.present.page import Cell, Tone
 
@@ -95,7 +95,7 @@ def engine_statuses(world: World) -> Mapping[str, EngineStatus]:
     return found
 
 
-def engine_counts(statuses: Mapping[str, EngineStatus]) -> tuple[Cell, ...]:
+def engine_counts(world: World, statuses: Mapping[str, EngineStatus]) -> tuple[Cell, ...]:
     """`2 running`, `1 loading`, `1 failed`, the most urgent last; a single engine by its name."""
     if len(statuses) == 1:
         return tuple(Cell(f"{name} {status.text}", status.tone) for name, status in statuses.items())
@@ -106,7 +106,8 @@ def engine_counts(statuses: Mapping[str, EngineStatus]) -> tuple[Cell, ...]:
             words[word] = (words.get(word, (0, status.tone))[0] + 1, status.tone)
     order = ("running", *(word.value for word in EngineWord))
     cells = [Cell(f"{words[word][0]} {word}", words[word][1]) for word in dict.fromkeys(order) if word in words]
-    return tuple(cells) or (Cell("no engine running", Tone.QUIET),)
+    none = "engines unknown" if isinstance(world.engines, Missing) else "no engine running"
+    return tuple(cells) or (Cell(none, Tone.QUIET),)
 
 
 def window_title(world: World) -> str:
@@ -115,4 +116,5 @@ def window_title(world: World) -> str:
         name: replace(status, percent=None, word=EngineWord.READY if status.word.serves else status.word)
         for name, status in engine_statuses(world).items()
     }
-    return f"{world.identity.hostname or 'spark-tui'}: {', '.join(cell.text for cell in engine_counts(statuses))}"
+    counts = ", ".join(cell.text for cell in engine_counts(world, statuses))
+    return f"{world.identity.hostname or 'spark-tui'}: {counts}"

@@ -190,9 +190,12 @@ def docker_command(reason: str) -> str:
 
 def docker_page(reason: str, copy_key: str, doctor_key: str) -> Page:
     """Without Docker nothing else can be said: what is wrong, and the command."""
-    command = docker_command(reason)
-    rows = [Row(reason.partition(". ")[0].rstrip(".") + ".", "docker", Tone.BAD)]
-    rows += [Row(f"{command}   ({copy_key} copies)", "fix", Tone.STRONG)] if command else [Row(reason, "fix")]
+    command, (summary, _, rest) = docker_command(reason), reason.partition(". ")
+    rows = [Row(summary.rstrip(".") + ".", "docker", Tone.BAD)]
+    if command:
+        rows.append(Row(f"{command}   ({copy_key} copies)", "fix", Tone.STRONG))
+    elif rest:
+        rows.append(Row(rest, "fix"))
     rows.append(Row(f"{doctor_key} checks the whole machine.", "", Tone.QUIET))
     return (Section("Docker cannot be reached", rows=tuple(rows)),)
 

@@ -434,10 +434,11 @@ class FrameScreen(QuietScreen[None]):
 
     def _show_engines(self, top: TopBar) -> None:
         """How many there are in each state; of several, the one that is selected."""
-        statuses, name = engine_statuses(self.context.store.world), self.spark.selected
+        world, name = self.context.store.world, self.spark.selected
+        statuses = engine_statuses(world)
         known = name in statuses and len(statuses) > 1
         top.selected = Cell(f"{name} {statuses[name].text}", statuses[name].tone) if known else Cell("")
-        top.counts = engine_counts(statuses)
+        top.counts = engine_counts(world, statuses)
         top.renew()
 
     def _show_activities(self, line: ActivityLine) -> None:

@@ -118,7 +118,7 @@ def top() -> TopBar:
     bar.gpu = Ok(GpuReading("NVIDIA GB10", 96, 45.4, 71, 2418, unified=True))
     load = (ClusterLoad("X925", 10, 20.0), ClusterLoad("A725", 10, 4.0))
     bar.vitals = Ok(Vitals(clusters=Ok(load), disks=Ok((DiskRate("nvme0n1", 1.3e9, 0.1e9, 50.0),))))
-    bar.counts = engine_counts({})
+    bar.counts = engine_counts(World(engines=Ok(())), {})
     return bar
 
 
@@ -212,9 +212,11 @@ def test_nothing_under_way_is_nothing() -> None:
 
 def test_engines_are_counted_by_their_words() -> None:
     failed = JobView("3", "broken", state=StepState.FAILED)
-    counts = engine_counts(engine_statuses(world_of(LOADING, replace(LOADING, title="other"), failed)))
+    world = world_of(LOADING, replace(LOADING, title="other"), failed)
+    counts = engine_counts(world, engine_statuses(world))
     assert [cell.text for cell in counts] == ["2 pulling", "1 failed"]
-    assert [cell.text for cell in engine_counts(engine_statuses(world_of(LOADING)))] == ["qwen pulling 41%"]
+    alone = world_of(LOADING)
+    assert [cell.text for cell in engine_counts(alone, engine_statuses(alone))] == ["qwen pulling 41%"]
 
 
 def line_of(*found: Activity, alarms: tuple[Finding, ...] = ()) -> ActivityLine:

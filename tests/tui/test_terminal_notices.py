@@ -9,6 +9,7 @@ from spark_tui.core.store import World
 from spark_tui.domain.event import Event, EventKind
 from spark_tui.domain.finding import Severity
 from spark_tui.domain.host.identity import HostIdentity
+from spark_tui.domain.reading import Ok
 from spark_tui.domain.settings import NOTICES, read_value
 from spark_tui.present.activity import window_title
 from spark_tui.tui.terminal_notices import DEAF_TERMINALS, TerminalNotices
@@ -80,7 +81,8 @@ def test_the_title_comes_back() -> None:
 def test_the_title_says_the_state_and_no_figures() -> None:
     job = JobView("1", "qwen", (Step("pull", "Pull image", StepState.RUNNING, "", 0.41),))
     assert window_title(World(identity=HostIdentity("spark-7f3a"), jobs=(job,))) == "spark-7f3a: qwen pulling"
-    assert window_title(World()) == "spark-tui: no engine running"
+    assert window_title(World(engines=Ok(()))) == "spark-tui: no engine running"
+    assert window_title(World()) == "spark-tui: engines unknown"
 
 
 @pytest.mark.parametrize("value", ["", "bells", "bell,,title", 3, ["bell", 3], "off,bell", []])

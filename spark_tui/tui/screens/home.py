@@ -392,7 +392,8 @@ class HomeScreen(FrameScreen):
                         launches=self.spark.launches) if view else ()
         )  # fmt: skip
         record = self.spark.selected_record
-        if view is None and job is None and record is None:
+        empty = view is None and job is None and record is None
+        if empty:
             page = self._empty_page()
         page = self._with_nodes(self._with_proof(page, view), record, job)
         if page and name in self.spark.schedules:
@@ -406,9 +407,10 @@ class HomeScreen(FrameScreen):
             page = (*page[:-1], replace(last, rows=(*last.rows, *own)))
         summary = self.query_one("#summary", Page)
         summary.display = bool(page)
+        summary.most = 0 if empty else 1
         summary.show(page)
         welcome = self.query_one(TourText)
-        welcome.display = view is None and job is None and record is None and not self._docker_fault
+        welcome.display = empty and not self._docker_fault
         welcome.renew()
         steps = self.query_one(LaunchSteps)
         steps.job = job if job is not None and job.state is not StepState.DONE else None
