@@ -119,7 +119,7 @@ class MemoryDetail:
     """One look; without `vitals` none was taken yet."""
 
     processes: Reading[tuple[HostProcess, ...]] = NOT_READ_YET
-    containers: tuple[ContainerShare, ...] = ()
+    containers: Reading[tuple[ContainerShare, ...]] = NOT_READ_YET
     vitals: Vitals | None = None
     guard: Reading[GuardStatus] = NOT_READ_YET
 
@@ -152,7 +152,7 @@ class MemoryInspector:
         known = breakdown is not None and breakdown.engines is not None
         shares = breakdown.engines or () if breakdown is not None else ()
         held = {share.container: share.memory for share in shares}
-        containers = []
+        containers: list[ContainerShare] = []
         for view in value_of(world.engines) or ():
             facts = view.container
             if facts.running:
@@ -160,4 +160,5 @@ class MemoryInspector:
                 share = held.get(facts.id, 0) if known else None
                 containers.append(ContainerShare(view.name, facts.id, facts.ours, share, cpu))
         vitals = value_of(world.vitals) or probe.look()  # the collectors' where they run: rates need even intervals
-        return MemoryDetail(processes, tuple(containers), vitals, self.guard())
+        unknown = world.engines if isinstance(world.engines, Missing) else None
+        return MemoryDetail(processes, unknown or Ok(tuple(containers)), vitals, self.guard())

@@ -100,7 +100,7 @@ def processes_table(detail: MemoryDetail) -> Table:
     def size(found: int | None) -> str:
         return human_bytes(found) if found else "-"
 
-    names = {share.id: share.name for share in detail.containers}
+    names = {share.id: share.name for share in value_of(detail.containers) or ()}
     columns = (
         Column("process", least=12),
         Column("pid", right=True, keep=7),
@@ -131,7 +131,9 @@ def processes_table(detail: MemoryDetail) -> Table:
 
 def detail_page(detail: MemoryDetail, drop: DropResult | None, *, drop_key: str) -> Page:
     """Containers, the guard, the last drop, the machine."""
-    containers = tuple(_container_row(share) for share in detail.containers)
+    known = value_of(detail.containers)
+    none = "No engine is running." if known is not None else f"unknown: {reason_of(detail.containers)}"
+    containers = tuple(map(_container_row, known or ())) or (Row(none, tone=Tone.QUIET),)
     guard, rows = value_of(detail.guard), [guard_row(detail.guard)]
     if guard is not None and guard.entries:
         rows.append(Row(guard_text(guard.entries[-1]), "last action"))
@@ -142,7 +144,7 @@ def detail_page(detail: MemoryDetail, drop: DropResult | None, *, drop_key: str)
         figures = ", ".join(f"{name} {gib(before)} -> {gib(after)} GiB" for name, before, after in pairs)
         rows += [Row(drop.sentence, "last drop"), Row(figures, "  ", Tone.QUIET)]
     return (
-        Section("Containers", containers or (Row("No engine is running.", tone=Tone.QUIET),)),
+        Section("Containers", containers),
         Section(rows=tuple(rows)),
         Section("Machine", _machine_rows(detail.vitals or Vitals())),
     )

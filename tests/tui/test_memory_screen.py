@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from spark_tui.core.context import build_demo
-from spark_tui.core.memory import GuardStatus, MemoryDetail
+from spark_tui.core.memory import ContainerShare, GuardStatus, MemoryDetail
 from spark_tui.domain.finding import Severity
 from spark_tui.domain.host.drop_caches import DropResult, RouteKind
 from spark_tui.domain.host.guard import GuardEntry
@@ -209,6 +209,17 @@ DROPPED = DropResult(
 def test_the_guard_and_the_last_drop_in_words(guard: Reading[GuardStatus], drop: DropResult | None, words: str) -> None:
     page = present.detail_page(MemoryDetail(guard=guard), drop, drop_key="D")
     assert any(words in row.text for section in page for row in section.rows)
+
+
+@pytest.mark.parametrize(
+    ("known", "words"), [(Missing("Docker is not running"), "Docker is not running"), (Ok(()), "No engine")]
+)
+def test_engines_that_cannot_be_listed_are_unknown_and_not_none(
+    known: Reading[tuple[ContainerShare, ...]], words: str
+) -> None:
+    first, *_ = present.detail_page(MemoryDetail(containers=known), None, drop_key="D")
+    [row] = first.rows
+    assert words in row.text
 
 
 def test_what_is_not_known_is_a_dash_and_never_zero() -> None:

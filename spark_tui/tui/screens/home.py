@@ -552,8 +552,10 @@ class HomeScreen(FrameScreen):
                 return view is not None and self.spark.explain(view).proposal is not None
             case "stop" | "edit_engine":
                 return view is not None and view.container.running and not view.container.bare
-            case "restart":
+            case "restart" | "secure_engine" | "toggle_boot" | "set_schedule":
                 return view is not None and not view.container.bare
+            case "remove":
+                return view is not None and not view.container.running
             case "open_logs" | "open_connect":
                 return view is not None
             case "draft_engine":
