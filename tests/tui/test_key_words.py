@@ -16,6 +16,7 @@ from spark_tui.core.chat import ChatTarget, advised
 from spark_tui.domain.chat.request import ChatSettings
 from spark_tui.domain.engine.state import Endpoint
 from spark_tui.domain.errors import ContextOverflow
+from spark_tui.domain.reading import Ok
 from spark_tui.domain.settings import Settings
 from spark_tui.present import bench
 from spark_tui.tui.app import SparkApp
@@ -59,7 +60,7 @@ def overflow() -> str:
 TEXTS: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
     "no engine on Home": (home.no_engine, ("Press 3", "? for")),
     "no presets": (presets.no_presets, ("press ^r",)),
-    "nothing to measure": (bench.no_engine, ("1 Home, then l; or 3 Presets",)),
+    "nothing to measure": (lambda: bench.no_engine(Ok(())), ("1 Home, then l; or 3 Presets",)),
     "how to compare": (bench.how_to_compare, ("with Space", "A/B (b)")),
     "no metrics": (lambda: metrics_words.nothing(None), ("3 launch a preset", "1 running engines")),
     "paused metrics": (lambda: metrics_words.pace(0.0, simulated=False), ("p continue",)),

@@ -240,7 +240,7 @@ class BenchScreen(ListScreen):
             return Content.styled("No matching runs. Esc clears the filter.", "$dim")
         names = [view.name for view in present.serving(self.engines())]
         if not names:
-            return Content.assemble("No runs yet.\n\n", (present.no_engine(self.engines()), "$dim"))
+            return Content.assemble("No runs yet.\n\n", (present.no_engine(self.spark.engines), "$dim"))
         return Content.assemble(
             "No runs yet.\n\n", (key_of("start_bench"), "bold $primary"), " or ", (key_of("open_run"), "bold $primary"),
             " to start a benchmark of ", safe(" or ".join(names), "bold"),
@@ -345,7 +345,7 @@ class BenchScreen(ListScreen):
         if self.measuring:
             self._toast(f"A measurement is under way; {key_of('cancel_bench')} ends it, and keeps what it has.")
         elif not present.serving(self.engines()):
-            self._toast(present.no_engine(self.engines()))
+            self._toast(present.no_engine(self.spark.engines))
         else:
             form = BenchForm(self.context, self.engines(), self.spark.selected, self._results)
             self.app.push_screen(form, self._ordered)
@@ -416,7 +416,7 @@ class BenchScreen(ListScreen):
             return
         names = [view.name for view in present.serving(self.engines())]
         if not names:
-            self._toast(present.no_engine(self.engines()))
+            self._toast(present.no_engine(self.spark.engines))
             return
         names.sort(key=lambda name: name != self.spark.selected)
         choices = [

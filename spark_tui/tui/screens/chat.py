@@ -784,8 +784,10 @@ def title(view: EngineView | None) -> Content:
 def placeholder(view: EngineView | None, engines_reason: str) -> Content:
     problem = problem_with(view)
     if view is None:
-        known = engines_reason != NOT_READ_YET.reason
-        return Content(f"No engine is serving: {_to_presets()} to launch one" if known else "Finding engines...")
+        if engines_reason == NOT_READ_YET.reason:
+            return Content("Finding engines...")
+        none = f"No engine is serving: {_to_presets()} to launch one"
+        return Content("Cannot list engines" if engines_reason else none)
     if problem is None:
         return fmt.safe(f"Message to {view.served_name}")
     return fmt.safe(f"{problem.summary} Your draft is kept.")
