@@ -42,4 +42,6 @@ async def test_no_keys_end_the_program(seed: int) -> None:
             else:
                 await pilot.press(key)
             faults = [notice.message for notice in app._notifications if "Restart spark-tui" in notice.message]
-            assert (app.is_running, faults) == (True, []), pressed[-10:]
+            assert faults == [], pressed[-10:]
+            if app._exit:  # chosen from the palette; of a crash `run_test` raises the error
+                break
