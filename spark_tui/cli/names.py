@@ -60,7 +60,8 @@ def engine_name(session: Session, name: str) -> str:
 
     async def work(context: Context) -> list[str]:
         engines = [each for each in await _containers(context) if runtime_of(each)]
-        return sorted(clean_line(each.name) for each in [each for each in engines if each.running] or engines)
+        running = [each for each in engines if each.running]
+        return sorted(clean_line(each.name) for each in running or engines)
 
     found = session.run(work)
     if len(found) == 1:

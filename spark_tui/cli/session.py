@@ -22,8 +22,8 @@ T = TypeVar("T")
 PROGRAM: Final = "spark-tui"
 YOUNG_SECONDS: Final = 5.0
 SETTLED_OBJECTS: Final = 5_000
-"""New objects between two garbage collections of a command that still runs then: of more, a look takes longer than a
-token that the gateway passes on may wait."""
+"""New objects between two garbage collections of a command that still runs then: as on the screen, where looks at
+100,000 took up to 0.15 s."""
 
 
 @dataclass(frozen=True, slots=True)

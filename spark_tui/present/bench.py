@@ -20,7 +20,7 @@ from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.quantities import gib, human_count, human_duration
-from spark_tui.domain.reading import Reading, reason_of, value_of
+from spark_tui.domain.reading import NOT_READ_YET, Reading, reason_of, value_of
 from spark_tui.domain.text import clean_line
 from spark_tui.present.engines import ago as since_moment
 from spark_tui.present.page import Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
@@ -302,6 +302,8 @@ def serving(engines: Sequence[EngineView]) -> tuple[EngineView, ...]:
 def no_engine(found: Reading[tuple[EngineView, ...]]) -> str:
     """Why nothing can be measured, and the keys that help."""
     engines = value_of(found)
+    if found == NOT_READ_YET:
+        return "Finding engines ..."
     if engines is None:
         return f"Cannot list engines: {reason_of(found)}"
     starting = next((view.name for view in engines if view.state is EngineState.STARTING), "")

@@ -264,7 +264,8 @@ def _binary(tokens: int) -> str:
 
 def comparison(found: Sequence[Candidate], most: int = MAX_CELL) -> Page:
     """Up to three presets side by side, then what each of them warns of. `most`: cells of a column; a longer one
-    is wrapped."""
+    is wrapped, at 8 or more."""
+    most = max(8, most)
     names = [f"{MARKS[at]}  {each.preset.name}" for at, each in enumerate(found)]
     whole = all(len(name) <= most for name in names)
     columns = (Column(""), *(Column(name if whole else "") for name in names))

@@ -16,7 +16,7 @@ from spark_tui.core.chat import ChatTarget, advised
 from spark_tui.domain.chat.request import ChatSettings
 from spark_tui.domain.engine.state import Endpoint
 from spark_tui.domain.errors import ContextOverflow
-from spark_tui.domain.reading import Missing, Ok
+from spark_tui.domain.reading import NOT_READ_YET, Missing, Ok
 from spark_tui.domain.settings import Settings
 from spark_tui.present import bench
 from spark_tui.tui.app import SparkApp
@@ -114,5 +114,7 @@ def test_no_text_has_a_key_written_into_it() -> None:
 def test_engines_that_cannot_be_listed_are_not_said_to_be_none() -> None:
     reason = "Docker is not running"
     assert reason in bench.no_engine(Missing(reason))
-    for text in (bench.no_engine(Missing(reason)), chat.placeholder(None, reason).plain):
+    unread = bench.no_engine(NOT_READ_YET)
+    assert NOT_READ_YET.reason not in unread, "Docker has not answered yet: nothing has failed"
+    for text in (unread, bench.no_engine(Missing(reason)), chat.placeholder(None, reason).plain):
         assert "no engine" not in text.lower()

@@ -103,7 +103,7 @@ class CompareScreen(ModalScreen[None]):
     def on_resize(self) -> None:
         """Columns of one width."""
         room = min(self.app.size.width * 95 // 100, MOST_COMPARED) - COMPARED_FRAME
-        self.query_one(Page).show(present.comparison(self._candidates, max(8, room // len(self._candidates) - 2)))
+        self.query_one(Page).show(present.comparison(self._candidates, room // len(self._candidates) - 2))
 
     def action_close(self) -> None:
         self.dismiss(None)
