@@ -12,6 +12,7 @@ import os
 import re
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -103,6 +104,15 @@ class Request:
     cdn: bool
 
 
+@dataclass
+class Flood:
+    """What the API answers instead: a status, headers, and a body of any length, which ends with the connection."""
+
+    body: Iterable[bytes]
+    headers: dict[str, str] = field(default_factory=dict)
+    status: int = 200
+
+
 class HubServer:
     """Both hosts. `url` is for HF_ENDPOINT."""
 
@@ -111,6 +121,7 @@ class HubServer:
         self.requests: list[Request] = []
         self.faults: dict[str, list[Fault]] = {}
         self.always: Fault | None = None
+        self.flood: Flood | None = None
         self.granted = True
         self.status = 0
         self.down = False
@@ -181,6 +192,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         elif self.hub.status:
             self._answer(self.hub.status, b"{}", {"Retry-After": "1"} if self.hub.status == 429 else {})
+        elif self.hub.flood is not None:
+            self._flooded(self.hub.flood)
         elif self.is_cdn:
             _, _, repo, name = path.split("/", 3)
             self._bytes(self.hub.repos[repo.replace("--", "/")].files[name], name)
@@ -310,6 +323,16 @@ class _Handler(BaseHTTPRequestHandler):
         if stop < end:
             self.close_connection = True
             self.connection.close()
+
+    def _flooded(self, flood: Flood) -> None:
+        self.close_connection = True
+        self.send_response(flood.status)
+        for name, value in flood.headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        for piece in flood.body:
+            self.wfile.write(piece)
+            self.hub.sent += len(piece)
 
     # --- answers ------------------------------------------------------------------------------------------
 

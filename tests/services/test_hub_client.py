@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import time
-from collections.abc import AsyncIterator, Iterator
+import tracemalloc
+import zlib
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +19,7 @@ from spark_tui.domain.models.hub import Fits, FormatBasis, Gating, SearchQuery
 from spark_tui.domain.reading import Missing, Ok
 from spark_tui.domain.secret import Secret
 from spark_tui.services.hub.client import HuggingFaceHub
-from tests.hub_server import COMMIT, CONFIG, TOKEN, Content, Fault, HubServer, Repo, add_checkpoint, header_of
+from tests.hub_server import COMMIT, CONFIG, TOKEN, Content, Fault, Flood, HubServer, Repo, add_checkpoint, header_of
 
 GOOD = Secret(TOKEN)
 
@@ -247,3 +250,68 @@ async def test_the_token_never_leaves_the_hub(hub: HuggingFaceHub, server: HubSe
     assert any(each.token for each in server.requests if not each.cdn)
     assert [each for each in server.requests if each.cdn]
     assert not any(each.token for each in server.requests if each.cdn)
+
+
+# --- answers without an end -----------------------------------------------------------------------------------
+
+BLANKS = b" " * (1 << 20)
+BOUND = 64 * 1024 * 1024
+
+
+def bomb() -> bytes:
+    """500 MB of blanks, in 500 kB."""
+    packer = zlib.compressobj(9, wbits=31)
+    return b"".join([*(packer.compress(BLANKS) for _ in range(500)), packer.flush()])
+
+
+FLOODS: dict[str, Callable[[str], Flood]] = {
+    "no end": lambda _: Flood(itertools.repeat(BLANKS)),
+    "compressed": lambda _: Flood([bomb()], {"Content-Encoding": "gzip"}),
+    "of a refusal": lambda _: Flood(itertools.repeat(BLANKS), status=404),
+    "of a redirect": lambda url: Flood(itertools.repeat(BLANKS), {"Location": f"{url}/"}, 302),
+    "compressed redirect": lambda url: Flood([bomb()], {"Content-Encoding": "gzip", "Location": f"{url}/"}, 302),
+}
+
+
+@pytest.mark.parametrize("flood", FLOODS.values(), ids=FLOODS.keys())
+async def test_an_answer_is_read_up_to_a_limit(
+    hub: HuggingFaceHub, server: HubServer, flood: Callable[[str], Flood]
+) -> None:
+    server.flood = flood(server.url)
+    tracemalloc.start()
+    try:
+        with pytest.raises(hub_errors.HubFailed) as caught:
+            await hub.repo("acme/tiny")
+        assert tracemalloc.get_traced_memory()[1] < 2 * BOUND
+    finally:
+        tracemalloc.stop()
+    assert caught.value.remedy
+    assert server.sent < BOUND
+
+
+async def test_who_sent_too_much_is_named(hub: HuggingFaceHub, server: HubServer) -> None:
+    server.flood = Flood(itertools.repeat(BLANKS))
+    with pytest.raises(hub_errors.HubFailed) as caught:
+        await hub.repo("acme/tiny")
+    assert caught.value.summary == f"{server.url.removeprefix('http://')} sent more than 16.0 MiB as one answer."
+
+
+def dribble() -> Iterator[bytes]:
+    while True:
+        yield b" "
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    "flood",
+    [lambda _: Flood(dribble()), lambda url: Flood([b"[]"], {"Link": f'<{url}/api/models?cursor=x>; rel="next"'})],
+    ids=["byte by byte", "page by page"],
+)
+async def test_the_answers_to_a_question_have_an_end(server: HubServer, flood: Callable[[str], Flood]) -> None:
+    hub = HuggingFaceHub({**os.environ, "HF_ENDPOINT": server.url}, seconds=0.5)
+    server.flood = flood(server.url)
+    with pytest.raises(hub_errors.HubOffline):
+        await hub.search(SearchQuery())
+    server.flood = None
+    await hub.search(SearchQuery())
+    await hub.close()

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from spark_tui.domain.errors import UsageError
+from spark_tui.domain.models import hub_errors
 from spark_tui.domain.models.download import (
     Download,
     DownloadPhase,
@@ -23,11 +24,14 @@ from spark_tui.domain.models.download import (
     FileState,
     Limits,
 )
+from spark_tui.domain.models.hub import RepoFile
 from spark_tui.domain.secret import Secret
 from spark_tui.services.executors import born
-from spark_tui.services.hub.client import HuggingFaceHub
-from spark_tui.services.hub.downloads import DetachedDownloads, DownloadFolder, WorkerState, alive
-from tests.hub_server import COMMIT, TOKEN, Content, Fault, HubServer, Repo, add_checkpoint
+from spark_tui.services.hub.client import HubCall, HuggingFaceHub, prepare
+from spark_tui.services.hub.downloads import DetachedDownloads, DownloadFolder, Order, WorkerState, alive
+from spark_tui.services.hub.transfer import FileFetch, Places, TransferState
+from spark_tui.services.hub.worker import DownloadJob
+from tests.hub_server import COMMIT, TOKEN, Content, Fault, Flood, HubServer, Repo, add_checkpoint
 
 MIB = 1 << 20
 TINY = DownloadRequest("acme/tiny")
@@ -449,6 +453,56 @@ async def test_each_failure_has_its_id_and_a_remedy(
     assert found.failure is not None
     assert found.failure.id == expected, found.failure
     assert found.failure.remedy
+
+
+class Hasty(TransferState):
+    """Pauses take no time."""
+
+    def pause(self, why: str, seconds: float) -> None:
+        self.check()
+
+
+def fetch_of(box: Box, repo: Repo, server: HubServer) -> FileFetch:
+    prepare()
+    content = repo.files[SHARD]
+    file = RepoFile(SHARD, content.size, sha256=content.sha256)
+    place = Places(box.store, TINY, COMMIT).of(file)
+    url = f"{server.url}/acme/tiny/resolve/{COMMIT}/{SHARD}"
+    return FileFetch(Hasty(box.store, None), file, place, url, HubCall(server.url, "acme/tiny", COMMIT, SHARD))
+
+
+@pytest.mark.parametrize(
+    "fault", [Fault(cut=0), Fault(cut=1000, whole=True), Fault(cut=0, whole=True)], ids=["rest", "start", "all"]
+)
+async def test_a_hub_that_truncates_a_file_is_not_asked_for_ever(
+    box: Box, repo: Repo, server: HubServer, fault: Fault
+) -> None:
+    server.always = fault
+    with pytest.raises(hub_errors.HubFailed) as caught:
+        await asyncio.to_thread(fetch_of(box, repo, server).run)
+    assert caught.value.remedy
+    assert sum(each.cdn for each in server.requests) <= 10
+    server.always = None
+    await asyncio.to_thread(fetch_of(box, repo, server).run)
+    assert (box.cache / "blobs" / repo.files[SHARD].sha256).stat().st_size == repo.files[SHARD].size
+
+
+async def test_a_hub_that_sends_a_file_in_small_pieces_is_asked_until_it_is_whole(
+    box: Box, repo: Repo, server: HubServer
+) -> None:
+    content = repo.files[SHARD] = Content(os.urandom(2 * MIB), lfs=True)
+    server.always = Fault(cut=300_000)
+    await asyncio.to_thread(fetch_of(box, repo, server).run)
+    assert (box.cache / "blobs" / content.sha256).read_bytes() == content.data
+
+
+async def test_a_hub_that_truncates_its_answers_is_not_asked_for_ever(box: Box, server: HubServer) -> None:
+    server.flood = Flood([b"{"], {"Content-Length": "1000"})
+    job = DownloadJob(Order(TINY, str(box.store), server.url, 0.0), None)
+    job.shared = Hasty(box.store, None)
+    with pytest.raises(hub_errors.HubOffline):
+        await asyncio.to_thread(job.run)
+    assert len(server.requests) <= 10
 
 
 async def test_a_failed_download_resumes_once_the_cause_is_gone(box: Box, repo: Repo, server: HubServer) -> None:

@@ -124,6 +124,12 @@ def offline(endpoint: str, why: str) -> HubOffline:
     return HubOffline(f"{host_of(endpoint)} does not answer.", remedy, detail=_detail(why))
 
 
+def cut_off(endpoint: str, why: str) -> HubOffline:
+    """Part of an answer came."""
+    remedy = "Check the network (HF_ENDPOINT, HTTPS_PROXY), then try again."
+    return HubOffline(f"{host_of(endpoint)} did not send all of its answer.", remedy, detail=_detail(why))
+
+
 def switched_off() -> HubSwitchedOff:
     return HubSwitchedOff("The Hub is disabled: HF_HUB_OFFLINE is set.", "Unset HF_HUB_OFFLINE and try again.")
 
@@ -198,6 +204,23 @@ def strange_answer(endpoint: str, why: str) -> HubFailed:
     """Something that is not the Hub's API."""
     remedy = "Check HF_ENDPOINT and HTTPS_PROXY."
     return HubFailed(f"{host_of(endpoint)} did not answer like the Hub.", remedy, detail=_detail(why))
+
+
+def too_long(url: str, most: int) -> HubFailed:
+    """An answer to one question that does not end. `most` in bytes."""
+    remedy = "Check HF_ENDPOINT and HTTPS_PROXY: another server may answer there."
+    return HubFailed(
+        f"{host_of(url).partition('/')[0]} sent more than {human_bytes(most)} as one answer.",
+        remedy,
+        detail=_detail(url),
+    )
+
+
+def truncated(endpoint: str, file: str, size: int, most: int | None) -> HubFailed:
+    """The Hub answers, and never sends the rest of a file. `size` and `most` in bytes, None where not announced."""
+    of = f" of {human_bytes(most)}" if most is not None else ""
+    remedy = "Resume the download later. If it persists, check HF_ENDPOINT and HTTPS_PROXY."
+    return HubFailed(f"{host_of(endpoint)} stops sending {shown(file)} at {human_bytes(size)}{of}.", remedy)
 
 
 def other(what: str, detail: str) -> HubFailed:

@@ -10,9 +10,15 @@ beginnings are read (configs, headers of weights): never a tensor, never without
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import functools
+import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
@@ -48,14 +54,25 @@ DEFAULT_ENDPOINT: Final = "https://huggingface.co"
 CONNECT_SECONDS: Final = 10.0
 READ_SECONDS: Final = 20.0
 MOST_WAIT_SECONDS: Final = 3600.0
+CALL_SECONDS: Final = 120.0
+"""For all answers to one question; bytes of files are not asked for in it."""
+MOST_ANSWER_BYTES: Final = 16 * 1024 * 1024
+"""Of one answer, unpacked. A page of a list has below 1 MiB, a card with all its files a few."""
+MOST_REFUSAL_BYTES: Final = 16 * 1024
 _SWITCHED_OFF: Final = "HF_HUB_OFFLINE is set"
+_NO_END: Final = "its answer did not end in time"
 _RATE: Final = re.compile(r"\br\s*=\s*0\s*;\s*t\s*=\s*(\d{1,6})")
 
 R = TypeVar("R")
+_deadline: ContextVar[float] = ContextVar("deadline", default=math.inf)
 
 
 class NoResponse(Exception):
     """Nothing came back: no route, a refused connection, a timeout, a connection cut off."""
+
+
+class CutOff(NoResponse):
+    """An answer began, and did not come whole."""
 
 
 class RetryLater(Exception):
@@ -84,23 +101,90 @@ def prepare() -> None:
     class HubSession(httpx2.Client):
         """One try for each request, with bounds: the library asks for none in places."""
 
-        def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
             from huggingface_hub import constants
 
             if constants.HF_HUB_OFFLINE:
                 raise NoResponse(_SWITCHED_OFF)
             request.extensions["timeout"] = timeouts
+            time_left()
             try:
-                response = super().send(request, **options)
+                response = super().send(request, stream=True, **options)
             except httpx2.TransportError as error:
                 raise NoResponse(describe(error)) from error
             if response.status_code == 429 or response.status_code >= 500:
                 response.close()
                 raise RetryLater(response.status_code, pause_asked(response.headers))
-            return response
+            return response if stream else whole(response)
+
+    class BoundedStream(httpx2.SyncByteStream):
+        """The bytes of a body as they come: of a refusal only the beginning, of a redirect none, and none after the end
+        of the call's time."""
+
+        def __init__(self, response: httpx2.Response) -> None:
+            self._stream = response.stream
+            refused = 0 if response.has_redirect_location else MOST_REFUSAL_BYTES
+            self._left = sys.maxsize if response.is_success else refused
+
+        def __iter__(self) -> Iterator[bytes]:
+            for chunk in self._stream if isinstance(self._stream, httpx2.SyncByteStream) else ():
+                time_left()
+                yield chunk[: self._left]
+                self._left -= len(chunk)
+                if self._left <= 0:
+                    break
+
+        def close(self) -> None:
+            if isinstance(self._stream, httpx2.SyncByteStream):
+                self._stream.close()
+
+    def bound(response: httpx2.Response) -> None:
+        response.stream = BoundedStream(response)
+
+    def whole(response: httpx2.Response) -> httpx2.Response:
+        """The response with all of its body, which is unpacked in pieces: a small one may unpack to any size."""
+        body = bytearray()
+        with whole_answer(), contextlib.closing(response):
+            for piece in response.iter_bytes():
+                body += piece
+                if len(body) > MOST_ANSWER_BYTES:
+                    raise hub_errors.too_long(str(response.request.url), MOST_ANSWER_BYTES)
+        packed = ("content-encoding", "content-length", "transfer-encoding")
+        headers = [each for each in response.headers.multi_items() if each[0].lower() not in packed]
+        found = httpx2.Response(response.status_code, headers=headers, content=bytes(body), request=response.request)
+        found.history, found.next_request = response.history, response.next_request
+        return found
 
     limits = httpx2.Limits(max_connections=64, max_keepalive_connections=16)
-    set_client_factory(lambda: HubSession(follow_redirects=True, limits=limits))
+    hooks: dict[str, list[Callable[..., Any]]] = {"response": [bound]}
+    set_client_factory(lambda: HubSession(follow_redirects=True, limits=limits, event_hooks=hooks))
+
+
+@contextlib.contextmanager
+def whole_answer() -> Iterator[None]:
+    """Where the body of an answer is read. Raises CutOff in place of the library's errors."""
+    from httpx2 import TransportError
+
+    try:
+        yield
+    except TransportError as error:
+        raise CutOff(describe(error)) from error
+
+
+def time_left() -> None:
+    """Raises CutOff after the end of the call's time."""
+    if time.monotonic() > _deadline.get():
+        raise CutOff(_NO_END)
+
+
+def timely(call: Callable[[], R], seconds: float = CALL_SECONDS) -> R:
+    """Runs a call whose requests may take that long together: a list of the Hub can have any number of pages, and a
+    page can come byte by byte."""
+    token = _deadline.set(time.monotonic() + seconds)
+    try:
+        return call()
+    finally:
+        _deadline.reset(token)
 
 
 def describe(error: BaseException) -> str:
@@ -145,10 +229,10 @@ def token_of(token: Secret | None) -> str | bool:
     return token.reveal() if token else False
 
 
-def calling(asked: HubCall, call: Callable[[], R]) -> R:
+def calling(asked: HubCall, call: Callable[[], R], seconds: float = CALL_SECONDS) -> R:
     """Runs `call`. Raises SparkError for all that the library raises."""
     try:
-        return call()
+        return timely(call, seconds)
     except SparkError:
         raise
     except Exception as error:
@@ -160,6 +244,8 @@ def translate(error: BaseException, asked: HubCall) -> SparkError:
     if isinstance(error, NoResponse):
         if str(error) == _SWITCHED_OFF:
             return hub_errors.switched_off()
+        if isinstance(error, CutOff):
+            return hub_errors.cut_off(asked.endpoint, str(error))
         return hub_errors.offline(asked.endpoint, str(error))
     if isinstance(error, RetryLater):
         if error.status == 429:
@@ -203,10 +289,11 @@ _EXPAND: Final = (
 
 
 class HuggingFaceHub:
-    """The Hub of `HF_ENDPOINT`, else huggingface.co."""
+    """The Hub of `HF_ENDPOINT`, else huggingface.co. `seconds` is how long the answers to one question may take."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
+    def __init__(self, environ: Mapping[str, str], seconds: float = CALL_SECONDS) -> None:
         self.endpoint = endpoint_of(environ)
+        self._seconds = seconds
         self._pool = CallPool("hub", WORKERS)
 
     async def search(self, query: SearchQuery, token: Secret | None = None) -> tuple[SearchHit, ...]:
@@ -225,7 +312,7 @@ class HuggingFaceHub:
             ]  # fmt: skip
 
         call = HubCall(self.endpoint, known=bool(token))
-        return ranked(await self._pool.run(calling, call, ask), query)
+        return ranked(await self._ask(call, ask), query)
 
     async def repo(self, repo: str, revision: str = "main", token: Secret | None = None) -> RepoFacts:
         def ask() -> RepoFacts:
@@ -234,11 +321,11 @@ class HuggingFaceHub:
             tree = api.list_repo_tree(repo, recursive=True, revision=info.sha or revision)
             return facts_of(info, self.endpoint, files_of(tree), revision)
 
-        return await self._pool.run(calling, HubCall(self.endpoint, repo, revision, known=bool(token)), ask)
+        return await self._ask(HubCall(self.endpoint, repo, revision, known=bool(token)), ask)
 
     async def access(self, repo: str, token: Secret | None = None) -> None:
         call = HubCall(self.endpoint, repo, known=bool(token))
-        await self._pool.run(calling, call, lambda: self._api(token).auth_check(repo))
+        await self._ask(call, lambda: self._api(token).auth_check(repo))
 
     async def inspect(self, facts: RepoFacts, token: Secret | None = None) -> Reading[CheckpointFacts]:
         def read() -> Reading[CheckpointFacts]:
@@ -251,6 +338,13 @@ class HuggingFaceHub:
 
     async def close(self) -> None:
         self._pool.close()
+
+    async def _ask(self, asked: HubCall, call: Callable[[], R]) -> R:
+        try:
+            async with asyncio.timeout(self._seconds + READ_SECONDS):  # the head of an answer may come byte by byte too
+                return await self._pool.run(calling, asked, call, self._seconds)
+        except TimeoutError:
+            raise translate(CutOff(_NO_END), asked) from None
 
     def _api(self, token: Secret | None) -> Any:
         prepare()
@@ -314,7 +408,6 @@ class RemoteFiles:
         repo, revision = self._facts.repo, self._facts.revision
 
         def ranged() -> bytes:
-            from httpx2 import TransportError
             from huggingface_hub import get_session, hf_hub_url
 
             url = hf_hub_url(repo, path, revision=self._facts.commit or revision, endpoint=self._endpoint)
@@ -328,14 +421,12 @@ class RemoteFiles:
                     raise hub_errors.strange_answer(self._endpoint, "it answers a range with the whole file")
                 parts: list[bytes] = []
                 left = skip + length
-                try:
+                with whole_answer():
                     for chunk in response.iter_raw():
                         parts.append(chunk[:left])
                         left -= len(parts[-1])
                         if left <= 0:
                             break
-                except TransportError as error:
-                    raise NoResponse(describe(error)) from error
                 return b"".join(parts)[skip:]
 
         return calling(HubCall(self._endpoint, repo, revision, path, known=bool(self._token)), ranged)

@@ -30,13 +30,14 @@ from spark_tui.domain.models.hub import RepoFile
 from spark_tui.domain.quantities import human_duration
 from spark_tui.domain.secret import Secret
 from spark_tui.services.hub.client import (
+    CutOff,
     HubCall,
     NoResponse,
     RetryLater,
-    describe,
     plain_headers,
     raise_for_status,
     translate,
+    whole_answer,
 )
 
 PART: Final = ".incomplete"
@@ -45,8 +46,12 @@ SYNC_BYTES: Final = 64 * 1024 * 1024
 _HASH_CHUNK: Final = 8 * 1024 * 1024
 _READ_CHUNK: Final = 256 * 1024
 _BACKOFF: Final = (1.0, 60.0)
-_MOST_TROUBLE: Final = 20
+MOST_TROUBLE: Final = 20
 """Answers of HTTP 5xx in a row, without a byte between them, that end a download."""
+MOST_CUT_OFF: Final = 8
+"""Answers in a row that broke off without a new byte, and end a download."""
+_MOST_UNANNOUNCED: Final = 1024**3
+"""Bytes of a file whose size is unknown before it is there: one that is not on the Hub."""
 _LOCK_SECONDS: Final = 1.0
 
 
@@ -279,10 +284,13 @@ class PartFile:
             self._shared.check()
 
     def add(self, chunk: bytes) -> None:
-        """Writes at the end. Raises OSError, DiskFull, and NoResponse when more arrives than the file has."""
+        """Writes at the end. Raises OSError, DiskFull, CutOff when more arrives than the file has, and
+        HubFailed when a file of unknown size does not end."""
         if self._file.size is not None and self.size + len(chunk) > self._file.size:
             self.restart()
-            raise NoResponse("more arrived than the file has")
+            raise CutOff("more arrived than the file has")
+        if self._file.size is None and self.size > _MOST_UNANNOUNCED:
+            raise hub_errors.too_long(self._file.path, _MOST_UNANNOUNCED)
         view = memoryview(chunk)
         while view:
             view = view[os.pwrite(self._descriptor, view, self.size + len(chunk) - len(view)) :]
@@ -369,28 +377,35 @@ class FileFetch:
             lock.release()
 
     def _fill(self, part: PartFile) -> None:
-        """Fills the part. A network that is gone is waited for without end, a Hub in trouble for `_MOST_TROUBLE`
-        tries."""
+        """Fills the part. A network that is gone is waited for without end; answers that bring nothing new, of a Hub in
+        trouble or one that breaks off, are not."""
         if self._file.digest:
             part.rehash()
         else:
             part.restart()  # the rest may belong to another version
-        trouble = 0
+        trouble = fruitless = 0
+        most_size = part.size
         while part.size != self._file.size:
             self._shared.report(self._file.path, part.size, FileState.RUNNING)
-            before = part.size
             try:
                 self._stream(part)
                 break
             except (NoResponse, RetryLater) as error:
-                trouble = 0 if part.size > before else trouble + 1
+                if part.size > most_size:  # a Hub without ranges begins again each time
+                    trouble, fruitless, most_size = 0, 0, part.size
+                else:
+                    trouble += 1
+                    fruitless += isinstance(error, (CutOff, RetryLater))
                 found = translate(error, self._asked)
                 first, most = _BACKOFF
                 seconds = min(most, first * 2 ** min(trouble, 10))
                 hopeless = isinstance(found, hub_errors.HubSwitchedOff)
                 if isinstance(error, RetryLater):
-                    hopeless = error.status != 429 and trouble >= _MOST_TROUBLE
+                    hopeless = error.status != 429 and fruitless >= MOST_TROUBLE
                     seconds = seconds if error.wait is None else max(1.0, error.wait)
+                elif isinstance(error, CutOff) and fruitless >= MOST_CUT_OFF:
+                    where, size = self._asked.endpoint if self._hub else self._url, self._file.size
+                    raise hub_errors.truncated(where, self._file.path, most_size, size) from error
                 if hopeless:
                     raise found from error
                 self._shared.pause(f"{found.summary.rstrip('.')}; retry in {human_duration(seconds)}", seconds)
@@ -398,7 +413,6 @@ class FileFetch:
 
     def _stream(self, part: PartFile) -> None:
         """One request, to its end. Raises NoResponse, RetryLater, SparkError."""
-        import httpx2
         from huggingface_hub import get_session
 
         self._shared.need_room(min(SYNC_BYTES, (self._file.size or SYNC_BYTES) - part.size))
@@ -407,21 +421,19 @@ class FileFetch:
             headers["Range"] = f"bytes={part.size}-"
         with get_session().stream("GET", self._url, headers=headers) as response:
             self._check_answer(response, part)
-            try:
+            with whole_answer():
                 for chunk in response.iter_raw(_READ_CHUNK):
                     part.add(chunk)
                     self._shared.report(self._file.path, part.size, FileState.RUNNING)
                     self._shared.took(len(chunk))
-            except httpx2.TransportError as error:
-                raise NoResponse(describe(error)) from error
         if self._file.size is not None and part.size < self._file.size:
-            raise NoResponse("the connection was closed before the end")
+            raise CutOff("the connection was closed before the end")
 
     def _check_answer(self, response: Any, part: PartFile) -> None:
         """Before a byte of it is written."""
         if response.status_code == 416:  # the part is as long as the file, or longer
             part.restart()
-            raise NoResponse("the part does not fit the file")
+            raise CutOff("the part does not fit the file")
         if response.status_code >= 400 and response.history and "X-Error-Code" not in response.headers:
             raise RetryLater(response.status_code, None)  # the storage behind the Hub: the next address may be better
         try:
@@ -438,7 +450,7 @@ class FileFetch:
         if begins != part.size:
             part.restart()
             if begins:
-                raise NoResponse("the server answered another range")
+                raise CutOff("the server answered another range")
 
 
 def _umask() -> int:

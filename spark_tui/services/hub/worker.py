@@ -29,9 +29,28 @@ from spark_tui.domain.models.download import DownloadFailure, DownloadPhase, Fil
 from spark_tui.domain.models.hub import RepoFile, select
 from spark_tui.domain.secret import Secret
 from spark_tui.services.executors import born
-from spark_tui.services.hub.client import HubCall, commit_of, describe, files_of, prepare, token_of, translate
+from spark_tui.services.hub.client import (
+    CutOff,
+    HubCall,
+    commit_of,
+    describe,
+    files_of,
+    prepare,
+    timely,
+    token_of,
+    translate,
+)
 from spark_tui.services.hub.downloads import DownloadFolder, Order, WorkerState, alive
-from spark_tui.services.hub.transfer import FileFetch, Places, Stopped, TransferState, free_bytes, io_error, made
+from spark_tui.services.hub.transfer import (
+    MOST_CUT_OFF,
+    FileFetch,
+    Places,
+    Stopped,
+    TransferState,
+    free_bytes,
+    io_error,
+    made,
+)
 
 COMM: Final = "spark-tui-pull"
 """Its name in the process list. Rules for the out-of-memory killer on these machines look for `python` and `vllm`."""
@@ -255,11 +274,11 @@ class DownloadJob:
         request, begun, entries = self._request, bool(self.commit), None
         if self.commit:
             try:
-                self.commit, entries = self._patiently(lambda: self._ask(self.commit))
+                self.commit, entries = self._patiently(lambda: timely(lambda: self._ask(self.commit)))
             except hub_errors.HubRevisionMissing:
                 self.commit = ""
         if entries is None:
-            self.commit, entries = self._patiently(lambda: self._ask(request.revision))
+            self.commit, entries = self._patiently(lambda: timely(lambda: self._ask(request.revision)))
         places = self._places = Places(self._store, request, self.commit)
         found = select(entries, only=request.files, everything=request.everything, load_format=request.load_format)
         if (problem := hub_errors.selection_problem(request.repo, found)) is not None:
@@ -282,7 +301,7 @@ class DownloadJob:
             # The library writes its listing of the commit, with sizes and hashes for when the Hub is away: it is
             # asked for no file that exists.
             made(places.folder)
-            self._patiently(lambda: self._snapshot(["\0"]))
+            self._patiently(lambda: timely(lambda: self._snapshot(["\0"])))
         return found.files
 
     def _ask(self, revision: str) -> tuple[str, tuple[RepoFile, ...]]:
@@ -370,8 +389,9 @@ class DownloadJob:
         return {"cache_dir": self._places.hub, **own}
 
     def _patiently(self, call: Callable[[], R]) -> R:
-        """A call that is repeated for as long as the Hub does not answer, or asks for a pause."""
-        seconds, most = _NETWORK_SECONDS
+        """A call that is repeated for as long as the Hub does not answer, or asks for a pause; answers that break off
+        are not waited for without end."""
+        (seconds, most), cut_off = _NETWORK_SECONDS, 0
         while True:
             self.shared.check()
             try:
@@ -382,7 +402,8 @@ class DownloadJob:
                 if isinstance(error, OSError) and error.errno is not None:
                     raise io_error(error, self._store) from error
                 found = translate(error, self._call())
-                passing = isinstance(found, (hub_errors.HubOffline, hub_errors.HubBusy))
+                cut_off += isinstance(error, CutOff)
+                passing = isinstance(found, (hub_errors.HubOffline, hub_errors.HubBusy)) and cut_off < MOST_CUT_OFF
                 if not passing or isinstance(found, hub_errors.HubSwitchedOff):
                     raise found from error
                 wait = found.wait if isinstance(found, hub_errors.HubBusy) else None
