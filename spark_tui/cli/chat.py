@@ -16,7 +16,10 @@ from spark_tui.cli.session import Session
 from spark_tui.core.context import Context
 from spark_tui.domain.chat.request import NO_SETTINGS, check_together
 from spark_tui.domain.dataclass import dataclass
-from spark_tui.domain.errors import UsageError
+from spark_tui.domain.errors import RefusedError, UsageError
+from spark_tui.domain.quantities import MIB, human_bytes
+
+MOST_PIPED = 16 * MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +115,9 @@ def start_chat(session: Session, name: str, options: ChatOptions, *, ask: Callab
     typing = session.stdin is not None and session.stdin.isatty()
     message = None
     if not typing or options.message is not None:
-        piped = "" if typing or session.stdin is None else session.stdin.read()
+        piped = "" if typing or session.stdin is None else session.stdin.read(MOST_PIPED + 1)
+        if len(piped) > MOST_PIPED:
+            raise RefusedError(f"The piped text has more than {human_bytes(MOST_PIPED)}.", "Pipe in less.")
         parts = [part for part in (options.message or "", piped.rstrip("\n")) if part.strip()]
         if not parts:
             session.run(lambda context: find_container(context, name))  # a wrong name is the first thing to say

@@ -19,7 +19,7 @@ from spark_tui.domain.cluster.protocol import Router, RouteRequest
 from spark_tui.domain.engine.container import ALL_INTERFACES, LOOPBACK
 from spark_tui.domain.errors import SparkError
 from spark_tui.services.executors import born, command, python_path
-from spark_tui.services.files import FILE_MODE, FOLDER_MODE, file_name
+from spark_tui.services.files import FILE_MODE, FOLDER_MODE, end_of, file_name
 
 START_SECONDS: Final = 20.0
 END_SECONDS: Final = 10.0
@@ -142,7 +142,7 @@ def _free_port() -> int:
 
 def _end_of(log: Path) -> str:
     try:
-        return log.read_bytes()[-LOG_BYTES:].decode("utf-8", "replace")
+        return end_of(log, LOG_BYTES)
     except OSError as error:
         return str(error)
 

@@ -48,6 +48,22 @@ def open_plain(path: Path) -> IO[bytes]:
     return os.fdopen(descriptor, "rb")
 
 
+def read_plain(path: Path, most: int = MIB) -> bytes:
+    """All of a file. Raises OSError, also for one of more bytes."""
+    with open_plain(path) as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise OSError(errno.EFBIG, f"too large (more than {human_bytes(most)})", str(path))
+    return data
+
+
+def end_of(path: Path, most: int) -> str:
+    """The last bytes of a log, as text. Raises OSError."""
+    with open_plain(path) as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - most))
+        return file.read(most).decode("utf-8", "replace")
+
+
 def is_locked(path: Path | str) -> bool:
     """Whether a process holds this lock file now, this one included. False for an absent or unreadable file."""
     try:
@@ -312,16 +328,11 @@ class SystemUserFiles:
     def _read(self, path: str, most: int) -> bytes:
         place, shown = self._place(path), truncate(clean_line(path), 200)
         try:
-            descriptor = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe must not hang us
-            with os.fdopen(descriptor, "rb") as file:
-                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                    raise UsageError(f"{shown} is not a file.", "Choose a file.")
-                data = file.read(most + 1)
+            return read_plain(place, most)
         except OSError as error:
+            if error.errno == errno.EFBIG:
+                raise RefusedError(f"{shown} is {error.strerror}.", "Choose a smaller file.") from None
             raise UsageError(f"{shown} cannot be read: {error.strerror or error}.", "Check its name.") from error
-        if len(data) > most:
-            raise RefusedError(f"{shown} has more than {human_bytes(most)}.", "Choose a smaller file.")
-        return data
 
     def _write(self, path: str, text: str, replace: bool) -> str:
         place, shown = self._place(path), truncate(clean_line(path), 200)

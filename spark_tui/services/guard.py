@@ -31,7 +31,7 @@ from spark_tui.domain.host.memory import container_id
 from spark_tui.domain.quantities import human_bytes
 from spark_tui.domain.settings import Settings, variable_of
 from spark_tui.domain.text import clean_line
-from spark_tui.services.files import FILE_MODE, FOLDER_MODE, PrivateFolder, is_locked
+from spark_tui.services.files import FILE_MODE, FOLDER_MODE, PrivateFolder, end_of, is_locked
 from spark_tui.services.ports import GuardDocker, GuardJournal, LogLine
 
 if TYPE_CHECKING:
@@ -306,7 +306,7 @@ class GuardProcess:
 
     def _last_line(self) -> str:
         try:
-            lines = self._log.read_text("utf-8", "replace").splitlines()
+            lines = end_of(self._log, _MOST_BYTES).splitlines()
         except OSError as error:
             return str(error)
         return next((line for line in reversed(lines) if line.strip()), "")

@@ -25,7 +25,7 @@ from spark_tui.domain.settings import (
     variable_of,
 )
 from spark_tui.domain.text import clean_line, truncate
-from spark_tui.services.files import open_plain
+from spark_tui.services.files import read_plain
 
 if TYPE_CHECKING:
     from spark_tui.domain.theme import UserTheme
@@ -151,16 +151,13 @@ class SettingsFile:
 def _text(path: Path) -> str | None:
     """The file's text; None when there is none."""
     try:
-        with open_plain(path) as file:
-            raw = file.read(_MOST_BYTES + 1)
+        raw = read_plain(path, _MOST_BYTES)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise SettingsError(
-            f"{path} cannot be read: {error.strerror or error}.", "Make it a file that you may read, or remove it."
+            f"{path} cannot be read: {error.strerror or error}.", "Repair it or its rights, or remove it."
         ) from error
-    if len(raw) > _MOST_BYTES:
-        raise SettingsError(f"{path} is too large for a settings file.", "Move it away.")
     try:
         return raw.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:

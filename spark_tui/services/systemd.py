@@ -19,6 +19,7 @@ from spark_tui.domain.host.drop_caches import SystemFile
 from spark_tui.domain.presets.dialects.container_files import boot_text, timer_texts
 from spark_tui.domain.remote import last_line
 from spark_tui.services.executors import python_path
+from spark_tui.services.files import read_plain
 from spark_tui.services.ports import CacheDropper
 
 _SECONDS: Final = 10.0
@@ -120,7 +121,7 @@ class SystemdBoot:
         found: list[ScheduleStatus | None] = []
         for engine, path, system, shown in self._found(f"{timer_name('*')}.timer", scheduled_engine):
             with suppress(OSError):  # removed meanwhile
-                text = path.read_text("utf-8", "replace")
+                text = read_plain(path).decode("utf-8", "replace")
                 found.append(read_timer(engine, text, shown, system=system, lingers=self._lingers))
         return tuple(filter(None, found))
 

@@ -12,7 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_tui.domain.errors import SparkError
-from spark_tui.services.files import FileLogArchive, PrivateFolder, StateFolder, file_name, open_plain
+from spark_tui.services.files import (
+    FileLogArchive,
+    PrivateFolder,
+    StateFolder,
+    end_of,
+    file_name,
+    open_plain,
+    read_plain,
+)
 from spark_tui.services.ports import LogLine
 from tests.ordinary_user import ordinary_user
 
@@ -174,3 +182,19 @@ def test_pipes_and_devices_are_refused_and_not_waited_for(tmp_path: Path) -> Non
     (tmp_path / "file").write_bytes(b"1")
     with open_plain(tmp_path / "file") as file:
         assert file.read() == b"1"
+
+
+def test_a_file_is_read_whole_up_to_its_limit_and_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"0123456789")
+    assert read_plain(file, 10) == b"0123456789"
+    assert end_of(file, 4) == "6789"
+    assert end_of(file, 100) == "0123456789"
+    with pytest.raises(OSError, match="more than 9 B"):
+        read_plain(file, 9)
+    with pytest.raises(IsADirectoryError):
+        read_plain(Path("/dev/zero"))
+    os.mkfifo(tmp_path / "pipe")
+    for read in (read_plain, lambda path: end_of(path, 1)):
+        with pytest.raises(IsADirectoryError):
+            read(tmp_path / "pipe")

@@ -478,8 +478,9 @@ async def test_a_hub_that_truncates_a_file_is_not_asked_for_ever(
     box: Box, repo: Repo, server: HubServer, fault: Fault
 ) -> None:
     server.always = fault
-    with pytest.raises(hub_errors.HubFailed) as caught:
+    with pytest.raises(hub_errors.HubOffline) as caught:
         await asyncio.to_thread(fetch_of(box, repo, server).run)
+    assert SHARD in caught.value.summary
     assert caught.value.remedy
     assert sum(each.cdn for each in server.requests) <= 10
     server.always = None

@@ -124,10 +124,11 @@ def offline(endpoint: str, why: str) -> HubOffline:
     return HubOffline(f"{host_of(endpoint)} does not answer.", remedy, detail=_detail(why))
 
 
-def cut_off(endpoint: str, why: str) -> HubOffline:
-    """Part of an answer came."""
+def cut_off(endpoint: str, file: str, why: str) -> HubOffline:
+    """An answer began and broke off."""
     remedy = "Check the network (HF_ENDPOINT, HTTPS_PROXY), then try again."
-    return HubOffline(f"{host_of(endpoint)} did not send all of its answer.", remedy, detail=_detail(why))
+    what = shown(file) if file else "its answer"
+    return HubOffline(f"{host_of(endpoint)} did not send all of {what}.", remedy, detail=_detail(why))
 
 
 def switched_off() -> HubSwitchedOff:
@@ -214,13 +215,6 @@ def too_long(url: str, most: int) -> HubFailed:
         remedy,
         detail=_detail(url),
     )
-
-
-def truncated(endpoint: str, file: str, size: int, most: int | None) -> HubFailed:
-    """The Hub answers, and never sends the rest of a file. `size` and `most` in bytes, None where not announced."""
-    of = f" of {human_bytes(most)}" if most is not None else ""
-    remedy = "Resume the download later. If it persists, check HF_ENDPOINT and HTTPS_PROXY."
-    return HubFailed(f"{host_of(endpoint)} stops sending {shown(file)} at {human_bytes(size)}{of}.", remedy)
 
 
 def other(what: str, detail: str) -> HubFailed:

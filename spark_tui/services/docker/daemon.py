@@ -39,6 +39,7 @@ from spark_tui.domain.text import clean_line
 from spark_tui.services.docker.errors import Request, from_message, port_of, translate
 from spark_tui.services.docker.host import DockerHost, config_folder, find_host
 from spark_tui.services.docker.wire import container_facts, image_disk, image_facts
+from spark_tui.services.files import read_plain
 
 if TYPE_CHECKING:
     from docker import APIClient
@@ -387,7 +388,7 @@ def _security(option: str) -> str:
     if kind != "seccomp" or not separator or value in ("unconfined", "builtin"):
         return option
     try:
-        return f"seccomp={json.dumps(json.loads(Path(value).read_text('utf-8')), separators=(',', ':'))}"
+        return f"seccomp={json.dumps(json.loads(read_plain(Path(value))), separators=(',', ':'))}"
     except (OSError, ValueError) as error:
         raise DockerError(
             f"The seccomp profile {value} cannot be read.", "It must be a JSON file.", detail=str(error)
@@ -410,7 +411,7 @@ def _env_file(path: str, environ: Mapping[str, str]) -> list[str]:
         return DockerError(f"{path}, line {number}, {what}.", "Write each line as NAME=value, without quotes.")
 
     try:
-        content = Path(path).read_bytes()
+        content = read_plain(Path(path))
         text = content.decode("utf-8-sig")
     except OSError as error:
         raise DockerError(

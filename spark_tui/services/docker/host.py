@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import DaemonNotRunning
+from spark_tui.services.files import read_plain
 
 LOCAL_SOCKET: Final = "unix:///var/run/docker.sock"
 DEFAULT_ORIGIN: Final = "the default"
@@ -110,7 +111,7 @@ def _parsed(url: str, origin: str, tls: Any) -> DockerHost:
 def _current_context(config: Path) -> str:
     """`currentContext` of the docker program's settings; empty where there is none. Raises DaemonNotRunning."""
     try:
-        settings = json.loads(config.read_text("utf-8"))
+        settings = json.loads(read_plain(config))
     except FileNotFoundError:
         return ""
     except (OSError, ValueError) as error:

@@ -18,6 +18,7 @@ from spark_tui.domain.engine.runtimes import server_of
 from spark_tui.domain.host.memory import container_id
 from spark_tui.domain.reading import Missing, Ok, Reading
 from spark_tui.domain.text import clean_line, truncate
+from spark_tui.services.files import read_plain
 from spark_tui.services.host.procfs import listening, psutil_at, text_or_empty, why
 
 _VERSION: Final = re.compile(r"Kernel Module(?: for \w+)?\s+(\d[\d.]*)")
@@ -128,7 +129,7 @@ class FileDoctorProbe:
         home = self._environ.get("HOME") or str(Path.home())
         path = Path(self._environ.get("DOCKER_CONFIG") or f"{home}/.docker") / "config.json"
         try:
-            config = json.loads(path.read_bytes())
+            config = json.loads(read_plain(path))
         except FileNotFoundError:
             return Ok(())
         except (OSError, ValueError) as error:

@@ -149,11 +149,8 @@ def prepare() -> None:
                 body += piece
                 if len(body) > MOST_ANSWER_BYTES:
                     raise hub_errors.too_long(str(response.request.url), MOST_ANSWER_BYTES)
-        packed = ("content-encoding", "content-length", "transfer-encoding")
-        headers = [each for each in response.headers.multi_items() if each[0].lower() not in packed]
-        found = httpx2.Response(response.status_code, headers=headers, content=bytes(body), request=response.request)
-        found.history, found.next_request = response.history, response.next_request
-        return found
+        headers = [each for each in response.headers.multi_items() if each[0].lower() != "content-encoding"]
+        return httpx2.Response(response.status_code, headers=headers, content=bytes(body), request=response.request)
 
     limits = httpx2.Limits(max_connections=64, max_keepalive_connections=16)
     hooks: dict[str, list[Callable[..., Any]]] = {"response": [bound]}
@@ -177,14 +174,10 @@ def time_left() -> None:
         raise CutOff(_NO_END)
 
 
-def timely(call: Callable[[], R], seconds: float = CALL_SECONDS) -> R:
-    """Runs a call whose requests may take that long together: a list of the Hub can have any number of pages, and a
-    page can come byte by byte."""
-    token = _deadline.set(time.monotonic() + seconds)
-    try:
-        return call()
-    finally:
-        _deadline.reset(token)
+def limit_time(seconds: float = CALL_SECONDS) -> None:
+    """How long all requests of this thread may take from now on, until it is called again: a list of the Hub can have
+    any number of pages, and a page can come byte by byte."""
+    _deadline.set(time.monotonic() + seconds)
 
 
 def describe(error: BaseException) -> str:
@@ -231,8 +224,9 @@ def token_of(token: Secret | None) -> str | bool:
 
 def calling(asked: HubCall, call: Callable[[], R], seconds: float = CALL_SECONDS) -> R:
     """Runs `call`. Raises SparkError for all that the library raises."""
+    limit_time(seconds)
     try:
-        return timely(call, seconds)
+        return call()
     except SparkError:
         raise
     except Exception as error:
@@ -245,7 +239,7 @@ def translate(error: BaseException, asked: HubCall) -> SparkError:
         if str(error) == _SWITCHED_OFF:
             return hub_errors.switched_off()
         if isinstance(error, CutOff):
-            return hub_errors.cut_off(asked.endpoint, str(error))
+            return hub_errors.cut_off(asked.endpoint, asked.file, str(error))
         return hub_errors.offline(asked.endpoint, str(error))
     if isinstance(error, RetryLater):
         if error.status == 429:

@@ -39,7 +39,7 @@ from spark_tui.domain.models.hub_errors import DownloadFailed, shown
 from spark_tui.domain.remote import last_line
 from spark_tui.domain.secret import Secret
 from spark_tui.services.executors import CallPool, born, command
-from spark_tui.services.files import is_locked
+from spark_tui.services.files import is_locked, read_plain
 from spark_tui.services.hub.client import endpoint_of
 from spark_tui.services.hub.transfer import PART, Places, io_error
 
@@ -167,8 +167,7 @@ class DownloadFolder:
 
     def _read(self, name: str, kind: type[R]) -> R | None:
         try:
-            with (self.path / name).open("rb") as file:
-                return msgspec.json.decode(file.read(_MOST_BYTES), type=kind)
+            return msgspec.json.decode(read_plain(self.path / name, _MOST_BYTES), type=kind)
         except FileNotFoundError:
             return None
         except (OSError, msgspec.MsgspecError, RecursionError) as error:

@@ -29,6 +29,7 @@ from spark_tui.domain.models.download import DownloadRequest, FileProgress, File
 from spark_tui.domain.models.hub import RepoFile
 from spark_tui.domain.quantities import human_duration
 from spark_tui.domain.secret import Secret
+from spark_tui.services.files import read_plain
 from spark_tui.services.hub.client import (
     CutOff,
     HubCall,
@@ -126,7 +127,7 @@ class Places:
         if not self.in_cache or self._request.revision == self._commit:
             return True
         try:
-            return _inside(self.folder / "refs", self._request.revision).read_text("utf-8").strip() == self._commit
+            return read_plain(_inside(self.folder / "refs", self._request.revision)).decode().strip() == self._commit
         except (OSError, ValueError):
             return False
 
@@ -400,12 +401,10 @@ class FileFetch:
                 first, most = _BACKOFF
                 seconds = min(most, first * 2 ** min(trouble, 10))
                 hopeless = isinstance(found, hub_errors.HubSwitchedOff)
+                hopeless |= isinstance(error, CutOff) and fruitless >= MOST_CUT_OFF
                 if isinstance(error, RetryLater):
                     hopeless = error.status != 429 and fruitless >= MOST_TROUBLE
                     seconds = seconds if error.wait is None else max(1.0, error.wait)
-                elif isinstance(error, CutOff) and fruitless >= MOST_CUT_OFF:
-                    where, size = self._asked.endpoint if self._hub else self._url, self._file.size
-                    raise hub_errors.truncated(where, self._file.path, most_size, size) from error
                 if hopeless:
                     raise found from error
                 self._shared.pause(f"{found.summary.rstrip('.')}; retry in {human_duration(seconds)}", seconds)

@@ -35,8 +35,8 @@ from spark_tui.services.hub.client import (
     commit_of,
     describe,
     files_of,
+    limit_time,
     prepare,
-    timely,
     token_of,
     translate,
 )
@@ -274,11 +274,11 @@ class DownloadJob:
         request, begun, entries = self._request, bool(self.commit), None
         if self.commit:
             try:
-                self.commit, entries = self._patiently(lambda: timely(lambda: self._ask(self.commit)))
+                self.commit, entries = self._patiently(lambda: self._ask(self.commit))
             except hub_errors.HubRevisionMissing:
                 self.commit = ""
         if entries is None:
-            self.commit, entries = self._patiently(lambda: timely(lambda: self._ask(request.revision)))
+            self.commit, entries = self._patiently(lambda: self._ask(request.revision))
         places = self._places = Places(self._store, request, self.commit)
         found = select(entries, only=request.files, everything=request.everything, load_format=request.load_format)
         if (problem := hub_errors.selection_problem(request.repo, found)) is not None:
@@ -301,13 +301,14 @@ class DownloadJob:
             # The library writes its listing of the commit, with sizes and hashes for when the Hub is away: it is
             # asked for no file that exists.
             made(places.folder)
-            self._patiently(lambda: timely(lambda: self._snapshot(["\0"])))
+            self._patiently(lambda: self._snapshot(["\0"]))
         return found.files
 
     def _ask(self, revision: str) -> tuple[str, tuple[RepoFile, ...]]:
         """The commit, and its files. Both become names of files here: what is no digest is refused."""
         from huggingface_hub import HfApi
 
+        limit_time()  # files are fetched on threads of their own, which have no such limit
         api = HfApi(endpoint=self._endpoint, token=self._token, library_name="spark-tui")
         commit = commit_of(api.model_info(self._request.repo, revision=revision))
         files = files_of(api.list_repo_tree(self._request.repo, recursive=True, revision=commit or revision))
@@ -379,6 +380,7 @@ class DownloadJob:
     def _snapshot(self, patterns: list[str], *, local: bool = False) -> None:
         from huggingface_hub import snapshot_download
 
+        limit_time()
         snapshot_download(
             self._request.repo, revision=self.commit, endpoint=self._endpoint, allow_patterns=patterns,
             token=self._token, local_files_only=local, **self._where(),
