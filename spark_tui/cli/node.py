@@ -21,6 +21,8 @@ from spark_tui.services.wire import decode, encode
 
 T = TypeVar("T")
 
+_MOST_CHARS: Final = 16 * 1024 * 1024
+"""Of a request: a longer one is cut, and not understood."""
 _READS: Final = ("look", "canary", "inventory", "facts", "probe")
 
 
@@ -44,7 +46,7 @@ def node(session: Session, verb: str) -> None:
             raise UsageError(f"Unknown verb {verb[:40]!r}.", f"Known: {', '.join(known)}")
         kind, do = known[verb]
         try:
-            request = decode(session.stdin.read() if session.stdin is not None else "", kind)
+            request = decode(session.stdin.read(_MOST_CHARS) if session.stdin is not None else "", kind)
         except ValueError as error:
             raise UsageError(f"The request is not understood: {error}.", "Use the same version on both.") from None
         return await (_while_read(session.out.descriptor, do, request) if verb in long else do(request))

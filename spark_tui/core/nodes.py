@@ -42,6 +42,7 @@ HERE: Final = "localhost"
 _PROGRESS: Final = '{"progress"'
 _ERROR: Final = '{"error"'
 _MOST_LINES: Final = 200
+_MOST_CHARS: Final = 8 * 1024 * 1024
 
 
 def keep_bandwidth(state: StateFiles, seen: ClusterReadings) -> None:
@@ -99,8 +100,12 @@ class Nodes:
         def line(text: str) -> None:
             if on_progress is not None and text.startswith(_PROGRESS):
                 on_progress(text)
-            elif len(lines) < _MOST_LINES:
+            elif len(lines) < _MOST_LINES and sum(map(len, lines)) + len(text) <= _MOST_CHARS:
                 lines.append(text)
+            else:
+                raise NodeSilent(
+                    f"{node.name} sent more than an answer has.", f"See what it prints: ssh {host.destination} true"
+                )
 
         try:
             ended = await self._shell.ask(host, (COMMAND, verb), given=encode(request), seconds=seconds, on_line=line)

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import SparkError, UnreachableError, UsageError
-from spark_tui.domain.quantities import gib
+from spark_tui.domain.quantities import gib, human_bytes
 from spark_tui.domain.reading import Missing, Ok, Reading, reason_of, value_of
 from spark_tui.domain.text import clean, clean_line, truncate
 
@@ -297,6 +297,14 @@ def too_slow(host: RemoteHost, seconds: float) -> SparkError:
     return HostUnreachable(
         f"{host.name} has not answered for {seconds:g} s.",
         f"Check that it is on and reachable: ssh {host.destination}",
+    )
+
+
+def too_long(host: RemoteHost, most: int) -> SparkError:
+    """`most` in bytes: of its whole answer, or of one line."""
+    return HostNotReady(
+        f"{host.name} sent more than {human_bytes(most)} as one answer.",
+        f"Check what its login shell prints: ssh {host.destination} true",
     )
 
 

@@ -237,7 +237,7 @@ async def _follow(child: Process, count: TransferCount) -> None:
     """Reads rsync's progress, whose lines end in carriage returns."""
     rest = b""
     while child.stdout is not None and (chunk := await child.stdout.read(_MOST_BYTES)):
-        *lines, rest = re.split(rb"[\r\n]", rest + chunk)
+        *lines, rest = re.split(rb"[\r\n]", rest[-_MOST_BYTES:] + chunk)
         found = [match for line in lines if (match := _DONE.match(line))]
         if found:
             count.done = int(found[-1][1])

@@ -16,11 +16,18 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextvars import copy_context
 from pathlib import Path
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar
+from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar
+
+from spark_tui.services.ports import ShellResult
+
+MOST_OUTPUT: Final = 4 * 1024 * 1024
+"""Bytes of each output of a child process, or of one line of it."""
+_CHUNK: Final = 64 * 1024
+_END_SECONDS: Final = 1.0
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -288,6 +295,97 @@ async def give(child: asyncio.subprocess.Process, data: bytes) -> None:
         child.stdin.write(data)
         await child.stdin.drain()
     child.stdin.close()
+
+
+class NotStarted(Exception):
+    """The system's reason why a child process could not be started."""
+
+
+class OutputTooLong(Exception):
+    """A child process wrote more than it may."""
+
+
+async def run_child(
+    words: Sequence[str],
+    environ: Mapping[str, str],
+    *,
+    seconds: float,
+    given: bytes = b"",
+    on_line: Callable[[str], None] | None = None,
+    cwd: str | None = None,
+) -> ShellResult:
+    """Runs a command to its end, in a session of its own; nothing that it started there outlives this call.
+
+    Each output may have MOST_OUTPUT bytes. With `on_line` only each line of standard output may, and goes there
+    instead. `seconds`: 0 for no limit. Raises NotStarted, TimeoutError, OutputTooLong, and what `on_line`
+    raises. A process that has left the session and keeps an output open is not waited for.
+    """
+    out, out_transport, out_end = await _output_pipe()
+    err, err_transport, err_end = await _output_pipe()
+    try:
+        child = await asyncio.create_subprocess_exec(
+            *words, stdin=asyncio.subprocess.PIPE if given else asyncio.subprocess.DEVNULL, stdout=out_end,
+            stderr=err_end, env=environ, cwd=cwd, start_new_session=True,
+        )  # fmt: skip
+    except OSError as error:
+        out_transport.close()
+        err_transport.close()
+        raise NotStarted(error.strerror or str(error)) from error
+    finally:
+        os.close(out_end)
+        os.close(err_end)
+    reading = asyncio.gather(_whole(out) if on_line is None else _by_line(out, on_line), _whole(err))
+    feeding, ending = asyncio.ensure_future(give(child, given)), asyncio.ensure_future(child.wait())
+    try:
+        async with asyncio.timeout(seconds or None):
+            await asyncio.wait((reading, ending), return_when=asyncio.FIRST_COMPLETED)
+            if reading.done():
+                await reading
+                await ending
+            else:
+                await asyncio.wait((reading,), timeout=_END_SECONDS)
+    finally:
+        await end_group(child, _END_SECONDS)
+        if not reading.done():  # something that it started still holds an output
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.pid, signal.SIGKILL)
+            await asyncio.wait((reading,), timeout=_END_SECONDS)
+        out_transport.close()
+        err_transport.close()
+        await asyncio.gather(reading, return_exceptions=True)
+        await end_tasks(feeding, ending)
+    return ShellResult(child.returncode or 0, *await reading)
+
+
+async def _output_pipe() -> tuple[asyncio.StreamReader, asyncio.ReadTransport, int]:
+    """A reader, its transport, and the end for the child. Of our own, because asyncio's cannot be closed before the
+    last process that holds the other end has gone."""
+    ours, theirs = os.pipe()
+    reader = asyncio.StreamReader(MOST_OUTPUT)
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(ours, "rb", 0)
+    )
+    return reader, transport, theirs
+
+
+async def _whole(stream: asyncio.StreamReader) -> str:
+    kept = bytearray()
+    while chunk := await stream.read(_CHUNK):
+        kept += chunk
+        if len(kept) > MOST_OUTPUT:
+            raise OutputTooLong
+    return kept.decode("utf-8", "replace")
+
+
+async def _by_line(stream: asyncio.StreamReader, on_line: Callable[[str], None]) -> str:
+    while True:
+        try:
+            line = await stream.readline()
+        except ValueError:
+            raise OutputTooLong from None
+        if not line:
+            return ""
+        on_line(line.decode("utf-8", "replace"))
 
 
 class SystemClock:

@@ -830,7 +830,7 @@ class ModelStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ShellResult:
-    """How a command on another host ended: ssh's exit code, and what came, of which the beginning is kept."""
+    """How a command on another host ended: ssh's exit code, and all that came."""
 
     code: int
     out: str

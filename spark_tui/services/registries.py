@@ -10,8 +10,9 @@ import contextlib
 import os
 import re
 import shutil
-import signal
 import subprocess
+import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -20,13 +21,17 @@ from spark_tui.domain.errors import SparkError, UsageError
 from spark_tui.domain.presets.registry import GitUnreachable, PinnedRegistry, RegistryTooLarge
 from spark_tui.domain.remote import last_line
 from spark_tui.domain.text import clean, clean_line
-from spark_tui.services.files import FOLDER_MODE, write_whole
+from spark_tui.services.executors import MOST_OUTPUT, NotStarted, OutputTooLong, end_tasks, run_child
+from spark_tui.services.files import FOLDER_MODE, read_plain, write_whole
 from spark_tui.services.wire import decode, encode
 
 FETCH_SECONDS: Final = 120.0
 MAX_FETCHED_BYTES: Final = 100 * 1024 * 1024
 MAX_FILES: Final = 5_000
 MAX_FILE_BYTES: Final = 64 * 1024
+MAX_RECIPES_BYTES: Final = 32 * 1024 * 1024
+MAX_LISTED_BYTES: Final = 64 * 1024 * 1024
+"""Of git's own listings: 100,000 files have about 10 MiB."""
 _WATCH_SECONDS: Final = 0.2
 _FETCHED: Final = "refs/fetched^{commit}"
 _PINS: Final = "pins.json"
@@ -51,7 +56,7 @@ class GitRegistries:
 
     def pins(self) -> tuple[PinnedRegistry, ...]:
         try:
-            return decode((self._folder / _PINS).read_text("utf-8"), tuple[PinnedRegistry, ...])
+            return decode(read_plain(self._folder / _PINS, MAX_LISTED_BYTES).decode(), tuple[PinnedRegistry, ...])
         except FileNotFoundError:
             return ()
         except (OSError, ValueError) as error:
@@ -100,7 +105,7 @@ class GitRegistries:
         repository = self._repository(name)
         if not (repository / "HEAD").exists():
             self._folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
-            await self._git("init", "-q", "--bare", str(repository), address=address)
+            await self._git("init", "-q", "--bare", at=repository, address=address)
         fetch = ("fetch", "-q", "--no-tags", "--no-recurse-submodules", "--depth=1")
         limit = f"--filter=blob:limit={MAX_FILE_BYTES}"
         await self._git(
@@ -117,42 +122,34 @@ class GitRegistries:
         except GitUnreachable:
             return ""
 
-    async def _git(self, *arguments: str, address: str, at: Path | None = None) -> str:
+    async def _git(self, *arguments: str, at: Path, address: str) -> str:
         """The output of git, which may neither ask nor take more time or room than is set."""
-        where = () if at is None else (f"--git-dir={at}",)
+        words = (*_GIT, f"--git-dir={at}", *arguments)
+        environment = self._environment(address)
+        talk = asyncio.ensure_future(run_child(words, environment, seconds=FETCH_SECONDS, cwd="/"))
+        watch = asyncio.ensure_future(_outgrown(at))
         try:
-            child = await asyncio.create_subprocess_exec(
-                *_GIT, *where, *arguments,
-                stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-                env=self._environment(address), start_new_session=True, cwd="/",
-            )  # fmt: skip
-        except FileNotFoundError:
+            await asyncio.wait((talk, watch), return_when=asyncio.FIRST_COMPLETED)
+            if not talk.done():
+                raise RegistryTooLarge(
+                    f"{clean_line(address)} is larger than {MAX_FETCHED_BYTES >> 20} MiB.", "Use a smaller registry."
+                )
+            ended = await talk
+        except NotStarted:
             raise SparkError("The git program is not installed.", "Install it: sudo apt install git") from None
-        watch = asyncio.ensure_future(_outgrown(at)) if at is not None else None
-        talk = asyncio.ensure_future(child.communicate())
-        try:
-            async with asyncio.timeout(FETCH_SECONDS):
-                await asyncio.wait([each for each in (talk, watch) if each], return_when=asyncio.FIRST_COMPLETED)
-                if not talk.done():
-                    raise RegistryTooLarge(
-                        f"{clean_line(address)} is larger than {MAX_FETCHED_BYTES >> 20} MiB.",
-                        "Use a smaller registry.",
-                    )
-                out, err = await talk
         except TimeoutError:
             raise GitUnreachable(
                 f"{clean_line(address)} did not answer within {FETCH_SECONDS:.0f} s.", "Try again later."
             ) from None
+        except OutputTooLong:
+            raise RegistryTooLarge(
+                f"git printed more than {MOST_OUTPUT >> 20} MiB about {clean_line(address)}.", "Use another registry."
+            ) from None
         finally:
-            if watch is not None:
-                watch.cancel()
-            if child.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(child.pid, signal.SIGKILL)
-            await asyncio.gather(talk, return_exceptions=True)
-        if child.returncode:
-            raise _failed(address, err.decode("utf-8", "replace"))
-        return out.decode("utf-8", "replace")
+            await end_tasks(talk, watch)
+        if ended.code:
+            raise _failed(address, ended.err)
+        return ended.out
 
     def _environment(self, address: str = "") -> dict[str, str]:
         """`address` is what is fetched: a redirect to another protocol is not followed."""
@@ -200,9 +197,14 @@ class GitRegistries:
         sizes = self._read(
             repository, b"", "cat-file", "--batch-all-objects", "--batch-check=%(objectname) %(objectsize)"
         ).decode("ascii")
-        present = {digest for digest, _, size in (line.partition(" ") for line in sizes.splitlines())
+        present = {digest: int(size) for digest, _, size in (line.partition(" ") for line in sizes.splitlines())
                    if size.isdigit() and int(size) <= MAX_FILE_BYTES}  # fmt: skip
         found = [(path, digest) for path, digest in wanted if digest in present]
+        if sum(present[digest] for _, digest in found) > MAX_RECIPES_BYTES:
+            raise RegistryTooLarge(
+                f"The recipes and scripts of the registry have more than {MAX_RECIPES_BYTES >> 20} MiB.",
+                "Use a smaller registry.",
+            )
         asked = "".join(f"{digest}\n" for _, digest in found).encode()
         output = self._read(repository, asked, "cat-file", "--batch")
         at = 0
@@ -213,15 +215,27 @@ class GitRegistries:
             at = end + 1 + size + 1
 
     def _read(self, repository: Path, given: bytes, *arguments: str) -> bytes:
-        done = subprocess.run(
-            [*_GIT, f"--git-dir={repository}", *arguments],
-            input=given, capture_output=True, env=self._environment(), cwd="/", timeout=FETCH_SECONDS, check=False,
-        )  # fmt: skip
-        if done.returncode:
-            raise UsageError(
-                f"git cannot read it: {last_line(done.stderr.decode('utf-8', 'replace'))}.", "Fetch the registry again."
-            )
-        return done.stdout
+        """What git prints of a repository that is here. A small one can list without end: its folders may hold each
+        other many times over."""
+        words = [*_GIT, f"--git-dir={repository}", *arguments]
+        with tempfile.TemporaryFile() as asked, tempfile.TemporaryFile() as problems:
+            asked.write(given)
+            asked.seek(0)
+            environment, pipe = self._environment(), subprocess.PIPE
+            with subprocess.Popen(words, stdin=asked, stdout=pipe, stderr=problems, env=environment, cwd="/") as git:
+                late = threading.Timer(FETCH_SECONDS, git.kill)
+                late.start()
+                out = git.stdout.read(MAX_LISTED_BYTES + 1) if git.stdout is not None else b""
+                late.cancel()
+                if len(out) > MAX_LISTED_BYTES:
+                    git.kill()
+            problems.seek(0)
+            problem = last_line(problems.read(MAX_FILE_BYTES).decode("utf-8", "replace")) or "no end of its answer"
+        if len(out) > MAX_LISTED_BYTES:
+            raise RegistryTooLarge(f"The registry lists more than {MAX_LISTED_BYTES >> 20} MiB.", "Use a smaller one.")
+        if git.returncode:
+            raise UsageError(f"git cannot read it: {problem}.", "Fetch the registry again.")
+        return out
 
 
 def _plain_path(name: bytes) -> PurePosixPath | None:

@@ -13,14 +13,11 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from spark_tui.domain.errors import SparkError, UnreachableError
-from spark_tui.domain.remote import DEFAULT_COMMAND, RemoteHost, too_slow
-from spark_tui.services.executors import end_group, give
+from spark_tui.domain.remote import DEFAULT_COMMAND, RemoteHost, too_long, too_slow
+from spark_tui.services.executors import MOST_OUTPUT, NotStarted, OutputTooLong, run_child
 from spark_tui.services.ports import ShellResult
 
 ASK_SECONDS: Final = 5.0
-_END_SECONDS: Final = 1.0
-_MOST_BYTES: Final = 4 * 1024 * 1024
-_CHUNK: Final = 64 * 1024
 # A forward of the user's configuration may be taken by a session that is open: asking needs none.
 _QUIET: Final = (
     "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5", "-o", "ClearAllForwardings=yes",
@@ -50,29 +47,15 @@ class SshHosts:
         """In a session of its own, so that nothing can ask on the terminal."""
         limit = self._seconds if seconds is None else seconds
         data = given if isinstance(given, bytes) else given.encode()
+        words = self._words(host, arguments)
         try:
-            child = await asyncio.create_subprocess_exec(
-                *self._words(host, arguments),
-                stdin=asyncio.subprocess.PIPE if data else asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                env=self._environ,
-                start_new_session=True,
-                limit=_MOST_BYTES,
-            )
-        except OSError as error:
-            raise _no_ssh(error) from error
-        out_text = _beginning(child.stdout) if on_line is None else _lines(child.stdout, on_line)
-        try:
-            async with asyncio.timeout(limit or None):
-                _, out, err, code = await asyncio.gather(
-                    give(child, data), out_text, _beginning(child.stderr), child.wait()
-                )
+            return await run_child(words, self._environ, seconds=limit, given=data, on_line=on_line)
         except TimeoutError:
             raise too_slow(host, limit) from None
-        finally:
-            await end_group(child, _END_SECONDS)
-        return ShellResult(code, out, err)
+        except OutputTooLong:
+            raise too_long(host, MOST_OUTPUT) from None
+        except NotStarted as error:
+            raise _no_ssh(str(error)) from error
 
     def _words(self, host: RemoteHost, arguments: Sequence[str]) -> tuple[str, ...]:
         """This machine is worked without ssh; others over one connection each, which stays open for a while."""
@@ -87,7 +70,7 @@ class SshHosts:
             try:
                 child = await asyncio.create_subprocess_exec(*host.ssh(arguments, "-t"), env=self._environ)
             except OSError as error:
-                raise _no_ssh(error) from error
+                raise _no_ssh(error.strerror or str(error)) from error
             try:
                 code = await child.wait()
             finally:
@@ -101,21 +84,7 @@ class SshHosts:
         try:
             os.execvpe(words[0], words, self._environ)  # noqa: S606 - no shell is wanted
         except OSError as error:
-            raise _no_ssh(error) from error
-
-
-async def _beginning(stream: asyncio.StreamReader | None) -> str:
-    """The text up to a limit; the rest is read and dropped."""
-    kept = bytearray()
-    while stream is not None and (chunk := await stream.read(_CHUNK)):
-        kept += chunk[: _MOST_BYTES - len(kept)]
-    return kept.decode("utf-8", "replace")
-
-
-async def _lines(stream: asyncio.StreamReader | None, on_line: Callable[[str], None]) -> str:
-    while stream is not None and (line := await stream.readline()):
-        on_line(line.decode("utf-8", "replace"))
-    return ""
+            raise _no_ssh(error.strerror or str(error)) from error
 
 
 def _shared(environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -141,8 +110,5 @@ def _interrupts_ignored() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _no_ssh(error: OSError) -> SparkError:
-    return UnreachableError(
-        f"ssh cannot be started: {error.strerror or error}.",
-        "Install it: sudo apt install openssh-client",
-    )
+def _no_ssh(why: str) -> SparkError:
+    return UnreachableError(f"ssh cannot be started: {why}.", "Install it: sudo apt install openssh-client")

@@ -100,6 +100,17 @@ def test_a_node_that_does_not_answer_ends_with_3_and_the_other_is_checked(pair: 
     assert ("carrier", "spark-2") in verdicts(done, "SKIP")
 
 
+def test_a_line_without_an_end_is_the_nodes_fault_and_the_other_is_checked(pair: FakeSsh) -> None:
+    pair.answer("nv@spark-2", act="head -c 100000000 /dev/zero")
+    done = run(pair, "duo", "--json")
+    assert "Traceback" not in done.stderr
+    assert verdicts(done, "FAIL") == {("reach", "spark-2")}
+    assert ("carrier", "spark-1") in verdicts(done, "PASS")
+    remedy = next(each["remedy"] for each in json.loads(done.stdout)["checks"]
+                  if (each["id"], each["node"]) == ("reach", "spark-2"))  # fmt: skip
+    assert "nv@spark-2" in remedy
+
+
 def test_an_older_spark_tui_is_to_be_installed_anew(pair: FakeSsh) -> None:
     error = {"error": {"summary": "Unknown verb 'facts'.", "remedy": "Known: look"}}
     pair.answer("nv@spark-2", f"{encode(Hello(version='0'))}\n{encode(error)}\n", code=2)

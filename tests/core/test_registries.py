@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,7 +30,7 @@ from spark_tui.services.presets.store import PresetFiles, parse
 from spark_tui.services.registries import GitRegistries
 from tests.dialect_fixtures import SPARKRUN
 from tests.fakes_host import FakeClock
-from tests.git_server import GitServer, Upstream
+from tests.git_server import GitServer, Upstream, git
 from tests.unit.test_vllm_recipes import MADE
 
 RECIPE = """\
@@ -333,6 +334,41 @@ async def test_a_registry_that_is_gone_slow_or_too_large_changes_nothing(
     with pytest.raises(GitUnreachable):
         await registries.look("eugr")
     assert (registries.all(), catalogue(tmp_path)) == before
+
+
+def nested(upstream: Upstream, depth: int, leaf: str) -> None:
+    """Commits folders that hold each other ten times over: 10 ** depth files of a few objects."""
+    tree = git(upstream.folder, "mktree", given=leaf.encode())
+    for _ in range(depth):
+        tree = git(upstream.folder, "mktree", given="".join(f"040000 tree {tree}\t{n}\n" for n in range(10)).encode())
+    git(upstream.folder, "update-ref", "HEAD", git(upstream.folder, "commit-tree", tree, "-m", "a change"))
+
+
+async def test_a_small_repository_with_files_without_number_is_refused(
+    registries: RegistryManager, server: GitServer, upstream: Upstream, tmp_path: Path
+) -> None:
+    await registries.add("eugr", server.url("eugr"))
+    before = (registries.all(), catalogue(tmp_path))
+    blob = git(upstream.folder, "hash-object", "-w", "--stdin", given=b"x")
+    nested(upstream, 9, f"100644 blob {blob}\ta.yaml\n")
+    tracemalloc.start()
+    try:
+        with pytest.raises(RegistryTooLarge):
+            await registries.look("eugr")
+        assert tracemalloc.get_traced_memory()[1] < 4 * service.MAX_LISTED_BYTES
+    finally:
+        tracemalloc.stop()
+    assert (registries.all(), catalogue(tmp_path)) == before
+
+
+async def test_a_small_repository_with_one_recipe_many_times_over_is_refused(
+    registries: RegistryManager, server: GitServer, upstream: Upstream
+) -> None:
+    text = RECIPE + "#" * 60_000
+    blob = git(upstream.folder, "hash-object", "-w", "--stdin", given=text.encode())
+    nested(upstream, 3, f"100644 blob {blob}\ta.yaml\n")
+    with pytest.raises(RegistryTooLarge):
+        await registries.add("eugr", server.url("eugr"))
 
 
 @pytest.mark.parametrize(

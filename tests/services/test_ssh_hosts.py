@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from pathlib import Path
 
 import psutil
@@ -41,16 +43,59 @@ async def test_one_that_hangs_is_ended_with_all_its_children(ssh: FakeSsh, tmp_p
     ssh.answer(LAB.destination, act=f"sleep 987 & echo $! > {tmp_path}/child; exec sleep 987")
     with pytest.raises(HostUnreachable, match="has not answered for 2 s"):
         await shell(ssh, 2.0).ask(LAB, ())
-    child = int((tmp_path / "child").read_text())
+    await until_gone(int((tmp_path / "child").read_text()))
+
+
+async def until_gone(pid: int) -> None:
     async with asyncio.timeout(PATIENCE):
-        while psutil.pid_exists(child) and psutil.Process(child).status() != psutil.STATUS_ZOMBIE:
+        while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
             await asyncio.sleep(0.01)
 
 
-async def test_a_flood_is_bounded(ssh: FakeSsh) -> None:
-    ssh.answer(LAB.destination, act="head -c 9000000 /dev/zero")
-    ended = await shell(ssh).ask(LAB, ())
-    assert len(ended.out) == 4 * 1024 * 1024
+FLOODS = {
+    "a line": "head -c 100000000 /dev/zero",
+    "without an end": "cat /dev/zero",
+    "of lines": "yes",
+    "of errors": "cat /dev/zero >&2",
+}
+
+
+@pytest.mark.parametrize("act", FLOODS.values(), ids=FLOODS.keys())
+async def test_a_flood_is_an_error_and_ended(ssh: FakeSsh, tmp_path: Path, act: str) -> None:
+    ssh.answer(LAB.destination, act=f"sleep 987 & echo $! > {tmp_path}/child; {act}")
+    with pytest.raises(HostNotReady) as caught:
+        await shell(ssh).ask(LAB, ())
+    assert "lab" in caught.value.summary
+    assert LAB.destination in caught.value.remedy
+    await until_gone(int((tmp_path / "child").read_text()))
+
+
+@pytest.mark.parametrize("act", [FLOODS["a line"], FLOODS["of errors"]], ids=["a line", "errors"])
+async def test_a_flood_is_an_error_also_where_lines_are_taken_one_by_one(ssh: FakeSsh, act: str) -> None:
+    ssh.answer(LAB.destination, act=f"echo first; {act}")
+    lines: list[str] = []
+    with pytest.raises(HostNotReady):
+        await shell(ssh).ask(LAB, (), on_line=lines.append)
+    assert lines == ["first\n"]
+
+
+@pytest.mark.parametrize("leave", ["", "setsid "], ids=["its session", "another session"])
+async def test_what_ssh_leaves_behind_holds_up_nothing(ssh: FakeSsh, tmp_path: Path, leave: str) -> None:
+    ssh.answer(
+        LAB.destination,
+        "out\n",
+        act=f"{leave}sh -c 'echo $$ > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/child; exec sleep 987' & "
+        f"while [ ! -e {tmp_path}/child ]; do sleep 0.02; done",
+    )
+    try:
+        async with asyncio.timeout(PATIENCE / 2):
+            ended = await shell(ssh).ask(LAB, ())
+        assert (ended.code, ended.out) == (0, "out\n")
+        if not leave:
+            await until_gone(int((tmp_path / "child").read_text()))
+    finally:
+        if leave:
+            os.kill(int((tmp_path / "child").read_text()), signal.SIGKILL)
 
 
 async def test_without_ssh_the_person_is_told_how_to_get_it(tmp_path: Path) -> None:

@@ -26,9 +26,11 @@ from spark_tui.domain.cluster.facts import (
 )
 from spark_tui.domain.cluster.protocol import FabricLink
 from spark_tui.domain.nodes import CONNECTX
+from spark_tui.domain.quantities import human_bytes
 from spark_tui.domain.reading import Missing, Ok, Reading
 from spark_tui.domain.remote import last_line
 from spark_tui.domain.text import clean_line
+from spark_tui.services.executors import MOST_OUTPUT, NotStarted, OutputTooLong, run_child
 from spark_tui.services.host.procfs import psutil_at, text_or_empty, why
 
 MELLANOX: Final = "0x15b3"
@@ -168,23 +170,15 @@ class SystemFabric:
 
     async def _run(self, *words: str, seconds: float = _COMMAND_SECONDS) -> tuple[int | None, str, str]:
         """Exit code, standard output and error; a code of None: no such program, -1: no end within `seconds`."""
-        pipe = asyncio.subprocess.PIPE
         try:
-            child = await asyncio.create_subprocess_exec(
-                *words, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe, env=self._environ
-            )
-        except OSError:
+            ended = await run_child(words, self._environ, seconds=seconds)
+        except NotStarted:
             return None, "", ""
-        try:
-            async with asyncio.timeout(seconds):
-                out, err = await child.communicate()
         except TimeoutError:
             return -1, "", f"{NO_END} {seconds:.0f} s"
-        finally:
-            if child.returncode is None:
-                child.kill()
-                await child.wait()
-        return child.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
+        except OutputTooLong:
+            return -1, "", f"{words[0]} printed more than {human_bytes(MOST_OUTPUT)}"
+        return ended.code, ended.out, ended.err
 
     # --- connections ----------------------------------------------------------------------------------
 
