@@ -31,7 +31,7 @@ from spark_tui.domain.errors import (
 from spark_tui.domain.metrics.page import WANTED_NAMES, MetricPage, Slot, Source, page_of, source_of
 from spark_tui.domain.quantities import human_bytes, human_duration
 from spark_tui.domain.sse import MAX_EVENT_BYTES, EventTooLong, SseDecoder
-from spark_tui.services.engine_http import CONNECT_SECONDS, ClientPools, bearer
+from spark_tui.services.engine_http import CONNECT_SECONDS, ClientPools, bearer, beginning_of, pieces_of
 
 if TYPE_CHECKING:
     import httpx
@@ -46,6 +46,8 @@ PAGE_SECONDS: Final = 4.0
 """For a whole metrics page. An API server that is busy with long prompts takes a second."""
 MAX_ERROR_BYTES: Final = 64 * 1024
 MAX_JSON_BYTES: Final = 4 * 1024 * 1024
+MAX_STREAM_BYTES: Final = 256 * 1024 * 1024
+"""Of one streamed answer. A token takes about 300 bytes, with its likeliest 20 about 3 kB."""
 MAX_PAGE_BYTES: Final = 8 * 1024 * 1024
 """vLLM's page has 60 kB, and 30 kB more for each further data-parallel engine."""
 MAX_SERIES: Final = 5_000
@@ -186,13 +188,15 @@ class VllmApi:
 
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                status, body = await _get(self._pools, endpoint, path, MAX_JSON_BYTES)
+                status, body = await _get(self._pools, endpoint, path, MAX_JSON_BYTES + 1)
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
             raise unreachable(endpoint.base_url, error, ANSWER_SECONDS) from None
         if optional and status in _NO_SUCH_PAGE:
             return None
         if status != 200:
             raise api_error(status, body[:MAX_ERROR_BYTES].decode("utf-8", "replace"), path=path)
+        if len(body) > MAX_JSON_BYTES:
+            raise not_an_engine(endpoint.base_url, f"{path} answered with more than {human_bytes(MAX_JSON_BYTES)}")
         try:
             return json.loads(body)
         except (ValueError, RecursionError):
@@ -278,16 +282,9 @@ async def _get(
 ) -> tuple[int, bytes]:
     """Status and body, as much of it as is of use."""
     async with pools.of(endpoint).stream("GET", endpoint.base_url + path, auth=bearer(endpoint)) as response:
-        body = bytearray()
-        await _fill(body, response, most if response.status_code == 200 else most_of_error or most)
-        return response.status_code, bytes(body)
-
-
-async def _fill(body: bytearray, response: httpx.Response, limit: int) -> None:
-    async for chunk in response.aiter_bytes():
-        body += chunk[: limit - len(body)]
-        if len(body) >= limit:
-            break
+        return response.status_code, await beginning_of(
+            response, most if response.status_code == 200 else most_of_error or most
+        )
 
 
 async def _payloads(endpoint: Endpoint, response: httpx.Response) -> AsyncGenerator[str, None]:
@@ -296,27 +293,29 @@ async def _payloads(endpoint: Endpoint, response: httpx.Response) -> AsyncGenera
     if "html" in kind:
         raise not_an_engine(endpoint.base_url, "it answers with a web page")
     if kind.startswith("application/json"):
-        body = bytearray()
-        await _fill(body, response, MAX_EVENT_BYTES + 1)
+        body = await beginning_of(response, MAX_EVENT_BYTES + 1)
         if len(body) > MAX_EVENT_BYTES:
             raise EventTooLong("an answer that is too long")
         yield body.decode("utf-8", "replace")
         return
-    decoder = SseDecoder()
-    async for chunk in response.aiter_bytes():
-        for data in decoder.feed(chunk):
-            yield data
+    decoder, size = SseDecoder(), 0
+    async with aclosing(pieces_of(response, MAX_STREAM_BYTES)) as pieces:
+        async for piece in pieces:
+            size += len(piece)
+            for data in decoder.feed(piece):
+                yield data
+    if size >= MAX_STREAM_BYTES:
+        raise EventTooLong(f"more than {human_bytes(MAX_STREAM_BYTES)} as one answer")
 
 
 async def _error_body(response: httpx.Response) -> str:
-    """What came of an error's body: when it breaks off or dribbles, the status alone says enough."""
+    """An error's body; empty when it breaks off or dribbles: the status alone says enough."""
     import httpx
 
-    body = bytearray()
     with suppress(TimeoutError, httpx.HTTPError):
         async with asyncio.timeout(ANSWER_SECONDS):
-            await _fill(body, response, MAX_ERROR_BYTES)
-    return body.decode("utf-8", "replace")
+            return (await beginning_of(response, MAX_ERROR_BYTES)).decode("utf-8", "replace")
+    return ""
 
 
 def _served(entry: dict[str, Any]) -> ServedModel:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
 from spark_tui.domain.engine.state import Endpoint
@@ -32,6 +33,26 @@ def new_client(read_seconds: float | None, *, secure: bool, idle: int = 8) -> ht
         limits=httpx.Limits(max_connections=None, max_keepalive_connections=idle, keepalive_expiry=KEEP_ALIVE_SECONDS),
         headers={"Accept-Encoding": "identity"},  # what is small on the wire stays small here
     )
+
+
+async def pieces_of(response: httpx.Response, most: int) -> AsyncGenerator[bytes, None]:
+    """The body as it comes, and at most that many bytes of it. Raises httpx.DecodingError for a compressed one, which
+    was not asked for and may unpack to any size."""
+    import httpx
+
+    if response.headers.get("content-encoding", "identity").lower() != "identity":
+        raise httpx.DecodingError("a compressed answer that was not asked for")
+    async for chunk in response.aiter_raw():
+        yield chunk[:most]
+        most -= len(chunk)
+        if most <= 0:
+            return
+
+
+async def beginning_of(response: httpx.Response, most: int) -> bytes:
+    """The body's first bytes, as `pieces_of` has them."""
+    async with aclosing(pieces_of(response, most)) as pieces:
+        return b"".join([piece async for piece in pieces])
 
 
 class ClientPools:

@@ -35,7 +35,7 @@ from spark_tui.domain.metrics.agents import (
 )
 from spark_tui.domain.quantities import MIB, human_bytes
 from spark_tui.domain.text import clean_line, truncate
-from spark_tui.services.engine_http import ClientPools, bearer
+from spark_tui.services.engine_http import ClientPools, bearer, beginning_of
 from spark_tui.services.executors import end_tasks
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ _IDLE_CONNECTIONS: Final = 64
 _DROP_SECONDS: Final = 60.0
 _SHUTDOWN_SECONDS: Final = 5
 _MOST_TAIL_BYTES: Final = 256 * 1024
+_MOST_ERROR_BYTES: Final = 64 * 1024
 _MOST_NAME_CELLS: Final = 120
 _MARK: Final = b'"usage"'
 _USAGE: Final = re.compile(rb'"usage"\s*:\s*(\{[^{}]{0,1000}(?:\{[^{}]{0,1000}\}[^{}]{0,1000}){0,8}\})')
@@ -77,7 +78,15 @@ _HOP: Final = frozenset(
     (b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"te", b"trailer",
      b"transfer-encoding", b"upgrade")
 )  # fmt: skip
-_OURS: Final = _HOP | {b"host", b"content-length", b"expect", b"authorization", b"x-api-key", b"cookie"}
+_OURS: Final = _HOP | {
+    b"host",
+    b"accept-encoding",
+    b"content-length",
+    b"expect",
+    b"authorization",
+    b"x-api-key",
+    b"cookie",
+}
 _PORT: Final = re.compile(r":\d+$")
 _EVENT_ENDS: Final = (b"\n\n", b"\r\n\r\n", b"\r\r")
 _EVENT_STREAM: Final = b"text/event-stream"
@@ -404,7 +413,7 @@ async def _relay(response: httpx.Response, client: _Client, seen: _Seen) -> None
     headers = [(name.lower(), value) for name, value in response.headers.raw if name.lower() not in _HOP]
     events = any(name == b"content-type" and value.startswith(_EVENT_STREAM) for name, value in headers)
     if client.streaming and not (events and response.status_code == 200):
-        text = (await response.aread()).decode("utf-8", "replace")
+        text = (await beginning_of(response, _MOST_ERROR_BYTES)).decode("utf-8", "replace")
         await client.end_with(BadRequest(truncate(clean_line(text), 2000), ""))
         return
     await client.start(response.status_code, headers, streaming=events)

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from spark_tui.domain.errors import UnreachableError, UsageError
 from spark_tui.domain.models.ollama import PORT, OllamaModels, models_in
 from spark_tui.domain.text import clean_line, truncate
-from spark_tui.services.engine_http import new_client
+from spark_tui.services.engine_http import beginning_of, new_client
 
 ANSWER_SECONDS: Final = 10.0
 MAX_BYTES: Final = 8 * 1024 * 1024
@@ -34,7 +34,6 @@ class HttpOllama:
         import httpx
 
         base = base_url(address or self._environ.get(VARIABLE, ""))
-        body = bytearray()
         try:
             async with (
                 asyncio.timeout(self._seconds),
@@ -42,17 +41,16 @@ class HttpOllama:
                 client.stream("GET", f"{base}/api/tags") as response,
             ):
                 status = response.status_code
-                async for piece in response.aiter_bytes():
-                    body += piece
-                    if len(body) > MAX_BYTES:
-                        raise _failed(base, f"its list is longer than {MAX_BYTES >> 20} MiB")
+                body = await beginning_of(response, MAX_BYTES + 1)
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
             why = f"no answer within {self._seconds:g} s" if isinstance(error, TimeoutError) else clean_line(str(error))
             raise _failed(base, truncate(why, 120) or "no answer") from None
         if status != 200:
             raise _failed(base, f"it answered {status}")
+        if len(body) > MAX_BYTES:
+            raise _failed(base, f"its list is longer than {MAX_BYTES >> 20} MiB")
         try:
-            return models_in(json.loads(bytes(body)), base)
+            return models_in(json.loads(body), base)
         except (ValueError, RecursionError):
             raise _failed(base, "it answered without a list of models") from None
 

@@ -7,6 +7,8 @@ import json
 import socket
 import time
 import traceback
+import tracemalloc
+import zlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 
@@ -31,7 +33,7 @@ from spark_tui.domain.errors import (
 )
 from spark_tui.domain.secret import Secret
 from spark_tui.domain.sse import SseDecoder
-from spark_tui.services.engine_api import VllmApi
+from spark_tui.services.engine_api import HttpMetrics, VllmApi
 from tests import api_fixtures
 from tests.api_fixtures import STREAM_HEAD, Server
 
@@ -350,6 +352,40 @@ async def test_a_server_without_a_version_has_none_and_one_that_is_away_is_an_er
     assert await api.version(server.endpoint) == ""
     with pytest.raises(EngineUnreachable):
         await api.version(closed_port)
+
+
+def bomb() -> bytes:
+    """500 MB of blanks, in 500 kB."""
+    packer, blanks = zlib.compressobj(9, wbits=31), b" " * (1 << 20)
+    return b"".join([*(packer.compress(blanks) for _ in range(500)), packer.flush()])
+
+
+@pytest.mark.parametrize("status", [200, 500])
+async def test_a_compressed_answer_is_not_unpacked(server: Server, api: VllmApi, status: int) -> None:
+    packed, metrics = bomb(), HttpMetrics()
+    head = b"HTTP/1.1 %d X\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % (status, len(packed))
+    server.writes(head, packed)
+    tracemalloc.start()
+    try:
+        for ask in (api.models(server.endpoint), api.version(server.endpoint), metrics.read(server.endpoint)):
+            with pytest.raises(SparkError):
+                await ask
+        await api.health(server.endpoint)
+        _, error = await answer(api, server.endpoint)
+        assert error is not None
+        assert tracemalloc.get_traced_memory()[1] < 48 * 1024 * 1024
+    finally:
+        tracemalloc.stop()
+        await metrics.close()
+
+
+async def test_a_list_of_models_without_an_end_is_an_error_that_says_how_much_came(
+    server: Server, api: VllmApi
+) -> None:
+    server.writes(b"HTTP/1.1 200 X\r\n\r\n", *[b" " * (1 << 20)] * 8)
+    with pytest.raises(EngineFailed) as caught:
+        await api.models(server.endpoint)
+    assert "4.0 MiB" in caught.value.summary
 
 
 # --- keys and proxies -----------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from spark_tui.domain.errors import EngineFailed, EngineUnreachable, SparkError
 from spark_tui.domain.remote import last_line
 from spark_tui.services import executors
 from spark_tui.services.bench.load import load_to_json
-from spark_tui.services.engine_http import ClientPools, authorization, bearer
+from spark_tui.services.engine_http import ClientPools, authorization, bearer, beginning_of
 from spark_tui.services.ports import Load, LoadEvent, LoadResult, Tick
 
 ANSWER_SECONDS: Final = 30.0
@@ -97,15 +97,11 @@ class HttpLoadDriver:
     async def _post(self, endpoint: Endpoint, path: str, body: dict[str, Any]) -> dict[str, Any]:
         import httpx
 
-        page = bytearray()
         try:
             async with self._pools.of(endpoint).stream(
                 "POST", endpoint.base_url + path, json=body, auth=bearer(endpoint)
             ) as response:
-                async for piece in response.aiter_bytes():
-                    page += piece
-                    if len(page) > _MOST_ANSWER_BYTES:
-                        break
+                page = await beginning_of(response, _MOST_ANSWER_BYTES)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise EngineUnreachable(
                 f"The engine at {endpoint.base_url} did not answer {path}.",
