@@ -40,6 +40,7 @@ _GIT: Final = (
     "git", "-c", "core.hooksPath=/dev/null", "-c", "fetch.recurseSubmodules=false", "-c", "gc.auto=0",
     "-c", "maintenance.auto=false", "-c", "transfer.fsckObjects=false", "-c", "core.fsmonitor=false",
     "-c", "http.followRedirects=initial",
+    "-c", "core.bigFileThreshold=1m",  # a larger object is never held in memory: 400 kB can unpack to 400 MB
 )  # fmt: skip
 _WANTED: Final = re.compile(r"(\.ya?ml|/run\.sh|(^|/)(LICEN[CS]E|COPYING)[^/]*)$")
 _FOLDER_NAME: Final = re.compile(r"[^/\x00-\x1f]{1,200}")

@@ -23,7 +23,7 @@ from spark_tui.domain.chat.message import (
 )
 from spark_tui.domain.engine.container import LABEL_API_KEY_FILE, ContainerStatus
 from spark_tui.domain.engine.state import Health
-from spark_tui.domain.errors import ContextOverflow, ReplyCutOff
+from spark_tui.domain.errors import ContextOverflow, ExitCode, ReplyCutOff
 from spark_tui.domain.secret import Secret
 from tests.cli.world import Stream, World, example, typing
 
@@ -77,6 +77,14 @@ def test_without_any_standard_input_only_the_message_counts() -> None:
 @pytest.mark.parametrize(("arguments", "piped"), [((), ""), ((), " \n"), (("--json",), "")])
 def test_without_a_question_it_is_a_usage_error(arguments: tuple[str, ...], piped: str) -> None:
     assert example().run("chat", "tiny-1b", *arguments, stdin=piped).code == 2
+
+
+def test_piped_text_without_an_end_is_refused() -> None:
+    world, endless = example(), open("/dev/zero", encoding="utf-8")  # noqa: SIM115, PTH123 - closed below
+    with endless:
+        streams = Streams(endless, Stream(), Stream(), {})
+        assert run(["chat", "tiny-1b", "-m", "x"], streams, world.context) == ExitCode.REFUSED
+    assert world.api.asked == []
 
 
 def test_reasoning_is_shown_on_stderr_when_asked_for_and_never_on_stdout() -> None:

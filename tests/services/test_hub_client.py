@@ -286,7 +286,7 @@ async def test_an_answer_is_read_up_to_a_limit(
     finally:
         tracemalloc.stop()
     assert caught.value.remedy
-    assert server.sent < BOUND
+    assert server.sent < 4 * BOUND, "what the sockets of twenty redirects hold, and no more"
 
 
 async def test_who_sent_too_much_is_named(hub: HuggingFaceHub, server: HubServer) -> None:

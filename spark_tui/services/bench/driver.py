@@ -98,11 +98,14 @@ class HttpLoadDriver:
         import httpx
 
         try:
-            async with self._pools.of(endpoint).stream(
-                "POST", endpoint.base_url + path, json=body, auth=bearer(endpoint)
-            ) as response:
+            async with (
+                asyncio.timeout(ANSWER_SECONDS),
+                self._pools.of(endpoint).stream(
+                    "POST", endpoint.base_url + path, json=body, auth=bearer(endpoint)
+                ) as response,
+            ):
                 page = await beginning_of(response, _MOST_ANSWER_BYTES)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
             raise EngineUnreachable(
                 f"The engine at {endpoint.base_url} did not answer {path}.",
                 "Is it running and ready? spark-tui ps shows it.",

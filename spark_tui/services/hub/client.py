@@ -122,12 +122,12 @@ def prepare() -> None:
         of the call's time."""
 
         def __init__(self, response: httpx2.Response) -> None:
-            self._stream = response.stream
-            refused = 0 if response.has_redirect_location else MOST_REFUSAL_BYTES
+            self._stream: Any = response.stream
+            refused = MOST_REFUSAL_BYTES * (not response.has_redirect_location)
             self._left = sys.maxsize if response.is_success else refused
 
         def __iter__(self) -> Iterator[bytes]:
-            for chunk in self._stream if isinstance(self._stream, httpx2.SyncByteStream) else ():
+            for chunk in self._stream:
                 time_left()
                 yield chunk[: self._left]
                 self._left -= len(chunk)
@@ -135,8 +135,7 @@ def prepare() -> None:
                     break
 
         def close(self) -> None:
-            if isinstance(self._stream, httpx2.SyncByteStream):
-                self._stream.close()
+            self._stream.close()
 
     def bound(response: httpx2.Response) -> None:
         response.stream = BoundedStream(response)
@@ -153,8 +152,7 @@ def prepare() -> None:
         return httpx2.Response(response.status_code, headers=headers, content=bytes(body), request=response.request)
 
     limits = httpx2.Limits(max_connections=64, max_keepalive_connections=16)
-    hooks: dict[str, list[Callable[..., Any]]] = {"response": [bound]}
-    set_client_factory(lambda: HubSession(follow_redirects=True, limits=limits, event_hooks=hooks))
+    set_client_factory(lambda: HubSession(follow_redirects=True, limits=limits, event_hooks={"response": [bound]}))
 
 
 @contextlib.contextmanager
