@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import hashlib
+import itertools
 import os
 import signal
 import subprocess
@@ -29,7 +30,7 @@ from spark_tui.domain.secret import Secret
 from spark_tui.services.executors import born
 from spark_tui.services.hub.client import HubCall, HuggingFaceHub, prepare
 from spark_tui.services.hub.downloads import DetachedDownloads, DownloadFolder, Order, WorkerState, alive
-from spark_tui.services.hub.transfer import FileFetch, Places, TransferState
+from spark_tui.services.hub.transfer import FileFetch, FilePlace, Places, TransferState
 from spark_tui.services.hub.worker import DownloadJob
 from tests.hub_server import COMMIT, TOKEN, Content, Fault, Flood, HubServer, Repo, add_checkpoint
 
@@ -495,6 +496,17 @@ async def test_a_hub_that_sends_a_file_in_small_pieces_is_asked_until_it_is_whol
     server.always = Fault(cut=300_000)
     await asyncio.to_thread(fetch_of(box, repo, server).run)
     assert (box.cache / "blobs" / content.sha256).read_bytes() == content.data
+
+
+async def test_a_file_from_elsewhere_has_a_most_and_leaves_nothing(box: Box, server: HubServer) -> None:
+    prepare()
+    server.flood = Flood(itertools.repeat(bytes(MIB)))
+    place, call = FilePlace(box.store / "plugin.py", box.store / "part"), HubCall(server.url)
+    fetch = FileFetch(Hasty(box.store, None), RepoFile("plugin.py", None), place, f"{server.url}/x", call, hub=False)
+    with pytest.raises(hub_errors.HubFailed) as caught:
+        await asyncio.to_thread(fetch.run)
+    assert "plugin.py" in caught.value.summary
+    assert list(box.store.iterdir()) == []
 
 
 async def test_a_hub_that_truncates_its_answers_is_not_asked_for_ever(box: Box, server: HubServer) -> None:

@@ -27,7 +27,7 @@ from spark_tui.domain.errors import SparkError, UsageError
 from spark_tui.domain.models import hub_errors
 from spark_tui.domain.models.download import DownloadRequest, FileProgress, FileState, TokenBucket
 from spark_tui.domain.models.hub import RepoFile
-from spark_tui.domain.quantities import human_duration
+from spark_tui.domain.quantities import human_bytes, human_duration
 from spark_tui.domain.secret import Secret
 from spark_tui.services.files import read_plain
 from spark_tui.services.hub.client import (
@@ -51,7 +51,7 @@ MOST_TROUBLE: Final = 20
 """Answers of HTTP 5xx in a row, without a byte between them, that end a download."""
 MOST_CUT_OFF: Final = 8
 """Answers in a row that broke off without a new byte, and end a download."""
-_MOST_UNANNOUNCED: Final = 1024**3
+_MOST_UNANNOUNCED: Final = 256 * 1024 * 1024
 """Bytes of a file whose size is unknown before it is there: one that is not on the Hub."""
 _LOCK_SECONDS: Final = 1.0
 
@@ -285,13 +285,15 @@ class PartFile:
             self._shared.check()
 
     def add(self, chunk: bytes) -> None:
-        """Writes at the end. Raises OSError, DiskFull, CutOff when more arrives than the file has, and
-        HubFailed when a file of unknown size does not end."""
+        """Writes at the end. Raises OSError, DiskFull, CutOff when more arrives than the file has, and HubFileTooLarge
+        when one of unknown size does not end."""
         if self._file.size is not None and self.size + len(chunk) > self._file.size:
             self.restart()
             raise CutOff("more arrived than the file has")
         if self._file.size is None and self.size > _MOST_UNANNOUNCED:
-            raise hub_errors.too_long(self._file.path, _MOST_UNANNOUNCED)
+            self._path.unlink(missing_ok=True)
+            what = f"{hub_errors.shown(self._file.path)} is larger than {human_bytes(_MOST_UNANNOUNCED)}"
+            raise hub_errors.HubFileTooLarge(f"{what}.", "Check its address in the preset.")
         view = memoryview(chunk)
         while view:
             view = view[os.pwrite(self._descriptor, view, self.size + len(chunk) - len(view)) :]
