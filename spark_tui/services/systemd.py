@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from spark_tui.domain.engine.boot import BootStatus, engine_of, read_status, unit_name
@@ -50,20 +51,28 @@ class SystemdUserUnits:
     def path(self, name: str) -> Path:
         return self._folder / name
 
-    def install(self, name: str, text: str) -> None:
-        """Writes the unit, enables and starts it; one that runs is restarted. Raises SparkError; without a user manager
-        no new file is left behind, which could be neither read nor removed by it."""
-        path = self.path(name)
-        fresh = not path.exists()
-        self.write(name, text)
+    def install(self, name: str, text: str, beside: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Writes the unit and those beside it, enables and starts it; one that runs is restarted. Raises SparkError:
+        then the files are what they were before."""
+        texts = {**beside, name: text}
+        before = {each: path.read_text("utf-8") if (path := self.path(each)).exists() else None for each in texts}
         try:
-            self._systemctl("daemon-reload")
+            for each in texts:
+                self.write(each, texts[each])
+            for words in (("daemon-reload",), ("enable", name), ("restart", name)):
+                self._systemctl(*words)
         except UnitFailed:
-            if fresh:
-                path.unlink(missing_ok=True)
+            if before[name] is None:
+                with suppress(UnitFailed):  # the first failure is the one to report
+                    self._systemctl("disable", "--now", name)
+            for each, old in before.items():
+                if old is None:
+                    self.path(each).unlink(missing_ok=True)
+                else:
+                    self.write(each, old)
+            with suppress(UnitFailed):
+                self._systemctl("daemon-reload")
             raise
-        self._systemctl("enable", name)
-        self._systemctl("restart", name)
 
     def write(self, name: str, text: str) -> None:
         """Writes the unit only. Raises UnitFailed."""
@@ -139,9 +148,9 @@ class SystemdBoot:
         self._need("systemctl", "Use cron (crontab -e): spark-tui down NAME, spark-tui up PRESET" if data else "")
         user = _user() if system else ""
         service, timer = timer_texts(title, *self._command(words), calendar, user=user, data=data)
-        if (self._own.path(f"{name}.timer") if system else self._system / f"{name}.timer").exists():
-            self.remove_timer(name)  # of the person, or of the machine: not both
         self._install({f"{name}.service": service, f"{name}.timer": timer}, system=system)
+        # Of the person, or of the machine: not both.
+        self._remove(f"{name}.timer", f"{name}.service", own=system, machine=not system)
 
     def remove_timer(self, name: str) -> bool:
         return self._remove(f"{name}.timer", f"{name}.service")
@@ -184,22 +193,25 @@ class SystemdBoot:
         *others, unit = files
         if not system:
             self._need("systemctl")
-            for name in others:
-                self._own.write(name, files[name])
-            self._own.install(unit, files[unit])
+            self._own.install(unit, files[unit], {name: files[name] for name in others})
             self._linger()
             return
-        paths = [str(self._system / name) for name in files]
-        if code := self._root_hand.write_files(tuple(map(SystemFile, paths, files.values()))):
-            raise UnitFailed(f"{paths[-1]} was not written: sudo exited {code}.", "Check your permission: sudo -v")
-        self._as_root("enable", "--now", unit)
+        paths, fresh = [str(self._system / name) for name in files], not (self._system / unit).exists()
+        try:
+            if code := self._root_hand.write_files(tuple(map(SystemFile, paths, files.values()))):
+                raise UnitFailed(f"{paths[-1]} was not written: sudo exited {code}.", "Check your permission: sudo -v")
+            self._as_root("enable", "--now", unit)
+        except UnitFailed:
+            if fresh:
+                self._root_hand.remove_files(paths)
+            raise
 
-    def _remove(self, unit: str, *others: str) -> bool:
+    def _remove(self, unit: str, *others: str, own: bool = True, machine: bool = True) -> bool:
         """Ends and removes a unit with the files beside it, of the person and of the machine."""
-        had = self._own.uninstall(unit)
-        for name in others:
+        had = own and self._own.uninstall(unit)
+        for name in others if own else ():
             self._own.path(name).unlink(missing_ok=True)
-        if (self._system / unit).exists():
+        if machine and (self._system / unit).exists():
             self._as_root("disable", "--now", unit)
             had = not self._root_hand.remove_files([str(self._system / name) for name in (unit, *others)]) or had
         return had

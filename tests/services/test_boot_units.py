@@ -177,6 +177,37 @@ def test_a_schedule_of_the_machine_replaces_that_of_the_person(programs: Path, t
     assert dropper.terminal[-1][-3:] == ("enable", "--now", f"{TIMER}.timer")
 
 
+@pytest.mark.parametrize("fails", ["daemon-reload", "enable", "restart"])
+def test_a_schedule_that_fails_leaves_what_was_there_before(fails: str, programs: Path, tmp_path: Path) -> None:
+    answers_for_a_timer(programs)
+    boot, folder = boot_of(tmp_path), tmp_path / "home/.config/systemd/user"
+    working = (programs / "systemctl").read_text()
+    program(programs, "systemctl", f'case "$*" in *{fails}*) exit 1;; esac')
+    with pytest.raises(SparkError):
+        set_schedule(boot)
+    assert not list(folder.glob("*")), "neither a timer nor its service"
+    (programs / "systemctl").write_text(working)
+    set_schedule(boot)
+    before = {path.name: path.read_text() for path in folder.iterdir()}
+    program(programs, "systemctl", f'case "$*" in *{fails}*) exit 1;; esac')
+    with pytest.raises(SparkError):
+        set_schedule(boot, schedule_of("-06:00"))
+    assert {path.name: path.read_text() for path in folder.iterdir()} == before
+
+
+def test_a_schedule_of_the_machine_that_fails_leaves_nothing_and_keeps_that_of_the_person(
+    programs: Path, tmp_path: Path
+) -> None:
+    answers_for_a_timer(programs)
+    dropper = FakeDropper(code=1)
+    boot = SystemdBoot(tmp_path / "home", {"PATH": os.environ["PATH"]}, dropper, root=tmp_path / "root")
+    set_schedule(boot)
+    with pytest.raises(SparkError):
+        set_schedule(boot, system=True)
+    assert dropper.files == {}
+    assert [each.unit.system for each in boot.schedules()] == [False]
+
+
 def test_without_systemd_a_schedule_names_the_way_by_cron(tmp_path: Path) -> None:
     with pytest.raises(SparkError) as caught:
         set_schedule(boot_of(tmp_path, PATH=str(tmp_path)))
