@@ -96,8 +96,9 @@ async def _gateway(context: Context) -> GatewayStatus:
 
 def _list(session: Session, engine: str) -> int:
     async def look(context: Context) -> list[Connection]:
-        view = engine_meant(await engines_here(context), engine)
-        return [await context.in_thread(context.connector.plan, view, each) for each in CLIENTS.values()]
+        views = await engines_here(context)
+        serving = [] if engine else [view for view in views if view.word.serves]
+        return await context.in_thread(context.connector.plans, serving or [engine_meant(views, engine)])
 
     plans = session.run(look)
     session.out.json([show.connection_object(each) for each in plans])

@@ -16,6 +16,7 @@ from typing import Any, Final
 from spark_tui.core.actions import by_front_end, key_of
 from spark_tui.core.gateway import GatewayKeys
 from spark_tui.domain.connect import (
+    CLIENTS,
     NO_KEY,
     SCRIPT_KEY,
     Client,
@@ -185,6 +186,11 @@ class Connector:
         except SparkError as error:
             return replace(found, problem=error)
         return replace(found, files=tuple(each for each in changes if each is not None), written=bool(backups))
+
+    def plans(self, views: Sequence[EngineView]) -> list[Connection]:
+        """One for each client: for the engine that it is connected to, else for the first one."""
+        each = ([self.plan(view, client) for view in views] for client in CLIENTS.values())
+        return [next((plan for plan in plans if plan.written and not plan.changed), plans[0]) for plans in each]
 
     def _gateway_of(self, client: Client, model: str) -> tuple[str, bool]:
         """The gateway's address that the client has for that model, and whether with a key; empty without one."""
@@ -364,8 +370,9 @@ def engine_meant(views: Sequence[EngineView], name: str) -> EngineView:
         found = serving
     if len(found) == 1:
         return found[0]
-    known = ", ".join(view.name for view in found or views) or "none"
-    what = "No engine serves." if not name and not serving else f"Several engines serve {name}".rstrip() + "."
-    if name and not found:
-        what = f"No engine named {name}."
-    raise UsageError(what, f"Name one: {known}." if found else f"Known engines: {known}.")
+    named = ", ".join(view.name for view in found or views)
+    if found:
+        raise UsageError(f"Several engines serve {name}".rstrip() + ".", f"Name one: {named}.")
+    launch = "Launch a preset: spark-tui up PRESET (spark-tui presets list)"
+    what = f"No engine named {name}." if name else "No engine serves."
+    raise UsageError(what, f"Engines: {named}. See: spark-tui ps" if named else launch)

@@ -32,9 +32,16 @@ def state_of(plan: Connection) -> Cell:
 
 
 def clients_table(plans: Sequence[Connection]) -> Table:
-    columns = (Column("client", least=10), Column("state"), Column("API", keep=1))
+    """A row for each client, with its engine where they are several."""
+    several = len({plan.engine for plan in plans}) > 1
+    columns = (Column("client", least=10), Column("state"), *[Column("engine")] * several, Column("API", keep=1))
     rows = [
-        cells(Cell(plan.client.title, Tone.STRONG), state_of(plan), Cell(plan.client.api.value, Tone.QUIET))
+        cells(
+            Cell(plan.client.title, Tone.STRONG),
+            state_of(plan),
+            *[plan.engine if plan.written and not plan.changed else "-"] * several,
+            Cell(plan.client.api.value, Tone.QUIET),
+        )
         for plan in plans
     ]
     return Table(columns, tuple(rows), tuple(plan.client.id for plan in plans))

@@ -129,6 +129,20 @@ def test_another_engine_takes_the_place_and_undo_goes_back_to_the_person_s_own(w
     assert tree(home) == before
 
 
+def test_the_list_names_the_engine_of_each_client_also_where_several_serve(world: World, tmp_path: Path) -> None:
+    engine(world, "one")
+    engine(world, "two", port=8002)
+    assert world.run("connect", "codex", "two", "--write").code == 0
+    listed = world.run("connect", "--json")
+    assert listed.code == 0
+    clients = {each["id"]: each for each in listed.json}
+    assert list(clients) == list(CLIENTS)
+    assert (clients["codex"]["engine"], clients["codex"]["state"]) == ("two", "connected")
+    assert clients["aider"]["state"] != "connected"
+    row = next(line for line in world.run("connect").out.splitlines() if line.startswith(CLIENTS["codex"].title))
+    assert "two" in row.split()
+
+
 def test_two_engines_with_one_served_name_must_be_named_by_container(world: World) -> None:
     engine(world, "one")
     engine(world, "two", port=8002)
