@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from spark_tui.cli.command import Commands, common_options, complete, group, yes_option
+from spark_tui.cli.command import complete, group, yes_option
 from spark_tui.cli.names import find_preset
 from spark_tui.cli.presets import observe
 from spark_tui.cli.progress import supervised
@@ -64,7 +64,8 @@ def gateway(session: Session, install: bool, uninstall: bool, yes: bool, address
 
     Clients name a model: an engine, a preset, a served name or an alias. A request for a preset that is not running
     launches it, after idle engines have made room; an engine that answers is never stopped. Streaming clients wait,
-    others get 503 with Retry-After. Needs an optional package: pip install 'spark-tui[gateway]'.
+    others get 503 with Retry-After. Where its optional packages are not installed, the command that
+    installs them is shown.
     """
     if install and uninstall:
         raise click.UsageError("Use either --install or --uninstall.")
@@ -183,10 +184,10 @@ def status(session: Session) -> None:
         session.out.page(show.gateway_page(found, now))
 
 
-@click.group("keys", cls=Commands)
-@common_options()
-def keys() -> None:
-    """Manage the keys of clients: one each, revocable."""
+@group("keys")
+def keys(session: Session) -> None:
+    """Manage the keys of clients: one each, revocable. Without a command: the list."""
+    _list_keys(session)
 
 
 gateway.add(keys)
@@ -213,6 +214,10 @@ def add(session: Session, client: str) -> None:
 @keys.sub("list", "  spark-tui gateway keys list --json")
 def list_keys(session: Session) -> None:
     """List clients that have a key."""
+    _list_keys(session)
+
+
+def _list_keys(session: Session) -> None:
     found = session.run(_all_keys)
     session.out.json([show.key_object(each) for each in found])
     session.out.lines(f"{each.client}  {show.key_object(each)['added']}" for each in found)

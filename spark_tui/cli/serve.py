@@ -31,7 +31,7 @@ _EXAMPLES = """\
 def serve(session: Session, host: str, port: int, to_network: bool) -> None:
     """Open the control centre in a browser, behind a token.
 
-    Needs an optional package: pip install 'spark-tui[web]'.
+    Where its optional package is not installed, the command that installs it is shown.
     """
     if host not in LOOPBACK_NAMES and not to_network:
         raise RefusedError(

@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import re
+import shlex
 import tarfile
 from collections.abc import Sequence
 from importlib import metadata
@@ -65,7 +66,7 @@ def _needed() -> dict[str, metadata.Distribution]:
     except metadata.PackageNotFoundError:
         raise InstallFailed(
             "This spark-tui runs without being installed: its requirements are unknown.",
-            "Install it here first: pip install .",
+            f"Install it here first: pip install {shlex.quote(str(_PACKAGE.parent))}",
         ) from None
     done, wanted = set[tuple[str, str]](), [(_NAME, ""), (_NAME, "router")]
     while wanted:

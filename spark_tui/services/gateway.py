@@ -37,6 +37,7 @@ from spark_tui.domain.quantities import MIB, human_bytes
 from spark_tui.domain.text import clean_line, truncate
 from spark_tui.services.engine_http import ClientPools, bearer, beginning_of
 from spark_tui.services.executors import end_tasks
+from spark_tui.services.optional import install_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -185,7 +186,7 @@ class HttpGateway:
         except ImportError as error:
             raise GatewayMissing(
                 "The gateway needs an optional part that is not installed.",
-                "Install it: pip install 'spark-tui[gateway]' (or: uv tool install 'spark-tui[gateway]')",
+                f"Install it: {install_command('gateway')}",
                 detail=str(error),
             ) from error
         config = uvicorn.Config(

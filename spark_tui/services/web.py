@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from spark_tui.domain.errors import RefusedError, SparkError
 from spark_tui.domain.secret import Secret
+from spark_tui.services.optional import install_command
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -62,7 +63,7 @@ def web_application(command: str, host: str, token: Secret) -> web.Application:
     except ImportError as error:
         raise WebMissing(
             "The control centre in the browser needs an optional part that is not installed.",
-            "Install it: pip install 'spark-tui[web]' (or: uv tool install 'spark-tui[web]')",
+            f"Install it: {install_command('web')}",
             detail=str(error),
         ) from error
     server = Server(command, host=host, title="spark-tui")

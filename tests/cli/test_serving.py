@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from spark_tui.cli.options import Options
 from spark_tui.cli.serve import control_centre
@@ -51,7 +52,9 @@ def test_where_the_part_is_not_installed_it_says_how_to_get_it(tmp_path: Path) -
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 4
-    assert "pip install 'spark-tui[web]'" in done.stderr
+    command = shlex.split(done.stderr.partition("Install it: ")[2])
+    assert command[:4] == [sys.executable, "-m", "pip", "install"]
+    assert Requirement(command[4]).name == "textual-serve", "named as an index has it"
 
 
 def test_the_served_control_centre_has_the_options_that_were_typed() -> None:

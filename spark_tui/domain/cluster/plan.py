@@ -437,7 +437,8 @@ def _router_notes(found: ClusterPlan) -> list[str]:
     port = router_port(found)
     if port is None:
         return [f"{len(found.ranks)} engines of their own, without a router: {_no_router(found)}", *_gateways(found)]
-    return [f"One address for all: vllm-router on {found.head.node.name}, port {port} (optional: spark-tui[router])."]
+    optional = "(optional: pip install vllm-router)"
+    return [f"One address for all: vllm-router on {found.head.node.name}, port {port} {optional}."]
 
 
 def _no_router(found: ClusterPlan) -> str:
