@@ -198,8 +198,8 @@ class SystemdBoot:
             return
         paths, fresh = [str(self._system / name) for name in files], not (self._system / unit).exists()
         try:
-            if code := self._root_hand.write_files(tuple(map(SystemFile, paths, files.values()))):
-                raise UnitFailed(f"{paths[-1]} was not written: sudo exited {code}.", "Check your permission: sudo -v")
+            code = self._root_hand.write_files(tuple(map(SystemFile, paths, files.values())))
+            _check_sudo(code, f"Writing {paths[-1]}")
             self._as_root("enable", "--now", unit)
         except UnitFailed:
             if fresh:
@@ -230,8 +230,7 @@ class SystemdBoot:
 
     def _as_root(self, *words: str) -> None:
         argv = ("systemctl", *words) if os.geteuid() == 0 else ("sudo", "systemctl", *words)
-        if code := self._root_hand.on_terminal(argv):
-            raise UnitFailed(f"{' '.join(argv)} exited with {code}.", "Check your permission: sudo -v")
+        _check_sudo(self._root_hand.on_terminal(argv), " ".join(argv))
 
     def _run(self, argv: Sequence[str]) -> str:
         self._need(argv[0])
@@ -261,6 +260,11 @@ def _output(
     if done.returncode != 0:
         raise UnitFailed(f"{called} failed.", refused, detail=last_line(done.stderr.decode("utf-8", "replace")))
     return done.stdout.decode("utf-8", "replace")
+
+
+def _check_sudo(code: int, what: str) -> None:
+    if code:
+        raise UnitFailed(f"{what} ended with exit code {code}.", "Check your permission: sudo -v")
 
 
 def _user() -> str:
