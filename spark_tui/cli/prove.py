@@ -14,6 +14,7 @@ from spark_tui.core.prove import ProofProgress
 from spark_tui.domain.errors import ExitCode, UsageError
 from spark_tui.domain.prove.request import Verdict
 from spark_tui.domain.prove.run import Proof, changes, compared_proof
+from spark_tui.domain.text import same_name
 from spark_tui.present import prove as present
 from spark_tui.present.page import Section
 
@@ -55,12 +56,14 @@ def prove(
     name = engine_name(session, name)
 
     async def work(context: Context) -> tuple[Proof, tuple[Proof, ...]]:
-        engine = (await find_container(context, name)).name
-        if kept or other:
-            found = next((proof for proof in context.prover.kept() if proof.conditions.engine == engine), None)
-            if found is None:
+        if kept or other:  # a proof outlives its engine
+            proofs = context.prover.kept()
+            engine = same_name(name, [proof.conditions.engine for proof in proofs])
+            if not engine:
+                engine = (await find_container(context, name)).name
                 raise UsageError(f"{engine} was never proved.", f"Prove it: spark-tui prove {engine}")
-            return found, context.prover.kept()
+            return next(proof for proof in proofs if proof.conditions.engine == engine), proofs
+        engine = (await find_container(context, name)).name
         if context.ports.has("models"):
             await context.library.refresh()
         proof = await context.prover.run(engine, follow, full=full, only=only)

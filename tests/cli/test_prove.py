@@ -51,7 +51,6 @@ def test_a_sound_engine_is_proved_and_the_proof_is_kept(tmp_path: Path) -> None:
     assert (kept.code, kept.json["outcome"], kept.json["failed"]) == (0, "completed", 0)
     assert nulls_without_reason(kept.json) == []
     asked = len(world.server.requests)
-    world.run("prove", "tiny-1b", "--kept")
     assert len(world.server.requests) == asked
     world.server.fault = "schema fenced"
     later = world.run("prove", "tiny-1b")
@@ -105,6 +104,16 @@ def test_a_failed_case_is_named_and_ends_with_1(tmp_path: Path) -> None:
     assert (suite.get("failures"), suite.find("testcase[@name='chat.tool.named']/failure") is not None) == ("2", True)
     assert world.run("prove", "tiny-1b", "--kept").code == 2, "a part is not kept"
     assert world.run("prove", "tiny-1b", "--case", "chat.tool", "--junit", str(path)).code == 4
+
+
+def test_a_proof_can_be_read_after_its_engine_was_removed(tmp_path: Path) -> None:
+    world = ProveWorld(tmp_path)
+    assert world.run("prove", "tiny-1b").code == 0
+    kept = world.run("prove", "tiny-1b", "--kept", "--json").json
+    assert world.run("down", "tiny-1b", "--remove").code == 0
+    assert world.run("prove", "tiny-1b").code == 2, "the engine is gone"
+    assert world.run("prove", "Tiny-1B", "--kept", "--json").json == kept
+    assert world.run("prove", "other", "--kept").code == 2
 
 
 @pytest.mark.parametrize(
