@@ -21,6 +21,7 @@ from spark_tui.domain.presets.registry import (
     changes_between,
     digest_of,
     drift,
+    problem_of,
     registry_address,
     registry_name,
     same_commit,
@@ -34,13 +35,16 @@ from spark_tui.services.ports import Registries as RegistryStore
 @dataclass(frozen=True, slots=True)
 class RegistryUpdate:
     """What a registry has at `commit`, compared with its pin. `moved`: the pin is there now. `drifted`: the person's
-    copies of recipes that are others there."""
+    copies of recipes that are others there. `dropped`: recipes that have to be approved again after this move.
+    `skipped`: files that were not read, with the reason."""
 
     pinned: PinnedRegistry
     commit: str
     changes: tuple[RecipeChange, ...]
     moved: bool = False
     drifted: tuple[Finding, ...] = ()
+    dropped: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
 
 
 class RegistryManager:
@@ -112,7 +116,7 @@ class RegistryManager:
         """The recipe of a preset at the pin, with where it is from, to be saved as one of the person's own. Raises
         UsageError for a preset of another origin."""
         pinned, recipe = self._behind(preset)
-        found = self._examined(pinned, pinned.commit)[recipe.name]
+        found = self._examined(pinned, pinned.commit)[0][recipe.name]
         source = RecipeSource(pinned.name, pinned.address, recipe.path, pinned.commit, recipe.digest)
         (file,) = self._recipes.given(found.text, recipe.path).files
         if found.preset is None or not isinstance(file.document, MappingValue):
@@ -173,9 +177,12 @@ class RegistryManager:
         return await in_thread(self._pin, pinned, commit)
 
     def _pin(self, pinned: PinnedRegistry, commit: str) -> RegistryUpdate:
-        changes = self._compare(pinned, commit)
-        found = self._examined(pinned, commit)
+        found, skipped = self._examined(pinned, commit)
+        changes = self._compare(pinned, found)
         fresh = _at(pinned, commit, found)
+        approved = {each.name for each in pinned.recipes if each.digest in pinned.trusted}
+        unseen = (each for each in fresh.recipes if each.digest not in pinned.trusted and not each.problem)
+        dropped = tuple(each.name for each in unseen if each.name in approved)
         kept = tuple(digest for digest in pinned.trusted if digest in {each.digest for each in fresh.recipes})
         fresh = replace(fresh, fetched=self._clock.now(), trusted=kept)
         self._store.publish(
@@ -183,11 +190,13 @@ class RegistryManager:
         )
         others = (each for each in self.all() if each.name != pinned.name)
         self._store.keep((*others, fresh))
-        return RegistryUpdate(fresh, commit, changes, moved=True, drifted=self._drifted(fresh))
+        drifted = self._drifted(fresh)
+        return RegistryUpdate(fresh, commit, changes, moved=True, drifted=drifted, dropped=dropped, skipped=skipped)
 
     def _looked(self, pinned: PinnedRegistry, commit: str) -> RegistryUpdate:
-        there = _at(pinned, commit, self._examined(pinned, commit))
-        return RegistryUpdate(pinned, commit, self._compare(pinned, commit), drifted=self._drifted(there))
+        found, skipped = self._examined(pinned, commit)
+        drifted = self._drifted(_at(pinned, commit, found))
+        return RegistryUpdate(pinned, commit, self._compare(pinned, found), drifted=drifted, skipped=skipped)
 
     def _drifted(self, pinned: PinnedRegistry) -> tuple[Finding, ...]:
         """Of this registry's copies alone."""
@@ -195,24 +204,24 @@ class RegistryManager:
         own = (each for each, source in copies if source is not None and source.address == pinned.address)
         return tuple(found for each in own if (found := drift(each, (pinned,))) is not None)
 
-    def _compare(self, pinned: PinnedRegistry, commit: str) -> tuple[RecipeChange, ...]:
-        before: Mapping[str, ExaminedRecipe] = self._examined(pinned, pinned.commit) if pinned.commit else {}
-        return changes_between(before, self._examined(pinned, commit))
+    def _compare(self, pinned: PinnedRegistry, found: Mapping[str, ExaminedRecipe]) -> tuple[RecipeChange, ...]:
+        return changes_between(self._examined(pinned, pinned.commit)[0] if pinned.commit else {}, found)
 
-    def _examined(self, pinned: PinnedRegistry, commit: str) -> dict[str, ExaminedRecipe]:
-        """The recipes of a commit by their preset names. Raises UsageError for a registry without any."""
-        gathered = self._recipes.gather(self._store.tree(pinned.name, commit))
+    def _examined(self, pinned: PinnedRegistry, commit: str) -> tuple[dict[str, ExaminedRecipe], tuple[str, ...]]:
+        """The recipes of a commit by their preset names, and the files that were not read. Raises UsageError for a
+        registry without any recipe."""
+        tree = self._store.tree(pinned.name, commit)
+        gathered = self._recipes.gather(tree)
         gathered = replace(gathered, registry=replace(gathered.registry, address=pinned.address, commit=commit))
         files = tuple(each for found in gathered.files for each in with_commands(found))
         names = _names(pinned.name, (each.path for each in files))
-        return {names[each.path]: examine(each, gathered, names[each.path], chosen=True) for each in files}
+        skipped = (f"{each.file.removeprefix(f'{tree}/')}: {each.summary}" for each in gathered.passed_over)
+        found = {names[each.path]: examine(each, gathered, names[each.path], chosen=True) for each in files}
+        return found, tuple(skipped)
 
 
 def _at(pinned: PinnedRegistry, commit: str, found: Mapping[str, ExaminedRecipe]) -> PinnedRegistry:
-    recipes = tuple(
-        RegistryRecipe(name, each.path, digest_of(each), str(each.problem) if each.problem is not None else "")
-        for name, each in found.items()
-    )
+    recipes = tuple(RegistryRecipe(name, each.path, digest_of(each), problem_of(each)) for name, each in found.items())
     return replace(pinned, commit=commit, recipes=recipes)
 
 

@@ -42,7 +42,12 @@ def registries_table(pins: Sequence[PinnedRegistry]) -> Table:
 def update_page(update: RegistryUpdate) -> Page:
     """Each recipe that changed: command, image, environment and hooks first, by lines."""
     pin = update.pinned
-    copies = tuple(finding_section(each) for each in update.drifted)
+    copies = [finding_section(each) for each in update.drifted]
+    if update.dropped:
+        rows = [Row(f"spark-tui registries approve {name}", name, Tone.WARNING) for name in update.dropped]
+        copies.append(Section("No longer approved", tuple(rows)))
+    if update.skipped:
+        copies.append(Section("Skipped", tuple(Row(each, tone=Tone.WARNING) for each in update.skipped)))
     if not update.changes:
         same = "no recipe changed" if pin.commit != update.commit else "unchanged"
         return (Section(f"{pin.name}: {same} ({update.commit[:12]})"), *copies)
@@ -93,5 +98,7 @@ def update_object(update: RegistryUpdate) -> Object:
              "parts": [{"part": part.part, "before": part.before, "after": part.after} for part in each.parts]}
             for each in update.changes
         ],
+        "approvals_dropped": list(update.dropped),
+        "skipped": list(update.skipped),
         "outdated_copies": [{"preset": each.subject, **finding_object(each)} for each in update.drifted],
     }  # fmt: skip

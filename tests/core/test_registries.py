@@ -75,6 +75,30 @@ def catalogue(tmp_path: Path) -> dict[str, Origin]:
     return {preset.name: preset.origin for preset in presets_of(tmp_path).presets}
 
 
+async def test_a_broken_file_that_stays_as_it_is_did_not_change_and_a_skipped_one_is_named(
+    registries: RegistryManager, server: GitServer, upstream: Upstream
+) -> None:
+    broken = {"recipes/broken.yaml": "recipe_version: '2'\nmodel: [\n", "recipes/large.yaml": "# " + "x" * 2_000_000}
+    upstream.commit(broken)
+    added = await registries.add("eugr", server.url("eugr"))
+    (problem,) = (each.problem for each in registries.get("eugr").recipes if each.problem)
+    assert problem.startswith("recipes/broken.yaml")
+    upstream.commit({"recipes/small.yaml": RECIPE.replace("4096", "8192")})
+    looked = await registries.look("eugr")
+    assert [each.name for each in looked.changes] == ["eugr.small"]
+    assert looked.skipped == added.skipped
+
+
+async def test_a_move_names_the_recipes_that_have_to_be_approved_again(
+    registries: RegistryManager, server: GitServer, upstream: Upstream, tmp_path: Path
+) -> None:
+    await registries.add("eugr", server.url("eugr"))
+    for name in ("eugr.small", "eugr.other"):
+        registries.approve(presets_of(tmp_path).get(name))  # type: ignore[arg-type]
+    commit = upstream.commit({"recipes/small.yaml": RECIPE.replace("4096", "8192"), "recipes/other.yaml": None})
+    assert (await registries.move("eugr", commit)).dropped == ("eugr.small",)
+
+
 async def test_recipes_of_a_registry_are_presets_of_their_own_origin(
     registries: RegistryManager, server: GitServer, upstream: Upstream, tmp_path: Path
 ) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from spark_tui.domain.dataclass import dataclass
-from spark_tui.domain.errors import RefusedError, UnreachableError, UsageError
+from spark_tui.domain.errors import PresetError, RefusedError, UnreachableError, UsageError
 from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.presets.dialects.importing import ExaminedRecipe
 from spark_tui.domain.presets.preset import Preset
@@ -191,8 +191,14 @@ def digest_of(recipe: ExaminedRecipe) -> str:
     """SHA-256 of what would run: the recipe below the comments at its top, its mods, or why it is none."""
     lines = recipe.text.splitlines()
     body = dropwhile(lambda line: line.startswith("#"), lines)
-    problem = str(recipe.problem) if recipe.problem is not None else ""
-    return hashlib.sha256("\n".join((*body, *map(repr, recipe.mods), problem)).encode()).hexdigest()
+    return hashlib.sha256("\n".join((*body, *map(repr, recipe.mods), problem_of(recipe))).encode()).hexdigest()
+
+
+def problem_of(recipe: ExaminedRecipe) -> str:
+    """Why a file is no recipe, named as in its registry and not by where its commit is kept; empty for a recipe."""
+    if recipe.problem is None:
+        return ""
+    return str(PresetError(recipe.problem.summary, recipe.problem.remedy, file=recipe.path, line=recipe.problem.line))
 
 
 def _changed(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[ChangedPart, ...]:
@@ -204,7 +210,7 @@ def _changed(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Chang
 def _parts(recipe: ExaminedRecipe) -> dict[str, str]:
     """The texts of a recipe that a person reviews, those that run first."""
     if recipe.preset is None:
-        return {"problem": str(recipe.problem) if recipe.problem is not None else "unreadable"}
+        return {"problem": problem_of(recipe) or "unreadable"}
     preset: Preset = recipe.preset
     mods = (f"{mod.name} {mod.script}\n" + "\n".join(mod.lines) for mod in recipe.mods)
     parts = {
