@@ -70,7 +70,7 @@ def history(session: Session, name: str | None, failed: bool, good: bool, limit:
     elif failed:
         session.err.say(f"No failed starts of {name}." if name else "No failed starts.")
     else:
-        session.err.say("No starts yet. They are recorded while spark-tui is open, and by spark-tui up.")
+        session.err.say("No starts yet. They are recorded while spark-tui is open, and by spark-tui up PRESET.")
 
 
 _EVENT_EXAMPLES = """\

@@ -251,7 +251,7 @@ _DRAFT_EXAMPLES = """\
 @command("draft", _DRAFT_EXAMPLES)
 @click.argument("name", metavar="MODEL|CONTAINER", shell_complete=complete("models"))
 @click.option("--save", "saved", metavar="NAME", default="", help="Save it as your preset of that name.")
-@click.option("--launch", is_flag=True, help="Save and launch it; as `spark-tui up` does.")
+@click.option("--launch", is_flag=True, help="Save and launch it; as `up` does.")
 def draft(session: Session, name: str, saved: str, launch: bool) -> None:
     """Draft a preset for a model that has none.
 

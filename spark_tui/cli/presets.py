@@ -531,7 +531,7 @@ def diff_preset(session: Session, name: str, container: str, settings: tuple[str
                 raise
             containers, image = (), None  # without Docker the recipe can still be compared with the changes
         if container and container_of(preset, containers, container) is None:
-            raise ContainerNotFound(f"There is no container named {container}.", "`spark-tui ps -a` lists them.")
+            raise ContainerNotFound(f"There is no container named {container}.", "List them: spark-tui ps -a")
         return preset_diff(context.preflight, preset, overrides, image, containers, container)
 
     found = session.run(work)

@@ -167,7 +167,7 @@ class Conversations:
         if found:
             raise UsageError(f"{len(found)} conversations are called {given}...", "Give more of the id.")
         what = "There is no conversation yet." if given == LATEST else f"There is no conversation {given}."
-        raise UsageError(what, "spark-tui conversations lists them.")
+        raise UsageError(what, "List them: spark-tui conversations list")
 
     # --- for a question -------------------------------------------------------------------------------
 

@@ -417,7 +417,7 @@ def request_of(view: EngineView, catalogue: PresetCatalogue) -> LaunchRequest:
         raise outside_docker(container, acts=True)
     if not container.ours:
         raise RefusedError(
-            f"Not started by spark-tui: {view.name}.", "Import it as a preset first: spark-tui presets import"
+            f"Not started by spark-tui: {view.name}.", "Import it as a preset first: spark-tui presets import FILE"
         )
     preset = catalogue.get(container.preset)
     if preset is None:

@@ -172,9 +172,9 @@ class Library:
             remedy = "Start Docker, or skip this check with --unchecked."
             found = [Finding("engines_unknown", Severity.ERROR, words, remedy=remedy)]
         else:
-            stop = "Stop it first: spark-tui down"
+            stop = "Stop it first: spark-tui down {}"
             found = [
-                Finding("in_use", Severity.ERROR, use.words, remedy=f"{stop} {use.name}", subject=use.name)
+                Finding("in_use", Severity.ERROR, use.words, remedy=stop.format(use.name), subject=use.name)
                 for use in entry.engines
             ]
         return replace(plan, obstacles=(*plan.obstacles, *found))

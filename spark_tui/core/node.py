@@ -229,12 +229,14 @@ class Node:
             raise
         if state is None:
             await self._docker.remove(container, force=True)
-            raise EngineFailed(f"{spec.name} has no rank.", "Launch it with: spark-tui up --nodes")
+            raise EngineFailed(f"{spec.name} has no rank.", "Launch it: spark-tui up PRESET --nodes CLUSTER")
         return state
 
     def _refuse_stopped(self, launch: str) -> None:
         if launch and self._state.read(_STOPPED) == launch.encode():
-            raise RefusedError("This launch was stopped meanwhile.", "Launch again: spark-tui up --nodes")
+            raise RefusedError(
+                "This launch was stopped meanwhile.", "Launch again: spark-tui up PRESET --nodes CLUSTER"
+            )
 
     async def stop(self, request: StopRequest) -> Cleared:
         """Stops and removes, keeps the logs, and looks at what is left. Raises what Docker raises."""

@@ -98,7 +98,7 @@ class Results:
         named = [result for result in kept if key in (result.engine, result.model)]
         found = next(iter((*exact, *begun, *named)), None)
         if found is None:
-            raise UsageError(f"There is no result {key}.", "spark-tui results list shows what there is.")
+            raise UsageError(f"There is no result {key}.", "List them: spark-tui results list")
         return found
 
     def measured(self, key: str) -> BenchRun:

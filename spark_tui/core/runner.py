@@ -96,7 +96,7 @@ class JobRunner:
     @property
     def _updates_of(self) -> Updater:
         if self._updater is None:
-            raise RefusedError("Updates are not available here.", "Use the command line: spark-tui update")
+            raise RefusedError("Updates are not available here.", "Use the command line: spark-tui update NAME")
         return self._updater()
 
     # --- several nodes --------------------------------------------------------------------------------

@@ -333,7 +333,7 @@ class Updater:
             if record is None:
                 raise UsageError(
                     f"No update of {preset} to go back from.",
-                    f"An earlier good start: spark-tui history --good, then: spark-tui presets pin {preset} --digest",
+                    f"Pin an earlier start: spark-tui presets pin {preset} --digest DIGEST",
                 )
             return await self._back(record, report)
 

@@ -214,7 +214,7 @@ class FileConversations:
 
 def _no_such(conversation: str) -> UsageError:
     return UsageError(
-        f"There is no conversation {truncate(clean_line(conversation), 60)}.", "spark-tui conversations lists them."
+        f"There is no conversation {truncate(clean_line(conversation), 60)}.", "List them: spark-tui conversations list"
     )
 
 

@@ -539,7 +539,7 @@ def _firewall(seen: NodeView) -> Iterator[Finding]:
 # --- bandwidth --------------------------------------------------------------------------------------------
 
 _POWER: Final = "Shut down, unplug the power supply for a minute, start. A reboot does not help."
-_TWINS: Final = "Use both twins of the cage. See: spark-tui cluster show"
+_TWINS: Final = "Use both twins of the cage. See: spark-tui cluster show NAME"
 _LINK: Final = "Check speed, MTU and route of the rail."
 _DEVICE: Final = "Start containers with --device /dev/infiniband and --ulimit memlock=-1."
 _DEGRADED: Final = (0, Severity.ERROR, "degraded start of the ConnectX-7 (about 13)", _POWER)

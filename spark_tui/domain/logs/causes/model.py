@@ -207,7 +207,7 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
         r"outgoing traffic has been disabled|OfflineModeIsEnabled|offline mode is enabled|"
         r"as `?local_files_only'? ?(?:is|=) ?True",
         "{model} is not downloaded, and Hub access is disabled (HF_HUB_OFFLINE).",
-        "Download the model first (`spark-tui models pull`), or set HF_HUB_OFFLINE=0.",
+        "Download the model first (`spark-tui models pull NAME`), or set HF_HUB_OFFLINE=0.",
         change=(("env.HF_HUB_OFFLINE", "0"),),
     ),
     rule(
