@@ -217,7 +217,7 @@ class RegistryManager:
         names = _names(pinned.name, (each.path for each in files))
         skipped = (f"{each.file.removeprefix(f'{tree}/')}: {each.summary}" for each in gathered.passed_over)
         found = {names[each.path]: examine(each, gathered, names[each.path], chosen=True) for each in files}
-        return found, tuple(skipped)
+        return found, (*self._store.dropped(pinned.name, commit), *skipped)
 
 
 def _at(pinned: PinnedRegistry, commit: str, found: Mapping[str, ExaminedRecipe]) -> PinnedRegistry:

@@ -43,6 +43,9 @@ _GIT: Final = (
     "-c", "core.bigFileThreshold=1m",  # a larger object is never held in memory: 400 kB can unpack to 400 MB
 )  # fmt: skip
 _WANTED: Final = re.compile(r"(\.ya?ml|/run\.sh|(^|/)(LICEN[CS]E|COPYING)[^/]*)$")
+_DROPPED: Final = ".dropped"
+"""In a tree: which files of the commit are not in it, and why."""
+_TOO_LARGE: Final = f"larger than {MAX_FILE_BYTES >> 10} KiB"
 _FOLDER_NAME: Final = re.compile(r"[^/\x00-\x1f]{1,200}")
 
 
@@ -169,18 +172,31 @@ class GitRegistries:
             return folder
         fresh = folder.with_name(f".{commit}")
         shutil.rmtree(fresh, ignore_errors=True)
+        dropped: list[str] = []
         try:
             for path, content in self._blobs(self._repository(name), commit):
+                if isinstance(content, str):
+                    dropped.append(f"{path}: {content}\n")
+                    continue
                 place = fresh / path
                 place.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
                 write_whole(place, (content,))
             fresh.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+            (fresh / _DROPPED).write_text("".join(dropped), "utf-8")
             fresh.rename(folder)
         except OSError as error:
             raise _not_written(folder, error) from error
         return folder
 
-    def _blobs(self, repository: Path, commit: str) -> Iterator[tuple[PurePosixPath, bytes]]:
+    def dropped(self, name: str, commit: str) -> tuple[str, ...]:
+        try:
+            lines = (self.tree(name, commit) / _DROPPED).read_text("utf-8").splitlines()
+        except OSError:  # a tree that an earlier version has made
+            return ()
+        return tuple(map(clean_line, lines))
+
+    def _blobs(self, repository: Path, commit: str) -> Iterator[tuple[PurePosixPath, bytes | str]]:
+        """Each recipe, script and licence: its content, or why it is left out."""
         listed = self._read(repository, b"", "ls-tree", "-r", "-z", "--full-tree", commit).split(b"\0")
         if len(listed) > MAX_FILES * 20:
             raise RegistryTooLarge(f"The registry holds {len(listed):,} files.", "Use a smaller registry.")
@@ -189,8 +205,12 @@ class GitRegistries:
             about, _, name = line.partition(b"\t")
             mode, _, digest = about.decode("ascii").split(" ")[:3]
             path = _plain_path(name)
-            if mode in ("100644", "100755") and path is not None and _WANTED.search(str(path)):
+            if path is None or not _WANTED.search(str(path)):
+                continue
+            if mode in ("100644", "100755"):
                 wanted.append((path, digest))
+            else:
+                yield path, "it is a link"
         if len(wanted) > MAX_FILES:
             raise RegistryTooLarge(
                 f"The registry holds {len(wanted):,} recipes and scripts.", "Use a smaller registry."
@@ -201,6 +221,7 @@ class GitRegistries:
         present = {digest: int(size) for digest, _, size in (line.partition(" ") for line in sizes.splitlines())
                    if size.isdigit() and int(size) <= MAX_FILE_BYTES}  # fmt: skip
         found = [(path, digest) for path, digest in wanted if digest in present]
+        yield from ((path, _TOO_LARGE) for path, digest in wanted if digest not in present)
         if sum(present[digest] for _, digest in found) > MAX_RECIPES_BYTES:
             raise RegistryTooLarge(
                 f"The recipes and scripts of the registry have more than {MAX_RECIPES_BYTES >> 20} MiB.",

@@ -83,10 +83,13 @@ async def test_a_broken_file_that_stays_as_it_is_did_not_change_and_a_skipped_on
     added = await registries.add("eugr", server.url("eugr"))
     (problem,) = (each.problem for each in registries.get("eugr").recipes if each.problem)
     assert problem.startswith("recipes/broken.yaml")
+    (upstream.folder / "recipes/linked.yaml").symlink_to("small.yaml")
     upstream.commit({"recipes/small.yaml": RECIPE.replace("4096", "8192")})
     looked = await registries.look("eugr")
     assert [each.name for each in looked.changes] == ["eugr.small"]
-    assert looked.skipped == added.skipped
+    for update, dropped in ((added, {"large"}), (looked, {"large", "linked"})):
+        paths = {each.partition(":")[0] for each in update.skipped}
+        assert paths == {f"recipes/{name}.yaml" for name in dropped}
 
 
 async def test_a_move_names_the_recipes_that_have_to_be_approved_again(
