@@ -45,6 +45,8 @@ from spark_tui.domain.presets.located import MappingValue
 from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs, pairs_from
 from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue, Tag
+from spark_tui.domain.presets.registry import review_of
+from spark_tui.domain.presets.rights import findings_of
 from spark_tui.domain.quantities import parse_bytes
 from spark_tui.domain.secret import mask_secrets
 from spark_tui.domain.text import clean_line
@@ -331,6 +333,42 @@ def _pin(session: Session, make: Callable[[Context], Awaitable[PinPlan]], *, dry
         session.err.say("Nothing written.")
 
 
+# --- rights -------------------------------------------------------------------------------------------
+
+
+_ALLOW_EXAMPLES = """\
+  spark-tui presets allow mine                        # what it asks for
+  spark-tui presets allow mine devices privileged
+  spark-tui presets allow mine --revoke
+"""
+
+
+@presets.sub("allow", _ALLOW_EXAMPLES)
+@preset_argument
+@click.argument("rights", nargs=-1, metavar="[RIGHT]...")
+@click.option("--revoke", is_flag=True, help="Take back all that was allowed.")
+def allow_rights(session: Session, name: str, rights: tuple[str, ...], revoke: bool) -> None:
+    """Allow a preset rights over this machine that an engine does not need. Without a right: show them.
+
+    A launch is refused until they are allowed by name: privileged, cap_add, devices, security_opt, pid, preload
+    (LD_PRELOAD), piped_shell. Only warned of: network, ipc, image. Allowed to the recipe as it is now: when what it
+    runs changes, it is asked for again.
+    """
+
+    async def work(context: Context) -> Preset:
+        preset = find_preset(context, name)
+        return context.presets.allow(preset, () if revoke else rights) if rights or revoke else preset
+
+    preset = session.run(work, changes=bool(rights) or revoke)
+    found = findings_of(preset, ())
+    session.out.json(
+        {"id": preset.name, "allowed": list(preset.allowed), "findings": [finding_object(each) for each in found]}
+    )
+    session.out.page(tuple(finding_section(each, flags=True) for each in found))
+    if not found:
+        session.err.say(f"{preset.name} asks for no more rights than an engine needs.")
+
+
 # --- import -------------------------------------------------------------------------------------------
 
 
@@ -419,6 +457,7 @@ def _recipe_object(imported: ImportedRecipe) -> Object:
         "mods": [{"name": mod.name, "script": mod.script, "lines": list(mod.lines)} for mod in recipe.mods],
         "values_needed": list(recipe.needs),
         "notes": list(recipe.notes),
+        "findings": [finding_object(each) for each in review_of(recipe)],
         **maybe("problem", error_object(imported.problem) if imported.problem else None, "there is none"),
     }
 

@@ -9,7 +9,10 @@ from spark_tui.cli.names import find_preset
 from spark_tui.cli.session import Session
 from spark_tui.core.context import Context
 from spark_tui.core.registries import RegistryUpdate
+from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.presets.registry import PinnedRegistry, RegistryRecipe
+from spark_tui.domain.presets.rights import findings_of, unallowed
+from spark_tui.present.launch import finding_object, finding_section
 from spark_tui.present.registries import registries_table, registry_object, update_object, update_page
 
 
@@ -49,7 +52,7 @@ _ADD_EXAMPLES = """\
 def add_registry(session: Session, name: str, address: str) -> None:
     """Fetch a registry and pin its newest commit."""
     update = session.run(lambda context: context.registries.add(name, address), changes=True)
-    _show(session, update)
+    _show(session, update, whole=False)
     session.err.say(f"Find its recipes: spark-tui presets list {update.pinned.name}")
 
 
@@ -73,22 +76,32 @@ def update_registry(session: Session, name: str, commit: str) -> None:
         session.err.say(f"To use it: spark-tui registries update {name} --to {update.commit[:12]}")
 
 
-def _show(session: Session, update: RegistryUpdate) -> None:
+def _show(session: Session, update: RegistryUpdate, *, whole: bool = True) -> None:
     session.out.json(update_object(update))
-    session.out.page(update_page(update))
+    session.out.page(update_page(update, whole=whole))
 
 
 @registries.sub("approve", "  spark-tui registries approve eugr.qwen3-coder")
 @preset_argument
 def approve_recipe(session: Session, name: str) -> None:
-    """Allow launches of a recipe with its present content. When it changes, it is asked for again."""
+    """Allow launches of a recipe with its present content. When it changes, it is asked for again.
 
-    async def work(context: Context) -> RegistryRecipe:
-        return context.registries.approve(find_preset(context, name))
+    Rights that an engine does not need are shown, and allowed by name: spark-tui presets allow.
+    """
 
-    recipe = session.run(work, changes=True)
-    session.out.json({"id": recipe.name, "sha256": recipe.digest, "approved": True})
-    session.err.say(f"{recipe.name} may be launched: spark-tui up {recipe.name}")
+    async def work(context: Context) -> tuple[Preset, RegistryRecipe]:
+        preset = find_preset(context, name)
+        return preset, context.registries.approve(preset)
+
+    preset, recipe = session.run(work, changes=True)
+    found = findings_of(preset, ())
+    session.out.json(
+        {"id": recipe.name, "sha256": recipe.digest, "approved": True,
+         "findings": [finding_object(each) for each in found]}
+    )  # fmt: skip
+    session.out.page(tuple(finding_section(each, flags=True) for each in found))
+    if not unallowed(preset):
+        session.err.say(f"{recipe.name} may be launched: spark-tui up {recipe.name}")
 
 
 @registries.sub("remove", "  spark-tui registries remove eugr")

@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from spark_tui.core.prove import Prover
     from spark_tui.core.registries import RegistryManager
     from spark_tui.core.results import Results
+    from spark_tui.core.rights import AllowedPresets
     from spark_tui.core.runner import JobRunner
     from spark_tui.core.secure import Securing
     from spark_tui.core.store import AlarmBoard
@@ -85,7 +86,6 @@ if TYPE_CHECKING:
         EngineApi,
         HostProbe,
         LogArchive,
-        PresetSource,
         RecipeStore,
         SecretStore,
         UserFiles,
@@ -397,7 +397,7 @@ class Context:
     docker: ContainerEngine
     api: EngineApi
     host: HostProbe
-    presets: PresetSource
+    presets: AllowedPresets
     recipes: RecipeStore
     secrets: SecretStore
     archive: LogArchive
@@ -487,9 +487,13 @@ class Context:
         return Store(self.clock)
 
     def reviewed(self, preset: Preset) -> None:
-        """Raises NotReviewed for a recipe of a registry that the person has not approved."""
+        """Raises NotReviewed for a recipe of a registry that the person has not approved, NotAllowed for one that
+        takes rights over the machine which the person has not allowed it."""
+        from spark_tui.domain.presets.rights import require_allowed
+
         if preset.origin is Origin.REGISTRY:
             self.registries.check(preset)
+        require_allowed(preset)
 
     def drifts(self, presets: Iterable[Preset]) -> Mapping[str, Finding]:
         """Copies of registries' recipes that are outdated, by the preset's name."""

@@ -163,11 +163,14 @@ REAL: Final[Mapping[str, Adapter]] = {
     "fabric": ("host.fabric:SystemFabric", lambda make, p: make(p.environ)),
     "presets": (
         "presets.store:PresetFiles",
-        lambda make, p: make(
-            p.builtin_presets,
-            p.settings.presets,
-            p.folders.registries / "presets",
-            _private(p.folders.cache / "presets"),
+        lambda make, p: import_module("spark_tui.core.rights").AllowedPresets(
+            make(
+                p.builtin_presets,
+                p.settings.presets,
+                p.folders.registries / "presets",
+                _private(p.folders.cache / "presets"),
+            ),
+            p.state,
         ),
     ),
     "ollama": ("ollama:HttpOllama", lambda make, p: make(p.environ)),
@@ -219,7 +222,12 @@ DEMO: Final[Mapping[str, Adapter]] = {
     "doctor_probe": ("demo.host:DemoDoctorProbe", None),
     "demo_folder": ("demo.folders:DemoFolder", None),  # what is kept there lasts as long as the program
     "folders": ("demo.folders:own_folders", lambda make, p: make(p.demo_folder)),  # without those of a user
-    "presets": ("presets.store:PresetFiles", lambda make, p: make(p.builtin_presets, p.demo_folder.path)),
+    "presets": (
+        "presets.store:PresetFiles",
+        lambda make, p: import_module("spark_tui.core.rights").AllowedPresets(
+            make(p.builtin_presets, p.demo_folder.path), p.state
+        ),
+    ),
     "folder_recipes": ("presets.imports:FolderRecipeStore", lambda make, p: make(p.demo_folder.path)),
     "recipes": ("demo.folders:DemoRecipes", lambda make, p: make(p.folder_recipes)),
     "checkpoints": ("demo.models:DemoCheckpoints", lambda make, p: make(p.models)),

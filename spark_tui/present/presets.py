@@ -22,6 +22,7 @@ from spark_tui.domain.presets.fit import FitWord
 from spark_tui.domain.presets.options import OFF
 from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import Origin, Preset, PresetFacts, Tag
+from spark_tui.domain.presets.registry import review_of
 from spark_tui.domain.prove.request import Verdict
 from spark_tui.domain.prove.run import Badge
 from spark_tui.domain.quantities import GIB, human_bytes, human_count, short_tokens
@@ -610,6 +611,7 @@ def _imported(imported: ImportedRecipe) -> Section:
         rows.append(Row(f"{mod.name}, not applied: {mod.script or 'not in the registry'}", "mod"))
         rows += [Row(line, "|", Tone.QUIET) for line in mod.lines]
         rows += [Row(f"({mod.more_lines} more lines)", "|", Tone.QUIET)] if mod.more_lines else []
+    rows += [row for finding in review_of(recipe) for row in finding_section(finding).rows]
     return Section(rows=tuple(rows))
 
 

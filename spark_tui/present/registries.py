@@ -39,8 +39,9 @@ def registries_table(pins: Sequence[PinnedRegistry]) -> Table:
     return Table(columns, tuple(rows), tuple(pin.name for pin in pins), empty)
 
 
-def update_page(update: RegistryUpdate) -> Page:
-    """Each recipe that changed: command, image, environment and hooks first, by lines."""
+def update_page(update: RegistryUpdate, *, whole: bool = True) -> Page:
+    """Each recipe that changed: what it takes of the machine, then command, image, environment and hooks first, by
+    lines. Not `whole`: of added recipes a line, and what they take."""
     pin = update.pinned
     copies = [finding_section(each) for each in update.drifted]
     if update.dropped:
@@ -53,18 +54,23 @@ def update_page(update: RegistryUpdate) -> Page:
         return (Section(f"{pin.name}: {same} ({update.commit[:12]})"), *copies)
     counts = {kind: sum(each.kind is kind for each in update.changes) for kind in ChangeKind}
     summary = ", ".join(f"{count} {kind.value}" for kind, count in counts.items() if count)
+    changes = (section for each in update.changes for section in _change(each, whole=whole))
     commits = update.commit[:12] if update.moved else f"{pin.commit[:12] or 'nothing'} -> {update.commit[:12]}"
-    return (Section(f"{pin.name}: {summary} ({commits})"), *map(_change, update.changes), *copies)
+    return (Section(f"{pin.name}: {summary} ({commits})"), *changes, *copies)
 
 
-def _change(change: RecipeChange) -> Section:
-    if change.kind is not ChangeKind.CHANGED:
-        shown = {part.part: part.after or part.before for part in change.parts}
-        text = shown.get("problem") or "  ".join(filter(None, (shown.get("model"), shown.get("image"))))
-        code = [Row(shown[name], name, Tone.WARNING) for name in ("hooks", "mods") if name in shown]
-        return Section(change.name, (Row(f"{change.kind.value}: {text}", tone=_TONES[change.kind]), *code))
-    rows = [row for part in change.parts for row in _lines(part)]
-    return Section(change.name, tuple(rows) or (Row("Only what is not used changed.", tone=Tone.QUIET),))
+def _change(change: RecipeChange, *, whole: bool) -> Page:
+    findings = tuple(finding_section(each) for each in change.findings)
+    if change.kind is ChangeKind.CHANGED:
+        rows = [row for part in change.parts for row in _lines(part)]
+        quiet = Row("Only what is not used changed.", tone=Tone.QUIET)
+        return (Section(change.name, tuple(rows) or (quiet,)), *findings)
+    shown = {part.part: part.after or part.before for part in change.parts}
+    text = shown.get("problem") or "  ".join(filter(None, (shown.get("model"), shown.get("image"))))
+    parts = ("command", "env", "mounts") if whole and change.kind is ChangeKind.ADDED else ()
+    code = [Row(shown[name], name, Tone.WARNING) for name in (*parts, "hooks", "mods") if name in shown]
+    head = Row(f"{change.kind.value}: {text}", tone=_TONES[change.kind])
+    return (Section(change.name, (head, *code)), *findings)
 
 
 def _lines(part: ChangedPart) -> list[Row]:
@@ -95,7 +101,8 @@ def update_object(update: RegistryUpdate) -> Object:
         "moved": update.moved,
         "changes": [
             {"id": each.name, "change": each.kind.value,
-             "parts": [{"part": part.part, "before": part.before, "after": part.after} for part in each.parts]}
+             "parts": [{"part": part.part, "before": part.before, "after": part.after} for part in each.parts],
+             "findings": [finding_object(finding) for finding in each.findings]}
             for each in update.changes
         ],
         "approvals_dropped": list(update.dropped),

@@ -49,6 +49,15 @@ async def test_a_recipe_file_is_imported_and_its_report_shown(tmp_path: Path) ->
     assert (tmp_path / "own" / "theirs.yaml").exists()
 
 
+async def test_the_report_says_which_rights_a_recipe_takes(tmp_path: Path) -> None:
+    source = tmp_path / "theirs.yaml"
+    source.write_text(RECIPE + "executor_config: {devices: [/dev/sda], ipc: host}\n")
+    async with seen(shelved(tmp_path), (120, 36), "i") as sight:
+        await sight.type(str(source))
+        await sight.press("enter")
+        await sight.until_seen("1 imported", "takes_host", "devices=/dev/sda", "shares_host")
+
+
 async def test_a_path_that_is_none_says_what_to_do_and_the_dialog_stays(tmp_path: Path) -> None:
     async with seen(shelved(tmp_path), (120, 36), "i") as sight:
         assert (await paste(sight, f"{tmp_path}/nowhere\n")).value == f"{tmp_path}/nowhere"

@@ -10,11 +10,12 @@ import pytest
 from textual.widgets import Button, Input
 
 from spark_tui.core.launch import LaunchRequest
+from spark_tui.core.rights import AllowedPresets
 from spark_tui.domain.engine.container import ALL_INTERFACES, LOOPBACK
 from spark_tui.domain.finding import Severity
 from spark_tui.domain.presets.options import SETTABLE
 from spark_tui.domain.presets.overrides import overrides_from_pairs
-from spark_tui.domain.presets.preset import Preset, PresetFacts
+from spark_tui.domain.presets.preset import ContainerOptions, Preset, PresetFacts
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Ok, value_of
 from spark_tui.tui.form_screen import Choice, FieldRow
@@ -241,6 +242,39 @@ async def test_a_launch_before_the_verdict_is_refused_by_the_launch_itself() -> 
         await sight.until(lambda: any(job.error for job in sight.app.jobs))
         assert "does not fit" in sight.app.jobs[0].error
         assert not kit.docker.created
+
+
+# --- rights ---------------------------------------------------------------------------------------------
+
+
+TAKING = replace(QWEN, options=ContainerOptions(privileged=True, devices=("/dev/sda",)))
+
+
+def asking_kit() -> Kit:
+    kit = kit_of(TAKING)
+    kit.presets = AllowedPresets(kit.presets, kit.state)  # type: ignore[assignment]
+    kit.context = kit.opened()
+    return kit
+
+
+async def test_a_recipe_that_takes_the_machine_is_launched_only_when_its_rights_are_typed() -> None:
+    kit = asking_kit()
+    async with form(kit=kit) as sight:
+        await judged(sight)
+        await sight.until_seen("privileged=true", "/dev/sda")
+        await sight.press("ctrl+l")
+        await sight.until(lambda: isinstance(sight.app.screen, ConfirmScreen))
+        await sight.press("enter")
+        await sight.press("escape")
+        assert not sight.app.jobs and not kit.docker.created
+        assert kit.presets.load().presets[0].allowed == ()
+        sight.on(LaunchForm)
+        await sight.press("ctrl+l")
+        await sight.until(lambda: isinstance(sight.app.screen, ConfirmScreen))
+        await sight.type("privileged devices")
+        await sight.press("enter")
+        await sight.until(lambda: bool(kit.docker.created))
+    assert kit.presets.load().presets[0].allowed == ("privileged", "devices")
 
 
 # --- changes --------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.models.checkpoint import CheckpointFacts, LayerKind, Quantization, RopeScaling, StateLayers
 from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs, settings_text, with_change
 from spark_tui.domain.presets.plan import plan
-from spark_tui.domain.presets.preset import Origin, Preset, PresetFacts, RequiredFile
+from spark_tui.domain.presets.preset import ContainerOptions, Origin, Preset, PresetFacts, RequiredFile
 from spark_tui.domain.presets.rules.check import RULES, check
 from spark_tui.domain.presets.rules.context import LaunchContext
 from spark_tui.domain.quantities import GIB
@@ -87,8 +87,8 @@ SHOWN = {
     "nemotron-cascade-2-30b-a3b-nvfp4": {"many_sequences": N},
     W4A16: {},
     PHI: {},
-    "qwen3-next-80b-a3b-nvfp4": {"many_sequences": N},
-    NEXT_MTP: {"speculation_under_load": W},
+    "qwen3-next-80b-a3b-nvfp4": {"many_sequences": N, "shares_host": W},
+    NEXT_MTP: {"speculation_under_load": W, "shares_host": W},
     QWEN35: {"floating_tag": N},
     QWEN36_27B: {"floating_tag": N},
     "qwen3.6-27b-nvfp4-mtp": {"mtp_unproven": N, "floating_tag": N},
@@ -347,6 +347,12 @@ CAUTIONS = [
     Caution("lan_without_key", W, PRESETS["qwen3-next-80b-a3b-nvfp4"], {"exposure": "lan", "api_key": "no"},
         "api_key=yes"),
     Caution("gated_without_token", E, PRESETS[LLAMA], facts={"has_hf_token": False}),
+    # --- rights
+    Caution("takes_host", E, replace(PRESETS[GEMMA_31B], options=ContainerOptions(privileged=True))),
+    Caution("shares_host", W, replace(PRESETS[GEMMA_31B], options=ContainerOptions(ipc="host"))),
+    Caution("unknown_publisher", W, replace(PRESETS[GEMMA_31B], image="example.com/someone/vllm:1.0")),
+    Caution("allowed_rights", N, replace(PRESETS[GEMMA_31B], options=ContainerOptions(privileged=True),
+        allowed=("privileged",))),
     # --- images
     Caution("image_architecture", E, PRESETS[GEMMA_31B], facts={"is_spark": True, "image": ImageFacts("sha256:1", "x",
         architecture="amd64")}),
@@ -374,7 +380,8 @@ SPARK_ONLY = {
 ANY_ENGINE = {
     "shm_large", "llama_cpp_q4_kv", "reported_failing", "mistral_without_system_prompt", "parser_plugin_missing",
     "required_file_missing", "lan_without_key", "gated_without_token", "image_architecture", "stable_image",
-    "ngc_image_old", "provisional_image", "floating_tag",
+    "ngc_image_old", "provisional_image", "floating_tag", "takes_host", "shares_host", "unknown_publisher",
+    "allowed_rights",
 }  # fmt: skip
 
 

@@ -271,9 +271,6 @@ def _recipe_notes(preset: Preset) -> Iterator[str]:
     options = preset.options
     if options.restart_policy in ("always", "unless-stopped", "on-failure", "on-failure:0"):
         yield f"Restarts without end ({options.restart_policy}): a crash loop can take a Spark down."
-    rights = (("privileged",) if options.privileged else ()) + options.cap_add + options.devices + options.security_opt
-    if rights:
-        yield f"The recipe asks for more rights than an engine needs: {', '.join(rights)}."
 
 
 # --- host paths -------------------------------------------------------------------------------------------

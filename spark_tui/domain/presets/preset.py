@@ -160,7 +160,8 @@ class Preset:
     is literal environment. `mounts` are extra `source:target[:ro]` lines, their source within the store.
     `unknown` keeps keys that we do not use, with their values as text, so that they are shown. `hooks` and
     `mods` are shown and never run. `includes` are the presets that it includes, nearest first. One copy
-    runs on `min_nodes` to `max_nodes` machines.
+    runs on `min_nodes` to `max_nodes` machines. `allowed` are the names of the rights that the person allowed it; no
+    file can say so.
     """
 
     name: str
@@ -184,6 +185,7 @@ class Preset:
     unknown: tuple[tuple[str, str], ...] = ()
     includes: tuple[str, ...] = ()
     trial: str = ""
+    allowed: tuple[str, ...] = ()
 
     def default(self, key: str) -> Scalar:
         return next((value for name, value in self.defaults if name == key), None)

@@ -16,6 +16,7 @@ from spark_tui.domain.errors import PresetError, RefusedError, UnreachableError,
 from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.presets.dialects.importing import ExaminedRecipe
 from spark_tui.domain.presets.preset import Preset
+from spark_tui.domain.presets.rights import findings_of
 from spark_tui.domain.secret import mask_secrets
 from spark_tui.domain.text import clean, clean_line, truncate
 
@@ -127,11 +128,13 @@ class ChangedPart:
 
 @dataclass(frozen=True, slots=True)
 class RecipeChange:
-    """`parts` are ordered by what can do harm: command, image, environment, hooks and mods before the rest."""
+    """`parts` are ordered by what can do harm: command, image, environment, hooks and mods before the rest. `findings`
+    say what the recipe takes of the machine now."""
 
     name: str
     kind: ChangeKind
     parts: tuple[ChangedPart, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
 
 def registry_name(text: str) -> str:
@@ -178,13 +181,18 @@ def changes_between(
     found = []
     for name in sorted(before.keys() | after.keys()):
         old, new = before.get(name), after.get(name)
-        if old is not None and new is not None:
-            if digest_of(old) != digest_of(new):
-                found.append(RecipeChange(name, ChangeKind.CHANGED, _changed(_parts(old), _parts(new))))
-        else:
-            kind = ChangeKind.ADDED if old is None else ChangeKind.REMOVED
-            found.append(RecipeChange(name, kind, _changed(*((_parts(each) if each else {}) for each in (old, new)))))
+        if old is not None and new is not None and digest_of(old) == digest_of(new):
+            continue
+        kind = ChangeKind.ADDED if old is None else ChangeKind.REMOVED if new is None else ChangeKind.CHANGED
+        parts = _changed(*((_parts(each) if each else {}) for each in (old, new)))
+        found.append(RecipeChange(name, kind, parts, review_of(new) if new is not None else ()))
     return tuple(found)
+
+
+def review_of(recipe: ExaminedRecipe) -> tuple[Finding, ...]:
+    """What a recipe takes of the machine; nothing for one that is no preset."""
+    scripts = ("\n".join(mod.lines) for mod in recipe.mods)
+    return () if recipe.preset is None else findings_of(recipe.preset, scripts)
 
 
 def digest_of(recipe: ExaminedRecipe) -> str:
@@ -217,6 +225,7 @@ def _parts(recipe: ExaminedRecipe) -> dict[str, str]:
         "command": preset.command,
         "image": preset.reference,
         "env": "\n".join(f"{name}={value}" for name, value in preset.env),
+        "mounts": "\n".join(preset.mounts),
         "hooks": "\n".join(preset.hooks),
         "mods": "\n".join(mods),
         "model": f"{preset.model} {preset.model_revision}".strip(),

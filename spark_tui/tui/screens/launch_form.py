@@ -32,6 +32,7 @@ from spark_tui.domain.presets.overrides import SHARE, Overrides, all_pairs, over
 from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.presets.registry import NotReviewed
+from spark_tui.domain.presets.rights import NotAllowed, unallowed
 from spark_tui.domain.presets.rules.context import given_settings
 from spark_tui.domain.reading import value_of
 from spark_tui.domain.text import truncate
@@ -522,7 +523,8 @@ class LaunchForm(FormScreen[str]):
         self.dismiss(name)
 
     async def _approved(self) -> bool:
-        """Whether the preset may be launched: for a recipe of a registry that was not reviewed the person is asked."""
+        """Whether the preset may be launched: the person is asked for a recipe of a registry that was not reviewed, and
+        for rights that were not allowed."""
         try:
             self._core.reviewed(self._preset)
         except NotReviewed as error:
@@ -530,7 +532,18 @@ class LaunchForm(FormScreen[str]):
             if not await self.app.push_screen_wait(ConfirmScreen("Approve this recipe?", what, verb="Approve")):
                 return False
             self._core.registries.approve(self._preset)
-        return True
+        except NotAllowed as error:
+            names = unallowed(self._preset)
+            question = ConfirmScreen(
+                "Allow these rights?", error.summary, verb="Allow", type_to_confirm=" ".join(names),
+                because="A recipe can take over this machine with them.",
+            )  # fmt: skip
+            if not await self.app.push_screen_wait(question):
+                return False
+            self._preset = self._core.presets.allow(self._preset, names)
+        else:
+            return True
+        return await self._approved()
 
     def _keep(self) -> None:
         """Remembers the values for the next launch."""

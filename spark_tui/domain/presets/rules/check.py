@@ -13,12 +13,17 @@ from typing import Final
 from spark_tui.domain.engine.container import EnvVar
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.finding import Change, Finding
+from spark_tui.domain.presets import rights
 from spark_tui.domain.presets.command import command_of
 from spark_tui.domain.presets.overrides import with_change
 from spark_tui.domain.presets.rules import image, memory, model, serving, speculation
 from spark_tui.domain.presets.rules.context import LaunchContext
 
 RULES: Final[Mapping[str, Callable[[LaunchContext], Finding | None]]] = {
+    **{
+        id_: lambda launch, id_=id_: next((each for each in rights.findings_of(launch.preset) if each.id == id_), None)  # type: ignore[misc]
+        for id_ in rights.RULES
+    },
     **serving.RULES,
     **model.RULES,
     **speculation.RULES,
