@@ -128,6 +128,7 @@ def _launch(
             if await context.boot.due(engine) == ("stop", False):
                 session.err.say(f"{engine} is stopped by its schedule: spark-tui schedule {engine}")
                 return
+        context.reviewed(preset)
         await observe(session, context)
         verdict = await context.checks.judge(preset, overrides)
         findings = verdict.findings

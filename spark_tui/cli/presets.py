@@ -522,7 +522,7 @@ def _of_plan(plan: LaunchPlan, format_: str) -> tuple[str, Sequence[str]]:
     file, then, make = _OF_SPEC[format_]
     name = plan.spec.name
     about = [f"Made by spark-tui from its preset {plan.preset.name}."]
-    notes = list(plan.notes)
+    notes = [*plan.notes, *(each.summary for each in findings_of(plan.preset) if each.severity is Severity.ERROR)]
     if then:
         about += [f"Save it as {file.format(name=name)}, then:", f"  {then.format(name=name)}"]
     for path in plan.spec.env_files:

@@ -28,7 +28,7 @@ _FINDINGS: Final = {
     "system_mounts": (
         Severity.ERROR, "The recipe mounts folders of the system", "Remove the mounts: a launch refuses them.",
     ),
-    "shares_host": (Severity.WARNING, "The container shares the machine's network or shared memory", _ALLOW),
+    "shares_host": (Severity.WARNING, "The container shares the machine's network or IPC", _ALLOW),
     "unknown_publisher": (Severity.WARNING, "The image is from an unknown publisher", _ALLOW),
     "unsafe_script": (
         Severity.WARNING, "A hook or mod runs what comes from the network", "spark-tui runs neither. Read them first.",
