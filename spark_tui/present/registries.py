@@ -54,23 +54,24 @@ def update_page(update: RegistryUpdate, *, whole: bool = True) -> Page:
         return (Section(f"{pin.name}: {same} ({update.commit[:12]})"), *copies)
     counts = {kind: sum(each.kind is kind for each in update.changes) for kind in ChangeKind}
     summary = ", ".join(f"{count} {kind.value}" for kind, count in counts.items() if count)
-    changes = (section for each in update.changes for section in _change(each, whole=whole))
+    changes = [
+        section
+        for each in update.changes
+        for section in (_change(each, whole=whole), *(finding_section(found) for found in each.findings))
+    ]
     commits = update.commit[:12] if update.moved else f"{pin.commit[:12] or 'nothing'} -> {update.commit[:12]}"
     return (Section(f"{pin.name}: {summary} ({commits})"), *changes, *copies)
 
 
-def _change(change: RecipeChange, *, whole: bool) -> Page:
-    findings = tuple(finding_section(each) for each in change.findings)
+def _change(change: RecipeChange, *, whole: bool) -> Section:
     if change.kind is ChangeKind.CHANGED:
         rows = [row for part in change.parts for row in _lines(part)]
-        quiet = Row("Only what is not used changed.", tone=Tone.QUIET)
-        return (Section(change.name, tuple(rows) or (quiet,)), *findings)
+        return Section(change.name, tuple(rows) or (Row("Only what is not used changed.", tone=Tone.QUIET),))
     shown = {part.part: part.after or part.before for part in change.parts}
     text = shown.get("problem") or "  ".join(filter(None, (shown.get("model"), shown.get("image"))))
-    parts = ("command", "env", "mounts") if whole and change.kind is ChangeKind.ADDED else ()
-    code = [Row(shown[name], name, Tone.WARNING) for name in (*parts, "hooks", "mods") if name in shown]
-    head = Row(f"{change.kind.value}: {text}", tone=_TONES[change.kind])
-    return (Section(change.name, (head, *code)), *findings)
+    parts = (*(("command", "env", "mounts") if whole and change.kind is ChangeKind.ADDED else ()), "hooks", "mods")
+    code = [Row(shown[name], name, Tone.WARNING) for name in parts if name in shown]
+    return Section(change.name, (Row(f"{change.kind.value}: {text}", tone=_TONES[change.kind]), *code))
 
 
 def _lines(part: ChangedPart) -> list[Row]:

@@ -65,6 +65,7 @@ _PUBLISHER: Final = re.compile(
 
 _SHELL: Final = r"(?:(?:ba|da|k|z)?sh|python[\d.]*|perl|ruby|node|php)\b"
 _FETCH: Final = r"(?:curl|wget|aria2c)\b"
+_PIPE: Final = re.compile(r"(?<!\|)\|(?!\|)&?")
 _SOURCE: Final = re.compile(rf"\b{_FETCH}|\bbase64\s+(?:-\w*[dD]|--decode)")
 # A shell that reads its program from the pipe: none that has one of its own (-c, -m, a file).
 _RUNS_PIPE: Final = re.compile(
@@ -85,27 +86,28 @@ class NotAllowed(RefusedError, id="rights_not_allowed"):
 def rights_of(preset: Preset) -> Change:
     """The rights that a launch asks for, as pairs of name and value, without what an engine on a Spark needs."""
     options = preset.options
-    namespaces = (*preset.unknown, ("network", options.network), ("ipc", options.ipc))
-    variables = (f"{name}={value}" for name, value in preset.env)
     command = render(preset.command, dict(preset.defaults)).text  # values may hold parts of a command
-    code = "\n".join((command, options.entrypoint or "", *variables))
+    code = "\n".join((command, options.entrypoint or "", *map("=".join, preset.env)))
     image = repository(preset.image).lower()
     place = f"{registry_of(image)}/{image.removeprefix(registry_of(image) + '/')}"
-    asked = (
-        *((("privileged", "true"),) if options.privileged else ()),
-        *(("cap_add", each) for each in options.cap_add if not _CAPABILITY.fullmatch(each)),
-        *(("devices", each) for each in options.devices if not _DEVICE.fullmatch(_path(each))),
-        *(("security_opt", each) for each in options.security_opt if not each.startswith("no-new-privileges")),
-        *(
-            (name, value)
-            for name, _, value in (f"{key.rpartition('.')[2]}={value}".partition("=") for key, value in namespaces)
-            if _NAMESPACE.fullmatch(f"{name}={value}")
-        ),
-        *(("preload", each) for each in re.findall(r"\bLD_(?:PRELOAD|AUDIT)=\S+", code)),
-        *(("piped_shell", line) for line in piped_shells(code)),
-        *((("image", image),) if not _PUBLISHER.fullmatch(place) else ()),
+    return tuple(
+        dict.fromkeys(
+            (
+                *((("privileged", "true"),) if options.privileged else ()),
+                *(("cap_add", each) for each in options.cap_add if not _CAPABILITY.fullmatch(each)),
+                *(("devices", each) for each in options.devices if not _DEVICE.fullmatch(_path(each))),
+                *(("security_opt", each) for each in options.security_opt if not each.startswith("no-new-privileges")),
+                *(
+                    (found[1], found[2])
+                    for key, value in (*preset.unknown, ("network", options.network), ("ipc", options.ipc))
+                    if (found := _NAMESPACE.fullmatch(f"{key.rpartition('.')[2]}={value}"))
+                ),
+                *(("preload", each) for each in re.findall(r"\bLD_(?:PRELOAD|AUDIT)=\S+", code)),
+                *(("piped_shell", line) for line in piped_shells(code)),
+                *((("image", image),) if not _PUBLISHER.fullmatch(place) else ()),
+            )
+        )
     )
-    return tuple(dict.fromkeys(asked))
 
 
 def _path(text: str) -> str:
@@ -116,22 +118,23 @@ def _path(text: str) -> str:
 def piped_shells(text: str) -> tuple[str, ...]:
     """The lines of a script that give a shell what comes from the network or is hidden in base64."""
     lines = "\n".join(line.strip() for line in text.replace("\\\n", " ").splitlines())
-    return tuple(filter(_runs_source, lines.replace("|\n", "| ").replace("\n|", " |").splitlines()))
-
-
-def _runs_source(line: str) -> bool:
-    piped = re.split(r"(?<!\|)\|(?!\|)&?", line)[1:] if _SOURCE.search(line) else []
-    return _RUNS_FETCHED.search(line) is not None or any(map(_RUNS_PIPE.match, piped))
+    return tuple(
+        line
+        for line in lines.replace("|\n", "| ").replace("\n|", " |").splitlines()
+        if _RUNS_FETCHED.search(line) or (_SOURCE.search(line) and any(map(_RUNS_PIPE.match, _PIPE.split(line)[1:])))
+    )
 
 
 def fingerprint(preset: Preset) -> str:
     """SHA-256 of all that a launch of the recipe runs: what was allowed is allowed to this alone. The digest that pins
     the image is no part of it."""
-    parts = (
-        preset.image.partition("@")[0], preset.model, preset.runtime, preset.command, preset.defaults, preset.env,
-        preset.mounts, {key: value for key, value in asdict(preset.options).items() if value},
+    text = json.dumps(
+        (
+            preset.image.partition("@")[0], preset.model, preset.runtime, preset.command, preset.defaults, preset.env,
+            preset.mounts, {key: value for key, value in asdict(preset.options).items() if value},
+        )
     )  # fmt: skip
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def findings_of(preset: Preset, scripts: Iterable[str] | None = None) -> tuple[Finding, ...]:
@@ -155,8 +158,7 @@ def _finding(preset: Preset, id_: str, rights: Change) -> Finding:
 
 def unallowed(preset: Preset) -> tuple[str, ...]:
     """The names of the rights for which a launch is refused until the person allows them."""
-    names = dict.fromkeys(name for name, _ in rights_of(preset))
-    return tuple(name for name in names if name not in (*preset.allowed, *_OTHERS))
+    return tuple(dict.fromkeys(name for name, _ in rights_of(preset) if name not in (*preset.allowed, *_OTHERS)))
 
 
 def require_allowed(preset: Preset) -> None:
