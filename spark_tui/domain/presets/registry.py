@@ -191,8 +191,7 @@ def changes_between(
 
 def review_of(recipe: ExaminedRecipe) -> tuple[Finding, ...]:
     """What a recipe takes of the machine; nothing for one that is no preset."""
-    scripts = ("\n".join(mod.lines) for mod in recipe.mods)
-    return () if recipe.preset is None else findings_of(recipe.preset, scripts)
+    return () if recipe.preset is None else findings_of(recipe.preset, ("\n".join(mod.lines) for mod in recipe.mods))
 
 
 def digest_of(recipe: ExaminedRecipe) -> str:

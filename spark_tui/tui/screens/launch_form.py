@@ -534,11 +534,12 @@ class LaunchForm(FormScreen[str]):
             self._core.registries.approve(self._preset)
         except NotAllowed as error:
             names = unallowed(self._preset)
-            question = ConfirmScreen(
-                "Allow these rights?", error.summary, verb="Allow", type_to_confirm=" ".join(names),
-                because="A recipe can take over this machine with them.",
-            )  # fmt: skip
-            if not await self.app.push_screen_wait(question):
+            if not await self.app.push_screen_wait(
+                ConfirmScreen(
+                    "Allow these rights?", error.summary, verb="Allow", type_to_confirm=" ".join(names),
+                    because="A recipe can take over this machine with them.",
+                )
+            ):  # fmt: skip
                 return False
             self._preset = self._core.presets.allow(self._preset, names)
         else:
