@@ -21,15 +21,23 @@ from spark_tui.domain.presets.image import registry_of, repository
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.text import clean_line, truncate
 
-_ALLOW: Final = "Read the recipe. To allow it: launch it on Presets, or spark-tui presets allow {preset} {rights}"
 # Severity, summary and remedy by id, the worst first.
 _FINDINGS: Final = {
-    "takes_host": (Severity.ERROR, "The recipe asks for more rights than an engine needs", _ALLOW),
+    "takes_host": (
+        Severity.ERROR, "The recipe asks for more rights than an engine needs",
+        "Read the recipe. To allow it: launch it on Presets, or spark-tui presets allow {preset} {rights}",
+    ),
     "system_mounts": (
         Severity.ERROR, "The recipe mounts folders of the system", "Remove the mounts: a launch refuses them.",
     ),
-    "shares_host": (Severity.WARNING, "The container shares the machine's network or IPC", _ALLOW),
-    "unknown_publisher": (Severity.WARNING, "The image is from an unknown publisher", _ALLOW),
+    "shares_host": (
+        Severity.WARNING, "The container shares the machine's network or IPC",
+        "Read the recipe. To end this warning: spark-tui presets allow {preset} {rights}",
+    ),
+    "unknown_publisher": (
+        Severity.WARNING, "The image is from an unknown publisher",
+        "Check who builds it. To end this warning: spark-tui presets allow {preset} {rights}",
+    ),
     "unsafe_script": (
         Severity.WARNING, "A hook or mod runs what comes from the network", "spark-tui runs neither. Read them first.",
     ),
