@@ -13,11 +13,14 @@ from enum import StrEnum
 from typing import Any, Final, TypeVar
 
 import spark_tui
+from spark_tui.core.actions import by_front_end, key_of
 from spark_tui.core.bench_ab import Variant
-from spark_tui.core.engines import MEASURES, EngineSupervisor
+from spark_tui.core.engines import MEASURES, EngineSupervisor, EngineWatch
+from spark_tui.core.fit import MemoryGate
 from spark_tui.core.jobs import Step, StepState
 from spark_tui.core.launch import Launcher
 from spark_tui.core.nodes import measured_bandwidth
+from spark_tui.core.poller import pause
 from spark_tui.core.results import Results
 from spark_tui.domain.bench.conditions import Conditions, conditions_of
 from spark_tui.domain.bench.plan import (
@@ -49,14 +52,16 @@ from spark_tui.domain.bench.run import (
 from spark_tui.domain.bench.server_side import between, cross_check, others
 from spark_tui.domain.bench.statistics import distribution
 from spark_tui.domain.dataclass import dataclass
-from spark_tui.domain.engine.container import LABEL_NODES
+from spark_tui.domain.engine.container import LABEL_NODES, ContainerFacts
 from spark_tui.domain.engine.runtimes import VLLM, runtime_named
 from spark_tui.domain.engine.state import Endpoint, Health
 from spark_tui.domain.errors import (
     ApiKeyRejected,
+    ContainerNotFound,
     EngineDead,
     EngineFailed,
     EngineUnreachable,
+    MeasurementVoid,
     RefusedError,
     SparkError,
     UnreachableError,
@@ -64,7 +69,7 @@ from spark_tui.domain.errors import (
 )
 from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.logs.view import EngineView
-from spark_tui.domain.metrics.page import EMPTY_PAGE, Family, MetricPage
+from spark_tui.domain.metrics.page import EMPTY_PAGE, Family, MetricPage, restarted
 from spark_tui.domain.quantities import gib
 from spark_tui.domain.reading import Ok, value_of
 from spark_tui.services.executors import end_tasks
@@ -162,7 +167,7 @@ class BenchSession:
 
     async def begin(self) -> None:
         self._lateness.clear()
-        self._before = await self._page()
+        self._before = await page_of(self._driver, self._metrics, self.endpoint)
 
     async def measure(self, segment: Segment, stop: asyncio.Event, tick: OnTick) -> Pass:
         """One segment, to its end or to the stop."""
@@ -174,7 +179,7 @@ class BenchSession:
         return done
 
     async def end(self) -> None:
-        self._after = await self._page()
+        self._after = await page_of(self._driver, self._metrics, self.endpoint)
 
     async def _send(
         self, requests: tuple[RequestSpec, ...], streams: int, stop: asyncio.Event, tick: OnTick
@@ -204,15 +209,6 @@ class BenchSession:
                     length = len((await self._driver.tokenize(self.endpoint, model, prompt))[0])
             found.append(RequestSpec(number, prompt, length, segment.output_tokens))
         return tuple(found)
-
-    async def _page(self) -> MetricPage:
-        """The page of vLLM, whose counters count what ours count; empty for others, and without one."""
-        if self._driver.simulated or runtime_named(self.endpoint.runtime) is not VLLM:
-            return EMPTY_PAGE
-        try:
-            return await self._metrics.read(self.endpoint)
-        except SparkError:
-            return EMPTY_PAGE
 
     def run(self, seconds: float, ending: RunOutcome = RunOutcome.COMPLETED, reason: str = "") -> BenchRun:
         """Everything so far."""
@@ -245,6 +241,16 @@ class BenchSession:
         if self._words is None:
             caveats.append("The server cannot tokenize: prompt lengths are near what was asked for, not exact.")
         return replace(found, caveats=tuple(dict.fromkeys(caveats)))
+
+
+async def page_of(driver: LoadDriver, metrics: MetricsSource, endpoint: Endpoint | None) -> MetricPage:
+    """The page of vLLM, whose counters count what ours count; empty for others, and without one."""
+    if driver.simulated or endpoint is None or runtime_named(endpoint.runtime) is not VLLM:
+        return EMPTY_PAGE
+    try:
+        return await metrics.read(endpoint)
+    except SparkError:
+        return EMPTY_PAGE
 
 
 # --- progress ---------------------------------------------------------------------------------------------
@@ -351,6 +357,103 @@ class HostWatch:
             await self._clock.sleep(SAMPLE_SECONDS)
 
 
+# --- the engine -------------------------------------------------------------------------------------------
+
+HEALTH_TRIES: Final = 5
+"""An engine on a busy machine answers late; each look has its own short limit."""
+LOOK_SECONDS: Final = 2.0
+ENDING_SECONDS: Final = 10.0
+"""What does not answer any more may be about to end, and its log with it."""
+
+
+async def health_of(watch: EngineWatch) -> Health:
+    for _ in range(HEALTH_TRIES):
+        if (health := await watch.check_health()) is not Health.UNKNOWN:
+            break
+    return health
+
+
+class EngineCheck:
+    """Whether the engines of a measurement stay the same processes from `begin` to its end. One that ended is started
+    again if this `restores`. Sets `stop` as soon as one is gone."""
+
+    def __init__(self, bench: Benchmark, stop: asyncio.Event, *, restores: bool = True) -> None:
+        self._bench = bench
+        self._stop = stop
+        self._restores = restores
+        self._begun: list[tuple[EngineWatch, ContainerFacts, MetricPage]] = []
+
+    async def begin(self, *names: str) -> None:
+        """These are measured from now on, as they run now."""
+        bench = self._bench
+        watches = [await bench.supervisor.watch(name) for name in names]
+        pages = [await page_of(bench.driver, bench.metrics, watch.endpoint) for watch in watches]
+        self._begun = [(watch, watch.container, page) for watch, page in zip(watches, pages, strict=True)]
+
+    @asynccontextmanager
+    async def watching(self) -> AsyncIterator[None]:
+        """Raises MeasurementVoid at the end, or in place of another error, where one is not the same or does not answer
+        any more."""
+        failure: SparkError | None = None
+        task = asyncio.create_task(self._watch())
+        try:
+            yield
+        except SparkError as error:
+            failure = error
+        finally:
+            await end_tasks(task)
+        for watch, before, page in self._begun:
+            why = await self._gone(before) or await self._silent(watch, page) or await self._gone(before)
+            if why or isinstance(failure, UnreachableError):
+                text = f"{before.name} {why}." if why else str(failure and failure.summary)
+                done = await self._restored(watch, before) if why and self._restores else ""
+                look = by_front_end(f"Read why: {key_of('show_logs')}", f"Read why: spark-tui logs {before.name}")
+                raise MeasurementVoid(
+                    f"Void: {text} Nothing is kept.", f"{done}{look}", engine=before.name
+                ) from failure
+        if failure is not None:
+            raise failure
+
+    async def _watch(self) -> None:
+        while not self._stop.is_set():
+            await self._bench.clock.sleep(LOOK_SECONDS)
+            if any([await self._gone(before) for _, before, _ in self._begun]):
+                self._stop.set()
+
+    async def _gone(self, before: ContainerFacts) -> str:
+        """What became of its process; empty where it runs, or Docker is silent: then its server is asked at the end."""
+        try:
+            now = (await self._bench.supervisor.watch(before.id)).container
+        except SparkError as error:
+            return "was removed" if isinstance(error, ContainerNotFound) else ""
+        if not now.running:
+            return f"ended (exit code {now.exit_code})"
+        return "was restarted" if now.start != before.start else ""
+
+    async def _silent(self, watch: EngineWatch, page: MetricPage) -> str:
+        """What its server says at the end; empty where it may be the same."""
+        health = await health_of(watch)
+        if health in (Health.NOT_LISTENING, Health.DEAD):
+            return f"does not answer any more: {health.value}"
+        now = await page_of(self._bench.driver, self._bench.metrics, watch.endpoint)
+        return "was restarted: its counters began again" if restarted(page, now) else ""
+
+    async def _restored(self, watch: EngineWatch, before: ContainerFacts) -> str:
+        """Starts again what ended by itself; says what was done."""
+        now = watch.container
+        if now.running and (now.start != before.start or await health_of(watch) is Health.OK):
+            return f"{before.name} runs again. "
+        await pause(self._bench.clock, ENDING_SECONDS, watch.log_read)
+        await self._gone(before)
+        if watch.container.name != before.name or await watch.was_stopped():
+            return f"{before.name} was stopped, and stays stopped. "
+        try:
+            await self._bench.supervisor.restart(before.id, settle=self._bench.gate.await_return)
+        except SparkError as error:
+            return f"{before.name} could not be started again: {error.summary} "
+        return f"{before.name} was started again. "
+
+
 # --- the runner -------------------------------------------------------------------------------------------
 
 END_SECONDS: Final = 20.0
@@ -359,8 +462,6 @@ RESTORE_SECONDS: Final = 90.0
 """The same for one that launches: the engine of before is started again."""
 SETTLE_SECONDS: Final = 0.5
 """After the last answer the server still counts it."""
-HEALTH_TRIES: Final = 5
-"""An engine on a busy machine answers late; each look has its own short limit."""
 MOST_SILENT: Final = 2
 """Segments in a row without a single answer after which a running engine is taken for dead; a launched one: 1."""
 
@@ -380,6 +481,7 @@ class Benchmark:
     clock: Clock
     memory_floor: int
     state: StateFiles
+    gate: MemoryGate
 
     async def run(
         self, variants: Sequence[Variant], plan: BenchPlan, report: OnProgress, *, stop: asyncio.Event | None = None,
@@ -392,8 +494,9 @@ class Benchmark:
         returned.
 
         Setting `stop`, or cancelling the task, ends it early; what was measured by then is kept as well, and a
-        cancelled task still ends with CancelledError. Raises UsageError for a senseless plan, ContextOverflow for one
-        that the engine's context cannot hold, EngineUnreachable and the like when it cannot be asked at all,
+        cancelled task still ends with CancelledError. Raises MeasurementVoid, and keeps nothing, where an engine ended
+        or was restarted meanwhile: one that ended runs again. Raises UsageError for a senseless plan, ContextOverflow
+        for one that the engine's context cannot hold, EngineUnreachable and the like when it cannot be asked at all,
         RefusedError when memory is short already, and a launch's error when nothing was measured by then.
         """
         ended = stop or asyncio.Event()
@@ -447,9 +550,7 @@ class Benchmark:
                 f"{container.name} publishes no port.",
                 "Launch it from a preset, or publish its port: docker run -p ...",
             )
-        for _ in range(HEALTH_TRIES):
-            if (health := await watch.check_health()) is not Health.UNKNOWN:
-                break
+        health = await health_of(watch)
         if health is Health.DEAD:
             raise EngineDead(
                 f"The engine of {container.name} is dead, only its web server answers.",
@@ -481,6 +582,7 @@ class _Run:
         self._per_launch = per_launch
         self._clock = bench.clock
         self._host = HostWatch(bench.host, bench.gpu, bench.clock, bench.memory_floor, stop)
+        self._check = EngineCheck(bench, stop, restores=not self.launches)
         self._salt = random.SystemRandom().getrandbits(32)
         self._at = bench.clock.now()
         self._began = bench.clock.monotonic()
@@ -498,13 +600,15 @@ class _Run:
         failure: SparkError | None = None
         try:
             await (self._measure_launched() if self.launches else self._measure_running())
+        except MeasurementVoid as error:
+            failure, error.variant, self._up = error, self._up or 0, None
         except SparkError as error:
             failure = error
         finally:
             await self._bench.driver.close()
             await self._restore()
         measured = any(run.levels for run in self._progress.runs)
-        if failure is not None and not measured:
+        if failure is not None and (not measured or isinstance(failure, MeasurementVoid)):
             raise failure
         ending, reason = RunOutcome.COMPLETED, ""
         if self._stop.is_set():
@@ -538,7 +642,8 @@ class _Run:
             await self._open(variant)
         if len({session.endpoint.base_url for session in self._sessions}) < len(self._sessions):
             raise UsageError("The two engines are one and the same.", "Name another one for the comparison.")
-        async with self._host.watching():
+        await self._check.begin(*(variant.name for variant in self._variants))
+        async with self._host.watching(), self._check.watching():
             for session in self._sessions:
                 await self._prepare(session)
                 await session.begin()
@@ -567,9 +672,11 @@ class _Run:
                         "reset its counters."
                     )
             if fresh:
-                await self._prepare(self._sessions[at])
+                await self._check.begin(self._variants[at].name)
+            async with self._host.watching(), self._check.watching():
+                if fresh:
+                    await self._prepare(self._sessions[at])
                 fresh = False
-            async with self._host.watching():
                 await self._segments(self._sessions[at], group)
 
     async def _open(self, variant: Variant) -> None:

@@ -16,7 +16,7 @@ from spark_tui.domain.bench.plan import BenchPlan
 from spark_tui.domain.bench.run import RunOutcome
 from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.state import EngineState
-from spark_tui.domain.errors import SparkError
+from spark_tui.domain.errors import MeasurementVoid, SparkError
 from spark_tui.domain.finding import AlarmId, Finding, Severity
 from spark_tui.domain.history import Record
 from spark_tui.domain.prove.request import Verdict
@@ -30,11 +30,13 @@ _MOST_RECORDS: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class CanaryResult:
-    """One engine: `verdict` beside the weeks before, or why it was not measured."""
+    """One engine: `verdict` beside the weeks before, or why it was not measured; `void`: it ended or was restarted
+    meanwhile."""
 
     engine: str
     verdict: CanaryVerdict | None = None
     skipped: str = ""
+    void: MeasurementVoid | None = None
 
 
 class CanaryRunner:
@@ -53,16 +55,23 @@ class CanaryRunner:
         self._in_flight = in_flight
 
     async def run(self, say: Callable[[str], None]) -> tuple[CanaryResult, ...]:
-        """One short bench and a proof of every engine that serves and is idle. Raises HistoryOff where the figures
-        cannot be kept."""
-        found = []
+        """One short bench and a proof of every engine that serves and is idle, without what may make it compile. The
+        first void measurement ends the night. Raises HistoryOff where the figures cannot be kept."""
+        found: list[CanaryResult] = []
+        lost = ""
         for view in await self._supervisor.look():
             if view.state is EngineState.SERVING:
                 say(view.name)
-                why = await self._busy(view.name) or await self._measure(view.name)
-                found.append(CanaryResult(view.name, skipped=why))
+                try:
+                    why = lost or await self._busy(view.name) or await self._measure(view.name)
+                    found.append(CanaryResult(view.name, skipped=why))
+                except MeasurementVoid as error:
+                    lost = f"the measurement of {view.name} was void"
+                    found.append(CanaryResult(view.name, void=error))
         latest = {each.last.engine: each for each in await verdicts_of(self._history, self._clock.now())}
-        return tuple(each if each.skipped else CanaryResult(each.engine, latest.get(each.engine)) for each in found)
+        return tuple(
+            each if each.skipped or each.void else CanaryResult(each.engine, latest.get(each.engine)) for each in found
+        )
 
     async def _busy(self, name: str) -> str:
         requests = await self._in_flight(name)
@@ -76,10 +85,12 @@ class CanaryRunner:
         return ""
 
     async def _measure(self, name: str) -> str:
-        """Keeps one night; why it has none, else empty."""
+        """Keeps one night; why it has none, else empty. Raises MeasurementVoid."""
         try:
             [run] = await self._benchmark.run([Variant(name)], LOAD, lambda _: None)
-            proof = await self._prover.run(name, lambda _: None)
+            proof = await self._prover.run(name, lambda _: None, compiles=False)
+        except MeasurementVoid:
+            raise
         except SparkError as error:
             return error.summary
         if run.ending is not RunOutcome.COMPLETED:
@@ -92,7 +103,6 @@ class CanaryRunner:
             "model": run.conditions.model,
             "conditions": conditions_of_night(run.conditions),
             "bench": run.id,
-            "proof": proof.id,
         }
         await self._history.add_record(Record(KIND, name, self._clock.now(), body))
         return ""

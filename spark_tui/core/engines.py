@@ -205,6 +205,12 @@ class EngineWatch:
                 await self._note()
         self.kernel_lines = await kernel_lines(self.container, self._ports.host)
 
+    async def was_stopped(self) -> bool:
+        """Whether a person, a program or the memory guard ended it, as far as that is known; false while it runs."""
+        await self._read_end()
+        asked = self.state is EngineState.STOPPED and self.container.exit_code != 137  # SIGKILL: of the kernel, too
+        return not self.container.running and (self.stop_requested or asked or self._guard is not None)
+
     # --- health ---------------------------------------------------------------------------------------
 
     @property

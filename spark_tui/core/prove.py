@@ -10,7 +10,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Final
 
-from spark_tui.core.bench import Benchmark, finish_when_cancelled
+from spark_tui.core.bench import Benchmark, EngineCheck, finish_when_cancelled
 from spark_tui.core.store import Store
 from spark_tui.domain.bench.conditions import Conditions
 from spark_tui.domain.bench.run import RunOutcome
@@ -19,6 +19,7 @@ from spark_tui.domain.engine.state import Endpoint
 from spark_tui.domain.errors import (
     ApiKeyRejected,
     ContextOverflow,
+    EngineUnreachable,
     NoSuchPath,
     RefusedError,
     SparkError,
@@ -97,15 +98,18 @@ class Prover:
         return tuple(sorted(self.proofs.all(), key=lambda proof: -proof.at))
 
     async def run(
-        self, name: str, report: OnProgress, *, full: bool = False, only: Collection[str] = (),
+        self, name: str, report: OnProgress, *, full: bool = False, only: Collection[str] = (), compiles: bool = True,
         stop: asyncio.Event | None = None, times: Times | None = None,
     ) -> Proof:  # fmt: skip
-        """Asks every case, or those whose id begins with one of `only`, and keeps the proof of a run over all.
+        """Asks every case, or those whose id begins with one of `only`, and keeps the proof of a run over all. Without
+        `compiles` those are left out that may make the engine compile.
 
         Setting `stop`, or cancelling the task, ends it early with the verdicts so far. Raises UsageError for unknown
-        cases, and the error that says why an engine cannot be asked at all.
+        cases, MeasurementVoid where the engine ended or was restarted meanwhile, and the error that says why it cannot
+        be asked at all.
         """
-        cases = [case for case in CASES if not only or case.id.startswith(tuple(only))]
+        cases = [case for case in CASES if (not only or case.id.startswith(tuple(only))) and
+                 (compiles or not case.may_compile)]  # fmt: skip
         if not cases:
             raise UsageError(f"No case begins with {', '.join(only)}.", "Try chat.tool, responses or messages.")
         endpoint, conditions = await self.benchmark.target(name)
@@ -113,7 +117,7 @@ class Prover:
         run = _ProveRun(
             self, endpoint, conditions, report, ended, times or (FULL_TIMES if full else Times()), full=full
         )
-        return await finish_when_cancelled(run.work(cases, keep=not only), ended, END_SECONDS)
+        return await finish_when_cancelled(run.work(cases, keep=not only and compiles), ended, END_SECONDS)
 
     async def asked_again(self, name: str, earlier: Proof, proof: Proof, *, times: Times | None = None) -> Proof:
         """`proof` with the second verdict of each case that passed in `earlier` and fails: models are not repeatable,
@@ -171,11 +175,20 @@ class _ProveRun:
         )
 
     async def work(self, cases: Sequence[Case], *, keep: bool) -> Proof:
+        check = EngineCheck(self._prover.benchmark, self._stop)
+        await check.begin(self._conditions.engine)
+        async with check.watching():
+            await self._ask_until_stopped(cases)
+        proof = self._proof(cases)
+        if keep and proof.judged:
+            self._prover.proofs.add(proof)
+            self._prover.store.update(proofs=self._prover.kept())
+        return proof
+
+    async def _ask_until_stopped(self, cases: Sequence[Case]) -> None:
         self._total = len(cases)
         await self._probe()
-        deep = deque(case for case in cases if case.area is Area.DEPTH)
-        others = deque(case for case in cases if case.area is not Area.DEPTH)
-        asking = asyncio.ensure_future(self._ask_all(others, deep))
+        asking = asyncio.ensure_future(self._ask_all(cases))
         stopped = asyncio.ensure_future(self._stop.wait())
         try:
             await asyncio.wait((asking, stopped), return_when=asyncio.FIRST_COMPLETED)
@@ -183,19 +196,14 @@ class _ProveRun:
             await end_tasks(asking, stopped)
         if not asking.cancelled():
             asking.result()
-        proof = self._proof(cases)
-        if keep and proof.judged:
-            self._prover.proofs.add(proof)
-            self._prover.store.update(proofs=self._prover.kept())
-        return proof
+        if self._dead:
+            raise EngineUnreachable(f"{self._conditions.engine} does not answer any more: {self._dead}", "")
 
     def _proof(self, cases: Sequence[Case]) -> Proof:
         """The verdicts in the order of the table; what had no turn is skipped."""
         done = {result.id: result for result in self._results}
         ending, reason = RunOutcome.COMPLETED, ""
-        if self._dead:
-            ending, reason = RunOutcome.FAILED, self._dead
-        elif self._stop.is_set():
+        if self._stop.is_set():
             ending, reason = RunOutcome.CANCELLED, "stopped before its end"
         return Proof(
             id=uuid.uuid4().hex[:10],
@@ -226,8 +234,12 @@ class _ProveRun:
         if answer.prompt_tokens:
             self._tokens_per_word = answer.prompt_tokens / len(filler.split())
 
-    async def _ask_all(self, others: deque[Case], deep: deque[Case]) -> None:
-        await asyncio.gather(*(self._stream(others) for _ in range(STREAMS)))
+    async def _ask_all(self, cases: Sequence[Case]) -> None:
+        """In the order of the table; what may make the engine compile begins when all else is over."""
+        deep = deque(case for case in cases if case.area is Area.DEPTH)
+        for compiles in (False, True):
+            turn = deque(case for case in cases if case.may_compile is compiles and case not in deep)
+            await asyncio.gather(*(self._stream(turn) for _ in range(STREAMS)))
         await self._stream(deep)
 
     async def _stream(self, cases: deque[Case]) -> None:

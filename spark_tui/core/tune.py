@@ -39,7 +39,7 @@ from spark_tui.domain.bench.tune import (
     outcome_of,
 )
 from spark_tui.domain.dataclass import dataclass
-from spark_tui.domain.errors import RefusedError, SparkError, UsageError
+from spark_tui.domain.errors import MeasurementVoid, RefusedError, SparkError, UsageError
 from spark_tui.domain.finding import Severity
 from spark_tui.domain.host.guard import GuardEntry
 from spark_tui.domain.presets.command import settable, tool_calls_of
@@ -405,6 +405,11 @@ class _Search:
         self._keep(under_way=(key, value))
         try:
             runs = await self._measure(first, second)
+        except MeasurementVoid as error:
+            if not error.variant:  # the settings before: this trial has told nothing
+                self._keep(under_way=None)
+                raise
+            return replace(trial, outcome=TrialOutcome.FAILED, reason=error.summary), None
         finally:
             self._bench = None
         seconds = self._clock.monotonic() - began

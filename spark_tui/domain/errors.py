@@ -202,6 +202,16 @@ class EngineFailed(SparkError, id="engine_failed"):
     """The server reported an internal error, possibly in the middle of a stream."""
 
 
+class MeasurementVoid(SparkError, id="measurement_void"):
+    """The engine ended or was restarted while it was measured: no figure of it is kept. Of two variants measured in
+    turn, `variant` is the number of that one."""
+
+    def __init__(self, summary: str, remedy: str, *, engine: str) -> None:
+        super().__init__(summary, remedy)
+        self.engine = engine
+        self.variant = 0
+
+
 class MetricsUnavailable(SparkError, id="metrics_unavailable"):
     """The server publishes no metrics, or has them switched off."""
 

@@ -16,12 +16,12 @@ from spark_tui.core.launch import LaunchRequest
 from spark_tui.domain.bench.compare import SpeedVerdict, compare
 from spark_tui.domain.bench.plan import BenchPlan
 from spark_tui.domain.bench.run import BenchRun, RunOutcome
-from spark_tui.domain.engine.state import Endpoint
-from spark_tui.domain.errors import EngineExited, RefusedError, SparkError, UsageError
+from spark_tui.domain.engine.state import Endpoint, Health
+from spark_tui.domain.errors import EngineExited, MeasurementVoid, RefusedError, SparkError, UsageError
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.settings import Settings
-from spark_tui.services.ports import Load, LoadEvent
+from spark_tui.services.ports import Load, LoadEvent, LoadResult
 from tests.bench_kit import FakeLoad
 from tests.core.kit import PRESET, Kit
 from tests.fakes_files import MemoryResults
@@ -37,6 +37,10 @@ class LoadByEngine(FakeLoad):
     kit: ABKit
 
     async def drive(self, endpoint: Endpoint, load: Load, stop: asyncio.Event) -> AsyncGenerator[LoadEvent, None]:
+        if not any(each.facts.running for each in self.kit.docker.all_containers.values()):
+            await self.clock.sleep(1.0)
+            yield LoadResult(())
+            return
         running = self.kit.running()
         self.kit.asked.append(running)
         self.step = self.kit.speeds[running]
@@ -149,6 +153,48 @@ async def test_a_side_that_does_not_come_up_is_told_and_the_engine_of_before_com
     assert "ended before it was ready" in one.reason
     assert one.levels, "what was measured is kept"
     assert kit.running() == "qwen 4096"
+
+
+@pytest.mark.parametrize(("dies", "variant"), [("qwen 4096", 0), ("qwen 8192", 1)])
+async def test_a_side_that_dies_under_its_load_voids_both_and_the_engine_of_before_comes_back(
+    dies: str, variant: int
+) -> None:
+    kit = ABKit()
+    await kit.launched()
+    killed = []
+
+    def kill_in_its_second_turn() -> None:
+        if kit.asked.count(dies) > 4 and not killed:
+            killed.append(dies)
+            kit.docker.end("qwen", 137)
+
+    with pytest.raises(MeasurementVoid) as void:
+        await kit.ab("max_model_len=8192", meanwhile=kill_in_its_second_turn)
+    assert (killed, void.value.variant) == ([dies], variant)
+    assert kit.results.all() == ()
+    assert kit.running() == "qwen 4096"
+
+
+@pytest.mark.parametrize("health", [Health.NOT_LISTENING, Health.DEAD])
+async def test_a_container_whose_server_is_gone_is_restarted(health: Health) -> None:
+    kit = ABKit()
+    await kit.launched()
+    before = kit.docker.named("qwen")
+    kit.docker.on_start = lambda facts: kit.api.serve()
+    task = asyncio.create_task(kit.context.benchmark.run((Variant("qwen"),), PLAN, kit.seen.append))
+
+    def lose_it() -> bool:
+        if len(kit.asked) == 5:
+            kit.api.state = health
+        return task.done()
+
+    await kit.until(lose_it)
+    with pytest.raises(MeasurementVoid):
+        task.result()
+    after = kit.docker.named("qwen")
+    assert before is not None and after is not None
+    assert after.running and (after.id, after.started_at) > (before.id, before.started_at)
+    assert kit.results.all() == ()
 
 
 async def test_nothing_is_kept_where_nothing_was_measured() -> None:

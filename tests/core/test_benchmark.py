@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -30,6 +31,7 @@ from spark_tui.domain.errors import (
     ContextOverflow,
     EngineFailed,
     EngineUnreachable,
+    MeasurementVoid,
     MetricsUnavailable,
     RefusedError,
     SparkError,
@@ -218,15 +220,92 @@ async def test_bad_requests_are_reported_beside_the_figures(
     assert sum(level.ttft.count for level in run.levels if level.ttft) == 4
 
 
-async def test_an_engine_that_dies_in_the_middle_leaves_what_was_measured(lab: Lab, server: BenchServer) -> None:
+async def test_an_engine_that_answers_nothing_any_more_ends_the_run_and_voids_it(lab: Lab, server: BenchServer) -> None:
     server.fail = lambda number, body: "refuse" if number >= 4 else ""
-    (run,) = await lab.run(replace(PLAN, warmup=0, passes=9))
-    assert run.ending is RunOutcome.FAILED
-    assert run.reason.startswith("tiny does not answer any more: ")
-    assert run.counts.complete == 4
+    with pytest.raises(MeasurementVoid):
+        await lab.run(replace(PLAN, warmup=0, passes=9))
     assert len(server.bodies) < 12, "it did not go on for all nine passes"
-    kept = lab.context.results.all()[0]
-    assert (kept.status, kept.reason) == (Status.BENCHMARKED, run.reason)
+    assert lab.context.results.all() == ()
+
+
+async def replaced(docker: FakeDocker) -> None:
+    """By another container of its name and address."""
+    facts = docker.named("tiny")
+    assert facts is not None
+    await docker.remove("tiny", force=True)
+    docker.add_container("tiny", image=IMAGE, labels=facts.labels, argv=facts.argv)
+
+
+async def ended(docker: FakeDocker, exit_code: int, **changes: object) -> None:
+    docker.end("tiny", exit_code, **changes)
+
+
+async def restarted(docker: FakeDocker) -> None:
+    docker.restart_by_policy("tiny")
+
+
+ENDS: dict[str, tuple[Callable[[FakeDocker], Awaitable[None]], bool]] = {
+    "killed": (partial(ended, exit_code=137), True),
+    "out of memory": (partial(ended, exit_code=137, oom_killed=True), True),
+    "failed": (partial(ended, exit_code=1), True),
+    "restarted by Docker": (restarted, True),
+    "restarted by a person": (lambda docker: docker.restart("tiny"), True),
+    "replaced": (replaced, True),
+    "stopped": (partial(ended, exit_code=143), False),
+    "removed": (lambda docker: docker.remove("tiny", force=True), False),
+}
+"""What may become of an engine while it is measured, its server answering on as if nothing had been; and whether one
+runs afterwards: who stopped it meant to."""
+
+
+@pytest.mark.parametrize("end", ENDS)
+async def test_an_engine_that_is_not_the_same_voids_its_figures_and_one_that_ended_runs_again(
+    lab: Lab, server: BenchServer, end: str
+) -> None:
+    happens, runs = ENDS[end]
+    happened: list[asyncio.Future[None]] = []
+
+    def fail(number: int, body: object) -> str:
+        if number == 4:
+            happened.append(asyncio.ensure_future(happens(lab.docker)))
+        return ""
+
+    server.fail = fail
+    with pytest.raises(MeasurementVoid) as void:
+        await lab.run(PLAN)
+    await happened[0]
+    assert (void.value.engine, void.value.exit_code, bool(void.value.remedy)) == ("tiny", 1, True)
+    assert lab.context.results.all() == ()
+    now = lab.docker.named("tiny")
+    assert (now is not None and now.running) is runs
+
+
+async def test_an_engine_that_ends_is_not_measured_to_the_end_of_the_plan(lab: Lab, server: BenchServer) -> None:
+    server.fail = lambda number, body: lab.docker.end("tiny", 137) or "" if number == 0 else ""  # type: ignore[func-returns-value]
+    server.step = 0.05
+    with pytest.raises(MeasurementVoid):
+        await lab.run(replace(PLAN, warmup=0, passes=50))
+    assert len(server.bodies) < 50 * 3
+
+
+async def test_counters_that_began_again_are_those_of_another_process(lab: Lab, server: BenchServer) -> None:
+    server.tokens = 1_000_000
+
+    def fail(number: int, body: object) -> str:
+        server.tokens = 0 if number == 4 else server.tokens
+        return ""
+
+    server.fail = fail
+    with pytest.raises(MeasurementVoid):
+        await lab.run(PLAN)
+    assert lab.context.results.all() == ()
+    assert not lab.docker.asked("stop") and not lab.docker.asked("restart"), "it runs"
+
+
+async def test_a_docker_that_is_silent_voids_nothing_while_the_engine_answers(lab: Lab, server: BenchServer) -> None:
+    server.fail = lambda number, body: lab.docker.go_down() or "" if number == 4 else ""  # type: ignore[func-returns-value]
+    (run,) = await lab.run(PLAN)
+    assert run.ending is RunOutcome.COMPLETED
 
 
 async def test_an_engine_that_answers_nothing_is_an_error_and_no_result(lab: Lab, server: BenchServer) -> None:

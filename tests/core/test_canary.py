@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -11,8 +12,8 @@ from spark_tui.core.engines import MEASURES
 from spark_tui.domain.bench.canary import KIND
 from spark_tui.domain.finding import AlarmId
 from spark_tui.domain.history import Record
-from tests.core.kit import Kit
-from tests.core.test_prove import Lab
+from tests.core.kit import IMAGE, Kit
+from tests.core.test_prove import Lab, compiles
 from tests.fakes_files import MemoryState
 from tests.fakes_history import FakeHistory
 from tests.prove_server import ProveServer
@@ -52,6 +53,40 @@ async def test_one_that_is_busy_or_may_be_is_left_alone(in_flight: int | None) -
         assert (bool(result.skipped), result.verdict, history.noted) == (True, None, [])
         [result] = await runner(lab, history, busy=True).run(lambda _: None)
         assert (bool(result.skipped), history.noted) == (True, [])
+        await lab.context.close()
+
+
+async def test_a_night_that_an_engine_does_not_survive_is_void_and_the_engine_runs_again() -> None:
+    async with ProveServer("").running() as server:
+        lab, history = Lab(server), FakeHistory()
+        facts = lab.docker.named("qwen")
+        assert facts is not None
+        lab.docker.add_container("small", image=IMAGE, labels=facts.labels, argv=facts.argv)
+        asked = server.requests
+
+        class Deadly(list[Any]):
+            def append(self, request: Any) -> None:
+                super().append(request)
+                if len(self) == 20:
+                    lab.docker.end("qwen", 137)
+
+        server.requests = Deadly(asked)
+        try:
+            first, second = await runner(lab, history).run(lambda _: None)
+        finally:
+            await lab.context.close()
+        assert (first.engine, first.verdict, bool(first.void)) == ("qwen", None, True)
+        assert (second.engine, bool(second.skipped), second.void) == ("small", True, None), "another one boots"
+        assert history.noted == [] and lab.context.prover.kept() == ()
+        now = lab.docker.named("qwen")
+        assert now is not None and now.running
+
+
+async def test_a_night_asks_nothing_that_may_make_an_engine_compile() -> None:
+    async with ProveServer("").running() as server:
+        lab = Lab(server)
+        await runner(lab, FakeHistory()).run(lambda _: None)
+        assert server.requests and not any(compiles(body) for _, body in server.requests)
         await lab.context.close()
 
 

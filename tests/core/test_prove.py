@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +20,7 @@ from spark_tui.domain.engine.container import (
     LABEL_SERVED_NAME,
 )
 from spark_tui.domain.engine.state import Endpoint, Health, ServedModel
-from spark_tui.domain.errors import EngineUnreachable, UsageError
+from spark_tui.domain.errors import MeasurementVoid, UsageError
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.prove.cases import CASES
 from spark_tui.domain.prove.request import Verdict
@@ -220,20 +221,65 @@ async def test_a_short_context_and_a_long_prompt_without_time_are_skipped() -> N
     assert set(proof.ids(Verdict.SKIP)) >= {"chat.needle.25", "chat.needle.90", "chat.tool.32k"}
 
 
-async def test_an_engine_that_dies_midway_ends_the_run_with_what_was_found() -> None:
-    proof = await prove("dies")
-    assert (proof.ending, proof.complete) == (RunOutcome.FAILED, False)
-    assert proof.ids(Verdict.PASS) and proof.reason
-    assert len(proof.cases) == len(CASES)
+async def test_an_engine_that_answers_nothing_any_more_ends_the_run_and_voids_it() -> None:
+    async with ProveServer("dies").running() as server:
+        lab = Lab(server)
+        with pytest.raises(MeasurementVoid):
+            await lab.prove()
+        assert len(lab.seen[-1].cases) < len(CASES)
+        assert lab.context.prover.kept() == lab.context.store.world.proofs == ()
+        await lab.context.close()
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_proof_of_an_engine_that_ended_or_was_restarted_is_void_though_all_is_answered(
+    *, restarted: bool
+) -> None:
+    async with ProveServer().running() as server:
+        lab = Lab(server)
+
+        def seen(progress: ProofProgress) -> None:
+            if len(progress.cases) == 10 and restarted:
+                lab.docker.restart_by_policy("qwen")
+            elif len(progress.cases) == 10:
+                lab.docker.end("qwen", 137)
+
+        with pytest.raises(MeasurementVoid):
+            await lab.context.prover.run("qwen", seen, times=ROOMY)
+        assert lab.context.prover.kept() == lab.context.store.world.proofs == ()
+        now = lab.docker.named("qwen")
+        assert now is not None and now.running
+        await lab.context.close()
 
 
 async def test_an_engine_that_does_not_answer_is_an_error_and_nothing_is_kept() -> None:
     async with ProveServer().running() as server:
         lab = Lab(server)
-    with pytest.raises(EngineUnreachable):
+    with pytest.raises(MeasurementVoid):
         await lab.prove()
     assert lab.context.prover.kept() == ()
     await lab.context.close()
+
+
+def compiles(body: dict[str, Any]) -> bool:
+    """Whether a request, as the server has it, asks for a grammar, log probabilities or a long prompt."""
+    forced = body.get("tool_choice") not in (None, "auto", "none", {"type": "auto"}, {"type": "none"})
+    schema = body.get("response_format") or (body.get("text") or {}).get("format")
+    return bool(forced or schema or body.get("logprobs")) or len(json.dumps(body)) > 20_000
+
+
+async def test_what_may_make_an_engine_compile_comes_last_and_is_left_out_on_request() -> None:
+    async with ProveServer().running() as server:
+        lab = Lab(server)
+        await lab.prove(full=True)
+        asked = [compiles(body) for _, body in server.requests]
+        assert asked == sorted(asked) and {*asked} == {False, True}
+        kept = lab.context.prover.kept()
+        server.requests.clear()
+        proof = await lab.prove(compiles=False)
+        assert not any(compiles(body) for _, body in server.requests)
+        assert proof.complete and lab.context.prover.kept() == kept, "a part is not kept"
+        await lab.context.close()
 
 
 async def test_an_engine_on_a_busy_machine_may_be_late_to_say_that_it_serves() -> None:

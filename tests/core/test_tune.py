@@ -11,7 +11,7 @@ import pytest
 from spark_tui.core.bench import BenchStep
 from spark_tui.core.tune import NOTHING_LEFT, TIME_OVER, TuneRecord
 from spark_tui.domain.bench.tune import Trial, TrialOutcome, TuneGoal, best_settings, gain_of
-from spark_tui.domain.errors import EngineExited, RefusedError, SparkError
+from spark_tui.domain.errors import EngineExited, MeasurementVoid, RefusedError, SparkError
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.presets.preset import Origin
 from spark_tui.domain.quantities import GIB
@@ -77,6 +77,41 @@ async def test_a_trial_that_dies_at_its_start_is_a_result() -> None:
     assert outcomes(found) == [("8", TrialOutcome.BETTER), ("16", TrialOutcome.FAILED)]
     assert found.finished and "ended before it was ready" in found.trials[-1].reason
     assert "--max-num-seqs 4" in kit.command()
+
+
+async def test_a_trial_that_dies_under_its_load_is_a_result_without_figures() -> None:
+    kit = TuneKit()
+    await kit.launched()
+
+    def die() -> None:
+        if kit.load.asked.endswith("--max-num-seqs 16") and kit.running():
+            kit.load.asked = ""
+            kit.docker.end("qwen", 137)
+
+    found = await kit.tuned(only_sequences(await kit.planned()), meanwhile=die)
+    assert outcomes(found) == [("8", TrialOutcome.BETTER), ("16", TrialOutcome.FAILED)]
+    assert (found.finished, found.trials[-1].ratio, found.trials[-1].runs) == (True, None, ())
+    assert {result.id for result in kit.results.all()} == set(found.trials[0].runs)
+    assert "--max-num-seqs 4" in kit.command()
+
+
+async def test_a_baseline_that_dies_under_its_load_voids_the_trial_and_ends_the_search() -> None:
+    kit = TuneKit()
+    await kit.launched()
+    killed = []
+
+    def die_in_the_second_trial() -> None:
+        if kit.seen and kit.seen[-1].trial == ("max_num_seqs", "16") and kit.load.asked.endswith("8") and not killed:
+            killed.append(kit.load.asked)
+            kit.docker.end("qwen", 137)
+
+    with pytest.raises(MeasurementVoid):
+        await kit.tuned(only_sequences(await kit.planned()), meanwhile=die_in_the_second_trial)
+    assert "--max-num-seqs 4" in kit.command(), "as before"
+    left = kit.context.tuner.record("qwen")
+    assert left is not None and killed
+    assert (outcomes(left), left.under_way, left.finished) == ([("8", TrialOutcome.BETTER)], None, False)
+    assert {result.id for result in kit.results.all()} == set(left.trials[0].runs)
 
 
 async def test_a_trial_that_never_answers_is_a_result() -> None:

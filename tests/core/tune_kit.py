@@ -18,7 +18,7 @@ from spark_tui.domain.engine.state import Endpoint
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.settings import Settings
-from spark_tui.services.ports import Load, LoadEvent
+from spark_tui.services.ports import Load, LoadEvent, LoadResult
 from spark_tui.services.presets.imports import FolderRecipeStore
 from spark_tui.services.presets.store import PresetFiles
 from tests.bench_kit import FakeLoad
@@ -56,6 +56,10 @@ class PlantedLoad(FakeLoad):
     asked: str = ""
 
     async def drive(self, endpoint: Endpoint, load: Load, stop: asyncio.Event) -> AsyncGenerator[LoadEvent, None]:
+        if not self.kit.running():
+            await self.clock.sleep(1.0)
+            yield LoadResult(())
+            return
         words = self.asked = self.kit.command()
         if self.hangs and self.hangs in words:
             self.kit.hung += 1

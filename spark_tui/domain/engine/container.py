@@ -180,6 +180,11 @@ class ContainerFacts:
         return self.id.startswith(PROCESS_ID)
 
     @property
+    def start(self) -> tuple[str, float | None, int, int]:
+        """What differs between two starts, of this container or of two."""
+        return self.id, self.started_at, self.restart_count, self.pid
+
+    @property
     def rank_of(self) -> str:
         """The launch over several nodes that it is a rank of, where the API is another rank's; else empty."""
         number = self.label(LABEL_RANK).partition("/")[0]

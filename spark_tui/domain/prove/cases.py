@@ -48,6 +48,14 @@ class Case:
     full: bool = False
     twice: bool = False
 
+    @property
+    def may_compile(self) -> bool:
+        """Whether an engine may have to compile for it what it had no use for so far: a grammar, the log probabilities,
+        kernels for long prompts."""
+        asked = self.question
+        deep = asked.filler_tokens or asked.filler_share
+        return bool(deep or asked.logprobs or asked.schema or asked.choice not in ("", "none"))
+
 
 def judge(case: Case, target: Target, answers: tuple[ProveAnswer, ...]) -> tuple[Verdict, str]:
     """The verdict, and its evidence: what is wrong, or what came."""
@@ -402,8 +410,10 @@ def _chat_only() -> Iterator[Case]:
 
 
 _GROUPS: Final = zip_longest(*(_basics(api, stream) for api in Api for stream in (False, True)))
-CASES: Final = (*(case for row in _GROUPS for case in row if case is not None), *_chat_only())
-"""In the order in which they are asked: each API has its turn early, the long ones come last."""
+_ALL: Final = (*(case for row in _GROUPS for case in row if case is not None), *_chat_only())
+CASES: Final = tuple(sorted(_ALL, key=lambda case: case.may_compile))
+"""In the order in which they are asked: each API has its turn early; what may make an engine compile comes last, and of
+that the long ones."""
 VAULT: Final = f"Note about the vault: its code word is {NEEDLE}."
 QUICK_TOKENS: Final = 20_000
 """The longest prompt without --full: about half a minute of prefill on one Spark."""
