@@ -79,7 +79,7 @@ def bench(
 
     Without NAME: the engine that runs, if it is the only one. Real streaming requests with uncached prompts of
     exact length. Latencies as `vllm bench serve` defines them. Failed and short requests are reported separately.
-    The result is saved: see `results`.
+    The result is saved: see `results`. Void, not saved, exit code 1: the engine ended or was restarted meanwhile.
     """
     plan = BenchPlan(
         **load,

@@ -34,10 +34,12 @@ _TITLE = "Measures what spark-tui serves, each night"
 def canary(session: Session, install: bool, at: str, status: bool, remove: bool, yes: bool) -> int:
     """Measure idle engines each night, and show when their figures change.
 
-    One short bench and a proof of each engine that serves and is idle, kept in the history.
+    One short bench and a proof of each engine that serves and is idle, kept in the history. Cases of the proof that
+    may make an engine compile are left out.
 
     Home shows when the last night differs from the four weeks before beyond their noise, with what changed meanwhile:
-    image, driver, kernel, preset. Exit code 1: something differs for the worse.
+    image, driver, kernel, preset. Exit code 1: something differs for the worse, or an engine ended or was restarted
+    meanwhile: void, not kept, and it is started again.
     """
     if install + status + remove > 1:
         raise UsageError("--install, --status and --remove exclude one another.", "Use one of them.")
@@ -96,14 +98,23 @@ def _measure(session: Session) -> int:
     results = session.run(work, changes=True)
     found = tuple(each.verdict for each in results if each.verdict is not None)
     skipped = [{"id": each.engine, "reason": each.skipped} for each in results if each.skipped]
-    session.out.json({"engines": [_object(each) for each in found], "skipped": skipped})
+    void = {each.engine: each.void for each in results if each.void is not None}
+    session.out.json(
+        {
+            "engines": [_object(each) for each in found],
+            "skipped": skipped,
+            "void": [{"id": engine, "reason": error.summary} for engine, error in void.items()],
+        }
+    )
+    for error in void.values():
+        session.keep_void(error)
     for each in skipped:
         session.err.note(f"{each['id']}: not measured. {each['reason']}")
     if found:
         _show(session, found)
     elif not results:
         session.err.say("No engine serves.")
-    return ExitCode.FAILED if any(each.slower or each.broken for each in found) else ExitCode.DONE
+    return ExitCode.FAILED if void or any(each.slower or each.broken for each in found) else ExitCode.DONE
 
 
 def _show(session: Session, found: tuple[CanaryVerdict, ...]) -> None:

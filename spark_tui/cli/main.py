@@ -16,7 +16,7 @@ from spark_tui import __version__
 from spark_tui.cli.command import Commands, common_options
 from spark_tui.cli.output import ReaderGone
 from spark_tui.cli.session import PROGRAM, Opener, Session, Streams
-from spark_tui.domain.errors import ExitCode, RefusedError, SparkError, UsageError
+from spark_tui.domain.errors import ExitCode, MeasurementVoid, RefusedError, SparkError, UsageError
 
 COMMANDS: Final = {
     "status": ("status", "Show the machine, Docker and what is serving."),
@@ -193,6 +193,10 @@ def _run(session: Session, arguments: Sequence[str]) -> ExitCode | int:
             session.opened().hosts.become(name, rest, terminal=typed and session.out.terminal.interactive)
         code: Any = cli.main(list(arguments), prog_name=PROGRAM, standalone_mode=False, obj=session)
         session.out.flush()
+    except MeasurementVoid as error:
+        session.out.json({"id": error.engine, "void": error.summary})
+        session.keep_void(error)
+        return error.exit_code
     except SparkError as error:
         session.err.error(error)
         return error.exit_code

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 from spark_tui.cli.options import Options
 from spark_tui.cli.output import Diagnostics, Interrupted, Output
 from spark_tui.domain.dataclass import dataclass
-from spark_tui.domain.errors import RefusedError
+from spark_tui.domain.errors import MeasurementVoid, RefusedError
 
 if TYPE_CHECKING:  # asyncio and the core cost more than `--help` may
     import asyncio
@@ -118,6 +118,11 @@ class Session:
         if changes:
             self.refuse_if_read_only(self._context)
         keep(await work(self._context))
+
+    def keep_void(self, error: MeasurementVoid) -> None:
+        """Keeps it as an event, and says it."""
+        self.run(lambda context: context.history.keep_void(error))
+        self.err.error(error)
 
     def opened(self) -> Context:
         """A core for another event loop; the caller closes it."""

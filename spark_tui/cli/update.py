@@ -18,7 +18,7 @@ from spark_tui.core.update import UpdateRecord, UpdateStage
 from spark_tui.domain.bench.compare import Comparison, SpeedVerdict, compare
 from spark_tui.domain.bench.plan import BenchPlan
 from spark_tui.domain.bench.run import RunOutcome
-from spark_tui.domain.errors import ExitCode, RefusedError, SparkError, UsageError
+from spark_tui.domain.errors import ExitCode, MeasurementVoid, RefusedError, SparkError, UsageError
 from spark_tui.domain.prove.run import Proof, changes
 from spark_tui.present import bench as bench_present
 from spark_tui.present import prove as prove_present
@@ -53,7 +53,8 @@ def update(
     """Try a preset's newer image beside the old one, then keep it or go back.
 
     The old image gets a tag of its own and stays: going back needs no network. The preset's tag means the old image
-    until the new one is kept. --yes keeps the new one unless something measured got worse (exit code 1: it went back).
+    until the new one is kept. --yes keeps the new one unless something got worse or could not be measured (exit code 1:
+    it went back). Exit code 1 also where a measurement is void: the engine ended or was restarted meanwhile.
     An interrupted update is continued by the same command.
     """
     if sum((check, keep, back, yes)) > 1:
@@ -69,12 +70,16 @@ def update(
     )
     if record is None:
         return ExitCode.DONE
-    found, proofs = None, None
-    if measure:
-        found = _measure(session, record, replace(_LOAD, passes=passes))
-    if prove:
-        proofs = _prove(session, record)
-    worse = _worse(found, proofs)
+    found, proofs, void = None, None, ""
+    try:
+        if measure:
+            found = _measure(session, record, replace(_LOAD, passes=passes))
+        if prove:
+            proofs = _prove(session, record)
+        worse = _worse(found, proofs) or "not measured" * (measure and found is None)
+    except MeasurementVoid as error:
+        worse, void = "void", error.summary
+        session.keep_void(error)
     question = f"Keep the new image of {record.preset}? No goes back to the old one."
     if keep or (yes and not worse) or (not yes and confirm(session, question, yes=False)):
         done = _decided(session, record.preset, keep=True)
@@ -84,10 +89,11 @@ def update(
         session.err.say(
             f"Went back to the old image{f': {worse}' if yes else ''}. Delete the new one: spark-tui images"
         )
-    extra = {"comparison": comparison_object(found)} if found is not None else {}
+    extra: dict[str, Any] = {"void": void} if void else {}
+    extra |= {"comparison": comparison_object(found)} if found is not None else {}
     extra |= {"proof": prove_present.comparison_object(*proofs)} if proofs is not None else {}
     _result(session, done, kept=done.stage is UpdateStage.KEPT, **extra)
-    return ExitCode.FAILED if yes and worse else ExitCode.DONE
+    return ExitCode.FAILED if void or (yes and worse) else ExitCode.DONE
 
 
 def _result(session: Session, record: UpdateRecord, **more: Any) -> None:
@@ -176,6 +182,8 @@ def _measure(session: Session, record: UpdateRecord, plan: BenchPlan) -> Compari
 
     try:
         found = session.run(work, on_interrupt=lambda: _stopped(record.preset))
+    except MeasurementVoid:
+        raise
     except SparkError as error:
         session.err.note(f"Not measured: {error.summary} {error.remedy}")
         return None

@@ -403,7 +403,8 @@ class EngineCheck:
         finally:
             await end_tasks(task)
         for watch, before, page in self._begun:
-            why = await self._gone(before) or await self._silent(watch, page) or await self._gone(before)
+            silent = await self._silent(watch, page)
+            why = await self._gone(before) or silent
             if why or isinstance(failure, UnreachableError):
                 text = f"{before.name} {why}." if why else str(failure and failure.summary)
                 done = await self._restored(watch, before) if why and self._restores else ""

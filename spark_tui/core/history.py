@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final, TypeAlias
 
@@ -10,6 +11,7 @@ from spark_tui.core.store import Store
 from spark_tui.domain.bench.conditions import flags_of
 from spark_tui.domain.engine.container import ContainerFacts, ImageFacts
 from spark_tui.domain.engine.state import EngineState
+from spark_tui.domain.errors import MeasurementVoid
 from spark_tui.domain.event import MAX_EVENTS, Event, EventKind, event_of
 from spark_tui.domain.finding import Severity
 from spark_tui.domain.history import HistoryOff, HistoryState, Record
@@ -170,6 +172,12 @@ class History:
             self._store.say(f"The history is off: {state.reason}.", Severity.WARNING, state.remedy)
         elif before.reason and not state.reason:
             self._store.say("The history is on again.")
+
+    async def keep_void(self, error: MeasurementVoid) -> None:
+        """As an event, where one can be kept: for a command, which does not `run` this."""
+        event = Event(self._clock.now(), Severity.ERROR, error.summary, error.remedy, EventKind.BENCH, error.engine)
+        with suppress(HistoryOff):
+            await self._db.add_record(Record(EVENT, event.text, event.at, event.body))
 
     async def events(self, limit: int = MAX_EVENTS) -> Reading[tuple[Event, ...]]:
         """The latest events that were kept, oldest first; of this run and of earlier ones."""

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from spark_tui.domain.bench.canary import KIND
 from spark_tui.domain.history import Record
+from tests import metric_fixtures as pages
+from tests.cli.test_prove import Deadly, ProveWorld
 from tests.cli.world import World
 from tests.fakes_history import FakeHistory
+from tests.fakes_metrics import FakeMetrics
 
 
 def world() -> World:
@@ -26,6 +31,26 @@ def test_status_has_the_last_night_of_each_engine() -> None:
     assert (engine["id"], engine["differs"], engine["nights"]) == ("tiny-1b", True, 9)
     assert engine["expected_tokens_per_second"][0] > engine["tokens_per_second"] == 40.0
     assert "differs" in found.run("canary", "--status").out
+
+
+def test_a_night_that_an_engine_does_not_survive_ends_with_1_and_is_no_night(tmp_path: Path) -> None:
+    found = ProveWorld(tmp_path)
+    found.history, found.metrics = (
+        FakeHistory(),
+        FakeMetrics(found.clock, page=lambda _: pages.vllm(num_requests_running=0)),
+    )
+    found.server.requests = Deadly(found, 20)
+    done = found.run("canary", "--json")
+    assert (done.code, done.json["engines"], done.json["skipped"]) == (1, [], []), done.err
+    [void] = done.json["void"]
+    assert void["id"] == "tiny-1b" and void["reason"]
+    assert found.run("canary", "--status", "--json").json["engines"] == []
+    assert [event["subject"] for event in found.run("events", "--json").json] == ["tiny-1b"]
+    now = found.docker.named("tiny-1b")
+    assert now is not None and now.running
+    found.server.requests = []
+    again = found.run("canary", "--json")
+    assert (again.code, [each["id"] for each in again.json["engines"]], again.json["void"]) == (0, ["tiny-1b"], [])
 
 
 def test_read_only_measures_and_writes_nothing() -> None:

@@ -17,8 +17,23 @@ from spark_tui.services.bench.results import FileProofs
 from tests.bench_kit import FakeLoad
 from tests.cli.test_benching import Demo
 from tests.cli.world import BOOT, IMAGE, World
+from tests.fakes_history import FakeHistory
 from tests.present.test_bench import nulls_without_reason
 from tests.prove_server import ProveServer
+
+
+class Deadly(list[Any]):
+    """The requests that a server got, the engine of which is killed under one of them."""
+
+    def __init__(self, world: World, last: int) -> None:
+        super().__init__()
+        self.world = world
+        self.last = last
+
+    def append(self, request: Any) -> None:
+        super().append(request)
+        if len(self) == self.last:
+            self.world.docker.end("tiny-1b", 137)
 
 
 class ProveWorld(World):
@@ -55,6 +70,24 @@ def test_a_sound_engine_is_proved_and_the_proof_is_kept(tmp_path: Path) -> None:
     world.server.fault = "schema fenced"
     later = world.run("prove", "tiny-1b")
     assert "now fails: chat.schema, chat.schema.stream" in " ".join(later.out.split())
+
+
+def test_a_proof_of_an_engine_that_ended_is_void_and_known_as_an_event_alone(tmp_path: Path) -> None:
+    world = ProveWorld(tmp_path)
+    world.history = FakeHistory()
+    world.server.requests = Deadly(world, 10)
+    done = world.run("prove", "tiny-1b", "--json")
+    assert (done.code, set(done.json), done.json["id"]) == (1, {"id", "void"}, "tiny-1b")
+    assert done.error["id"] == "measurement_void"
+    assert world.run("prove", "tiny-1b", "--kept").code == 2
+    [event] = world.run("events", "--json").json
+    assert (event["kind"], event["subject"], event["severity"]) == ("bench", "tiny-1b", "error")
+    now = world.docker.named("tiny-1b")
+    assert now is not None and now.running
+    world.history.switch_off("disk full")
+    world.server.requests = Deadly(world, 10)
+    shown = world.run("prove", "tiny-1b")
+    assert (shown.code, shown.out, "was started again" in shown.err) == (1, "", True)
 
 
 def test_two_proofs_are_compared_without_a_question(tmp_path: Path) -> None:

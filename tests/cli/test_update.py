@@ -2,24 +2,73 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from spark_tui.domain.errors import ImageNotFound
+from spark_tui.cli.options import Options
+from spark_tui.core.context import Context
+from spark_tui.domain.engine.state import Endpoint
+from spark_tui.domain.errors import EngineFailed, ImageNotFound
 from spark_tui.domain.presets.image_use import kept_tag
 from spark_tui.domain.presets.pin import pinned_reference
 from spark_tui.domain.reading import Ok
+from spark_tui.services.bench.results import FileProofs
+from spark_tui.services.ports import Load, LoadEvent
+from tests.bench_kit import FakeLoad
 from tests.cli.world import IMAGE, World
 from tests.core.test_images import GB, NEW, OLD
 from tests.fakes_history import FakeHistory
+from tests.prove_server import ProveServer
 
 REPO = IMAGE.partition(":")[0]
 OLD_ID, NEW_ID = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
 UPDATE = ("update", "tiny-1b")
 
 
-def moved() -> World:
+class MortalLoad(FakeLoad):
+    world: Measured
+
+    async def drive(self, endpoint: Endpoint, load: Load, stop: asyncio.Event) -> AsyncGenerator[LoadEvent, None]:
+        self.world.die("--bench")
+        async for event in super().drive(endpoint, load, stop):
+            yield event
+
+
+class Measured(World):
+    """Its engine can be measured and proved, and dies under `--bench` or `--prove` where it is `deadly`."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(drive=True)
+        self.folder, self.deadly = folder, ""
+        self.load = MortalLoad(self.clock)
+        self.load.world = self
+        self.api.ask = self.ask  # type: ignore[method-assign]
+
+    def context(self, options: Options, environment: Mapping[str, str]) -> Context:
+        context = super().context(options, environment)
+        ports: Any = context.ports
+        object.__setattr__(ports, "proofs", FileProofs(self.folder))
+        object.__setattr__(ports, "load", self.load)
+        return context
+
+    def die(self, how: str) -> None:
+        if self.deadly == how:
+            self.deadly = ""
+            self.docker.end("tiny-1b", 137)
+
+    async def ask(self, *asked: Any) -> AsyncGenerator[str, None]:
+        self.die("--prove")
+        async for payload in ProveServer().ask(*asked):
+            yield payload
+
+
+def moved(world: World | None = None) -> World:
     """An engine in the image of a tag that has moved."""
-    world = World(drive=True)
+    world = world or World(drive=True)
     world.history = FakeHistory()
     world.docker.add_image(IMAGE, id=OLD_ID, digests=(f"{REPO}@{OLD}",), size=20 * GB)
     world.docker.add_remote_image(pinned_reference(IMAGE, NEW), id=NEW_ID, digests=(f"{REPO}@{NEW}",), size=20 * GB)
@@ -80,6 +129,29 @@ def test_scripts_decide_by_flag_and_are_refused_before_anything_happens() -> Non
     back = world.run(*UPDATE, "--back", "--json")
     assert (back.code, state(world)) == (0, (OLD_ID, OLD_ID)), back.err
     assert back.json_lines[-1]["kept"] is False
+
+
+@pytest.mark.parametrize(
+    ("measure", "decide", "code", "image"),
+    [("--prove", "--yes", 1, OLD_ID), ("--bench", "--yes", 1, OLD_ID), ("--prove", "--keep", 1, NEW_ID)],
+)
+def test_a_void_measurement_keeps_nothing_by_itself(
+    tmp_path: Path, measure: str, decide: str, code: int, image: str
+) -> None:
+    world = moved(Measured(tmp_path))
+    world.deadly = measure
+    done = world.run(*UPDATE, measure, decide, "--json")
+    assert (done.code, bool(done.json_lines[-1]["void"])) == (code, True), done.err
+    assert state(world) == (image, image)
+    assert "proof" not in done.json_lines[-1] and "comparison" not in done.json_lines[-1]
+    assert world.run("events", "--json").json[0]["subject"] == "tiny-1b"
+
+
+def test_what_cannot_be_measured_is_not_kept_unasked(tmp_path: Path) -> None:
+    world = moved(Measured(tmp_path))
+    world.load.broken = EngineFailed("It fails.", "Look at its log.")
+    done = world.run(*UPDATE, "--bench", "--yes", "--json")
+    assert (done.code, state(world)) == (1, (OLD_ID, OLD_ID)), done.err
 
 
 def test_an_interrupted_trial_says_how_it_goes_on() -> None:

@@ -17,6 +17,8 @@ from spark_tui.core.launch import LaunchRequest
 from spark_tui.domain.bench.run import BenchRun, HostFigures, Result, RunOutcome, Status, result_of
 from spark_tui.domain.engine.container import PublishedPort
 from spark_tui.domain.errors import EngineUnreachable
+from spark_tui.domain.event import EventKind
+from spark_tui.domain.finding import Severity
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.quantities import GIB
@@ -304,6 +306,23 @@ async def test_an_engine_that_cannot_be_asked_is_told_and_nothing_is_kept() -> N
         assert not screen.measuring
         assert not kit.results.all()
         await sight.until_seen("No runs yet")
+
+
+async def test_an_engine_that_ends_voids_its_measurement_and_runs_again() -> None:
+    kit = BenchKit("qwen")
+    async with looking(kit) as (sight, bench):
+        await sight.until_seen("benchmark of qwen")
+        await quick(sight, **QUICK)
+        await sight.press("ctrl+l")
+        await sight.until_seen("1 of 4")
+        kit.docker.end("qwen", 137)
+        await sight.until(lambda: not bench.measuring)
+        assert kit.results.all() == ()
+        [event] = [each for each in sight.kit.context.store.world.events if each.kind is EventKind.BENCH]
+        assert (event.severity, "void" in event.text.lower()) == (Severity.ERROR, True)
+        assert event.text in notices(sight)
+        now = kit.docker.named("qwen")
+        assert now is not None and now.running
 
 
 async def test_two_engines_are_measured_in_turn_and_stand_side_by_side() -> None:

@@ -12,6 +12,8 @@ import pytest
 from textual.widgets import TabbedContent
 
 from spark_tui.domain.bench.run import RunOutcome
+from spark_tui.domain.event import EventKind
+from spark_tui.domain.finding import Severity
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.prove.request import Area, Verdict
 from spark_tui.domain.prove.run import (
@@ -91,6 +93,28 @@ async def test_a_proof_is_cancelled_with_c_and_keeps_its_verdicts() -> None:
         proof = sight.app.proofs[0]
         assert (proof.ending, bool(proof.ids(Verdict.PASS))) == (RunOutcome.CANCELLED, True)
         assert badge(proof).text.startswith("partly proved")
+
+
+async def test_a_proof_is_void_where_the_engine_ends_and_it_runs_again() -> None:
+    async with proving() as (sight, bench):
+        server: Any = sight.kit.server  # type: ignore[attr-defined]
+
+        async def ask(*asked: Any) -> AsyncGenerator[str, None]:
+            if len(server.requests) == 8:
+                sight.kit.docker.end("qwen", 137)
+            async for payload in server.ask(*asked):
+                yield payload
+
+        sight.kit.api.ask = ask  # type: ignore[method-assign, assignment]
+        await sight.press("I")
+        await sight.until(lambda: isinstance(sight.app.screen, ChoiceDialog))
+        await sight.press("enter")
+        await sight.until(lambda: bool(server.requests) and not bench.measuring)
+        assert sight.app.proofs == () == sight.kit.context.prover.kept()
+        [event] = [each for each in sight.kit.context.store.world.events if each.kind is EventKind.BENCH]
+        assert event.severity is Severity.ERROR
+        now = sight.kit.docker.named("qwen")
+        assert now is not None and now.running
 
 
 async def test_an_engine_that_changed_makes_its_proof_stale() -> None:
