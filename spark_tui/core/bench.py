@@ -359,18 +359,8 @@ class HostWatch:
 
 # --- the engine -------------------------------------------------------------------------------------------
 
-HEALTH_TRIES: Final = 5
-"""An engine on a busy machine answers late; each look has its own short limit."""
-LOOK_SECONDS: Final = 2.0
 ENDING_SECONDS: Final = 10.0
 """What does not answer any more may be about to end, and its log with it."""
-
-
-async def health_of(watch: EngineWatch) -> Health:
-    for _ in range(HEALTH_TRIES):
-        if (health := await watch.check_health()) is not Health.UNKNOWN:
-            break
-    return health
 
 
 class EngineCheck:
@@ -385,10 +375,11 @@ class EngineCheck:
 
     async def begin(self, *names: str) -> None:
         """These are measured from now on, as they run now."""
-        bench = self._bench
-        watches = [await bench.supervisor.watch(name) for name in names]
-        pages = [await page_of(bench.driver, bench.metrics, watch.endpoint) for watch in watches]
-        self._begun = [(watch, watch.container, page) for watch, page in zip(watches, pages, strict=True)]
+        watches = [await self._bench.supervisor.watch(name) for name in names]
+        self._begun = [
+            (watch, watch.container, await page_of(self._bench.driver, self._bench.metrics, watch.endpoint))
+            for watch in watches
+        ]
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
@@ -402,22 +393,22 @@ class EngineCheck:
             failure = error
         finally:
             await end_tasks(task)
+        lost = failure.summary if isinstance(failure, UnreachableError) else ""
+        engine, done = self._begun[0][1].name, ""
         for watch, before, page in self._begun:
             silent = await self._silent(watch, page)
-            why = await self._gone(before) or silent
-            if why or isinstance(failure, UnreachableError):
-                text = f"{before.name} {why}." if why else str(failure and failure.summary)
-                done = await self._restored(watch, before) if why and self._restores else ""
-                look = by_front_end(f"Read why: {key_of('show_logs')}", f"Read why: spark-tui logs {before.name}")
-                raise MeasurementVoid(
-                    f"Void: {text} Nothing is kept.", f"{done}{look}", engine=before.name
-                ) from failure
+            if why := await self._gone(before) or silent:
+                engine, lost = before.name, f"{before.name} {why}."
+                done += f"{await self._restored(watch, before)} " if self._restores else ""
+        if lost:
+            done += by_front_end(f"Read why: {key_of('show_logs')}", f"Read why: spark-tui logs {engine}")
+            raise MeasurementVoid(f"Void: {lost} Nothing is kept.", done, engine=engine) from failure
         if failure is not None:
             raise failure
 
     async def _watch(self) -> None:
         while not self._stop.is_set():
-            await self._bench.clock.sleep(LOOK_SECONDS)
+            await self._bench.clock.sleep(SAMPLE_SECONDS)
             if any([await self._gone(before) for _, before, _ in self._begun]):
                 self._stop.set()
 
@@ -426,33 +417,32 @@ class EngineCheck:
         try:
             now = (await self._bench.supervisor.watch(before.id)).container
         except SparkError as error:
-            return "was removed" if isinstance(error, ContainerNotFound) else ""
+            return "is gone" if isinstance(error, ContainerNotFound) else ""
         if not now.running:
             return f"ended (exit code {now.exit_code})"
         return "was restarted" if now.start != before.start else ""
 
     async def _silent(self, watch: EngineWatch, page: MetricPage) -> str:
-        """What its server says at the end; empty where it may be the same."""
-        health = await health_of(watch)
-        if health in (Health.NOT_LISTENING, Health.DEAD):
+        """What its server says at the end; empty where it may be the same, or is late."""
+        if (health := await watch.check_health()) in (Health.NOT_LISTENING, Health.DEAD):
             return f"does not answer any more: {health.value}"
-        now = await page_of(self._bench.driver, self._bench.metrics, watch.endpoint)
-        return "was restarted: its counters began again" if restarted(page, now) else ""
+        again = restarted(page, await page_of(self._bench.driver, self._bench.metrics, watch.endpoint))
+        return "was restarted: its counters began again" if again else ""
 
     async def _restored(self, watch: EngineWatch, before: ContainerFacts) -> str:
         """Starts again what ended by itself; says what was done."""
         now = watch.container
-        if now.running and (now.start != before.start or await health_of(watch) is Health.OK):
-            return f"{before.name} runs again. "
+        if now.running and (now.start != before.start or await watch.check_health() is Health.OK):
+            return f"{before.name} runs again."
         await pause(self._bench.clock, ENDING_SECONDS, watch.log_read)
         await self._gone(before)
         if watch.container.name != before.name or await watch.was_stopped():
-            return f"{before.name} was stopped, and stays stopped. "
+            return f"{before.name} was stopped, and stays stopped."
         try:
             await self._bench.supervisor.restart(before.id, settle=self._bench.gate.await_return)
         except SparkError as error:
-            return f"{before.name} could not be started again: {error.summary} "
-        return f"{before.name} was started again. "
+            return f"{before.name} could not be started again: {error.summary}"
+        return f"{before.name} was started again."
 
 
 # --- the runner -------------------------------------------------------------------------------------------
@@ -463,6 +453,8 @@ RESTORE_SECONDS: Final = 90.0
 """The same for one that launches: the engine of before is started again."""
 SETTLE_SECONDS: Final = 0.5
 """After the last answer the server still counts it."""
+HEALTH_TRIES: Final = 5
+"""An engine on a busy machine answers late; each look has its own short limit."""
 MOST_SILENT: Final = 2
 """Segments in a row without a single answer after which a running engine is taken for dead; a launched one: 1."""
 
@@ -551,7 +543,9 @@ class Benchmark:
                 f"{container.name} publishes no port.",
                 "Launch it from a preset, or publish its port: docker run -p ...",
             )
-        health = await health_of(watch)
+        for _ in range(HEALTH_TRIES):
+            if (health := await watch.check_health()) is not Health.UNKNOWN:
+                break
         if health is Health.DEAD:
             raise EngineDead(
                 f"The engine of {container.name} is dead, only its web server answers.",

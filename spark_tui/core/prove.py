@@ -175,29 +175,26 @@ class _ProveRun:
         )
 
     async def work(self, cases: Sequence[Case], *, keep: bool) -> Proof:
+        self._total = len(cases)
         check = EngineCheck(self._prover.benchmark, self._stop)
         await check.begin(self._conditions.engine)
         async with check.watching():
-            await self._ask_until_stopped(cases)
+            await self._probe()
+            asking = asyncio.ensure_future(self._ask_all(cases))
+            stopped = asyncio.ensure_future(self._stop.wait())
+            try:
+                await asyncio.wait((asking, stopped), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                await end_tasks(asking, stopped)
+            if not asking.cancelled():
+                asking.result()
+            if self._dead:
+                raise EngineUnreachable(f"{self._conditions.engine} does not answer any more: {self._dead}", "")
         proof = self._proof(cases)
         if keep and proof.judged:
             self._prover.proofs.add(proof)
             self._prover.store.update(proofs=self._prover.kept())
         return proof
-
-    async def _ask_until_stopped(self, cases: Sequence[Case]) -> None:
-        self._total = len(cases)
-        await self._probe()
-        asking = asyncio.ensure_future(self._ask_all(cases))
-        stopped = asyncio.ensure_future(self._stop.wait())
-        try:
-            await asyncio.wait((asking, stopped), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            await end_tasks(asking, stopped)
-        if not asking.cancelled():
-            asking.result()
-        if self._dead:
-            raise EngineUnreachable(f"{self._conditions.engine} does not answer any more: {self._dead}", "")
 
     def _proof(self, cases: Sequence[Case]) -> Proof:
         """The verdicts in the order of the table; what had no turn is skipped."""

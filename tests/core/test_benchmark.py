@@ -13,6 +13,7 @@ from spark_tui.core.bench import BenchProgress, BenchSession, BenchStep
 from spark_tui.core.bench_ab import Variant
 from spark_tui.core.context import Context
 from spark_tui.core.engines import is_measured
+from spark_tui.core.wiring import GuardPorts
 from spark_tui.domain.bench.conditions import Conditions
 from spark_tui.domain.bench.plan import BenchPlan, PromptCache, PromptForm
 from spark_tui.domain.bench.run import BenchRun, RunOutcome, Status
@@ -37,6 +38,7 @@ from spark_tui.domain.errors import (
     SparkError,
     UsageError,
 )  # fmt: skip
+from spark_tui.domain.host.guard import GuardAction, GuardEntry
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.host.vitals import GpuReading
 from spark_tui.domain.quantities import GIB
@@ -50,6 +52,7 @@ from tests import metric_fixtures as pages
 from tests.bench_kit import FakeLoad
 from tests.bench_server import BenchServer
 from tests.core.kit import IMAGE, FixedPresets
+from tests.core.test_guard import FakeActuator, FakeJournal
 from tests.fakes_api import FakeEngineApi
 from tests.fakes_docker import FakeDocker
 from tests.fakes_files import MemoryResults
@@ -228,6 +231,13 @@ async def test_an_engine_that_answers_nothing_any_more_ends_the_run_and_voids_it
     assert lab.context.results.all() == ()
 
 
+CORE_DIED = (
+    "(APIServer pid=1) INFO:     Application startup complete.",
+    "(EngineCore_DP0 pid=99) ERROR 01-15 07:10:00 [core.py:1] EngineCore encountered a fatal error.",
+    "(EngineCore_DP0 pid=99) ERROR 01-15 07:10:00 [core.py:1] torch.OutOfMemoryError: CUDA out of memory.",
+)
+
+
 async def replaced(docker: FakeDocker) -> None:
     """By another container of its name and address."""
     facts = docker.named("tiny")
@@ -240,6 +250,12 @@ async def ended(docker: FakeDocker, exit_code: int, **changes: object) -> None:
     docker.end("tiny", exit_code, **changes)
 
 
+async def core_died(docker: FakeDocker) -> None:
+    """vLLM's server then ends as if it had been asked to."""
+    docker.write("tiny", *CORE_DIED)
+    docker.end("tiny", 0)
+
+
 async def restarted(docker: FakeDocker) -> None:
     docker.restart_by_policy("tiny")
 
@@ -248,6 +264,7 @@ ENDS: dict[str, tuple[Callable[[FakeDocker], Awaitable[None]], bool]] = {
     "killed": (partial(ended, exit_code=137), True),
     "out of memory": (partial(ended, exit_code=137, oom_killed=True), True),
     "failed": (partial(ended, exit_code=1), True),
+    "its core is dead": (core_died, True),
     "restarted by Docker": (restarted, True),
     "restarted by a person": (lambda docker: docker.restart("tiny"), True),
     "replaced": (replaced, True),
@@ -278,6 +295,43 @@ async def test_an_engine_that_is_not_the_same_voids_its_figures_and_one_that_end
     assert lab.context.results.all() == ()
     now = lab.docker.named("tiny")
     assert (now is not None and now.running) is runs
+
+
+async def test_what_the_memory_guard_killed_is_not_started_into_the_same_end(lab: Lab, server: BenchServer) -> None:
+    journal = FakeJournal()
+    vars(lab.context.ports)["guarding"] = GuardPorts(FakeActuator(), journal, None)  # type: ignore[arg-type]
+
+    def fail(number: int, body: object) -> str:
+        if number == 4:
+            lab.docker.end("tiny", 137)
+            now = lab.docker.named("tiny")
+            assert now is not None and now.finished_at is not None
+            journal.kept.append(GuardEntry(now.finished_at, GuardAction.KILL.value, "tiny", "0.9 GiB usable"))
+        return ""
+
+    server.fail = fail
+    with pytest.raises(MeasurementVoid):
+        await lab.run(PLAN)
+    now = lab.docker.named("tiny")
+    assert now is not None and not now.running
+
+
+async def test_of_two_engines_that_end_both_run_again(lab: Lab, server: BenchServer) -> None:
+    async with BenchServer().running() as other:
+        lab.engine(other, "other")
+
+        def fail(number: int, body: object) -> str:
+            if number == 4:
+                lab.docker.end("tiny", 137)
+                lab.docker.end("other", 137)
+            return ""
+
+        server.fail = fail
+        with pytest.raises(MeasurementVoid):
+            await lab.run(PLAN, "tiny", "other")
+    found = [lab.docker.named(name) for name in ("tiny", "other")]
+    assert [each is not None and each.running for each in found] == [True, True]
+    assert lab.context.results.all() == ()
 
 
 async def test_an_engine_that_ends_is_not_measured_to_the_end_of_the_plan(lab: Lab, server: BenchServer) -> None:
