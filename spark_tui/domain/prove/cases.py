@@ -53,8 +53,7 @@ class Case:
         """Whether an engine may have to compile for it what it had no use for so far: a grammar, the log probabilities,
         kernels for long prompts."""
         asked = self.question
-        grammar = asked.schema is not None or asked.choice not in ("", "none")
-        return grammar or any((asked.logprobs, asked.filler_tokens, asked.filler_share))
+        return bool(asked.schema or asked.choice not in ("", "none") or asked.logprobs or self.area is Area.DEPTH)
 
 
 def judge(case: Case, target: Target, answers: tuple[ProveAnswer, ...]) -> tuple[Verdict, str]:
