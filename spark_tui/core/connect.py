@@ -42,6 +42,7 @@ from spark_tui.domain.prove.request import PATHS, request_body
 from spark_tui.domain.secret import Secret
 from spark_tui.domain.text import same_name
 from spark_tui.services.ports import Clock, EngineApi, HostProbe, SecretStore, SettingsFiles, SettingsText, StateFiles
+from spark_tui.services.wire import decode
 
 _PREFIX: Final = "connect-"
 _PRIVATE: Final = 0o600
@@ -105,7 +106,7 @@ class Connection:
 @dataclass(frozen=True, slots=True)
 class Backup:
     """A file before our keys, with the mode it had then; `after` is the hash of what was written, `served` the name,
-    base URL, context and the key's hash in it, and whether the URL is a gateway's."""
+    base URL, context and the key's hash in it, and whether the URL is a gateway's (older ones lack it)."""
 
     path: str
     before: str | None
@@ -312,10 +313,16 @@ class Connector:
     def _backups(self, client: Client) -> tuple[Backup, ...]:
         data = self._state.read(_PREFIX + client.id)
         try:
-            return tuple(Backup(**each) for each in json.loads(data)) if data is not None else ()
-        except (ValueError, TypeError, AttributeError):
+            found = decode(data or b"[]", tuple[Backup, ...])
+            for each in found:
+                name, url, context, key, *_ = each.served
+                if not isinstance(context, int | None) or not all(isinstance(text, str) for text in (name, url, key)):
+                    raise ValueError(each.path)  # noqa: TRY301
+        except ValueError:
             path = self._state.path(_PREFIX + client.id)
-            raise RefusedError(f"The backup {path} is damaged.", "Delete it; check the client's files.") from None
+            remedy = f"Check the files of {client.title}, then delete the backup: rm {shlex.quote(path)}"
+            raise RefusedError(f"The backup {path} is damaged.", remedy) from None
+        return found
 
     # --- proof ----------------------------------------------------------------------------------------
 

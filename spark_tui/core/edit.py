@@ -43,6 +43,7 @@ from spark_tui.domain.presets.overrides import Overrides, all_pairs, overrides_f
 from spark_tui.domain.presets.preset import PresetCatalogue
 from spark_tui.domain.presets.rules.context import given_settings
 from spark_tui.domain.text import clean_line
+from spark_tui.domain.untrusted import load_json
 from spark_tui.services.ports import ContainerEngine, LogArchive, SecretStore, StateFiles
 
 _ELSEWHERE: Final = ("name", "port", "gpu_memory_utilization", METHOD, TOKENS)
@@ -432,11 +433,11 @@ class Editor:
 def _entry_of(data: bytes) -> EditEntry | None:
     """None for what is damaged."""
     try:
-        entry = EditEntry(**json.loads(data))
+        entry = EditEntry(**load_json(data))
         stage, words = EditStage(entry.stage), (entry.name, entry.preset, entry.container, entry.who)
         for each in (entry.before, entry.after):
             overrides_from_pairs(each)
-    except (ValueError, TypeError, AttributeError, RecursionError, SparkError):
+    except (ValueError, TypeError, AttributeError, SparkError):
         return None
     return replace(entry, stage=stage) if all(isinstance(word, str) for word in words) else None
 

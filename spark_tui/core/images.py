@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -38,6 +37,7 @@ from spark_tui.domain.presets.image_use import (
 from spark_tui.domain.quantities import human_bytes
 from spark_tui.domain.reading import Ok, Reading, aged, reason_of, value_of
 from spark_tui.domain.text import clean_line
+from spark_tui.domain.untrusted import load_json
 from spark_tui.services.ports import Clock, ContainerEngine, HistoryStore, PresetSource
 
 INSPECTED: Final = "image versions"
@@ -197,10 +197,10 @@ class Images:
         program = _PROGRAM.replace("WANTED", repr(tuple(_TITLES)))
         try:
             lines = await self._docker.run_once(entry.stored.id, ("python3", "-c", program))
-            found = json.loads(lines[-1] if lines else "")
+            found = load_json(lines[-1] if lines else "")
         except ImageNotFound:
             raise
-        except (DockerError, ValueError, RecursionError) as error:
+        except (DockerError, ValueError) as error:
             why = error.summary if isinstance(error, DockerError) else "its Python printed something else."
             raise DockerError(
                 f"Versions in {entry.name} unknown: {why}",

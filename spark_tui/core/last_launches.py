@@ -14,6 +14,7 @@ from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.presets.overrides import Overrides, all_pairs, overrides_from_pairs
 from spark_tui.domain.presets.preset import Preset
+from spark_tui.domain.untrusted import load_json
 from spark_tui.services.ports import StateFiles
 
 _FILE: Final = "last-launches"
@@ -91,8 +92,8 @@ class LastLaunches:
 
     def _read(self) -> dict[str, Any]:
         try:
-            found = json.loads(self._state.read(_FILE) or b"{}")
-        except (ValueError, RecursionError):
+            found = load_json(self._state.read(_FILE) or b"{}")
+        except ValueError:
             return {}
         presets = found.get("presets") if isinstance(found, dict) else None
         return dict(presets) if isinstance(presets, dict) else {}

@@ -7,7 +7,6 @@ Ready means that `/health` answers 200 and `/v1/models` lists a model; a running
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable
 from contextlib import aclosing, nullcontext, suppress
 from dataclasses import replace
@@ -32,6 +31,7 @@ from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import Preset, PresetCatalogue
 from spark_tui.domain.quantities import human_bytes, human_duration
 from spark_tui.domain.settings import ExposureChoice
+from spark_tui.domain.untrusted import load_json
 from spark_tui.services.ports import Clock, ContainerEngine, EngineApi, LogArchive
 
 STEPS: tuple[tuple[str, str], ...] = (
@@ -383,7 +383,7 @@ def launched_with(container: ContainerFacts) -> dict[str, str]:
     """The changes to its preset that a container was launched with. Raises RefusedError for a label that is not
     ours."""
     try:
-        pairs = json.loads(container.overrides or "{}")
+        pairs = load_json(container.overrides or "{}")
     except ValueError:
         pairs = None
     if not isinstance(pairs, dict) or not all(isinstance(value, str) for value in pairs.values()):

@@ -53,6 +53,7 @@ from spark_tui.domain.presets.preset import Preset, PresetCatalogue
 from spark_tui.domain.presets.rules.context import given_settings
 from spark_tui.domain.quantities import human_duration
 from spark_tui.domain.reading import value_of
+from spark_tui.domain.untrusted import load_json
 from spark_tui.services.executors import in_thread
 from spark_tui.services.ports import CheckpointSource, Clock, RecipeStore, StateFiles
 
@@ -148,7 +149,7 @@ class Tuner:
         if data is None:
             return None
         try:
-            found = _record_of(json.loads(data))
+            found = _record_of(load_json(data))
         except (ValueError, TypeError, KeyError) as error:
             raise RefusedError(
                 "The record of the last search cannot be read.", f"Remove it: rm {self.state.path(FILE)}"

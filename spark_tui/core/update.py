@@ -43,6 +43,7 @@ from spark_tui.domain.presets.preset import Preset, PresetCatalogue
 from spark_tui.domain.quantities import human_bytes
 from spark_tui.domain.reading import value_of
 from spark_tui.domain.text import clean_line
+from spark_tui.domain.untrusted import load_json
 from spark_tui.services.ports import Clock, ContainerEngine, HostProbe, LogArchive, StateFiles
 
 T = TypeVar("T")
@@ -167,11 +168,11 @@ class Updater:
         if data is None:
             return None
         try:
-            record = UpdateRecord(**json.loads(data))
+            record = UpdateRecord(**load_json(data))
             texts = (record.preset, record.engine, record.tag, record.old_id, record.old_digest, record.new_digest)
             if all(isinstance(each, str) for each in texts) and record.preset == preset:
                 return replace(record, stage=UpdateStage(record.stage))
-        except (ValueError, TypeError, RecursionError):
+        except (ValueError, TypeError):
             pass
         raise RefusedError(
             f"The last update of {preset} is unknown: {clean_line(self._state.path(_PREFIX + preset))} is damaged.",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import ipaddress
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -15,6 +14,7 @@ from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import SparkError, UsageError
 from spark_tui.domain.remote import Hosts, RemoteHost, check_destination, check_name, find_host
 from spark_tui.domain.text import clean_line, truncate
+from spark_tui.domain.untrusted import load_json
 
 GATEWAY_PORT: Final = 8080
 """Of a node's gateway, where no other is named."""
@@ -253,7 +253,7 @@ def with_addresses(node: ClusterNode, answer: str) -> ClusterNode:
     the addresses that were given. Raises NodeUnreadable."""
     found: list[tuple[str, str]] = []
     try:
-        for link in json.loads(answer):
+        for link in load_json(answer):
             name = str(link.get("ifname", ""))
             found += [(str(each["local"]), name) for each in link.get("addr_info", ()) if each.get("family") == "inet"]
     except (ValueError, AttributeError, KeyError, TypeError):

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import stat
-import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,8 +15,10 @@ from typing import Any, Final
 from spark_tui.domain.connect import ClientFile, FileFormat, Keys, Named, Path
 from spark_tui.domain.errors import RefusedError, SparkError
 from spark_tui.domain.secret import Secret
+from spark_tui.domain.untrusted import load_json, load_toml
 from spark_tui.services.files import write_whole
 from spark_tui.services.ports import SettingsText
+from spark_tui.services.yaml_nodes import YamlProblem, compose_yaml
 
 MOST_BYTES: Final = 256 * 1024
 MOST_DEPTH: Final = 60
@@ -137,19 +138,22 @@ def parsed(text: str, kind: FileFormat) -> Any:
             return JsonText(text).value if text.strip("\ufeff \t\r\n") else {}
         case FileFormat.TOML:
             try:
-                return tomllib.loads(text)
-            except (tomllib.TOMLDecodeError, RecursionError) as error:
+                return load_toml(text)
+            except ValueError as error:
                 line = re.search(r"line (\d+)", str(error))
                 raise ClientFileUnreadable(int(line[1]) if line else 0, "invalid TOML") from None
         case FileFormat.YAML:
             import yaml
 
+            constructor: Any = yaml.constructor.SafeConstructor()
             try:
-                found = yaml.safe_load(text)
-            except (yaml.YAMLError, RecursionError, ValueError) as error:
+                root = compose_yaml(text)
+                return {} if root is None else constructor.construct_document(root)
+            except YamlProblem as error:
+                raise ClientFileUnreadable(error.line, error.summary.rstrip(".")) from None
+            except (yaml.MarkedYAMLError, ArithmeticError, ValueError) as error:
                 mark = getattr(error, "problem_mark", None)
                 raise ClientFileUnreadable(mark.line + 1 if mark else 0, "invalid YAML") from None
-            return {} if found is None else found
         case FileFormat.ENV:
             return {found[2]: found[3] for found in _ENV_LINE.finditer(text)}
         case FileFormat.TEXT:
@@ -245,6 +249,11 @@ def _toml(text: str, path: Path, value: Any) -> str:
             inside = inside[step]
         if value is None:
             del inside[name]
+            if tables and not inside:  # its heading alone goes, with the blank line before it: comments below it stay
+                heading = rf"(?:^\r?\n)?^\[{re.escape('.'.join(tables))}\][ \t]*\r?\n"
+                changed, count = re.subn(heading, "", tomlkit.dumps(document), flags=re.MULTILINE)
+                if count == 1:
+                    return changed
             for outer, step in reversed(around):
                 if not outer[step]:
                     del outer[step]
@@ -263,7 +272,7 @@ def _yaml(text: str, path: Path, value: Any) -> str:
     """A key of the top mapping, or an entry of a list there, in block style."""
     import yaml
 
-    top = yaml.compose(text, Loader=yaml.SafeLoader)
+    top = compose_yaml(text, pure=True)
     pairs = top.value if isinstance(top, yaml.MappingNode) and not top.flow_style else []
     if top is not None and not pairs:
         raise ClientFileNotEditable(text)
@@ -373,7 +382,7 @@ class JsonText:
             raise self._wrong(start)
         if word not in ("{", "["):
             try:
-                return JsonNode(start, end, json.loads(word))
+                return JsonNode(start, end, load_json(word))
             except ValueError:
                 raise self._wrong(start) from None
         close, members, items = ("}" if word == "{" else "]"), dict[str, tuple[int, JsonNode]](), list[JsonNode]()
@@ -383,7 +392,7 @@ class JsonText:
                 if not key.startswith('"'):
                     raise self._wrong(at)
                 self._next(":")
-                members[json.loads(key)] = (at, self._node(depth + 1))
+                members[load_json(key)] = (at, self._node(depth + 1))
             else:
                 items.append(self._node(depth + 1))
             if self._token[0] != close:

@@ -25,6 +25,7 @@ from spark_tui.domain.chat.records import ThreadReader
 from spark_tui.domain.errors import RefusedError, SparkError, UsageError
 from spark_tui.domain.quantities import MIB, human_bytes
 from spark_tui.domain.text import clean_line, truncate
+from spark_tui.domain.untrusted import load_json
 from spark_tui.services.executors import CallPool
 from spark_tui.services.files import FILE_MODE, FileLocks, PrivateFolder
 
@@ -101,8 +102,8 @@ class FileConversations:
         reader = ThreadReader(load)
         for line in self._lines(path):
             try:
-                reader.read(json.loads(line))
-            except (ValueError, RecursionError):
+                reader.read(load_json(line))
+            except ValueError:
                 reader.damaged += 1
         return replace(reader.thread(), id=conversation)  # the file may have been copied under another name
 

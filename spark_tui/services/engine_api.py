@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import json
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -31,6 +30,7 @@ from spark_tui.domain.errors import (
 from spark_tui.domain.metrics.page import WANTED_NAMES, MetricPage, Slot, Source, page_of, source_of
 from spark_tui.domain.quantities import human_bytes, human_duration
 from spark_tui.domain.sse import MAX_EVENT_BYTES, EventTooLong, SseDecoder
+from spark_tui.domain.untrusted import load_json
 from spark_tui.services.engine_http import CONNECT_SECONDS, ClientPools, bearer, beginning_of, pieces_of
 
 if TYPE_CHECKING:
@@ -198,8 +198,8 @@ class VllmApi:
         if len(body) > MAX_JSON_BYTES:
             raise not_an_engine(endpoint.base_url, f"{path} answered with more than {human_bytes(MAX_JSON_BYTES)}")
         try:
-            return json.loads(body)
-        except (ValueError, RecursionError):
+            return load_json(body)
+        except ValueError:
             raise not_an_engine(endpoint.base_url, f"{path} did not answer with JSON") from None
 
     async def chat(self, endpoint: Endpoint, request: ChatRequest) -> AsyncGenerator[ChatEvent, None]:

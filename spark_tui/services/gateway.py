@@ -38,6 +38,7 @@ from spark_tui.domain.text import clean_line, truncate
 from spark_tui.services.engine_http import ClientPools, bearer, beginning_of
 from spark_tui.services.executors import end_tasks
 from spark_tui.services.optional import install_command
+from spark_tui.services.wire import decode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -133,8 +134,8 @@ class _Ask:
 
         said = field("messages", "input", "prompt")
         try:
-            messages = [bytes(each) for each in msgspec.json.decode(said, type=list[msgspec.Raw])]
-        except msgspec.MsgspecError:  # one text
+            messages = [bytes(each) for each in decode(said, list[msgspec.Raw])]
+        except ValueError:  # one text
             messages = [said]
         return prompt_print(field("system", "instructions"), field("tools"), messages)
 
@@ -159,13 +160,11 @@ class _Seen:
     def _read(self, window: bytes) -> int:
         """Where the last usage object ends, 0 without one. Anthropic's streams have the prompt in their first event and
         the rest in the last: both are joined."""
-        import msgspec
-
         end = 0
         for found in _USAGE.finditer(window):
             end = found.end()
-            with suppress(msgspec.MsgspecError, UnicodeDecodeError):
-                usage = msgspec.json.decode(found[1], type=dict[str, Any])
+            with suppress(ValueError):
+                usage = decode(found[1], dict[str, Any])
                 self._usage |= {name: value for name, value in usage.items() if value is not None}
         return end
 
@@ -484,11 +483,11 @@ def _read(client: str, scope: Scope, body: bytes) -> _Ask:
     if kind.partition(b";")[0].strip().lower() != b"application/json":
         raise BadRequest("The request is not JSON.", "Send Content-Type: application/json.")
     try:
-        fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-        model = msgspec.json.decode(fields["model"], type=str)
+        fields = decode(body, dict[str, msgspec.Raw])
+        model = decode(bytes(fields["model"]), str)
     except KeyError:
         raise BadRequest("The request names no model.", "Set model to a name of GET /v1/models.") from None
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except ValueError as error:
         raise BadRequest("The body is not a JSON object with a model.", "Correct it.", detail=str(error)) from None
     return _Ask(
         client,

@@ -31,6 +31,7 @@ from spark_tui.domain.host.memory import container_id
 from spark_tui.domain.quantities import human_bytes
 from spark_tui.domain.settings import Settings, variable_of
 from spark_tui.domain.text import clean_line
+from spark_tui.domain.untrusted import load_json
 from spark_tui.services.files import FILE_MODE, FOLDER_MODE, PrivateFolder, end_of, is_locked
 from spark_tui.services.ports import GuardDocker, GuardJournal, LogLine
 
@@ -257,7 +258,7 @@ class FileGuardJournal:
         found = []
         for line in (content or b"").decode("utf-8", "replace").splitlines():
             try:
-                row: Any = json.loads(line)
+                row: Any = load_json(line)
             except ValueError:
                 continue
             if isinstance(row, dict) and isinstance(row.get("at"), int | float):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping
 from typing import Final
 from urllib.parse import urlsplit
@@ -11,6 +10,7 @@ from urllib.parse import urlsplit
 from spark_tui.domain.errors import UnreachableError, UsageError
 from spark_tui.domain.models.ollama import PORT, OllamaModels, models_in
 from spark_tui.domain.text import clean_line, truncate
+from spark_tui.domain.untrusted import load_json
 from spark_tui.services.engine_http import beginning_of, new_client
 
 ANSWER_SECONDS: Final = 10.0
@@ -50,8 +50,8 @@ class HttpOllama:
         if len(body) > MAX_BYTES:
             raise _failed(base, f"its list is longer than {MAX_BYTES >> 20} MiB")
         try:
-            return models_in(json.loads(body), base)
-        except (ValueError, RecursionError):
+            return models_in(load_json(body), base)
+        except ValueError:
             raise _failed(base, "it answered without a list of models") from None
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -25,6 +24,7 @@ from spark_tui.domain.settings import (
     variable_of,
 )
 from spark_tui.domain.text import clean_line, truncate
+from spark_tui.domain.untrusted import load_toml
 from spark_tui.services.files import read_plain
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def with_value(text: str, key: str, value: object) -> str:
     plain = list(value) if isinstance(value, tuple) else value
     text += "\n" if text and not text.endswith("\n") else ""
     try:
-        document, wanted = tomlkit.parse(text), tomllib.loads(text)
+        document, wanted = tomlkit.parse(text), load_toml(text)
         if table and table not in document and value is not None:
             if text.strip():
                 document.add(tomlkit.nl())
@@ -96,11 +96,11 @@ def with_value(text: str, key: str, value: object) -> str:
                 item.trivia.comment_ws, item.trivia.comment = old.comment_ws, old.comment
             inside[name] = item
         changed = tomlkit.dumps(document)
-    except (TOMLKitError, tomllib.TOMLDecodeError, RecursionError, AttributeError) as error:
+    except (TOMLKitError, ValueError, RecursionError, AttributeError) as error:
         if isinstance(error, KeyError):  # tomlkit's own for an absent key
             raise KeyError(key) from None
         raise NotEditable(str(error)) from None
-    if tomllib.loads(changed) != wanted:
+    if load_toml(changed) != wanted:
         raise NotEditable(key)
     return changed
 
@@ -182,16 +182,14 @@ def _from_text(settings: Settings, text: str, folders: Folders) -> Settings:
 def _values(text: str, path: Path) -> dict[str, Any]:
     """The file's values. Raises SettingsError with the line where it is not TOML."""
     try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        return load_toml(text)
+    except ValueError as error:
         at = _AT_LINE.search(str(error))
         place = f"{path}:{at[1]}" if at else f"{path}"
         problem = clean_line(_AT_LINE.sub("", str(error)))
         raise SettingsError(
             f"{place} is not valid TOML: {problem}.", "Write one `name = value` a line, texts in quotes."
         ) from None
-    except RecursionError:
-        raise SettingsError(f"{path} is nested too deeply.", "Write one `name = value` a line.") from None
 
 
 def _line_of(key: str, text: str) -> int:

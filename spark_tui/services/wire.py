@@ -1,4 +1,4 @@
-"""Values as JSON, by their types alone."""
+"""Values as JSON, by their types alone; without a type `domain.untrusted` reads."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ def encode(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def decode(text: str, kind: type[T]) -> T:
+def decode(text: str | bytes, kind: type[T]) -> T:
     """Unknown keys are left out, absent ones have their default. Raises ValueError, which says what does not fit."""
     try:
         return msgspec.json.decode(text, type=kind)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise ValueError(str(error)) from None

@@ -225,6 +225,40 @@ def test_a_file_that_is_not_settings_is_refused_by_name(tmp_path: Path, data: by
     assert "settings.json" in found.value.summary
 
 
+BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"{chr(98 + i)}: &{chr(98 + i)} [{','.join(['*' + chr(97 + i)] * 9)}]\n" for i in range(8)
+)
+AIDER = ClientFile("", (".aider.conf.yml",), YAML, lambda _: {})
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (YAML, BOMB), (YAML, "a: " + "[" * 5000), (YAML, "a: &a [*a]\n"), (YAML, "a: 1" + ":1" * 5000 + "\n"),
+        (YAML, "a: 1" + ":1" * 190 + ".5\n"), (YAML, "a: 2026-13-45\n"), (YAML, "a: " + "9" * 5000),
+        (YAML, "? {a: 1}\n: 2\n"), (TOML, "a = " + "[" * 5000), (TOML, ".".join("a" * 5000) + " = 1\n"),
+        (TOML, "a = " + "9" * 5000), (JSON, '{"a":' * 500 + "1" + "}" * 500), (JSON, '{"a": ' + "9" * 5000 + "}"),
+    ],
+    ids=lambda each: str(each)[:12],
+)  # fmt: skip
+def test_what_would_cost_too_much_is_refused(kind: FileFormat, text: str) -> None:
+    with pytest.raises(ClientFileUnreadable):
+        parsed(text, kind)
+
+
+def test_a_bomb_in_a_settings_file_is_refused_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / ".aider.conf.yml").write_text(BOMB)
+    with pytest.raises(RefusedError) as found:
+        HomeFiles(tmp_path, {}).read(AIDER)
+    assert f"{tmp_path / '.aider.conf.yml'}:5" in found.value.summary
+
+
+def test_anchors_and_merges_are_read_and_kept(tmp_path: Path) -> None:
+    text = "base: &base {x: 1}\nother:\n  <<: *base\n  y: 2\nmodel: gpt\n"
+    assert parsed(text, YAML)["other"] == {"x": 1, "y": 2}
+    assert edited(text, YAML, ((("model",), "qwen"),)) == text.replace("gpt", "qwen")
+
+
 def test_a_pipe_or_a_folder_in_its_place_does_not_hang(tmp_path: Path) -> None:
     (tmp_path / ".claude").mkdir()
     os.mkfifo(tmp_path / ".claude/settings.json")

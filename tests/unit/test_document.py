@@ -6,8 +6,8 @@ import pytest
 
 from spark_tui.domain.errors import PresetError
 from spark_tui.domain.presets.located import Entry, MappingValue, ScalarValue, plain
-from spark_tui.services.presets.recipe_yaml import MAX_DEPTH, MAX_NODES
 from spark_tui.services.presets.store import parse
+from spark_tui.services.yaml_nodes import MAX_DEPTH, MAX_NODES
 
 
 def value(text: str) -> object:
@@ -59,6 +59,8 @@ BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
         ("a: 1\n---\nb: 2\n", 2, "more than one document"),
         ("a: 1\n<<: 5\n", 2, "`<<` takes a mapping"),
         ("a: " + "9" * 5000, 1, "not a value of its kind"),
+        ("a: 1" + ":1" * 200_000, 1, "not a value of its kind"),
+        ("a: 1" + ":1" * 190 + ".5", 1, "not a value of its kind"),
         ("", 1, "empty"),
         ("# only a comment\n", 1, "empty"),
     ],

@@ -14,7 +14,6 @@ the engine speculates; E2E to the last such chunk, not to the usage chunk or the
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import field, fields
 from enum import StrEnum
@@ -25,6 +24,7 @@ from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.api_errors import api_error, stream_error
 from spark_tui.domain.sse import EventTooLong, SseDecoder
 from spark_tui.domain.text import clean_line, truncate
+from spark_tui.domain.untrusted import load_json
 
 
 class RequestOutcome(StrEnum):
@@ -214,8 +214,8 @@ def _event(data: str, at: float, reply: Reply) -> None:
         reply.done = True
         return
     try:
-        event = json.loads(data)
-    except (ValueError, RecursionError):
+        event = load_json(data)
+    except ValueError:
         reply.error = f"the engine sent something that is not JSON: {data[:80]}"
         return
     if not isinstance(event, dict):

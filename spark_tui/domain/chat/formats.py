@@ -16,6 +16,7 @@ from spark_tui.domain.chat.request import ChatSettings
 from spark_tui.domain.errors import UsageError
 from spark_tui.domain.quantities import human_count
 from spark_tui.domain.text import clean, clean_line
+from spark_tui.domain.untrusted import load_json
 
 HEADING = re.compile(r"\\*## (?:(System)|(You|User|Human)|(Assistant)|`([^`]*)`) *")
 """The headings of a document: system prompt, user, model; a backslash in front makes one text."""
@@ -56,8 +57,8 @@ def _answer(exchange: Exchange) -> Iterator[str]:
     for call in answer.tool_calls:
         yield f"Asks for tool {_code(call.name or '(no name)')}:"
         try:
-            arguments = json.dumps(json.loads(call.arguments), ensure_ascii=False, indent=2)
-        except (ValueError, RecursionError):
+            arguments = json.dumps(load_json(call.arguments), ensure_ascii=False, indent=2)
+        except ValueError:
             arguments = call.arguments
         yield _fenced(clean(arguments), "json")
     if exchange.error is not None:
@@ -179,8 +180,8 @@ def imported(text: str, name: str, at: float) -> ChatThread:
 
 def _of_json(text: str, at: float) -> ChatThread:
     try:
-        given = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        given = load_json(text)
+    except ValueError as error:
         raise UsageError("This is not JSON.", "Import a file as it was exported.", detail=str(error)) from None
     if isinstance(given, Mapping) and given.get("format") == FORMAT:
         return thread_of_json(given)

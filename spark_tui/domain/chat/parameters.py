@@ -15,6 +15,7 @@ from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import UsageError
 from spark_tui.domain.settings import read_flag, suggestion
 from spark_tui.domain.text import clean_line, truncate
+from spark_tui.domain.untrusted import load_json
 
 Value: TypeAlias = "float | int | bool | str | tuple[str, ...] | None"
 
@@ -117,7 +118,7 @@ def _effort(given: object) -> Value:
 def _stops(given: object) -> Value:
     """One text, or a JSON list of texts; `\\n` in one is a line end."""
     if isinstance(given, str):
-        parsed = _json(given) if given.strip().startswith(("[", '"')) else given
+        parsed = load_json(given) if given.strip().startswith(("[", '"')) else given
         given = [parsed] if isinstance(parsed, str) else parsed
     if not isinstance(given, list | tuple) or len(given) > MOST_STOPS:
         raise ValueError
@@ -129,18 +130,11 @@ def _stops(given: object) -> Value:
 
 def _schema(given: object) -> Value:
     """A JSON schema as text or as an object; kept as text."""
-    value = _json(given) if isinstance(given, str) else given
+    value = load_json(given) if isinstance(given, str) else given
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":")) if isinstance(value, Mapping) else ""
     if not 0 < len(text) <= MOST_SCHEMA_CHARS:
         raise ValueError
     return text
-
-
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except RecursionError:
-        raise ValueError from None
 
 
 SETTINGS: Final = (

@@ -18,6 +18,7 @@ from spark_tui.domain.errors import RefusedError, UsageError
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.quantities import MIB, human_bytes
 from spark_tui.domain.text import clean_line, truncate
+from spark_tui.domain.untrusted import load_json
 
 TOOL_CHOICES: Final = ("auto", "none", "required")
 _NUMBERS: Final = (
@@ -121,8 +122,8 @@ def _tool(tool: ToolSpec) -> dict[str, Any]:
 
 def _read_json(text: str, problem: str, remedy: str = "Write it as a JSON schema.") -> Any:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
+        return load_json(text)
+    except ValueError as error:
         raise UsageError(problem, remedy, detail=str(error)) from None
 
 

@@ -13,6 +13,7 @@ from spark_tui.domain.chat import message
 from spark_tui.domain.engine.api_errors import stream_error
 from spark_tui.domain.errors import EngineFailed, ReplyCutOff
 from spark_tui.domain.text import clean_line, truncate
+from spark_tui.domain.untrusted import load_json
 
 DONE = "[DONE]"
 SHOWN_CHARS = 500
@@ -39,8 +40,8 @@ class StreamReader:
             self.done = True
             return
         try:
-            chunk = json.loads(data)
-        except (ValueError, RecursionError):
+            chunk = load_json(data)
+        except ValueError:
             raise EngineFailed(
                 "The engine sent something that is not JSON.",
                 "Ask again; if it stays so, look at its log.",

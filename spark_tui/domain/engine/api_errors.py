@@ -7,7 +7,6 @@ Three shapes come from vLLM (0.32): `{"error": {"message", "type", "param", "cod
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -28,6 +27,7 @@ from spark_tui.domain.errors import (
 )
 from spark_tui.domain.quantities import human_count
 from spark_tui.domain.text import clean_line, truncate
+from spark_tui.domain.untrusted import load_json
 
 _OVERFLOW = re.compile(
     r"(?:maximum|model's|available) context (?:length|size)|max_model_len|maximum model length"
@@ -123,8 +123,8 @@ def model_not_served(asked: str, served: tuple[str, ...], *, detail: str = "") -
 
 def _of_text(body: str) -> Problem:
     try:
-        return _problem(json.loads(body))
-    except (ValueError, RecursionError):
+        return _problem(load_json(body))
+    except ValueError:
         title = _TITLE.search(body)
         return Problem(_short(title[1] if title else _TAG.sub(" ", body)))
 

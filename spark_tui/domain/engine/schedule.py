@@ -12,6 +12,7 @@ from typing import Final
 from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.boot import BootStatus, read_status
 from spark_tui.domain.errors import UsageError
+from spark_tui.domain.untrusted import load_json
 
 DAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _PREFIX: Final = "spark-tui-schedule-"
@@ -117,7 +118,7 @@ def read_timer(
     name = timer_name(engine)
     timer, service = (shown.get(f"{name}.{suffix}", {}) for suffix in ("timer", "service"))
     try:
-        data = json.loads(found[1]) if (found := _DATA.search(text)) else {}
+        data = load_json(found[1]) if (found := _DATA.search(text)) else {}
         known = schedule_of(f"{data['stop']}-{data['start']} {','.join(data['days'])}")
         known = replace(known, since=float(data["since"]))
     except (ValueError, KeyError, TypeError, UsageError):

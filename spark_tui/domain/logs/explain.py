@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
@@ -24,6 +23,7 @@ from spark_tui.domain.logs.tracker import LogTracker
 from spark_tui.domain.logs.view import Baseline, EngineView, LogContext
 from spark_tui.domain.logs.whose import SGLANG_HEAD, in_form
 from spark_tui.domain.text import lazy_pattern
+from spark_tui.domain.untrusted import load_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,8 +231,8 @@ class LogExplainer:
 def _unpacked(stamp: str, text: str) -> tuple[str, str]:
     """A line of Docker's json-file driver: its own stamp and text; any other line stays as it is."""
     try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
+        found = load_json(text)
+    except ValueError:
         return stamp, text
     line, at = found.get("log"), found.get("time")
     if not isinstance(line, str):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import re
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -12,6 +11,7 @@ from typing import Final, NamedTuple
 
 from spark_tui.domain.secret import mask_secrets
 from spark_tui.domain.text import clean, clean_line, last_overwrite, strip_sequences
+from spark_tui.domain.untrusted import load_json
 
 LEVELS: Final = "DEBUG|INFO|WARNING|ERROR|CRITICAL"
 _STAMP = r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
@@ -388,8 +388,8 @@ def exception_name(message: str) -> str:
 def _from_json(text: str, process: str, pid: int | None) -> LogRecord | None:
     """python-json-logger's and the usual other shapes; None when it is no such record."""
     try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
+        found = load_json(text)
+    except ValueError:
         return None
     if not isinstance(found, dict):
         return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -20,6 +19,7 @@ from spark_tui.domain.models.checkpoint import (
     WeightFormat,
 )
 from spark_tui.domain.text import clean_line, truncate
+from spark_tui.domain.untrusted import load_json
 
 MOST_BYTES: Final = 64 * 1024 * 1024
 """The index of a model of a trillion parameters has some 20 MB."""
@@ -37,7 +37,7 @@ def read_object(data: bytes, *, unique: bool = False) -> dict[str, Any]:
     if len(data) > MOST_BYTES:
         raise BadJson(f"larger than {MOST_BYTES >> 20} MiB")
     try:
-        found = json.loads(
+        found = load_json(
             data.decode("utf-8"),
             object_pairs_hook=_unique if unique else None,
             parse_constant=_no_constant,
@@ -46,8 +46,6 @@ def read_object(data: bytes, *, unique: bool = False) -> dict[str, Any]:
         raise BadJson("not UTF-8 text") from None
     except BadJson:
         raise
-    except RecursionError:
-        raise BadJson("nested too deeply") from None
     except ValueError as error:
         raise BadJson(f"not JSON: {truncate(clean_line(str(error)), 80)}") from None
     if not isinstance(found, dict):

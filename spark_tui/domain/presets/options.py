@@ -16,6 +16,7 @@ from typing import Any, Final
 from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.presets.preset import Scalar
 from spark_tui.domain.quantities import MIB, parse_bytes, parse_count
+from spark_tui.domain.untrusted import load_json
 
 OFF: Final = "off"
 """In place of a drafting method: no speculation."""
@@ -238,8 +239,8 @@ def json_object(text: str) -> Mapping[str, Any]:
     if len(text) > MAX_JSON_CHARS:
         return {}
     try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
+        found = load_json(text)
+    except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
 

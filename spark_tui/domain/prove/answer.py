@@ -12,6 +12,7 @@ from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.api_errors import stream_error
 from spark_tui.domain.prove.request import Api, Call, Question
 from spark_tui.domain.text import clean_line, truncate
+from spark_tui.domain.untrusted import load_json
 
 Event: TypeAlias = dict[str, Any]
 
@@ -85,8 +86,8 @@ def _events(payloads: Sequence[str], draft: _Draft) -> Iterator[Event]:
         if payload.strip() == DONE:
             continue
         try:
-            event = json.loads(payload)
-        except (ValueError, RecursionError):
+            event = load_json(payload)
+        except ValueError:
             draft.faults.append(f"not JSON: {truncate(clean_line(payload), 60)}")
             continue
         if isinstance(event, dict):
@@ -305,8 +306,8 @@ def _close_block(block: Event, draft: _Draft) -> None:
     given: Any = block.get("input")
     if pieces:
         try:
-            given = json.loads(pieces)
-        except (ValueError, RecursionError):
+            given = load_json(pieces)
+        except ValueError:
             given = pieces
     _block({**block, "input": given}, draft)
 

@@ -14,6 +14,7 @@ from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.prove.answer import ProveAnswer
 from spark_tui.domain.prove.request import CALL_ID, Api, Area, Call, Question, Tool, Verdict
 from spark_tui.domain.text import clean_line, truncate
+from spark_tui.domain.untrusted import load_json
 
 
 class SkippedCase(Exception):
@@ -135,8 +136,8 @@ def calls(*wanted: tuple[str, Mapping[str, Any]]) -> Check:
         found = []
         for call in answer.calls:
             try:
-                found.append(_canonical(call.name, json.loads(call.arguments)))
-            except (ValueError, RecursionError):
+                found.append(_canonical(call.name, load_json(call.arguments)))
+            except ValueError:
                 return f"arguments of {call.name} are not JSON: {quote(call.arguments)}"
         if len(found) != len(wanted):
             return f"{len(found)} calls, expected {len(wanted)}: {shown(answer)}"
@@ -168,8 +169,8 @@ def some_call(name: str) -> Check:
         if not any(call.name == name for call in answer.calls):
             return f"no call of {name}: {shown(answer) or 'empty'}"
         try:
-            whole = all(isinstance(json.loads(call.arguments), dict) for call in answer.calls)
-        except (ValueError, RecursionError):
+            whole = all(isinstance(load_json(call.arguments), dict) for call in answer.calls)
+        except ValueError:
             whole = False
         return "" if whole else f"arguments are not a JSON object: {shown(answer)}"
 
@@ -190,8 +191,8 @@ def _reasons_not(_: Target, answer: ProveAnswer) -> str:
 
 def _valid_person(_: Target, answer: ProveAnswer) -> str:
     try:
-        found = json.loads(answer.text)
-    except (ValueError, RecursionError):
+        found = load_json(answer.text)
+    except ValueError:
         return f"not JSON: {quote(answer.text)}"
     right = isinstance(found, dict) and sorted(found) == ["age", "languages", "name"]
     if right and isinstance(found["name"], str) and type(found["age"]) is int and isinstance(found["languages"], list):

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.runtimes import CHAT_PATH
+from spark_tui.domain.untrusted import load_json
 
 
 class Area(StrEnum):
@@ -154,7 +155,7 @@ def _responses(question: Question, prompt: str) -> dict[str, Any]:
 def _messages(question: Question, prompt: str) -> dict[str, Any]:
     messages: list[dict[str, Any]] = [{"role": "user", "content": prompt}]
     if call := question.called:
-        use = {"type": "tool_use", "id": call.id, "name": call.name, "input": json.loads(call.arguments)}
+        use = {"type": "tool_use", "id": call.id, "name": call.name, "input": load_json(call.arguments)}
         result = {"type": "tool_result", "tool_use_id": call.id, "content": question.result}
         messages += [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
     body: dict[str, Any] = {"messages": messages, "max_tokens": question.most_tokens}

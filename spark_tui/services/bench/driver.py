@@ -15,6 +15,7 @@ from spark_tui.domain.engine.runtimes import LLAMA_CPP
 from spark_tui.domain.engine.state import Endpoint
 from spark_tui.domain.errors import EngineFailed, EngineUnreachable, SparkError
 from spark_tui.domain.remote import last_line
+from spark_tui.domain.untrusted import load_json
 from spark_tui.services import executors
 from spark_tui.services.bench.load import load_to_json
 from spark_tui.services.engine_http import ClientPools, authorization, bearer, beginning_of
@@ -59,7 +60,7 @@ class HttpLoadDriver:
                 line = await child.stdout.readline() if child.stdout is not None else b""
                 if not line.endswith(b"\n"):
                     raise await self._died(child)
-                message = json.loads(line)
+                message = load_json(line)
                 if "records" in message:
                     ended = True
                     yield LoadResult(tuple(map(record_from_json, message["records"])), tuple(message["lateness"]))
@@ -114,8 +115,8 @@ class HttpLoadDriver:
         text = page.decode("utf-8", "replace")
         if response.status_code != 200:
             raise api_error(response.status_code, text[:65536], path=path)
-        with contextlib.suppress(ValueError, RecursionError):
-            answer = json.loads(text)
+        with contextlib.suppress(ValueError):
+            answer = load_json(text)
             if isinstance(answer, dict):
                 return answer
         raise _not_understood(endpoint, path)

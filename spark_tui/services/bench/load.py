@@ -28,6 +28,7 @@ from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
 from spark_tui.domain.bench.record import COMPLETIONS_PATH, WireExchange, record_of, record_to_json
+from spark_tui.domain.untrusted import load_json
 from spark_tui.services.ports import Load, RequestSpec, Tick
 
 MAX_HEAD_BYTES: Final = 64 * 1024
@@ -432,7 +433,7 @@ async def _serve() -> None:
 
     def read() -> None:  # in a thread, which waits in the kernel: lines can be many megabytes long
         for line in sys.stdin.buffer:
-            loop.call_soon_threadsafe(orders.put_nowait, json.loads(line))
+            loop.call_soon_threadsafe(orders.put_nowait, load_json(line))
         loop.call_soon_threadsafe(orders.put_nowait, None)
 
     threading.Thread(target=read, daemon=True).start()

@@ -19,6 +19,7 @@ from spark_tui.domain.bench.run import HOST_KEY, RESULT_VERSION, Result, result_
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.prove.run import Proof
 from spark_tui.domain.text import clean_line, truncate
+from spark_tui.domain.untrusted import load_json
 from spark_tui.services.files import FILE_MODE, FOLDER_MODE, open_plain, write_whole
 
 MOST_BYTES: Final = 64 * 1024 * 1024
@@ -163,8 +164,8 @@ class JsonLines(Generic[E]):
             if not line.strip():
                 continue
             try:
-                found.append(self.from_json(json.loads(line)))
-            except (ValueError, RecursionError) as error:
+                found.append(self.from_json(load_json(line)))
+            except ValueError as error:
                 why = str(error) if isinstance(error, UnreadableResult) else "not JSON"
                 problems.append(f"{self._file}:{number}: {truncate(clean_line(why), 200)}. Kept as it is.")
         self._problems = tuple(problems)
@@ -177,8 +178,8 @@ class JsonLines(Generic[E]):
     def _id_of(self, line: bytes) -> str | None:
         """The id of the entry in a line; None for one that cannot be read, and so must not be deleted."""
         try:
-            return self.from_json(json.loads(line)).id
-        except (ValueError, RecursionError):
+            return self.from_json(load_json(line)).id
+        except ValueError:
             return None
 
     def _without_oldest(self, lines: list[bytes], excess: int) -> list[bytes]:

@@ -36,6 +36,7 @@ from spark_tui.domain.errors import (
 )
 from spark_tui.domain.presets.image import registry_of, repository, tag_of
 from spark_tui.domain.text import clean_line
+from spark_tui.domain.untrusted import load_json
 from spark_tui.services.docker.errors import Request, from_message, port_of, translate
 from spark_tui.services.docker.host import DockerHost, config_folder, find_host
 from spark_tui.services.docker.wire import container_facts, image_disk, image_facts
@@ -388,7 +389,7 @@ def _security(option: str) -> str:
     if kind != "seccomp" or not separator or value in ("unconfined", "builtin"):
         return option
     try:
-        return f"seccomp={json.dumps(json.loads(read_plain(Path(value))), separators=(',', ':'))}"
+        return f"seccomp={json.dumps(load_json(read_plain(Path(value))), separators=(',', ':'))}"
     except (OSError, ValueError) as error:
         raise DockerError(
             f"The seccomp profile {value} cannot be read.", "It must be a JSON file.", detail=str(error)

@@ -5,7 +5,6 @@ The SDK is imported only where a context is configured: the memory guard uses th
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Mapping
 from dataclasses import field
@@ -15,6 +14,7 @@ from urllib.parse import urlsplit
 
 from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import DaemonNotRunning
+from spark_tui.domain.untrusted import load_json
 from spark_tui.services.files import read_plain
 
 LOCAL_SOCKET: Final = "unix:///var/run/docker.sock"
@@ -111,7 +111,7 @@ def _parsed(url: str, origin: str, tls: Any) -> DockerHost:
 def _current_context(config: Path) -> str:
     """`currentContext` of the docker program's settings; empty where there is none. Raises DaemonNotRunning."""
     try:
-        settings = json.loads(read_plain(config))
+        settings = load_json(read_plain(config))
     except FileNotFoundError:
         return ""
     except (OSError, ValueError) as error:

@@ -17,6 +17,7 @@ from urllib.parse import quote, urlencode
 
 from spark_tui.domain.engine.container import ContainerFacts
 from spark_tui.domain.errors import DaemonNotRunning, DockerError, SparkError
+from spark_tui.domain.untrusted import load_json
 from spark_tui.services.docker import wire
 from spark_tui.services.docker.errors import Request, from_message, translate
 from spark_tui.services.docker.host import DockerHost, find_host
@@ -85,7 +86,7 @@ class DockerSocket:
     def _get_json(self, path: str, query: Mapping[str, str | int], request: Request) -> Any:
         content = self._get(path, query, request)
         try:
-            return json.loads(content)
+            return load_json(content)
         except ValueError as error:
             raise self._failed(error, request) from error
 
@@ -101,7 +102,7 @@ class DockerSocket:
         if answer.status < http.client.BAD_REQUEST:
             return content
         try:
-            message = str(json.loads(content)["message"])
+            message = str(load_json(content)["message"])
         except (ValueError, LookupError, TypeError):
             message = content.decode("utf-8", "replace")
         raise from_message(message, request)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import grp
-import json
 import os
 import pwd
 import re
@@ -18,6 +17,7 @@ from spark_tui.domain.engine.runtimes import server_of
 from spark_tui.domain.host.memory import container_id
 from spark_tui.domain.reading import Missing, Ok, Reading
 from spark_tui.domain.text import clean_line, truncate
+from spark_tui.domain.untrusted import load_json
 from spark_tui.services.files import read_plain
 from spark_tui.services.host.procfs import listening, psutil_at, text_or_empty, why
 
@@ -129,7 +129,7 @@ class FileDoctorProbe:
         home = self._environ.get("HOME") or str(Path.home())
         path = Path(self._environ.get("DOCKER_CONFIG") or f"{home}/.docker") / "config.json"
         try:
-            config = json.loads(read_plain(path))
+            config = load_json(read_plain(path))
         except FileNotFoundError:
             return Ok(())
         except (OSError, ValueError) as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
-import json
 import os
 import re
 import socket
@@ -30,6 +29,7 @@ from spark_tui.domain.quantities import human_bytes
 from spark_tui.domain.reading import Missing, Ok, Reading
 from spark_tui.domain.remote import last_line
 from spark_tui.domain.text import clean_line
+from spark_tui.domain.untrusted import load_json
 from spark_tui.services.executors import MOST_OUTPUT, NotStarted, OutputTooLong, run_child
 from spark_tui.services.host.procfs import psutil_at, text_or_empty, why
 
@@ -116,7 +116,7 @@ class SystemFabric:
     async def route(self, peer: str) -> str | None:
         code, out, _ = await self._run("ip", "-j", "route", "get", peer)
         try:
-            return str(json.loads(out)[0].get("dev", "")) if code == 0 else "" if code == 2 else None
+            return str(load_json(out)[0].get("dev", "")) if code == 0 else "" if code == 2 else None
         except (ValueError, LookupError, AttributeError):
             return None
 
@@ -229,7 +229,7 @@ class SystemFabric:
 def _fault(out: str) -> str:
     """The error in the JSON of iperf3, which ends with 0 all the same while no server is there; empty without one."""
     try:
-        return last_line(str(json.loads(out)["error"]))
+        return last_line(str(load_json(out)["error"]))
     except (ValueError, LookupError, TypeError):
         return ""
 
@@ -238,9 +238,9 @@ def _gbits(program: str, out: str) -> float | None:
     """From the JSON of iperf3 or of our all-gather, or the last row of ib_write_bw: size, iterations, peak, average."""
     try:
         if program == "iperf3":
-            return float(json.loads(out)["end"]["sum_received"]["bits_per_second"]) / 1e9
+            return float(load_json(out)["end"]["sum_received"]["bits_per_second"]) / 1e9
         if program == ALL_GATHER:
-            return float(json.loads(out.splitlines()[-1])["busbw"])
+            return float(load_json(out.splitlines()[-1])["busbw"])
         rows = [words for line in out.splitlines() if len(words := line.split()) >= 4 and words[0].isdigit()]
         return float(rows[-1][3])
     except (ValueError, LookupError, TypeError):

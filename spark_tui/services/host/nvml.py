@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,7 @@ from typing import IO, Any, Final
 from spark_tui.domain.host.vitals import GpuProcess, GpuReading, Throttle, Throttled, throttled_between, throttled_now
 from spark_tui.domain.reading import Missing, Ok, Reading
 from spark_tui.domain.text import clean_line
+from spark_tui.domain.untrusted import load_json
 from spark_tui.services import executors
 from spark_tui.services.ports import Clock
 
@@ -188,7 +188,7 @@ class _Helper:
     async def _line(lines: asyncio.StreamReader) -> dict[str, Any] | None:
         try:
             line = await lines.readline()
-            message = json.loads(line) if line else None
+            message = load_json(line) if line else None
         except ValueError:  # too long, or no JSON: not our helper's words
             return {}
         return message if isinstance(message, dict) else None if message is None else {}

@@ -42,6 +42,7 @@ from spark_tui.services.executors import CallPool, born, command
 from spark_tui.services.files import is_locked, read_plain
 from spark_tui.services.hub.client import endpoint_of
 from spark_tui.services.hub.transfer import PART, Places, io_error
+from spark_tui.services.wire import decode
 
 ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
 _MOST_BYTES: Final = 8 * 1024 * 1024
@@ -167,10 +168,10 @@ class DownloadFolder:
 
     def _read(self, name: str, kind: type[R]) -> R | None:
         try:
-            return msgspec.json.decode(read_plain(self.path / name, _MOST_BYTES), type=kind)
+            return decode(read_plain(self.path / name, _MOST_BYTES), kind)
         except FileNotFoundError:
             return None
-        except (OSError, msgspec.MsgspecError, RecursionError) as error:
+        except (OSError, ValueError) as error:
             _log.warning("%s is unreadable: %s", self.path / name, error)
             return None
 

@@ -8,7 +8,6 @@ the disk.
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import queue
@@ -28,6 +27,7 @@ from spark_tui.domain.models import hub_errors
 from spark_tui.domain.models.download import DownloadFailure, DownloadPhase, FileProgress, FileState, SpeedMeter
 from spark_tui.domain.models.hub import RepoFile, select
 from spark_tui.domain.secret import Secret
+from spark_tui.domain.untrusted import load_json
 from spark_tui.services.executors import born
 from spark_tui.services.hub.client import (
     CutOff,
@@ -75,7 +75,7 @@ _log = logging.getLogger(__name__)
 def main(argv: list[str]) -> int:
     """Starts the worker and returns at once. 0: it runs, or another one does; 1: it could not be started."""
     folder, id_ = DownloadFolder(Path(argv[1])), argv[2]
-    given = json.loads(sys.stdin.buffer.read(_MOST_TOKEN) or b"{}")
+    given = load_json(sys.stdin.buffer.read(_MOST_TOKEN) or b"{}")
     token = Secret(given["token"]) if given.get("token") else None
     ready, write = os.pipe()
     if os.fork():

@@ -62,6 +62,7 @@ from spark_tui.services.store.scan import (
     unchanged,
 )
 from spark_tui.services.store.verify import Verification
+from spark_tui.services.wire import decode
 
 VERSION: Final = 3
 _MOST_BYTES: Final = 64 << 20
@@ -85,9 +86,9 @@ class KeptScans:
     @cached_property
     def _models(self) -> dict[str, tuple[list[Mark], StoredModel]]:
         if self._files is not None:
-            with suppress(OSError, msgspec.MsgspecError, RecursionError):  # an older version's, or damaged: replaced
+            with suppress(OSError, ValueError):  # an older version's, or damaged: replaced
                 data = self._files.read(self._files.file(self._name, ".json"), _MOST_BYTES)
-                found = msgspec.json.decode(data or b"", type=_SavedScan)
+                found = decode(data or b"", _SavedScan)
                 return found.models if found.version == VERSION else {}
         return {}
 

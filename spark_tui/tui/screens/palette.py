@@ -20,6 +20,7 @@ from spark_tui.domain.errors import SparkError
 from spark_tui.domain.reading import value_of
 from spark_tui.domain.settings import KEYS, THEME_NAMES
 from spark_tui.domain.text import clean_line, truncate
+from spark_tui.domain.untrusted import load_json
 from spark_tui.present.config import value_text
 from spark_tui.present.page import Cell, Column, Row, Section, Table, Tone, cells
 from spark_tui.tui.frame import FrameApp, FrameScreen
@@ -176,7 +177,7 @@ class Recent:
     def __init__(self, app: FrameApp) -> None:
         self._files = app.context.ports.get("screen_files")
         try:
-            known = json.loads((self._files.read(RECENT_FILE) if self._files is not None else None) or "[]")
+            known = load_json((self._files.read(RECENT_FILE) if self._files is not None else None) or "[]")
         except (OSError, ValueError):
             known = []  # a list of conveniences: without it nothing is lost
         self.ids = [each for each in known if isinstance(each, str)] if isinstance(known, list) else []

@@ -18,6 +18,7 @@ from spark_tui.domain.chat.message import Answer
 from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.text import clean, clean_line
+from spark_tui.domain.untrusted import load_json
 from spark_tui.tui import format as fmt
 from spark_tui.tui.format import Glyphs
 from spark_tui.tui.widgets import markdown
@@ -260,8 +261,8 @@ def error_lines(error: SparkError, width: int) -> list[Content]:
 def pretty_json(text: str) -> str:
     """JSON text indented when it is valid and long; else as it is."""
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
+        value = load_json(text)
+    except ValueError:
         return text
     short = json.dumps(value, ensure_ascii=False)
     return short if len(short) <= 60 else json.dumps(value, ensure_ascii=False, indent=2)

@@ -1,0 +1,55 @@
+"""Text from outside as values: one loader for each language, which raises one kind of error."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import spark_tui
+from spark_tui.domain.untrusted import MAX_DEPTH, load_json, load_toml
+
+ROOT = Path(spark_tui.__file__).parent
+LOADERS = {"domain/untrusted.py", "services/yaml_nodes.py", "services/wire.py"}
+OWN = {
+    "services/bundle_installer.py",  # runs alone on a new machine, on what this program sent there
+    "services/demo/recording.py",  # files of the package
+}
+READ = {"json": {"load", "loads"}, "tomllib": {"load", "loads"}, "yaml": {"load", "safe_load", "compose", "parse"}}
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, "[" * 950 + "]" * 950, '{"a":' * 100_000, "[", "", "9" * 5000, b"\xff"]
+)
+def test_what_is_no_json_is_a_value_error(text: str | bytes) -> None:
+    with pytest.raises(ValueError):
+        load_json(text)
+
+
+@pytest.mark.parametrize("text", ["a = " + "[" * 5000, ".".join("a" * 5000) + " = 1", "a =", "a = " + "9" * 5000])
+def test_what_is_no_toml_is_a_value_error(text: str) -> None:
+    with pytest.raises(ValueError):
+        load_toml(text)
+
+
+def test_values_are_as_deep_as_is_allowed() -> None:
+    load_json("[" * MAX_DEPTH + "]" * MAX_DEPTH)
+    load_json('{"a":' * MAX_DEPTH + "1" + "}" * MAX_DEPTH)
+    assert load_json('{"a": [1, {"b": []}]}') == {"a": [1, {"b": []}]}
+    with pytest.raises(ValueError):
+        load_json("[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1))
+    with pytest.raises(ValueError):
+        load_json('[1, {"a":' * MAX_DEPTH + "1" + "}]" * MAX_DEPTH)
+
+
+def test_everything_is_read_by_the_one_loader() -> None:
+    found = [
+        f"{name}:{node.lineno}"
+        for path in sorted(ROOT.rglob("*.py"))
+        if (name := str(path.relative_to(ROOT))) not in LOADERS | OWN
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute)
+        and node.attr in READ.get(node.value.id if isinstance(node.value, ast.Name) else "", ())
+    ]
+    assert found == []
