@@ -56,7 +56,7 @@ def _diff(each: FileChange, plan: Connection, *, show_key: bool) -> Iterator[str
     key, path = plan.served.sent_key.reveal(), each.old.path
     old, new = (each.old.text or "").splitlines(), each.new.splitlines()
     source = path if each.old.text is not None else "/dev/null"
-    for line in difflib.unified_diff(old, new, source, path, lineterm="", n=AROUND):
+    for line in difflib.unified_diff(old, new, source, each.old.target or path, lineterm="", n=AROUND):
         ours = plan.served.key is not None and key in line
         if ours and show_key:
             yield line
@@ -110,7 +110,8 @@ def connection_page(plan: Connection, gateway: GatewayStatus | None) -> Page:
     for each in plan.files:
         lines = list(_diff(each, plan, show_key=False))[3:]
         rows = [Row(_indented(line[1:]), line[:1], _TONES.get(line[:1], Tone.QUIET)) for line in lines]
-        sections.append(Section(each.old.path, tuple(rows or [Row("up to date", tone=Tone.QUIET)])))
+        name = f"{each.old.path} -> {each.old.target}" if each.old.target else each.old.path
+        sections.append(Section(name, tuple(rows or [Row("up to date", tone=Tone.QUIET)])))
     return (*sections, *steps_page(plan))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -14,6 +15,7 @@ from typing import Any, Final
 
 from spark_tui.domain.connect import ClientFile, FileFormat, Keys, Named, Path
 from spark_tui.domain.errors import RefusedError, SparkError
+from spark_tui.domain.quantities import human_bytes
 from spark_tui.domain.secret import Secret
 from spark_tui.domain.untrusted import load_json, load_toml
 from spark_tui.services.files import write_whole
@@ -55,7 +57,8 @@ class HomeFiles:
         text, mode = self._text(path)
         if text is not None:
             _checked(path, text, file.format)
-        return SettingsText(str(path), text, mode)
+        target = str(path.resolve()) if path.is_symlink() else ""
+        return SettingsText(str(path), text, mode, target)
 
     def edit(self, old: SettingsText, kind: FileFormat, keys: Keys) -> str:
         try:
@@ -69,18 +72,26 @@ class HomeFiles:
         return value_at(parsed(text, kind), path)
 
     def write(self, path: str, text: str | None, mode: int) -> None:
-        """Through a link to what it leads to."""
+        """Through a link to what it leads to. Owner and group stay; what is new has those of the folder around it where
+        root writes, so that a file in a person's home is theirs."""
         place = FilePath(path).resolve()
         try:
+            around = next(each for each in (place, *place.parents) if each.exists())
+            status = around.stat()
+            owner = (status.st_uid, status.st_gid) if around == place or os.geteuid() == 0 else None
+            if around == place:
+                _check_writable(path, place, status)
             if text is None:
                 place.unlink(missing_ok=True)
                 return
-            if place.exists() and not place.stat().st_mode & stat.S_IWUSR:
-                raise RefusedError(f"{path} is read-only.", f"Make it writable: chmod u+w {path}")
+            new = [folder for folder in place.parents if not folder.exists()]
             place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_whole(place, (text.encode(),), mode=mode)
+            for folder in new if owner else ():
+                os.chown(folder, status.st_uid, status.st_gid, follow_symlinks=False)
+            write_whole(place, (text.encode(),), mode=mode, owner=owner)
         except OSError as error:
-            raise SparkError(f"Cannot write {path}: {error.strerror or error}.", "Check its folder.") from error
+            remedy = "Check its folder, and that it is yours."
+            raise SparkError(f"Cannot write {path}: {error.strerror or error}.", remedy) from error
 
     def _text(self, path: FilePath) -> tuple[str | None, int]:
         try:
@@ -88,7 +99,10 @@ class HomeFiles:
             with os.fdopen(descriptor, "rb") as file:
                 status = os.fstat(file.fileno())
                 data = file.read(MOST_BYTES + 1) if stat.S_ISREG(status.st_mode) else b"\0"
-            if len(data) > MOST_BYTES or b"\0" in data:
+            if len(data) > MOST_BYTES:
+                summary = f"{path} is larger than {human_bytes(MOST_BYTES)}."
+                raise RefusedError(summary, "Make it smaller, or enter the settings in the client.")
+            if b"\0" in data:
                 raise RefusedError(f"{path} is not a settings file.", "Move it away.")
             return data.decode(), stat.S_IMODE(status.st_mode)
         except FileNotFoundError:
@@ -97,6 +111,18 @@ class HomeFiles:
             raise RefusedError(f"{path} is not UTF-8 text.", "Save it as UTF-8.") from None
         except OSError as error:
             raise SparkError(f"Cannot read {path}: {error.strerror or error}.", "Check its permissions.") from error
+
+
+def _check_writable(path: str, place: FilePath, status: os.stat_result) -> None:
+    """Raises RefusedError for a file that writing would change in more than its text. `place`: without links."""
+    if not status.st_mode & stat.S_IWUSR:
+        raise RefusedError(f"{path} is read-only.", f"Make it writable: chmod u+w {shlex.quote(path)}")
+    if status.st_nlink > 1:
+        old, copy = shlex.quote(str(place)), shlex.quote(f"{place}.copy")
+        raise RefusedError(
+            f"{path} is one of {status.st_nlink} hard links to one file; writing would separate it.",
+            f"Separate it first: cp -p {old} {copy} && mv {copy} {old}",
+        )
 
 
 def _checked(path: FilePath, text: str, kind: FileFormat) -> None:
@@ -175,15 +201,16 @@ def edited(text: str, kind: FileFormat, keys: Keys) -> str:
     """`text` with these values; None removes one, and mappings around it that are left empty. Raises NotEditable."""
     editor = _EDITORS[kind]
     crlf = "\r\n" in text
+    before = parsed(text, kind)
     for path, value in keys:
-        wanted, before = plain(value), parsed(text, kind)
+        wanted = plain(value)
         if value_at(before, path) == wanted:
             continue
         changed = editor(text, path, wanted)
         with suppress(ClientFileUnreadable):
             after = parsed(changed, kind)
             if value_at(after, path) == wanted and _without(before, path) == _without(after, path):
-                text = changed
+                text, before = changed, after
                 continue
         raise ClientFileNotEditable(str(path))
     return re.sub(r"(?<!\r)\n", "\r\n", text) if crlf else text

@@ -79,9 +79,16 @@ def is_locked(path: Path | str) -> bool:
     return False
 
 
-def write_whole(path: Path, chunks: Iterable[bytes], *, mode: int = FILE_MODE, replace: bool = True) -> Path:
+def write_whole(
+    path: Path,
+    chunks: Iterable[bytes],
+    *,
+    mode: int = FILE_MODE,
+    owner: tuple[int, int] | None = None,
+    replace: bool = True,
+) -> Path:
     """Puts a file in place in one step: a reader sees the old one or the new one. A link in its place is replaced,
-    never followed.
+    never followed. `owner`: its user and group ids; without them it is this process's.
 
     Raises OSError, and then nothing has changed; FileExistsError where there is a file and `replace` is false.
     """
@@ -90,6 +97,8 @@ def write_whole(path: Path, chunks: Iterable[bytes], *, mode: int = FILE_MODE, r
     descriptor = os.open(beside, flags, mode)
     try:
         with os.fdopen(descriptor, "wb") as file:
+            if owner is not None:
+                os.fchown(file.fileno(), *owner)
             os.fchmod(file.fileno(), mode)
             file.writelines(chunks)
             file.flush()

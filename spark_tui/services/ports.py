@@ -642,11 +642,13 @@ class UserFiles(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SettingsText:
-    """A settings file of another program: its path, its text (None where there is none), and its mode."""
+    """A settings file of another program: its path, its text (None where there is none), and its mode. `target`: where
+    a symbolic link leads, which is what is written; empty for a plain file."""
 
     path: str
     text: str | None
     mode: int
+    target: str = ""
 
 
 class SettingsFiles(Protocol):
@@ -662,7 +664,8 @@ class SettingsFiles(Protocol):
         """What a text has at that place; None for nothing."""
 
     def write(self, path: str, text: str | None, mode: int) -> None:
-        """In one step, and through a link; None removes it. Raises RefusedError for a read-only file."""
+        """In one step, and through a link; None removes it. Raises RefusedError for a file that is read-only, or that
+        has another name by a hard link."""
 
 
 class StateFiles(Protocol):

@@ -242,6 +242,7 @@ def test_a_link_stays_one(world: World, tmp_path: Path) -> None:
     link = tmp_path / "home/.claude/settings.json"
     link.parent.mkdir(parents=True)
     link.symlink_to(tmp_path / "dotfiles")
+    assert str(tmp_path / "dotfiles") in world.run("connect", "claude-code").out
     assert world.run("connect", "claude-code", "--write").code == 0
     assert link.is_symlink() and "ANTHROPIC_BASE_URL" in (tmp_path / "dotfiles").read_text()
     assert world.run("connect", "claude-code", "--undo").code == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from spark_tui.services.client_files import (
     parsed,
     value_at,
 )
+from tests.ordinary_user import ordinary_user
 
 JSON, TOML, YAML, ENV, TEXT = FileFormat
 SERVED = Served("qwen", "http://127.0.0.1:8000", 131072, Secret("0123456789abcdef"), "/keys/qwen.env")
@@ -201,6 +203,7 @@ def test_a_link_is_written_through(tmp_path: Path) -> None:
     (tmp_path / ".claude").mkdir()
     link = tmp_path / ".claude/settings.json"
     link.symlink_to(tmp_path / "real.json")
+    assert HomeFiles(tmp_path, {}).read(FILE).target == str(tmp_path / "real.json")
     HomeFiles(tmp_path, {}).write(str(link), '{"a": 1}', 0o600)
     assert link.is_symlink()
     assert (tmp_path / "real.json").read_text() == '{"a": 1}'
@@ -216,7 +219,68 @@ def test_a_read_only_file_stays(tmp_path: Path) -> None:
     assert place.read_text() == "{}"
 
 
-@pytest.mark.parametrize("data", [b'{"a": }', b"[1]", b"\xff\xfe", b"{}" + b" " * 300_000])
+def as_root() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give files away")
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o600, 0o664])
+def test_root_leaves_a_file_to_its_owner(tmp_path: Path, mode: int) -> None:
+    as_root()
+    place = tmp_path / "settings.json"
+    place.write_text("{}")
+    os.chown(place, 1234, 5678)
+    place.chmod(mode)
+    HomeFiles(tmp_path, {}).write(str(place), '{"a": 1}', mode)
+    status = place.stat()
+    assert (status.st_uid, status.st_gid, status.st_mode & 0o777) == (1234, 5678, mode)
+    assert place.read_text() == '{"a": 1}'
+
+
+def test_what_root_makes_in_a_home_belongs_to_the_home(tmp_path: Path) -> None:
+    as_root()
+    os.chown(tmp_path, 1234, 5678)
+    place = tmp_path / ".config/opencode/opencode.json"
+    HomeFiles(tmp_path, {}).write(str(place), "{}", 0o600)
+    for each in (place, *place.parents[:2]):
+        assert (each.stat().st_uid, each.stat().st_gid) == (1234, 5678)
+    assert place.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_file_of_somebody_else_stays(tmp_path: Path) -> None:
+    as_root()
+    place = tmp_path / "settings.json"
+    place.write_text("{}")
+    os.chown(place, 1234, 5678)
+    tmp_path.chmod(0o777)
+    with ordinary_user(tmp_path), pytest.raises(SparkError):
+        HomeFiles(tmp_path, {}).write(str(place), '{"a": 1}', 0o600)
+    assert (place.stat().st_uid, place.read_text(), list(tmp_path.iterdir())) == (1234, "{}", [place])
+
+
+def test_a_hard_link_is_not_parted(tmp_path: Path) -> None:
+    (tmp_path / ".claude").mkdir()
+    place = tmp_path / ".claude/settings.json"
+    place.write_text("{}")
+    other = tmp_path / "other names.json"
+    os.link(place, other)
+    with pytest.raises(RefusedError) as found:
+        HomeFiles(tmp_path, {}).write(str(place), '{"a": 1}', 0o600)
+    assert place.samefile(other) and other.read_text() == "{}"
+    subprocess.run(found.value.remedy.partition(": ")[2], shell=True, check=True)
+    HomeFiles(tmp_path, {}).write(str(place), '{"a": 1}', 0o600)
+    assert (place.read_text(), other.read_text()) == ('{"a": 1}', "{}")
+
+
+def test_a_large_file_is_not_called_something_else(tmp_path: Path) -> None:
+    (tmp_path / ".claude").mkdir()
+    (tmp_path / ".claude/settings.json").write_bytes(b"{}" + b" " * 300_000)
+    with pytest.raises(RefusedError) as found:
+        HomeFiles(tmp_path, {}).read(FILE)
+    assert "larger than 256 KiB" in found.value.summary and "away" not in found.value.remedy
+
+
+@pytest.mark.parametrize("data", [b'{"a": }', b"[1]", b"\xff\xfe", b"{}\0"])
 def test_a_file_that_is_not_settings_is_refused_by_name(tmp_path: Path, data: bytes) -> None:
     (tmp_path / ".claude").mkdir()
     (tmp_path / ".claude/settings.json").write_bytes(data)
