@@ -90,7 +90,7 @@ def list_models(session: Session) -> None:
         for reason in model.reasons:
             session.err.note(f"{model.id}: {reason}")
         if model.layout is Layout.CACHE and not model.writing and model.completeness in _REMEDIES:
-            session.err.say(_REMEDIES[model.completeness].format(model=model.id), "dim")
+            session.err.say(_REMEDIES[model.completeness].format(model=shlex.quote(clean_line(model.id))), "dim")
         for finding in model.findings:
             session.err.note(f"{model.id}: {show.finding_text(finding)}")
     for finding in view.contents.findings:
@@ -99,7 +99,7 @@ def list_models(session: Session) -> None:
         names = ", ".join(model.id for model in other.models[:3]) + " ..." * (len(other.models) > 3)
         session.err.note(
             f"{other.path}: {len(other.models)} more ({human_bytes(other.disk)}), not visible to engines: {names}. "
-            f"List them: spark-tui models list --store {other.path.removesuffix('/hub')}"
+            f"List them: spark-tui models list --store {shlex.quote(clean_line(other.path.removesuffix('/hub')))}"
         )
     if view.engines_unknown:
         session.err.note(f"Cannot list engines: {view.engines_unknown}")

@@ -35,7 +35,7 @@ from spark_tui.domain.models.store import Completeness
 from spark_tui.domain.nodes import Cluster, ClusterNode, Clusters, find_nodes
 from spark_tui.domain.reading import value_of
 from spark_tui.domain.remote import check_destination
-from spark_tui.domain.text import clean_line
+from spark_tui.domain.text import clean_line, quoted
 from spark_tui.services.executors import end_tasks, in_thread
 from spark_tui.services.ports import Clock, ContainerEngine, HostProbe, ModelStore, TransferCount, Transfers
 from spark_tui.services.wire import decode
@@ -218,7 +218,7 @@ class ClusterCopier:
         if given.problem:
             raise RefusedError(
                 f"{request.model} is not complete on {giver.name}: {clean_line(given.problem)}.",
-                f"Complete it: spark-tui --host {giver.host} models pull {request.model}",
+                f"Complete it: spark-tui --host {giver.host} models pull {quoted(request.model)}",
             )
         there = request if request.image else InventoryRequest(folder=given.folder)
         others = [node for node in cluster.nodes if node is not giver]
@@ -258,7 +258,7 @@ class ClusterCopier:
             if now is None or not same_image(given.image, now):
                 raise CopyFailed(
                     f"{request.image} on {node.name} is not the image of {giver.name}.",
-                    f"Load it by hand: ssh {giver.host} docker save {request.image} | ssh {node.host} docker load",
+                    f"By hand: ssh {giver.host} docker save {quoted(request.image)} | ssh {node.host} docker load",
                 )
             return copied
         check = CheckRequest(given.folder, files)
@@ -267,7 +267,7 @@ class ClusterCopier:
             names = ", ".join(clean_line(name) for name in checked.damaged[:3])
             raise CopyFailed(
                 f"{len(checked.damaged)} copied files are damaged on {node.name} and were removed: {names}.",
-                f"Check the source: spark-tui --host {giver.host} models verify {request.model}. Then repeat the copy.",
+                f"Check the source: spark-tui --host {giver.host} models verify {quoted(request.model)}. Then repeat.",
             )
         return replace(copied, hashed=checked.hashed)
 
@@ -279,8 +279,8 @@ class ClusterCopier:
         found = await asyncio.gather(*(self._inventory(node, request) for node in others), return_exceptions=True)
         having = [node for node, have in zip(others, found, strict=True) if isinstance(have, Inventory) and have.found]
         what, name = ("image", request.image) if request.image else ("model", request.model)
-        way = f"ssh {giver.host} docker pull {name}" if request.image else (
-            f"spark-tui --host {giver.host} models pull {name}")  # fmt: skip
+        way = f"ssh {giver.host} docker pull {quoted(name)}" if request.image else (
+            f"spark-tui --host {giver.host} models pull {quoted(name)}")  # fmt: skip
         remedy = f"Copy it from {having[0].name}: --from {having[0].name}" if having else f"Fetch it there: {way}"
         return UsageError(f"{giver.name} does not have the {what} {clean_line(name)}.", remedy)
 

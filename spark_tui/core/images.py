@@ -36,7 +36,7 @@ from spark_tui.domain.presets.image_use import (
 )
 from spark_tui.domain.quantities import human_bytes
 from spark_tui.domain.reading import Ok, Reading, aged, reason_of, value_of
-from spark_tui.domain.text import clean_line
+from spark_tui.domain.text import clean_line, quoted
 from spark_tui.domain.untrusted import load_json
 from spark_tui.services.ports import Clock, ContainerEngine, HistoryStore, PresetSource
 
@@ -193,7 +193,7 @@ class Images:
         """Reads the versions inside by a program in a container of the image, and remembers them. Raises SparkError."""
         entry = await self.entry(name)
         if entry.stored is None:
-            raise RefusedError(f"{entry.name} is not downloaded.", f"Pull it: docker pull {entry.name}")
+            raise RefusedError(f"{entry.name} is not downloaded.", f"Pull it: docker pull {quoted(entry.name)}")
         program = _PROGRAM.replace("WANTED", repr(tuple(_TITLES)))
         try:
             lines = await self._docker.run_once(entry.stored.id, ("python3", "-c", program))

@@ -175,8 +175,8 @@ def _answer(node: ClusterNode, host: RemoteHost, ended: ShellResult, lines: Sequ
             kind_of_error = NodeRefused if found.exit_code == ExitCode.REFUSED else NodeFailed
             raise kind_of_error(
                 f"{node.name}: {clean_line(found.summary)}",
-                clean_line(found.remedy).replace("spark-tui ", f"spark-tui --host {node.host} "),
-                detail=clean(found.detail),
+                f"Check that machine: spark-tui --host {node.host} doctor",
+                detail=clean("\n".join(filter(None, (f"{node.name} proposes: {found.remedy}", found.detail)))),
             )
         return decode(lines[-1], dict[str, kind])["result"]  # type: ignore[valid-type]
     except (ValueError, KeyError):

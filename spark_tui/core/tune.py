@@ -152,7 +152,7 @@ class Tuner:
             found = _record_of(load_json(data))
         except (ValueError, TypeError, KeyError) as error:
             raise RefusedError(
-                "The record of the last search cannot be read.", f"Remove it: rm {self.state.path(FILE)}"
+                "The record of the last search cannot be read.", f"Remove it: rm {shlex.quote(self.state.path(FILE))}"
             ) from error
         return found if name in ("", found.preset) else None
 

@@ -42,7 +42,7 @@ from spark_tui.domain.presets.pin import digest_of, pinned_reference
 from spark_tui.domain.presets.preset import Preset, PresetCatalogue
 from spark_tui.domain.quantities import human_bytes
 from spark_tui.domain.reading import value_of
-from spark_tui.domain.text import clean_line
+from spark_tui.domain.text import clean_line, quoted
 from spark_tui.domain.untrusted import load_json
 from spark_tui.services.ports import Clock, ContainerEngine, HostProbe, LogArchive, StateFiles
 
@@ -342,7 +342,8 @@ class Updater:
         record = self._write(replace(record, stage=UpdateStage.BACK))
         if await self._docker.image(record.old_id) is None:
             raise ImageNotFound(
-                f"The old image of {record.preset} was removed.", f"Get it again: docker pull {record.old_reference}"
+                f"The old image of {record.preset} was removed.",
+                f"Get it again: docker pull {quoted(record.old_reference)}",
             )
         tagged = await self._docker.image(record.tag)
         if tagged is None or tagged.id != record.old_id:

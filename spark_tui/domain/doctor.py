@@ -27,7 +27,7 @@ from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.host.vitals import GpuReading
 from spark_tui.domain.quantities import GIB, KIB, MIB, human_bytes
 from spark_tui.domain.reading import NOT_READ_YET, Missing, Reading, reason_of, value_of
-from spark_tui.domain.text import clean_line, truncate
+from spark_tui.domain.text import clean_line, quoted, truncate
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,7 +351,7 @@ def _shm_leaks(seen: Readings, files: tuple[SharedFile, ...]) -> Finding:
     leak = leaked(files, engines_run=seen.engines_run)
     if not leak.files:
         return _ok("No leaked shared memory.", SHM)
-    names = " ".join(f"{SHM}/{file.name}" for file in leak.files[:3])
+    names = " ".join(quoted(f"{SHM}/{file.name}") for file in leak.files[:3])
     return _warning(
         f"{human_bytes(leak.size)} of leaked shared memory in {len(leak.files)} files.",
         f"Remove them: rm {names}{' ...' if len(leak.files) > 3 else ''}",
@@ -409,7 +409,7 @@ def _registry(_: Readings, logins: tuple[str, ...]) -> Finding:
 
 
 def _chown(seen: Readings, state: StoreState) -> str:
-    return f"sudo chown -R {seen.user or '$USER'}: {state.path}"
+    return f"sudo chown -R {seen.user or '$USER'}: {quoted(state.path)}"
 
 
 def _store(seen: Readings, state: StoreState) -> Finding:

@@ -21,8 +21,9 @@ MOST_HOSTS: Final = 32
 MOST_CHARACTERS: Final = 500
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 _SCHEME: Final = "ssh://"
-_REMOVE_KEY: Final = re.compile(r"ssh-keygen .*-R .*")
-"""What ssh proposes where a host has another key than before."""
+_OTHER_KEY: Final = re.compile(r"ssh-keygen .*-R |HOST IDENTIFICATION HAS CHANGED")
+"""What ssh says where a host has another key than before. A banner can say it too: nothing else is taken of it."""
+_ADDRESS: Final = re.compile(r"\[?([^\]]*?)\]?(?::(\d+))?")
 _SHELLS_OWN: Final = frozenset("'\"`$\\;&<>|(){}*?!#,/")
 """ssh itself refuses most of them in a name: they could reach a shell through its ProxyCommand. The comma is ours."""
 _PARTS: Final = ("ssh", "command")
@@ -43,6 +44,14 @@ class RemoteHost:
     def here(self) -> bool:
         """It is this machine."""
         return self.destination in _HERE
+
+    @property
+    def known_name(self) -> str:
+        """Its name in ssh's known_hosts, where ~/.ssh/config gives it no other."""
+        address = self.destination.removeprefix(_SCHEME).rpartition("@")[2]
+        found = _ADDRESS.fullmatch(address) if self.destination.startswith(_SCHEME) else None
+        name, port = found.groups() if found is not None else (address, None)
+        return name if port in (None, "22") else f"[{name}]:{port}"
 
     def line(self, arguments: Sequence[str]) -> str:
         """What the shell there runs: command and arguments, quoted; a leading `~/` is left to that shell."""
@@ -341,8 +350,9 @@ def _ssh_remedy(host: RemoteHost, err: str) -> str:
     by_hand = f"ssh {host.destination}"
     if "Permission denied" in err:
         return f"Copy your key: ssh-copy-id {host.destination}. With a password: spark-tui --host {host.name}"
-    if remove := _REMOVE_KEY.search(err):
-        return f"After a new installation there, remove its old key: {clean_line(remove[0])}. Otherwise do not log in."
+    if _OTHER_KEY.search(err):
+        remove = f"ssh-keygen -R {shlex.quote(host.known_name)}"
+        return f"Do not log in, unless it was newly installed: then remove its old key ({remove})."
     if "Host key verification failed" in err:
         return f"Log in once and check the key it shows: {by_hand}"
     if "Could not resolve hostname" in err:

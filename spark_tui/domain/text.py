@@ -7,6 +7,7 @@ A string that never ends loses only its introducer: text is shown, never swallow
 from __future__ import annotations
 
 import re
+import shlex
 import unicodedata
 from collections.abc import Iterable
 from typing import Final, cast
@@ -27,6 +28,11 @@ _CONTROL = re.compile(
 )
 # Half a surrogate pair cannot be written to a terminal: JSON can smuggle one in (`"\ud800"`).
 _SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def quoted(word: object) -> str:
+    """One word of a command that is shown to be run: cleaned, and quoted for the shell where it needs quotes."""
+    return shlex.quote(clean_line(str(word)))
 
 
 def same_name(wanted: str, names: Iterable[str]) -> str:

@@ -16,6 +16,7 @@ from spark_tui.domain.presets.image_use import (
     TagState,
 )
 from spark_tui.domain.quantities import human_bytes
+from spark_tui.domain.text import quoted
 from spark_tui.present.history import when
 from spark_tui.present.inspection import UNKNOWN, age
 from spark_tui.present.json import Object, maybe, moment
@@ -149,7 +150,7 @@ def update_command(entry: ImageEntry) -> str:
     """Tries the new image beside the old one where a preset names the tag."""
     named = next((use.name for use in entry.uses if use.kind is ImageUser.PRESET), "")
     if not named:
-        return f"docker pull {entry.name}"
+        return f"docker pull {quoted(entry.name)}"
     return by_front_end(f"{key_of('update_preset')} on {named} (Presets)", f"spark-tui update {named}")
 
 

@@ -13,6 +13,7 @@ from typing import Final
 from spark_tui.domain.engine.runtimes import KEY_VARIABLES
 from spark_tui.domain.errors import SparkError, UsageError
 from spark_tui.domain.secret import Secret
+from spark_tui.domain.text import quoted
 from spark_tui.services.files import PrivateFolder, open_plain
 
 _TOKEN_VARIABLES: Final = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
@@ -79,7 +80,7 @@ class FileSecrets:
             raw = self._folder.read(Path(path))
         except (OSError, ValueError) as error:
             raise SparkError(
-                f"The key file {path} cannot be read: {error}.", f"Make it yours and private: chmod 600 {path}"
+                f"The key file {path} cannot be read: {error}.", f"Make it yours and private: chmod 600 {quoted(path)}"
             ) from error
         for line in (raw or b"").decode("utf-8", "replace").splitlines():
             name, equals, value = line.partition("=")

@@ -19,6 +19,7 @@ from spark_tui.domain.errors import SparkError
 from spark_tui.domain.host.drop_caches import SystemFile
 from spark_tui.domain.presets.dialects.container_files import boot_text, timer_texts
 from spark_tui.domain.remote import last_line
+from spark_tui.domain.text import quoted
 from spark_tui.services.executors import python_path
 from spark_tui.services.files import read_plain
 from spark_tui.services.ports import CacheDropper
@@ -94,7 +95,9 @@ class SystemdUserUnits:
         try:
             path.unlink()
         except OSError as error:
-            raise UnitFailed(f"Cannot remove {path}: {error.strerror or error}.", f"Remove it: rm {path}") from error
+            raise UnitFailed(
+                f"Cannot remove {path}: {error.strerror or error}.", f"Remove it: rm {quoted(path)}"
+            ) from error
         self._systemctl("daemon-reload")
         return True
 

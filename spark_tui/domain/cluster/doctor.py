@@ -24,7 +24,7 @@ from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.logs.causes.network import FIXED_NCCL
 from spark_tui.domain.nodes import Topology
 from spark_tui.domain.quantities import GIB, human_bytes
-from spark_tui.domain.text import clean_line, truncate
+from spark_tui.domain.text import clean_line, quoted, truncate
 
 JUMBO: Final = 9000
 LINK_SPEED: Final = 200_000
@@ -177,10 +177,10 @@ def _leftovers(seen: NodeView) -> Iterator[Finding]:
     ranks = [rank for each in seen.all.nodes if each.facts for rank in each.facts.ranks or () if rank.running]
     left = [each.name for each in own if sum(rank.launch == each.launch for rank in ranks) < each.count]
     if left:
-        fix = f"docker rm -f {' '.join(left)}"
+        fix = f"docker rm -f {' '.join(map(quoted, left))}"
         yield _warning(f"{left[0]} belongs to a launch that is not complete.", fix, ", ".join(left))
     if leaked:
-        names = " ".join(f"/dev/shm/{each}" for each in leaked[:3])  # noqa: S108 - named, not used
+        names = " ".join(quoted(f"/dev/shm/{each}") for each in leaked[:3])  # noqa: S108 - named, not used
         yield _warning(f"{len(leaked)} leaked files in shared memory.", f"Remove them: sudo rm {names}", names)
     if leaked is None:
         yield _unknown("Shared memory: unknown.", "", seen.facts.missing.get("leaked", ""))
@@ -212,11 +212,11 @@ def _absent(seen: NodeView, field: str, named: str, copy: str, fetch: str) -> It
 
 def _image(seen: NodeView) -> Iterator[Finding]:
     image, (name, first) = seen.all.image, seen.first(lambda each: each.image)
-    copy = f"spark-tui cluster copy image {image} {seen.all.cluster.name}"
+    copy = f"spark-tui cluster copy image {quoted(image)} {seen.all.cluster.name}"
     if not image:
         yield _unknown("No image named.", NAME_ONE)
     elif seen.facts.image is None:
-        yield from _absent(seen, "image", image, copy, f"docker pull {image}")
+        yield from _absent(seen, "image", image, copy, f"docker pull {quoted(image)}")
     elif same_image(seen.facts.image, first):
         yield _ok("The image is the same.", "", image)
     elif not (seen.facts.image.layers and first.layers):
@@ -229,7 +229,7 @@ def _nccl(seen: NodeView) -> Iterator[Finding]:
     text = seen.facts.image.nccl if seen.facts.image else ""
     numbers = tuple(int(part) for part in text.partition("-")[0].split(".") if part.isdigit())
     command = "python3 -c 'import torch; print(torch.cuda.nccl.version())'"
-    read = f"docker run --rm --entrypoint '' {seen.all.image} {command}"
+    read = f"docker run --rm --entrypoint '' {quoted(seen.all.image)} {command}"
     if seen.facts.image is None:
         yield _unknown("Image not available.", "" if seen.all.image else NAME_ONE)
     elif len(numbers) < len(FIXED_NCCL):
@@ -244,12 +244,12 @@ def _nccl(seen: NodeView) -> Iterator[Finding]:
 
 def _model(seen: NodeView) -> Iterator[Finding]:
     model, (name, first) = seen.all.model, seen.first(lambda each: each.files)
-    copy = f"spark-tui cluster copy model {model} {seen.all.cluster.name}"
+    copy = f"spark-tui cluster copy model {quoted(model)} {seen.all.cluster.name}"
     if not model:
         yield _unknown("No model named.", NAME_ONE)
         return
     if not seen.facts.files:
-        yield from _absent(seen, "files", model, copy, f"spark-tui pull {model}")
+        yield from _absent(seen, "files", model, copy, f"spark-tui models pull {quoted(model)}")
         return
     mine, theirs = ({file: rest for file, *rest in files} for files in (seen.facts.files, first))
     other = [file for file in sorted({*mine, *theirs}) if not _same_file(mine.get(file), theirs.get(file))]
@@ -290,7 +290,7 @@ def _carrier(seen: NodeView) -> Iterator[Finding]:
         elif link.up:
             yield _ok("All links are up.")
         else:
-            fix = f"sudo ip link set {link.name} up. If it stays down, check the cable at both ends."
+            fix = f"sudo ip link set {quoted(link.name)} up. If it stays down, check the cable at both ends."
             yield _error(f"{link.name} has no link.", fix, f"{link.name}: no carrier")
 
 
@@ -314,7 +314,7 @@ def _speed(seen: NodeView) -> Iterator[Finding]:
     for _, link in seen.rails:
         evidence = f"{link.name}: {link.speed} Mbit/s"
         if not link.speed:
-            yield _unknown(f"Speed of {link.name}: unknown.", f"Read it: ethtool {link.name}")
+            yield _unknown(f"Speed of {link.name}: unknown.", f"Read it: ethtool {quoted(link.name)}")
         elif link.speed >= LINK_SPEED:
             yield _ok("200 Gbit/s.", "", evidence)
         elif link.speed == LINK_SPEED // 2:
@@ -327,7 +327,7 @@ def _speed(seen: NodeView) -> Iterator[Finding]:
 
 def _mtu(seen: NodeView) -> Iterator[Finding]:
     for rail, link in seen.rails:
-        fix = f"sudo ip link set {link.name} mtu {JUMBO}. To keep it: netplan below."
+        fix = f"sudo ip link set {quoted(link.name)} mtu {JUMBO}. To keep it: netplan below."
         others = [(peer.node.name, peer.link(theirs)) for mine, peer, theirs in seen.all.paths(seen.at) if mine == rail]
         known = [(each.mtu, name) for name, each in others if each and each.mtu]
         largest, name = max(known, default=(0, ""))
@@ -358,7 +358,7 @@ def _address(seen: NodeView) -> Iterator[Finding]:
     for link in seen.facts.links or ():
         for peer, address in ((each.node.name, ip) for each in seen.all.nodes for ip in each.node.fabric):
             if link.has(address) and address not in seen.own.node.fabric:
-                fix = f"Remove it: sudo ip addr del {address} dev {link.name}, and from netplan."
+                fix = f"Remove it: sudo ip addr del {address} dev {quoted(link.name)}, and from netplan."
                 yield _error(f"{link.name} has an address of {peer}.", fix, f"{link.name}: {address}")
 
 
@@ -492,7 +492,7 @@ def _ping(seen: NodeView) -> Iterator[Finding]:
         elif ping.interface in down:
             yield _unknown(f"{ping.interface} has no link.", "", evidence)
         elif ping.small:
-            fix = f"Same MTU on both ends and on the switch: sudo ip link set {ping.interface} mtu {JUMBO}"
+            fix = f"Same MTU on both ends and on the switch: sudo ip link set {quoted(ping.interface)} mtu {JUMBO}"
             yield _error(f"Packets of {size} bytes to {ping.peer} are lost; small ones arrive.", fix, evidence)
         else:
             fix = f"Check cable and addresses of both ends: {SETUP}"
@@ -503,11 +503,11 @@ def _ssh(seen: NodeView) -> Iterator[Finding]:
     for address, problem in seen.own.probe.ssh.items():
         if not problem:
             yield _ok("ssh over the fabric works.", "", address)
-        elif seen.own.probe.no_path(address):
+        elif seen.own.probe.no_path(address) or address.startswith("-"):  # an option of ssh
             yield _unknown(f"{address} does not answer pings either.")
         else:
-            command = f"ssh {address}" if "verification failed" in problem else f"ssh-copy-id {address}"
-            fix = f"On {seen.own.node.name}, once: {command}"
+            program = "ssh" if "verification failed" in problem else "ssh-copy-id"
+            fix = f"On {seen.own.node.name}, once: {program} {quoted(address)}"
             yield _warning(f"ssh to {address} fails, so copies will too.", fix, problem)
 
 

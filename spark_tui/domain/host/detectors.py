@@ -11,6 +11,7 @@ from typing import Final
 from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.host.vitals import GpuReading
 from spark_tui.domain.quantities import human_bytes, human_duration
+from spark_tui.domain.text import quoted
 
 # --- stall ----------------------------------------------------------------------------------------------
 
@@ -160,7 +161,7 @@ class Leak:
     @property
     def remedy(self) -> str:
         """The command that removes them."""
-        names = " ".join(f"/dev/shm/{file.name}" for file in self.files[:5])  # noqa: S108 - the place itself
+        names = " ".join(quoted(f"/dev/shm/{file.name}") for file in self.files[:5])  # noqa: S108 - the place itself
         more = " ..." if len(self.files) > 5 else ""
         return f"Unused. Remove: sudo rm {names}{more}" if self.files else ""
 

@@ -12,7 +12,7 @@ from typing import Final
 from spark_tui.domain.errors import RefusedError, SparkError, UnreachableError, UsageError
 from spark_tui.domain.models.hub import Selection
 from spark_tui.domain.quantities import human_bytes, human_duration
-from spark_tui.domain.text import clean_line, truncate
+from spark_tui.domain.text import clean_line, quoted, truncate
 
 KEEP_FREE: Final = 1024**3
 """Bytes: a download stops before the disk is full, since engines and the machine need some of it too."""
@@ -169,7 +169,7 @@ def forbidden(endpoint: str, repo: str, detail: str = "") -> HubTokenRejected:
 def repo_missing(repo: str, *, known: bool) -> HubRepoMissing:
     """HTTP 404, or a private one."""
     more = "" if known else f" Private repositories need a token: {_LOG_IN}"
-    remedy = f"Search for it: spark-tui models search {shown(repo).rpartition('/')[2]}.{more}"
+    remedy = f"Search for it: spark-tui models search {quoted(repo.rpartition('/')[2])}.{more}"
     return HubRepoMissing(f"No repository {shown(repo)} (or no access to it).", remedy)
 
 
@@ -178,7 +178,7 @@ def revision_missing(repo: str, revision: str) -> HubRevisionMissing:
 
 
 def file_missing(repo: str, file: str) -> HubFileMissing:
-    remedy = f"List the files: spark-tui models pull {shown(repo)} --dry-run"
+    remedy = f"List the files: spark-tui models pull {quoted(repo)} --dry-run"
     return HubFileMissing(f"{shown(repo)} has no file {shown(file)}.", remedy)
 
 
@@ -190,7 +190,7 @@ def nothing_to_load(repo: str) -> HubFileMissing:
 
 def needs_choice(repo: str, names: Sequence[str]) -> HubFileMissing:
     """GGUF repositories hold one model in many sizes."""
-    remedy = f"Name one: spark-tui models pull {shown(repo)} --file {shown(names[0])}"
+    remedy = f"Name one: spark-tui models pull {quoted(repo)} --file {quoted(names[0])}"
     detail = ", ".join(shown(name) for name in names)
     return HubFileMissing(f"{shown(repo)} holds {len(names)} models: choose one.", remedy, detail=detail)
 

@@ -18,7 +18,7 @@ from spark_tui.domain.presets.dialects.importing import ExaminedRecipe
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.presets.rights import findings_of
 from spark_tui.domain.secret import mask_secrets
-from spark_tui.domain.text import clean, clean_line, truncate
+from spark_tui.domain.text import clean, clean_line, quoted, truncate
 
 SEPARATOR: Final = "."
 """Between a registry's name and a recipe's: together the preset's name."""
@@ -95,7 +95,7 @@ def drift(preset: Preset, pins: Iterable[PinnedRegistry]) -> Finding | None:
     now = f", now {pinned.commit[:12]}" if pinned is not None else ""
     evidence = (f"{source.address} {source.path}", f"copied at {source.commit[:12]}{now}")
     if pinned is None:
-        remedy = f"Use it again: spark-tui registries add {source.registry} {source.address}"
+        remedy = f"Use it again: spark-tui registries add {quoted(source.registry)} {quoted(source.address)}"
         summary = f"{what}, which is not used: changes there are unknown."
         return Finding("copy_unknown", Severity.UNKNOWN, summary, evidence, remedy, subject=preset.name)
     if recipe is None:

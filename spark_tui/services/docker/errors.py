@@ -24,7 +24,7 @@ from spark_tui.domain.errors import (
     StreamBroken,
 )
 from spark_tui.domain.presets.image import DOCKER_HUB, registry_of
-from spark_tui.domain.text import clean_line
+from spark_tui.domain.text import clean_line, quoted
 from spark_tui.services.docker.host import DEFAULT_ORIGIN, DockerHost
 
 _START_DOCKER: Final = "Start it: sudo systemctl start docker. At every boot: sudo systemctl enable docker"
@@ -126,14 +126,18 @@ def from_message(message: str, request: Request) -> DockerError:
             "image": clean_line(request.image) or "IMAGE",
             "registry": registry,
             "verb": request.what.partition(" ")[0],
-            "login": _LOGINS.get(registry, f"docker login {registry}"),
             **groups,
         }
+        login = _LOGINS.get(registry, f"docker login {quoted(registry)}")
         error = rule.error
         # Docker Hub says the same of private images and of unknown names; other registries mean: log in.
         if error is ImageNotFound and "pull access denied" in message and registry != DOCKER_HUB:
             error = RegistryUnauthorized
-        return error(rule.summary.format(**words), rule.remedy.format(**words), detail=message)
+        return error(
+            rule.summary.format(**words),
+            rule.remedy.format(**{name: quoted(word) for name, word in words.items()}, login=login),
+            detail=message,
+        )
     return DockerError(
         f"Docker cannot {request.what}.",
         "See the detail for Docker's message, and: sudo journalctl -u docker -n 50",

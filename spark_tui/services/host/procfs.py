@@ -22,7 +22,7 @@ from spark_tui.domain.host.identity import GB10_PCI_ID, HostIdentity, parse_rele
 from spark_tui.domain.host.memory import MemInfo, container_id, parse_meminfo
 from spark_tui.domain.quantities import hexadecimal
 from spark_tui.domain.reading import Missing, Ok, Reading, value_of
-from spark_tui.domain.text import clean_line
+from spark_tui.domain.text import clean_line, quoted
 
 if TYPE_CHECKING:
     from spark_tui.domain.engine.container import ContainerFacts
@@ -332,10 +332,10 @@ def _number(text: str) -> float | None:
 
 def folder_error(path: Path, error: OSError) -> SparkError:
     """A folder that could not be created, with the remedy."""
-    summary = f"Cannot create the folder {path}: {why(error)}."
+    summary, place = f"Cannot create the folder {path}: {why(error)}.", quoted(path)
     match error.errno:
         case errno.EACCES | errno.EPERM:
-            remedy = f"Create it: sudo mkdir -p {path} && sudo chown $USER {path}"
+            remedy = f"Create it: sudo mkdir -p {place} && sudo chown $USER {place}"
         case errno.EEXIST | errno.ENOTDIR:
             remedy = "A file has that name: move it, or choose another folder in the settings."
         case errno.ENOSPC | errno.EDQUOT:

@@ -14,7 +14,7 @@ from spark_tui.domain.errors import SparkError
 from spark_tui.domain.presets.image_use import ImageEntry, ImagesView, TagState
 from spark_tui.domain.quantities import human_bytes
 from spark_tui.domain.reading import NOT_READ_YET, Stale, reason_of, value_of
-from spark_tui.domain.text import clean_line
+from spark_tui.domain.text import clean_line, quoted
 from spark_tui.present import images as present
 from spark_tui.tui import format as fmt
 from spark_tui.tui.frame import bindings
@@ -118,7 +118,7 @@ class ImagesScreen(ListScreen):
         entry = self.entry
         if entry is None:
             return ()
-        pull = Yank("Pull", "p", f"docker pull {entry.name}")
+        pull = Yank("Pull", "p", f"docker pull {quoted(entry.name)}")
         digest = (Yank("Digest", "d", entry.digest),) if entry.digest else ()
         return (Yank("Name", "n", entry.name), *digest, *((pull,) if not entry.name.startswith("sha256:") else ()))
 

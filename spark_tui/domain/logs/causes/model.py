@@ -26,6 +26,7 @@ _MOUNT: Final = (
     "`spark-tui models pull NAME`."
 )
 _NO_FOLDER: Final = "Model folder {any} not found in the container."
+_REPO: Final = re.compile(r"[\w.-]{1,100}/[\w.-]{1,100}")
 _LOG_IN: Final = "set HF_TOKEN, or log in with `hf auth login`"
 _CHECK_ID: Final = (
     f"Check the model's repository id (OWNER/NAME) and its spelling. For a private or gated one {_LOG_IN}."
@@ -48,7 +49,7 @@ def hub_unreachable(match: re.Match[str], context: FailureContext) -> Finding:
     if word.startswith(("pull", "registry")):
         return fix("The registry cannot be reached.", "Check this machine's network, DNS and proxy, and start again.")
     summary = f"The Hub cannot be reached from the container, and {name} is not fully downloaded."
-    pull = f"download the model first: `spark-tui models pull {'NAME' if name == 'the model' else name}`"
+    pull = f"download the model first: `spark-tui models pull {name if _REPO.fullmatch(name) else 'NAME'}`"
     if "429" in word:
         return fix(f"The Hub's rate limit stopped the download of {name} (429).", f"Wait, {_LOG_IN}, or {pull}.")
     if "Server Error" in word or "imed out" in word:
