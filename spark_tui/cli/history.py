@@ -39,14 +39,12 @@ def history(session: Session, name: str | None, failed: bool, good: bool, limit:
     if good and failed:
         raise UsageError("--good and --failed exclude each other.", "Leave one of them out.")
 
-    async def look(context: Context) -> tuple[tuple[StartRecord, ...], tuple[GoodStart, ...], tuple[str, ...]]:
+    async def look(context: Context) -> tuple[tuple[StartRecord, ...], tuple[GoodStart, ...]]:
         starts = await _find(context, name, failed=failed, good=good, limit=limit)
         measured = context.pins.measured(starts) if good else ()
-        return starts, measured, context.history.state.notes
+        return starts, measured
 
-    starts, measured, notes = session.run(look)
-    for note in notes:
-        session.err.note(note)
+    starts, measured = session.run(look)
     if good:
         session.out.json([show.good_object(each) for each in measured])
         if not measured:

@@ -76,6 +76,9 @@ class Session:
         try:
             if self._context is not None:
                 runner.run(self._context.close())
+                ports = self._context.ports
+                for text in ports.history.state.notes if "history" in ports.made() else ():
+                    self.err.note(text)
         finally:
             runner.close()
 

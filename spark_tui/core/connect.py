@@ -320,8 +320,10 @@ class Connector:
                     raise ValueError(each.path)  # noqa: TRY301
         except ValueError:
             path = self._state.path(_PREFIX + client.id)
-            remedy = f"Check the files of {client.title}, then delete the backup: rm {shlex.quote(path)}"
-            raise RefusedError(f"The backup {path} is damaged.", remedy) from None
+            raise RefusedError(
+                f"The backup {path} is damaged.",
+                f"Check the files of {client.title}, then delete the backup: rm {shlex.quote(path)}",
+            ) from None
         return found
 
     # --- proof ----------------------------------------------------------------------------------------

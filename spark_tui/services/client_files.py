@@ -57,8 +57,7 @@ class HomeFiles:
         text, mode = self._text(path)
         if text is not None:
             _checked(path, text, file.format)
-        target = str(path.resolve()) if path.is_symlink() else ""
-        return SettingsText(str(path), text, mode, target)
+        return SettingsText(str(path), text, mode, str(path.resolve()) if path.is_symlink() else "")
 
     def edit(self, old: SettingsText, kind: FileFormat, keys: Keys) -> str:
         try:
@@ -90,8 +89,9 @@ class HomeFiles:
                 os.chown(folder, status.st_uid, status.st_gid, follow_symlinks=False)
             write_whole(place, (text.encode(),), mode=mode, owner=owner)
         except OSError as error:
-            remedy = "Check its folder, and that it is yours."
-            raise SparkError(f"Cannot write {path}: {error.strerror or error}.", remedy) from error
+            raise SparkError(
+                f"Cannot write {path}: {error.strerror or error}.", "Check its folder, and that it is yours."
+            ) from error
 
     def _text(self, path: FilePath) -> tuple[str | None, int]:
         try:
@@ -100,8 +100,10 @@ class HomeFiles:
                 status = os.fstat(file.fileno())
                 data = file.read(MOST_BYTES + 1) if stat.S_ISREG(status.st_mode) else b"\0"
             if len(data) > MOST_BYTES:
-                summary = f"{path} is larger than {human_bytes(MOST_BYTES)}."
-                raise RefusedError(summary, "Make it smaller, or enter the settings in the client.")
+                raise RefusedError(
+                    f"{path} is larger than {human_bytes(MOST_BYTES)}.",
+                    "Make it smaller, or enter the settings in the client.",
+                )
             if b"\0" in data:
                 raise RefusedError(f"{path} is not a settings file.", "Move it away.")
             return data.decode(), stat.S_IMODE(status.st_mode)

@@ -261,7 +261,7 @@ class FileGuardJournal:
                 row: Any = load_json(line)
             except ValueError:
                 continue
-            if isinstance(row, dict) and isinstance(row.get("at"), int | float):
+            if isinstance(row, dict) and isinstance(row.get("at"), int | float) and 0 <= row["at"] < 1e11:
                 texts = (row.get(name) for name in _FIELDS)
                 found.append(GuardEntry(float(row["at"]), *(text if isinstance(text, str) else "" for text in texts)))
         return tuple(found)

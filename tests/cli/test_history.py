@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+
 from spark_tui.core.history import EVENT
 from spark_tui.domain.event import Event, EventKind
 from spark_tui.domain.finding import Severity
 from spark_tui.domain.history import Record
 from spark_tui.domain.logs.starts import StartRecord, StartSizes
 from spark_tui.domain.logs.timeline import PhaseId, StartOutcome
+from spark_tui.services.history.db import HistoryDb
 from tests.cli.world import World, example
 from tests.fakes_history import FakeHistory
 
@@ -180,3 +187,33 @@ def test_no_events_is_a_word_and_an_empty_list_and_a_history_that_is_off_an_erro
     broken.history.switch_off("the disk is full")
     assert (result := broken.run("events", "-n", "5")).code == 1
     assert "the disk is full" in result.err
+
+
+COMMANDS = (
+    ("history",), ("history", "--good"), ("events",), ("up", "tiny-1b", "--dry-run"), ("presets", "list"),
+    ("recommend",),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("first", range(len(COMMANDS)))
+def test_a_damaged_history_is_moved_aside_once_and_no_command_fails(tmp_path: Path, first: int) -> None:
+    folder = tmp_path / "history"
+
+    async def fill() -> None:
+        kept = HistoryDb(folder)
+        for number in range(100):
+            kept.add_start(StartRecord(f"c{number}", 1.8e9 + number, "tiny-1b", preset="tiny-1b", line="x" * 300))
+        await kept.close()
+
+    asyncio.run(fill())
+    file, chance = folder / "history.db", random.Random(first)
+    data = bytearray(file.read_bytes())
+    for _ in range(400):
+        data[chance.randrange(100, len(data))] = chance.randrange(256)
+    file.write_bytes(data)
+    said = 0
+    for arguments in (*COMMANDS[first:], *COMMANDS[:first]):
+        result = World(history=HistoryDb(folder)).run(*arguments)
+        assert result.code == 0, (arguments, result.err)
+        said += result.err.count("The history was unusable")
+    assert said == len(list(folder.glob("history-unreadable-*.db"))) == 1

@@ -7,6 +7,7 @@ import gzip
 import json
 import math
 import os
+import random
 import signal
 import sqlite3
 import stat
@@ -442,7 +443,9 @@ async def test_a_migration_that_is_interrupted_leaves_the_old_file(
     with monkeypatch.context() as patched:
 
         def full(*_: object) -> None:
-            raise sqlite3.OperationalError("database or disk is full")
+            error = sqlite3.OperationalError("database or disk is full")
+            error.sqlite_errorcode = sqlite3.SQLITE_FULL
+            raise error
 
         patched.setattr("spark_tui.services.history.samples.add_buckets", full)
         async with opened(earlier_version(tmp_path / "h", version)) as history:
@@ -572,6 +575,23 @@ def without_a_table(path: Path) -> None:
     db.close()
 
 
+def unreadable_schema(path: Path) -> None:
+    """A column's name that is no text: SQLite finds nothing wrong with it, Python does."""
+    asyncio.run(filled(path.parent))
+    data = path.read_bytes()
+    assert data.count(b"sources (id INTEGER PRIMARY KEY, name TEXT") == 1
+    path.write_bytes(data.replace(b"PRIMARY KEY, name TEXT", b"PRIMARY KEY, nam\xff TEXT"))
+
+
+def lying_schema(path: Path) -> None:
+    """Tables with the right columns that cannot be written as they should be."""
+    asyncio.run(filled(path.parent))
+    db = sqlite3.connect(path)
+    db.executescript("CREATE TABLE other AS SELECT * FROM starts; DROP TABLE starts;"
+                     "CREATE VIEW starts AS SELECT * FROM other")  # fmt: skip
+    db.close()
+
+
 def torn(path: Path) -> None:
     """Zeros where the tables were: the header is whole."""
     asyncio.run(filled(path.parent))
@@ -592,10 +612,11 @@ async def filled(folder: Path) -> None:
         (lambda path: path.write_bytes(os.urandom(70_000)), "unreadable"),
         (torn, "unreadable"),
         (without_a_table, "unreadable"),
+        (unreadable_schema, "unreadable"),
         (other_program, "unreadable"),
         (newer, "newer"),
     ],
-    ids=["text", "noise", "torn", "without-a-table", "another-program", "newer"],
+    ids=["text", "noise", "torn", "without-a-table", "unreadable-schema", "another-program", "newer"],
 )
 @pytest.mark.parametrize("reads_first", [True, False])
 def test_a_file_that_cannot_be_used_is_set_aside_whole_and_told_of(
@@ -641,6 +662,86 @@ async def test_damage_that_shows_later_sets_the_file_aside_too(tmp_path: Path) -
     assert [p.read_bytes() for p in (tmp_path / "h").glob("history-unreadable-*.db")] == [bytes(data)]
 
 
+def test_a_schema_that_lies_is_found_when_it_is_written(tmp_path: Path) -> None:
+    folder = tmp_path / "h"
+    folder.mkdir(mode=0o700)
+    lying_schema(folder / "history.db")
+
+    async def use() -> None:
+        async with opened(folder) as history:
+            history.add_start(START)
+            await history.flush()
+            assert ok(await history.starts()) == (START,)
+            assert (history.state.reason, len(history.state.notes)) == ("", 1)
+
+    asyncio.run(use())
+
+
+@pytest.fixture(scope="module")
+def well_filled(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A history with all that it can hold, on some 80 pages."""
+    folder = tmp_path_factory.mktemp("filled") / "h"
+
+    async def fill() -> None:
+        async with opened(folder, now=Now()) as history:
+            for number in range(150):
+                history.add_start(replace(START, container=f"c{number}", at=float(T0 + number), line="x" * 200))
+            for number in range(200):
+                await history.add_record(Record("event", f"event {number}", T0 + number, {"subject": "qwen"}))
+            for number in range(600):
+                sample = decode(T0 - 2 * HOUR + 4 * number, 50.0 + number % 7)
+                history.add_sample(replace(sample, gap="down", values={}) if number % 200 == 0 else sample)
+            await history.flush()
+
+    asyncio.run(fill())
+    return (folder / "history.db").read_bytes()
+
+
+def damaged(data: bytes, chance: random.Random) -> bytes:
+    """Some bytes behind the header are others: in the schema's page, or anywhere."""
+    found, end = bytearray(data), 4096 if chance.random() < 0.2 else len(data)
+    for _ in range(chance.choice((1, 8, 40, 400))):
+        found[chance.randrange(100, end)] = chance.randrange(256)
+    return bytes(found)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_whatever_bytes_are_damaged_the_history_goes_on(tmp_path: Path, well_filled: bytes, seed: int) -> None:
+    folder = tmp_path / "h"
+    folder.mkdir(mode=0o700)
+    (folder / "history.db").write_bytes(damaged(well_filled, random.Random(seed)))
+    now = Now()
+    now.at = T0 + HOUR + 600.0
+
+    async def use() -> None:
+        async with opened(folder, now=now) as history:
+            assert isinstance(await history.starts(ready=True), Ok)
+            assert isinstance(await history.records("event"), Ok)
+            assert isinstance(await history.series([DECODE, TTFT], T0 - 2 * HOUR, now.at, 200), Ok)
+            history.add_start(replace(START, container="new", at=now.at))
+            history.add_sample(decode(now.at, 1.0))
+            await history.flush()
+            await history.add_record(Record("event", "new", now.at, {}))
+            assert [each.key for each in ok(await history.records("event", limit=1))] == ["new"]
+            assert isinstance(await history.starts(), Ok)
+            assert history.state.reason == ""
+            assert len(history.state.notes) == len(list(folder.glob("history-unreadable-*.db"))) <= 1
+
+    asyncio.run(use())
+
+
+async def test_a_value_that_cannot_be_stored_is_no_damage(tmp_path: Path) -> None:
+    async with opened(tmp_path / "h") as history:
+        history.add_start(START)
+        await history.flush()
+
+        with pytest.raises(HistoryOff):
+            await history.add_record(Record("event", "\ud800", T0, {}))
+        assert ok(await history.starts()) == (START,)
+        assert history.state.notes == ()
+    assert not list((tmp_path / "h").glob("history-*"))
+
+
 async def test_a_file_that_another_process_uses_is_not_taken_from_it(tmp_path: Path) -> None:
     async with opened(tmp_path / "h") as other:
         other.add_start(START)
@@ -672,6 +773,21 @@ async def test_damaged_rows_are_passed_over_and_those_of_another_version_are_rea
         db.close()
         assert ok(await history.starts()) == (replace(START, phases=((PhaseId.WEIGHTS, 60.5),)),)
         assert [record.body for record in ok(await history.records("bench"))] == [1]
+
+
+@pytest.mark.parametrize("at", ["1e300", "-1e300", "9e999", "253402300800", "1e17", "'x'", "x'ff'"])
+async def test_a_time_that_no_calendar_has_is_passed_over(tmp_path: Path, at: str) -> None:
+    async with opened(tmp_path / "h") as history:
+        history.add_start(START)
+        await history.add_record(Record("event", "old", T0, {}))
+    db = sqlite3.connect(tmp_path / "h" / "history.db")
+    db.execute(f"UPDATE starts SET at={at}")
+    db.execute(f"UPDATE records SET at={at}")
+    db.commit()
+    db.close()
+    async with opened(tmp_path / "h") as history:
+        assert ok(await history.starts()) == ok(await history.records("event")) == ()
+        assert history.state.notes == ()
 
 
 async def test_what_a_start_ran_with_comes_back(tmp_path: Path) -> None:

@@ -310,7 +310,7 @@ def _text(data: Mapping[str, Any], key: str) -> str:
 
 def _float(data: Mapping[str, Any], key: str) -> float:
     value = data[key]
-    if not isinstance(value, int | float) or isinstance(value, bool) or not -1e12 < value < 1e12:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not -1e10 < value < 1e11:
         raise TypeError(key)
     return float(value)
 

@@ -32,12 +32,15 @@ from spark_tui.domain.logs.timeline import PhaseId
 from spark_tui.domain.metrics.series import MetricId, Sample, SeriesKey, SeriesSlice
 from spark_tui.domain.quantities import MIB
 from spark_tui.domain.reading import Missing, Ok, Reading
+from spark_tui.domain.text import clean_line
+from spark_tui.domain.untrusted import load_json
 from spark_tui.services.executors import CallPool
 from spark_tui.services.files import FILE_MODE, PrivateFolder
 from spark_tui.services.history import samples
+from spark_tui.services.wire import decode
 
 if TYPE_CHECKING:  # sqlite3 is loaded by the threads that use it
-    from sqlite3 import Connection, DatabaseError
+    from sqlite3 import Connection
 
 T = TypeVar("T")
 
@@ -271,11 +274,12 @@ class HistoryDb:
                 if writes or self._samples or damage:
                     self._write(writes, answered)
                 break
-            except Unreadable as error:
-                damage, problem = str(error), Unavailable(str(error), f"Look at {self._file.path}.")
-            except (Unavailable, OSError) as error:
-                problem = error if isinstance(error, Unavailable) else self._file.unavailable(error)
-                break
+            except Exception as error:  # noqa: BLE001 - what damage raises has no bounds
+                found = self._file.problem(error)
+                if isinstance(found, Unavailable):
+                    problem = found
+                    break
+                damage, problem = str(found), Unavailable(str(found), f"Look at {self._file.path}.")
         self._change(reason=problem.reason if problem else "", remedy=problem.remedy if problem else "")
         for write in writes:
             if write.done is None:
@@ -316,14 +320,9 @@ class HistoryDb:
 
     def _transaction(self, db: Connection, work: Callable[[], T], *, synchronous: str = "NORMAL") -> T:
         """All of it or nothing."""
-        import sqlite3
-
-        try:
-            db.execute(f"PRAGMA synchronous={synchronous}")
-            with transaction(db, "IMMEDIATE"):
-                return work()
-        except sqlite3.DatabaseError as error:
-            raise self._file.problem(error) from error
+        db.execute(f"PRAGMA synchronous={synchronous}")
+        with transaction(db, "IMMEDIATE"):
+            return work()
 
     def _close_db(self) -> None:
         """Closes both connections: SQLite tidies up by name, so none may be open on a file that is renamed."""
@@ -350,15 +349,16 @@ class HistoryDb:
 
         def read(db: Connection) -> tuple[StartRecord, ...]:
             rows = db.execute(
-                "SELECT container, at, engine, preset, body FROM starts WHERE (? = '' OR engine = ?) "
-                "AND (? = '' OR preset = ?) AND (NOT ? OR failed) AND (NOT ? OR preset != '' AND json_valid(body) "
-                "AND json_extract(body, '$.ready')) ORDER BY at DESC LIMIT ?",
+                "SELECT container, at, engine, preset, body FROM starts WHERE at BETWEEN 0 AND 1e11 "
+                "AND (? = '' OR engine = ?) AND (? = '' OR preset = ?) AND (NOT ? OR failed) "
+                "AND (NOT ? OR preset != '' AND json_valid(body) AND json_extract(body, '$.ready')) "
+                "ORDER BY at DESC LIMIT ?",
                 (engine, engine, preset, preset, failed, ready, max(0, limit)),
             )
             found, phases = [], {phase.value for phase in PhaseId}
             for container, at, name, of, body in rows:
-                with suppress(msgspec.DecodeError, msgspec.ValidationError, TypeError, ValueError):
-                    fields = msgspec.json.decode(body, type=dict[str, Any])
+                with suppress(msgspec.ValidationError, LookupError, TypeError, ValueError):
+                    fields = decode(body, dict[str, Any])
                     fields |= {"container": container, "at": float(at), "engine": name, "preset": of}
                     known = [pair for pair in fields.get("phases", ()) if pair[0] in phases]
                     fields["phases"] = known  # another version has others
@@ -375,13 +375,14 @@ class HistoryDb:
         def read(db: Connection) -> tuple[Record, ...]:
             rows = db.execute(
                 "SELECT kind, key, at, body FROM records WHERE kind = ? AND (? IS NULL OR key = ?) AND at >= ? "
+                "AND at BETWEEN 0 AND 1e11 "
                 "ORDER BY at DESC, id DESC LIMIT ?",
                 (kind, key, key, -1.0 if since is None else since, max(0, limit)),
             )
             found = []
             for of, name, at, body in rows:
-                with suppress(msgspec.DecodeError):
-                    found.append(Record(of, name, float(at), msgspec.json.decode(body)))
+                with suppress(TypeError, ValueError):
+                    found.append(Record(str(of), str(name), float(at), load_json(body)))
             return tuple(found)
 
         return await self._read(read)
@@ -394,21 +395,19 @@ class HistoryDb:
 
     def _read_now(self, work: Callable[[Connection], T]) -> T:
         """On the reader's thread. A damaged file is the writer's to quarantine; then the new one is read."""
-        import sqlite3
-
         for attempt in range(2):
             try:
                 with self._reading:
                     if self._read_db is None:
                         self._read_db = self._file.open(query_only=True)
-                    try:
-                        return work(self._read_db)
-                    except sqlite3.DatabaseError as error:
-                        raise self._file.problem(error) from error
-            except Unreadable as error:
+                    return work(self._read_db)
+            except Exception as error:
+                found = self._file.problem(error)
+                if isinstance(found, Unavailable):
+                    raise found from error
                 if attempt:
-                    raise Unavailable(self.state.reason or str(error), self.state.remedy) from error
-                self._flush(str(error)).result()
+                    raise Unavailable(self.state.reason or str(found), self.state.remedy) from error
+                self._flush(str(found)).result()
         raise AssertionError("unreachable")
 
     def _drop_reader(self) -> None:
@@ -456,23 +455,19 @@ class HistoryFile:
         self._opening = threading.Lock()
 
     def open(self, *, query_only: bool = False) -> Connection:
-        """A connection, on a file that is made where there is none. Raises Unavailable, or Unreadable when the file
-        must be quarantined first."""
+        """A connection, on a file that is made where there is none. Raises Unavailable, or what `problem` tells."""
         import sqlite3
 
         with self._opening:
             self._prepare()
-            try:
-                db = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-            except sqlite3.Error as error:
-                raise self.unavailable(error) from error
+            db = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
             try:
                 self._set_up(db)
                 if query_only:
                     db.execute("PRAGMA query_only=ON")
-            except (sqlite3.DatabaseError, Unreadable) as error:
+            except BaseException:
                 db.close()
-                raise (error if isinstance(error, Unreadable) else self.problem(error)) from error
+                raise
             return db
 
     def _prepare(self) -> None:
@@ -588,15 +583,21 @@ class HistoryFile:
             raise
         return descriptor
 
-    def problem(self, error: DatabaseError) -> Unavailable | Unreadable:
-        """What to raise for an error of SQLite: Unreadable where the file itself is broken."""
+    def problem(self, error: Exception) -> Unavailable | Unreadable:
+        """What an error means while the file was opened, read or written: Unavailable where the system, another process
+        or a value of ours is the reason. Damage can raise everything else: SQLite checks little of what it reads."""
         import sqlite3
 
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        shape = code == sqlite3.SQLITE_ERROR and str(error).startswith(("no such table", "no such column", "malformed"))
-        if shape or code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT):
-            return Unreadable(str(error))
-        return self.unavailable(error)
+        if isinstance(error, Unavailable | Unreadable):
+            return error
+        ours = (OSError, MemoryError, UnicodeEncodeError, sqlite3.InterfaceError, sqlite3.ProgrammingError)
+        if isinstance(error, ours) or (getattr(error, "sqlite_errorcode", 0) & 0xFF) in (
+            sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM,
+            sqlite3.SQLITE_IOERR, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM,
+            sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_INTERRUPT,
+        ):  # fmt: skip
+            return self.unavailable(error)
+        return Unreadable(clean_line(str(error)) or type(error).__name__)
 
     def unavailable(self, error: Exception) -> Unavailable:
         """An error of the system or of SQLite, with what a person can do."""
