@@ -163,10 +163,11 @@ def from_environment(command: tuple[str, ...]) -> set[str]:
 
 
 def test_json_is_read_within_bounds() -> None:
-    deep = '{"a":' * 900 + "{}" + "}" * 900
+    deep, too_deep = ('{"a":' * levels + "{}" + "}" * levels for levels in (90, 900))
     assert json_object('{"a":' + " " * 70_000 + "1}") == {}
     assert json_object("[1]") == {}
     assert len(list(mappings_in(json_object(deep)))) == 9
+    assert json_object(too_deep) == {}
     assert list(mappings_in({"a": 1, "b": {"c": 2}})) == [{"a": 1, "b": {"c": 2}}, {"c": 2}]
 
 
