@@ -106,7 +106,7 @@ class Connection:
 @dataclass(frozen=True, slots=True)
 class Backup:
     """A file before our keys, with the mode it had then; `after` is the hash of what was written, `served` the name,
-    base URL, context and the key's hash in it, and whether the URL is a gateway's (older ones lack it)."""
+    base URL, context and the key's hash in it, and whether the URL is a gateway's (absent in older ones)."""
 
     path: str
     before: str | None

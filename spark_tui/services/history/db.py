@@ -455,7 +455,7 @@ class HistoryFile:
         self._opening = threading.Lock()
 
     def open(self, *, query_only: bool = False) -> Connection:
-        """A connection, on a file that is made where there is none. Raises Unavailable, or what `problem` tells."""
+        """A connection, on a file that is made where there is none. Raises Unavailable, and what `problem` reads."""
         import sqlite3
 
         with self._opening:
