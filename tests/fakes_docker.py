@@ -193,6 +193,16 @@ class FakeDocker(SimulatedDocker[_FakeContainer]):
         )
         self._tell("die", one.facts, exit_code)
 
+    def signal(self, container: str, number: int = 15, *, ago: float = 0.0) -> None:
+        """Somebody else has the daemon send a signal, as `docker stop` and `docker kill` do; the process lives on."""
+        facts = self.find(container).facts
+        self._add(ContainerEvent("kill", facts.id, facts.name, self._now() - ago, signal=number))
+
+    def kill(self, container: str, exit_code: int, number: int = 15) -> None:
+        """As `signal`, and the process ends."""
+        self.signal(container, number)
+        self.end(container, exit_code)
+
     def restart_by_policy(self, container: str, *lines: str) -> None:
         """The process writes these lines and ends, and the daemon starts it again by itself."""
         one = self.find(container)

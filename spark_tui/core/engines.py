@@ -7,6 +7,7 @@ server was ready (for the boot history), and then followed.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
 STARTING_POLL_SECONDS = 1.0
 SERVING_POLL_SECONDS = 15.0
 """Every probe writes an access line into the engine's own log: once it serves, ask seldom."""
+MOST_GRACE_SECONDS: Final = 600.0
+"""Between a signal to end and the end: requests may be answered first."""
 HEAD_LINES = 50_000
 TAIL_LINES = 20_000
 SLICE_LINES = 400
@@ -96,6 +99,8 @@ class EngineWatch:
         """What the kernel said around its end, where it failed."""
         self._guard: GuardEntry | None = None
         self.stop_requested = False
+        self.signalled_at = -math.inf
+        """When somebody had Docker send it a signal to end, epoch seconds."""
         self.log_read.clear()
 
     # --- life -----------------------------------------------------------------------------------------
@@ -126,7 +131,8 @@ class EngineWatch:
             self.start()
         elif before.running and not container.running:
             self._health = Health.UNKNOWN
-            self._tracker.container_ended(container.exit_code)
+            if self.log_read.is_set():  # else once its last lines are read: they say why
+                self._tracker.container_ended(container.exit_code)
             self._spawn(self._read_end())
         if before != container:
             await self._note()
@@ -251,13 +257,17 @@ class EngineWatch:
 
     @property
     def state(self) -> EngineState:
-        state = state_of(self.container, self._health, self._models, self._was_serving)
+        container, outcome = self.container, self._tracker.timeline().outcome
+        state = state_of(container, self._health, self._models, self._was_serving)
         if state not in (EngineState.STOPPED, EngineState.FAILED):
             return state
-        if self.stop_requested:  # 137 after our own stop is the end of the grace time, not a failure
+        # Who was asked to end has not failed, whatever the code: 137 is the end of a grace time. A signal that the
+        # engine ignored long ago asks for nothing.
+        asked = (container.finished_at or 0.0) - self.signalled_at < MOST_GRACE_SECONDS
+        if self.stop_requested or asked or outcome is StartOutcome.STOPPED:
             return EngineState.STOPPED
         # vLLM's API server ends with code 0 when its engine core has died: then the log decides, not the code.
-        died = self.container.exit_code == 0 and self._tracker.timeline().outcome is StartOutcome.FAILED
+        died = container.exit_code == 0 and outcome is StartOutcome.FAILED
         return EngineState.FAILED if died else state
 
     def mark_warm(self, seconds: float) -> None:
@@ -375,8 +385,11 @@ class EngineSupervisor:
         pause = 1.0
         while True:
             try:
-                async for _ in self._ports.docker.events():
+                async for event in self._ports.docker.events():
                     pause = 1.0
+                    watch = self._watches.get(event.container_id)
+                    if watch is not None and event.asks_to_stop:
+                        watch.signalled_at = event.at
                     self._refresh_wanted.set()
             except SparkError as error:
                 self._fail(error)
@@ -588,7 +601,7 @@ class EngineSupervisor:
     async def stop(self, name: str, grace_seconds: int = 30) -> None:
         """Stops an engine gracefully and waits until it has ended."""
         watch = self._actable(name)
-        if watch is not None:
+        if watch is not None and watch.container.running:
             watch.stop_requested = True
             self._dirty.set()
         await self._act(name, lambda container: self._ports.docker.stop(container, grace_seconds))

@@ -145,6 +145,49 @@ async def test_our_own_stop_is_not_a_failure_even_when_it_took_a_kill() -> None:
         assert engines(kit)["slow"].state is EngineState.STOPPED
 
 
+@pytest.mark.parametrize(
+    ("exit_code", "signal", "state"),
+    [
+        (137, 9, EngineState.STOPPED),
+        (1, 15, EngineState.STOPPED),
+        (1, 1, EngineState.FAILED),  # SIGHUP asks for no end
+        (137, None, EngineState.FAILED),
+        (1, None, EngineState.FAILED),
+    ],
+)
+async def test_who_was_told_to_end_through_docker_has_not_failed(
+    exit_code: int, signal: int | None, state: EngineState
+) -> None:
+    """`signal`: what another program had Docker send; None where nobody did."""
+    async with serving() as kit:
+        if signal is None:
+            kit.docker.end("one", exit_code)
+        else:
+            kit.docker.kill("one", exit_code, signal)
+        await kit.until(lambda: not engines(kit)["one"].container.running)
+        await kit.until(lambda: engines(kit)["one"].state is state)
+        kinds = {event.kind for event in kit.context.store.world.events}
+        assert (EventKind.FAILED in kinds) is (state is EngineState.FAILED)
+
+
+async def test_a_failed_engine_that_is_stopped_has_failed_all_the_same() -> None:
+    kit = Kit()
+    kit.docker.add_container("one", ports=PORT, status=ContainerStatus.EXITED, exit_code=1)
+    async with kit.supervised():
+        await kit.until(lambda: "one" in engines(kit))
+        await kit.context.supervisor.stop("one")
+        assert engines(kit)["one"].state is EngineState.FAILED
+
+
+async def test_a_signal_that_was_ignored_long_ago_does_not_excuse_a_failure() -> None:
+    async with serving() as kit:
+        kit.docker.signal("one", ago=3_600)
+        await kit.clock.advance(1)
+        kit.docker.end("one", 1)
+        await kit.until(lambda: not engines(kit)["one"].container.running)
+        assert engines(kit)["one"].state is EngineState.FAILED
+
+
 CORE_DIED = (  # vLLM 0.32.0 on a CPU, in the middle of an answer; the container's exit code was 0
     "INFO:     Application startup complete.",
     "(Worker pid=39) ERROR 11-21 19:15:56 [multiproc_executor.py:1063] WorkerProc hit an exception.",

@@ -310,6 +310,12 @@ async def test_events_are_those_of_containers_until_the_daemon_goes(daemon: Fake
             {"Type": "image", "Action": "pull", "Actor": {"ID": "y"}},
             {
                 "Type": "container",
+                "Action": "kill",
+                "Actor": {"ID": "1", "Attributes": {"name": "x", "signal": "9"}},
+                "time": 6,
+            },
+            {
+                "Type": "container",
                 "Action": "die",
                 "Actor": {"ID": "1", "Attributes": {"name": "x", "exitCode": "137"}},
                 "timeNano": 6_500_000_000,
@@ -324,12 +330,13 @@ async def test_events_are_those_of_containers_until_the_daemon_goes(daemon: Fake
     seen = []
     with pytest.raises(errors.StreamBroken, match="event stream broke off"):
         async for event in engine.events():
-            seen.append((event.action, event.name, event.at, event.exit_code))
+            seen.append((event.action, event.name, event.at, event.exit_code, event.signal))
             if event.action == "die":
                 gate.set()
-    assert seen == [("start", "x", 5.0, None), ("die", "x", 6.5, 137)]
+    assert seen == [("start", "x", 5.0, None, None), ("kill", "x", 6.0, None, 9), ("die", "x", 6.5, 137, None)]
     filters = json.loads(daemon.requests[-1].query["filters"])
     assert filters["type"] == ["container"] and "exec_start" not in filters["event"]
+    assert "kill" in filters["event"]
 
 
 # --- pulls --------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from enum import StrEnum
+from typing import Final
 
 from spark_tui.domain.dataclass import dataclass
 
@@ -331,15 +332,25 @@ class PullProgress:
         return sum(layer.total for layer in self.layers)
 
 
+_ENDING_SIGNALS: Final = (2, 3, 9, 15)
+"""SIGINT, SIGQUIT, SIGKILL, SIGTERM."""
+
+
 @dataclass(frozen=True, slots=True)
 class ContainerEvent:
-    """A line of the daemon's event stream that concerns a container: create, start, die, oom, destroy, rename ..."""
+    """A line of the daemon's event stream that concerns a container: create, start, die, oom, destroy, rename ...
+    `signal` is the number that a `kill` sent: of `docker stop` too, but never of the kernel's."""
 
     action: str
     container_id: str
     name: str
     at: float
     exit_code: int | None = None
+    signal: int | None = None
+
+    @property
+    def asks_to_stop(self) -> bool:
+        return self.action == "kill" and self.signal in _ENDING_SIGNALS
 
 
 def local_model_path(model: str) -> str | None:

@@ -137,6 +137,11 @@ class FailureReader:
         """There is a failure, and the log proves it."""
         return self._chosen is not None and not self._chosen.guess
 
+    @property
+    def ending(self) -> bool:
+        """The traceback by which the engine's main process ends is being read."""
+        return self._main_traceback
+
     def below(self, text: str) -> None:
         """One of the few lines below the deciding one. pydantic names a field on the first, and its error on the
         next."""

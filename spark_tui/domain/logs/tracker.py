@@ -13,7 +13,16 @@ from dataclasses import replace
 from typing import Final
 
 from spark_tui.domain.logs.failure import MAX_KEPT, FailureReader
-from spark_tui.domain.logs.line import EXCEPTION_ENDS, OUTER, OWN_BEGINNINGS, LineKind, LogClock, LogRecord, parse_line
+from spark_tui.domain.logs.line import (
+    EXCEPTION_ENDS,
+    OUTER,
+    OWN_BEGINNINGS,
+    LineKind,
+    LogClock,
+    LogRecord,
+    exception_name,
+    parse_line,
+)
 from spark_tui.domain.logs.rules import rule as r
 from spark_tui.domain.logs.rules.llama_cpp import LLAMA_CPP, OLLAMA, SERVERS
 from spark_tui.domain.logs.rules.sglang import SGLANG
@@ -21,6 +30,7 @@ from spark_tui.domain.logs.rules.trtllm import TRTLLM
 from spark_tui.domain.logs.rules.vllm import VLLM
 from spark_tui.domain.logs.serving import ServingHistory, ServingSample
 from spark_tui.domain.logs.starts import FROM_CACHE, DownloadReadings
+from spark_tui.domain.logs.tail import CONSEQUENCES, INTERRUPTED
 from spark_tui.domain.logs.timeline import (
     EMPTY_TIMELINE,
     BootTimeline,
@@ -117,7 +127,7 @@ class LogTracker:
         """NCCL has joined a group of ranks."""
         self._childless = False
         """It is said to serve only by its own words about a child that ended."""
-        self._usage = self._stop_line = self._wound_down = ""
+        self._usage = self._stop_line = self._signalled = self._wound_down = ""
         """The program whose `usage:` block was seen."""
         self._unread_news: deque[str] = deque(maxlen=8)
         self._news = ""
@@ -334,6 +344,9 @@ class LogTracker:
             known.drafter, known.shards_begun = True, False
         elif sign is r.Signal.WOUND_DOWN:
             self._wound_down = r.shown(known.record.message)
+        elif sign is r.Signal.SIGNALLED:
+            if not self._stopped and self.failures.failure is None:
+                self._signalled = self._signalled or r.shown(known.record.message)
         elif sign is r.Signal.STOPPED:
             self._stop(known.record.message)
         else:
@@ -387,17 +400,28 @@ class LogTracker:
         """Lets the failure reader read a line; one that ends the start ends the running phase."""
         if sign in _BESIDE_FAILURE:
             self.failures.read(sign, record)
-        elif not self._stopped:
+        elif not self._stopped and (not self._signalled or self._ends_by_itself(sign, record)):
             self.failures.phase = self.phases.current
             self.failures.read(sign, record)
             if self.failures.certain or self.failures.hopeless:
                 self.phases.end(PhaseState.FAILED)
             self._dirty = True
 
+    def _ends_by_itself(self, sign: r.Broken, record: LogRecord) -> bool:
+        """Whether the exception by which its main process ends is the reason for the signal to the others; that of
+        Ctrl-C and SIGTERM says that it was asked to stop."""
+        if sign is not r.Broken.EXCEPTION or not self.failures.ending:
+            return False
+        if exception_name(record.message).endswith(INTERRUPTED):
+            self._stop()
+        elif not any(words in record.message for words in CONSEQUENCES):
+            self._signalled = ""
+        return not self._signalled
+
     def _stop(self, line: str = "") -> None:
         """It was asked to stop; later failures follow from that."""
         if not self._stopped and self.failures.failure is None:
-            self._stopped, self._stop_line = True, r.shown(line)
+            self._stopped, self._stop_line = True, self._signalled or r.shown(line)
             self.phases.end(PhaseState.SKIPPED)
 
     # --- from outside -------------------------------------------------------------------------------
@@ -450,6 +474,7 @@ class LogTracker:
             return
         if exit_code in (None, 0):
             return
+        self._signalled = ""  # the signal was its own
         self.failures.phase = self.phases.current
         self.failures.ended(exit_code)
         self.phases.end(PhaseState.FAILED)
@@ -457,6 +482,9 @@ class LogTracker:
     def text_ended(self, *, docker: bool = False, ollama: bool = False) -> bool:
         """The log is over, and nothing beside it says how: it may end in a failure that no line proves. Returns
         whether it does. `docker`: the text may be Docker's own, for no engine is in it."""
+        if self._signalled:
+            self._stop()
+            self._dirty = True
         if self._stopped or self.failures.certain:
             return not self._stopped
         self.failures.phase = self.phases.current

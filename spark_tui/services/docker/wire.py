@@ -37,7 +37,7 @@ _NEVER: Final = "0001-01-01T00:00:00Z"
 _ENDED: Final = (ContainerStatus.EXITED, ContainerStatus.DEAD, ContainerStatus.RESTARTING)
 
 CONTAINER_EVENTS: Final = (
-    "create", "start", "restart", "pause", "unpause", "stop", "die", "oom", "rename", "update", "destroy",
+    "create", "start", "restart", "pause", "unpause", "kill", "stop", "die", "oom", "rename", "update", "destroy",
 )  # fmt: skip
 """Events that can change a container's facts. Not health checks and execs, which come all the time."""
 
@@ -157,13 +157,14 @@ def container_event(found: Mapping[str, Any]) -> ContainerEvent | None:
     identity, action = actor.get("ID"), found.get("Action")
     if found.get("Type") != "container" or not identity or not action:
         return None
-    code = str(attributes.get("exitCode", ""))
+    code, signal = str(attributes.get("exitCode", "")), str(attributes.get("signal", ""))
     return ContainerEvent(
         action=str(action).partition(":")[0],
         container_id=identity,
         name=attributes.get("name", ""),
         at=found["timeNano"] / 1e9 if "timeNano" in found else float(found.get("time", 0)),
         exit_code=int(code) if code.isdigit() else None,
+        signal=int(signal) if signal.isdigit() else None,
     )
 
 

@@ -157,8 +157,10 @@ def explain_failure(timeline: BootTimeline, around: LogContext | None = None) ->
     code = exit_code if exit_code is not None else failure.exit_code if failure else None
     proven = failure is not None and not failure.guess
     if not proven and not error:
-        if timeline.outcome is StartOutcome.STOPPED or code in _STOP_CODES:
+        if timeline.stop or code in _STOP_CODES:
             return replace(_STOPPED, evidence=(timeline.stop,) if timeline.stop else ())
+        if timeline.outcome is StartOutcome.STOPPED:
+            return replace(_STOPPED, summary="The engine ended without an error.")
         if timeline.outcome is not StartOutcome.FAILED and code in (None, 0):
             return None
     phase = failure.phase if failure is not None else None

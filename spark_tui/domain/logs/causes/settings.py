@@ -19,6 +19,7 @@ from spark_tui.domain.logs.causes.cause import (
 )
 from spark_tui.domain.logs.line import NUMBER
 from spark_tui.domain.logs.sizing import version_of
+from spark_tui.domain.models.parsers import family_of
 from spark_tui.domain.text import lazy_pattern, truncate
 
 _DEFAULT_PORT: Final = 8000
@@ -98,6 +99,19 @@ def unknown_parser(match: re.Match[str], context: FailureContext) -> Finding:
     if near and near != name:
         return setting(summary, f"Did you mean {key}={near}?{listed}", key, near)
     return fix(summary, f"Set another {key}, or use {context.names.newer}.{listed}")
+
+
+def unfit_parser(match: re.Match[str], context: FailureContext) -> Finding:
+    """vLLM proves its parsers with the tokenizer once the engine is up; the model's family or architecture names the
+    right one."""
+    reasoning = match[1] == "reasoning" or (match[3] and match[4])
+    key, name = ("reasoning_parser", match[3] or match[2]) if reasoning else ("tool_call_parser", match[2])
+    summary = f"{key} {name} does not fit the tokenizer of {context.model}."
+    family = family_of(context.model) or family_of(context.facts.architecture)
+    right = "" if family is None else family.reasoning if reasoning else family.tool
+    if family is None or right in ("", name):
+        return fix(summary, f"Set {key} as on the model card, or remove it.")
+    return setting(summary, f"Set {key}={right} ({family.name}), or as on the model card.", key, right)
 
 
 def wrong_choice(match: re.Match[str], context: FailureContext) -> Finding:
@@ -302,7 +316,13 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.BAD_PARSER,
-        r"(?i:(tool|reasoning)(?: call)? parser) (?:could not|requires|needs|cannot) .{1,200}(?:tokenizer|token)",
+        r"--(tool-call|reasoning)-parser ([\w.\-]{1,80})(?: and --reasoning-parser ([\w.\-]{1,80}))? cannot be used "
+        r"with the tokenizer of (?:.{0,400}?\w(Reasoning)\w{0,20}Parser)?",
+        unfit_parser,
+    ),
+    rule(
+        CauseId.BAD_PARSER,
+        r"(?i:(tool|reasoning)(?: call)? ?parser) (?:could not|requires|needs|cannot) .{1,200}(?:tokenizer|token)",
         "The {0} parser does not fit the model's tokenizer.",
         "Set tool_call_parser and reasoning_parser as on the model card.",
     ),

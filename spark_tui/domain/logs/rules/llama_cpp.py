@@ -49,7 +49,7 @@ def program(message: str, known: r.RuleContext) -> Iterator[r.Fact]:
     elif "model loaded" in message[:60] or "all slots are idle" in message[:60]:
         yield r.Signal.READY
     elif "cleaning up before exit" in message[:80]:
-        yield r.Signal.STOPPED
+        yield r.Signal.SIGNALLED
     elif _CHILD.match(message):  # a router's
         yield r.Signal.RUNNER_ENDED
         yield from r.keep(Topic.RUNNER_FAILED, message, known)

@@ -149,6 +149,8 @@ class Signal(StrEnum):
     RUNNER_ENDED = auto()
     """A server says that its child ended: it lives, but whether it answers, other lines say."""
     STOPPED = auto()
+    SIGNALLED = auto()
+    """It ends; whether by a signal from outside or by its own failure, other lines or the exit code say."""
     WOUND_DOWN = auto()
     """uvicorn has ended: what for, other lines say."""
     OWN_READY_LINE = auto()

@@ -429,7 +429,8 @@ _BACKENDS: Final = (
 )  # fmt: skip
 _MODES: Final = ("NONE", "PIECEWISE", "FULL", "FULL_DECODE_ONLY", "FULL_AND_PIECEWISE")
 _EAGER: Final = ("Enforce eager set", "Cudagraph is disabled under eager")
-_STOPPED: Final = ("Shutting down FastAPI", "API server: shutdown triggered", "EngineCore: trigger received signal")
+_STOPPED: Final = ("Shutting down FastAPI", "API server: s")
+"""An API server ends so by a signal only, and then its core; by a failure of its own it signals the core alone."""
 _REQUESTS: Final = (
     "Error in chat completion stream generator", "Error in completion stream generator", "Error with model error=",
     "Error in preprocessing prompt", "Error trying to handle streaming tool call", "Error in extracting tool call",
@@ -590,5 +591,6 @@ VLLM: Final[r.Table] = r.table(
     ("Worker WorkerProc RayWorkerProc", r.found(".*died unexpectedly", lambda _m, _known: (r.Broken.PROCESS_DIED,))),
     ("WorkerProc", r.when(("WorkerProc failed to start", "WorkerProc hit an exception"), r.Broken.WORKER_FAILED)),
     ("MPClient:", r.found(".*engine core exited unexpectedly", lambda _m, _known: (r.Broken.ENGINE_GONE,))),
-    ("API EngineCore: Shutting", r.when(_STOPPED, r.Signal.STOPPED)),
+    ("API Shutting", r.when(_STOPPED, r.Signal.STOPPED)),
+    ("EngineCore:", r.when("EngineCore: trigger received signal", r.Signal.SIGNALLED)),
 )  # fmt: skip
