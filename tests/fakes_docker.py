@@ -23,6 +23,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from spark_tui.domain.engine.container import (
+    LABEL_PORT,
     ContainerEvent,
     ContainerFacts,
     ContainerSpec,
@@ -31,6 +32,7 @@ from spark_tui.domain.engine.container import (
     ImageDisk,
     ImageFacts,
     LayerProgress,
+    PublishedPort,
     PullProgress,
     StoredImage,
 )
@@ -143,7 +145,11 @@ class FakeDocker(SimulatedDocker[_FakeContainer]):
         lines: Iterable[str] = (),
         **changes: Any,
     ) -> ContainerFacts:
-        """A container that exists already; `changes` are further fields of ContainerFacts."""
+        """A container that exists already; `changes` are further fields of ContainerFacts. One that our label gives a
+        port publishes it, as a launch does."""
+        labelled = dict(changes.get("labels", ())).get(LABEL_PORT, "")
+        if labelled and changes.get("network_mode") != "host":
+            changes.setdefault("ports", (PublishedPort(8000, int(labelled)),))
         created, started = self._tick(), self._tick()
         facts = ContainerFacts(
             id=self._new_id(name),

@@ -31,7 +31,7 @@ from spark_tui.core.launch import (
 )
 from spark_tui.core.preflight import Preflight
 from spark_tui.domain.dataclass import dataclass
-from spark_tui.domain.engine.container import LABEL_SPEC_HASH, ContainerFacts
+from spark_tui.domain.engine.container import ContainerFacts
 from spark_tui.domain.engine.runtimes import KEY_VARIABLES
 from spark_tui.domain.errors import EngineExited, RefusedError, SparkError, UnreachableError, UsageError
 from spark_tui.domain.logs.starts import MAX_STARTS
@@ -178,7 +178,7 @@ class Editor:
             tuple(_difference(row.setting, row.preset, row.launch, view.runtime) for row in rows),
             await self._in_flight(name) if view.container.running else 0,
             median(past[-MAX_STARTS:]) if past else None,
-            old.spec.label(LABEL_SPEC_HASH) != view.container.spec_hash,
+            not view.container.made_by(old.spec),
         )
 
     # --- do -------------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from spark_tui.domain.engine.state import (
     api_port,
     endpoint_of,
     exposure_of,
+    model_argument,
     runtime_of,
     state_of,
 )
@@ -187,7 +188,7 @@ class EngineWatch:
             return
         if timeline.ready and not before.ready:
             self._poll_now.set()
-        model = timeline.facts.model or self.container.model
+        model = timeline.facts.model or model_argument(self.container)
         if model and model != self._asked_for and self._ports.has("checkpoints"):
             self._asked_for = model
             self._spawn(self._read_checkpoint(model))
@@ -734,7 +735,7 @@ async def explain_container(
     memory, port, health = value_of(host.memory()), api_port(container), Health.UNKNOWN
     if port is not None and container.running:
         health = await api.health(Endpoint(f"http://127.0.0.1:{port}"))  # needs no key
-    model = container.model or reader.model
+    model = model_argument(container) or reader.model
     others = await docker.containers()
     context = LogContext.of(
         container,

@@ -15,7 +15,7 @@ from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.memory import BreakdownReader
 from spark_tui.core.preflight import Preflight
 from spark_tui.core.store import Store
-from spark_tui.domain.engine.container import LABEL_SPEC_HASH, ContainerFacts, ImageFacts
+from spark_tui.domain.engine.container import ContainerFacts, ImageFacts
 from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.errors import RefusedError, SparkError
 from spark_tui.domain.finding import Finding
@@ -136,7 +136,7 @@ class LaunchChecks:
                 replace(given, auto_share=True, gpu_memory_utilization=share_of(running.container, running.runtime)),
             ):
                 there = self._planned(plan.preset, kept, image)
-                if there is not None and there.spec.label(LABEL_SPEC_HASH) == running.container.spec_hash:
+                if there is not None and running.container.made_by(there.spec):
                     return there, self._fit(there, checkpoints)
         fit_now = self._fit(plan, checkpoints)
         share = auto_share(fit_now)

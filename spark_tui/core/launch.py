@@ -21,7 +21,7 @@ from spark_tui.core.poller import pause
 from spark_tui.core.preflight import Preflight, PreflightStatus
 from spark_tui.domain.chat.message import ChatParameters, ChatRequest, Message, Role
 from spark_tui.domain.dataclass import dataclass
-from spark_tui.domain.engine.container import LABEL_SPEC_HASH, ContainerFacts
+from spark_tui.domain.engine.container import ContainerFacts
 from spark_tui.domain.engine.runtimes import runtime_named
 from spark_tui.domain.engine.state import EngineState, Exposure
 from spark_tui.domain.errors import EngineExited, RefusedError, SparkError
@@ -243,7 +243,7 @@ class Launcher:
             steps.skip("create", "exists")
             steps.skip("start", "already running")
             return existing.id
-        same = existing is not None and existing.spec_hash == plan.spec.label(LABEL_SPEC_HASH)
+        same = existing is not None and existing.made_by(plan.spec)
         if plan.preset.trial and existing is not None:
             same = same and status.image is not None and existing.image_id == status.image.id
         if existing is not None and same:

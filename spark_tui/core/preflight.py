@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 from spark_tui.core.actions import by_front_end, key_of
 from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.container import (
-    LABEL_SPEC_HASH,
     ContainerFacts,
     DaemonFacts,
     ImageFacts,
@@ -213,7 +212,7 @@ def _runs_already(proposal: LaunchPlan, existing: ContainerFacts, *, replace_run
             f"A container named {name} exists ({existing.status.value}), not made by spark-tui.",
             f"Launch under another name, for example {name}-2, or remove it yourself: docker rm {name}",
         )
-    same = existing.spec_hash == proposal.spec.label(LABEL_SPEC_HASH)
+    same = existing.made_by(proposal.spec)
     if existing.running and not same and not replace_running:
         raise NameInUse(
             f"{name} is already running with other settings.",

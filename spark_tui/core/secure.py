@@ -9,7 +9,6 @@ from spark_tui.core.engines import outside_docker
 from spark_tui.core.launch import LaunchRequest, launched_overrides
 from spark_tui.core.preflight import Preflight
 from spark_tui.domain.dataclass import dataclass
-from spark_tui.domain.engine.container import LABEL_SPEC_HASH
 from spark_tui.domain.engine.state import Exposure
 from spark_tui.domain.errors import RefusedError, SparkError
 from spark_tui.domain.logs.view import EngineView
@@ -64,7 +63,7 @@ class Securing:
         wanted = replace(now, exposure=ExposureChoice.LAN, api_key=True)
         proposal = await self._preflight.plan(preset, wanted)  # refuses engines that take no key
         today = await self._preflight.plan(preset, now)  # without a key: the same container as the one that runs?
-        note = "" if today.spec.label(LABEL_SPEC_HASH) == container.spec_hash else _CHANGED
+        note = "" if container.made_by(today.spec) else _CHANGED
         key_file = str(self._secrets.path(view.name))
         variable = preset.server.key_variable
         reach = "open to the network" if local else "still open to the network"

@@ -83,6 +83,7 @@ class Daemon:
                 "Image": "vllm/vllm-openai:nightly",
                 "Labels": {"io.spark-tui.preset": "qwen", "io.spark-tui.port": "8000"},
             },
+            "HostConfig": {"PortBindings": {"8000/tcp": [{"HostIp": "127.0.0.1", "HostPort": "8000"}]}},
             "State": {"Status": "running", "Pid": 4242, "StartedAt": "2026-11-21T09:00:00Z"},
         }
         self._socket = socket.socket(socket.AF_UNIX)

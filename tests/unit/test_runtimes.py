@@ -81,11 +81,11 @@ def test_every_runtime_can_be_asked_and_recognised(runtime: Runtime) -> None:
         assert is_secret_name(runtime.key_variable)
         assert runtime.key_variable in KEY_VARIABLES
     for words in runtime.programs:
-        assert recognised("example/image", words) is runtime
+        assert recognised("example/image", words) == runtime.id
         assert runtime_of(container(argv=(*words, "model"))) == runtime.id
     presets = [preset for preset in SHIPPED if preset.engine == runtime.id]
     assert presets
-    assert {recognised(preset.image, ()) for preset in presets} <= {None, runtime}
+    assert {recognised(preset.image, ()) for preset in presets} <= {"", runtime.id}
 
 
 def test_an_unknown_server_is_asked_as_vllm_is() -> None:
@@ -128,6 +128,12 @@ def test_a_preset_knows_its_server() -> None:
         ("x", ("/app/llama-server", "-m", "x.gguf"), (), "llama-cpp"),
         ("ollama/ollama", (), (), "ollama"),
         ("my/thing", (), ((LABEL_RUNTIME, "vllm"),), "vllm"),
+        ("my/thing", ("/run.sh",), ((LABEL_RUNTIME, "atlas"),), "atlas"),
+        (VLLM_IMAGE, ("/run.sh", "sglang", "serve"), ((LABEL_RUNTIME, "vllm"),), "sglang"),
+        (VLLM_IMAGE, ("tini", "--", "/usr/bin/python3.12", "/usr/local/bin/vllm", "serve", "m"), (), "vllm"),
+        ("x", ("bash", "-lc", "pip install x && HF_HOME=/x exec vllm serve m | tee log"), (), "vllm"),
+        (VLLM_IMAGE, ("bash", "-c", "hf download a/b && /start.sh"), (), "vllm"),
+        (VLLM_IMAGE, ("sh", "-c", 'exec "$@"', "sh", "python3", "-m", "sglang.launch_server"), (), "sglang"),
         ("postgres:17", ("postgres",), (), ""),
         ("my/thing", ("python", "-c", "print('talk of vllm later')"), (), ""),
     ],
@@ -137,9 +143,32 @@ def test_a_serving_container_is_recognised(image: str, argv: tuple, labels: tupl
 
 
 @pytest.mark.parametrize(
+    "command",
+    [
+        "vllm bench serve --model m", "vllm chat --url http://127.0.0.1:8000/v1", "vllm complete -q x",
+        "/opt/nvidia/nvidia_entrypoint.sh vllm bench latency", "python3 -m vllm.benchmarks.serve",
+        "python3 -m sglang.bench_serving --backend vllm", "tini -- /usr/bin/python3 /app/benchmark_serving.py",
+        "lm_eval --model local-completions", "python -m lm_eval --model vllm", "genai-perf profile -m m",
+        "curl -s http://127.0.0.1:8000/health", "huggingface-cli download a/b", "hf download a/b", "ollama run qwen3",
+    ],
+)  # fmt: skip
+def test_a_container_that_runs_a_client_is_no_engine(command: str) -> None:
+    """In an engine's image too, also within a shell, and with our labels on it."""
+    waits = f"until curl -s http://127.0.0.1:8000/health; do sleep 1; done; {command} | tee log"
+    for argv in (tuple(command.split()), ("bash", "-c", waits)):
+        assert runtime_of(container(image=VLLM_IMAGE, argv=argv)) == ""
+        assert runtime_of(container(image=VLLM_IMAGE, argv=argv, labels=((LABEL_RUNTIME, "vllm"),))) == ""
+
+
+@pytest.mark.parametrize(
     ("changes", "port"),
     [
-        ({"labels": ((LABEL_PORT, "8123"),)}, 8123),
+        ({"labels": ((LABEL_PORT, "8123"),)}, None),
+        ({"labels": ((LABEL_PORT, "8123"),), "network_mode": "host"}, 8123),
+        ({"labels": ((LABEL_PORT, "8123"),), "network_mode": "host", "argv": ("vllm", "serve", "--port", "1")}, 1),
+        ({"labels": ((LABEL_PORT, "8123"),), "ports": (PublishedPort(8000, 9000),)}, 9000),
+        ({"labels": ((LABEL_PORT, "2"),), "ports": (PublishedPort(70, 1), PublishedPort(80, 2))}, 2),
+        ({"labels": ((LABEL_PORT, "3"),), "ports": (PublishedPort(70, 1), PublishedPort(80, 2))}, 1),
         ({"ports": (PublishedPort(8000, 9000),)}, 9000),
         (
             {
@@ -228,8 +257,9 @@ def test_the_model_is_read_from_the_command_of_each_server(image: str, argv: tup
 
 def test_an_endpoint_says_how_its_server_is_asked() -> None:
     labels = ((LABEL_RUNTIME, "ollama"), (LABEL_PORT, "9000"), (LABEL_SERVED_NAME, "qwen3:32b"))
-    key = Secret("k")
-    assert endpoint_of(container(labels=labels), key) == Endpoint("http://127.0.0.1:9000", key, "ollama", "qwen3:32b")
+    key, ports = Secret("k"), (PublishedPort(11434, 9001),)
+    found = endpoint_of(container(labels=labels, ports=ports), key)
+    assert found == Endpoint("http://127.0.0.1:9001", key, "ollama", "qwen3:32b")
     assert endpoint_of(container(), None) is None
 
 

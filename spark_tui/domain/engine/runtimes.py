@@ -10,7 +10,9 @@ Ollama's server and Docker image.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from enum import StrEnum
+from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -185,13 +187,6 @@ def is_known(name: str) -> bool:
     return any(runtime.id == name for runtime in RUNTIMES)
 
 
-def recognised(image: str, argv: tuple[str, ...]) -> Runtime | None:
-    """The runtime that a container runs, by its image's name or its command; None for other containers."""
-    programs = [PurePosixPath(word).name.lower() for word in argv[:4] if " " not in word]
-    words = [image.lower(), *programs]
-    return next((found for found in RUNTIMES if any(mark in word for mark in found.marks for word in words)), None)
-
-
 def is_server_program(word: str) -> bool:
     """Whether a program is one of the servers themselves, which would take any words as its own."""
     return PurePosixPath(word).name in _PROGRAM_NAMES
@@ -200,16 +195,65 @@ def is_server_program(word: str) -> bool:
 _PYTHON: Final = re.compile(r"python[\d.]*")
 
 
-def server_of(argv: tuple[str, ...]) -> Runtime | None:
-    """The runtime whose server a process is by its command line; None where it only names one, as a shell, an editor or
-    `docker run` do."""
+def _program(argv: tuple[str, ...]) -> tuple[str, ...]:
+    """A command line without the folder of its program, and without the Python that runs a script."""
     words = (PurePosixPath(argv[0]).name, *argv[1:]) if argv else ()
     if words and _PYTHON.fullmatch(words[0]):
         rest = words[1:]
         while rest and rest[0].startswith("-") and rest[0] != "-m":
             rest = rest[1:]
         words = ("python3", *rest) if rest[:1] == ("-m",) else (PurePosixPath(rest[0]).name, *rest[1:]) if rest else ()
+    return words
+
+
+def server_of(argv: tuple[str, ...]) -> Runtime | None:
+    """The runtime whose server a process is by its command line; None where it only names one, as a shell, an editor or
+    `docker run` do."""
+    words = _program(argv)
     return next((each for each in RUNTIMES for program in each.programs if words[: len(program)] == program), None)
+
+
+_MOST_WRAPPERS: Final = 8
+"""Words before the program: `tini --`, an image's entrypoint script, `env NAME=VALUE`."""
+_NEXT_COMMAND: Final = re.compile(r"&&|\|\||[;&\n]|\b(?:do|done|then|else|fi)\b")
+_CLIENT: Final = re.compile(
+    r"(?:vllm (?:bench|chat|complete|run-batch|collect-env)|ollama (?:run|pull|push|create|cp|rm|list|ls|ps|show)|"
+    r"python3 -m (?:sglang\.bench_\w+|vllm\.benchmarks\S*|lm_eval|pip|evalscope|guidellm|huggingface_hub\S*)|"
+    r"lm[-_]eval|genai-perf|aiperf|guidellm|evalscope|trtllm-(?:bench|build|eval)|llama-(?:cli|bench|quantize)|"
+    r"\S*bench\w*\.py|bench_serving|curl|wget|huggingface-cli|hf (?:download|upload|auth|cache))(?: |$)"
+)
+"""Programs that ask, measure or prepare, in an engine's image too."""
+
+
+def _commands(argv: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], bool]]:
+    """The command lines that a container may run, behind wrappers and within a shell's text; and whether it is the last
+    one there, which stays."""
+    for at, word in enumerate(argv[:_MOST_WRAPPERS]):
+        if " " not in word:
+            yield argv[at:], True
+            continue
+        texts = [tuple(text.partition("|")[0].split()) for text in _NEXT_COMMAND.split(word) if text.strip()]
+        for words in texts:
+            for start in range(min(len(words), _MOST_WRAPPERS)):
+                yield words[start:], words is texts[-1]
+
+
+@lru_cache(maxsize=256)
+def recognised(image: str, argv: tuple[str, ...], labelled: str = "") -> str:
+    """The id of the runtime that a container serves with; empty for one that runs no engine.
+
+    The program that it runs comes first; only where that says nothing the runtime that our label names, or the
+    image's name.
+    """
+    commands = tuple(_commands(argv))
+    if server := next(filter(None, (server_of(words) for words, _ in commands)), None):
+        return server.id
+    if any(last and _CLIENT.match(" ".join(_program(words)[:4])) for words, last in commands):
+        return ""
+    programs = [PurePosixPath(word).name.lower() for word in argv[:4] if " " not in word]
+    words = [image.lower(), *programs]
+    marked = (found.id for found in RUNTIMES if any(mark in word for mark in found.marks for word in words))
+    return labelled or next(marked, "")
 
 
 def with_tag(model: str) -> str:

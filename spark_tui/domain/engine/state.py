@@ -105,13 +105,8 @@ class Exposure(StrEnum):
 
 
 def runtime_of(container: ContainerFacts) -> str:
-    """The serving runtime that a container runs, by label, image name or command; empty for other containers."""
-    if container.runtime:
-        return container.runtime
-    if container.label(LABEL_TOOL):
-        return ""
-    runtime = recognised(container.image, container.argv)
-    return runtime.id if runtime else ""
+    """The serving runtime that a container runs, by its command, our label or its image; empty for other containers."""
+    return "" if container.label(LABEL_TOOL) else recognised(container.image, container.argv, container.runtime)
 
 
 def endpoint_of(container: ContainerFacts, key: Secret | None) -> Endpoint | None:
@@ -119,27 +114,25 @@ def endpoint_of(container: ContainerFacts, key: Secret | None) -> Endpoint | Non
     port = api_port(container)
     if port is None:
         return None
-    return Endpoint(f"http://127.0.0.1:{port}", key, runtime_of(container), container.served_name)
+    return Endpoint(f"http://127.0.0.1:{port}", key, runtime_of(container), name_argument(container))
 
 
 def api_port(container: ContainerFacts) -> int | None:
-    """The host port of the API.
+    """The host port of the API, as Docker has it: our label may have come along with a changed command.
 
-    Our label first; else the published port that maps the server's own port, else the only published one;
-    with the host's network, the port in the command. None when nothing is published, and for a rank without an API.
+    The published port that maps the server's own port, else the one that our label names, else the first; with the
+    host's network, the port in the command, else our label's. None when nothing is published, and for a rank without
+    an API.
     """
     if container.rank_of:
         return None
-    if container.api_port.isdigit():
-        return int(container.api_port)
-    given = _argument(container.argv, "--port")
-    own = (given.isdigit() and int(given)) or runtime_named(runtime_of(container)).port
-    if container.network_mode == "host":
+    labelled, on_host = container.api_port, container.network_mode == "host"
+    given = _argument(container.argv, "--port") or (labelled if on_host else "")
+    own = int(given) if given.isdigit() else runtime_named(runtime_of(container)).port
+    if on_host:
         return own
     tcp = [port for port in container.ports if port.protocol == "tcp" and port.host_port]
-    for port in tcp:
-        if port.container_port == own:
-            return port.host_port
+    tcp.sort(key=lambda port: (port.container_port != own, str(port.host_port) != labelled))
     return tcp[0].host_port if tcp else None
 
 
@@ -208,8 +201,14 @@ def bare_engine(
     return replace(facts, name=f"{runtime.id}-{api_port(facts)}")
 
 
+def name_argument(container: ContainerFacts) -> str:
+    """The name under which the command serves its model, or else our label."""
+    return _argument(container.argv, "--served-model-name") or container.served_name
+
+
 def model_argument(container: ContainerFacts) -> str:
-    """The model that the command names: by an option, or as the word after `serve` or `trtllm-serve`."""
+    """The model that the command names, by an option, or as the word after `serve` or `trtllm-serve`; or else our
+    label."""
     argv = container.argv
     for option in runtime_named(runtime_of(container)).model_options:
         if named := _argument(argv, option):
@@ -217,4 +216,4 @@ def model_argument(container: ContainerFacts) -> str:
     for word, after in pairwise(argv):
         if word.rpartition("/")[2] in ("serve", "trtllm-serve") and after != "serve" and not after.startswith("-"):
             return after
-    return ""
+    return container.model

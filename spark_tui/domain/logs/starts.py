@@ -16,7 +16,7 @@ from typing import Final
 
 from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.container import ContainerFacts, ImageFacts
-from spark_tui.domain.engine.state import EngineState
+from spark_tui.domain.engine.state import EngineState, model_argument
 from spark_tui.domain.logs.causes.diagnosis import explain_failure
 from spark_tui.domain.logs.line import share
 from spark_tui.domain.logs.timeline import LABELS, BootTimeline, EngineFacts, Phase, PhaseId, PhaseState, StartOutcome
@@ -159,7 +159,7 @@ def start_record(view: EngineView, *, kernel: str = "", driver: str = "") -> Sta
         image=container.image,
         image_id=container.image_id,
         settings=settings_of(container),
-        model=container.model or view.model,
+        model=model_argument(container) or view.model,
         runtime=view.runtime,
         version=view.version,
         ready=ready,

@@ -16,6 +16,7 @@ from spark_tui.domain.engine.state import (
     Health,
     ServedModel,
     model_argument,
+    name_argument,
     runtime_of,
 )
 from spark_tui.domain.host.guard import GuardEntry
@@ -99,22 +100,22 @@ class EngineView:
 
     @property
     def model(self) -> str:
-        """What it serves, best source first: the API, our label, the log, the command."""
+        """What it serves, best source first: the API, the command, our label, the log."""
         served = self._served
         if served is not None and served.root:
             return served.root
-        named = self.container.model or self.timeline.facts.model or model_argument(self.container)
+        named = model_argument(self.container) or self.timeline.facts.model
         return named if served is None else named or served.id
 
     @property
     def served_name(self) -> str:
         """The name that requests must use; empty until it is known."""
-        return self._served.id if self._served else self.container.served_name
+        return self._served.id if self._served else name_argument(self.container)
 
     @property
     def _served(self) -> ServedModel | None:
-        """The entry that is ours; the first where none is named as our label says."""
-        own = self.container.served_name
+        """The entry that is ours; the first where none has that name."""
+        own = name_argument(self.container)
         names = (own, with_tag(own)) if own else ()
         return next((model for model in self.models if model.id in names), next(iter(self.models), None))
 

@@ -242,6 +242,6 @@ def of_engines(image: StoredImage, containers: Sequence[ContainerFacts], reposit
     here = {repository(each) for each in (*image.tags, *image.digests)}
     return (
         bool(here & set(repositories))
-        or any(recognised(each, ()) is not None for each in here)
+        or any(recognised(each, ()) for each in here)
         or any(each.image_id == image.id and runtime_of(each) for each in containers)
     )

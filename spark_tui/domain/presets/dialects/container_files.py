@@ -142,7 +142,7 @@ def compose_commands(document: MappingValue) -> tuple[tuple[str, int, str], ...]
             continue
         command = _compose_list(service, "command", split=True)
         entrypoint = _compose_list(service, "entrypoint", split=True)
-        if recognised(compact(image.node), (*entrypoint, *command)) is None:
+        if not recognised(compact(image.node), (*entrypoint, *command)):
             continue
         words = ["docker", "run", "-d", "--name", _compose_name(service, entry.key)]
         for each in service.entries:

@@ -131,7 +131,9 @@ def from_spec(spec: ContainerSpec, paths: HostPaths | None = None, left_out: tup
 def _server(spec: ContainerSpec) -> tuple[Runtime, tuple[str, ...]]:
     """The runtime, and the whole command with the program first; no words where the image runs as it is."""
     given = (*(spec.entrypoint or ()), *spec.command)
-    runtime = next((each for each in RUNTIMES if _after_program(given, each)), None) or recognised(spec.image, given)
+    named = recognised(spec.image, given)
+    runtime = next((each for each in RUNTIMES if _after_program(given, each)), None)
+    runtime = runtime or next((each for each in RUNTIMES if each.id == named), None)
     if runtime is None:
         known = ", ".join(each.title for each in RUNTIMES)
         raise UsageError(
