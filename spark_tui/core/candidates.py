@@ -12,6 +12,7 @@ from spark_tui.domain.presets.command import ToolCalls
 from spark_tui.domain.presets.fit import FitWord
 from spark_tui.domain.presets.fit_verdict import LaunchVerdict
 from spark_tui.domain.presets.preset import Preset
+from spark_tui.domain.presets.rules.image import needs_gpu
 
 if TYPE_CHECKING:
     from spark_tui.domain.prove.run import Badge
@@ -71,7 +72,13 @@ class Candidate:
     @property
     def fits(self) -> bool:
         """It can be launched now, maybe with the change that its verdict names."""
-        return self.verdict is not None and self.verdict.word in _CAN_FIT and self.worst is not Severity.ERROR
+        found = self.verdict is not None and self.verdict.word in _CAN_FIT and self.worst is not Severity.ERROR
+        return found and not self.lacks_gpu
+
+    @property
+    def lacks_gpu(self) -> bool:
+        """The machine has none, and the preset needs one."""
+        return self.verdict is not None and any(each.id == needs_gpu.__name__ for each in self.verdict.findings)
 
     @property
     def context(self) -> int | None:

@@ -169,6 +169,7 @@ class LaunchChecks:
                 engine_version=next(seen, ""),
                 checkpoint=checkpoint,
                 is_spark=world.identity.is_spark if world.identity.hostname else None,
+                has_gpu=world.identity.has_gpu,
                 sparks=1,
                 memory_total=memory.total if memory is not None else None,
                 has_hf_token=self._secrets.hf_token() is not None,

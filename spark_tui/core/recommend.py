@@ -159,6 +159,8 @@ def _against(each: Candidate, purpose: Purpose) -> str:
         return each.judged.summary.rstrip(".")
     if each.verdict is None:
         return "not checked"
+    if each.lacks_gpu:
+        return "this machine has no NVIDIA GPU"
     if wanted and each.context is not None and each.context < wanted:
         return f"{short_tokens(each.context)} tokens of context, {short_tokens(wanted)} wanted"
     error = next((finding for finding in each.verdict.findings if finding.severity is Severity.ERROR), None)

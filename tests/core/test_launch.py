@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -118,6 +119,29 @@ async def test_an_absent_image_is_pulled_with_progress() -> None:
     assert progress == sorted(progress)
     assert 0.5 in progress
     assert kit.step("pull").state is StepState.DONE
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"image": "vllm/vllm-openai:v0.31.0"},
+        {"argv": ("vllm", "serve", "org/other")},
+        {"ports": (PublishedPort(8000, 9000),)},
+    ],
+    ids=["image", "command", "port"],
+)
+async def test_a_container_that_has_our_labels_and_another_command_is_not_the_same(changes: dict[str, Any]) -> None:
+    """As an exported `docker run` that somebody changed: its labels are those of the launch that it came from."""
+    kit = Kit()
+    first = await launch(kit)
+    facts = kit.docker.named(PRESET.name)
+    assert facts is not None
+    await kit.docker.remove(first.container_id, force=True)
+    kit.docker.add_container(
+        PRESET.name, **({"image": IMAGE, "ports": facts.ports, "argv": facts.argv} | changes), labels=facts.labels
+    )
+    with pytest.raises(NameInUse):
+        await launch(kit)
 
 
 async def test_the_same_launch_twice_is_one_container() -> None:

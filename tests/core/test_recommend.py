@@ -41,9 +41,12 @@ NEEDS = (
 )
 
 
-async def recommended(total: int, free: int, purpose: Purpose) -> tuple[tuple[Pick, ...], tuple[LeftOut, ...]]:
+async def recommended(
+    total: int, free: int, purpose: Purpose, has_gpu: bool | None = None
+) -> tuple[tuple[Pick, ...], tuple[LeftOut, ...]]:
     """On a machine of that many GiB, of which so many are available."""
     kit = Kit(*SHIPPED)
+    kit.host.identity_value = replace(kit.host.identity_value, has_gpu=has_gpu)
     kit.secrets.token = Secret("hf_made")
     memory = replace(IDLE_MEMORY, total=total * GIB, available=free * GIB, free=free * GIB, cached=0)
     kit.host.memory_value = Ok(replace(memory, active_file=0, inactive_file=0), kit.clock.now())
@@ -69,6 +72,15 @@ async def test_what_is_recommended_serves_the_purpose_here(total: int, free: int
         assert pick.speed.source
     assert all(each.reason for each in others)
     assert [pick.score for pick in picks] == sorted((pick.score for pick in picks), reverse=True)
+
+
+async def test_without_a_gpu_nothing_that_needs_one_is_recommended() -> None:
+    picks, others = await recommended(121, 112, purpose_of(Use.CHAT), has_gpu=False)
+    assert picks == ()
+    judged = [each.candidate for each in others if each.candidate.verdict is not None]
+    assert {each.lacks_gpu for each in judged} == {True, False}
+    assert {each.preset.name for each in judged if not each.lacks_gpu and each.preset.min_nodes == 1} == {"cpu-smollm2"}
+    assert not [each for each in judged if each.fits and each.preset.name != "cpu-smollm2"]
 
 
 async def best(total: int, free: int, purpose: Purpose) -> str:

@@ -18,6 +18,7 @@ import pytest
 
 from spark_tui.domain import errors
 from spark_tui.domain.engine.container import (
+    LABEL_PREFIX,
     LABEL_TOOL,
     ContainerSpec,
     ContainerStatus,
@@ -29,6 +30,8 @@ from spark_tui.domain.engine.container import (
     PublishedPort,
     StoredImage,
 )
+from spark_tui.domain.engine.state import EngineState, Exposure, endpoint_of, runtime_of
+from spark_tui.domain.logs.view import EngineView
 from spark_tui.services.docker.engine import DockerEngine
 from spark_tui.services.docker.wire import container_facts
 from tests.services.fake_docker import FakeDocker, Request, daemon, inspected, until
@@ -117,6 +120,46 @@ async def test_facts_come_from_inspecting(daemon: FakeDocker, engine: DockerEngi
     assert (found.started_at, found.finished_at, found.exit_code) == (None, None, None), "it has not happened"
     assert found.created_at == pytest.approx(1795262340.5)
     assert found.ports == (PublishedPort(80, 0, "127.0.0.1", "udp"),)
+
+
+@pytest.mark.parametrize(
+    ("changes", "address", "model", "served"),
+    [
+        pytest.param({}, "http://127.0.0.1:8001", "org/m", "a", id="as launched"),
+        pytest.param(
+            {"NetworkSettings": {"Ports": {"8000/tcp": [{"HostIp": "127.0.0.1", "HostPort": "9000"}]}}},
+            "http://127.0.0.1:9000", "org/m", "a", id="another -p",
+        ),
+        pytest.param({"HostConfig": {}, "NetworkSettings": {}}, "", "org/m", "a", id="no -p"),
+        pytest.param(
+            {"HostConfig": {"NetworkMode": "host"}, "NetworkSettings": {},
+             "Config": {"Cmd": ["org/m", "--port", "8123"]}},
+            "http://127.0.0.1:8123", "org/m", "a", id="the host's network",
+        ),
+        pytest.param(
+            {"Config": {"Cmd": ["org/other", "--served-model-name", "b"]}}, "http://127.0.0.1:8001", "org/other", "b",
+            id="another model",
+        ),
+    ],
+)  # fmt: skip
+async def test_what_docker_says_of_a_container_beats_the_labels_of_the_launch_that_it_came_from(
+    daemon: FakeDocker, engine: DockerEngine, changes: dict[str, Any], address: str, model: str, served: str
+) -> None:
+    launched = {
+        "Image": "vllm/vllm-openai:v1",
+        "Entrypoint": ["vllm", "serve"],
+        "Cmd": ["org/m", "--port", "8000", "--served-model-name", "a"],
+        "Labels": {LABEL_PREFIX + "preset": "p", LABEL_PREFIX + "port": "8001", LABEL_PREFIX + "model": "org/m",
+                   LABEL_PREFIX + "runtime": "vllm", LABEL_PREFIX + "served-name": "a"},
+    }  # fmt: skip
+    bound = {"8000/tcp": [{"HostIp": "127.0.0.1", "HostPort": "8001"}]}
+    given = {"HostConfig": {"PortBindings": bound}, "NetworkSettings": {"Ports": bound}, **changes}
+    daemon.routes["GET /containers/x/json"] = inspected(**{**given, "Config": launched | given.get("Config", {})})
+    facts = await engine.inspect("x")
+    found = endpoint_of(facts, None)
+    view = EngineView(facts, EngineState.STARTING, runtime_of(facts), Exposure.LOCAL)
+    assert (found.base_url if found is not None else "", view.model, view.served_name) == (address, model, served)
+    assert facts.preset == "p", "where it came from"
 
 
 async def test_containers_are_listed_in_name_order_without_those_just_removed(

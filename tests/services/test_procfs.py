@@ -156,7 +156,7 @@ def test_a_spark_under_an_injected_root(tmp_path: Path) -> None:
     put(tmp_path, "etc/dgx-release", release("NVIDIA Founders Edition"))
     put(tmp_path, "sys/class/dmi/id/product_name", "NVIDIA_DGX_Spark\n")
     assert ProcfsHost(tmp_path).identity() == HostIdentity(
-        "spark-7f3a", "DGX Spark", "6.17.0-1014-nvidia", "aarch64", 17, is_spark=True
+        "spark-7f3a", "DGX Spark", "6.17.0-1014-nvidia", "aarch64", 17, is_spark=True, has_gpu=True
     )
 
 
@@ -167,7 +167,24 @@ def test_an_unknown_sibling_is_known_by_its_gpu(tmp_path: Path, device: str, is_
     put(tmp_path, "sys/bus/pci/devices/0000:01:00.0/vendor", "0x15b3\n")
     put(tmp_path, "sys/class/dmi/id/product_name", "EdgeBox 9\n")
     found = ProcfsHost(tmp_path).identity()
-    assert (found.is_spark, found.product) == (is_spark, "EdgeBox 9")
+    assert (found.is_spark, found.product, found.has_gpu) == (is_spark, "EdgeBox 9", True)
+
+
+@pytest.mark.parametrize(
+    ("vendor", "driver", "has_gpu"),
+    [
+        ("0x15b3", "", False),
+        ("", "", None),  # no list of devices is no proof
+        ("0x15b3", "proc/driver/nvidia/version", True),
+        ("", "dev/dxg", True),
+    ],
+)
+def test_a_machine_is_known_to_have_no_gpu(tmp_path: Path, vendor: str, driver: str, has_gpu: bool | None) -> None:
+    if vendor:
+        put(tmp_path, "sys/bus/pci/devices/0000:01:00.0/vendor", vendor + "\n")
+    if driver:
+        put(tmp_path, driver, "")
+    assert ProcfsHost(tmp_path).identity().has_gpu is has_gpu
 
 
 def test_a_machine_that_says_nothing_has_an_empty_identity_and_a_hostname_cannot_draw(tmp_path: Path) -> None:

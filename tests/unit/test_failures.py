@@ -104,3 +104,12 @@ def test_an_end_without_an_error_that_nobody_asked_for_is_not_called_a_stop() ->
     said = explain(SIGNALLED, 0).summary
     assert explain(["usage: serve"], 0).summary != said
     assert explain(["usage: serve"], 143).summary == said
+
+
+def test_for_an_engine_on_the_processor_no_page_cache_is_to_be_freed() -> None:
+    """Only CUDA counts it as used."""
+    killed = explain(SIGNALLED, 137)
+    assert (killed.id, "cache" in killed.remedy) == (CauseId.KILLED, False)
+    assert killed.remedy[:1].isupper()
+    on_gpu = [line.replace("device_config=cpu", "device_config=cuda") for line in SIGNALLED]
+    assert "page cache" in explain(on_gpu, 137).remedy

@@ -20,7 +20,7 @@ from spark_tui.domain.presets.fit_request import Measured, request_of
 from spark_tui.domain.presets.fit_verdict import auto_share
 from spark_tui.domain.presets.overrides import SHARE, overrides_from_pairs
 from spark_tui.domain.presets.plan import LaunchPlan, plan
-from spark_tui.domain.presets.preset import Origin, Preset, PresetFacts, PublishedSpeed
+from spark_tui.domain.presets.preset import NO_GPU, ContainerOptions, Origin, Preset, PresetFacts, PublishedSpeed
 from spark_tui.domain.presets.rules.check import check
 from spark_tui.domain.presets.rules.context import LaunchContext
 from spark_tui.domain.quantities import GIB
@@ -240,6 +240,16 @@ def test_page_cache_to_free_is_named_with_its_size() -> None:
     assert grade(found) == "ready"
     assert found.cache_to_drop == -(-POOL * 8 // 10) - 20 * GIB
     assert found.changes[0].gains == found.cache_to_drop
+
+
+def test_a_preset_for_the_processor_needs_no_page_cache_freed() -> None:
+    case = planned(
+        replace(preset("vllm serve {model} --gpu-memory-utilization 0.8"), options=ContainerOptions(gpus=NO_GPU))
+    )
+    found = fit(case, None, memory(117, free=1))
+    assert grade(found) == "ready"
+    assert found.cache_to_drop == 0
+    assert not [each for each in found.changes if "cache" in each.summary]
 
 
 def test_a_cache_of_fixed_size_does_not_follow_the_share() -> None:

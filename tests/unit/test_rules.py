@@ -169,6 +169,7 @@ SCHEDULED = """{"method":"mtp","num_speculative_tokens":3,"num_speculative_token
 NO_DRAFT = "speculation=off"
 
 CAUTIONS = [
+    Caution("needs_gpu", W, PRESETS[QWEN36_27B], facts={"is_spark": False, "has_gpu": False}),
     # --- quantization
     Caution("modelopt_without_quantization", W, bare(GEMMA_31B, "--quantization modelopt"),
         fix="quantization=modelopt"),
@@ -381,7 +382,7 @@ ANY_ENGINE = {
     "shm_large", "llama_cpp_q4_kv", "reported_failing", "mistral_without_system_prompt", "parser_plugin_missing",
     "required_file_missing", "lan_without_key", "gated_without_token", "image_architecture", "stable_image",
     "ngc_image_old", "provisional_image", "floating_tag", "takes_host", "shares_host", "unknown_publisher",
-    "allowed_rights",
+    "allowed_rights", "needs_gpu",
 }  # fmt: skip
 
 
@@ -523,6 +524,9 @@ def test_the_worst_comes_first() -> None:
         ("image_too_old_for_model", replace(PRESETS["gemma-4-12b-coder-nvfp4"], image="vllm/vllm-openai:v0.25.1"), {},
             {}),
         ("kv_bytes_without_utilization", PRESETS["cpu-smollm2"], {}, {}),
+        ("needs_gpu", PRESETS["cpu-smollm2"], {}, {"has_gpu": False}),
+        ("needs_gpu", PRESETS[QWEN36_27B], {}, {"has_gpu": None}),
+        ("needs_gpu", PRESETS[QWEN36_27B], {}, {"has_gpu": True}),
         ("stable_image", replace(PRESETS[GEMMA_31B], image="vllm/vllm-openai:v0.20.2-cu130"), {}, {}),
         ("floating_tag", replace(PRESETS[QWEN36_27B], image="vllm/vllm-openai@sha256:" + "a" * 64), {}, {}),
         ("parallel_beyond_machines", PRESETS[MISTRAL], {"tensor_parallel": "2"}, {"sparks": 2}),

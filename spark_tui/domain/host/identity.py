@@ -28,6 +28,8 @@ class HostIdentity:
     architecture: str = ""
     cpu_count: int = 0
     is_spark: bool = False
+    has_gpu: bool | None = None
+    """An NVIDIA one; None where the machine does not list its devices."""
     memory: int = 0
     lan_address: str = ""
     """Of the interface that leads out of this machine."""

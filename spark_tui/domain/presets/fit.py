@@ -493,7 +493,8 @@ def _against(
         available=available,
         claim=claim,
         left=None if claim is None else available - claim - host,
-        cache_to_drop=0 if claim is None else max(0, min(claim, available) - free),
+        # CUDA counts page cache as used; for the processor it gives way by itself
+        cache_to_drop=0 if claim is None or not asked.on_gpu else max(0, min(claim, available) - free),
         utilization_least=least,
         utilization_needed=needed,
         utilization_most=shares[0] if asked.launch.is_vllm else None,

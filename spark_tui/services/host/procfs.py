@@ -152,11 +152,12 @@ class ProcfsHost:
         """Which machine this is. Empty strings and 0 where it does not say."""
         dmi = [self._text(f"sys/class/dmi/id/{name}") for name in _DMI_NAMES]
         product, named_spark = product_label(parse_release(self._text("etc/dgx-release")), dmi)
-        is_spark = named_spark or any(
+        devices = [
             (hexadecimal(text_or_empty(device / "vendor")), hexadecimal(text_or_empty(device / "device")))
-            == GB10_PCI_ID
             for device in self._root.glob("sys/bus/pci/devices/*")
-        )
+        ]
+        is_spark = named_spark or GB10_PCI_ID in devices
+        seen = is_spark or any(vendor == GB10_PCI_ID[0] for vendor, _ in devices) or self._has_driver()
         cpuinfo, memory = self._text("proc/cpuinfo"), value_of(self.memory())
         architecture = clean_line(self._text("proc/sys/kernel/arch"))  # since Linux 6.1
         if not architecture and self._root == Path("/"):
@@ -172,9 +173,14 @@ class ProcfsHost:
             cpu_count=len(cpu_numbers(self._root))
             or sum(line.startswith("processor") for line in cpuinfo.splitlines()),
             is_spark=is_spark,
+            has_gpu=seen or (False if devices else None),
             memory=0 if memory is None else memory.total,
             lan_address=_lan_address() if self._root == Path("/") else "",
         )
+
+    def _has_driver(self) -> bool:
+        """NVIDIA's, also for GPUs that are no PCI device of this system: Jetson, WSL."""
+        return any((self._root / path).exists() for path in ("proc/driver/nvidia", "dev/nvidiactl", "dev/dxg"))
 
     # --- ports ----------------------------------------------------------------------------------------
 

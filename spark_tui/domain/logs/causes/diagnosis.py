@@ -102,6 +102,8 @@ _MEMORY: Final = (
     "Free the page cache (key D, or `spark-tui drop-caches`), stop other processes that use memory, and lower "
     "{memory} or {context}."
 )
+_DROPS_CACHE: Final = lazy_pattern(r"Free the page cache \([^)]{1,60}\)(?:,| and) (\w)")
+"""Only CUDA counts it as used."""
 _ABORTED: Final = "Start once with {eager}; if it happens again, use {other}."
 _CODES: Final = {
     125: (
@@ -178,7 +180,10 @@ def explain_failure(timeline: BootTimeline, around: LogContext | None = None) ->
     )
     kernel = around.kernel_lines
     cause = _cause(failure, context, shown(error), around.oom_killed or any(_VICTIM.search(line) for line in kernel))
-    return replace(cause, evidence=(*cause.evidence, *_kernel_notes(kernel)))
+    remedy = cause.remedy
+    if timeline.facts.device == "cpu":
+        remedy = _DROPS_CACHE.sub(lambda match: match[1].upper(), remedy)
+    return replace(cause, evidence=(*cause.evidence, *_kernel_notes(kernel)), remedy=remedy)
 
 
 def _by_guard(act: GuardEntry, engine: str) -> Finding:

@@ -71,6 +71,7 @@ class LaunchContext:
     engine_version: str = ""
     checkpoint: CheckpointFacts | None = None
     is_spark: bool | None = None
+    has_gpu: bool | None = None
     sparks: int | None = None
     memory_total: int | None = None
     has_hf_token: bool | None = None

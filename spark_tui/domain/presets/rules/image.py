@@ -34,6 +34,17 @@ _VERSIONED: Final = re.compile(r"\d+\.\d+|^v\d+|[0-9a-f]{12,}")
 
 
 @RULES.add(
+    WARNING,
+    "This machine has no NVIDIA GPU, and the preset needs one.",
+    "Launch it on a Spark, or choose a preset for the CPU: cpu-smollm2.",
+    any_engine=True,
+)
+def needs_gpu(launch: LaunchContext) -> Matches:
+    if launch.has_gpu is False and not launch.preset.cpu_only:
+        yield RuleMatch("no NVIDIA device on the PCI bus, no driver")
+
+
+@RULES.add(
     ERROR,
     "The image is built for another processor.",
     "Choose a tag that is built for arm64, and pull it again.",
