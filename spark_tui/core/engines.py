@@ -101,7 +101,7 @@ class EngineWatch:
         self._guard: GuardEntry | None = None
         self.stop_requested = False
         self.signalled_at = -math.inf
-        """When somebody had Docker send it a signal to end, epoch seconds."""
+        """When Docker last sent it a signal to end, epoch seconds."""
         self.log_read.clear()
 
     # --- life -----------------------------------------------------------------------------------------

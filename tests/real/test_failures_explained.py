@@ -38,6 +38,10 @@ FAILURES: dict[str, tuple[tuple[str, ...], str]] = {
         (TINY, *LIGHT, "--enable-auto-tool-choice", "--tool-call-parser", "hermess"),
         "bad_parser",
     ),
+    "a parser that does not fit the tokenizer": (
+        (TINY, *LIGHT, "--enable-auto-tool-choice", "--tool-call-parser", "llama3_json"),
+        "bad_parser",
+    ),
     "an option that does not exist": ((TINY, *LIGHT, "--max-modellen", "1024"), "bad_argument"),
     "weights that are not there": (("/models/no-weights", *LIGHT), "weights_missing"),
     "a model that is not there": (("/models/nowhere", *LIGHT), "weights_missing"),
@@ -150,6 +154,31 @@ def served(vllm_lab: Lab, container_name: str, free_port: int) -> Served:
         vllm_lab.engine, vllm_lab.store / "smollm2", name=container_name, port=free_port, served_as="smollm2",
         flags=("--max-model-len", "4096", "--max-num-seqs", "4", "--enforce-eager", "--kv-cache-memory-bytes", "256M"),
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("waits_for", "signal_name", "outcome"),
+    [
+        ("non-default args", "TERM", "stopped"),
+        ("Starting to load model", "TERM", "stopped"),
+        ("Application startup complete", "INT", "stopped"),
+        ("Application startup complete", "KILL", "failed"),
+    ],
+)
+def test_who_was_asked_to_end_was_stopped_while_it_loaded_too(
+    waits_for: str, signal_name: str, outcome: str, vllm_lab: Lab, container_name: str, models: Path,
+    explain: Callable[[str], dict[str, Any]],
+) -> None:  # fmt: skip
+    engine = vllm_lab.engine
+    engine.docker(
+        "run", "--detach", "--name", container_name, "--ipc", "host", "--env", "HF_HUB_OFFLINE=1",
+        "--volume", f"{models}:/models:ro", SERVE_TAG, TINY, *LIGHT,
+    )  # fmt: skip
+    assert wait_until(lambda: waits_for in logged(engine, container_name), END_SECONDS)
+    engine.docker("kill", "--signal", signal_name, container_name)
+    assert wait_until(lambda: not running(engine, container_name), END_SECONDS)
+    told = explain(container_name)
+    assert told["outcome"] == outcome, logged(engine, container_name)[-3000:]
 
 
 def test_an_engine_core_that_is_killed_has_died(

@@ -214,17 +214,15 @@ class ContainerFacts:
         return self.label(LABEL_SPEC_HASH)
 
     def made_by(self, spec: ContainerSpec) -> bool:
-        """Whether it is just what the spec asks for: our fingerprint, and what Docker has itself, for a label may have
-        come along with a command that somebody changed."""
-        words, ports = (
-            (*(spec.entrypoint or ()), *spec.command),
-            {(each.container_port, each.host_port) for each in spec.ports},
-        )
+        """Whether it is what the spec asks for: by our fingerprint, and by what Docker has itself. A label stays when
+        a person changes an exported command."""
+        words = (*(spec.entrypoint or ()), *spec.command)
+        bound = {(each.container_port, each.host_port) for each in self.ports}
         return (
             self.spec_hash == spec.label(LABEL_SPEC_HASH)
             and (self.image == spec.image or "sha256:" in self.image)  # an update starts an image by its digest
             and self.argv[len(self.argv) - len(words) :] == words
-            and {(each.container_port, each.host_port) for each in self.ports} == ports
+            and bound == {(each.container_port, each.host_port) for each in spec.ports}
         )
 
     @property
