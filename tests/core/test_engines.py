@@ -15,6 +15,7 @@ from spark_tui.domain.engine.state import EngineState, Health, bare_engine
 from spark_tui.domain.errors import ApiKeyRejected, ContainerNotFound, RefusedError
 from spark_tui.domain.event import Event, EventKind
 from spark_tui.domain.finding import Severity
+from spark_tui.domain.logs.timeline import StartOutcome
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.reading import Missing, Ok, Stale, value_of
@@ -219,6 +220,19 @@ async def test_an_engine_whose_core_died_has_failed_although_its_server_ended_we
         why = kit.context.store.world.explanations["qwen"].cause
         words = "" if why is None else " ".join((why.summary, *why.evidence))
         assert ("compiler" in words) is (state is EngineState.FAILED)
+
+
+async def test_the_last_lines_say_why_although_docker_told_the_end_before_them() -> None:
+    kit = Kit()
+    kit.docker.add_container("qwen", ports=PORT, lines=CORE_DIED)
+    kit.docker.hold("logs")
+    async with kit.supervised():
+        await kit.until(lambda: "qwen" in engines(kit))
+        kit.docker.end("qwen", 0)
+        await kit.until(lambda: not engines(kit)["qwen"].container.running)
+        kit.docker.release()
+        await kit.until(lambda: engines(kit)["qwen"].timeline.outcome is StartOutcome.FAILED)
+        assert engines(kit)["qwen"].state is EngineState.FAILED
 
 
 async def test_explanations_are_renewed_by_the_clock_without_a_new_line() -> None:
