@@ -294,7 +294,7 @@ def _guard(_: Readings, guarded: bool) -> Finding:
 
 def _page_cache(seen: Readings, memory: MemInfo) -> Finding:
     evidence = f"cache {human_bytes(memory.cache)}, free {human_bytes(memory.free)} of {human_bytes(memory.total)}"
-    if memory.cache <= CACHE_SHARE * memory.total or seen.engines_run:
+    if memory.cache <= CACHE_SHARE * memory.total or seen.engines_run or seen.identity.has_gpu is False:
         return _ok("Page cache is fine.", evidence)
     return _warning(
         "Large page cache. CUDA counts it as used, so a launch may fail.",

@@ -149,6 +149,13 @@ def test_a_machine_without_a_gpu_is_no_failure_of_a_machine_that_never_had_one()
     assert worst(examine(plain)) is Severity.WARNING
 
 
+def test_without_a_gpu_no_page_cache_is_to_be_freed() -> None:
+    full = replace(HEALTHY, memory=Ok(replace(MEMORY, free=20 * GIB, cached=80 * GIB)))
+    assert finding(full, "page_cache").severity is Severity.WARNING
+    plain = replace(full, identity=replace(HEALTHY.identity, has_gpu=False))
+    assert finding(plain, "page_cache").severity is Severity.OK
+
+
 def test_ids_are_unique() -> None:
     assert len({entry.id for entry in CHECKS}) == len(CHECKS)
 
