@@ -160,7 +160,6 @@ def served(vllm_lab: Lab, container_name: str, free_port: int) -> Served:
     ("waits_for", "signal_name", "outcome"),
     [
         ("non-default args", "TERM", "stopped"),
-        ("Starting to load model", "TERM", "stopped"),
         ("Application startup complete", "INT", "stopped"),
         ("Application startup complete", "KILL", "failed"),
     ],
