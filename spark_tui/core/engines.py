@@ -215,8 +215,14 @@ class EngineWatch:
     async def was_stopped(self) -> bool:
         """Whether a person, a program or the memory guard ended it, as far as that is known; false while it runs."""
         await self._read_end()
-        asked = self.state is EngineState.STOPPED and self.container.exit_code != 137  # SIGKILL: of the kernel, too
-        return not self.container.running and (self.stop_requested or asked or self._guard is not None)
+        ended = self.state is EngineState.STOPPED and self.container.exit_code != 137  # SIGKILL: of the kernel, too
+        return not self.container.running and (self._asked_to_stop or ended or self._guard is not None)
+
+    @property
+    def _asked_to_stop(self) -> bool:
+        """We stopped it, or Docker sent a signal to end: no signal that the engine ignored long ago."""
+        asked = (self.container.finished_at or 0.0) - self.signalled_at < MOST_GRACE_SECONDS
+        return self.stop_requested or asked
 
     # --- health ---------------------------------------------------------------------------------------
 
@@ -262,10 +268,8 @@ class EngineWatch:
         state = state_of(container, self._health, self._models, self._was_serving)
         if state not in (EngineState.STOPPED, EngineState.FAILED):
             return state
-        # Who was asked to end has not failed, whatever the code: 137 is the end of a grace time. A signal that the
-        # engine ignored long ago asks for nothing.
-        asked = (container.finished_at or 0.0) - self.signalled_at < MOST_GRACE_SECONDS
-        if self.stop_requested or asked or outcome is StartOutcome.STOPPED:
+        # Who was asked to end has not failed, whatever the code: 137 is the end of a grace time.
+        if self._asked_to_stop or outcome is StartOutcome.STOPPED:
             return EngineState.STOPPED
         # vLLM's API server ends with code 0 when its engine core has died: then the log decides, not the code.
         died = container.exit_code == 0 and outcome is StartOutcome.FAILED
