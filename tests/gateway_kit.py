@@ -17,6 +17,7 @@ from spark_tui.domain.gateway import GatewayModel, NotServing, Upstream
 from spark_tui.domain.metrics.agents import AgentTurn
 from spark_tui.domain.secret import Secret
 from spark_tui.services.gateway import HttpGateway
+from spark_tui.services.gateway_door import DoorLimits
 
 EVENT = b'data: {"choices": [{"index": 0, "delta": {"content": "a"}}]}\n\n'
 DONE = b"data: [DONE]\n\n"
@@ -66,8 +67,7 @@ class Upstreamer:
                     work.cancel()
                     return
                 gone.cancel()
-                with suppress(asyncio.CancelledError):
-                    await gone
+                await asyncio.gather(gone, return_exceptions=True)
                 if work.result():
                     return
         except (ConnectionError, asyncio.IncompleteReadError):
@@ -127,6 +127,7 @@ class ScriptedRouter:
     def __init__(self, port: int) -> None:
         self.keyed = False
         self.known = {"good"}
+        self.problem: SparkError | None = None
         self.endpoint = Endpoint(f"http://127.0.0.1:{port}", Secret(ENGINE_KEY))
         self.launching = False
         self.launched = asyncio.Event()
@@ -139,6 +140,8 @@ class ScriptedRouter:
         self.turns: list[AgentTurn] = []
 
     def authorize(self, key: str) -> str:
+        if self.problem is not None:
+            raise self.problem
         if self.keyed and key not in self.known:
             raise ApiKeyRejected("Unknown key.", "Get one.")
         return f"client of {key}" if self.keyed else ""
@@ -183,10 +186,10 @@ class ScriptedRouter:
 
 
 @asynccontextmanager
-async def gateway(router: Any) -> AsyncIterator[httpx.AsyncClient]:
+async def gateway(router: Any, limits: DoorLimits | None = None) -> AsyncIterator[httpx.AsyncClient]:
     """A client of a gateway with that router."""
     port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    serving = asyncio.ensure_future(HttpGateway().serve(router, "127.0.0.1", 0, port.set_result))
+    serving = asyncio.ensure_future(HttpGateway(limits).serve(router, "127.0.0.1", 0, port.set_result))
     try:
         async with httpx.AsyncClient(
             base_url=f"http://127.0.0.1:{await port}", trust_env=False, timeout=30,

@@ -40,6 +40,7 @@ from spark_tui.domain.gateway import (
     GatewayPolicy,
     GatewayStatus,
     GatewaySwap,
+    KeysUnreadable,
     NotServing,
     Resident,
     SwapRefused,
@@ -79,6 +80,7 @@ FILE: Final = "gateway"
 """The running gateway's status; its claim is held as long as it runs."""
 _KEYS_FILE: Final = "gateway-keys"
 _LOOK_SECONDS: Final = 2.0
+_KEYS_SECONDS: Final = 1.0
 _SWEEP_SECONDS: Final = 15.0
 _RELOAD_SECONDS: Final = 10.0
 _DRAIN_AFTER_SECONDS: Final = 60.0
@@ -104,6 +106,7 @@ class GatewayKeys:
         self._clock = clock
         self._read_at = float("-inf")
         self._known: tuple[GatewayKey, ...] = ()
+        self._problem: KeysUnreadable | None = None
 
     def all(self) -> tuple[GatewayKey, ...]:
         data = self._state.read(_KEYS_FILE)
@@ -134,9 +137,18 @@ class GatewayKeys:
         self._write(kept)
 
     def client_of(self, key: str) -> str | None:
-        """The client that has that key, None for an unknown key; a change counts after two seconds."""
-        if self._clock.monotonic() - self._read_at >= _LOOK_SECONDS:
-            self._known, self._read_at = self.all(), self._clock.monotonic()
+        """The client that has that key, None for an unknown key; a change counts after a second. Raises
+        KeysUnreadable."""
+        if self._clock.monotonic() - self._read_at >= _KEYS_SECONDS:
+            self._read_at, self._problem = self._clock.monotonic(), None
+            try:
+                self._known = self.all()
+            except SparkError as error:
+                self._problem = KeysUnreadable(
+                    "The gateway cannot check keys now.", "Ask its owner: its log has the reason.", detail=str(error)
+                )
+        if self._problem is not None:
+            raise self._problem
         digest = _digest(key)
         return next((each.client for each in self._known if hmac.compare_digest(digest, each.digest)), None)
 

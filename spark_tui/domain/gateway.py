@@ -34,6 +34,10 @@ class GatewayBusy(UnreachableError, id="gateway_busy"):
     """Too many request bytes are held at once."""
 
 
+class KeysUnreadable(RefusedError, id="gateway_keys"):
+    """The file of the clients' keys cannot be read. Anybody may be told so; `detail` says where it is and why."""
+
+
 class BodyTooLarge(RefusedError, id="body_too_large"):
     """The request's body is longer than the gateway takes."""
 

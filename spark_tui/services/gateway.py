@@ -10,9 +10,11 @@ import asyncio
 import logging
 import re
 import socket
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import (
@@ -24,7 +26,7 @@ from spark_tui.domain.errors import (
     RefusedError,
     SparkError,
 )
-from spark_tui.domain.gateway import BodyTooLarge, GatewayBusy, NotServing, Upstream, retry_after
+from spark_tui.domain.gateway import BodyTooLarge, GatewayBusy, KeysUnreadable, NotServing, Upstream, retry_after
 from spark_tui.domain.metrics.agents import (
     GENERATING,
     AgentTurn,
@@ -47,7 +49,10 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.requests import Request
 
+    from spark_tui.services.gateway_door import DoorLimits
     from spark_tui.services.ports import GatewayRouter
+
+_log = logging.getLogger(__name__)
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -66,7 +71,14 @@ MAX_HELD_BYTES: Final = 256 * MIB
 COMMENT_SECONDS: Final = 5.0
 """Between two signs of life to a client that waits for its engine."""
 _IDLE_CONNECTIONS: Final = 64
+_ACCEPTED_AT_ONCE: Final = 16
+"""Few, so that what they send is read before the next ones take their places."""
+_QUEUED: Final = 1024
+"""Connections that the kernel keeps until they are accepted."""
 _DROP_SECONDS: Final = 60.0
+_KEY_SECONDS: Final = 0.5
+"""Between two looks whether the key of an open answer is still known."""
+_LOG_SECONDS: Final = 60.0
 _SHUTDOWN_SECONDS: Final = 5
 _MOST_TAIL_BYTES: Final = 256 * 1024
 _MOST_ERROR_BYTES: Final = 64 * 1024
@@ -173,14 +185,20 @@ class _Seen:
 
 
 class HttpGateway:
-    """The GatewayServer port."""
+    """The GatewayServer port. `limits` are of what a client without a key can hold; by default from this process's
+    descriptors."""
+
+    def __init__(self, limits: DoorLimits | None = None) -> None:
+        self._limits = limits
 
     async def serve(self, router: GatewayRouter, host: str, port: int, on_ready: Callable[[int], None]) -> None:
         """As the port says. Ends also by SIGINT and SIGTERM, after open answers have had some seconds."""
         try:
             import uvicorn
 
-            proxy = GatewayProxy(router)
+            from spark_tui.services.gateway_door import Connection, limits_of_process
+
+            proxy = GatewayProxy(router, log := GatewayLog())
             application = proxy.application()
         except ImportError as error:
             raise GatewayMissing(
@@ -188,22 +206,54 @@ class HttpGateway:
                 f"Install it: {install_command('gateway')}",
                 detail=str(error),
             ) from error
-        config = uvicorn.Config(
-            application, log_config=None, log_level=logging.CRITICAL + 1, access_log=False, lifespan="off",
-            proxy_headers=False, server_header=False, date_header=False, ws="none",
-            timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
-        )  # fmt: skip
+        limits = self._limits or limits_of_process()
+        protocol = cast("type[asyncio.Protocol]", partial(Connection, limits))
         listening = _bound(host, port)
+
+        async def queue() -> None:  # asyncio's backlog is both: how many are accepted at once, and how many may wait
+            listening.listen(_QUEUED)
+
+        config = uvicorn.Config(
+            application, http=protocol, backlog=_ACCEPTED_AT_ONCE,
+            log_config=None, log_level=logging.CRITICAL + 1, access_log=False, lifespan="off",
+            proxy_headers=False, server_header=False, date_header=False, ws="none",
+            timeout_graceful_shutdown=_SHUTDOWN_SECONDS, callback_notify=queue,
+        )  # fmt: skip
         server = uvicorn.Server(config)
         on_ready(listening.getsockname()[1])
         serving = asyncio.ensure_future(server.serve(sockets=[listening]))
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(log.loop_failed)
         try:
             await asyncio.shield(serving)
         finally:
+            loop.set_exception_handler(None)
             server.should_exit = True
             await asyncio.gather(serving, return_exceptions=True)
             await proxy.close()
             listening.close()
+
+
+class GatewayLog:
+    """The gateway's own log, on standard error or in the journal: what a client can cause again and again is written
+    once a minute."""
+
+    def __init__(self) -> None:
+        self._written: dict[str, float] = {}
+
+    def warn(self, kind: str, text: str) -> None:
+        now = monotonic()
+        if now - self._written.get(kind, -_LOG_SECONDS) >= _LOG_SECONDS:
+            self._written[kind] = now
+            _log.warning("%s", text)
+
+    def loop_failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """The loop's handler of exceptions: asyncio reports each connection that it cannot accept."""
+        error = context.get("exception")
+        if isinstance(error, OSError) and "accept" in context["message"]:
+            self.warn("accept", f"Connections cannot be accepted: {error.strerror}. Tried again each second.")
+        else:
+            loop.default_exception_handler(context)
 
 
 def _bound(host: str, port: int) -> socket.socket:
@@ -222,8 +272,9 @@ def _bound(host: str, port: int) -> socket.socket:
 class GatewayProxy:
     """Routes requests to engines."""
 
-    def __init__(self, router: GatewayRouter) -> None:
+    def __init__(self, router: GatewayRouter, log: GatewayLog) -> None:
         self._router = router
+        self._log = log
         self._pools = ClientPools(None, _IDLE_CONNECTIONS)
         self.held_bytes = 0
 
@@ -280,15 +331,16 @@ class GatewayProxy:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         from starlette.requests import ClientDisconnect, Request
 
+        client = _Client(send, scope["path"])
         try:
-            client = self._admit(scope)
+            name = self._admit(scope)
             with self._holding() as take:
-                ask = _read(client, scope, await self._body(Request(scope, receive), take))
-                await _while_connected(receive, self._answer(ask, send))
+                ask = _read(name, scope, await self._body(Request(scope, receive), take))
+                await _first(self._answer(ask, client), _disconnected(receive), self._revoked(scope))
         except ClientDisconnect:
             return
         except SparkError as error:
-            await _send_error(send, error, scope["path"])
+            await client.fail(error)
 
     def _admit(self, scope: Scope) -> str:
         """The client's name: its key's, else the program's. Raises ApiKeyRejected."""
@@ -301,7 +353,19 @@ class GatewayProxy:
         scheme, _, key = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
         if scheme.lower() != "bearer":
             key = headers.get(b"x-api-key", b"").decode("latin-1")
-        return self._router.authorize(key.strip()) or product_of(headers.get(b"user-agent", b"").decode("latin-1"))
+        try:
+            client = self._router.authorize(key.strip())
+        except KeysUnreadable as error:
+            self._log.warn("keys", error.detail)
+            raise
+        return client or product_of(headers.get(b"user-agent", b"").decode("latin-1"))
+
+    async def _revoked(self, scope: Scope) -> None:
+        """Raises ApiKeyRejected as soon as the client's key is revoked. Keys that cannot be read end no answer."""
+        while True:
+            await asyncio.sleep(_KEY_SECONDS)
+            with suppress(KeysUnreadable):  # written to the log
+                self._admit(scope)
 
     @contextmanager
     def _holding(self) -> Iterator[Callable[[int], bool]]:
@@ -344,16 +408,10 @@ class GatewayProxy:
             )
         return bytes(pieces)
 
-    async def _answer(self, ask: _Ask, send: Send) -> None:
+    async def _answer(self, ask: _Ask, client: _Client) -> None:
         """Sends the engine's answer. While the engine is started, a streaming client gets comments."""
-        client = _Client(send, ask.path)
-        try:
-            while not await self._served(ask, client):
-                await self._wait(ask, client)
-        except SparkError as error:
-            if not client.streaming:
-                raise
-            await client.end_with(error)
+        while not await self._served(ask, client):
+            await self._wait(ask, client)
 
     async def _served(self, ask: _Ask, client: _Client) -> bool:
         """Whether the engine answered; false where a streaming client has to wait for it."""
@@ -458,21 +516,30 @@ class _Client:
         """The API's own error event, and the end of the stream."""
         await self.write(_error_event(error, self._path), more=False)
 
+    async def fail(self, error: SparkError) -> None:
+        """The error, as what was sent allows. Raises _CutOff in the middle of an answer that is no stream."""
+        if not self._started:
+            await _send_error(self._send, error, self._path)
+        elif self.streaming:
+            await self.end_with(error)
+        else:
+            raise _CutOff from error
 
-async def _while_connected(receive: Receive, work: Any) -> None:
-    """Does the work, and ends it when the client leaves."""
 
-    async def left() -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-
-    leaving, working = asyncio.ensure_future(left()), asyncio.ensure_future(work)
+async def _first(*works: Coroutine[Any, Any, None]) -> None:
+    """Does them all until the first one ends; the others are cancelled. Raises what it raised."""
+    tasks = [asyncio.ensure_future(work) for work in works]
     try:
-        await asyncio.wait((leaving, working), return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            working.result()
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
     finally:
-        await end_tasks(leaving, working)
+        await end_tasks(*tasks)
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 def _read(client: str, scope: Scope, body: bytes) -> _Ask:

@@ -997,7 +997,7 @@ class GatewayRouter(Protocol):
 
     def authorize(self, key: str) -> str:
         """The name of the client whose key it is; empty where it is none's and none is needed. Raises
-        ApiKeyRejected."""
+        ApiKeyRejected; KeysUnreadable, whose `detail` is for the owner alone."""
 
     def models(self) -> tuple[GatewayModel, ...]: ...
 

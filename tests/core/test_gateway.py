@@ -21,7 +21,7 @@ from spark_tui.domain.errors import (
     RefusedError,
     SparkError,
 )
-from spark_tui.domain.gateway import GatewayPolicy, NotServing, SwapRefused
+from spark_tui.domain.gateway import GatewayPolicy, KeysUnreadable, NotServing, SwapRefused
 from spark_tui.domain.logs.starts import StartRecord
 from spark_tui.domain.metrics.agents import AgentTurn, prompt_print
 from spark_tui.domain.metrics.page import MetricPage
@@ -467,9 +467,27 @@ async def test_a_key_counts_until_it_is_revoked_and_is_kept_as_a_digest_only() -
         with pytest.raises(ApiKeyRejected):
             gateway.authorize("another")
         keys.revoke("laptop")
-        await machine.kit.clock.advance(3)
+        await machine.kit.clock.advance(1)
         with pytest.raises(ApiKeyRejected):  # without any key left it is not open either
             gateway.authorize("secret-of-the-laptop")
+
+
+async def test_keys_that_cannot_be_read_admit_nobody_and_a_stranger_is_told_no_path() -> None:
+    machine = Machine()
+    state = machine.kit.state
+    GatewayKeys(state, machine.kit.clock).add("laptop", Secret("k" * 48))
+    async with machine.gateway() as gateway:
+        whole = state.read("gateway-keys") or b""
+        state.write("gateway-keys", b"{broken")
+        await machine.kit.clock.advance(1)
+        for key in ("k" * 48, ""):
+            with pytest.raises(KeysUnreadable) as caught:
+                gateway.authorize(key)
+            assert state.path("gateway-keys") not in str(caught.value)
+            assert state.path("gateway-keys") in caught.value.detail
+        state.write("gateway-keys", whole)
+        await machine.kit.clock.advance(1)
+        assert gateway.authorize("k" * 48) == "laptop"
 
 
 async def test_who_asked_which_engine_is_in_the_status_without_a_word_of_the_prompt() -> None:

@@ -50,6 +50,13 @@ def test_a_unit_is_written_enabled_read_and_removed(programs: Path, tmp_path: Pa
     assert not boot.disable("qwen")
 
 
+def test_a_unit_asks_for_more_descriptors_than_the_usual_1024(tmp_path: Path) -> None:
+    """A connection to the gateway needs two."""
+    lines = boot_of(tmp_path).text("gateway", ("gateway",)).splitlines()
+    (limit,) = [line.partition("=")[2] for line in lines[lines.index("[Service]") :] if line.startswith("LimitNOFILE")]
+    assert int(limit) >= 4096
+
+
 @pytest.mark.parametrize(
     ("state", "enabled", "more", "expected", "detail"),
     [

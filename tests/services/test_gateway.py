@@ -12,10 +12,11 @@ import pytest
 
 from spark_tui.domain.engine.state import Endpoint
 from spark_tui.domain.errors import EngineExited
+from spark_tui.domain.gateway import KeysUnreadable
 from spark_tui.domain.secret import Secret
 from spark_tui.domain.sse import SseDecoder
 from spark_tui.services.engine_api import VllmApi
-from spark_tui.services.gateway import MAX_BODY_BYTES, GatewayProxy
+from spark_tui.services.gateway import MAX_BODY_BYTES, GatewayLog, GatewayProxy
 from tests.gateway_kit import DONE, ENGINE_KEY, EVENT, ScriptedRouter, Upstreamer, gateway
 
 CHAT = "/v1/chat/completions"
@@ -212,7 +213,7 @@ async def test_a_chunked_body_passes(client: httpx.AsyncClient, engine: Upstream
 
 
 async def test_what_is_held_of_all_requests_is_bounded_and_given_back(router: ScriptedRouter) -> None:
-    proxy = GatewayProxy(router)
+    proxy = GatewayProxy(router, GatewayLog())
     with proxy._holding() as first, proxy._holding() as second:
         assert first(200 * 1024 * 1024)
         assert not second(100 * 1024 * 1024)
@@ -271,6 +272,66 @@ async def test_a_slow_reader_holds_the_engine_back(
             await asyncio.sleep(0.5)
         assert sent < 40_000_000
     await until(lambda: router.in_flight == 0)
+
+
+# --- a key that is revoked, and keys that cannot be read ------------------------------------------------------
+
+KEYED = {"Authorization": "Bearer good"}
+
+
+@pytest.mark.parametrize("path", [CHAT, "/v1/messages", "/v1/responses"])
+@pytest.mark.parametrize("launching", [False, True])
+async def test_a_revoked_key_ends_its_open_streams_with_a_whole_error_event(
+    client: httpx.AsyncClient, router: ScriptedRouter, engine: Upstreamer, path: str, launching: bool
+) -> None:
+    """Also of one that waits for its engine. Others go on."""
+    router.keyed, router.launching = True, launching
+    router.known.add("other")
+    body = {"model": "m", "stream": True, "n": 10_000, "gap": 0.01}
+    other = {"Authorization": "Bearer other"}
+    async with client.stream("POST", path, json=body, headers=other) as kept:
+        async with client.stream("POST", path, json=body, headers=KEYED) as answer:
+            pieces = answer.aiter_raw()
+            got = await anext(pieces)
+            router.known.discard("good")
+            async with asyncio.timeout(20):
+                got += b"".join([piece async for piece in pieces])
+        found = [json.loads(each) for each in events(got) if each != "[DONE]"]
+        assert "error" in found[-1] or found[-1]["type"] == "error"
+        assert got.endswith(b"\n\n")
+        await until(lambda: (router.in_flight, router.waiting, engine.left) == ((0, 1, 0) if launching else (1, 0, 1)))
+        assert await anext(kept.aiter_raw())
+
+
+async def test_a_revoked_key_ends_a_plain_answer(
+    client: httpx.AsyncClient, router: ScriptedRouter, engine: Upstreamer
+) -> None:
+    """Before its first byte by an error, later by the end of the connection."""
+    router.keyed = True
+    engine.hold.clear()
+    asking = asyncio.ensure_future(client.post(CHAT, json={"model": "m"}, headers=KEYED))
+    await until(lambda: bool(engine.bodies))
+    router.known.clear()
+    with pytest.raises(httpx.RemoteProtocolError):
+        await asking
+    await until(lambda: router.in_flight == 0 and engine.left == 1)
+
+
+async def test_where_the_keys_are_is_for_the_owner_alone_and_open_answers_go_on(
+    client: httpx.AsyncClient, router: ScriptedRouter, caplog: pytest.LogCaptureFixture
+) -> None:
+    router.keyed = True
+    body = {"model": "m", "stream": True, "n": 200, "gap": 0.01}
+    async with client.stream("POST", CHAT, json=body, headers=KEYED) as answer:
+        pieces = answer.aiter_raw()
+        await anext(pieces)
+        router.problem = KeysUnreadable("No keys now.", "Ask.", detail="/home/somebody/keys.json is damaged")
+        for _ in range(3):
+            for refused in (await client.get("/v1/models"), await client.post(CHAT, json={"model": "m"})):
+                assert refused.status_code == 503
+                assert "somebody" not in refused.text + str(refused.headers)
+        assert DONE in b"".join([piece async for piece in pieces])
+    assert [record.getMessage() for record in caplog.records] == ["/home/somebody/keys.json is damaged"]
 
 
 # --- while an engine is launched --------------------------------------------------------------------------

@@ -288,6 +288,7 @@ def boot_text(engine: str, command: Sequence[str], environment: Iterable[tuple[s
         *((f"User={user}",) if user else ()),
         *_environment_lines(environment),
         f"ExecStart={' '.join(map(word, command))}",
+        "LimitNOFILE=8192",
         *_RETRIES,
         "SuccessExitStatus=130",
         "",
