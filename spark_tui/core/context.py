@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
@@ -12,10 +12,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeAlias, TypeVar
 
+from spark_tui.core.poller import keep
 from spark_tui.core.store import Store
 from spark_tui.core.wiring import GuardPorts, Ports, demo_ports, real_ports
 from spark_tui.domain.errors import SparkError
-from spark_tui.domain.finding import Finding, Severity
+from spark_tui.domain.finding import Finding
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.presets.preset import Origin, Preset
 from spark_tui.domain.quantities import GIB
@@ -582,33 +583,44 @@ class Context:
             import_module(f"spark_tui.core.{name}")
 
     async def run(self) -> None:
-        """Collects and watches until cancelled; the TUI runs this beside its own loop. Memory and GPU come first, then
-        the engines: nothing else is imported before they are listed."""
+        """Collects and watches until cancelled; the TUI runs this beside its own loop. A part that fails is begun
+        again, and ends no other."""
+        await self._keep("Start", self._run_parts)
+
+    async def _run_parts(self) -> None:
+        """Memory and GPU come first, then the engines: nothing else is imported before they are listed."""
         async with asyncio.TaskGroup() as group:
+
+            def begin(name: str, work: Callable[[], Awaitable[object]]) -> asyncio.Task[None]:
+                return group.create_task(self._keep(name, work))
+
             await self.in_thread(self.ports.preload, ("host", "gpu"))
-            group.create_task(self.collectors.run())
+            begin("Collectors", self.collectors.run)
             await self.in_thread(self.preload, ("engines",))
-            group.create_task(self.supervisor.run())
+            begin("Engines", self.supervisor.run)
             await self.supervisor.listed(ENGINES_SECONDS)
-            self.store.update(presets=await self.in_thread(self._read_presets))
+            await asyncio.wait((begin("Presets", self._read_presets),), timeout=ENGINES_SECONDS)
             await self.in_thread(self.preload, OTHER_PARTS)  # keys are answered meanwhile
-            group.create_task(self._remember_on())
-            group.create_task(self._collect_metrics())
-            group.create_task(self.health.run())
-            group.create_task(self.restart_breaker.run())
+            begin("History", self._remember_on)
+            begin("Metrics", self._collect_metrics)
+            begin("Health checks", self.health.run)
+            begin("Restart loops", self.restart_breaker.run)
             if self.guard_launcher is not None:
-                group.create_task(self.guard_launcher.run())
-            group.create_task(self._follow_downloads())
+                begin("Memory guard", self.guard_launcher.run)
+            begin("Downloads", self._follow_downloads)
             if not self.settings.read_only:  # the last step of a launch is a request to the engine
-                group.create_task(self.jobs.resume_starting())
+                begin("Launches", self.jobs.resume_starting)
             if self.settings.clusters and self.ports.has("remote_shell"):
                 await self.in_thread(self.preload, ("cluster_monitor",))
-                group.create_task(self.cluster_monitor.run())
+                begin("Clusters", self.cluster_monitor.run)
             if self.ports.has("state"):
-                group.create_task(self._watch_gateway())
+                begin("Gateway", self._watch_gateway)
             if self.ports.has("boot"):
                 await self.in_thread(self.preload, ("boot",))
-                await self._look_at_boot()
+                begin("Boot units", self._look_at_boot)
+
+    async def _keep(self, name: str, work: Callable[[], Awaitable[object]]) -> None:
+        await keep(name, work, self.clock, self.store.fail)
 
     async def _watch_gateway(self) -> None:
         """What a gateway of this machine says of itself."""
@@ -624,10 +636,10 @@ class Context:
         try:
             self.store.update(boot=await self.boot.look(), schedules=await self.boot.look_at_schedules())
         except SparkError as error:
-            self.store.say(error.summary, Severity.ERROR, error.remedy, detail=error.detail)
+            self.store.fail(error)
 
-    def _read_presets(self) -> PresetCatalogue:
-        return self.presets.load()
+    async def _read_presets(self) -> None:
+        self.store.update(presets=await self.in_thread(lambda: self.presets.load()))  # noqa: PLW0108 - made in the thread
 
     async def _collect_metrics(self) -> None:
         await self.clock.sleep(METRICS_DELAY_SECONDS)
@@ -641,12 +653,10 @@ class Context:
         if not self.ports.has("history"):
             return
         await self.clock.sleep(METRICS_DELAY_SECONDS)
-        self.metrics.subscribe(self.history.note)
         await self.remember()
+        self.metrics.subscribe(self.history.note)
         self.history.observe(self.supervisor.views())
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self.history.run())
-            group.create_task(self._watch_canary())
+        await asyncio.gather(self._keep("History", self.history.run), self._keep("Canary", self._watch_canary))
 
     async def _watch_canary(self) -> None:
         """What the nights show, once an hour; where none was measured, nothing is imported for it."""

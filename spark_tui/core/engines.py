@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_tui.core.logs import LogBuffer
-from spark_tui.core.poller import pause
+from spark_tui.core.poller import failure_of, keep, pause
 from spark_tui.core.store import Store
 from spark_tui.domain.engine.container import ContainerFacts, ImageFacts
 from spark_tui.domain.engine.state import (
@@ -67,9 +67,12 @@ SLICE_LINES = 400
 
 
 class EngineWatch:
-    """Follows one container from now until `close`. `changed` is called when its view may differ."""
+    """Follows one container from now until `close`. `changed` is called when its view may differ, `failed` with what
+    could not be read and is tried again."""
 
-    def __init__(self, container: ContainerFacts, ports: Ports, changed: Callable[[], None]) -> None:
+    def __init__(
+        self, container: ContainerFacts, ports: Ports, changed: Callable[[], None], failed: Callable[[SparkError], None]
+    ) -> None:
         self.container = container
         self.buffer = LogBuffer()
         self._checkpoint: CheckpointFacts | None = None
@@ -77,6 +80,7 @@ class EngineWatch:
         self._image: ImageFacts | None = None
         self._ports = ports
         self._changed = changed
+        self._failed = failed
         self._tasks: list[asyncio.Task[None]] = []
         self._poll_now = asyncio.Event()
         self.log_read = asyncio.Event()
@@ -92,6 +96,7 @@ class EngineWatch:
 
         self._tracker = LogTracker(self.container.started_at, runtime_of(self.container))
         self._first_line = self.buffer.end
+        self._log_since, self._log_lines = stamp_of_start(self.container), 0
         self._health = Health.UNKNOWN
         self._models: tuple[ServedModel, ...] = ()
         self._version = ""
@@ -109,14 +114,14 @@ class EngineWatch:
     def start(self) -> None:
         self._start_read.clear()
         self._asked.clear()
-        self._spawn(self._read_log())
+        self._spawn(self._read_log)
         if self.container.running:
-            self._spawn(self._poll_health())
+            self._spawn(self._poll_health)
             if self.container.ours and self._image is None:
-                self._spawn(self._read_image())
+                self._spawn(self._read_image)
         else:
             self._asked.set()
-            self._spawn(self._read_end())
+            self._spawn(self._read_end)
 
     async def close(self) -> None:
         tasks, self._tasks = self._tasks, []
@@ -134,12 +139,12 @@ class EngineWatch:
             self._health = Health.UNKNOWN
             if self.log_read.is_set():  # else once its last lines are read: they say why
                 self._tracker.container_ended(container.exit_code)
-            self._spawn(self._read_end())
+            self._spawn(self._read_end)
         if before != container:
             await self._note()
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        self._tasks.append(asyncio.create_task(work))
+    def _spawn(self, work: Callable[[], Awaitable[None]]) -> None:
+        self._tasks.append(asyncio.create_task(keep(self.container.name, work, self._ports.clock, self._failed)))
 
     # --- the log --------------------------------------------------------------------------------------
 
@@ -150,34 +155,38 @@ class EngineWatch:
             self._start_read.set()
             self.log_read.set()
             return
-        since, count, name = stamp_of_start(self.container), 0, self.container.id
+        name, read = self.container.id, self._ports.docker.logs
+        failure: Exception | None = None
         try:
-            async with aclosing(self._ports.docker.logs(name, follow=False, since=since)) as batches:
+            async with aclosing(read(name, follow=False, since=self._log_since)) as batches:
                 async for batch in batches:
                     await self._take(batch)
-                    since, count = batch[-1].stamp, count + len(batch)
-                    if self._tracker.timeline().ready or count > HEAD_LINES:
+                    if self._tracker.timeline().ready or self._log_lines > HEAD_LINES:
                         break  # a week of log is not read for its first minute
             running = self.container.running
             if running:
                 self._start_read.set()
-            async with aclosing(self._ports.docker.logs(name, follow=running, since=since, tail=TAIL_LINES)) as batches:
+            async with aclosing(read(name, follow=running, since=self._log_since, tail=TAIL_LINES)) as batches:
                 async for batch in batches:
                     await self._take(batch)
             self.buffer.end_of_log("the container has ended")
             if not self.container.running:
                 self._tracker.container_ended(self.container.exit_code)
-        except SparkError as error:
-            self.buffer.fail(str(error))
+        except (SparkError, OSError) as error:
+            failure = error
+            self.buffer.fail(str(failure_of("Its log", error)))
         self._start_read.set()
         self.log_read.set()
         await self._note()
+        if failure is not None and self.container.running:
+            raise failure  # it is read on from here
 
     async def _take(self, batch: Sequence[LogLine]) -> None:
         """In slices: keys are answered between them, however many lines a flood hands over at once."""
         for start in range(0, len(batch), SLICE_LINES):
             await self._read_slice(batch[start : start + SLICE_LINES])
             await asyncio.sleep(0)
+        self._log_since, self._log_lines = batch[-1].stamp, self._log_lines + len(batch)
 
     async def _read_slice(self, batch: Sequence[LogLine]) -> None:
         self.buffer.extend(batch)
@@ -191,7 +200,7 @@ class EngineWatch:
         model = timeline.facts.model or model_argument(self.container)
         if model and model != self._asked_for and self._ports.has("checkpoints"):
             self._asked_for = model
-            self._spawn(self._read_checkpoint(model))
+            self._spawn(lambda: self._read_checkpoint(model))
         await self._note()
 
     async def _read_checkpoint(self, model: str) -> None:
@@ -357,6 +366,8 @@ class EngineSupervisor:
         self._known: dict[str, EngineState] = {}
         self._explained: dict[str, tuple[EngineView, Explanation]] = {}
         self._error = ""
+        self._blind = ""
+        """Why engines outside Docker are not known."""
         self.on_views: Callable[[tuple[EngineView, ...]], None] | None = None
         """Called with every engine whenever something may have changed; must be quick."""
         self.baseline: Callable[[ContainerFacts], Baseline | None] | None = None
@@ -368,7 +379,7 @@ class EngineSupervisor:
         try:
             async with asyncio.TaskGroup() as group:
                 for loop in (self._refresh_loop, self._event_loop, self._publish_loop, self._explain_loop):
-                    group.create_task(loop())
+                    group.create_task(keep("Engines", loop, self._ports.clock, self._fail))
         finally:
             await self.close()
 
@@ -428,13 +439,13 @@ class EngineSupervisor:
     async def refresh(self) -> None:
         """Asks Docker for the containers; a failure leaves the last engines, marked stale."""
         async with self._refresh_lock:
-            bare = await in_thread(self._ports.host.bare_engines)
+            bare = await self._outside_docker()
             try:
                 containers = await self._listed()
-            except SparkError as error:
+            except (SparkError, OSError) as error:
                 known = (watch.container for watch in self._watches.values())
                 await self._adopt((*(each for each in known if not each.bare), *bare))
-                self._fail(error)
+                self._fail(failure_of("Docker", error))
                 return
             finally:
                 self._asked.set()
@@ -442,6 +453,17 @@ class EngineSupervisor:
             await self._adopt((*containers, *bare))
             self._found.set()
             self.publish()
+
+    async def _outside_docker(self) -> tuple[ContainerFacts, ...]:
+        """The engines that run outside Docker; those known while processes cannot be listed."""
+        try:
+            async with asyncio.timeout(SILENT_SECONDS):
+                found = await in_thread(self._ports.host.bare_engines)
+        except (SparkError, OSError) as error:
+            self._blind = str(failure_of("Processes cannot be listed", error))
+            return tuple(watch.container for watch in self._watches.values() if watch.container.bare)
+        self._blind = ""
+        return found
 
     async def _listed(self) -> Sequence[ContainerFacts]:
         """The containers. Docker's engines are marked stale while the answer takes longer than `SILENT_SECONDS`."""
@@ -467,7 +489,7 @@ class EngineSupervisor:
                 containers = await self._ports.docker.containers() if docker else ()
         except TimeoutError:
             raise _silent(LISTED_SECONDS) from None
-        bare = await in_thread(self._ports.host.bare_engines)
+        bare = await self._outside_docker()
         async with self._refresh_lock:
             await self._adopt((*containers, *bare))
         settled = [asyncio.ensure_future(watch.settled()) for watch in self._watches.values()]
@@ -488,7 +510,7 @@ class EngineSupervisor:
     async def _look(self, container: ContainerFacts) -> EngineWatch:
         watch = self._watches.get(container.id)
         if watch is None:
-            watch = EngineWatch(container, self._ports, self._dirty.set)
+            watch = EngineWatch(container, self._ports, self._dirty.set, self._store.fail)
             self._watches[container.id] = watch
             watch.start()
         else:
@@ -500,8 +522,7 @@ class EngineSupervisor:
         try:
             facts = await self._ports.docker.inspect(container)
         except SparkError:
-            bare = await in_thread(self._ports.host.bare_engines)
-            meant = [each for each in bare if container in (each.name, each.id)]
+            meant = [each for each in await self._outside_docker() if container in (each.name, each.id)]
             if not meant:
                 raise
             facts = meant[0]
@@ -556,7 +577,7 @@ class EngineSupervisor:
         self._known = {view.container.id: view.state for view in views}
         self._explain(views)
         if not self._error:
-            self._store.update(engines=Ok(views, now))
+            self._store.update(engines=aged(Ok(views, now), self._blind) if self._blind else Ok(views, now))
 
     def _is_told(self, event: Event, view: EngineView) -> bool:
         """Whether the feed, which outlives the program, knows already that this start is ready."""

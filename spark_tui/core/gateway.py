@@ -21,7 +21,7 @@ from spark_tui.core.fit import WillNotFit, short_of_memory
 from spark_tui.core.gateway_peers import Peers
 from spark_tui.core.jobs import Step, StepState
 from spark_tui.core.launch import LaunchRequest, request_of
-from spark_tui.core.poller import pause
+from spark_tui.core.poller import failure_of, keep, pause
 from spark_tui.domain.engine.state import Endpoint, EngineState
 from spark_tui.domain.errors import (
     ApiKeyRejected,
@@ -323,7 +323,10 @@ class Gateway:
 
             self._context.supervisor.on_views = observe
             self.observe(self._context.supervisor.views())  # or the first request would launch what serves already
-            loops = [asyncio.ensure_future(loop()) for loop in (self._report, self._sweep, self._peers.watch)]
+            loops = [
+                asyncio.ensure_future(keep("Gateway", loop, self._clock, self._context.store.fail))
+                for loop in (self._report, self._sweep, self._peers.watch)
+            ]
             try:
                 await server.serve(self, host, port, ready)
             finally:
@@ -528,7 +531,8 @@ class Gateway:
             swap.began = self._clock.monotonic()
             try:
                 await self._bring_up(swap, ended)
-            except SparkError as error:
+            except (SparkError, OSError) as caught:
+                error = failure_of(name, caught)
                 self._failed(name, error)
                 self._finish(swap, error)
                 await self._bring_back(ended)

@@ -23,6 +23,42 @@ async def pause(clock: Clock, seconds: float, wake: asyncio.Event) -> None:
         waiting.cancel()
 
 
+def failure_of(name: str, error: Exception) -> SparkError:
+    """Why `name` failed, by the first error of a group."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, SparkError):
+        return error
+    why = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+    return SparkError(f"{name}: {why}.", "It is tried again.", detail=repr(error))
+
+
+async def keep(
+    name: str, work: Callable[[], Awaitable[object]], clock: Clock, failed: Callable[[SparkError], object]
+) -> None:
+    """Does the work to its end, and again whenever it fails: after a second, then after twice as long, up to a minute.
+
+    No failure gets out, so that one part of the program never ends another. `failed` gets each one, but for one that
+    repeats itself.
+    """
+    seconds, told = 1.0, ""
+    while True:
+        began = clock.monotonic()
+        try:
+            await work()
+        except Exception as error:  # noqa: BLE001 - see above
+            failure = failure_of(name, error)
+        else:
+            return
+        if clock.monotonic() - began > MAX_BACKOFF_SECONDS:
+            seconds, told = 1.0, ""
+        if told != str(failure):
+            failed(failure)
+        told = str(failure)
+        await clock.sleep(seconds)
+        seconds = min(2 * seconds, MAX_BACKOFF_SECONDS)
+
+
 T = TypeVar("T")
 
 MAX_BACKOFF_SECONDS = 60.0
@@ -31,8 +67,8 @@ MAX_BACKOFF_SECONDS = 60.0
 class Poller(Generic[T]):
     """Calls `probe` every `interval` seconds, never twice at once.
 
-    A value goes to `on_value`. A SparkError, OSError or a probe that takes longer than `timeout` goes to `on_error`
-    as a SparkError, and the pause doubles up to a minute until the probe succeeds again. `wake()` cuts a pause
+    A value goes to `on_value`. Whatever fails, or a probe that takes longer than `timeout`, goes to `on_error` as a
+    SparkError, and the pause doubles up to a minute until the probe succeeds again. `wake()` cuts a pause
     short.
     """
 
@@ -76,15 +112,13 @@ class Poller(Generic[T]):
             # Not wait_for: in Python 3.11 it swallows a cancellation that comes together with the answer.
             async with asyncio.timeout(self._timeout):
                 value = await self._probe()
+            self._on_value(value)
         except TimeoutError:
             self._fail(SparkError(f"{self.name} did not answer within {self._timeout:g} s.", "It is asked again."))
-        except SparkError as error:
-            self._fail(error)
-        except OSError as error:
-            self._fail(SparkError(f"{self.name}: {error.strerror or error}.", "It is asked again."))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other pollers go on
+            self._fail(failure_of(self.name, error))
         else:
             self._failures = 0
-            self._on_value(value)
 
     def _fail(self, error: SparkError) -> None:
         self._failures = min(self._failures + 1, 16)

@@ -111,6 +111,10 @@ class Store:
         """Adds a line to the event feed."""
         self.add_event(Event(self._clock.now(), severity, text, remedy, kind, subject, detail))
 
+    def fail(self, error: SparkError) -> None:
+        """Adds a failure to the event feed."""
+        self.say(error.summary, Severity.ERROR, error.remedy, detail=error.detail)
+
     def add_event(self, event: Event) -> None:
         """Secrets in texts of engines are masked: events are kept on disk."""
         event = replace(event, text=mask_secrets(event.text), detail=mask_secrets(event.detail))

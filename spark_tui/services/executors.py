@@ -45,10 +45,15 @@ class CallPool:
         self._threads = 0
         self._idle = 0
         self._closed = False
+        self._hung: dict[Callable[..., object], Future[Any]] = {}
+        """Calls that still run though nobody waits for them any more."""
 
     async def run(self, call: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """The call's result; it sees the caller's context variables. Cancelling drops a call that has not begun, and
-        abandons the result of one that has."""
+        abandons the result of one that has. An abandoned call gets a thread more, so that others do not wait for it,
+        and is not begun again before it has returned."""
+        if (hung := self._hung.get(call)) is not None:
+            await asyncio.wait((asyncio.wrap_future(hung),))
         future: Future[R] = Future()
         context = copy_context()
 
@@ -71,12 +76,30 @@ class CallPool:
             elif self._threads < self._limit:
                 self._threads += 1
                 threading.Thread(target=self._work, name=f"{self._name}-{self._threads}", daemon=True).start()
-        return await asyncio.wrap_future(future)
+        try:
+            return await asyncio.wrap_future(future)
+        finally:
+            if future.running():
+                self._abandon(call, future)
+
+    def _abandon(self, call: Callable[..., object], future: Future[Any]) -> None:
+        def returned(_: object) -> None:
+            with self._lock:
+                self._limit -= 1
+                self._hung.pop(call, None)
+
+        with self._lock:
+            self._limit += 1
+            self._hung[call] = future
+        future.add_done_callback(returned)
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             job()
             with self._lock:
+                if self._threads > self._limit:
+                    self._threads -= 1
+                    return
                 if self._jobs.empty():
                     self._idle += 1
 

@@ -1,4 +1,4 @@
-"""What the gateway bears from clients that need no key for it: heads without an end, many connections, sizes, silence."""
+"""What the gateway bears from clients without a key: heads without an end, many connections, sizes, silence."""
 
 from __future__ import annotations
 
