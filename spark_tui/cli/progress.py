@@ -18,6 +18,7 @@ from spark_tui.domain.logs.starts import UNKNOWN, Eta, EtaBasis, eta_text
 from spark_tui.domain.logs.timeline import PhaseState
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.present import engines
+from spark_tui.services.executors import end_tasks
 
 T = TypeVar("T")
 
@@ -159,23 +160,15 @@ async def shown(progress: LaunchProgress, work: Awaitable[T]) -> T:
 
 
 async def supervised(context: Context, work: Coroutine[Any, Any, T]) -> T:
-    """Runs `work` while the supervisor watches: without it the end of a container would go unnoticed.
-
-    A fault in the supervisor ends the work with that fault, rather than leave it waiting for ever.
-    """
+    """Runs `work` while the supervisor watches: without it the end of a container would go unnoticed."""
     try:
         await context.remember()
     except BaseException:
         work.close()
         raise
     watching = asyncio.ensure_future(context.supervisor.run())
-    working = asyncio.ensure_future(work)
+    working = asyncio.ensure_future(work)  # after the supervisor has begun
     try:
-        await asyncio.wait((watching, working), return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            watching.result()
-        return await working
+        return await working  # cancelled, it may bring back what ran before, and is watched while it does
     finally:
-        for task in (working, watching):  # the work may bring back what ran before, and is watched while it does
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await end_tasks(watching)

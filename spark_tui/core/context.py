@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeAlias, TypeVar
 
-from spark_tui.core.poller import keep
+from spark_tui.core.poller import keep, pause
 from spark_tui.core.store import Store
 from spark_tui.core.wiring import GuardPorts, Ports, demo_ports, real_ports
 from spark_tui.domain.errors import SparkError
@@ -467,6 +467,7 @@ class Context:
         self.demo = demo
         self.ports = ports
         self.paths = paths
+        self._presets_read = asyncio.Event()
 
     if not TYPE_CHECKING:  # a name that is no part stays an error of the type checker
 
@@ -590,34 +591,31 @@ class Context:
     async def _run_parts(self) -> None:
         """Memory and GPU come first, then the engines: nothing else is imported before they are listed."""
         async with asyncio.TaskGroup() as group:
-
-            def begin(name: str, work: Callable[[], Awaitable[object]]) -> asyncio.Task[None]:
-                return group.create_task(self._keep(name, work))
-
             await self.in_thread(self.ports.preload, ("host", "gpu"))
-            begin("Collectors", self.collectors.run)
+            group.create_task(self._keep("Collectors", self.collectors.run))
             await self.in_thread(self.preload, ("engines",))
-            begin("Engines", self.supervisor.run)
+            group.create_task(self._keep("Engines", self.supervisor.run))
             await self.supervisor.listed(ENGINES_SECONDS)
-            await asyncio.wait((begin("Presets", self._read_presets),), timeout=ENGINES_SECONDS)
+            group.create_task(self._keep("Presets", self._read_presets))
+            await pause(self.clock, ENGINES_SECONDS, self._presets_read)
             await self.in_thread(self.preload, OTHER_PARTS)  # keys are answered meanwhile
-            begin("History", self._remember_on)
-            begin("Metrics", self._collect_metrics)
-            begin("Health checks", self.health.run)
-            begin("Restart loops", self.restart_breaker.run)
+            group.create_task(self._keep("History", self._remember_on))
+            group.create_task(self._keep("Metrics", self._collect_metrics))
+            group.create_task(self._keep("Health checks", self.health.run))
+            group.create_task(self._keep("Restart loops", self.restart_breaker.run))
             if self.guard_launcher is not None:
-                begin("Memory guard", self.guard_launcher.run)
-            begin("Downloads", self._follow_downloads)
+                group.create_task(self._keep("Memory guard", self.guard_launcher.run))
+            group.create_task(self._keep("Downloads", self._follow_downloads))
             if not self.settings.read_only:  # the last step of a launch is a request to the engine
-                begin("Launches", self.jobs.resume_starting)
+                group.create_task(self._keep("Launches", self.jobs.resume_starting))
             if self.settings.clusters and self.ports.has("remote_shell"):
                 await self.in_thread(self.preload, ("cluster_monitor",))
-                begin("Clusters", self.cluster_monitor.run)
+                group.create_task(self._keep("Clusters", self.cluster_monitor.run))
             if self.ports.has("state"):
-                begin("Gateway", self._watch_gateway)
+                group.create_task(self._keep("Gateway", self._watch_gateway))
             if self.ports.has("boot"):
                 await self.in_thread(self.preload, ("boot",))
-                begin("Boot units", self._look_at_boot)
+                group.create_task(self._keep("Boot units", self._look_at_boot))
 
     async def _keep(self, name: str, work: Callable[[], Awaitable[object]]) -> None:
         await keep(name, work, self.clock, self.store.fail)
@@ -639,7 +637,8 @@ class Context:
             self.store.fail(error)
 
     async def _read_presets(self) -> None:
-        self.store.update(presets=await self.in_thread(lambda: self.presets.load()))  # noqa: PLW0108 - made in the thread
+        self.store.update(presets=await self.in_thread(lambda: self.presets.load()))  # noqa: PLW0108 - made there
+        self._presets_read.set()
 
     async def _collect_metrics(self) -> None:
         await self.clock.sleep(METRICS_DELAY_SECONDS)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from spark_tui.core.logs import LogBuffer
 from spark_tui.core.poller import failure_of, keep, pause
@@ -54,6 +54,8 @@ if TYPE_CHECKING:
         LogLine,
         StateFiles,
     )
+
+T = TypeVar("T")
 
 STARTING_POLL_SECONDS = 1.0
 SERVING_POLL_SECONDS = 15.0
@@ -156,7 +158,6 @@ class EngineWatch:
             self.log_read.set()
             return
         name, read = self.container.id, self._ports.docker.logs
-        failure: Exception | None = None
         try:
             async with aclosing(read(name, follow=False, since=self._log_since)) as batches:
                 async for batch in batches:
@@ -173,13 +174,13 @@ class EngineWatch:
             if not self.container.running:
                 self._tracker.container_ended(self.container.exit_code)
         except (SparkError, OSError) as error:
-            failure = error
             self.buffer.fail(str(failure_of("Its log", error)))
-        self._start_read.set()
-        self.log_read.set()
-        await self._note()
-        if failure is not None and self.container.running:
-            raise failure  # it is read on from here
+            if self.container.running:
+                raise  # it is read on from here
+        finally:
+            self._start_read.set()
+            self.log_read.set()
+            await self._note()
 
     async def _take(self, batch: Sequence[LogLine]) -> None:
         """In slices: keys are answered between them, however many lines a flood hands over at once."""
@@ -366,8 +367,7 @@ class EngineSupervisor:
         self._known: dict[str, EngineState] = {}
         self._explained: dict[str, tuple[EngineView, Explanation]] = {}
         self._error = ""
-        self._blind = ""
-        """Why engines outside Docker are not known."""
+        self._blind = ""  # why engines outside Docker are not known
         self.on_views: Callable[[tuple[EngineView, ...]], None] | None = None
         """Called with every engine whenever something may have changed; must be quick."""
         self.baseline: Callable[[ContainerFacts], Baseline | None] | None = None
@@ -457,24 +457,31 @@ class EngineSupervisor:
     async def _outside_docker(self) -> tuple[ContainerFacts, ...]:
         """The engines that run outside Docker; those known while processes cannot be listed."""
         try:
-            async with asyncio.timeout(SILENT_SECONDS):
-                found = await in_thread(self._ports.host.bare_engines)
+            async with self._asking(in_thread(self._ports.host.bare_engines)) as call:
+                if not call.done():
+                    raise TimeoutError(f"no answer for {SILENT_SECONDS:.0f} s")
+                found, self._blind = call.result(), ""
         except (SparkError, OSError) as error:
             self._blind = str(failure_of("Processes cannot be listed", error))
-            return tuple(watch.container for watch in self._watches.values() if watch.container.bare)
-        self._blind = ""
+            found = tuple(watch.container for watch in self._watches.values() if watch.container.bare)
         return found
 
     async def _listed(self) -> Sequence[ContainerFacts]:
         """The containers. Docker's engines are marked stale while the answer takes longer than `SILENT_SECONDS`."""
-        answered = asyncio.Event()
-        call = asyncio.ensure_future(self._ports.docker.containers())
-        call.add_done_callback(lambda _: answered.set())
-        try:
-            await pause(self._ports.clock, SILENT_SECONDS, answered)
+        async with self._asking(self._ports.docker.containers()) as call:
             if not call.done():
                 self._fail(_silent(SILENT_SECONDS))
             return await call
+
+    @asynccontextmanager
+    async def _asking(self, work: Awaitable[T]) -> AsyncIterator[asyncio.Future[T]]:
+        """The work, done unless it takes longer than `SILENT_SECONDS`; nobody waits for it afterwards."""
+        answered = asyncio.Event()
+        call = asyncio.ensure_future(work)
+        call.add_done_callback(lambda _: answered.set())
+        try:
+            await pause(self._ports.clock, SILENT_SECONDS, answered)
+            yield call
         finally:
             call.cancel()
 

@@ -106,7 +106,6 @@ class GatewayKeys:
         self._clock = clock
         self._read_at = float("-inf")
         self._known: tuple[GatewayKey, ...] = ()
-        self._problem: KeysUnreadable | None = None
 
     def all(self) -> tuple[GatewayKey, ...]:
         data = self._state.read(_KEYS_FILE)
@@ -140,15 +139,12 @@ class GatewayKeys:
         """The client that has that key, None for an unknown key; a change counts after a second. Raises
         KeysUnreadable."""
         if self._clock.monotonic() - self._read_at >= _KEYS_SECONDS:
-            self._read_at, self._problem = self._clock.monotonic(), None
             try:
-                self._known = self.all()
+                self._known, self._read_at = self.all(), self._clock.monotonic()
             except SparkError as error:
-                self._problem = KeysUnreadable(
+                raise KeysUnreadable(
                     "The gateway cannot check keys now.", "Ask its owner: its log has the reason.", detail=str(error)
-                )
-        if self._problem is not None:
-            raise self._problem
+                ) from error
         digest = _digest(key)
         return next((each.client for each in self._known if hmac.compare_digest(digest, each.digest)), None)
 

@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     from spark_tui.services.ports import Clock
 
 
+T = TypeVar("T")
+
+MAX_BACKOFF_SECONDS = 60.0
+
+
 async def pause(clock: Clock, seconds: float, wake: asyncio.Event) -> None:
     """Returns after `seconds` by the clock, or as soon as `wake` is set."""
     sleep = asyncio.ensure_future(clock.sleep(seconds))
@@ -33,9 +38,7 @@ def failure_of(name: str, error: Exception) -> SparkError:
     return SparkError(f"{name}: {why}.", "It is tried again.", detail=repr(error))
 
 
-async def keep(
-    name: str, work: Callable[[], Awaitable[object]], clock: Clock, failed: Callable[[SparkError], object]
-) -> None:
+async def keep(name: str, work: Callable[[], Awaitable[T]], clock: Clock, failed: Callable[[SparkError], object]) -> T:
     """Does the work to its end, and again whenever it fails: after a second, then after twice as long, up to a minute.
 
     No failure gets out, so that one part of the program never ends another. `failed` gets each one, but for one that
@@ -45,11 +48,9 @@ async def keep(
     while True:
         began = clock.monotonic()
         try:
-            await work()
+            return await work()
         except Exception as error:  # noqa: BLE001 - see above
             failure = failure_of(name, error)
-        else:
-            return
         if clock.monotonic() - began > MAX_BACKOFF_SECONDS:
             seconds, told = 1.0, ""
         if told != str(failure):
@@ -57,11 +58,6 @@ async def keep(
         told = str(failure)
         await clock.sleep(seconds)
         seconds = min(2 * seconds, MAX_BACKOFF_SECONDS)
-
-
-T = TypeVar("T")
-
-MAX_BACKOFF_SECONDS = 60.0
 
 
 class Poller(Generic[T]):

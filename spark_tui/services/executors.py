@@ -45,8 +45,7 @@ class CallPool:
         self._threads = 0
         self._idle = 0
         self._closed = False
-        self._hung: dict[Callable[..., object], Future[Any]] = {}
-        """Calls that still run though nobody waits for them any more."""
+        self._hung: dict[Callable[..., object], Future[Any]] = {}  # they run, and nobody waits for them any more
 
     async def run(self, call: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """The call's result; it sees the caller's context variables. Cancelling drops a call that has not begun, and
@@ -80,26 +79,14 @@ class CallPool:
             return await asyncio.wrap_future(future)
         finally:
             if future.running():
-                self._abandon(call, future)
-
-    def _abandon(self, call: Callable[..., object], future: Future[Any]) -> None:
-        def returned(_: object) -> None:
-            with self._lock:
-                self._limit -= 1
-                self._hung.pop(call, None)
-
-        with self._lock:
-            self._limit += 1
-            self._hung[call] = future
-        future.add_done_callback(returned)
+                self._limit += 1
+                self._hung[call] = future
+                future.add_done_callback(lambda _: self._hung.pop(call, None))
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             job()
             with self._lock:
-                if self._threads > self._limit:
-                    self._threads -= 1
-                    return
                 if self._jobs.empty():
                     self._idle += 1
 

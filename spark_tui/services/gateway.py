@@ -71,13 +71,11 @@ MAX_HELD_BYTES: Final = 256 * MIB
 COMMENT_SECONDS: Final = 5.0
 """Between two signs of life to a client that waits for its engine."""
 _IDLE_CONNECTIONS: Final = 64
+# Few connections are accepted at once: what they send is read before the next ones take their places.
 _ACCEPTED_AT_ONCE: Final = 16
-"""Few, so that what they send is read before the next ones take their places."""
 _QUEUED: Final = 1024
-"""Connections that the kernel keeps until they are accepted."""
 _DROP_SECONDS: Final = 60.0
 _KEY_SECONDS: Final = 0.5
-"""Between two looks whether the key of an open answer is still known."""
 _LOG_SECONDS: Final = 60.0
 _SHUTDOWN_SECONDS: Final = 5
 _MOST_TAIL_BYTES: Final = 256 * 1024
@@ -455,11 +453,9 @@ class GatewayProxy:
             await _relay(response, client, seen)
         except httpx.HTTPError as error:
             self._router.broken(upstream.engine)
-            if not client.streaming:
-                raise _CutOff from error
-            await client.end_with(
-                EngineUnreachable(f"{upstream.engine} stopped in the middle of the answer.", "Send the request again.")
-            )
+            raise EngineUnreachable(
+                f"{upstream.engine} stopped in the middle of the answer.", "Send the request again."
+            ) from error
         finally:
             if response.status_code == 200 and ask.path in GENERATING:
                 self._router.answered(seen.turn(ask, upstream.engine))
@@ -472,8 +468,7 @@ async def _relay(response: httpx.Response, client: _Client, seen: _Seen) -> None
     events = any(name == b"content-type" and value.startswith(_EVENT_STREAM) for name, value in headers)
     if client.streaming and not (events and response.status_code == 200):
         text = (await beginning_of(response, _MOST_ERROR_BYTES)).decode("utf-8", "replace")
-        await client.end_with(BadRequest(truncate(clean_line(text), 2000), ""))
-        return
+        raise BadRequest(truncate(clean_line(text), 2000), "")
     await client.start(response.status_code, headers, streaming=events)
     tail = b""
     async for piece in response.aiter_raw():
@@ -512,16 +507,13 @@ class _Client:
         await self.start(200, list(_STREAM_HEADERS), streaming=True)
         await self.write(f": {text}\n\n".encode())
 
-    async def end_with(self, error: SparkError) -> None:
-        """The API's own error event, and the end of the stream."""
-        await self.write(_error_event(error, self._path), more=False)
-
     async def fail(self, error: SparkError) -> None:
-        """The error, as what was sent allows. Raises _CutOff in the middle of an answer that is no stream."""
+        """The error as what was sent allows: as the answer, or as the API's own event and the end of the stream. Raises
+        _CutOff in the middle of another answer."""
         if not self._started:
             await _send_error(self._send, error, self._path)
         elif self.streaming:
-            await self.end_with(error)
+            await self.write(_error_event(error, self._path), more=False)
         else:
             raise _CutOff from error
 

@@ -14,8 +14,6 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from spark_tui.domain.dataclass import dataclass
 
-_FEWEST_PLACES: Final = 8
-_MOST_PLACES: Final = 4096
 _LOOPBACK: Final = "loopback"
 
 
@@ -39,9 +37,8 @@ class DoorLimits:
 def limits_of_process() -> DoorLimits:
     """A quarter of the descriptors that this process may have are places: each connection may need a second one to its
     engine, and the rest is for connections that are just accepted and for the program itself."""
-    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    places = _MOST_PLACES if soft == resource.RLIM_INFINITY else soft // 4
-    return DoorLimits(min(max(places, _FEWEST_PLACES), _MOST_PLACES))
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return DoorLimits(min(max(descriptors // 4, 8), 4096))
 
 
 class Connection(HttpToolsProtocol):
@@ -52,13 +49,11 @@ class Connection(HttpToolsProtocol):
     def __init__(self, limits: DoorLimits, **given: Any) -> None:
         super().__init__(**given)
         self._limits = limits
-        self._unparsed = 0
-        """Bytes since the parser last got on: of a head, of a chunk's extension, of a trailer."""
+        self._unparsed = 0  # bytes since the parser last got on: of a head, of a chunk's extension, of a trailer
         self._refused = False
         self._timer: asyncio.TimerHandle | None = None
         self.origin = ""
-        self.waiting_since = inf
-        """Since when it is the client's turn, by the loop's clock; endless while it is the gateway's."""
+        self.waiting_since = inf  # since when it is the client's turn, by the loop's clock
 
     @property
     def _answering(self) -> bool:
@@ -103,13 +98,12 @@ class Connection(HttpToolsProtocol):
         rivals = [each for each in everyone if each.origin == self.origin]
         if len(rivals) <= self._limits.share(self.origin):
             rivals = everyone if len(everyone) > self._limits.places else []
-        oldest = min(rivals, key=lambda each: each.waiting_since, default=None)
-        if oldest is not None and oldest.waiting_since < inf:
-            oldest.turn_away(408)
-        elif oldest is not None:
-            self.turn_away(503)
-            return
-        self._await_head()
+        waiting = (each for each in rivals if each.waiting_since < inf)
+        oldest = min(waiting, key=lambda each: each.waiting_since, default=self)
+        if rivals:
+            oldest.turn_away(503 if oldest is self else 408)
+        if not self._refused:
+            self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()

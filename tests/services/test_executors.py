@@ -144,6 +144,33 @@ async def test_a_producer_without_a_consumer_is_stopped() -> None:
             hand_over()
 
 
+async def test_calls_that_hang_keep_no_other_waiting_and_are_not_begun_again() -> None:
+    pool, gate, begun = CallPool("pool-h", 2), threading.Event(), []
+
+    def hang() -> int:
+        begun.append(1)
+        gate.wait(20)
+        return len(begun)
+
+    def other() -> None:
+        gate.wait(20)
+
+    for call in (hang, other, hang, hang, other, hang):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await pool.run(call)
+    async with asyncio.timeout(5):
+        assert await pool.run(divmod, 7, 2) == (3, 1)
+    assert len(begun) == 1
+    assert len(threads("pool-h")) <= 4
+    again = asyncio.create_task(pool.run(hang))
+    await asyncio.sleep(0.02)
+    gate.set()
+    assert await again == 2, "begun anew, so that what it reads is not from before"
+    pool.close()
+    await until(lambda: not threads("pool-h"))
+
+
 # --- streams ------------------------------------------------------------------------------------------
 
 
