@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
@@ -55,6 +56,9 @@ class Upstreamer:
                 headers = {
                     k.lower(): v for k, _, v in (line.partition(": ") for line in head.split("\r\n")[1:] if line)
                 }
+                if head.startswith("GET /v1/models"):  # as another gateway's engine
+                    await self._list(writer)
+                    continue
                 body = await reader.readexactly(int(headers.get("content-length", "0")))
                 self.headers.append(headers)
                 self.bodies.append(body)
@@ -75,6 +79,12 @@ class Upstreamer:
         finally:
             self.open -= 1
             writer.close()
+
+    async def _list(self, writer: asyncio.StreamWriter) -> None:
+        data = json.dumps({"object": "list", "data": [{"id": "m", "object": "model", "serving": True}]}).encode()
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(data))
+        writer.write(data)
+        await writer.drain()
 
     async def _answer(self, asked: dict[str, Any], writer: asyncio.StreamWriter) -> bool:
         """Whether the connection is cut off."""
@@ -199,3 +209,4 @@ async def gateway(router: Any, limits: DoorLimits | None = None) -> AsyncIterato
     finally:
         serving.cancel()
         await asyncio.gather(serving, return_exceptions=True)
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # uvicorn puts back that of a loop that may be closed
