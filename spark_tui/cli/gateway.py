@@ -232,7 +232,7 @@ async def _all_keys(context: Context) -> Any:
 @keys.sub("revoke", "  spark-tui gateway keys revoke laptop")
 @click.argument("client", metavar="NAME")
 def revoke(session: Session, client: str) -> None:
-    """Revoke a client's key. A running gateway refuses it within two seconds."""
+    """Revoke a client's key. A running gateway refuses it, and ends its open answers, within two seconds."""
 
     async def work(context: Context) -> None:
         GatewayKeys(context.ports.state, context.clock).revoke(client)
