@@ -35,7 +35,7 @@ from spark_tui.domain.settings import THEME_NAMES, SettingsError
 from spark_tui.domain.text import clean, clean_line
 from spark_tui.tui.format import Glyphs, PlainCharacters, choose
 from spark_tui.tui.frame import FrameApp, FrameScreen, bindings
-from spark_tui.tui.key_queue import KeyHandled, KeyQueue
+from spark_tui.tui.key_queue import GUARD_S, KeyHandled, KeyQueue
 from spark_tui.tui.screen_table import make_screen, modes
 from spark_tui.tui.themes import THEMES, in_console_colours, own_theme, theme_for
 
@@ -50,6 +50,8 @@ CRASHED = "spark-tui crashed. Containers keep running. Please report this: spark
 
 def _shows(mode: str) -> Callable[[SparkApp], None]:
     def show(self: SparkApp) -> None:
+        if self.current_mode == mode and isinstance(self.screen, FrameScreen):
+            self.screen.chosen_again()
         self.switch_mode(mode)
 
     return show
@@ -117,6 +119,8 @@ class SparkApp(FrameApp):
         """Starts the core beside the screens, once the first frame is out."""
         # After `fg` the terminal holds what the shell wrote: every cell is written again.
         self.app_resume_signal.subscribe(self, lambda _: self.call_later(self.screen.refresh, layout=True))
+        if not self.is_headless:
+            self.key_queue.guard = GUARD_S
         if not (self.is_headless or self.is_web):
             for number in (signal.SIGTERM, signal.SIGHUP):
                 asyncio.get_running_loop().add_signal_handler(number, self._end_by, number)

@@ -11,7 +11,6 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.events import Click, Key
 from textual.message import Message
-from textual.screen import ModalScreen
 from textual.widget import Widget
 from textual.widgets import Button, Input, Static
 
@@ -19,6 +18,7 @@ from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.text import cell_width, clean_line, truncate
 from spark_tui.present.page import Row, Section, Tone
+from spark_tui.tui.dialog import Dialog
 from spark_tui.tui.widgets.line import Line
 from spark_tui.tui.widgets.page import Page, one_line
 
@@ -236,7 +236,7 @@ class Fold(Static, can_focus=True):
         self.screen.action_unfold()  # type: ignore[attr-defined]
 
 
-class FormScreen(ModalScreen[Answer | None]):
+class FormScreen(Dialog[Answer | None]):
     """Answers what `submit` dismisses with, None when the person went back.
 
     Subclasses give the fields and implement `check`, `preview` and `submit`. The fields of the group FOLDED are shown
@@ -244,6 +244,7 @@ class FormScreen(ModalScreen[Answer | None]):
     """
 
     CSS_PATH: ClassVar = ["form_screen.tcss"]
+    CONFIRMS = ("ctrl+l",)
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-normal"), (160, "-wide")]  # noqa: RUF012 - Textual's shape
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+l", "submit", "Start", priority=True),

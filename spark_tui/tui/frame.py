@@ -478,6 +478,9 @@ class FrameScreen(QuietScreen[None]):
             return bool(self.context.settings.clusters)
         return id_ != "yank" or type(self).yanks is not FrameScreen.yanks
 
+    def chosen_again(self) -> None:
+        """Its key was pressed while it was shown already."""
+
     def name_keys(self) -> None:
         """What the footer names. A screen whose `offers` answers otherwise than before calls it."""
         known = tuple(a for a in (*of_scope(self.SCOPE), *of_scope(Scope.GLOBAL)) if a.footer or a.id in self.KEYS_TOO)

@@ -3,6 +3,7 @@
 Textual gives each to whatever has the focus at that moment, and runs the binding only when the key has bubbled up to
 the app. Over a slow line keys arrive in bursts: of `3` and `/` the second went to the screen that the first was about
 to leave, and of `8` and `m` the second could overtake the first.
+A dialog is asked whether it takes a key that was typed before it could be read.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from time import monotonic
 from typing import Any
 
 from textual.app import App
-from textual.events import Event
+from textual.events import Event, Key
 from textual.message import Message
 from textual.screen import Screen
 from textual.timer import Timer
 from textual.widget import Widget
+
+from spark_tui.tui.dialog import Dialog
 
 TIMEOUT_S = 2.0
 """After this long the next key is delivered, whatever became of the one before."""
@@ -25,6 +28,8 @@ CHECK_EVERY_S = 0.05
 """A widget that is removed takes the message behind a key with it: checked only while keys wait."""
 ROUNDS = 2
 """The key itself; then what its action has sent, as an input's `Submitted` that moves the focus."""
+GUARD_S = 0.3
+"""From a dialog's first picture to the first key that may confirm it: faster than anybody reads and answers."""
 
 
 class KeyHandled(Message):
@@ -40,9 +45,11 @@ class KeyQueue:
 
     def __init__(self, app: App[Any], deliver: Callable[[Event], Awaitable[None]]) -> None:
         self.timeout = TIMEOUT_S
+        self.clock: Callable[[], float] = monotonic
+        self.guard = 0.0  # `GUARD_S` where a person types
         self._app = app
         self._deliver = deliver
-        self._waiting: deque[Event] = deque()
+        self._waiting: deque[tuple[Event, float]] = deque()
         self._number = 0  # of the key that is being handled, or was last
         self._busy = False
         self._rounds = 0
@@ -54,16 +61,17 @@ class KeyQueue:
     async def put(self, event: Event) -> None:
         """Delivers the event now, or when those before it are handled."""
         if self._busy:
-            self._waiting.append(event)
+            self._waiting.append((event, self.clock()))
             self._check = self._check or self._app.set_interval(CHECK_EVERY_S, self._give_up)
         else:
-            await self._send(event)
+            await self._send(event, self.clock())
 
-    async def _send(self, event: Event) -> None:
+    async def _send(self, event: Event, typed_at: float) -> None:
         self._number += 1
         self._busy, self._rounds, self._sent_at = True, 0, monotonic()
         self._screen, target = self._app.screen, self._app.focused or self._app.screen
-        await self._deliver(event)
+        if not (isinstance(event, Key) and isinstance(self._screen, Dialog)) or self._screen.takes(event.key, typed_at):
+            await self._deliver(event)
         if not self._follow_to_new_screen():
             self._follow(target)
 
@@ -106,7 +114,7 @@ class KeyQueue:
     async def _next(self) -> None:
         self._busy = False
         if self._waiting:
-            await self._send(self._waiting.popleft())
+            await self._send(*self._waiting.popleft())
         elif self._check is not None:
             self._check.stop()
             self._check = None

@@ -29,6 +29,23 @@ async def test_keys_typed_in_the_prompt_are_text() -> None:
         assert kit.chat.is_current
 
 
+@pytest.mark.parametrize("state", ["none", "starting", "stopped"])
+async def test_what_is_typed_is_text_whatever_the_engine_does(state: str) -> None:
+    async with chatting({} if state == "none" else {"qwen": ""}) as kit:
+        if state == "stopped":
+            kit.docker.end("qwen")
+            await kit.let_time_pass(lambda: "stopped" in kit.seen())
+        await kit.type("Do you")
+        await kit.pilot.press("tab", "shift+tab")
+        await kit.pilot.click("#transcript")
+        await kit.type(" quit?")
+        await kit.pilot.press("enter", "escape", "6")
+        await kit.type("y")
+        assert kit.prompt.text == "Do you quit?y"
+        assert len(kit.app.screen_stack) == 1
+        assert kit.app.is_running
+
+
 async def test_the_prompt_waits_for_text_when_one_comes_to_the_screen() -> None:
     async with chatting() as kit:
         assert kit.prompt.has_focus
@@ -243,20 +260,23 @@ async def test_a_failure_that_nobody_foresaw_stands_there_too() -> None:
 # --- engines ----------------------------------------------------------------------------------------------
 
 
-async def test_without_an_engine_the_screen_says_how_to_launch_one_and_digits_are_keys() -> None:
+async def test_without_an_engine_the_screen_says_how_to_launch_one_and_digits_are_keys_after_esc() -> None:
     async with chatting({}) as kit:
         assert "No engine is serving." in kit.seen()
         assert "choose a preset and launch it" in kit.seen()
         await kit.pilot.press("3")
+        assert kit.prompt.text == "3"
+        await kit.pilot.press("escape", "3")
         await kit.until(lambda: not kit.app.screen.query("#prompt"), "on another screen")
 
 
 async def test_what_was_written_for_an_engine_that_does_not_serve_yet_stays() -> None:
     async with chatting({"qwen": ""}) as kit:
         await kit.until_seen("qwen is not ready: starting")
-        await kit.pilot.press("enter")
         await kit.type("hello")
+        assert "Enter sends when qwen is ready" in kit.seen()
         await kit.pilot.press("enter")
+        await kit.until_seen("qwen is not ready: starting. Wait until it is ready.")
         assert kit.prompt.text == "hello"
         assert kit.api.replies == []
         kit.api.models_by_port["http://127.0.0.1:8000"] = "qwen36-35b"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 from textual.app import App, ComposeResult
@@ -12,12 +14,14 @@ from textual.widgets import Input
 
 from spark_tui.tui.app import SparkApp
 from spark_tui.tui.format import UNICODE
-from spark_tui.tui.key_queue import KeyHandled, KeyQueue
+from spark_tui.tui.key_queue import GUARD_S, KeyHandled, KeyQueue
 from spark_tui.tui.screens.help import HelpScreen
-from tests.tui.kit import QWEN, SMOL, kit_of
+from spark_tui.tui.screens.launch_form import LaunchForm
+from spark_tui.tui.screens.modals import ConfirmScreen, TextDialog
+from tests.tui.kit import QWEN, SMOL, kit_of, seen
 
 PLENTY_S = 20.0
-NAMES = {"/": "slash", "\r": "enter", "?": "question_mark"}
+NAMES = {" ": "space", "/": "slash", "\r": "enter", "?": "question_mark"}
 
 
 async def until(pilot: Pilot[None], holds: object, what: str) -> None:
@@ -97,6 +101,92 @@ async def test_every_screen_in_one_burst_ends_on_the_last() -> None:
         await until(pilot, lambda: app.current_mode == "memory", "none overtakes another")
         await pilot.pause()
         assert app.current_mode == "memory"
+
+
+class HandClock:
+    """Stands still until a test moves it."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@asynccontextmanager
+async def guarded() -> AsyncIterator[tuple[SparkApp, Pilot[None], HandClock]]:
+    """The app as at a terminal: keys that come in the moments after a dialog's first picture do not confirm it."""
+    app, clock = SparkApp(kit_of().context, UNICODE), HandClock()
+    async with app.run_test(size=(120, 36)) as pilot:
+        app.key_queue.clock, app.key_queue.guard = clock, GUARD_S
+        await pilot.pause()
+        yield app, pilot, clock
+
+
+async def pressed(app: App[None], pilot: Pilot[None], *keys: str) -> None:
+    for key in keys:
+        app.post_message(Key(NAMES.get(key, key), key if len(key) == 1 else None))
+    await pilot.pause()
+    await pilot.pause()
+
+
+@pytest.mark.parametrize("confirm", ["y", "enter"])
+async def test_a_question_is_not_answered_by_what_was_typed_before_it_could_be_read(confirm: str) -> None:
+    async with guarded() as (app, pilot, clock):
+        answers: list[bool | None] = []
+        app.push_screen(ConfirmScreen("Free it?", "", verb="Free"), answers.append)
+        await pressed(app, pilot, confirm)
+        clock.now += GUARD_S * 0.9
+        await pressed(app, pilot, "right", confirm)
+        assert answers == []
+        clock.now += GUARD_S
+        await pressed(app, pilot, confirm)
+        assert answers == [True]
+
+
+async def test_a_question_in_the_midst_of_a_text_is_not_answered_by_a_letter_of_it() -> None:
+    async with guarded() as (app, pilot, clock):
+        answers: list[bool | None] = []
+        app.push_screen(ConfirmScreen("Free it?", "", verb="Free"), answers.append)
+        await pilot.pause()
+        for letter in "o you like y":
+            clock.now += GUARD_S * 0.9
+            await pressed(app, pilot, letter)
+        assert answers == []
+
+
+@pytest.mark.parametrize("key", ["n", "escape"])
+async def test_a_question_is_cancelled_at_once(key: str) -> None:
+    async with guarded() as (app, pilot, _):
+        answers: list[bool | None] = []
+        app.push_screen(ConfirmScreen("Free it?", "", verb="Free"), answers.append)
+        await pressed(app, pilot, key)
+        assert answers == [False]
+
+
+async def test_text_that_is_typed_ahead_of_a_dialog_is_kept_and_its_enter_is_not() -> None:
+    async with guarded() as (app, pilot, clock):
+        answers: list[str | None] = []
+        app.push_screen(TextDialog("Save", "A name."), answers.append)
+        await pilot.pause()
+        await pressed(app, pilot, *"talk", "enter")
+        assert answers == []
+        clock.now += GUARD_S
+        await pressed(app, pilot, "enter")
+        assert answers == ["talk"]
+
+
+async def test_a_launch_is_not_begun_by_a_key_that_came_before_its_form() -> None:
+    async with seen(kit_of(QWEN)) as sight:
+        app, clock = sight.app, HandClock()
+        app.key_queue.clock, app.key_queue.guard = clock, GUARD_S
+        await pressed(app, sight.pilot, "\r", "ctrl+l")
+        await sight.until_seen("^l launch")
+        await sight.press("ctrl+l")
+        assert isinstance(app.screen, LaunchForm)
+        clock.now += GUARD_S
+        await sight.press("ctrl+l")
+        await sight.until(lambda: bool(app.jobs))
 
 
 class Vanishing(Input):

@@ -126,8 +126,7 @@ class ChatScreen(FrameScreen):
         self._ended_at: float | None = None
         self._phase = ""
         self._figures_at = 0.0
-        self._shown = False
-        self._may_focus = True
+        self._arrives = True
         self._note = ""
         self._note_timer: Timer | None = None
         self._code_back = 0
@@ -144,7 +143,7 @@ class ChatScreen(FrameScreen):
         """Nothing is painted on a hidden screen; the answer continues."""
         self._frames.pause()
         if self not in self.app.screen_stack:  # another screen, not a dialog over this one
-            self._may_focus = True
+            self._arrives = True
 
     def on_screen_resume(self) -> None:
         """A launch that has no engine yet cannot be asked: the chat is then with the first engine that serves."""
@@ -153,19 +152,10 @@ class ChatScreen(FrameScreen):
             self.spark.selected = next(serving, self.spark.selected)
         if self._conversation.live:
             self._frames.resume()
-        self._shown = True
         self._show_all()
-        self._focus_prompt()
-
-    def _focus_prompt(self) -> None:
-        """Focuses the prompt once per visit, as soon as an engine can be asked; until then digits are keys."""
-        if not self._shown:
-            return
-        if self._may_focus and problem_with(self.selected_engine) is None:
-            self._may_focus = False
-            self.set_focus(self._prompt)  # at once: `focus()` comes later, and both branches may be asked in a row
-        elif self.focused is None:
-            self.set_focus(self._transcript)
+        if self._arrives:
+            self._arrives = False
+            self.action_write()
 
     @property
     def _transcript(self) -> Transcript:
@@ -202,7 +192,6 @@ class ChatScreen(FrameScreen):
             self._defaults[view.name] = request.NO_DEFAULTS
             self._load_defaults(view)
         self._show_all()
-        self._focus_prompt()
 
     @work(exit_on_error=False, group="defaults")
     async def _load_defaults(self, view: EngineView) -> None:
@@ -286,9 +275,10 @@ class ChatScreen(FrameScreen):
         bar.actions = footer(live=self._conversation.live, writing=writing, started=self._conversation.last is not None)
         bar.renew()
         files = tuple(each.name for each in self._attached)
-        entitle(
-            self.query_one("#prompt-pane"), hint(writing=writing, files=files, call=bool(self._open_calls)), below=True
-        )
+        view = self.selected_engine
+        waits_for = "" if problem_with(view) is None else view.name if view is not None else "an engine"
+        keys = hint(writing=writing, files=files, call=bool(self._open_calls), waits_for=waits_for)
+        entitle(self.query_one("#prompt-pane"), keys, below=True)
 
     def on_transcript_moved(self) -> None:
         self._show_status()
@@ -320,14 +310,14 @@ class ChatScreen(FrameScreen):
             self._ask(text, target)
 
     def _target(self) -> ChatTarget | None:
-        """The engine to ask; a toast says why there is none."""
+        """The engine to ask; else says why there is none."""
         view, problem = self.selected_engine, problem_with(self.selected_engine)
         watch = self.context.supervisor.find(view.name) if view is not None else None
         endpoint = watch.endpoint if watch is not None else None
         if view is not None and endpoint is not None and problem is None:
             return target_of(view, endpoint, modalities=self._defaults_here.modalities)
         problem = problem or EngineUnreachable("The engine is gone.", f"{key_of('show_home')} shows running engines.")
-        self.notify(f"{problem.summary}\n{problem.remedy}", severity="warning", markup=False)
+        self._say(fmt.safe(f"{problem.summary} {problem.remedy}").plain)
         return None
 
     @property
@@ -418,7 +408,10 @@ class ChatScreen(FrameScreen):
         return True
 
     def action_write(self) -> None:
-        self._prompt.focus()
+        """Whatever the engine does: what is typed here is text until Esc leaves the prompt."""
+        self.set_focus(self._prompt)  # at once: the next key may be under way
+
+    chosen_again = action_write
 
     def action_regenerate(self) -> None:
         if self._conversation.last is None:
@@ -796,6 +789,7 @@ def placeholder(view: EngineView | None, engines_reason: str) -> Content:
 def empty(view: EngineView | None, engines_reason: str, *, has_previous: bool) -> Content:
     """What an empty transcript shows. `engines_reason` is why the engines are unknown, if they are."""
     problem = problem_with(view)
+    leaves = f"Digits typed in the prompt are text: {key_of('stop_answer')} leaves it."
     if view is None and engines_reason == NOT_READ_YET.reason:
         text = Content.styled("Finding engines...", "$dim")
     elif view is None and engines_reason:
@@ -805,12 +799,13 @@ def empty(view: EngineView | None, engines_reason: str, *, has_previous: bool) -
             ("No engine is serving.", "bold"), "\n\n",
             (key_of("show_presets"), KEY), "  choose a preset and launch it\n",
             (key_of("show_home"), KEY), "  running engines\n\n",
-            (f"Digits typed in the prompt are text: {key_of('stop_answer')} leaves it.", "$dim"),
+            (leaves, "$dim"),
         )  # fmt: skip
     elif problem is not None:
         text = Content.assemble(
             fmt.safe(problem.summary, "bold"), "\n", fmt.safe(problem.remedy), "\n\n",
-            (key_of("show_home"), KEY), "  progress\n", (key_of("show_logs"), KEY), "  log",
+            (key_of("show_home"), KEY), "  progress\n", (key_of("show_logs"), KEY), "  log\n\n",
+            (leaves, "$dim"),
         )  # fmt: skip
     else:
         window = view.models[0].max_model_len if view.models else None
@@ -836,10 +831,12 @@ def live_state(exchange: Exchange, now: float) -> Content:
     )  # fmt: skip
 
 
-def hint(*, writing: bool, files: tuple[str, ...], call: bool) -> Content:
+def hint(*, writing: bool, files: tuple[str, ...], call: bool, waits_for: str = "") -> Content:
+    """`waits_for`: what can be asked only later."""
     if call:
         return Content(f"Enter give result  {key_of('stop_answer')} skip")
-    keys = "Enter send  ^j new line" if writing else f"{key_of('write')} or Tab to write"
+    send = f"Enter sends when {clean(waits_for)} is ready" if waits_for else "Enter send"
+    keys = f"{send}  ^j new line" if writing else f"{key_of('write')} or Tab to write"
     if not files:
         return Content(keys)
     return Content.assemble(("with ", "$dim"), fmt.safe(", ".join(files), "$secondary"), f"   {keys}")

@@ -16,6 +16,7 @@ from textual.widgets import Button, Input, Static
 from spark_tui.core.cache import DropPlan
 from spark_tui.domain.quantities import human_bytes
 from spark_tui.present.page import Cell, Column, Table, Tone, cells
+from spark_tui.tui.dialog import Dialog
 from spark_tui.tui.widgets.page import one_line
 from spark_tui.tui.widgets.row_list import RowList
 from spark_tui.tui.yank import Yank
@@ -24,10 +25,11 @@ LOSSES = ("Delete", "Remove")
 """Red is for what cannot be undone, and for what is not ours; the rest is amber."""
 
 
-class ConfirmScreen(ModalScreen[bool]):
+class ConfirmScreen(Dialog[bool]):
     """Asks once. `type_to_confirm`: the answer is yes only when that name is typed, and `because` says why it must."""
 
     CSS_PATH = "modals.tcss"
+    CONFIRMS = ("y", "enter")
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,n", "answer(False)", "No"),
         Binding("y", "answer(True)", "Yes"),
@@ -80,6 +82,11 @@ class ConfirmScreen(ModalScreen[bool]):
         else:
             self.query_one("#no", Button).focus()
 
+    def on_key(self, event: Key) -> None:
+        """Letters in a row are a text that is meant for another place: a `y` in it is no answer."""
+        if event.is_printable and not self._typed:
+            self.hold()
+
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """With a name to type, `y` and `n` are letters of it."""
         if action == "answer" and parameters == (True,):
@@ -127,7 +134,7 @@ FRAME_LINES = 8
 """Lines that a dialog's frame and the margin around it take."""
 
 
-class TextDialog(ModalScreen[str | None]):
+class TextDialog(Dialog[str | None]):
     """Asks for one line; None when the person cancels or leaves it empty."""
 
     CSS_PATH = "modals.tcss"
@@ -154,7 +161,7 @@ class TextDialog(ModalScreen[str | None]):
         self.dismiss(None)
 
 
-class ChoiceDialog(ModalScreen[str | None]):
+class ChoiceDialog(Dialog[str | None]):
     """A choice of `(key, text)`; answers the key, None when the person cancels."""
 
     CSS_PATH = "modals.tcss"

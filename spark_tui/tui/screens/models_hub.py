@@ -26,6 +26,7 @@ from spark_tui.domain.reading import Missing, Reading
 from spark_tui.present import downloads, inspection
 from spark_tui.present.page import Section
 from spark_tui.tui import format as fmt
+from spark_tui.tui.dialog import Dialog
 from spark_tui.tui.screen_table import make_screen
 from spark_tui.tui.widgets.page import Page, page_lines
 from spark_tui.tui.widgets.row_list import RowList
@@ -119,12 +120,13 @@ class SearchDialog(ModalScreen[str | None]):
         try:
             query = self._search.query()
             self._foot(Content.styled("Querying the Hub...", "$dim"))
+            asked = [field.value for field in self.query(Input)]
             self._search.hits = await self._core.hub.search(query)
         except SparkError as error:
             self._foot(Content("\n").join([fmt.safe(error.summary, "bold $error"), fmt.safe(error.remedy)]))
             return
         self._show_hits()
-        if rows.key:
+        if rows.key and asked == [field.value for field in self.query(Input)]:  # no text is being written
             rows.focus()
 
     def _show_hits(self) -> None:
@@ -196,7 +198,7 @@ class SearchDialog(ModalScreen[str | None]):
         self.dismiss(None)
 
 
-class FetchDialog(ModalScreen[str | None]):
+class FetchDialog(Dialog[str | None]):
     """What a download would fetch, and what the checkpoint is. Returns the id of a started download."""
 
     CSS_PATH = "models_hub.tcss"
@@ -255,6 +257,7 @@ class FetchDialog(ModalScreen[str | None]):
             page.show(downloads.refusal_page(plan))
         else:
             page.show(downloads.plan_page(plan, self._checkpoint))
+            self.hold()
             rows = self.query_one(RowList)
             rows.display = bool(plan.choices)
             if plan.choices:

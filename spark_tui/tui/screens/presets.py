@@ -113,6 +113,7 @@ class PageQuestion(ConfirmScreen):
     """Shows a page, and asks before something is done. `other` is one more answer, with the key `b`: then the answer is
     no, and `other_chosen` is set."""
 
+    CONFIRMS = (*ConfirmScreen.CONFIRMS, "b")
     BINDINGS: ClassVar[list[BindingType]] = [Binding("b", "other", "Other", show=False)]
 
     def __init__(self, question: str, page: Sections, verb: str, *, other: str = "") -> None:

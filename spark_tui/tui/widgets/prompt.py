@@ -72,7 +72,7 @@ class Prompt(TextArea, inherit_bindings=False):
             self.post_message(self.Submitted(self.text))
         elif event.key in NEWLINE_KEYS:
             self.replace("\n", *self.selection)
-        if event.key in ("enter", *NEWLINE_KEYS):
+        if event.key in ("enter", "tab", "shift+tab", *NEWLINE_KEYS):  # Tab stays: what comes next is text too
             event.stop()
             event.prevent_default()
 

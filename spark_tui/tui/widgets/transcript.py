@@ -37,6 +37,7 @@ class Transcript(ScrollView, can_focus=True):
     """Shows exchanges. `show` takes all of them each time; what is equal to what is shown costs nothing."""
 
     ALLOW_SELECT = True
+    FOCUS_ON_CLICK = False  # a click marks text, or brings the window forward: the next letter is the prompt's
     DEFAULT_CSS = """
     Transcript {
         background: transparent; overflow-x: hidden; overflow-y: auto; scrollbar-gutter: stable;
