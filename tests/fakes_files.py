@@ -42,6 +42,9 @@ class MemoryState:
     def release(self, name: str) -> None:
         self._claimed.discard(name)
 
+    def claimed(self, prefix: str) -> tuple[str, ...]:
+        return tuple(sorted(name for name in self._claimed if name.startswith(prefix)))
+
 
 class _Memory(Generic[E]):
     """Entries that nothing outlives."""

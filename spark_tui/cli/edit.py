@@ -7,7 +7,7 @@ import click
 from spark_tui.cli.command import command, engine_argument, settings_option, yes_option
 from spark_tui.cli.names import find_container, find_view
 from spark_tui.cli.output import Interrupted
-from spark_tui.cli.progress import LaunchProgress, shown, supervised
+from spark_tui.cli.progress import LaunchProgress, may, shown, supervised
 from spark_tui.cli.session import Session, confirm
 from spark_tui.core.context import Context
 from spark_tui.core.edit import EditPlan
@@ -65,7 +65,8 @@ def edit(
     if dry_run or not plan.differences:
         return
     session.err.page(edit_page(plan))
-    if not confirm(session, f"Restart {plan.name} with these changes?", yes=yes):
+    sure = confirm(session, f"Restart {plan.name} with these changes?", yes=yes)
+    if not (sure and may(session, "Restart", plan.name, yes=yes)):
         session.err.say("Nothing was changed.")
         return
     moved: dict[str, StepState] = {}

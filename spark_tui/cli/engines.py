@@ -13,10 +13,10 @@ import click
 from spark_tui.cli.command import command, complete, engine_argument, yes_option
 from spark_tui.cli.names import engine_name, find_container, find_view
 from spark_tui.cli.output import Interrupted
-from spark_tui.cli.progress import LaunchProgress, keeps_starting, resumed, shown, supervised
+from spark_tui.cli.progress import LaunchProgress, keeps_starting, may, resumed, shown, supervised
 from spark_tui.cli.session import Session, confirm, interrupted
 from spark_tui.core.context import Context
-from spark_tui.core.engines import is_measured, outside_docker, stamp_before, stamp_of_start
+from spark_tui.core.engines import outside_docker, stamp_before, stamp_of_start
 from spark_tui.core.jobs import StepState
 from spark_tui.core.secure import Secured
 from spark_tui.domain.engine.container import ContainerFacts
@@ -89,16 +89,15 @@ def down(session: Session, name: str, remove: bool, grace_seconds: int, yes: boo
 
 
 def _free(session: Session, name: str, verb: str, *, yes: bool) -> bool:
-    """Whether an engine may be stopped: asks where a benchmark runs on it. Raises RefusedError without a terminal."""
+    """Whether an engine may be stopped or restarted: see `may`."""
 
-    async def measured(context: Context) -> str:
+    async def found(context: Context) -> str:
         container = await find_container(context, name)
         if container.bare:
             raise outside_docker(container, acts=True)
-        return container.name if is_measured(container.name, context.ports.state) else ""
+        return container.name
 
-    found = session.run(measured, changes=True)
-    if not found or confirm(session, f"{found} is being measured by a benchmark. {verb} {found} now?", yes=yes):
+    if may(session, verb, session.run(found, changes=True), yes=yes):
         return True
     session.err.say("Nothing was changed.")
     return False
@@ -299,7 +298,7 @@ def secure(session: Session, name: str, wait: bool, yes: bool) -> None:
 
     engine, secured = session.run(look, changes=True)
     session.err.note(secured.what)
-    if not confirm(session, f"Make a key for {engine}?", yes=yes):
+    if not (confirm(session, f"Make a key for {engine}?", yes=yes) and may(session, "Restart", engine, yes=yes)):
         session.err.say("Nothing was changed.")
         return
     moved: dict[str, StepState] = {}

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import click
 
-from spark_tui.cli.command import command, complete, preset_argument, settings_option
+from spark_tui.cli.command import command, complete, preset_argument, settings_option, yes_option
 from spark_tui.cli.names import find_preset
 from spark_tui.cli.output import Interrupted
 from spark_tui.cli.presets import observe
-from spark_tui.cli.progress import LaunchProgress, keeps_starting, shown, supervised
+from spark_tui.cli.progress import LaunchProgress, keeps_starting, may, shown, supervised
 from spark_tui.cli.session import Session, typed
 from spark_tui.core.cluster import ClusterVerdict
 from spark_tui.core.context import Context
@@ -22,7 +22,7 @@ from spark_tui.domain.cluster.record import record_of
 from spark_tui.domain.engine.container import LOOPBACK
 from spark_tui.domain.engine.docker_run import render_argv, render_text
 from spark_tui.domain.engine.state import Exposure
-from spark_tui.domain.errors import SparkError, UsageError
+from spark_tui.domain.errors import RefusedError, SparkError, UsageError
 from spark_tui.domain.finding import Finding, Severity, set_options
 from spark_tui.domain.presets.fit import Fit
 from spark_tui.domain.presets.fit_verdict import LaunchVerdict
@@ -68,6 +68,7 @@ _UP_EXAMPLES = """\
 )
 @click.option("--force", is_flag=True, help="Launch even if it does not fit in memory.")
 @click.option("--service", is_flag=True, help="For systemd: wait for Docker, stay until the engine ends.")
+@yes_option
 def up(
     session: Session,
     name: str,
@@ -80,6 +81,7 @@ def up(
     parallel: str | None,
     dry_run: bool,
     service: bool,
+    yes: bool,
     **how: bool,
 ) -> None:
     """Launch a preset and follow it until it serves.
@@ -91,6 +93,8 @@ def up(
     options = (("port", port), ("name", engine), ("exposure", expose), ("api_key", key))
     # An option of its own wins over the same key after `--set`.
     pairs = pairs_from(settings) | {key: str(value) for key, value in options if value is not None}
+    if not (dry_run or service or may(session, "Launch", engine or name, yes=yes)):
+        raise RefusedError("Not started.", f"See what it comes to: spark-tui up {name} --dry-run")
     if nodes is not None:
         _on_nodes(session, name, pairs, nodes, Spread(parallel) if parallel else None, how, dry_run=dry_run)
         return

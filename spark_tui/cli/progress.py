@@ -11,9 +11,10 @@ from collections.abc import Awaitable, Coroutine
 from typing import Any, Final, TypeVar
 
 from spark_tui.cli.output import STYLES, Interrupted
-from spark_tui.cli.session import Session
+from spark_tui.cli.session import Session, confirm
 from spark_tui.core.context import Context
 from spark_tui.core.jobs import Step, StepState
+from spark_tui.core.under_way import UnderWay, disturbed
 from spark_tui.domain.logs.starts import UNKNOWN, Eta, EtaBasis, eta_text
 from spark_tui.domain.logs.timeline import PhaseState
 from spark_tui.domain.logs.view import EngineView
@@ -157,6 +158,17 @@ async def shown(progress: LaunchProgress, work: Awaitable[T]) -> T:
         return await work
     finally:
         ticks.cancel()
+
+
+def may(session: Session, then: str, name: str, *, yes: bool) -> bool:
+    """Whether `then` (`Launch`, `Stop` ...) may be done with that engine: asks while spark-tui does something on this
+    machine that it would disturb. Raises RefusedError without a terminal."""
+
+    async def look(context: Context) -> tuple[UnderWay, ...]:
+        return disturbed(then, name, (), context.ports.get("state"))
+
+    works = () if yes else session.run(look, changes=True)
+    return not works or confirm(session, f"{then} {name} during the {works[0].what}?", yes=False)
 
 
 async def supervised(context: Context, work: Coroutine[Any, Any, T]) -> T:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import signal
+import threading
 from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar, cast
 
 from spark_tui.cli.options import Options
 from spark_tui.cli.output import Diagnostics, Interrupted, Output
@@ -20,6 +22,8 @@ if TYPE_CHECKING:  # asyncio and the core cost more than `--help` may
 T = TypeVar("T")
 
 PROGRAM: Final = "spark-tui"
+ENDS: Final = (signal.SIGTERM, signal.SIGHUP)
+"""Signals after which a command restores what it has promised to, unless a caller had them ignored."""
 YOUNG_SECONDS: Final = 5.0
 SETTLED_OBJECTS: Final = 5_000
 """New objects between two garbage collections of a command that still runs then: as on the screen, where looks at
@@ -63,6 +67,7 @@ class Session:
         self._opener = opener
         self._runner: asyncio.Runner | None = None
         self._context: Context | None = None
+        self._ended_by = 0
 
     def __enter__(self) -> Session:
         return self
@@ -81,6 +86,8 @@ class Session:
                     self.err.note(text)
         finally:
             runner.close()
+            if self._ended_by:  # what was promised is restored: now as the sender expects
+                signal.raise_signal(self._ended_by)
 
     @property
     def as_json(self) -> bool:
@@ -95,32 +102,46 @@ class Session:
     ) -> T:
         """Runs `work` on the core. Raises its SparkError, or what `on_interrupt` makes of a Ctrl-C; RefusedError where
         it `changes` something in read-only mode."""
-        if self._runner is None:
-            import asyncio
+        import asyncio
 
-            self._runner = asyncio.Runner()
+        self._runner = self._runner or asyncio.Runner()
         # The task itself holds no result. On its way out asyncio looks up its handler of Ctrl-C, and prints the task
         # with all that it holds into an error that is never shown: a tenth of a second for a thousand presets.
         found: list[T] = []
         try:
             self._runner.run(self._work(work, changes, found.append))
             return found[0]
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, asyncio.CancelledError):
             raise on_interrupt() from None
 
     async def _work(
         self, work: Callable[[Context], Coroutine[Any, Any, T]], changes: bool, keep: Callable[[T], None]
     ) -> None:
-        if self._context is None:
-            import asyncio
+        import asyncio
 
+        if self._context is None:
             asyncio.get_running_loop().call_later(YOUNG_SECONDS, gc.set_threshold, SETTLED_OBJECTS)
             self._context = self.opened()
             if self._context.demo:
                 self.err.say("DEMO: a simulated Spark.", "dim")
         if changes:
             self.refuse_if_read_only(self._context)
-        keep(await work(self._context))
+        loop, task = asyncio.get_running_loop(), cast("asyncio.Task[None]", asyncio.current_task())
+
+        def end(number: int) -> None:
+            self._ended_by = number
+            loop.remove_signal_handler(number)  # a second one ends the program at once
+            task.cancel()
+
+        able = ENDS if threading.current_thread() is threading.main_thread() else ()
+        ends = [each for each in able if signal.getsignal(each) is signal.SIG_DFL]
+        for each in ends:
+            loop.add_signal_handler(each, end, each)
+        try:
+            keep(await work(self._context))
+        finally:
+            for each in ends:
+                loop.remove_signal_handler(each)
 
     def keep_void(self, error: MeasurementVoid) -> None:
         """Keeps it as an event, and says it."""

@@ -11,7 +11,7 @@ from spark_tui.cli.bench import Ticker, capitals
 from spark_tui.cli.command import command, preset_argument, yes_option
 from spark_tui.cli.names import find_preset
 from spark_tui.cli.output import Interrupted
-from spark_tui.cli.progress import LaunchProgress, shown, supervised
+from spark_tui.cli.progress import LaunchProgress, may, shown, supervised
 from spark_tui.cli.session import Session, confirm
 from spark_tui.core.context import Context
 from spark_tui.core.update import UpdateRecord, UpdateStage
@@ -65,6 +65,8 @@ def update(
         return _back(session, name)
     if not (keep or yes) and (session.as_json or session.stdin is None or not session.stdin.isatty()):
         raise RefusedError("Not a terminal: keep the new image or go back?", "Decide with --keep, --yes or --back.")
+    if not may(session, "Update", name, yes=yes or keep):
+        raise RefusedError("Not started.", f"See what is new: spark-tui update {name} --check")
     record = session.run(
         lambda context: _try(session, context, name), changes=True, on_interrupt=lambda: _stopped(name)
     )

@@ -7,10 +7,10 @@ import platform
 import random
 import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AbstractContextManager, aclosing, asynccontextmanager, nullcontext
 from dataclasses import replace
 from enum import StrEnum
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import spark_tui
 from spark_tui.core.actions import by_front_end, key_of
@@ -86,6 +86,9 @@ from spark_tui.services.ports import (
     StateFiles,
     Tick,
 )
+
+if TYPE_CHECKING:
+    from spark_tui.core.edit import Editor
 
 CALIBRATION_WORDS: Final = 200
 OnTick = Callable[[Tick], None]
@@ -475,6 +478,7 @@ class Benchmark:
     memory_floor: int
     state: StateFiles
     gate: MemoryGate
+    editor: Callable[[], Editor]
 
     async def run(
         self, variants: Sequence[Variant], plan: BenchPlan, report: OnProgress, *, stop: asyncio.Event | None = None,
@@ -593,15 +597,16 @@ class _Run:
 
     async def work(self) -> tuple[BenchRun, ...]:
         failure: SparkError | None = None
-        try:
-            await (self._measure_launched() if self.launches else self._measure_running())
-        except MeasurementVoid as error:
-            failure, error.variant, self._up = error, self._up or 0, None
-        except SparkError as error:
-            failure = error
-        finally:
-            await self._bench.driver.close()
-            await self._restore()
+        with self._promise():
+            try:
+                await (self._measure_launched() if self.launches else self._measure_running())
+            except MeasurementVoid as error:
+                failure, error.variant, self._up = error, self._up or 0, None
+            except SparkError as error:
+                failure = error
+            finally:
+                await self._bench.driver.close()
+                await self._restore()
         measured = any(run.levels for run in self._progress.runs)
         if failure is not None and (not measured or isinstance(failure, MeasurementVoid)):
             raise failure
@@ -647,6 +652,14 @@ class _Run:
             await self._clock.sleep(SETTLE_SECONDS)
             for session in self._sessions:
                 await session.end()
+
+    def _promise(self) -> AbstractContextManager[None]:
+        """What ran before comes back also where this program ends before its end."""
+        first, second = self._variants[0], self._variants[-1]
+        watch = self._bench.supervisor.find(first.name)
+        if watch is None or first.request is None or second.request is None:
+            return nullcontext()
+        return self._bench.editor().promised(watch.view(), first.request, second.request, second.name)
 
     async def _measure_launched(self) -> None:
         await self._open(self._variants[0])

@@ -307,7 +307,7 @@ PARTS: Final[Mapping[str, Part]] = {
         "bench:Benchmark",
         lambda make, c: make(
             c.ports.load, c.ports.metrics, c.docker, c.host, c.ports.gpu, c.supervisor, c.launcher, c.results, c.clock,
-            c.guard_policy.serving_floor, c.ports.state, c.memory_gate,
+            c.guard_policy.serving_floor, c.ports.state, c.memory_gate, lambda: c.editor,
         ),
     ),
     "prover": ("prove:Prover", lambda make, c: make(c.api, c.benchmark, c.ports.proofs, c.store, c.clock)),

@@ -93,7 +93,7 @@ class EditPlan:
 class EditEntry:
     """An edit as it is written down. `before` and `after` are pairs of settings, `container` is the one that ran
     before, `who` works on it. `image` and `former_image` are those of an update; empty: the preset's. `hold`: what ran
-    before is kept when the new one serves."""
+    before is kept when the new one serves. `stops`: another engine, which ends before the one of before comes back."""
 
     name: str
     preset: str
@@ -106,6 +106,7 @@ class EditEntry:
     image: str = ""
     former_image: str = ""
     hold: bool = False
+    stops: str = ""
 
 
 class Editor:
@@ -211,10 +212,7 @@ class Editor:
 
     def is_busy(self, name: str) -> bool:
         """Whether a program edits that engine now."""
-        if not self._state.claim(EDITS + name):
-            return True
-        self._state.release(EDITS + name)
-        return False
+        return EDITS + name in self._state.claimed(EDITS)
 
     def interrupted(self) -> tuple[EditEntry, ...]:
         """Unfinished edits of which no program is the owner now."""
@@ -238,6 +236,25 @@ class Editor:
         with self._claimed(name):
             self._restage(name, EditStage.HELD, EditStage.REPLACE)
             yield
+
+    @contextmanager
+    def promised(self, view: EngineView, before: LaunchRequest, after: LaunchRequest, stops: str) -> Iterator[None]:
+        """While an engine and its other settings, or the engine `stops`, are started in turn: when this program
+        ends meanwhile, the next one brings it back as it is. Who calls this in an edit of it has promised that
+        already."""
+        if not self._state.claim(EDITS + view.name):
+            yield
+            return
+        entry = EditEntry(
+            view.name, before.preset.name, view.container.id, all_pairs(before.overrides), all_pairs(after.overrides),
+            EditStage.RESTORE, True, self._who, stops=stops,
+        )  # fmt: skip
+        try:
+            self._write(entry)
+            yield
+            self._state.remove(EDITS + view.name)  # not after an error: the next program looks after it
+        finally:
+            self._state.release(EDITS + view.name)
 
     def hold(self, name: str) -> None:
         """The new image serves: what ran before waits again for `settle` or `revert`."""
@@ -345,6 +362,9 @@ class Editor:
 
         report(step)
         try:
+            for other in await self._docker.containers():
+                if other.name == entry.stops != entry.name and other.running and other.ours:
+                    await self._docker.stop(other.id)
             kept = await self._kept(entry)
             if kept is not None:
                 key = self._secrets.api_key(str(self._secrets.path(entry.name + SET_ASIDE)))

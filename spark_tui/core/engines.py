@@ -52,7 +52,6 @@ if TYPE_CHECKING:
         GuardJournal,
         HostProbe,
         LogLine,
-        StateFiles,
     )
 
 T = TypeVar("T")
@@ -719,14 +718,6 @@ MEASURES: Final = "bench-"
 
 EDITS: Final = "edit-"
 """Begins the file of an edit that is under way or was interrupted."""
-
-
-def is_measured(engine: str, state: StateFiles) -> bool:
-    """Whether a spark-tui on this machine measures that engine now. Raises SparkError."""
-    free = state.claim(MEASURES + engine)
-    if free:
-        state.release(MEASURES + engine)
-    return not free
 
 
 async def guard_entry(container: ContainerFacts, journal: GuardJournal) -> GuardEntry | None:

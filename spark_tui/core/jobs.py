@@ -53,8 +53,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """A job on screen: what it is for, its steps, and how it ended. `nodes` are those of a cluster that it works on;
-    empty: this machine."""
+    """A job on screen: what it is for, its steps, and how it ended. `what`: launch, edit, update ...
+    `nodes` are those of a cluster that it works on; empty: this machine."""
 
     id: str
     title: str
@@ -65,6 +65,7 @@ class JobView:
     state: StepState = StepState.RUNNING
     nodes: tuple[str, ...] = ()
     launches: tuple[Preset, Overrides] | None = None
+    what: str = "launch"
 
     @property
     def current(self) -> Step | None:

@@ -65,7 +65,7 @@ class JobRunner:
     def edit(self, plan: EditPlan, *, rollback: bool = True, force: bool = False, fetch: bool = True) -> str:
         """Like `launch`, for an engine that runs already."""
         editor, name = self._editor, plan.name
-        job = self._begin(name, lambda report: editor.run(plan, report, rollback=rollback, force=force, fetch=fetch))
+        job = self._begin(name, partial(editor.run, plan, rollback=rollback, force=force, fetch=fetch), what="edit")
         changed = ", ".join(f"{each.label} {each.before} -> {each.after}" for each in plan.differences)
         self._store.say(f"{name}: edit requested", kind=EventKind.EDIT, subject=name, detail=changed)
         return job
@@ -203,7 +203,7 @@ class JobRunner:
         for problem in editor.unreadable():
             self._store.say(problem.summary, Severity.WARNING, problem.remedy, kind=EventKind.EDIT)
         for entry in editor.interrupted():
-            text = f"An edit of {entry.name} was interrupted: it is finished now."
+            text = f"An edit or A/B of {entry.name} was interrupted: it is finished now."
             self._store.say(text, kind=EventKind.EDIT, subject=entry.name)
             self._begin(entry.name, lambda report, name=entry.name: editor.finish(name, report))  # type: ignore[misc]
         for view in self._supervisor.views():
@@ -257,7 +257,9 @@ class JobRunner:
     ) -> str:  # fmt: skip
         if self.running(name) is not None:
             raise RefusedError(f"{name} is being launched already.", "Wait for it, or cancel it first.")
-        job = JobView(str(next(self._numbers)), name, steps or pending_steps(), nodes=nodes, launches=launches)
+        job = JobView(
+            str(next(self._numbers)), name, steps or pending_steps(), nodes=nodes, launches=launches, what=what
+        )
         others = tuple(old for old in self._store.world.jobs if old.title != name)
         self._store.update(jobs=(*others, job)[-MAX_JOBS:])
         self._tasks[job.id] = asyncio.create_task(self._run(job.id, name, work, what))

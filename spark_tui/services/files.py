@@ -267,13 +267,19 @@ class StateFolder:
             self._folder.file(name, ".json").unlink(missing_ok=True)
 
     def names(self, prefix: str) -> tuple[str, ...]:
+        return self._listed(prefix, ".json")
+
+    def claimed(self, prefix: str) -> tuple[str, ...]:
+        return tuple(name for name in self._listed(prefix, ".lock") if self._claims.in_use(name))
+
+    def _listed(self, prefix: str, suffix: str) -> tuple[str, ...]:
         try:
             found = os.listdir(self._folder.path)  # noqa: PTH208 - a glob of pathlib's hides what cannot be listed
         except (FileNotFoundError, NotADirectoryError):
             return ()
         except OSError as error:
             raise _unreadable(self._folder.path, error) from error
-        return tuple(sorted(n.removesuffix(".json") for n in found if n.startswith(prefix) and n.endswith(".json")))
+        return tuple(sorted(n.removesuffix(suffix) for n in found if n.startswith(prefix) and n.endswith(suffix)))
 
     def claim(self, name: str) -> bool:
         file = self._folder.file(name).name

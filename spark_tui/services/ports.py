@@ -691,6 +691,9 @@ class StateFiles(Protocol):
 
     def release(self, name: str) -> None: ...
 
+    def claimed(self, prefix: str) -> tuple[str, ...]:
+        """The claims of all programs whose name begins so. Raises SparkError where they cannot be listed."""
+
 
 class HistoryStore(Protocol):
     """Keeps samples, starts and records across runs of this program. Nothing of it blocks the event loop.

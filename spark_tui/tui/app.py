@@ -119,8 +119,7 @@ class SparkApp(FrameApp):
         """Starts the core beside the screens, once the first frame is out."""
         # After `fg` the terminal holds what the shell wrote: every cell is written again.
         self.app_resume_signal.subscribe(self, lambda _: self.call_later(self.screen.refresh, layout=True))
-        if not self.is_headless:
-            self.key_queue.guard = GUARD_S
+        self.key_queue.guard = 0.0 if self.is_headless else GUARD_S
         if not (self.is_headless or self.is_web):
             for number in (signal.SIGTERM, signal.SIGHUP):
                 asyncio.get_running_loop().add_signal_handler(number, self._end_by, number)
@@ -192,9 +191,27 @@ class SparkApp(FrameApp):
         await self.context.close()
 
     async def action_quit(self) -> None:
-        """Leaves, and names what keeps running."""
+        self._leave()
+
+    @work(exit_on_error=False, group="leave")
+    async def _leave(self) -> None:
+        """Asks first while work is under way that ends with this program, and awaits the end of a measurement, unless
+        it is awaited already. Names what became of it and what keeps running."""
+        from spark_tui.core.under_way import under_way
+
+        said = []
+        if works := under_way(self.context.store.world, self.measurement):
+            question = f"Quit during the {' and the '.join(each.what for each in works)}?"
+            what = "\n".join(dict.fromkeys(each.end for each in works))
+            if not await self.push_screen_wait(make_screen("confirm", question, what, verb="Quit")):
+                return
+        if (measured := self.measurement) is not None and not measured.stop.is_set():
+            self.notify(f"Stopping the {measured.title} ...", markup=False)
+            await measured.end()
+            said.append(f"The {measured.title} was stopped.")
         running = [view.name for view in value_of(self.engines) or () if view.container.running]
-        self.exit(message=f"Still running: {', '.join(running)}." if running else None)
+        said += [f"Still running: {', '.join(running)}."] if running else []
+        self.exit(message=" ".join(said) or None)
 
     def crash_report(self, error: BaseException) -> Text:
         """The traceback without locals, which may hold keys, prompts and answers; secrets in its messages are

@@ -6,7 +6,6 @@ repaints nothing: it catches up when it is shown.
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -25,7 +24,6 @@ from textual.widgets import Static
 
 from spark_tui.core.actions import DANGEROUS, Scope, allowed, key_of, of_scope, shown
 from spark_tui.domain.cluster.protocol import rank_of
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.event import EventKind
 from spark_tui.domain.finding import Severity
@@ -50,6 +48,7 @@ if TYPE_CHECKING:
     from spark_tui.core.context import Context
     from spark_tui.core.jobs import BenchStatus, JobView
     from spark_tui.core.store import World
+    from spark_tui.core.under_way import Measurement
     from spark_tui.domain.cluster.protocol import NodeLook
     from spark_tui.domain.cluster.record import ClusterRecord
     from spark_tui.domain.engine.boot import BootStatus
@@ -74,16 +73,6 @@ TOAST_SECONDS = 3.0
 ERROR_SECONDS = 86_400.0
 """Until a key is pressed."""
 MINIMUM_WIDTH, MINIMUM_HEIGHT = 60, 15
-
-
-@dataclass(frozen=True, slots=True)
-class Measurement:
-    """A benchmark of this program: its engines, the event that stops it, and the event of its end."""
-
-    engines: tuple[str, ...]
-    ab: bool
-    stop: asyncio.Event
-    ended: asyncio.Event
 
 
 class FrameApp(PlainCrashApp[None]):
@@ -289,24 +278,21 @@ class FrameApp(PlainCrashApp[None]):
         known = {proof.id: proof for proof in (*kept, *self.context.store.world.proofs)}  # one may be new since
         self.context.store.update(proofs=tuple(sorted(known.values(), key=lambda proof: -proof.at)))
 
-    def measured(self, name: str) -> bool:
-        """Whether a benchmark of this program runs on that engine."""
-        return self.measurement is not None and name in self.measurement.engines
+    async def may(self, then: str, name: str) -> bool:
+        """Whether `then` may be done with that engine: asks while work is under way that it would disturb. A
+        measurement of this program is stopped for it, and its end awaited. To be called by a worker. Raises SparkError
+        where it is unknown what other programs do."""
+        from spark_tui.core.under_way import disturbed, under_way
 
-    async def end_measurement(self, name: str, then: str) -> bool:
-        """Whether that engine is free for `then`: asks before a benchmark is stopped for it, and waits for its end. To
-        be called by a worker."""
-        running, status = self.measurement, self.context.store.world.bench
-        if running is None or name not in running.engines:
-            return True
-        kind = "A/B" if running.ab else "benchmark"
-        done = f", {status.done} of {status.total}" if status is not None and status.total else ""
-        question = f"{name} is being measured ({kind}{done}). Stop the measurement?"
-        what = f"Results so far are kept. Then: {then} {name}."
-        if not await self.push_screen_wait(make_screen("confirm", question, what, verb="Stop")):
-            return False
-        running.stop.set()
-        await running.ended.wait()
+        own = under_way(self.context.store.world, self.measurement)
+        for each in disturbed(then, name, own, self.context.ports.get("state")):
+            stopped = self.measurement if own and each is own[0] else None
+            what = "It goes on. Its figures, or its launch, may suffer." if stopped is None else each.end
+            question = f"{then} {name} during the {each.what}?"
+            if not await self.push_screen_wait(make_screen("confirm", question, what, verb=then)):
+                return False
+            if stopped is not None:
+                await stopped.end()
         return True
 
     def edit_engine(self, view: EngineView | None, changes: Mapping[str, str] | None = None) -> None:

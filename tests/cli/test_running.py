@@ -273,7 +273,7 @@ def test_an_engine_that_is_measured_is_stopped_only_when_the_person_says_so(verb
     assert world.state.claim("bench-tiny-1b"), "a benchmark of another program"
     refused = world.run(verb, "tiny-1b", "--json")
     assert refused.code == 4
-    assert "measured" in refused.err
+    assert "measurement of tiny-1b" in refused.err
     assert world.run(verb, "tiny-1b", keyboard="n\n").code == 0
     assert not world.docker.asked("stop")
     assert world.run(verb, "tiny-1b", keyboard="y\n").code == 0

@@ -63,7 +63,7 @@ class ABKit(Kit):
         self.load.kit = self
         ports = Ports(
             self.clock, self.docker, self.api, self.host, self.gpu, self.presets, self.secrets, self.archive,
-            load=self.load, results=self.results,
+            load=self.load, results=self.results, state=self.state,
         )  # fmt: skip
         return Context(Settings(), ports, HostPaths("/store", "/caches", "/home/test"))
 
@@ -219,6 +219,38 @@ async def test_cancel_keeps_what_was_measured_and_brings_the_engine_back() -> No
     assert (one.ending, two.ending) == (RunOutcome.CANCELLED, RunOutcome.CANCELLED)
     assert one.levels and two.levels
     assert kit.running() == "qwen 4096"
+
+
+@pytest.mark.parametrize(("other", "second"), [("max_model_len=8192", "qwen 8192"), ("other", "other 2048")])
+async def test_a_program_that_ends_within_an_ab_leaves_the_engine_of_before_to_the_next_one(
+    other: str, second: str
+) -> None:
+    kit = ABKit()
+    await kit.launched()
+    task = asyncio.create_task(kit.context.benchmark.run(await kit.variants(other), PLAN, kit.seen.append))
+    await kit.until(lambda: second in kit.asked)
+    stops = len(kit.docker.asked("stop"))
+    kit.docker.hold("stop")
+    task.cancel()
+    await kit.until(lambda: len(kit.docker.asked("stop")) > stops)  # it goes back
+    task.cancel()  # and is not let
+    await asyncio.gather(task, return_exceptions=True)
+    kit.docker.release()
+    assert kit.running() == second
+    await kit.context.close()
+    kit.context = kit.opened()
+    assert [entry.name for entry in kit.context.editor.interrupted()] == ["qwen"]
+    async with kit.whole():
+        await kit.until(lambda: not kit.context.editor.interrupted() and not kit.context.jobs.running("qwen"))
+    assert kit.running() == "qwen 4096"
+
+
+async def test_an_ab_that_comes_to_its_end_leaves_nothing_to_the_next_program() -> None:
+    kit = ABKit()
+    await kit.launched()
+    await kit.ab("max_model_len=8192", meanwhile=lambda: None)
+    assert kit.state.names("edit-") == ()
+    assert kit.state.claimed("edit-") == ()
 
 
 async def test_a_launch_is_not_waited_for_once_it_is_cancelled() -> None:

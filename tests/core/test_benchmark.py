@@ -12,7 +12,7 @@ import pytest
 from spark_tui.core.bench import BenchProgress, BenchSession, BenchStep
 from spark_tui.core.bench_ab import Variant
 from spark_tui.core.context import Context
-from spark_tui.core.engines import is_measured
+from spark_tui.core.engines import MEASURES
 from spark_tui.core.wiring import GuardPorts
 from spark_tui.domain.bench.conditions import Conditions
 from spark_tui.domain.bench.plan import BenchPlan, PromptCache, PromptForm
@@ -146,8 +146,8 @@ async def test_a_sweep_with_depths_measures_what_the_server_does(lab: Lab, serve
 
 async def test_other_programs_see_that_an_engine_is_measured(lab: Lab, server: BenchServer) -> None:
     state, seen = lab.context.benchmark.state, set[bool]()
-    await lab.context.benchmark.run((Variant("tiny"),), PLAN, lambda _: seen.add(is_measured("tiny", state)))
-    assert (seen, is_measured("tiny", state)) == ({True}, False)
+    await lab.context.benchmark.run((Variant("tiny"),), PLAN, lambda _: seen.add(state.claimed(MEASURES)))
+    assert (seen, state.claimed(MEASURES)) == ({(f"{MEASURES}tiny",)}, ())
 
 
 async def test_every_stream_is_kept_busy_and_no_more(lab: Lab, server: BenchServer) -> None:

@@ -28,6 +28,7 @@ from spark_tui.tui.app import SparkApp
 from spark_tui.tui.format import ASCII, UNICODE, Glyphs
 from spark_tui.tui.screens.bench import BenchScreen
 from spark_tui.tui.screens.bench_form import BenchForm
+from spark_tui.tui.screens.launch_form import LaunchForm
 from spark_tui.tui.screens.modals import ConfirmScreen
 from spark_tui.tui.widgets.bench_curve import BenchCurve
 from spark_tui.tui.widgets.level_bars import LevelBars
@@ -65,7 +66,7 @@ class BenchKit(Kit):
         self.load = FakeLoad(self.clock)
         ports = Ports(
             self.clock, self.docker, self.api, self.host, self.gpu, self.presets, self.secrets, self.archive,
-            load=self.load, results=self.results, user_files=self.files,
+            load=self.load, results=self.results, user_files=self.files, state=self.state,
         )  # fmt: skip
         return Context(self.settings, ports, HostPaths("/store", "/caches", "/home/test"))
 
@@ -110,6 +111,7 @@ async def quick(sight: Sight, **values: str) -> BenchForm:
     return form
 
 
+OTHER = replace(PRESET, name="other", defaults=(("port", 8005), ("max_model_len", 2048)))
 QUICK = {"input_tokens": "32", "output_tokens": "8", "concurrency": "1,2", "passes": "2", "rounds": "1"}
 
 
@@ -255,12 +257,83 @@ async def test_a_stop_of_an_engine_that_is_measured_asks_and_ends_the_measuremen
         await sight.press("1", "x")
         await sight.until(lambda: isinstance(sight.app.screen, ConfirmScreen))
         await sight.press(*"qwen", "enter")  # spark-tui did not start it
-        await sight.until_seen("qwen is being measured (benchmark, ")
+        await sight.until_seen("during the benchmark of qwen, ")
         await sight.press("y")
         await sight.until(lambda: bool(kit.docker.asked("stop")))
         (kept,) = kit.results.all()
         assert kept.run is not None
         assert kept.run.ending is RunOutcome.CANCELLED
+
+
+async def test_leaving_the_program_by_its_key_asks_and_awaits_the_end_of_a_measurement() -> None:
+    kit = BenchKit("qwen")
+    async with looking(kit) as (sight, screen):
+        await sight.until_seen("benchmark of qwen")
+        await quick(sight, **QUICK)
+        await sight.press("ctrl+l")
+        await sight.until_seen("1 of 4")
+        await sight.press("q")
+        await sight.until_seen("Quit during the benchmark of qwen, ", "Results so far are kept.")
+        await sight.press("n")
+        assert screen.measuring
+        await sight.press("q")
+        await sight.until_seen("Quit during the benchmark of qwen, ")
+        await sight.press("y")
+        await sight.until(lambda: not sight.app.is_running)
+    (kept,) = kit.results.all()
+    assert kept.run is not None
+    assert kept.run.ending is RunOutcome.CANCELLED
+
+
+async def test_leaving_the_program_in_an_ab_brings_the_engine_back_first() -> None:
+    kit = BenchKit()
+    async with looking(kit) as (sight, _):
+        await launched(kit, sight)
+        await quick(sight, **QUICK, other="max_model_len=8192")
+        await sight.press("ctrl+l", "y")
+        await sight.until(lambda: "8192" in " ".join(kit.docker.named("qwen").argv))  # type: ignore[union-attr]
+        await sight.press("q")
+        await sight.until_seen("Quit during the A/B of qwen", "qwen is started again")
+        await sight.press("y")
+        await sight.until(lambda: not sight.app.is_running)
+        facts = kit.docker.named("qwen")
+        assert facts is not None
+        assert "4096" in " ".join(facts.argv)
+        assert facts.running
+
+
+async def test_a_launch_beside_a_measurement_asks_and_ends_it_first() -> None:
+    kit = BenchKit("qwen")
+    async with looking(kit) as (sight, screen):
+        await sight.until_seen("benchmark of qwen")
+        await quick(sight, **QUICK)
+        await sight.press("ctrl+l")
+        await sight.until_seen("1 of 4")
+        form = LaunchForm(kit.context, OTHER)
+        sight.app.push_screen(form)
+        for answer, jobs in (("n", 0), ("y", 1)):
+            await sight.until(lambda: sight.app.screen is form and bool(form.query("#preview")))
+            await sight.press("ctrl+l")
+            await sight.until_seen("Launch other during the benchmark of qwen, ")
+            assert not sight.app.jobs
+            await sight.press(answer)
+            await sight.until(lambda wanted=jobs: len(sight.app.jobs) == wanted)  # type: ignore[misc]
+        assert not screen.measuring
+        (kept,) = kit.results.all()
+        assert kept.run is not None
+        assert kept.run.ending is RunOutcome.CANCELLED
+
+
+async def test_a_restart_beside_a_measurement_of_another_program_asks() -> None:
+    kit = BenchKit("qwen")
+    assert kit.state.claim("bench-gemma")
+    async with looking(kit) as (sight, _):
+        await sight.press("1", "r")
+        await sight.until(lambda: isinstance(sight.app.screen, ConfirmScreen))
+        await sight.press(*"qwen", "enter")  # spark-tui did not start it
+        await sight.until_seen("Restart qwen during the measurement of gemma?")
+        await sight.press("n")
+        assert not kit.docker.asked("restart")
 
 
 async def test_leaving_the_program_keeps_what_was_measured() -> None:

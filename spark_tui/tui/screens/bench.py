@@ -18,6 +18,7 @@ from spark_tui.core.actions import Scope, key_of
 from spark_tui.core.bench import BenchProgress, BenchStep
 from spark_tui.core.jobs import BenchStatus
 from spark_tui.core.prove import ProofProgress
+from spark_tui.core.under_way import Measurement
 from spark_tui.domain.bench.compare import Comparison, compare
 from spark_tui.domain.bench.plan import BenchPlan, segments
 from spark_tui.domain.bench.published import references
@@ -32,7 +33,7 @@ from spark_tui.present.bench_export import exported, markdown
 from spark_tui.present.page import Page as Sections
 from spark_tui.present.page import Section, Tone
 from spark_tui.tui.format import Glyphs, safe
-from spark_tui.tui.frame import Measurement, bindings
+from spark_tui.tui.frame import bindings
 from spark_tui.tui.list_screen import ListScreen
 from spark_tui.tui.screens.bench_form import BenchForm, BenchRequest
 from spark_tui.tui.screens.modals import ChoiceDialog, ConfirmScreen, TextDialog
@@ -102,7 +103,7 @@ class BenchScreen(ListScreen):
     def offers(self, id_: str) -> bool:
         match id_:
             case "cancel_bench":
-                return self._stop is not None
+                return self.measuring
             case "mark_run":
                 return self.result is not None and self.result.run is not None
             case "export_runs" | "filter_runs":
@@ -153,8 +154,6 @@ class BenchScreen(ListScreen):
         self._measured: tuple[str, ...] = ()
         self._proof: ProofProgress | None = None
         self._plan = BenchPlan()
-        self._stop: asyncio.Event | None = None
-        self._ended = asyncio.Event()
         self._compared: object = None
         self._comparison: Sections = ()
         self.bind_slices(("engines",), self._engines_changed)
@@ -186,7 +185,7 @@ class BenchScreen(ListScreen):
 
     @property
     def measuring(self) -> bool:
-        return self._stop is not None
+        return self.spark.measurement is not None
 
     @work(exit_on_error=False, exclusive=True, group="results")
     async def read_results(self, select: str = "") -> None:
@@ -230,7 +229,7 @@ class BenchScreen(ListScreen):
         )
         line = self.query_one(ProgressLine)
         line.progress, line.proof = self._progress, self._proof
-        line.stopping = self._stop is not None and self._stop.is_set()
+        line.stopping = self.spark.measurement is not None and self.spark.measurement.stop.is_set()
         line.display = self.measuring
         line.renew()
         self.show_selected()
@@ -363,14 +362,17 @@ class BenchScreen(ListScreen):
         )
 
     def _start(self, order: BenchRequest) -> None:
-        self._stop, self._ended = asyncio.Event(), asyncio.Event()
         self._progress, self._plan = None, order.plan
         self._measured = tuple(dict.fromkeys(variant.name for variant in order.variants))
-        self.spark.measurement = Measurement(self._measured, len(order.variants) > 1, self._stop, self._ended)
+        kind = "A/B" if len(order.variants) > 1 else "benchmark"
+        restored = order.variants[0].name if order.launches else ""
+        self.spark.measurement = measured = Measurement(
+            kind, self._measured, asyncio.Event(), asyncio.Event(), restored
+        )
         self.query_one(TabbedContent).active = "pair-page" if len(order.variants) > 1 else "run-page"
         self.show_rows()
         self.rows.select(present.LIVE + self._measured[0])
-        self._measure(order, self._stop)
+        self._measure(order, measured.stop)
 
     @work(exit_on_error=False, group="bench")
     async def _measure(self, order: BenchRequest, stop: asyncio.Event) -> None:
@@ -393,10 +395,11 @@ class BenchScreen(ListScreen):
 
     def _release(self) -> None:
         """Nothing is measured or proved any more."""
-        self._stop, self._progress, self._proof = None, None, None
-        self.spark.measurement = None
+        measured, self.spark.measurement = self.spark.measurement, None
+        self._progress, self._proof = None, None
         self.context.store.update(bench=None)
-        self._ended.set()
+        if measured is not None:
+            measured.ended.set()
 
     def _report(self, progress: BenchProgress) -> None:
         self._progress = progress
@@ -431,9 +434,8 @@ class BenchScreen(ListScreen):
 
     @work(exit_on_error=False, group="bench")
     async def _prove(self, name: str, *, full: bool) -> None:
-        self._stop, self._ended = asyncio.Event(), asyncio.Event()
         self._measured, self._proof = (), ProofProgress(name)
-        self.spark.measurement = Measurement((name,), False, self._stop, self._ended)
+        self.spark.measurement = measured = Measurement("proof", (name,), asyncio.Event(), asyncio.Event())
         self.query_one(TabbedContent).active = "prove-page"
         self.show_rows()
 
@@ -442,7 +444,7 @@ class BenchScreen(ListScreen):
             self._renew(BenchStatus(name, "proving", len(progress.cases), progress.total))
 
         try:
-            proof = await self.context.prover.run(name, report, full=full, stop=self._stop)
+            proof = await self.context.prover.run(name, report, full=full, stop=measured.stop)
         except SparkError as error:
             self.spark.report(error, EventKind.BENCH)
         else:
@@ -456,17 +458,16 @@ class BenchScreen(ListScreen):
 
     def action_cancel_bench(self) -> None:
         """Ends the measurement; what was measured is kept."""
-        if self._stop is None:
+        if self.spark.measurement is None:
             self._toast("No measurement is under way.")
         else:
-            self._stop.set()
+            self.spark.measurement.stop.set()
             self.show_rows()
 
     async def on_unmount(self) -> None:
         """Leaving the program: the measurement ends, and keeps what it has."""
-        if self._stop is not None:
-            self._stop.set()
-            await asyncio.wait((asyncio.ensure_future(self._ended.wait()),), timeout=END_SECONDS)
+        if (measured := self.spark.measurement) is not None:
+            await asyncio.wait((asyncio.ensure_future(measured.end()),), timeout=END_SECONDS)
 
     def _toast(self, text: str) -> None:
         self.notify(safe(text).plain, markup=False)

@@ -668,7 +668,9 @@ class HomeScreen(FrameScreen):
                 self._act(verb, name)
 
         typed = name if not view.container.ours else ""
-        if self.spark.measured(name) and not typed:  # its question stands for this one
+        if (
+            (measured := self.spark.measurement) is not None and name in measured.engines and not typed
+        ):  # its question stands for this one
             self._act(verb, name)
             return
         self.app.push_screen(make_screen("confirm", f"{verb} {name}?", what, verb=verb, type_to_confirm=typed), decided)
@@ -690,7 +692,7 @@ class HomeScreen(FrameScreen):
             question = make_screen(
                 "confirm", f"Open {view.name} to the network with an API key?", secured.what, verb="Restart"
             )
-            if not await self.app.push_screen_wait(question):
+            if not (await self.app.push_screen_wait(question) and await self.spark.may("Restart", view.name)):
                 return
             self.context.jobs.launch(secured.request)
         except SparkError as error:
@@ -761,10 +763,10 @@ class HomeScreen(FrameScreen):
     @work(exit_on_error=False, group="act")
     async def _act(self, verb: str, name: str) -> None:
         supervisor, jobs = self.context.supervisor, self.context.jobs
-        if verb != "Cancel" and not await self.spark.end_measurement(name, verb.lower()):
-            return
-        self.notify(f"{verb} {name} ...", markup=False, timeout=3)
         try:
+            if verb != "Cancel" and not await self.spark.may(verb, name):
+                return
+            self.notify(f"{verb} {name} ...", markup=False, timeout=3)
             match verb:
                 case "Stop":
                     await supervisor.stop(name)

@@ -488,7 +488,7 @@ class LaunchForm(FormScreen[str]):
             record = record_of(verdict.plan, patience=preset.ready_timeout_seconds or DEFAULT_READY_TIMEOUT_SECONDS)
             if verdict.fit.blocked and not await app.push_screen_wait(self._unfit(verdict.fit)):
                 return
-            if not (await self._approved() and await app.end_measurement(record.name, self.verb.lower())):
+            if not (await self._approved() and await app.may(self.verb, record.name)):
                 return
             runs = [view.name for view in value_of(core.store.world.engines) or () if view.container.running]
             taken = record.name in (*runs, *(each.name for each in core.store.world.launches))
@@ -507,11 +507,11 @@ class LaunchForm(FormScreen[str]):
     async def _begin(self, *, force: bool) -> None:
         """Launches; an engine of that name that runs with other settings is changed, after a question."""
         core, name, app = self._core, self.overrides.name or self._preset.name, cast("FrameApp", self.app)
-        if not (await self._approved() and await app.end_measurement(name, self.verb.lower())):
-            return
-        views = value_of(core.store.world.engines) or ()
-        running = next((view for view in views if view.name == name and view.container.running), None)
         try:
+            if not (await self._approved() and await app.may(self.verb, name)):
+                return
+            views = value_of(core.store.world.engines) or ()
+            running = next((view for view in views if view.name == name and view.container.running), None)
             if running is None or not running.container.ours or core.jobs.running(name) is not None:
                 core.jobs.launch(LaunchRequest(self._preset, self.overrides, force=force, fetch=self.fetch))
             elif not await self._edit(running, force=force):

@@ -29,7 +29,7 @@ class ConfirmScreen(Dialog[bool]):
     """Asks once. `type_to_confirm`: the answer is yes only when that name is typed, and `because` says why it must."""
 
     CSS_PATH = "modals.tcss"
-    CONFIRMS = ("y", "enter")
+    CONFIRMS: ClassVar[tuple[str, ...]] = ("y", "enter")
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,n", "answer(False)", "No"),
         Binding("y", "answer(True)", "Yes"),

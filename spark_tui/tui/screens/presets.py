@@ -535,10 +535,9 @@ class PresetsScreen(ListScreen):
                     PageQuestion(f"Continue the update of {preset.name}?", page, "Continue", other="Go back"),
                     None,
                 )
-            if await self.app.push_screen_wait(asked):
-                jobs.update(preset, engine, keep=keep)
-            elif asked.other_chosen:
-                jobs.update(preset, engine, keep=False)
+            yes = await self.app.push_screen_wait(asked)
+            if (yes or asked.other_chosen) and await self.spark.may("Update", engine):
+                jobs.update(preset, engine, keep=keep if yes else False)
         except SparkError as error:
             self.notify(f"{error.summary}\n{error.remedy}", severity="error", markup=False)
 
