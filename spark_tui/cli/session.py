@@ -22,8 +22,6 @@ if TYPE_CHECKING:  # asyncio and the core cost more than `--help` may
 T = TypeVar("T")
 
 PROGRAM: Final = "spark-tui"
-ENDS: Final = (signal.SIGTERM, signal.SIGHUP)
-"""Signals after which a command restores what it has promised to, unless a caller had them ignored."""
 YOUNG_SECONDS: Final = 5.0
 SETTLED_OBJECTS: Final = 5_000
 """New objects between two garbage collections of a command that still runs then: as on the screen, where looks at
@@ -133,7 +131,7 @@ class Session:
             loop.remove_signal_handler(number)  # a second one ends the program at once
             task.cancel()
 
-        able = ENDS if threading.current_thread() is threading.main_thread() else ()
+        able = (signal.SIGTERM, signal.SIGHUP) if threading.current_thread() is threading.main_thread() else ()
         ends = [each for each in able if signal.getsignal(each) is signal.SIG_DFL]
         for each in ends:
             loop.add_signal_handler(each, end, each)

@@ -7,7 +7,7 @@ import platform
 import random
 import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
-from contextlib import AbstractContextManager, aclosing, asynccontextmanager, nullcontext
+from contextlib import AbstractContextManager, aclosing, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -502,9 +502,15 @@ class Benchmark:
         run = _Run(self, variants, plan, report, ended, per_launch)
         asked = [variant.name for variant in variants]
         names = {each.name for each in await self.docker.containers() if each.name in asked or each.id in asked}
+        with self.claim(*names):
+            return await finish_when_cancelled(run.work(), ended, RESTORE_SECONDS if run.launches else END_SECONDS)
+
+    @contextmanager
+    def claim(self, *names: str) -> Iterator[None]:
+        """Meanwhile other programs ask before they disturb these engines."""
         claimed = [name for name in names if self.state.claim(MEASURES + name)]
         try:
-            return await finish_when_cancelled(run.work(), ended, RESTORE_SECONDS if run.launches else END_SECONDS)
+            yield
         finally:
             for name in claimed:
                 self.state.release(MEASURES + name)
@@ -597,7 +603,7 @@ class _Run:
 
     async def work(self) -> tuple[BenchRun, ...]:
         failure: SparkError | None = None
-        with self._promise():
+        with await self._promise():
             try:
                 await (self._measure_launched() if self.launches else self._measure_running())
             except MeasurementVoid as error:
@@ -653,12 +659,12 @@ class _Run:
             for session in self._sessions:
                 await session.end()
 
-    def _promise(self) -> AbstractContextManager[None]:
+    async def _promise(self) -> AbstractContextManager[None]:
         """What ran before comes back also where this program ends before its end."""
         first, second = self._variants[0], self._variants[-1]
-        watch = self._bench.supervisor.find(first.name)
-        if watch is None or first.request is None or second.request is None:
+        if first.request is None or second.request is None:
             return nullcontext()
+        watch = await self._bench.supervisor.watch(first.name)
         return self._bench.editor().promised(watch.view(), first.request, second.request, second.name)
 
     async def _measure_launched(self) -> None:

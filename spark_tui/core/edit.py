@@ -245,12 +245,13 @@ class Editor:
         if not self._state.claim(EDITS + view.name):
             yield
             return
-        entry = EditEntry(
-            view.name, before.preset.name, view.container.id, all_pairs(before.overrides), all_pairs(after.overrides),
-            EditStage.RESTORE, True, self._who, stops=stops,
-        )  # fmt: skip
         try:
-            self._write(entry)
+            self._write(
+                EditEntry(
+                    view.name, before.preset.name, view.container.id, all_pairs(before.overrides),
+                    all_pairs(after.overrides), EditStage.RESTORE, True, self._who, stops=stops,
+                )
+            )  # fmt: skip
             yield
             self._state.remove(EDITS + view.name)  # not after an error: the next program looks after it
         finally:

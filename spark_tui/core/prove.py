@@ -117,7 +117,8 @@ class Prover:
         run = _ProveRun(
             self, endpoint, conditions, report, ended, times or (FULL_TIMES if full else Times()), full=full
         )
-        return await finish_when_cancelled(run.work(cases, keep=not only and compiles), ended, END_SECONDS)
+        with self.benchmark.claim(name):
+            return await finish_when_cancelled(run.work(cases, keep=not only and compiles), ended, END_SECONDS)
 
     async def asked_again(self, name: str, earlier: Proof, proof: Proof, *, times: Times | None = None) -> Proof:
         """`proof` with the second verdict of each case that passed in `earlier` and fails: models are not repeatable,

@@ -17,9 +17,6 @@ _CLAIMS: Final = {MEASURES: "measurement of ", "update-": "update of ", EDITS: "
 """What a claim says that a program does. A measurement comes before the edit that it may be made of."""
 
 
-ENDS: Final = ("Stop", "Remove")
-
-
 @dataclass(frozen=True, slots=True)
 class UnderWay:
     """`what` names it: `A/B of qwen, 3 of 24`. `end`: what becomes of it when this program ends, empty where another
@@ -53,17 +50,21 @@ class Measurement:
 
 def under_way(world: World, measured: Measurement | None) -> tuple[UnderWay, ...]:
     """The work of this program that ends with it, its measurement first."""
-    later = "What was begun is written down: spark-tui finishes it, or goes back, when it is opened next."
     found = [
-        UnderWay((job.title,), f"{job.what} of {job.title}", later)
+        UnderWay(
+            (job.title,),
+            f"{job.what} of {job.title}",
+            "What was begun is written down: spark-tui finishes it, or goes back, when it is opened next.",
+        )
         for job in world.jobs
         if job.state is StepState.RUNNING and job.what in ("edit", "update")
     ]
     if measured is not None:
         done = f", {world.bench.done} of {world.bench.total}" if world.bench is not None and world.bench.total else ""
         again = f" {measured.restored} is started again as it was." if measured.restored else ""
-        kept = f"It is stopped. Results so far are kept.{again}"
-        found.insert(0, UnderWay(measured.engines, f"{measured.title}{done}", kept))
+        found.insert(
+            0, UnderWay(measured.engines, f"{measured.title}{done}", f"It is stopped. Results so far are kept.{again}")
+        )
     return tuple(found)
 
 
@@ -76,4 +77,6 @@ def disturbed(then: str, name: str, own: tuple[UnderWay, ...], state: StateFiles
         for claim in state.claimed(prefix) if state is not None else ():
             engine = claim.removeprefix(prefix)
             found.setdefault(engine, UnderWay((engine,), f"{what}{engine}"))
-    return tuple(each for each in dict.fromkeys(found.values()) if then not in ENDS or name in each.engines)
+    return tuple(
+        each for each in dict.fromkeys(found.values()) if then not in ("Stop", "Remove") or name in each.engines
+    )

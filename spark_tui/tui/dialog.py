@@ -28,5 +28,6 @@ class Dialog(ModalScreen[Answer]):
 
     def takes(self, key: str, typed_at: float) -> bool:
         """Whether a key that was typed then, in seconds of the queue's clock, reaches this dialog."""
-        confirms = key in self.CONFIRMS or (key == "enter" and isinstance(self.focused, Button))
-        return not confirms or typed_at >= self._read_from
+        return typed_at >= self._read_from or not (
+            key in self.CONFIRMS or (key == "enter" and isinstance(self.focused, Button))
+        )

@@ -267,6 +267,20 @@ def test_the_log_of_any_container_can_be_read() -> None:
     assert world.run("logs", "db").out == "ready to accept connections\n"
 
 
+@pytest.mark.parametrize("claim", ["bench-other", "edit-other", "update-other", "tune"])
+def test_what_starts_an_engine_asks_while_spark_tui_does_what_it_would_disturb(claim: str) -> None:
+    world = example()
+    assert world.state.claim(claim), "another program"
+    for words in (("up", "tiny-1b", "--name", "new"), ("restart", "tiny-1b")):
+        assert world.run(*words, "--json").code == 4, "nobody can be asked"
+        world.run(*words, keyboard="n\n")
+    assert not world.docker.asked("create")
+    assert not world.docker.asked("stop")
+    assert world.run("up", "tiny-1b", "--name", "new", "--dry-run").code == 0
+    assert world.run("restart", "tiny-1b", "--yes").code == 0
+    assert world.run("down", "tiny-1b", "--json").code == 0, "it gives memory back"
+
+
 @pytest.mark.parametrize("verb", ["down", "restart"])
 def test_an_engine_that_is_measured_is_stopped_only_when_the_person_says_so(verb: str) -> None:
     world = example()

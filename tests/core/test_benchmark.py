@@ -145,7 +145,7 @@ async def test_a_sweep_with_depths_measures_what_the_server_does(lab: Lab, serve
 
 
 async def test_other_programs_see_that_an_engine_is_measured(lab: Lab, server: BenchServer) -> None:
-    state, seen = lab.context.benchmark.state, set[bool]()
+    state, seen = lab.context.benchmark.state, set[tuple[str, ...]]()
     await lab.context.benchmark.run((Variant("tiny"),), PLAN, lambda _: seen.add(state.claimed(MEASURES)))
     assert (seen, state.claimed(MEASURES)) == ({(f"{MEASURES}tiny",)}, ())
 

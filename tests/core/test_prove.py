@@ -105,6 +105,17 @@ async def test_a_sound_server_passes_every_case() -> None:
     assert parser_advice(proof) == ()
 
 
+async def test_other_programs_see_that_an_engine_is_proved() -> None:
+    async with ProveServer("").running() as server:
+        lab, seen = Lab(server), set[tuple[str, ...]]()
+        state = lab.context.ports.state
+        await lab.context.prover.run(
+            "qwen", lambda _: seen.add(state.claimed("bench-")), only=("chat.tool",), times=ROOMY
+        )
+        await lab.context.close()
+    assert (seen, state.claimed("bench-")) == ({("bench-qwen",)}, ())
+
+
 async def test_a_case_that_passed_before_is_broken_when_it_fails_twice() -> None:
     async with ProveServer().running() as server:
         lab = Lab(server)
