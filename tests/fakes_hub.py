@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -40,6 +41,8 @@ class FakeHub:
     refused: dict[str, SparkError] = field(default_factory=dict)
     broken: SparkError | None = None
     queries: list[SearchQuery] = field(default_factory=list)
+    answers: asyncio.Event | None = None
+    """A search is answered once it is set; None: at once."""
     tokens: list[Secret | None] = field(default_factory=list)
     facts: Reading[CheckpointFacts] = field(default_factory=lambda: Missing("it has no config.json"))
 
@@ -56,6 +59,8 @@ class FakeHub:
     async def search(self, query: SearchQuery, token: Secret | None = None) -> tuple[SearchHit, ...]:
         self._ask(token)
         self.queries.append(query)
+        if self.answers is not None:
+            await self.answers.wait()
         return ranked(self.hits, query)
 
     async def repo(self, repo: str, revision: str = "main", token: Secret | None = None) -> RepoFacts:

@@ -108,7 +108,7 @@ async def test_a_sound_server_passes_every_case() -> None:
 async def test_other_programs_see_that_an_engine_is_proved() -> None:
     async with ProveServer("").running() as server:
         lab, seen = Lab(server), set[tuple[str, ...]]()
-        state = lab.context.ports.state
+        state = lab.context.benchmark.state
         await lab.context.prover.run(
             "qwen", lambda _: seen.add(state.claimed("bench-")), only=("chat.tool",), times=ROOMY
         )

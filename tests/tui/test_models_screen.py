@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -291,6 +292,21 @@ async def test_one_revision_of_several_can_be_deleted_alone(kit: Stock) -> None:
 
 
 # --- the Hub ----------------------------------------------------------------------------------------------
+
+
+async def test_a_text_that_goes_on_while_the_hub_is_asked_stays_in_its_field(kit: Stock) -> None:
+    kit.hub.answers = asyncio.Event()
+    async with seen(kit, (120, 36), "h") as sight:
+        await sight.type("tiny")
+        await sight.press("enter")
+        await sight.until(lambda: bool(kit.hub.queries))
+        await sight.type(" agent")
+        kit.hub.answers.set()
+        await sight.until_seen("1 found")
+        await sight.type("s l")
+        words = sight.app.screen.query_one("#by-words", Input)
+        assert words.has_focus
+        assert words.value == "tiny agents l"
 
 
 async def test_a_search_asks_with_what_the_fields_say_and_only_with_enter(kit: Stock) -> None:
