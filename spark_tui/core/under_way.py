@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from spark_tui.core.store import World
     from spark_tui.services.ports import StateFiles
 
+# What a claim says that a program does. A measurement comes before the edit that it may be made of.
 _CLAIMS: Final = {MEASURES: "measurement of ", "update-": "update of ", EDITS: "edit of ", "tune": "search with tune"}
-"""What a claim says that a program does. A measurement comes before the edit that it may be made of."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,8 +63,8 @@ at 100,000 up to 150 ms, which a key would wait for."""
 _COLLECT_SECONDS: Final = 60.0
 _QUIET_SECONDS: Final = 5.0
 """Without a key: a collection takes some hundredths of a second."""
-END_SECONDS: Final = 10
-"""So long a signal waits for an orderly end."""
+END_SECONDS, RESTORE_SECONDS = 10, 100
+"""So long a signal waits for an orderly end, and for an engine that an A/B has promised to start again."""
 
 
 class SparkApp(FrameApp):
@@ -180,9 +180,10 @@ class SparkApp(FrameApp):
         program; so does a second signal."""
         for each in (signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().remove_signal_handler(each)
-        if not os.isatty(0):  # a connection that was lost
+        if not os.isatty(0):  # a connection that was lost; the next program restores what was promised
             os.kill(os.getpid(), number)
-        signal.alarm(END_SECONDS)
+        restores = self.measurement is not None and self.measurement.restored
+        signal.alarm(RESTORE_SECONDS if restores else END_SECONDS)
         self.exit(return_code=128 + number)
 
     async def on_unmount(self) -> None:

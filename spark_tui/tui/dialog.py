@@ -14,8 +14,7 @@ class Dialog(ModalScreen[Answer]):
     """A screen over another one. Text that is typed ahead reaches its fields, and keys that cancel work at once; a key
     that confirms counts from some moments after the first picture, see `KeyQueue.guard`."""
 
-    CONFIRMS: ClassVar[tuple[str, ...]] = ("enter",)
-    """The keys that confirm, besides Enter on a button."""
+    CONFIRMS: ClassVar[tuple[str, ...]] = ("enter",)  # besides Enter on a button
     _read_from = float("inf")
 
     def on_mount(self) -> None:

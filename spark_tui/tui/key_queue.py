@@ -28,8 +28,7 @@ CHECK_EVERY_S = 0.05
 """A widget that is removed takes the message behind a key with it: checked only while keys wait."""
 ROUNDS = 2
 """The key itself; then what its action has sent, as an input's `Submitted` that moves the focus."""
-GUARD_S = 0.3
-"""From a dialog's first picture to the first key that may confirm it: faster than anybody reads and answers."""
+GUARD_S = 0.3  # from a dialog's picture to the first key that may confirm it: faster than anybody reads and answers
 
 
 class KeyHandled(Message):

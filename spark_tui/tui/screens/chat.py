@@ -832,7 +832,6 @@ def live_state(exchange: Exchange, now: float) -> Content:
 
 
 def hint(*, writing: bool, files: tuple[str, ...], call: bool, waits_for: str = "") -> Content:
-    """`waits_for`: what can be asked only later."""
     if call:
         return Content(f"Enter give result  {key_of('stop_answer')} skip")
     send = f"Enter sends when {clean(waits_for)} is ready" if waits_for else "Enter send"
