@@ -32,6 +32,9 @@ KEYS = {
 }
 
 
+CONFIRMS, READS_S = ("y", "enter", "ctrl+l"), 1.0
+"""A key that comes in the moments after a dialog's first picture does not confirm it: a person reads first."""
+
 _OSC_52 = re.compile(rb"\x1b\]52;c;([A-Za-z0-9+/=]*)(?:\x07|\x1b\\\\)")
 """What a program asks the terminal to put into its clipboard."""
 
@@ -110,8 +113,10 @@ class PtyApp:
             return "\n".join(line.rstrip() for line in self._screen.display)
 
     def send(self, *keys: str) -> None:
-        """Key names of `KEYS`, `ctrl+x`, or literal text."""
+        """Key names of `KEYS`, `ctrl+x`, or literal text. What may confirm comes after a look at the screen."""
         for key in keys:
+            if key in CONFIRMS:
+                time.sleep(READS_S)
             data = chr(ord(key[-1].lower()) - 96) if key.startswith("ctrl+") else KEYS.get(key, key)
             self._process.write(data.encode())
             # An escape and the key after it are read as one key when they come close together.
