@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import ClassVar, TypeVar
 
 from textual.screen import ModalScreen
-from textual.widgets import Button
 
 Answer = TypeVar("Answer")
 
@@ -27,6 +26,8 @@ class Dialog(ModalScreen[Answer]):
 
     def takes(self, key: str, typed_at: float) -> bool:
         """Whether a key that was typed then, in seconds of the queue's clock, reaches this dialog."""
+        from textual.widgets import Button  # not for the first frame
+
         return typed_at >= self._read_from or not (
             key in self.CONFIRMS or (key == "enter" and isinstance(self.focused, Button))
         )
