@@ -152,8 +152,9 @@ def open_control_centre(session: Session) -> int:
         raise UsageError(
             "The control centre needs a terminal.", "For scripts: spark-tui status, ps, up ... (see spark-tui --help)"
         )
-    for name in ("COLUMNS", "LINES"):  # exported once, they would hold against the window's real size for good
-        os.environ.pop(name, None)
+    if not in_browser:  # whose driver reads its window's size there
+        for name in ("COLUMNS", "LINES"):  # exported once, they would hold against the window's real size for good
+            os.environ.pop(name, None)
     if "SSH_CONNECTION" in os.environ:
         for name, value in SSH_DEFAULTS:  # Textual reads them once, when it is imported
             os.environ.setdefault(name, value)

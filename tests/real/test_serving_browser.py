@@ -105,7 +105,9 @@ async def test_with_the_token_the_screen_is_drawn_and_obeys_keys(
         assert await page.evaluate("location.href") == f"{served.base}/", "the token has left the address"
         assert await page.evaluate("document.cookie") == "", "no script of a page can read the token"
         columns = await page.evaluate("window.seenTerminal.cols")
-        assert columns > 80, "the screen fills the window"
+        assert columns > 80, "the terminal fills the window"
+        shown = await page.wait_for(SCREEN, "qwen3.6-35b", "docker OK")
+        assert max(map(len, shown.splitlines())) > columns - 3, "and the screen the terminal"
         assert await page.evaluate(FITS), "and nothing of it lies outside"
         home = await page.picture()
 
