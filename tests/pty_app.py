@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -110,7 +111,9 @@ class PtyApp:
     def text(self) -> str:
         """What the screen shows, trailing spaces removed."""
         with self._lock:
-            return "\n".join(line.rstrip() for line in self._screen.display)
+            rows = (self._screen.buffer[y] for y in range(self._screen.lines))
+            columns = range(self._screen.columns)  # pyte's own fails at half a wide character
+            return "\n".join("".join(row[x].data for x in columns).rstrip() for row in rows)
 
     def send(self, *keys: str) -> None:
         """Key names of `KEYS`, `ctrl+x`, or literal text. What may confirm comes after a look at the screen."""
@@ -121,6 +124,11 @@ class PtyApp:
             self._process.write(data.encode())
             # An escape and the key after it are read as one key when they come close together.
             time.sleep(0.25 if key == "esc" else 0.02)
+
+    def send_bytes(self, data: bytes) -> None:
+        """Any bytes; dropped where the program has ended."""
+        with suppress(OSError):
+            self._process.write(data)
 
     def wait_for(self, *texts: str, timeout: float = 20.0) -> str:
         """The screen once it shows all the texts; AssertionError with the screen when it does not in time."""

@@ -6,7 +6,6 @@ import asyncio
 import gc
 import os
 import shutil
-import signal
 import sys
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
@@ -63,8 +62,8 @@ at 100,000 up to 150 ms, which a key would wait for."""
 _COLLECT_SECONDS: Final = 60.0
 _QUIET_SECONDS: Final = 5.0
 """Without a key: a collection takes some hundredths of a second."""
-END_SECONDS, RESTORE_SECONDS = 10, 100
-"""So long a signal waits for an orderly end, and for an engine that an A/B has promised to start again."""
+RESTORE_SECONDS: Final = 100
+"""So long a signal waits for an engine that an A/B has promised to start again."""
 
 
 class SparkApp(FrameApp):
@@ -120,9 +119,6 @@ class SparkApp(FrameApp):
         # After `fg` the terminal holds what the shell wrote: every cell is written again.
         self.app_resume_signal.subscribe(self, lambda _: self.call_later(self.screen.refresh, layout=True))
         self.key_queue.guard = 0.0 if self.is_headless else GUARD_S
-        if not (self.is_headless or self.is_web):
-            for number in (signal.SIGTERM, signal.SIGHUP):
-                asyncio.get_running_loop().add_signal_handler(number, self._end_by, number)
         await self.context.first_figures()
         self.take(self.context.store.world)
         self.notices.begin(self.context.clock.now())
@@ -175,16 +171,10 @@ class SparkApp(FrameApp):
                 markup=False,
             )
 
-    def _end_by(self, number: signal.Signals) -> None:
-        """Leaves the terminal as it was, where it is still there. Where that takes too long, the alarm ends the
-        program; so does a second signal."""
-        for each in (signal.SIGTERM, signal.SIGHUP):
-            asyncio.get_running_loop().remove_signal_handler(each)
-        if not os.isatty(0):  # a connection that was lost; the next program restores what was promised
-            os.kill(os.getpid(), number)
+    @property
+    def end_seconds(self) -> int:
         restores = self.measurement is not None and self.measurement.restored
-        signal.alarm(RESTORE_SECONDS if restores else END_SECONDS)
-        self.exit(return_code=128 + number)
+        return RESTORE_SECONDS if restores else super().end_seconds
 
     async def on_unmount(self) -> None:
         """Leaves containers running; ends streams, connections and helpers."""
@@ -223,11 +213,13 @@ class SparkApp(FrameApp):
     # --- events ---------------------------------------------------------------------------------------
 
     def on_resize(self, event: Resize) -> None:
-        """Of two sizes in quick succession the older may arrive last: then the terminal is asked."""
+        """Of two sizes in quick succession the older may arrive last, and a report may be of any size: only the
+        terminal's own is taken."""
         if self.is_headless or self.is_web:
             return
         size = Size(*shutil.get_terminal_size(event.size))
         if size != event.size:
+            event.prevent_default()
             self.post_message(Resize(size, size))
 
     async def on_event(self, event: TextualEvent) -> None:

@@ -5,9 +5,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
+from codecs import getincrementaldecoder
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import lru_cache
+from select import select
+from shutil import get_terminal_size
 from typing import Any, Final, NamedTuple, TypeVar
 
 from rich.cells import cell_len
@@ -15,9 +22,13 @@ from rich.color import ColorSystem
 from rich.console import COLOR_SYSTEMS, Console, RenderableType
 from rich.style import Style
 from textual._compositor import ChopsUpdate, Compositor, LayoutUpdate
+from textual._xterm_parser import XTermParser
 from textual.app import App
-from textual.events import Mount, Paste, ScreenResume
-from textual.geometry import Region
+from textual.driver import Driver
+from textual.drivers.linux_driver import LinuxDriver
+from textual.events import Key, Mount, Paste, Resize, ScreenResume
+from textual.geometry import Region, Size
+from textual.keys import Keys
 from textual.message import Message
 from textual.screen import Screen
 from textual.strip import Strip
@@ -37,6 +48,14 @@ class Codes(NamedTuple):
 PLAIN: Final = Codes()
 INVISIBLE: Final = frozenset(("", "1", "2"))
 """Attributes that do not show on a blank: none, bold, dim."""
+
+ENDING_SIGNALS: Final = (
+    signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGABRT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM,
+    signal.SIGTERM, signal.SIGXCPU, signal.SIGVTALRM, signal.SIGPROF,
+)  # fmt: skip
+"""Every signal that ends a program unless it is handled, but those that its own faults raise."""
+END_SECONDS: Final = 10
+POLL_SECONDS: Final = 0.1
 
 
 @lru_cache(4096)
@@ -199,8 +218,78 @@ class QuietScreen(Screen[Answer]):
         """The screen is shown again, or for the first time."""
 
 
+class TerminalParser(XTermParser):
+    """Takes any text for keys, clicks and reports: Textual's ends with an error for a key or a size that cannot be."""
+
+    def _sequence_to_key_events(self, sequence: str, alt: bool = False) -> Iterable[Key]:
+        try:
+            events = list(super()._sequence_to_key_events(sequence, alt))
+            "".join(f"{event.key}{event.character}" for event in events).encode()  # half a surrogate pair is no key
+        except (ValueError, OverflowError):
+            return [Key(Keys.Ignore, sequence)]
+        return events
+
+    def parse_mouse_code(self, code: str) -> Message | None:
+        with suppress(ArithmeticError):  # a click in pixels, in a window of none
+            return super().parse_mouse_code(code)
+        return None
+
+
+class TerminalDriver(LinuxDriver):
+    """The terminal, left as it was found whatever it sends and whichever signal ends the program."""
+
+    def start_application_mode(self) -> None:
+        for number in ENDING_SIGNALS:
+            self._loop.add_signal_handler(number, self.end_by, number)
+        super().start_application_mode()  # type: ignore[no-untyped-call]
+        self._loop.add_signal_handler(signal.SIGWINCH, self.resized)
+
+    def resized(self) -> None:
+        """Textual's goes by reports alone once one of them, or noise that looks like one, has said that they come."""
+        size = Size(*get_terminal_size())
+        self.send_message(Resize(size, size))
+
+    def end_by(self, number: signal.Signals) -> None:
+        """Ends the app in its order, exit code 128 and the signal's number. Where that takes too long, the alarm ends
+        the program; so does a second signal."""
+        for each in ENDING_SIGNALS:
+            self._loop.remove_signal_handler(each)
+        if not os.isatty(self.fileno):  # a connection that was lost; the next program restores what was promised
+            os.kill(os.getpid(), number)
+        signal.alarm(self._app.end_seconds if isinstance(self._app, PlainCrashApp) else END_SECONDS)
+        self._app.exit(return_code=128 + number)
+
+    def run_input_thread(self) -> None:
+        """Textual's decodes strictly: one byte of another encoding ended the program."""
+        decode, parser = getincrementaldecoder("utf-8")("replace").decode, TerminalParser(self._debug)
+        while not self.exit_event.is_set():
+            if select([self.fileno], [], [], POLL_SECONDS)[0] and (text := decode(os.read(self.fileno, 4096))):
+                for event in parser.feed(text):
+                    self.process_message(event)
+            for event in parser.tick():
+                self.process_message(event)
+
+
 class PlainCrashApp(App[Answer]):
-    """An app whose crash report is its own."""
+    """An app that no input ends, and whose crash report is its own."""
+
+    @property
+    def end_seconds(self) -> int:
+        """So long a signal waits for an orderly end."""
+        return END_SECONDS
+
+    def get_driver_class(self) -> type[Driver]:
+        """Ours at a terminal; in a browser Textual's, which would hear no key after one that its parser fails at."""
+        driver = super().get_driver_class()
+        if driver is LinuxDriver:
+            return TerminalDriver
+        setattr(sys.modules[driver.__module__], XTermParser.__name__, TerminalParser)
+        return driver
+
+    def panic(self, *renderables: RenderableType) -> None:
+        """Textual's leaves the exit code at 0."""
+        super().panic(*renderables)
+        self.exit(return_code=1)
 
     def crash_report(self, error: BaseException) -> RenderableType:
         """What is left on the terminal when the app crashes."""
