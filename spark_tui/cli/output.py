@@ -12,7 +12,7 @@ from typing import Any, Final, TextIO
 
 from spark_tui.domain.errors import ExitCode, PresetError, RefusedError, SparkError
 from spark_tui.domain.secret import mask_secrets
-from spark_tui.domain.text import cell_width, clean, clean_line, truncate
+from spark_tui.domain.text import cell_width, cells_left, clean, clean_line, truncate
 from spark_tui.present.page import Cell, Page, Row, Section, Table, Tone, column_widths
 
 DEFAULT_WIDTH: Final = 80
@@ -334,7 +334,7 @@ def table_lines(table: Table, width: int | None, paint: Paint) -> list[str]:
         parts = []
         for at, size in sizes.items():
             text = truncate(row[at].within(size), size)
-            space = " " * (size - cell_width(text))
+            space = " " * cells_left(size, cell_width(text))
             painted = paint(text, STYLES[row[at].tone])
             parts.append(space + painted if table.columns[at].right else painted + space)
         lines.append(GAP.join(parts).rstrip(" "))

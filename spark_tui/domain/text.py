@@ -90,6 +90,12 @@ def _cells(char: str) -> int:
     return 0 if unicodedata.combining(char) else 1
 
 
+def cells_left(cells: int, *taken: int) -> int:
+    """What is left of a line of `cells` beside parts of those widths; none where they are wider. A width that is
+    computed comes from here: a window may be of any size, and for a moment smaller than what is in it."""
+    return max(0, cells - sum(taken))
+
+
 def truncate(text: str, cells: int, ellipsis: str = "…") -> str:
     """`text` cut to at most `cells` terminal cells, the last one an ellipsis when something was cut."""
     if len(text) * 2 <= cells or cell_width(text) <= cells:

@@ -14,7 +14,7 @@ from textual.filter import LineFilter
 from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.finding import Severity
 from spark_tui.domain.quantities import human_duration
-from spark_tui.domain.text import clean_line
+from spark_tui.domain.text import cells_left, clean_line
 from spark_tui.present.engines import engine_status
 from spark_tui.present.page import Cell, Table, Tone
 
@@ -44,7 +44,7 @@ MAX_CELL = 200
 def cell(value: Cell, width: int, *, right: bool = False) -> Content:
     """A table's cell, cut and filled to `width` cells."""
     text = safe(value.within(width)[: 4 * MAX_CELL], TONE_STYLES[value.tone]).truncate(width, ellipsis=True)
-    filler = " " * (width - text.cell_length)
+    filler = " " * cells_left(width, text.cell_length)
     return Content.assemble(filler, text) if right else Content.assemble(text, filler)
 
 

@@ -27,6 +27,7 @@ from spark_tui.domain.errors import SparkError, UsageError
 from spark_tui.domain.event import EventKind
 from spark_tui.domain.prove.request import Verdict
 from spark_tui.domain.prove.run import engine_badge, stored_commit
+from spark_tui.domain.text import cells_left
 from spark_tui.present import bench as present
 from spark_tui.present import prove as proving
 from spark_tui.present.bench_export import exported, markdown
@@ -81,7 +82,7 @@ class ProgressLine(Line):
         count = f"  {present.progress_count(progress)}"
         room = max(4, min(40, width - len(count)))
         full = round(room * progress.done / max(1, progress.total))
-        bar = ((glyphs.full * full, "$primary"), (glyphs.empty * (room - full), "$rule"))
+        bar = ((glyphs.full * full, "$primary"), (glyphs.empty * cells_left(room, full), "$rule"))
         return Content("\n").join([Content.assemble(*bar, (count, "bold")), safe(text)])
 
 

@@ -31,7 +31,7 @@ from spark_tui.domain.chat.message import (
     written_token,
 )
 from spark_tui.domain.quantities import human_count
-from spark_tui.domain.text import cell_width, clean, truncate
+from spark_tui.domain.text import cell_width, cells_left, clean, truncate
 from spark_tui.present.chat import brief
 from spark_tui.tui import format as fmt
 from spark_tui.tui.format import Glyphs
@@ -239,10 +239,10 @@ class TokenChoices(Line):
         quoted = truncate(f'"{written_token(text)}"', TEXT_CELLS, self._glyphs.ellipsis)
         share = probability(logprob)
         percent = f"{100 * share:.1f} %" if share >= 0.001 else "< 0.1 %"
-        room = max(0, min(BAR_CELLS, width - TEXT_CELLS - 20))
+        room = min(BAR_CELLS, cells_left(width, TEXT_CELLS, 20))
         return Content.assemble(
             (f"{self._glyphs.running} " if taken else "  ", "$primary"), (f"{rank:>2}  ", "$dim"),
-            fmt.safe(quoted, "bold" if taken else ""), " " * (TEXT_CELLS - cell_width(quoted)),
+            fmt.safe(quoted, "bold" if taken else ""), " " * cells_left(TEXT_CELLS, cell_width(quoted)),
             f"{percent:>9}  ", (self._glyphs.engine * round(share * room), STYLES[band(logprob)] or "$primary"),
         )  # fmt: skip
 

@@ -11,6 +11,7 @@ from textual.content import Content
 from textual.screen import ModalScreen, Screen
 
 from spark_tui.core.actions import Action, Scope, allowed, key_of, of_scope, screen_keys, shown
+from spark_tui.domain.text import cells_left
 from spark_tui.tui.widgets.line import Line, hanging, packed
 
 KEYS_WIDTH = 11
@@ -91,13 +92,13 @@ def _lines(action: Action, width: int) -> list[Content]:
         return hanging(Content.assemble(keys), Content(action.label), KEYS_WIDTH + 1, width)
     label = Content.assemble(keys, f"{action.label:<{LABEL_WIDTH}}")
     indent = KEYS_WIDTH + 1 + LABEL_WIDTH
-    room, words = width - indent, Content.styled(action.help, "$dim")
+    room, words = cells_left(width, indent), Content.styled(action.help, "$dim")
     if not action.cli:
         return hanging(label, words, indent, width)
     cli = Content.styled(f"spark-tui {action.cli}", "$secondary")
-    beside = room - 2 - cli.cell_length  # what a command leaves to the help on one line
+    beside = cells_left(room, 2, cli.cell_length)  # what a command leaves to the help on one line
     wanted = max(HELP_WIDTH, min(MOST_HELP_WIDTH, room - 2 - CLI_WIDTH))
-    column = max(0, min(wanted, beside)) if width >= CLI_FROM else 0
+    column = min(wanted, beside) if width >= CLI_FROM else 0
     if words.cell_length <= (column or beside):
         gap = " " * max(2, (column or beside) + 2 - words.cell_length)
         return hanging(label, Content.assemble(words, gap, cli), indent, width)

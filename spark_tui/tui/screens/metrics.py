@@ -26,6 +26,7 @@ from spark_tui.domain.metrics.serving import EngineMetrics
 from spark_tui.domain.metrics.slow import limits
 from spark_tui.domain.quantities import human_duration
 from spark_tui.domain.reading import Reading, value_of
+from spark_tui.domain.text import cells_left
 from spark_tui.present import metrics as present
 from spark_tui.present.agents import clients_at, clients_page
 from spark_tui.present.cluster import vitals_section
@@ -135,15 +136,14 @@ class SlowPage(Page):
 
     def say(self, width: int) -> Content:
         lines = super().say(width).split("\n")
-        room = self.parent.size.height - len(lines) - 1 if isinstance(self.parent, Widget) else 0
-        shown = self.others[: max(0, room)]
+        room = cells_left(self.parent.size.height, len(lines), 1) if isinstance(self.parent, Widget) else 0
+        shown = self.others[:room]
         if shown:
             lines.append(Content.styled("Other graphs", "bold"))
         for number, each in enumerate(shown):
             wide = number < room - len(shown)
-            head = Content.assemble(
-                (each.title, "$dim"), fmt.safe(f"{each.value:>{(width if wide else OTHER_CELLS) - len(each.title)}}")
-            )
+            cells = cells_left(width if wide else OTHER_CELLS, len(each.title))
+            head = Content.assemble((each.title, "$dim"), fmt.safe(f"{each.value:>{cells}}"))
             trend = Content.styled(each.trend(width if wide else max(1, width - OTHER_CELLS - 2)), "$success")
             lines += [head, trend] if wide else [Content.assemble(head, "  ", trend)]
         return Content("\n").join(lines)
@@ -203,7 +203,7 @@ class Figures(Line):
         for cells, digits, names in blocks:
             for row, dots, name in zip(rows, digits, names, strict=True):
                 text = Content.assemble((dots, "bold $primary"), " ", name).truncate(width, ellipsis=True)
-                row.append(Content.assemble(text, " " * max(0, cells + more - text.cell_length)))
+                row.append(Content.assemble(text, " " * cells_left(cells + more, text.cell_length)))
         return Content("\n").join(Content.assemble(*row) for row in rows)
 
 

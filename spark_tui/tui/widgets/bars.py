@@ -12,6 +12,7 @@ from spark_tui.core.actions import key_of, shown
 from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.host.identity import HostIdentity
 from spark_tui.domain.reading import NOT_READ_YET, Missing, Ok, Reading, reason_of, value_of
+from spark_tui.domain.text import cells_left
 from spark_tui.present.page import Cell
 from spark_tui.tui import format as fmt
 from spark_tui.tui.format import Glyphs
@@ -154,7 +155,7 @@ class ActivityLine(Line):
         line = fmt.safe(f" {self._glyphs.warning} {summary}", style)
         if not self.activities or alarm.severity is Severity.ERROR:
             line = Content.assemble(line, "  ", fmt.safe(alarm.remedy, "$dim"))
-        room = width - others.cell_length - (MORE_CELLS if self.activities else 0)
+        room = cells_left(width, others.cell_length, MORE_CELLS if self.activities else 0)
         return Content.assemble(line.truncate(room, ellipsis=True), others)
 
     async def on_click(self, event: Click) -> None:
@@ -208,7 +209,7 @@ class KeyBar(Line):
         """
         right = self._docker()
         parts: list[Content] = [Content(" ")]
-        for action in self._fitting(width - right.cell_length - 3):
+        for action in self._fitting(cells_left(width, right.cell_length, 3)):
             key = shown(action.keys[0])
             parts += [Content.styled(key, "bold $footer-key-foreground"), Content.styled(f" {action.label}  ", "$dim")]
         return spread(Content.assemble(*parts), right, width)

@@ -15,6 +15,7 @@ from textual.visual import Visual
 from spark_tui.domain.logs.starts import StartRecord, eta, eta_text, usual_phases
 from spark_tui.domain.logs.timeline import BootTimeline, Phase, PhaseId, PhaseState
 from spark_tui.domain.quantities import human_duration
+from spark_tui.domain.text import cells_left
 from spark_tui.tui import format as fmt
 from spark_tui.tui.format import Glyphs
 from spark_tui.tui.widgets.line import VisibilityWidget, packed
@@ -149,11 +150,12 @@ class BootTimelineView(VisibilityWidget):
     def _segments(self, seconds: float, phases: Sequence[Phase], width: int) -> Content:
         """`boot 8m07s  weights 3m19s      compile 1m56s  ...`: each phase as wide as its share of the time."""
         head = Content.assemble((f"{'boot':<{BAR_INDENT}}", "$dim"), f"{human_duration(seconds)} ")
-        room, total = width - head.cell_length, sum(phase.seconds or 0.0 for phase in phases) or 1.0
+        room, total = cells_left(width, head.cell_length), sum(phase.seconds or 0.0 for phase in phases) or 1.0
         parts, used, spent = [head], 0, 0.0
         for number, phase in enumerate(phases):
             spent += phase.seconds or 0.0
-            cells, used = round(spent / total * room) - used, round(spent / total * room)
+            end = round(spent / total * room)
+            cells, used = cells_left(end, used), end
             words = (f" {phase.short_label} {self._took(phase)}", f" {phase.short_label}", "")
             text = next(word for word in words if len(word) < cells or not word)
             parts.append(Content.styled(f"{text:<{cells}}"[:cells], BAR_STYLES[number % 2]))
@@ -261,8 +263,8 @@ class BootTimelineView(VisibilityWidget):
             full, end = round((at + spent) / whole * width), round((at + span) / whole * width)
             glyph, style = SHARE_LOOKS[number % 2]
             parts += [
-                (getattr(self._glyphs, glyph) * (full - used), style),
-                (self._glyphs.cache * (end - full), "$dim"),
+                (getattr(self._glyphs, glyph) * cells_left(full, used), style),
+                (self._glyphs.cache * cells_left(end, full), "$dim"),
             ]
             at, used = at + span, end
         return Content.assemble(*parts)

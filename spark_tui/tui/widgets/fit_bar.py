@@ -9,6 +9,7 @@ from textual.content import Content
 from spark_tui.domain.presets.fit import Fit
 from spark_tui.domain.presets.fit_figures import pieces, slices
 from spark_tui.domain.quantities import gib, short_tokens
+from spark_tui.domain.text import cells_left
 from spark_tui.tui.format import Glyphs
 from spark_tui.tui.widgets.line import Line, packed
 from spark_tui.tui.widgets.memory_strip import apportion
@@ -78,7 +79,7 @@ class FitBar(Line):
             return []
         head = Content.styled("KV ", "$dim")
         tail = Content.assemble(f"  {kv.concurrency:,.1f}", (" x ", "$dim"), short_tokens(fit.context))
-        cells = max(0, width - head.cell_length - tail.cell_length)
+        cells = cells_left(width, head.cell_length, tail.cell_length)
         bar, taken = [self._glyphs.cache] * cells, 0
         for number in range(1, int(min(kv.concurrency, cells)) + 1):
             end, text = round(number / max(1.0, kv.concurrency) * cells), str(number)
@@ -87,5 +88,5 @@ class FitBar(Line):
         short = kv.concurrency < 1
         tone = "$error" if short else LOOKS["kv"][2]
         full = round(cells * min(1.0, kv.concurrency))
-        rest = (self._glyphs.free * (cells - full), "$dim")
+        rest = (self._glyphs.free * cells_left(cells, full), "$dim")
         return [Content.assemble(head, ("".join(bar[:full]), tone), rest, tail)]

@@ -33,6 +33,7 @@ from spark_tui.domain.metrics.graph import (
     value_text,
 )
 from spark_tui.domain.metrics.series import Gap
+from spark_tui.domain.text import cells_left
 from spark_tui.tui.format import Glyphs
 
 
@@ -369,9 +370,9 @@ def picture_of(
         if len(head.text) <= width:
             break
     summaries = _summaries(subject, settled[0], shown[0]) if len(settled) == 1 else ()
-    tail = _tail(subject, summaries, kind, width - len(head.text) - HEAD_GAP, line=threshold is not None)
+    tail = _tail(subject, summaries, kind, cells_left(width, len(head.text), HEAD_GAP), line=threshold is not None)
     # What changes each second stands at the left, where it is cheap to repaint.
-    gap = max(0, width - len(head.text) - len(tail.text))
+    gap = cells_left(width, len(head.text), len(tail.text))
     text, pens = head.text + " " * gap + tail.text, head.pens + CellKind.NOTHING * gap + tail.pens
     lines = [PenRow(text[:width], pens[:width])]
     lines += rows_with_axis(canvas, scale, subject.unit, kind)

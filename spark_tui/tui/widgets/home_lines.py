@@ -10,6 +10,7 @@ from textual.content import Content
 
 from spark_tui.core.jobs import Step, StepState
 from spark_tui.domain.quantities import human_duration
+from spark_tui.domain.text import cells_left
 from spark_tui.present.page import Row, Section, Tone
 from spark_tui.tui import format as fmt
 from spark_tui.tui.format import Glyphs
@@ -110,11 +111,11 @@ class LaunchSteps(Line):
         if step.progress is None:
             return [Content.assemble(label, detail)]
         percent = f" {step.progress:.0%}"
-        cells = min(40, width - label.cell_length - detail.cell_length - 2 - len(percent))
+        cells = min(40, cells_left(width, label.cell_length, detail.cell_length, 2, len(percent)))
         below = cells < LEAST_BAR
-        cells = width - len(percent) if below else cells
+        cells = cells_left(width, len(percent)) if below else cells
         full = round(step.progress * cells)
-        bar = (self._glyphs.full * full, "$primary"), (self._glyphs.empty * (cells - full), "$rule")
+        bar = (self._glyphs.full * full, "$primary"), (self._glyphs.empty * cells_left(cells, full), "$rule")
         if below:
             label = Content.styled(f"{step.label}  ", "bold $warning")
             first, *between, last = step.detail.split(", ") if ", " in step.detail else (step.detail, "")

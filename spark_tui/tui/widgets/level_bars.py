@@ -13,6 +13,7 @@ from typing import Final
 from textual.content import Content
 
 from spark_tui.domain.bench.run import BenchRun
+from spark_tui.domain.text import cells_left
 from spark_tui.present.bench import LevelPanel, level_panels
 from spark_tui.tui.format import Glyphs
 from spark_tui.tui.widgets.line import Line
@@ -42,7 +43,7 @@ class LevelBars(Line):
 
     def say(self, width: int) -> Content:
         beside = 1 if self._stacked or width < 2 * LEAST + GAP else 2
-        room = (width - GAP * (beside - 1)) // beside
+        room = cells_left(width, GAP * (beside - 1)) // beside
         lines: list[Content] = []
         for first in range(0, len(self._panels), beside):
             drawn = [self._lines(panel, room) for panel in self._panels[first : first + beside]]
@@ -56,7 +57,7 @@ class LevelBars(Line):
         for name, (glyph, style) in zip(panel.parts, filled, strict=False):
             head = Content.assemble(head, (f"  {glyph} ", style), (name, "$dim"))
         head = head.truncate(width, ellipsis=True)
-        lines = [Content.assemble(head, " " * (width - head.cell_length))]
+        lines = [Content.assemble(head, " " * cells_left(width, head.cell_length))]
         label = max(len(str(bar.streams)) for bar in panel.bars)
         text = max(len(bar.text) for bar in panel.bars)
         cells = max(4, width - label - text - 2)
@@ -67,7 +68,8 @@ class LevelBars(Line):
                 parts.append((glyph * (end - before), "$warning" if bar.low else style))
                 before = end
             lost = panel.of_whole and bar.ends
-            rest = ((self._glyphs.cache if lost else self._glyphs.free) * (cells - before), "$dim" if lost else "$rule")
+            glyph, style = (self._glyphs.cache, "$dim") if lost else (self._glyphs.free, "$rule")
+            rest = (glyph * cells_left(cells, before), style)
             lines.append(
                 Content.assemble(f"{bar.streams:>{label}} ", *parts, rest, f" {bar.text:>{text}}").truncate(width)
             )

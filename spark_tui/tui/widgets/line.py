@@ -12,6 +12,8 @@ from textual.screen import ModalScreen
 from textual.widget import Widget
 from textual.widgets import Static
 
+from spark_tui.domain.text import cells_left
+
 
 class Line(Static):
     """Subclasses give the content for a width; `renew` repaints what differs."""
@@ -95,11 +97,11 @@ def entitle(pane: Widget, title: Content | str, *, below: bool = False) -> None:
 
 def spread(left: Content, right: Content, width: int) -> Content:
     """`left` and `right` at the two ends of a line; the left one is cut when they do not both fit."""
-    room = width - right.cell_length
+    room = cells_left(width, right.cell_length)
     if room <= 1:
         return left.truncate(width, ellipsis=True)
     left = left.truncate(room - 1, ellipsis=True)
-    return Content.assemble(left, " " * (room - left.cell_length), right)
+    return Content.assemble(left, " " * cells_left(room, left.cell_length), right)
 
 
 def packed(parts: Iterable[Content], gap: Content, width: int) -> list[Content]:
@@ -117,7 +119,7 @@ def hanging(label: Content, value: Content, indent: int, width: int) -> list[Con
     """`label` padded to `indent` cells, then `value` wrapped beside it."""
     room = max(8, width - indent)
     lines = value.wrap(room) or [Content("")]
-    head = Content.assemble(label.truncate(indent), " " * max(0, indent - label.cell_length))
+    head = Content.assemble(label.truncate(indent), " " * cells_left(indent, label.cell_length))
     return [Content.assemble(head if number == 0 else " " * indent, line) for number, line in enumerate(lines)]
 
 

@@ -15,7 +15,7 @@ from textual.strip import Strip
 
 from spark_tui.core.logs import Query
 from spark_tui.domain.logs.line import LineKind, LogRecord, parse_line
-from spark_tui.domain.text import clean_line
+from spark_tui.domain.text import cells_left, clean_line
 from spark_tui.services.ports import LogLine
 
 MAX_CELLS = 2_000
@@ -98,7 +98,7 @@ class LogPainter:
             line = self.line(number)
             rows = wrapped(line, self.width) if self.wrap else [line.strip]
             if header:
-                rule = self._rule * max(0, min(self.width, HEADER_CELLS) - cell_len(header) - 4)
+                rule = self._rule * cells_left(min(self.width, HEADER_CELLS), cell_len(header), 4)
                 text = f"{self._rule}{self._rule} {header} {rule}"
                 rows = [Strip([Segment(text, self._style("dim"))]), *rows]
             self._rows[number] = rows
@@ -145,7 +145,7 @@ class LogPainter:
 
     def _column(self, name: str, cells: int) -> str:
         name = shorten(name, cells, self._ellipsis)
-        return name + " " * (cells - cell_len(name) + 1)
+        return name + " " * cells_left(cells + 1, cell_len(name))
 
 
 def _loudness(record: LogRecord) -> tuple[str, str]:

@@ -20,7 +20,7 @@ from textual.strip import Strip
 from textual.timer import Timer
 
 from spark_tui.core.logs import LineFilter, LogBuffer, LogState, MergedLog, Query
-from spark_tui.domain.text import clean_line
+from spark_tui.domain.text import cells_left, clean_line
 from spark_tui.services.ports import LogLine
 from spark_tui.tui.format import Glyphs, choose
 from spark_tui.tui.widgets.line import VisibilityWidget
@@ -344,10 +344,10 @@ class LogView(VisibilityWidget, can_focus=True):
             text, name = shown.row or ("", "dim")
             strip, left = Strip([Segment(text, self._style(name))]), 0
         tag = f" x{shown.folded + 1:,}"[:width] if shown.folded else ""
-        room, dim = width - len(tag), self._style("dim")
+        room, dim = cells_left(width, len(tag)), self._style("dim")
         before, after = left > 0 and strip.cell_length > 0, strip.cell_length > left + room
         inside = strip.crop(left + before, left + room - after) if left or after else strip
-        cut, blank = Segment(self._glyphs.ellipsis, dim), room - before - after - inside.cell_length
+        cut, blank = Segment(self._glyphs.ellipsis, dim), cells_left(room, before, after, inside.cell_length)
         parts = [*[cut] * before, *inside, *[cut] * after, Segment(" " * blank), Segment(tag, dim)]
         if self._gutter:
             sign = self._glyphs.warning if shown.sign in LOUD else self._glyphs.bullet if shown.sign else ""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from textual.content import Content
 
 from spark_tui.domain.dataclass import dataclass
-from spark_tui.domain.text import clean, clean_line, truncate
+from spark_tui.domain.text import cells_left, clean, clean_line, truncate
 from spark_tui.tui.format import Glyphs
 
 if TYPE_CHECKING:
@@ -374,7 +374,7 @@ def _lay_out_code(block: Code, width: int) -> list[Content]:
     if block.language and not block.continued:
         lines.insert(0, Content.styled(truncate(block.language, room), "$dim"))
     padded = [line.pad_left(1) for line in lines]
-    return [line.pad_right(max(0, width - line.cell_length)).stylize_before(CODE_STYLE) for line in padded]
+    return [line.pad_right(cells_left(width, line.cell_length)).stylize_before(CODE_STYLE) for line in padded]
 
 
 def _lay_out_items(block: ListBlock, width: int, glyphs: Glyphs) -> list[Content]:
@@ -405,7 +405,7 @@ def _lay_out_table(table: TableBlock, width: int, glyphs: Glyphs) -> list[Conten
             parts = []
             for i, cell in enumerate(cells):
                 text = cell[y] if y < len(cell) else _BLANK
-                rest = max(0, widths[i] - text.cell_length)
+                rest = cells_left(widths[i], text.cell_length)
                 parts.append(text.pad_left(rest) if right[i] else text.pad_right(rest))
             line = Content(" " * COLUMN_GAP).join(parts)
             lines.append(line.stylize_before("bold") if number == 0 else line)

@@ -14,7 +14,7 @@ from spark_tui.domain.finding import Severity
 from spark_tui.domain.host.memory import ALL_WELL, SERVING_FLOOR
 from spark_tui.domain.quantities import GIB, gib
 from spark_tui.domain.reading import NOT_READ_YET, Reading, Stale, reason_of, value_of
-from spark_tui.domain.text import clean_line, truncate
+from spark_tui.domain.text import cells_left, clean_line, truncate
 from spark_tui.tui import format as fmt
 from spark_tui.tui.format import Glyphs
 from spark_tui.tui.widgets.line import Line
@@ -57,7 +57,7 @@ class MemoryStrip(Line):
             return Content.assemble(label, fmt.safe(f"n/a: {reason_of(self.memory)}", "$warning"))
         for details in (2, 1, 0):
             figures = self._figures(memory, details)
-            cells = width - len(LABEL) - figures.cell_length
+            cells = cells_left(width, len(LABEL), figures.cell_length)
             if cells >= LEAST_BAR * (1 + details):
                 break
         return Content.assemble(label, self._bar(parts, max(10, cells)), figures)
@@ -110,7 +110,7 @@ class MemoryStrip(Line):
             text = next((each for each in words if len(each) <= count - 2 - filled), "")
             text = f" {text} " if text and filled else f"{text} " if text else ""
             on = f"bold $background on {style}" if filled else "$dim" if fills[0][0] == glyphs.free else style
-            counts = apportion([size for _, size in fills], count - len(text))
+            counts = apportion([size for _, size in fills], cells_left(count, len(text)))
             fill = "".join(mark * many for (mark, _), many in zip(fills, counts, strict=True))
             drawn += [fmt.safe(text, on), Content.styled(fill[:-1] + glyphs.edge if filled and fill else fill, style)]
         bar = Content.assemble(*drawn)

@@ -8,7 +8,7 @@ from itertools import groupby
 
 from textual.content import Content
 
-from spark_tui.domain.text import cell_width, clean, clean_line, truncate
+from spark_tui.domain.text import cell_width, cells_left, clean, clean_line, truncate
 from spark_tui.present.page import Cell, Row, Section, Table, Tone, column_widths
 from spark_tui.tui.format import LOUD, TONE_STYLES, UNICODE, Glyphs, cell, column_titles
 from spark_tui.tui.widgets.line import Line, hanging
@@ -174,7 +174,7 @@ def table_lines(table: Table, width: int) -> list[Content]:
         )
         text = one_line(row[last].text, TONE_STYLES[row[last].tone])
         if table.columns[last].right:
-            text = Content.assemble(" " * max(0, widths[last] - text.cell_length), text)
+            text = Content.assemble(" " * cells_left(widths[last], text.cell_length), text)
         lines += hanging(lead, text, indent, width)
     return lines
 

@@ -18,7 +18,7 @@ from textual.strip import Strip
 from textual.style import Style
 from textual.visual import Visual
 
-from spark_tui.domain.text import clean_line
+from spark_tui.domain.text import cells_left, clean_line
 from spark_tui.present.page import Table, column_widths
 from spark_tui.tui.format import MAX_CELL, TONE_STYLES, UNICODE, Glyphs, column_titles, safe
 
@@ -125,7 +125,7 @@ class RowList(ScrollView, can_focus=True):
 
     def _widths(self) -> dict[int, int]:
         """Cells of each column that is shown."""
-        width = self.scrollable_content_region.width - MARK
+        width = cells_left(self.scrollable_content_region.width, MARK)
         if self._measured is None or self._measured[0] != width:
             self._measured = (width, column_widths(self._table, width, self._gap))
         return self._measured[1]
@@ -144,7 +144,7 @@ class RowList(ScrollView, can_focus=True):
 
     def _room(self) -> int:
         """Lines of rows that are seen at a time."""
-        return max(0, self.size.height - self._titles)
+        return cells_left(self.size.height, self._titles)
 
     def on_resize(self) -> None:
         """Another height may have other headings, and the cursor stays in view."""
@@ -254,8 +254,8 @@ class RowList(ScrollView, can_focus=True):
         parts: list[Content] = []
         for at, size in self._widths().items():
             cut = cells[at].truncate(size, ellipsis=True)
-            filler = Content(" " * (size - cut.cell_length))
+            filler = Content(" " * cells_left(size, cut.cell_length))
             parts += [Content(" " * self._gap)] if parts else []
             parts += (filler, cut) if self._table.columns[at].right else (cut, filler)
-        line = Content.assemble(mark, " " * (MARK - mark.cell_length), *parts)
-        return Content.assemble(line, " " * max(0, width - line.cell_length))  # the cursor's row goes to the edge
+        line = Content.assemble(mark, " " * cells_left(MARK, mark.cell_length), *parts)
+        return Content.assemble(line, " " * cells_left(width, line.cell_length))  # the cursor's row goes to the edge
