@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 from textual._compositor import Compositor
+from textual._xterm_parser import XTermParser
 from textual.app import App
+from textual.drivers import linux_driver, web_driver
 from textual.events import Paste
 from textual.screen import Screen
 from textual.widgets import Input, TextArea
@@ -16,7 +18,7 @@ import spark_tui.tui
 from spark_tui.tui.app import SparkApp
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.frame import FrameScreen
-from spark_tui.tui.textual_private import PasteInput, write_to_terminal
+from spark_tui.tui.textual_private import PasteInput, TerminalParser, write_to_terminal
 from tests.tui.kit import kit_of
 
 NAMES = {
@@ -25,6 +27,7 @@ NAMES = {
     App: ("_fatal_error", "_close_messages_no_wait"),
     Input: ("_on_paste",),
     TextArea: ("_on_key", "_on_paste"),
+    XTermParser: ("_sequence_to_key_events", "parse_mouse_code"),
 }
 """By class; those that only an object has are used in the tests below."""
 
@@ -57,6 +60,10 @@ def test_private_names_of_textual_are_used_in_one_file_only() -> None:
         and (node.attr if isinstance(node, ast.Attribute) else node.name) in private
     }
     assert {(file, name) for file, name in found if name not in allowed.get(file, ())} == set()
+
+
+def test_both_drivers_read_with_the_parser_that_ours_stands_in_for() -> None:
+    assert {driver.XTermParser for driver in (linux_driver, web_driver)} <= {XTermParser, TerminalParser}
 
 
 async def test_a_screen_is_styled_once_and_not_painted_while_changes_are_batched() -> None:
