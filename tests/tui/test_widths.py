@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from textual.geometry import Region
+from textual.widget import Widget
 
 from spark_tui.core.context import build_demo
 from spark_tui.domain.settings import Settings
@@ -34,6 +36,25 @@ async def test_every_line_of_every_screen_is_drawn_at_any_width() -> None:
             if key in LEAVES:
                 await pilot.press("escape")
     assert {"BootTimelineView", "MemoryStrip", "TopBar", "KeyBar", "Page", "KeyTable"} <= drawn
+
+
+@pytest.mark.timeout(240)
+async def test_what_is_painted_line_by_line_is_painted_in_no_cells_too() -> None:
+    app, drawn = SparkApp(build_demo(Settings())), set[str]()
+    async with app.run_test(size=(160, 40)) as pilot:
+        for keys in (("1",), ("2",), ("4",), ("6",), (*"hello", "enter")):
+            await pilot.press(*keys)
+            await pilot.pause()
+            for widget in app.screen.query(Widget):
+                if "render_line" not in vars(type(widget)) or not type(widget).__module__.startswith("spark_tui"):
+                    continue
+                drawn.add(type(widget).__name__)
+                for width in range(4):
+                    widget.styles.width, widget.styles.min_width = width, 0
+                    await pilot.pause()
+                    widget.render_lines(Region(0, 0, width, 12))
+                widget.styles.width = "1fr"
+    assert {"Transcript", "RowList", "LogView", "BootTimelineView"} <= drawn
 
 
 @pytest.mark.parametrize(("cells", "taken", "left"), [(80, (), 80), (80, (20, 30), 30), (10, (4, 6), 0), (3, (20,), 0)])

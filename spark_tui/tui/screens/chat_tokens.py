@@ -16,7 +16,6 @@ from textual.message import Message
 from textual.screen import ModalScreen
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
-from textual.visual import Visual
 from textual.widgets import Static
 
 from spark_tui.domain.chat.conversation import Exchange
@@ -35,7 +34,7 @@ from spark_tui.domain.text import cell_width, cells_left, clean, truncate
 from spark_tui.present.chat import brief
 from spark_tui.tui import format as fmt
 from spark_tui.tui.format import Glyphs
-from spark_tui.tui.widgets.line import Line, packed
+from spark_tui.tui.widgets.line import Line, packed, strip_of
 
 STYLES = {
     ProbabilityBand.SURE: "",
@@ -174,9 +173,7 @@ class TokenMap(ScrollView, can_focus=True):
             if piece.text.endswith(LINE_END):
                 text = text.stylize("$dim", len(piece.text) - len(LINE_END))
             parts.append(text.stylize(CURSOR) if piece.place == self.place else text)
-        content = Content.assemble(*parts)
-        strip = Visual.to_strips(self, content, width, 1, self.visual_style, apply_selection=False)[0]
-        return strip.adjust_cell_length(width, self.rich_style)
+        return strip_of(self, Content.assemble(*parts), width).adjust_cell_length(width, self.rich_style)
 
 
 def _that_fits(text: str, cells: int) -> tuple[str, int]:

@@ -10,7 +10,6 @@ from textual.events import Resize
 from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.timer import Timer
-from textual.visual import Visual
 
 from spark_tui.domain.logs.starts import StartRecord, eta, eta_text, usual_phases
 from spark_tui.domain.logs.timeline import BootTimeline, Phase, PhaseId, PhaseState
@@ -18,7 +17,7 @@ from spark_tui.domain.quantities import human_duration
 from spark_tui.domain.text import cells_left
 from spark_tui.tui import format as fmt
 from spark_tui.tui.format import Glyphs
-from spark_tui.tui.widgets.line import VisibilityWidget, packed
+from spark_tui.tui.widgets.line import VisibilityWidget, packed, strip_of
 
 if TYPE_CHECKING:
     from spark_tui.services.ports import Clock
@@ -111,8 +110,7 @@ class BootTimelineView(VisibilityWidget):
         width = self.size.width
         if y >= len(self._lines):
             return Strip.blank(width, self.rich_style)
-        strip = Visual.to_strips(self, self._lines[y], width, 1, self.visual_style)[0]
-        return strip.extend_cell_length(width, self.rich_style)
+        return strip_of(self, self._lines[y], width).extend_cell_length(width, self.rich_style)
 
     def lines(self, width: int) -> list[Content]:
         if self._timeline is None:

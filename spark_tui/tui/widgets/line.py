@@ -9,6 +9,9 @@ from textual.content import Content
 from textual.events import Hide, Resize, Show
 from textual.geometry import Region
 from textual.screen import ModalScreen
+from textual.strip import Strip
+from textual.style import Style
+from textual.visual import Visual
 from textual.widget import Widget
 from textual.widgets import Static
 
@@ -121,6 +124,13 @@ def hanging(label: Content, value: Content, indent: int, width: int) -> list[Con
     lines = value.wrap(room) or [Content("")]
     head = Content.assemble(label.truncate(indent), " " * cells_left(indent, label.cell_length))
     return [Content.assemble(head if number == 0 else " " * indent, line) for number, line in enumerate(lines)]
+
+
+def strip_of(widget: Widget, content: Content, width: int, style: Style | None = None) -> Strip:
+    """One line of text in at most `width` cells, in the widget's own style unless another is given. For a width of none
+    Textual gives no strip at all."""
+    strips = Visual.to_strips(widget, content, width, 1, style or widget.visual_style, apply_selection=False)
+    return strips[0] if strips else Strip.blank(0)
 
 
 class VisibilityWidget(Widget):

@@ -16,11 +16,11 @@ from textual.reactive import var
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.style import Style
-from textual.visual import Visual
 
 from spark_tui.domain.text import cells_left, clean_line
 from spark_tui.present.page import Table, column_widths
 from spark_tui.tui.format import MAX_CELL, TONE_STYLES, UNICODE, Glyphs, column_titles, safe
+from spark_tui.tui.widgets.line import strip_of
 
 GAP = 2
 MARK = 2
@@ -248,7 +248,7 @@ class RowList(ScrollView, can_focus=True):
             content = self._line(cells, width, mark)
         elif line:
             content = Content.styled(clean_line(line), "bold $dim").truncate(width, ellipsis=True)
-        return Visual.to_strips(self, content, width, 1, style)[0]
+        return strip_of(self, content, width, style)
 
     def _line(self, cells: Sequence[Content], width: int, mark: Content = Content("")) -> Content:  # noqa: B008
         parts: list[Content] = []

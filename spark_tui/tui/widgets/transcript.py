@@ -18,10 +18,11 @@ from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
 from textual.style import Style
-from textual.visual import Visual
 
 from spark_tui.domain.chat.conversation import Exchange
+from spark_tui.domain.text import cells_left
 from spark_tui.tui.format import Glyphs
+from spark_tui.tui.widgets.line import strip_of
 from spark_tui.tui.widgets.turn import Turn, TurnStack, turns, turns_of
 
 RULE_CELLS = 2
@@ -272,7 +273,7 @@ class Transcript(ScrollView, can_focus=True):
         if painted is not None and not marked and painted[0] is content and painted[1:3] == (rule, width):
             return painted[3]
         left = self._paint(Content.styled(f"{self._glyphs.separator} ", rule), RULE_CELLS)
-        text = self._paint(self._selected(content, line), width - RULE_CELLS).apply_offsets(0, line)
+        text = self._paint(self._selected(content, line), cells_left(width, RULE_CELLS)).apply_offsets(0, line)
         strip = Strip.join([left, text])
         if not marked:
             if len(self._painted) >= PAINTED_LINES:
@@ -281,8 +282,7 @@ class Transcript(ScrollView, can_focus=True):
         return strip
 
     def _paint(self, content: Content, width: int) -> Strip:
-        strip = Visual.to_strips(self, content, width, 1, self.visual_style, apply_selection=False)[0]
-        return strip.adjust_cell_length(width, self.rich_style)
+        return strip_of(self, content, width).adjust_cell_length(width, self.rich_style)
 
     # --- selection ------------------------------------------------------------------------------------
 
