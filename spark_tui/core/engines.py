@@ -115,7 +115,7 @@ class EngineWatch:
     def start(self) -> None:
         self._start_read.clear()
         self._asked.clear()
-        self._spawn(self._read_log)
+        self._spawn(self._read_log, lambda _: None)  # the buffer has it, and Docker's state is one event for all
         if self.container.running:
             self._spawn(self._poll_health)
             if self.container.ours and self._image is None:
@@ -144,8 +144,9 @@ class EngineWatch:
         if before != container:
             await self._note()
 
-    def _spawn(self, work: Callable[[], Awaitable[None]]) -> None:
-        self._tasks.append(asyncio.create_task(keep(self.container.name, work, self._ports.clock, self._failed)))
+    def _spawn(self, work: Callable[[], Awaitable[None]], failed: Callable[[SparkError], None] | None = None) -> None:
+        kept = keep(self.container.name, work, self._ports.clock, failed or self._failed)
+        self._tasks.append(asyncio.create_task(kept))
 
     # --- the log --------------------------------------------------------------------------------------
 
@@ -474,7 +475,7 @@ class EngineSupervisor:
 
     @asynccontextmanager
     async def _asking(self, work: Awaitable[T]) -> AsyncIterator[asyncio.Future[T]]:
-        """The work, done unless it takes longer than `SILENT_SECONDS`; nobody waits for it afterwards."""
+        """The work, done unless it takes longer than `SILENT_SECONDS`; it is not awaited any longer."""
         answered = asyncio.Event()
         call = asyncio.ensure_future(work)
         call.add_done_callback(lambda _: answered.set())
