@@ -35,7 +35,7 @@ class GatewayBusy(UnreachableError, id="gateway_busy"):
 
 
 class KeysUnreadable(RefusedError, id="gateway_keys"):
-    """The file of the clients' keys cannot be read. Anybody may be told so; `detail` says where it is and why."""
+    """The file of the clients' keys cannot be read. Where it is and why stands in `detail`, for the owner alone."""
 
 
 class BodyTooLarge(RefusedError, id="body_too_large"):

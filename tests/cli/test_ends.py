@@ -29,7 +29,8 @@ async def work(context):
         assert not closed.exists()
         restored.touch()
 
-with Session(Streams(None, None, None, {}), lambda *_: SimpleNamespace(demo=False, close=close)) as session:
+context = SimpleNamespace(demo=False, close=close, ports=SimpleNamespace(made=set))
+with Session(Streams(None, None, None, {}), lambda *_: context) as session:
     session.run(work)
 """
 
