@@ -63,7 +63,12 @@ def under_way(world: World, measured: Measurement | None) -> tuple[UnderWay, ...
         done = f", {world.bench.done} of {world.bench.total}" if world.bench is not None and world.bench.total else ""
         again = f" {measured.restored} is started again as it was." if measured.restored else ""
         found.insert(
-            0, UnderWay(measured.engines, f"{measured.title}{done}", f"It is stopped. Results so far are kept.{again}")
+            0,
+            UnderWay(
+                measured.engines,
+                f"{measured.title}{done}",
+                f"The {measured.kind} stops. Results so far are kept.{again}",
+            ),
         )
     return tuple(found)
 

@@ -287,7 +287,7 @@ class FrameApp(PlainCrashApp[None]):
         own = under_way(self.context.store.world, self.measurement)
         for each in disturbed(then, name, own, self.context.ports.get("state")):
             stopped = self.measurement if own and each is own[0] else None
-            what = "It continues. Its figures, or its launch, may suffer." if stopped is None else each.end
+            what = f"The {each.what} continues, and its result may suffer." if stopped is None else each.end
             question = f"{then} {name} during the {each.what}?"
             if not await self.push_screen_wait(make_screen("confirm", question, what, verb=then)):
                 return False
