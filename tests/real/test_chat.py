@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -251,7 +252,7 @@ def test_a_server_killed_in_mid_answer_leaves_what_came_and_the_talk_goes_on_wit
     talk.set(temperature="0", thinking="off")
     talk.ask(LONG)
     talk.app.wait_for("answering", " tok/s", timeout=ANSWER_SECONDS)
-    engine.docker("kill", NAME)
+    os.kill(int(engine.docker("inspect", "--format", "{{.State.Pid}}", NAME)), signal.SIGKILL)  # as the kernel does
     shown = talk.app.wait_for("error", "^g retry", "F4 continue", timeout=60)
     assert _spoken(shown)[3:], "what had come is there"
     talk.app.wait_for("failed (exit 137)", timeout=60)

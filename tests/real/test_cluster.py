@@ -405,7 +405,7 @@ def test_what_a_node_lacks_or_has_otherwise_is_refused_before_anything_starts(id
     ("options", "command", "id_", "says", "remedy"),
     [
         (["PreferredAuthentications password"], "", "node_silent", "Permission denied", "ssh-copy-id"),
-        (["UserKnownHostsFile {wrong}"], "", "node_silent", "Host key verification failed", "ssh-keygen -f"),
+        (["UserKnownHostsFile {wrong}"], "", "node_silent", "Host key verification failed", "ssh-keygen -R"),
         ([], "/opt/none/spark-tui", "node_silent", "not installed", "Install it"),
         ([], "{share}/protocol-0", "node_version", "protocol 0", "cluster install"),
         ([], "{share}/older", "node_version", "older", "cluster install"),

@@ -209,7 +209,8 @@ def test_without_ssh_between_the_nodes_the_command_for_it_is_named(desk: Desk, r
         error = desk.refused("model", MODEL)
     finally:
         rig.node(1).run(["mv", "/root/.ssh/away", "/root/.ssh/id_ed25519"])
-    assert f"ssh-copy-id root@{FABRIC_A.address(2)}" in error["remedy"]
+    assert "--host spark-1" in error["remedy"]
+    assert f"ssh-copy-id root@{FABRIC_A.address(2)}" in error["detail"], "what a node proposes is shown as the node's"
 
 
 def test_a_cable_that_is_pulled_ends_the_copy(desk: Desk, slow: Rig) -> None:
