@@ -352,7 +352,10 @@ def _ssh_remedy(host: RemoteHost, err: str) -> str:
         return f"Copy your key: ssh-copy-id {host.destination}. With a password: spark-tui --host {host.name}"
     if _OTHER_KEY.search(err):
         remove = f"ssh-keygen -R {shlex.quote(host.known_name)}"
-        return f"Do not log in, unless it was newly installed: then remove its old key ({remove})."
+        return (
+            f"Do not log in, unless it was newly installed: then remove its old key ({remove}), by its HostName where "
+            "~/.ssh/config has one."
+        )
     if "Host key verification failed" in err:
         return f"Log in once and check the key it shows: {by_hand}"
     if "Could not resolve hostname" in err:
