@@ -12,6 +12,7 @@ import posixpath
 import re
 from collections.abc import Iterable
 from dataclasses import asdict
+from functools import lru_cache
 from typing import Final
 
 from spark_tui.domain.errors import RefusedError
@@ -91,6 +92,7 @@ class NotAllowed(RefusedError, id="rights_not_allowed"):
     """A recipe asks for rights over the machine that the person has not allowed it."""
 
 
+@lru_cache(64)  # each of its rules asks
 def rights_of(preset: Preset) -> Change:
     """The rights that a launch asks for, as pairs of name and value, without what an engine on a Spark needs."""
     options = preset.options
