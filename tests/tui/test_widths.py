@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from rich.segment import Segment
 from textual.geometry import Region
+from textual.strip import Strip
 from textual.widget import Widget
 
 from spark_tui.core.context import build_demo
@@ -12,6 +14,7 @@ from spark_tui.domain.text import cells_left
 from spark_tui.tui.app import SparkApp
 from spark_tui.tui.widgets.boot_timeline import BootTimelineView
 from spark_tui.tui.widgets.line import Line
+from spark_tui.tui.widgets.log_paint import PaintedLine, wrapped
 
 SCREENS = ("1", "2", "3", "4", "5", "7", "8", "m", "E", "J", "question_mark")
 LEAVES = {"E", "J", "question_mark"}
@@ -55,6 +58,15 @@ async def test_what_is_painted_line_by_line_is_painted_in_no_cells_too() -> None
                     widget.render_lines(Region(0, 0, width, 12))
                 widget.styles.width = "1fr"
     assert {"Transcript", "RowList", "LogView", "BootTimelineView"} <= drawn
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("width", range(6))
+@pytest.mark.parametrize("text", ["INFO 漢字 loaded", "plain ascii text", "\U0001f642" * 40])
+def test_a_line_of_a_log_has_an_end_at_any_width(text: str, width: int) -> None:
+    for indent in (0, 1, 5):
+        rows = wrapped(PaintedLine(Strip([Segment(text)]), indent, ""), width)
+        assert "".join(row.text for row in rows).replace(" ", "") == text.replace(" ", "")
 
 
 @pytest.mark.parametrize(("cells", "taken", "left"), [(80, (), 80), (80, (20, 30), 30), (10, (4, 6), 0), (3, (20,), 0)])

@@ -192,7 +192,7 @@ def wrapped(line: PaintedLine, width: int) -> list[Strip]:
     Rows after the first begin below the message where there is room; a wide glyph goes to the next row whole.
     """
     strip = line.strip
-    if strip.cell_length <= width:
+    if strip.cell_length <= width or width < 1:
         return [strip]
     indent = line.indent if line.indent * 3 <= width else min(2, width // 4)
     margin = Segment(" " * indent)
@@ -201,6 +201,7 @@ def wrapped(line: PaintedLine, width: int) -> list[Strip]:
     while text:
         room = width - indent if rows else width
         head = text[:room] if text.isascii() else chop_cells(text[:room], room)[0]
+        head = head or text[:1]  # a wide glyph in one cell: it is cut, and the line has an end
         if len(head) < len(text):
             space = head.rfind(" ", len(head) * 3 // 4)
             head = head[: space + 1] if space >= 0 else head
