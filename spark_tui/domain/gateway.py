@@ -35,7 +35,7 @@ class GatewayBusy(UnreachableError, id="gateway_busy"):
 
 
 class KeysUnreadable(RefusedError, id="gateway_keys"):
-    """The file of the clients' keys cannot be read. Where it is and why stands in `detail`, for the owner alone."""
+    """The file of the clients' keys cannot be read. `detail` says where and why, to the owner only."""
 
 
 class BodyTooLarge(RefusedError, id="body_too_large"):

@@ -45,7 +45,7 @@ class CallPool:
         self._threads = 0
         self._idle = 0
         self._closed = False
-        self._hung: dict[Callable[..., object], Future[Any]] = {}  # they run, and nobody waits for them any more
+        self._hung: dict[Callable[..., object], Future[Any]] = {}  # still running, no longer awaited
 
     async def run(self, call: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """The call's result; it sees the caller's context variables. Cancelling drops a call that has not begun, and
