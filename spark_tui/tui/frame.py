@@ -501,7 +501,8 @@ class FrameScreen(QuietScreen[None]):
         has it again when it is back."""
         if event.size != self.app.size:
             # The layout of an earlier size reported its own size after the window had changed again: a Resize in the
-            # queue is replaced by the next, and the window's would be lost.
+            # queue is replaced by the next, and the window's would be lost. Laid out, it would report itself once more.
+            event.prevent_default()
             self.post_message(Resize(self.app.size, self.app.size))
         width, height = self.app.size
         small = width < MINIMUM_WIDTH or height < MINIMUM_HEIGHT

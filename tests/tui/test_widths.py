@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 from rich.segment import Segment
-from textual.geometry import Region
+from textual.events import Resize
+from textual.geometry import Region, Size
+from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -58,6 +60,24 @@ async def test_what_is_painted_line_by_line_is_painted_in_no_cells_too() -> None
                     widget.render_lines(Region(0, 0, width, 12))
                 widget.styles.width = "1fr"
     assert {"Transcript", "RowList", "LogView", "BootTimelineView"} <= drawn
+
+
+async def test_a_size_that_is_past_is_not_laid_out_again() -> None:
+    """Laid out, it reports itself once more: with a message between the two sizes they answered each other for ever."""
+    past, widths = Size(186, 54), list[int]()
+
+    def heard(message: Message) -> None:
+        if isinstance(message, Resize):
+            widths.append(message.size.width)
+
+    app = SparkApp(build_demo(Settings()))
+    async with app.run_test(size=(120, 36), message_hook=heard) as pilot:
+        for key in "12345678":
+            await pilot.press(key)
+            await pilot.pause()
+            app.screen.post_message(Resize(past, past))
+            await pilot.pause()
+    assert [each for each in widths if each > 120] == [past.width] * 8
 
 
 @pytest.mark.timeout(20)
