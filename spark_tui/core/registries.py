@@ -35,7 +35,7 @@ from spark_tui.services.ports import Registries as RegistryStore
 @dataclass(frozen=True, slots=True)
 class RegistryUpdate:
     """What a registry has at `commit`, compared with its pin. `moved`: the pin is there now. `drifted`: the person's
-    copies of recipes that are others there. `dropped`: recipes that have to be approved again after this move.
+    copies of recipes that are others there. `unapproved`: recipes that have to be approved again after this move.
     `skipped`: files that were not read, with the reason."""
 
     pinned: PinnedRegistry
@@ -43,7 +43,7 @@ class RegistryUpdate:
     changes: tuple[RecipeChange, ...]
     moved: bool = False
     drifted: tuple[Finding, ...] = ()
-    dropped: tuple[str, ...] = ()
+    unapproved: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
 
 
@@ -182,7 +182,7 @@ class RegistryManager:
         fresh = _at(pinned, commit, found)
         approved = {each.name for each in pinned.recipes if each.digest in pinned.trusted}
         unseen = (each for each in fresh.recipes if each.digest not in pinned.trusted and not each.problem)
-        dropped = tuple(each.name for each in unseen if each.name in approved)
+        unapproved = tuple(each.name for each in unseen if each.name in approved)
         kept = tuple(digest for digest in pinned.trusted if digest in {each.digest for each in fresh.recipes})
         fresh = replace(fresh, fetched=self._clock.now(), trusted=kept)
         self._store.publish(
@@ -191,7 +191,9 @@ class RegistryManager:
         others = (each for each in self.all() if each.name != pinned.name)
         self._store.keep((*others, fresh))
         drifted = self._drifted(fresh)
-        return RegistryUpdate(fresh, commit, changes, moved=True, drifted=drifted, dropped=dropped, skipped=skipped)
+        return RegistryUpdate(
+            fresh, commit, changes, moved=True, drifted=drifted, unapproved=unapproved, skipped=skipped
+        )
 
     def _looked(self, pinned: PinnedRegistry, commit: str) -> RegistryUpdate:
         found, skipped = self._examined(pinned, commit)
@@ -217,7 +219,7 @@ class RegistryManager:
         names = _names(pinned.name, (each.path for each in files))
         skipped = (f"{each.file.removeprefix(f'{tree}/')}: {each.summary}" for each in gathered.passed_over)
         found = {names[each.path]: examine(each, gathered, names[each.path], chosen=True) for each in files}
-        return found, (*self._store.dropped(pinned.name, commit), *skipped)
+        return found, (*self._store.skipped(pinned.name, commit), *skipped)
 
 
 def _at(pinned: PinnedRegistry, commit: str, found: Mapping[str, ExaminedRecipe]) -> PinnedRegistry:

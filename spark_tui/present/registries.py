@@ -44,8 +44,8 @@ def update_page(update: RegistryUpdate, *, whole: bool = True) -> Page:
     lines. Not `whole`: of added recipes a line, and what they take."""
     pin = update.pinned
     copies = [finding_section(each) for each in update.drifted]
-    if update.dropped:
-        rows = [Row(f"spark-tui registries approve {name}", name, Tone.WARNING) for name in update.dropped]
+    if update.unapproved:
+        rows = [Row(f"spark-tui registries approve {name}", name, Tone.WARNING) for name in update.unapproved]
         copies.append(Section("No longer approved", tuple(rows)))
     if update.skipped:
         copies.append(Section("Skipped", tuple(Row(each, tone=Tone.WARNING) for each in update.skipped)))
@@ -106,7 +106,7 @@ def update_object(update: RegistryUpdate) -> Object:
              "findings": [finding_object(finding) for finding in each.findings]}
             for each in update.changes
         ],
-        "approvals_dropped": list(update.dropped),
+        "approvals_dropped": list(update.unapproved),
         "skipped": list(update.skipped),
         "outdated_copies": [{"preset": each.subject, **finding_object(each)} for each in update.drifted],
     }  # fmt: skip

@@ -930,7 +930,7 @@ class Registries(Protocol):
     def tree(self, name: str, commit: str) -> Path:
         """A folder with a fetched commit's recipes, scripts and licences as plain files. Raises RegistryTooLarge."""
 
-    def dropped(self, name: str, commit: str) -> tuple[str, ...]:
+    def skipped(self, name: str, commit: str) -> tuple[str, ...]:
         """Recipes, scripts and licences of that commit that are not in its tree: `path: reason`."""
 
     def publish(self, name: str, commit: str, presets: Mapping[str, str]) -> None:

@@ -43,7 +43,7 @@ _GIT: Final = (
     "-c", "core.bigFileThreshold=1m",  # a larger object is never held in memory: 400 kB can unpack to 400 MB
 )  # fmt: skip
 _WANTED: Final = re.compile(r"(\.ya?ml|/run\.sh|(^|/)(LICEN[CS]E|COPYING)[^/]*)$")
-_DROPPED: Final = ".dropped"
+_SKIPPED: Final = ".skipped"
 """In a tree: which files of the commit are not in it, and why."""
 _TOO_LARGE: Final = f"larger than {MAX_FILE_BYTES >> 10} KiB"
 _FOLDER_NAME: Final = re.compile(r"[^/\x00-\x1f]{1,200}")
@@ -172,25 +172,25 @@ class GitRegistries:
             return folder
         fresh = folder.with_name(f".{commit}")
         shutil.rmtree(fresh, ignore_errors=True)
-        dropped: list[str] = []
+        skipped: list[str] = []
         try:
             for path, content in self._blobs(self._repository(name), commit):
                 if isinstance(content, str):
-                    dropped.append(f"{path}: {content}\n")
+                    skipped.append(f"{path}: {content}\n")
                     continue
                 place = fresh / path
                 place.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
                 write_whole(place, (content,))
             fresh.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
-            (fresh / _DROPPED).write_text("".join(dropped), "utf-8")
+            (fresh / _SKIPPED).write_text("".join(skipped), "utf-8")
             fresh.rename(folder)
         except OSError as error:
             raise _not_written(folder, error) from error
         return folder
 
-    def dropped(self, name: str, commit: str) -> tuple[str, ...]:
+    def skipped(self, name: str, commit: str) -> tuple[str, ...]:
         try:
-            lines = (self.tree(name, commit) / _DROPPED).read_text("utf-8").splitlines()
+            lines = (self.tree(name, commit) / _SKIPPED).read_text("utf-8").splitlines()
         except OSError:  # a tree that an earlier version has made
             return ()
         return tuple(map(clean_line, lines))

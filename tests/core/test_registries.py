@@ -99,7 +99,7 @@ async def test_a_move_names_the_recipes_that_have_to_be_approved_again(
     for name in ("eugr.small", "eugr.other"):
         registries.approve(presets_of(tmp_path).get(name))  # type: ignore[arg-type]
     commit = upstream.commit({"recipes/small.yaml": RECIPE.replace("4096", "8192"), "recipes/other.yaml": None})
-    assert (await registries.move("eugr", commit)).dropped == ("eugr.small",)
+    assert (await registries.move("eugr", commit)).unapproved == ("eugr.small",)
 
 
 async def test_recipes_of_a_registry_are_presets_of_their_own_origin(
