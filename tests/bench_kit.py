@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from spark_tui.domain.bench.conditions import Conditions
+from spark_tui.domain.bench.load import Load, LoadEvent, LoadResult, RequestSpec, Tick
 from spark_tui.domain.bench.plan import BenchPlan, Segment
 from spark_tui.domain.bench.record import RequestRecord
 from spark_tui.domain.bench.run import BenchRun, Pass, levels
 from spark_tui.domain.engine.state import Endpoint
 from spark_tui.domain.errors import SparkError
-from spark_tui.services.ports import Clock, Load, LoadEvent, LoadResult, RequestSpec, Tick
+from spark_tui.services.ports import Clock
 
 FIXTURES = Path(__file__).parent / "fixtures" / "bench"
 SPARK = Conditions(

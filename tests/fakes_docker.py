@@ -18,9 +18,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
+
+from msgspec.structs import replace
 
 from spark_tui.domain.engine.container import (
     LABEL_PORT,

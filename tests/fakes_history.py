@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from spark_tui.domain.history import HistoryOff, HistoryState, Record
 from spark_tui.domain.logs.starts import StartRecord

@@ -8,9 +8,11 @@ import itertools
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from spark_tui.domain.cluster.protocol import Router, RouteRequest
 from spark_tui.domain.engine.container import ContainerFacts

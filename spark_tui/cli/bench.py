@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
 import click
+from msgspec.structs import replace
 
 from spark_tui.cli.command import command, complete, group, optional_engine_argument, yes_option
 from spark_tui.cli.names import engine_name, find_container

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import click
+from msgspec import Struct
+from msgspec.structs import replace
 
 from spark_tui.cli.chat_repl import ReplSession, converse, find_target
 from spark_tui.cli.command import F, command, optional_engine_argument
@@ -15,15 +16,13 @@ from spark_tui.cli.names import engine_name, find_container
 from spark_tui.cli.session import Session
 from spark_tui.core.context import Context
 from spark_tui.domain.chat.request import NO_SETTINGS, check_together
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import RefusedError, UsageError
 from spark_tui.domain.quantities import MIB, human_bytes
 
 MOST_PIPED = 16 * MIB
 
 
-@dataclass(frozen=True, slots=True)
-class ChatOptions:
+class ChatOptions(Struct, frozen=True):
     """What was typed after `chat`. `settings` are name and text of each parameter; `goes_on` is the id of a
     conversation to continue. `keep`: None saves conversations, and single questions only when they continue one.
     `reasoning` shows the model's reasoning on standard error."""

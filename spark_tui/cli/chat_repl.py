@@ -9,10 +9,12 @@ import os
 import sys
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from spark_tui.cli.names import find_container
 from spark_tui.cli.output import Interrupted, table_lines
@@ -23,7 +25,6 @@ from spark_tui.core.poller import pause
 from spark_tui.domain.chat.conversation import ContextRoom, Exchange
 from spark_tui.domain.chat.message import Answer, Attachment, probability
 from spark_tui.domain.chat.request import Defaults, check_taken, check_together
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.container import ContainerStatus
 from spark_tui.domain.engine.state import Health
 from spark_tui.domain.errors import ApiKeyRejected, EngineDead, EngineUnreachable, SparkError, UsageError
@@ -248,8 +249,7 @@ class QuitPrompt(Exception):
     """Ends the prompt."""
 
 
-@dataclass(frozen=True, slots=True)
-class PromptCommand:
+class PromptCommand(Struct, frozen=True):
     """`work` takes the talk, the text after the name, and the context. One that is no coroutine works outside the
     core's loop, without the context: it reads more lines, or leaves."""
 

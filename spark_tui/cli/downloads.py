@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from typing import Final
 
 import click
 from click.shell_completion import CompletionItem
+from msgspec.structs import replace
 
 from spark_tui.cli.command import command, complete
 from spark_tui.cli.names import find_preset

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import replace
 from typing import Final
 
 import click
+from msgspec.structs import replace
 
 from spark_tui.cli.command import command, complete, engine_argument, yes_option
 from spark_tui.cli.names import engine_name, find_container, find_view

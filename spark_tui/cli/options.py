@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(slots=True)
-class Options:
+class Options(Struct):
     """What every command takes. Empty: as the settings have it."""
 
     as_json: bool = False

@@ -6,9 +6,10 @@ import json
 import os
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TextIO
+
+from msgspec.structs import replace
 
 from spark_tui.domain.errors import ExitCode, PresetError, RefusedError, SparkError
 from spark_tui.domain.secret import mask_secrets

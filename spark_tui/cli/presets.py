@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any, Final, cast
 
 import click
+from msgspec.structs import asdict
 
 from spark_tui.cli.command import command, complete, group, preset_argument, settings_option
 from spark_tui.cli.names import find_preset

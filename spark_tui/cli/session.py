@@ -9,9 +9,10 @@ from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar, cast
 
+from msgspec import Struct
+
 from spark_tui.cli.options import Options
 from spark_tui.cli.output import Diagnostics, Interrupted, Output
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import MeasurementVoid, RefusedError
 
 if TYPE_CHECKING:  # asyncio and the core cost more than `--help` may
@@ -28,8 +29,7 @@ SETTLED_OBJECTS: Final = 5_000
 100,000 took up to 0.15 s."""
 
 
-@dataclass(frozen=True, slots=True)
-class Streams:
+class Streams(Struct, frozen=True):
     """Where a command reads and writes, and the environment that it respects."""
 
     stdin: TextIO | None

@@ -7,13 +7,13 @@ from datetime import datetime
 from typing import Final
 
 import click
+from msgspec import Struct
 
 from spark_tui.cli.command import command
 from spark_tui.cli.session import Session
 from spark_tui.core.context import Context
 from spark_tui.core.engines import EDITS
 from spark_tui.core.store import World
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.container import DaemonFacts
 from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.errors import SparkError
@@ -22,8 +22,7 @@ from spark_tui.present.engines import engine_object, engine_table, spoken, statu
 from spark_tui.present.json import moment
 
 
-@dataclass(frozen=True, slots=True)
-class _Snapshot:
+class _Snapshot(Struct, frozen=True):
     """The machine, Docker and its engines, at one moment. `error`: why Docker did not answer."""
 
     world: World

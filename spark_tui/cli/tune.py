@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from spark_tui.cli.command import command, complete, yes_option
 from spark_tui.cli.names import find_preset

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from spark_tui.cli.bench import Ticker, capitals
 from spark_tui.cli.command import command, preset_argument, yes_option

@@ -8,7 +8,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+
 from spark_tui.domain.keymap import Keymap
 from spark_tui.domain.settings import suggestion
 
@@ -33,8 +34,7 @@ class Scope(StrEnum):
     IMAGES = "Images"
 
 
-@dataclass(frozen=True, slots=True)
-class Action:
+class Action(Struct, frozen=True):
     """One action. `default_keys` are Textual key names, the first one is shown. `dangerous` ones are absent in
     read-only mode. `cli` is the command that does the same. `footer` says whether the footer shows it."""
 

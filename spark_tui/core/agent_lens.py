@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 from spark_tui.domain.metrics.agents import AgentTurn, ClientCosts, PromptPrint, repeat_of
 
@@ -15,8 +16,7 @@ _MOST_PROMPTS: Final = 8
 """Of a client that are compared with its next one: an agent has some conversations at a time."""
 
 
-@dataclass
-class _ClientPrompts:
+class _ClientPrompts(Struct):
     costs: ClientCosts
     prompts: deque[PromptPrint] = field(default_factory=lambda: deque(maxlen=_MOST_PROMPTS))
     crowded: bool = False

@@ -8,9 +8,11 @@ import random
 import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager, aclosing, asynccontextmanager, contextmanager, nullcontext
-from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 import spark_tui
 from spark_tui.core.actions import by_front_end, key_of
@@ -23,6 +25,7 @@ from spark_tui.core.nodes import measured_bandwidth
 from spark_tui.core.poller import pause
 from spark_tui.core.results import Results
 from spark_tui.domain.bench.conditions import Conditions, conditions_of
+from spark_tui.domain.bench.load import Load, LoadResult, RequestSpec, Tick
 from spark_tui.domain.bench.plan import (
     LEAST_POOL,
     PROSE,
@@ -51,7 +54,6 @@ from spark_tui.domain.bench.run import (
 )
 from spark_tui.domain.bench.server_side import between, cross_check, others
 from spark_tui.domain.bench.statistics import distribution
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.container import LABEL_NODES, ContainerFacts
 from spark_tui.domain.engine.runtimes import VLLM, runtime_named
 from spark_tui.domain.engine.state import Endpoint, Health
@@ -73,19 +75,7 @@ from spark_tui.domain.metrics.page import EMPTY_PAGE, Family, MetricPage, restar
 from spark_tui.domain.quantities import gib
 from spark_tui.domain.reading import Ok, value_of
 from spark_tui.services.executors import end_tasks
-from spark_tui.services.ports import (
-    Clock,
-    ContainerEngine,
-    GpuProbe,
-    HostProbe,
-    Load,
-    LoadDriver,
-    LoadResult,
-    MetricsSource,
-    RequestSpec,
-    StateFiles,
-    Tick,
-)
+from spark_tui.services.ports import Clock, ContainerEngine, GpuProbe, HostProbe, LoadDriver, MetricsSource, StateFiles
 
 if TYPE_CHECKING:
     from spark_tui.core.edit import Editor
@@ -267,8 +257,7 @@ class BenchStep(StrEnum):
     DONE = "done"
 
 
-@dataclass(frozen=True, slots=True)
-class BenchProgress:
+class BenchProgress(Struct, frozen=True):
     """How far a benchmark is. `done` and `total` count segments; `requests_done`, `requests_running` and
     `requests_total` are those of this segment, `rate` the pieces that came per second just now (tokens, where the
     engine does not speculate). `runs` holds what was measured so far, a run per engine. `seconds_left` is a guess from
@@ -462,8 +451,7 @@ MOST_SILENT: Final = 2
 """Segments in a row without a single answer after which a running engine is taken for dead; a launched one: 1."""
 
 
-@dataclass(frozen=True, slots=True)
-class Benchmark:
+class Benchmark(Struct, frozen=True):
     """Measures, and keeps the results. `memory_floor` in bytes."""
 
     driver: LoadDriver

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from spark_tui.core.launch import LaunchRequest, launched_with, request_of, same_place
 from spark_tui.core.preflight import Preflight
 from spark_tui.domain.bench.plan import BenchPlan
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import RefusedError, UsageError
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.presets.overrides import SHARE, Overrides, overrides_from_pairs, pairs_from
@@ -19,8 +20,7 @@ from spark_tui.domain.presets.preset import PresetCatalogue
 _CONTAINER: Final = "container="
 
 
-@dataclass(frozen=True, slots=True)
-class Variant:
+class Variant(Struct, frozen=True):
     """What is measured: an engine, by its container's `name` or id. With `request` it is launched for its turns, and
     `what` describes it in a few words."""
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Mapping
 from contextlib import aclosing
-from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.launch import launched_with

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import field, replace
 from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.store import Store
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.container import ContainerSpec, Mount
 from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.errors import RefusedError, SparkError
@@ -43,8 +44,7 @@ class NoWayToDrop(SparkError, id="drop_caches_no_way"):
     """No way is open, or none of them worked."""
 
 
-@dataclass(frozen=True, slots=True)
-class DropPlan:
+class DropPlan(Struct, frozen=True):
     """How a drop would be done now. `warning` is to be shown once before it, empty for none. `route` is the first way
     that needs no consent, `consent` the container, which a person has to allow, `terminal` the way where sudo asks."""
 
@@ -73,8 +73,7 @@ def one_shot(route: Route) -> ContainerSpec:
     return replace(spec, mounts=(Mount(DROP_FILE, MOUNTED),), security_opt=("no-new-privileges",), user="0:0")
 
 
-@dataclass(eq=False)
-class CacheControl:
+class CacheControl(Struct, eq=False):
     """One for the whole program: it remembers its warnings."""
 
     dropper: CacheDropper
@@ -83,8 +82,8 @@ class CacheControl:
     supervisor: EngineSupervisor
     store: Store
     clock: Clock
-    _warned: set[str] = field(default_factory=set, init=False)
-    _busy: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    _warned: set[str] = field(default_factory=set)
+    _busy: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     # --- before ---------------------------------------------------------------------------------------
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from msgspec import Struct
+
 from spark_tui.core.actions import by_front_end, key_of
 from spark_tui.core.bench import Benchmark
 from spark_tui.core.bench_ab import Variant
@@ -14,7 +16,6 @@ from spark_tui.core.store import AlarmBoard
 from spark_tui.domain.bench.canary import KIND, CanaryVerdict, conditions_of_night, night_of, verdicts
 from spark_tui.domain.bench.plan import BenchPlan
 from spark_tui.domain.bench.run import RunOutcome
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.errors import MeasurementVoid, SparkError
 from spark_tui.domain.finding import AlarmId, Finding, Severity
@@ -28,8 +29,7 @@ LOAD: Final = BenchPlan(input_tokens=512, output_tokens=96, concurrency=(1,), pa
 _MOST_RECORDS: Final = 500
 
 
-@dataclass(frozen=True, slots=True)
-class CanaryResult:
+class CanaryResult(Struct, frozen=True):
     """One engine: `verdict` beside the weeks before, or why it was not measured; `void`: it ended or was restarted
     meanwhile."""
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.presets.command import ToolCalls
@@ -33,8 +34,7 @@ _CAN_FIT: Final = (FitWord.FITS, FitWord.FITS_WITH)
 NO_TOOLS: Final = ToolCalls()
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Struct, frozen=True):
     """A preset with what is known of a launch here. `judged` None: not worked out yet; an error: it cannot be launched.
 
     `own_speed` was measured here with one stream, tokens per second. `served`: an earlier start came to serve.

@@ -6,9 +6,11 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from spark_tui.core.actions import key_of
 from spark_tui.core.poller import pause
@@ -29,7 +31,6 @@ from spark_tui.domain.chat.conversation import (
 )
 from spark_tui.domain.chat.message import Answer, AnswerBuilder, Attachment, ChatRequest, Message
 from spark_tui.domain.chat.request import NO_SETTINGS, ChatSettings, check_taken, check_together
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.api_errors import model_not_served
 from spark_tui.domain.engine.state import Endpoint, EngineState
 from spark_tui.domain.errors import (
@@ -48,8 +49,7 @@ from spark_tui.services.ports import Clock, ConversationStore, EngineApi, Metric
 # --- the engine's own counters ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class EngineCounters:
+class EngineCounters(Struct, frozen=True):
     """Counters of an engine since its start; None: the engine does not have it. Of vLLM: the sum and count of
     `request_queue_time_seconds`, `spec_decode_num_draft_tokens_total` and `spec_decode_num_accepted_tokens_total`."""
 
@@ -78,8 +78,7 @@ def engine_side(before: EngineCounters, after: EngineCounters) -> EngineSide | N
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ChatTarget:
+class ChatTarget(Struct, frozen=True):
     """The addressee of a question: the engine's name, its address, and the served name of the model.
 
     `limit` is its context in tokens, `modalities` what it takes (`text`, `image`, `audio`); None and empty: unknown.

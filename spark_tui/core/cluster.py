@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from spark_tui.core import hosts
 from spark_tui.core.nodes import Nodes
 from spark_tui.core.preflight import Preflight
 from spark_tui.domain.cluster.plan import ClusterPlan, Spread
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.finding import Finding
 from spark_tui.domain.host.memory import MemInfo
@@ -34,8 +35,7 @@ from spark_tui.services.executors import in_thread
 from spark_tui.services.ports import CheckpointSource, ContainerEngine
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterVerdict:
+class ClusterVerdict(Struct, frozen=True):
     """A launch over several nodes, judged: its plan, the status of each node in the order of ranks, the fit on the
     smallest, and what the rules find."""
 

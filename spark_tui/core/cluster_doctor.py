@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from spark_tui import __version__
 from spark_tui.core.jobs import Report, Step, StepReporter
@@ -63,8 +65,7 @@ _HEADERS: Final = 28
 """Bytes of IPv4 and ICMP before the data of a ping."""
 
 
-@dataclass(eq=False)
-class NodeExaminer:
+class NodeExaminer(Struct, eq=False):
     """This machine as a node under examination. Reads only."""
 
     _docker: ContainerEngine

@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import field, replace
 from typing import Any, Final, TypeVar
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from spark_tui.core.actions import by_front_end, key_of
 from spark_tui.core.jobs import Report, Step, StepReporter
@@ -30,7 +32,6 @@ from spark_tui.domain.cluster.protocol import (
 )
 from spark_tui.domain.cluster.rank_report import RankView, read_rank
 from spark_tui.domain.cluster.record import RELAUNCHES_AN_HOUR, ClusterRecord, RankRecord, Stage
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.container import LABEL_MODEL, LABEL_RUNTIME
 from spark_tui.domain.errors import NameInUse, PortInUse, RefusedError, SparkError
 from spark_tui.domain.logs.moments import by_time
@@ -86,8 +87,7 @@ class NotClean(SparkError, id="cluster_not_clean"):
     """Something of a launch is left on a node, or a node cannot be asked."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeCleared:
+class NodeCleared(Struct, frozen=True):
     """What became of a stop on one node; `problem` where it could not be done."""
 
     node: str
@@ -107,8 +107,7 @@ class NodeCleared:
         return f"{self.node}: {'; '.join(map(clean_line, left)) or 'clean'}."
 
 
-@dataclass(slots=True)
-class Pulse:
+class Pulse(Struct):
     """What was seen of a launch by the looks so far: in a row without an answer, in a row without a new token."""
 
     silent: int = 0
@@ -118,8 +117,7 @@ class Pulse:
     """The fault between the nodes in spite of which the last canary was answered."""
 
 
-@dataclass(eq=False)
-class RankLog:
+class RankLog(Struct, eq=False):
     """What a rank wrote, as far as it came, and what it means."""
 
     rank: RankRecord

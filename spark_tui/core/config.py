@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from msgspec import Struct
+
 from spark_tui.core.actions import ACTIONS, action, check_keymap
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.keymap import Keymap, keymap_text, read_keymap
 from spark_tui.domain.nodes import cluster_plain, cluster_text, clusters_text, read_cluster, read_clusters
 from spark_tui.domain.remote import check_name, host_plain, host_text, hosts_text, read_host, read_hosts
@@ -31,8 +32,7 @@ KEYMAP = "keymap"
 _IN_TABLE = f"{KEYMAP}."
 
 
-@dataclass(frozen=True, slots=True)
-class _NamedTable:
+class _NamedTable(Struct, frozen=True):
     """A setting of named entries: how all of them and one are read from text, and written as text and as TOML."""
 
     noun: str
@@ -55,8 +55,7 @@ _TABLES: Mapping[str, _NamedTable] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class SettingEntry:
+class SettingEntry(Struct, frozen=True):
     """One setting. `value` and `default` are bools, numbers, texts; a keymap is text too."""
 
     key: str

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import shlex
 from collections.abc import Iterable, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import asdict, replace
 from enum import StrEnum
 from functools import partial
 from types import NoneType
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from spark_tui.core.actions import by_front_end, key_of
 from spark_tui.core.gateway import GatewayKeys
@@ -31,7 +32,6 @@ from spark_tui.domain.connect import (
     script_of,
     tailscale_address,
 )
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.runtimes import KEY_VARIABLES
 from spark_tui.domain.engine.state import Endpoint, endpoint_of
 from spark_tui.domain.errors import ApiKeyRejected, RefusedError, SparkError, UsageError
@@ -42,7 +42,7 @@ from spark_tui.domain.prove.request import PATHS, request_body
 from spark_tui.domain.secret import Secret
 from spark_tui.domain.text import same_name
 from spark_tui.services.ports import Clock, EngineApi, HostProbe, SecretStore, SettingsFiles, SettingsText, StateFiles
-from spark_tui.services.wire import decode
+from spark_tui.services.wire import decode, encode
 
 _PREFIX: Final = "connect-"
 _PRIVATE: Final = 0o600
@@ -58,8 +58,7 @@ class Place(StrEnum):
     TAILSCALE = "tailscale"
 
 
-@dataclass(frozen=True, slots=True)
-class FileChange:
+class FileChange(Struct, frozen=True):
     """A settings file as it is, and its text as it will be."""
 
     file: ClientFile
@@ -71,8 +70,7 @@ class FileChange:
         return self.old.text != self.new
 
 
-@dataclass(frozen=True, slots=True)
-class Connection:
+class Connection(Struct, frozen=True):
     """One client for one engine. `written`: its files were written by us before. `gateway`: its address is that of a
     gateway. `new_key`: the gateway has no key of this client yet; writing makes one. `problem`: why they cannot be
     read."""
@@ -103,8 +101,7 @@ class Connection:
         return shlex.join(("spark-tui", "edit", self.engine, *words)) if pairs else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Backup:
+class Backup(Struct, frozen=True):
     """A file before our keys, with the mode it had then; `after` is the hash of what was written, `served` the name,
     base URL, context and the key's hash in it, and whether the URL is a gateway's (absent in older ones)."""
 
@@ -308,7 +305,7 @@ class Connector:
         return text if text.strip() or backup.before is not None else None
 
     def _keep(self, client: Client, backups: Iterable[Backup]) -> None:
-        self._state.write(_PREFIX + client.id, json.dumps([asdict(each) for each in backups]).encode())
+        self._state.write(_PREFIX + client.id, encode(list(backups)).encode())
 
     def _backups(self, client: Client) -> tuple[Backup, ...]:
         data = self._state.read(_PREFIX + client.id)

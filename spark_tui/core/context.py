@@ -6,11 +6,12 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeAlias, TypeVar
+
+from msgspec.structs import replace
 
 from spark_tui.core.poller import keep, pause
 from spark_tui.core.store import Store

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from spark_tui.core.chat import Advise, Conversation, Journal, ReadCounters
 from spark_tui.domain.chat import records, request

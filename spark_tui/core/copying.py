@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from spark_tui.core.nodes import Nodes
 from spark_tui.domain.cluster.copying import (
@@ -28,7 +30,6 @@ from spark_tui.domain.cluster.copying import (
     room_sentence,
     same_image,
 )
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import RefusedError, UsageError
 from spark_tui.domain.models.download import SpeedMeter
 from spark_tui.domain.models.store import Completeness
@@ -52,8 +53,7 @@ _REVISIONS: Final = ("refs/", "snapshots/")
 # --- a node -----------------------------------------------------------------------------------------------
 
 
-@dataclass(eq=False)
-class NodeCopier:
+class NodeCopier(Struct, eq=False):
     """This machine as a node that gives or receives."""
 
     _docker: ContainerEngine
@@ -170,8 +170,7 @@ class NodeCopier:
 # --- the controller ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Copied:
+class Copied(Struct, frozen=True):
     """What a node has received: `files` and links of a model, `bytes` on the wire, within `seconds`. Nothing of it
     where it `had` all before. `hashed` bytes were compared by SHA-256 afterwards."""
 
@@ -183,8 +182,7 @@ class Copied:
     hashed: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Delivery:
+class _Delivery(Struct, frozen=True):
     """What one node receives: the image, or these files."""
 
     node: ClusterNode

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
-from dataclasses import KW_ONLY, field
 from datetime import datetime
 from typing import Final
 
+from msgspec import Struct, field
+
 from spark_tui.core.engines import EngineSupervisor, stamp_before
 from spark_tui.core.store import AlarmBoard, Store
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.container import ContainerFacts
 from spark_tui.domain.engine.state import EngineState, runtime_of
 from spark_tui.domain.errors import SparkError
@@ -48,8 +48,7 @@ WITHIN_SECONDS: Final = 3600.0
 """Only ends within the last hour count: a crash a day is no loop."""
 
 
-@dataclass(frozen=True, slots=True)
-class EngineEnd:
+class EngineEnd(Struct, frozen=True):
     """An end of one engine: when (seconds), and the cause's id. `by_guard` says that the memory guard ended it."""
 
     at: float
@@ -57,16 +56,14 @@ class EngineEnd:
     by_guard: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class RestartVerdict:
+class RestartVerdict(Struct, frozen=True):
     """Whether it may be started again, and why (not)."""
 
     allowed: bool
     reason: str = ""
 
 
-@dataclass(slots=True)
-class Restarts:
+class Restarts(Struct):
     """What is remembered of one container. `count` is Docker's own count of its restarts, `started_at` (seconds) its
     present start. `given_up`: it was stopped for good."""
 
@@ -154,8 +151,7 @@ _GUARDED: Final = ("stop the engine", "kill the engine")
 GuardEntries = Callable[[], tuple[GuardEntry, ...]]
 
 
-@dataclass(eq=False)
-class RestartBreaker:
+class RestartBreaker(Struct, eq=False):
     """Watches every engine that has a restart policy until cancelled. Acts on our own containers alone, and only
     where `acting`; of others it raises an alarm."""
 
@@ -165,9 +161,8 @@ class RestartBreaker:
     _clock: Clock
     _alarms: AlarmBoard
     _guarded: GuardEntries = tuple
-    _: KW_ONLY
     acting: bool = True
-    _loops: dict[str, Restarts] = field(default_factory=dict, init=False)
+    _loops: dict[str, Restarts] = field(default_factory=dict)
 
     async def run(self) -> None:
         async for world in self._store.changes(min_interval=LOOK_SECONDS):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from spark_tui.core.actions import by_front_end, key_of
 from spark_tui.domain.doctor import DockerState, Readings, TerminalState, examine
@@ -26,8 +28,7 @@ TOKEN_BEGINNING: Final = "hf_"  # noqa: S105 - how tokens begin
 ASKED_SECONDS: Final = 10.0
 
 
-@dataclass(eq=False)
-class Doctor:
+class Doctor(Struct, eq=False):
     """One examination per call. Reads; changes nothing but with `gpu_container`, which starts a container and removes
     it again."""
 
@@ -38,7 +39,6 @@ class Doctor:
     dropper: ports.CacheDropper
     secrets: ports.SecretStore
     presets: ports.PresetSource
-    _: KW_ONLY
     store: Path
     caches: Path
     themes: Callable[[], Sequence[SparkError]] = tuple

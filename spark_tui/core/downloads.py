@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from spark_tui.core.actions import by_front_end
 from spark_tui.core.store import Store
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import RefusedError, SparkError, UsageError
 from spark_tui.domain.event import EventKind
 from spark_tui.domain.finding import Severity
@@ -247,8 +248,7 @@ _RESUMES: Final = 3
 """How often a download whose process died is resumed by itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class MissingFiles:
+class MissingFiles(Struct, frozen=True):
     """What a launch has to fetch first: dry runs of what is not downloaded. `here`: it needs something, and all of it
     is downloaded. Sizes in bytes, None where they are unknown."""
 

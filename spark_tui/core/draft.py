@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import posixpath
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from spark_tui.core.downloads import Hub
 from spark_tui.core.library import Library

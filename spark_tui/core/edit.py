@@ -6,13 +6,14 @@ finishes its work. The former container is set aside until the new one serves: g
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
 from enum import StrEnum
 from statistics import median
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from spark_tui.core.actions import by_front_end
 from spark_tui.core.actions import key_of as action_key
@@ -30,7 +31,6 @@ from spark_tui.core.launch import (
     request_of,
 )
 from spark_tui.core.preflight import Preflight
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.container import ContainerFacts
 from spark_tui.domain.engine.runtimes import KEY_VARIABLES
 from spark_tui.domain.errors import EngineExited, RefusedError, SparkError, UnreachableError, UsageError
@@ -43,8 +43,8 @@ from spark_tui.domain.presets.overrides import Overrides, all_pairs, overrides_f
 from spark_tui.domain.presets.preset import PresetCatalogue
 from spark_tui.domain.presets.rules.context import given_settings
 from spark_tui.domain.text import clean_line
-from spark_tui.domain.untrusted import load_json
 from spark_tui.services.ports import ContainerEngine, LogArchive, SecretStore, StateFiles
+from spark_tui.services.wire import decode, encode
 
 _ELSEWHERE: Final = ("name", "port", "gpu_memory_utilization", METHOD, TOKENS)
 """Not read off a command: the container has them itself, or the command's form is not the setting's."""
@@ -63,8 +63,7 @@ class EditFailed(EngineExited, id="edit_failed"):
     """The new settings did not come to serve; the former ones run again."""
 
 
-@dataclass(frozen=True, slots=True)
-class SettingChange:
+class SettingChange(Struct, frozen=True):
     """One setting as it is and as it will be; empty where the command does not have it."""
 
     key: str
@@ -73,8 +72,7 @@ class SettingChange:
     after: str
 
 
-@dataclass(frozen=True, slots=True)
-class EditPlan:
+class EditPlan(Struct, frozen=True):
     """A change of a running engine. `in_flight`: requests that it answers now, `start_seconds`: its usual start; None
     where unknown. `drifted`: its preset or image has changed since its launch, and the new settings start with those
     of now."""
@@ -89,8 +87,7 @@ class EditPlan:
     drifted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class EditEntry:
+class EditEntry(Struct, frozen=True):
     """An edit as it is written down. `before` and `after` are pairs of settings, `container` is the one that ran
     before, `who` works on it. `image` and `former_image` are those of an update; empty: the preset's. `hold`: what ran
     before is kept when the new one serves. `stops`: another engine, which ends before the one of before comes back."""
@@ -437,7 +434,7 @@ class Editor:
             self._state.release(EDITS + name)
 
     def _write(self, entry: EditEntry) -> None:
-        self._state.write(EDITS + entry.name, json.dumps(asdict(entry)).encode())
+        self._state.write(EDITS + entry.name, encode(entry).encode())
 
     def _read(self, file: str) -> EditEntry | None:
         """None where there is none. Raises SparkError where it cannot be read, or is damaged."""
@@ -454,13 +451,12 @@ class Editor:
 def _entry_of(data: bytes) -> EditEntry | None:
     """None for what is damaged."""
     try:
-        entry = EditEntry(**load_json(data))
-        stage, words = EditStage(entry.stage), (entry.name, entry.preset, entry.container, entry.who)
+        entry = decode(data, EditEntry)
         for each in (entry.before, entry.after):
             overrides_from_pairs(each)
-    except (ValueError, TypeError, AttributeError, SparkError):
+    except (ValueError, SparkError):
         return None
-    return replace(entry, stage=stage) if all(isinstance(word, str) for word in words) else None
+    return entry
 
 
 def _difference(setting: str, before: str | None, after: str | None, runtime: str) -> SettingChange:

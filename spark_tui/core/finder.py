@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct, field
+
 from spark_tui.core.candidates import Candidate, Disk, on_cpu
 from spark_tui.core.recommend import score
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.container import local_model_path
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.finding import Finding, Severity
@@ -46,8 +46,7 @@ _FIT_ORDER: Final = (
 # --- search -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Search:
+class Search(Struct, frozen=True):
     """What a person looks for. `context` and `users` are of the launch to judge; None: as each recipe has it."""
 
     words: tuple[str, ...] = ()
@@ -152,8 +151,7 @@ def _tools(preset: Preset) -> ToolCalls:
     return tool_calls_of(preset)
 
 
-@dataclass
-class PresetFinder:
+class PresetFinder(Struct):
     """What is known of each preset. Verdicts, speeds and drifts are kept until `forget`."""
 
     checks: LaunchChecks

@@ -4,10 +4,12 @@ is still being released."""
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import PurePosixPath
 from typing import Final, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from spark_tui.core.actions import by_front_end
 from spark_tui.core.cache import CacheControl
@@ -269,8 +271,7 @@ def short_of_memory(fit: Fit) -> bool:
     return wanted > fit.available or (fit.left is not None and fit.left < 0)
 
 
-@dataclass(eq=False)
-class MemoryGate:
+class MemoryGate(Struct, eq=False):
     """Lets a launch pass when its memory is free. `read` takes a new reading of host and GPU into the store."""
 
     _checks: LaunchChecks

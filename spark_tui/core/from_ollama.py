@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from msgspec import Struct
+
 from spark_tui.core.candidates import Candidate
 from spark_tui.core.recommend import Pick, Purpose, Speed, SpeedSource, recommend
 from spark_tui.domain.bench.published import SPARK, family, references
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.runtimes import OLLAMA
 from spark_tui.domain.models.ollama import OllamaModel, same_model
 from spark_tui.domain.models.weights import PAPER_BANDWIDTH
@@ -18,8 +19,7 @@ MOST: Final = 3
 """Presets for one model."""
 
 
-@dataclass(frozen=True, slots=True)
-class Replacement:
+class Replacement(Struct, frozen=True):
     """What serves a model in place of Ollama, the best first; `reason` says why nothing does. `now` is the speed that
     Ollama reaches with it: published, else what the memory's bandwidth allows at most; None where unknown."""
 

@@ -11,9 +11,11 @@ import hashlib
 import hmac
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING, Final, Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from spark_tui.core.agent_lens import AgentLens
 from spark_tui.core.finder import Search
@@ -174,8 +176,7 @@ def read_status(state: StateFiles) -> GatewayStatus | None:
 # --- routes -------------------------------------------------------------------------------------------
 
 
-@dataclass
-class _Engine:
+class _Engine(Struct):
     """An engine as requests see it. Times are monotonic."""
 
     view: EngineView
@@ -205,8 +206,7 @@ class _Engine:
         return model if model in served or not served else served[0]
 
 
-@dataclass(frozen=True)
-class _Offer:
+class _Offer(Struct, frozen=True):
     """A preset that a request may launch, with the settings of its last launch."""
 
     preset: Preset
@@ -222,8 +222,7 @@ class _Offer:
         return tuple(dict.fromkeys((self.preset.name, self.name, self.served_name)))
 
 
-@dataclass
-class _Swap:
+class _Swap(Struct):
     """A launch on request. `over` gets None, or why it failed."""
 
     offer: _Offer
@@ -235,8 +234,7 @@ class _Swap:
     stopped: tuple[str, ...] = ()
 
 
-@dataclass
-class _Failures:
+class _Failures(Struct):
     """Launches of a preset that failed and deaths of its engines, by monotonic time, and why the last one did."""
 
     times: tuple[float, ...] = ()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from spark_tui.domain.engine.state import Endpoint, ServedModel
 from spark_tui.domain.errors import ModelNotServed, SparkError
@@ -22,8 +23,7 @@ def key_name(peer: str) -> str:
     return f"gateway-peer-{peer}"
 
 
-@dataclass
-class _Peer:
+class _Peer(Struct):
     """`models` are its own: those of gateways behind it are left out, so that no request goes in circles."""
 
     name: str

@@ -12,8 +12,10 @@ import queue
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from spark_tui.core.cache import CacheControl, measuring
 from spark_tui.core.crash_loops import LoopEnder
@@ -268,8 +270,7 @@ AGAIN_SECONDS: Final = 300.0
 """Between two attempts to start one: a guard that ends at once would end again."""
 
 
-@dataclass(eq=False)
-class GuardLauncher:
+class GuardLauncher(Struct, eq=False):
     """Starts a guard where none runs. It ends by itself, two minutes after the last engine."""
 
     starter: GuardStarter
@@ -277,8 +278,8 @@ class GuardLauncher:
     supervisor: EngineSupervisor
     store: Store
     clock: Clock
-    _asked_at: float | None = field(default=None, init=False)
-    _ran: bool = field(default=False, init=False)
+    _asked_at: float | None = None
+    _ran: bool = False
 
     async def run(self) -> None:
         """Looks after the engines that run, until cancelled."""

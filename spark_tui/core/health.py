@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.store import AlarmBoard, Store
@@ -32,8 +33,7 @@ Tokens = Callable[[str], detectors.TokenSample | None]
 """The latest counters of an engine by its name; None where its metrics cannot be read."""
 
 
-@dataclass(slots=True)
-class _WatchedStart:
+class _WatchedStart(Struct):
     """One start of an engine: its suspicion, and the counters made of its log lines."""
 
     start: tuple[str, float | None]
@@ -43,8 +43,7 @@ class _WatchedStart:
     prompt: float = 0.0
 
 
-@dataclass(eq=False)
-class HealthWatch:
+class HealthWatch(Struct, eq=False):
     """Watches until cancelled. In read-only mode no engine is asked anything: a suspicion stays one."""
 
     store: Store
@@ -54,10 +53,9 @@ class HealthWatch:
     supervisor: EngineSupervisor
     alarms: AlarmBoard
     tokens: Tokens = lambda _: None
-    _: KW_ONLY
     read_only: bool = False
-    _engines: dict[str, _WatchedStart] = field(default_factory=dict, init=False)
-    _power: detectors.LowPowerState = field(default_factory=detectors.LowPowerState, init=False)
+    _engines: dict[str, _WatchedStart] = field(default_factory=dict)
+    _power: detectors.LowPowerState = field(default_factory=detectors.LowPowerState)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:

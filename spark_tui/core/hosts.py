@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from typing import Final, NoReturn
 
+from msgspec import Struct
+
 from spark_tui.domain import remote
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import ExitCode, SparkError
 from spark_tui.domain.remote import (
     NOT_FOUND,
@@ -27,8 +28,7 @@ from spark_tui.services.ports import RemoteShell
 READ_ONLY: Final = "--read-only"
 
 
-@dataclass(frozen=True, slots=True)
-class HostView:
+class HostView(Struct, frozen=True):
     """A host with its answer, or with the reason why there is none."""
 
     host: RemoteHost

@@ -6,8 +6,10 @@ import asyncio
 import re
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Final, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from spark_tui import __version__
 from spark_tui.core.nodes import Nodes
@@ -19,7 +21,6 @@ from spark_tui.domain.cluster.install import (
     choose_python,
     disk_full,
 )
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.nodes import ClusterNode
 from spark_tui.domain.remote import SSH_FAILED, Hosts, RemoteHost, last_line, no_answer
@@ -54,8 +55,7 @@ exit 0
 """
 
 
-@dataclass(frozen=True, slots=True)
-class NodeProgram:
+class NodeProgram(Struct, frozen=True):
     """How an installation ended, by the node's own word. `earlier` is the version before, empty for none; `copied` is
     False where this very program was there. `problem` is empty, or `disk_full`, `cut_off`, `broken` or `failed`."""
 
@@ -66,8 +66,7 @@ class NodeProgram:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Installed:
+class Installed(Struct, frozen=True):
     """A node with this version. `program` None: it is this machine. `host`: how ssh starts the program from now on,
     None where that is as the settings have it."""
 

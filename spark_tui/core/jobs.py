@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
+
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.event import EventKind
 from spark_tui.domain.quantities import human_duration
@@ -36,8 +37,7 @@ class StepState(StrEnum):
         return self not in (StepState.PENDING, StepState.RUNNING)
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """One step of a job. `progress` is 0..1, None when it cannot be known. Times are monotonic seconds. `downloads`
     are the ids of those that it waits for."""
 
@@ -51,8 +51,7 @@ class Step:
     downloads: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class JobView:
+class JobView(Struct, frozen=True):
     """A job on screen: what it is for, its steps, and how it ended. `what`: launch, edit, update ...
     `nodes` are those of a cluster that it works on; empty: this machine."""
 
@@ -74,8 +73,7 @@ class JobView:
         return next((step for step in self.steps if step.state is StepState.RUNNING), over[-1] if over else None)
 
 
-@dataclass(frozen=True, slots=True)
-class BenchStatus:
+class BenchStatus(Struct, frozen=True):
     """The benchmark that runs: what it does, and how many of its segments are done. `total` 0: not known yet."""
 
     engine: str
@@ -122,7 +120,7 @@ class StepReporter:
         self._clock = clock
 
     def _put(self, id_: str, **changes: object) -> None:
-        step = replace(self._steps[id_], **changes)  # type: ignore[arg-type]  # names are checked by replace
+        step = replace(self._steps[id_], **changes)  # names are checked by replace
         if step != self._steps[id_]:
             self._steps[id_] = step
             self._report(step)

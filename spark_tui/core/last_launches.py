@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Container, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from spark_tui.core.preflight import Preflight
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.presets.overrides import Overrides, all_pairs, overrides_from_pairs
 from spark_tui.domain.presets.preset import Preset
@@ -26,8 +27,7 @@ MAX_PAIRS: Final = 60
 MAX_CHARS: Final = 4000
 
 
-@dataclass(frozen=True, slots=True)
-class LastValues:
+class LastValues(Struct, frozen=True):
     """Pairs of settings as a form shows them, and the keys of those that the preset no longer takes."""
 
     pairs: Mapping[str, str]

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import aclosing, nullcontext, suppress
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from spark_tui.core.containers import clear_container
 from spark_tui.core.downloads import LaunchDownloads
@@ -20,7 +22,6 @@ from spark_tui.core.jobs import Report, Step, StepReporter, StepState
 from spark_tui.core.poller import pause
 from spark_tui.core.preflight import Preflight, PreflightStatus
 from spark_tui.domain.chat.message import ChatParameters, ChatRequest, Message, Role
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.container import ContainerFacts
 from spark_tui.domain.engine.runtimes import runtime_named
 from spark_tui.domain.engine.state import EngineState, Exposure
@@ -62,8 +63,7 @@ def pending_steps() -> tuple[Step, ...]:
     return tuple(Step(id_, label) for id_, label in STEPS)
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchRequest:
+class LaunchRequest(Struct, frozen=True):
     """What to launch. `wait` follows it until it is ready and warm; `replace_running` stops an engine of the same
     name that runs with other settings; `force` launches what does not fit into memory; `fetch` brings what is missing
     of the model into the store first, where the engine would fetch it by itself."""
@@ -77,8 +77,7 @@ class LaunchRequest:
     fetch: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchResult:
+class LaunchResult(Struct, frozen=True):
     """The outcome: the container, and where it serves."""
 
     container_id: str
@@ -87,8 +86,7 @@ class LaunchResult:
     already_running: bool
 
 
-@dataclass(eq=False)
-class Launcher:
+class Launcher(Struct, eq=False):
     """Runs launches. One object serves many. `fetching` None: there is no Hub, and engines fetch by themselves.
     `reviewed` raises for a preset whose content the person has not approved."""
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from spark_tui.core.store import Store
 from spark_tui.domain.engine.container import ContainerFacts

@@ -7,12 +7,14 @@ import warnings
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from functools import cached_property
 from math import inf
 from sys import getsizeof, maxsize
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from spark_tui.domain.logs.groups import REQUESTS, STATISTICS, Repeat, repeat_of
 from spark_tui.domain.logs.line import LineKind, parse_line
@@ -202,28 +204,30 @@ class BadPattern(ValueError):
     """The search text is no regular expression that can be used; the message is for the person."""
 
 
-@dataclass(frozen=True)
-class Query:
+class Query(Struct, frozen=True, dict=True):
     """What is looked for: text as it stands (small letters match both cases), or a regular expression."""
 
     text: str
     regex: bool = False
-    pattern: re.Pattern[str] = field(init=False, repr=False, compare=False)
-    limit: int = field(init=False, repr=False, compare=False)
-    """Characters of a line that are looked at."""
 
     def __post_init__(self) -> None:
+        _ = self.limit, self.pattern  # a bad one is refused here
+
+    @cached_property
+    def limit(self) -> int:
+        """Characters of a line that are looked at."""
+        return check_regex(self.text) if self.regex else maxsize
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
         source = self.text if self.regex else re.escape(self.text)
         flags = re.IGNORECASE if self.text == self.text.lower() else 0
-        limit = check_regex(self.text) if self.regex else maxsize
         try:
             with warnings.catch_warnings():  # of syntax that Python may change one day
                 warnings.simplefilter("ignore", FutureWarning)
-                pattern = re.compile(source, flags)
+                return re.compile(source, flags)
         except (re.error, RecursionError, OverflowError) as error:
             raise BadPattern(f"Not a regular expression: {error}.") from error
-        object.__setattr__(self, "pattern", pattern)
-        object.__setattr__(self, "limit", limit)
 
     def found_in(self, line: str) -> bool:
         if self.regex:
@@ -278,8 +282,7 @@ def check_regex(text: str) -> int:
     return REGEX_LIMITS[min(MAX_LOOPS, loops + (choices > MAX_CHOICES // 2))]
 
 
-@dataclass(frozen=True)
-class LineFilter:
+class LineFilter(Struct, frozen=True):
     """Which lines are shown. `level` is a severity (30 WARNING, 40 ERROR; 0 all of them), `first` the number of the
     first line; all conditions must hold. `fold` shows the latest of lines that repeat each other only; not with a
     query, which looks at every line."""

@@ -6,8 +6,9 @@ from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
+
 from spark_tui.core.store import AlarmBoard, Store, World
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.finding import AlarmId, Severity
 from spark_tui.domain.host.memory import MemInfo, MemoryBreakdown, fall_rate, memory_breakdown, memory_finding
@@ -95,8 +96,7 @@ class MemoryWatch:
 # --- the details ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerShare:
+class ContainerShare(Struct, frozen=True):
     """One running engine: its CUDA memory (None: unknown), and what the kernel charges to it."""
 
     name: str
@@ -106,16 +106,14 @@ class ContainerShare:
     cpu: Reading[ContainerMemory]
 
 
-@dataclass(frozen=True, slots=True)
-class GuardStatus:
+class GuardStatus(Struct, frozen=True):
     """Whether a memory guard runs, in any process of this user, and its acts, oldest first."""
 
     running: bool
     entries: tuple[GuardEntry, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryDetail:
+class MemoryDetail(Struct, frozen=True):
     """One look; without `vitals` none was taken yet."""
 
     processes: Reading[tuple[HostProcess, ...]] = NOT_READ_YET

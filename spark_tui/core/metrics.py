@@ -8,9 +8,11 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
 from math import nan
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from spark_tui.core.jobs import JobView, StepState
 from spark_tui.core.poller import Poller, pause
@@ -243,8 +245,7 @@ Listener = Callable[[Sample], None]
 _POLLED: Final = (EngineState.SERVING, EngineState.NOT_ANSWERING)
 
 
-@dataclass(slots=True)
-class _EnginePoll:
+class _EnginePoll(Struct):
     """The poller of an engine that serves, and the task that it runs in."""
 
     poller: Poller[MetricPage]

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from msgspec import Struct
+
 from spark_tui.core.fit import LaunchChecks
 from spark_tui.core.library import Library
 from spark_tui.core.store import Store
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.logs.starts import StartRecord
 from spark_tui.domain.models.store import Completeness
@@ -21,8 +22,7 @@ MOST: Final = 3
 FITTING: Final = (FitWord.FITS, FitWord.FITS_WITH)
 
 
-@dataclass(frozen=True, slots=True)
-class NextPreset:
+class NextPreset(Struct, frozen=True):
     """A preset that can be launched now: `text` is the verdict's, `started` whether it has served here before."""
 
     preset: Preset

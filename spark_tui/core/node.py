@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from spark_tui import __version__
 from spark_tui.core.containers import clear_container
@@ -88,8 +90,7 @@ _STOPPED: Final = "node-stopped"
 _ANSWERS: Final = (ContentDelta, ReasoningDelta, ToolCallDelta, AnswerFinished)
 
 
-@dataclass(eq=False)
-class Node:
+class Node(Struct, eq=False):
     """This machine as a node. What it starts, its own guard watches."""
 
     _docker: ContainerEngine

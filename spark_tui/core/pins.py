@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Final, TypeVar
 
+from msgspec import Struct
+
 from spark_tui.core.actions import by_front_end, key_of
 from spark_tui.core.history import History
 from spark_tui.core.store import Store
 from spark_tui.domain.bench.conditions import Conditions
 from spark_tui.domain.bench.run import Result
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.container import ImageFacts
 from spark_tui.domain.errors import RefusedError, SparkError, UsageError
 from spark_tui.domain.logs.starts import StartRecord, digest_for
@@ -40,8 +41,7 @@ class ImageMatch(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class GoodStart:
+class GoodStart(Struct, frozen=True):
     """A start that served well. `results` and `proofs` are ids of what was measured with the same image and flags."""
 
     start: StartRecord
@@ -49,8 +49,7 @@ class GoodStart:
     proofs: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class LastGood:
+class LastGood(Struct, frozen=True):
     """The last good start of a preset, and the image of a launch now; `why` it is unknown or there is none."""
 
     start: StartRecord | None
@@ -58,8 +57,7 @@ class LastGood:
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PinPlan:
+class PinPlan(Struct, frozen=True):
     """A change of a preset's image in its file. `before` is the text that it was made of; `copy`: the preset is not the
     person's own, and a copy becomes it. `start` is the good start that the digest is of, where one is."""
 

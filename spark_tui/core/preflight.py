@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from spark_tui.core.actions import by_front_end, key_of
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.container import (
     ContainerFacts,
     DaemonFacts,
@@ -39,8 +40,7 @@ LEAST_DISK: Final = 64 * MIB
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
-@dataclass(frozen=True, slots=True)
-class PreflightStatus:
+class PreflightStatus(Struct, frozen=True):
     """What preflight found. `runs`: the engine runs already with just these settings."""
 
     image: ImageFacts | None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Collection
 from enum import StrEnum
 from pathlib import Path
 
+from msgspec import Struct, structs
+
 from spark_tui.core.actions import by_front_end
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import RefusedError, SparkError, UsageError
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.presets.dialects.importing import (
@@ -32,8 +32,7 @@ class ImportOutcome(StrEnum):
     REFUSED = "refused"
 
 
-@dataclass(frozen=True, slots=True)
-class ImportedRecipe:
+class ImportedRecipe(Struct, frozen=True):
     """One recipe of an import. `file` is the preset that was written, `problem` why none was."""
 
     recipe: ExaminedRecipe
@@ -42,8 +41,7 @@ class ImportedRecipe:
     problem: SparkError | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ImportReport:
+class ImportReport(Struct, frozen=True):
     """A whole import, in the order of the files. `passed_over` is what was not read at all."""
 
     registry: Registry
@@ -54,8 +52,7 @@ class ImportReport:
         return sum(recipe.outcome is outcome for recipe in self.recipes)
 
 
-@dataclass(frozen=True, slots=True)
-class PastedText:
+class PastedText(Struct, frozen=True):
     """A text in place of a file: a recipe, or `docker run` commands. `called` is what it is called in the report."""
 
     text: str
@@ -108,7 +105,7 @@ def import_copy(
     for a name that cannot be one."""
     source = recipe.preset.facts.copy_of if recipe.preset is not None else None
     registry = Registry("", source.address, source.commit) if source is not None else Registry("")
-    checked = dataclasses.replace(recipe, name=_preset_name(recipe.name))
+    checked = structs.replace(recipe, name=_preset_name(recipe.name))
     return ImportReport(registry, (_import(store, checked, builtin, replace=replace),))
 
 

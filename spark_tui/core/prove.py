@@ -7,14 +7,15 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from spark_tui.core.bench import Benchmark, EngineCheck, finish_when_cancelled
 from spark_tui.core.store import Store
 from spark_tui.domain.bench.conditions import Conditions
 from spark_tui.domain.bench.run import RunOutcome
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.state import Endpoint
 from spark_tui.domain.errors import (
     ApiKeyRejected,
@@ -58,8 +59,7 @@ TOKENS_PER_WORD: Final = 3.0
 """Of the filler, where a server counts no tokens."""
 
 
-@dataclass(frozen=True, slots=True)
-class Times:
+class Times(Struct, frozen=True):
     """Seconds that one case, one case with a long prompt, and all of them may take; None: no limit."""
 
     case: float = 60.0
@@ -70,8 +70,7 @@ class Times:
 FULL_TIMES: Final = Times(180.0, 900.0, None)
 
 
-@dataclass(frozen=True, slots=True)
-class ProofProgress:
+class ProofProgress(Struct, frozen=True):
     """How far a proof is. `cases` are those that are over, in the order of their ends."""
 
     engine: str
@@ -83,8 +82,7 @@ class ProofProgress:
 OnProgress = Callable[[ProofProgress], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Prover:
+class Prover(Struct, frozen=True):
     """Proves engines that serve. Kept proofs are a slice of the World too, the newest first."""
 
     api: EngineApi

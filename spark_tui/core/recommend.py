@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Final
 
+from msgspec import Struct
+
 from spark_tui.core.candidates import Candidate, on_cpu
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.finding import Severity
 from spark_tui.domain.presets.fit import FitWord
@@ -33,8 +34,7 @@ class SpeedSource(StrEnum):
     ESTIMATED = "estimated"
 
 
-@dataclass(frozen=True, slots=True)
-class Purpose:
+class Purpose(Struct, frozen=True):
     """What presets are judged for: tokens of context, and users at once."""
 
     use: Use
@@ -48,8 +48,7 @@ def purpose_of(use: Use, context: int | None = None, users: int | None = None) -
     return Purpose(use, context or wants.context, users or wants.users)
 
 
-@dataclass(frozen=True, slots=True)
-class _Wants:
+class _Wants(Struct, frozen=True):
     """`rate`: tokens per second of one stream beyond which more speed is not felt. `favoured` tags count in favour."""
 
     rate: float
@@ -78,8 +77,7 @@ _PROVED: Final[Mapping[Severity, float]] = {Severity.OK: 1.25, Severity.ERROR: 0
 _FAVOURED: Final = 1.25
 
 
-@dataclass(frozen=True, slots=True)
-class Speed:
+class Speed(Struct, frozen=True):
     """Tokens per second of one stream: `rate`, its basis and its source."""
 
     rate: float
@@ -92,8 +90,7 @@ class Speed:
         return f"{self.rate:.0f} tok/s {self.basis.value}{source}"
 
 
-@dataclass(frozen=True, slots=True)
-class Pick:
+class Pick(Struct, frozen=True):
     """A preset that serves the purpose; `score` only compares picks of one list."""
 
     candidate: Candidate
@@ -101,8 +98,7 @@ class Pick:
     speed: Speed
 
 
-@dataclass(frozen=True, slots=True)
-class LeftOut:
+class LeftOut(Struct, frozen=True):
     candidate: Candidate
     reason: str
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
+
 from spark_tui.domain.errors import SparkError, UsageError
 from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.presets.dialects.importing import ExaminedRecipe, examine, plain_name, with_commands, with_source
@@ -32,8 +33,7 @@ from spark_tui.services.ports import Clock, RecipeStore
 from spark_tui.services.ports import Registries as RegistryStore
 
 
-@dataclass(frozen=True, slots=True)
-class RegistryUpdate:
+class RegistryUpdate(Struct, frozen=True):
     """What a registry has at `commit`, compared with its pin. `moved`: the pin is there now. `drifted`: the person's
     copies of recipes that are others there. `unapproved`: recipes that have to be approved again after this move.
     `skipped`: files that were not read, with the reason."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from spark_tui.domain.errors import SparkError, UsageError
 from spark_tui.domain.presets.preset import Preset, PresetCatalogue

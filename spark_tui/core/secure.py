@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from spark_tui.core.engines import outside_docker
 from spark_tui.core.launch import LaunchRequest, launched_overrides
 from spark_tui.core.preflight import Preflight
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.state import Exposure
 from spark_tui.domain.errors import RefusedError, SparkError
 from spark_tui.domain.logs.view import EngineView
@@ -21,8 +22,7 @@ _CHANGED: Final = (
 _OPEN: Final = "exposure=lan"
 
 
-@dataclass(frozen=True, slots=True)
-class Secured:
+class Secured(Struct, frozen=True):
     """A launch that gives an engine a key, in `key_file` as `key_variable`; `what` describes it."""
 
     request: LaunchRequest

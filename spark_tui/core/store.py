@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from spark_tui.domain.event import Event, EventKind, appended
 from spark_tui.domain.finding import AlarmId, Finding, Severity
 from spark_tui.domain.host.identity import HostIdentity
@@ -41,8 +42,7 @@ MIN_INTERVAL_SECONDS = 0.1
 """At most ten pushes a second to one subscriber."""
 
 
-@dataclass(frozen=True, slots=True)
-class World:
+class World(Struct, frozen=True):
     """Everything that the front ends show, but for logs and chat, which have a cadence of their own."""
 
     identity: HostIdentity = field(default_factory=lambda: HostIdentity(hostname=""))

@@ -7,12 +7,13 @@ engine of before comes back either way.
 from __future__ import annotations
 
 import asyncio
-import json
 import shlex
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from spark_tui.core.bench import RESTORE_SECONDS, Benchmark, BenchProgress, BenchStep, finish_when_cancelled
 from spark_tui.core.bench_ab import ABPlanner, Variant
@@ -38,7 +39,6 @@ from spark_tui.domain.bench.tune import (
     next_trial,
     outcome_of,
 )
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import MeasurementVoid, RefusedError, SparkError, UsageError
 from spark_tui.domain.finding import Severity
 from spark_tui.domain.host.guard import GuardEntry
@@ -53,9 +53,9 @@ from spark_tui.domain.presets.preset import Preset, PresetCatalogue
 from spark_tui.domain.presets.rules.context import given_settings
 from spark_tui.domain.quantities import human_duration
 from spark_tui.domain.reading import value_of
-from spark_tui.domain.untrusted import load_json
 from spark_tui.services.executors import in_thread
 from spark_tui.services.ports import CheckpointSource, Clock, RecipeStore, StateFiles
+from spark_tui.services.wire import decode, encode
 
 if TYPE_CHECKING:
     from spark_tui.core.draft import Drafts
@@ -72,8 +72,7 @@ NOTHING_LEFT, TIME_OVER = "nothing is left to try", "the time is over"
 _RESUME: Final = "Continue it: spark-tui tune {name} --resume\nDrop it: spark-tui tune {name} --discard"
 
 
-@dataclass(frozen=True, slots=True)
-class TuneRecord:
+class TuneRecord(Struct, frozen=True):
     """A search as it is written down. Times in seconds; `limit` is what it may take in all, `spent` what it took.
 
     `settings` are the pairs of the launch that is the baseline, `share` the number of an automatic memory share, and
@@ -107,8 +106,7 @@ class TuneRecord:
         return ladders(self.goal, self.given, self.takes, context_limit=self.context_limit, streams=self.streams)
 
 
-@dataclass(frozen=True, slots=True)
-class TuneProgress:
+class TuneProgress(Struct, frozen=True):
     """How far a search is: the trial under way, and how far its benchmark or a launch is."""
 
     record: TuneRecord
@@ -121,8 +119,7 @@ class TuneProgress:
 OnTune = Callable[[TuneProgress], None]
 
 
-@dataclass(eq=False)
-class Tuner:
+class Tuner(Struct, eq=False):
     """Plans searches, runs them one at a time, and saves what they found. `acts` reads what the memory guard did."""
 
     benchmark: Benchmark
@@ -149,8 +146,8 @@ class Tuner:
         if data is None:
             return None
         try:
-            found = _record_of(load_json(data))
-        except (ValueError, TypeError, KeyError) as error:
+            found = decode(data, TuneRecord)
+        except ValueError as error:
             raise RefusedError(
                 "The record of the last search cannot be read.", f"Remove it: rm {shlex.quote(self.state.path(FILE))}"
             ) from error
@@ -234,7 +231,7 @@ class Tuner:
         self.state.remove(FILE)
 
     def keep(self, record: TuneRecord) -> None:
-        self.state.write(FILE, json.dumps(asdict(record)).encode())
+        self.state.write(FILE, encode(record).encode())
 
     def baseline(self, record: TuneRecord, changes: Mapping[str, str] | None = None) -> LaunchRequest:
         """The launch of the settings before, with `changes`. Raises RefusedError where the preset is gone."""
@@ -540,18 +537,3 @@ def _reach(context: int | None, room: int | None) -> int | None:
     """The longest request in tokens."""
     known = [each for each in (context, room) if each is not None]
     return min(known, default=None)
-
-
-def _record_of(found: dict[str, Any]) -> TuneRecord:
-    trials = tuple(
-        Trial(**{
-            **each, "outcome": TrialOutcome(each["outcome"]), "runs": tuple(each["runs"]),
-            "base": tuple((key, value) for key, value in each["base"]),
-        })
-        for each in found["trials"]
-    )  # fmt: skip
-    under_way = tuple(found["under_way"]) if found["under_way"] else None
-    lists = {key: tuple(found[key]) for key in ("takes", "stopped")}
-    return TuneRecord(**{
-        **found, **lists, "trials": trials, "under_way": under_way, "goal": TuneGoal(found["goal"])
-    })  # fmt: skip

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
+
 from spark_tui.core.engines import EDITS, MEASURES
 from spark_tui.core.jobs import StepState
-from spark_tui.domain.dataclass import dataclass
 
 if TYPE_CHECKING:
     from spark_tui.core.store import World
@@ -17,8 +18,7 @@ if TYPE_CHECKING:
 _CLAIMS: Final = {MEASURES: "measurement of ", "update-": "update of ", EDITS: "edit of ", "tune": "search with tune"}
 
 
-@dataclass(frozen=True, slots=True)
-class UnderWay:
+class UnderWay(Struct, frozen=True):
     """`what` names it: `A/B of qwen, 3 of 24`. `end`: what becomes of it when this program ends, empty where another
     one does it."""
 
@@ -27,8 +27,7 @@ class UnderWay:
     end: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Measurement:
+class Measurement(Struct, frozen=True):
     """A benchmark, an A/B or a proof of this program: its engines, the event that stops it, and the event of its end.
     `restored` is the engine that is started again as it was at its end."""
 

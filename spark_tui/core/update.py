@@ -7,13 +7,14 @@ continues it, keeps it or goes back, and going back asks no registry.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Final, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from spark_tui.core.actions import by_front_end, key_of
 from spark_tui.core.bench_ab import Variant
@@ -24,7 +25,6 @@ from spark_tui.core.history import History
 from spark_tui.core.jobs import Report, Step, StepReporter
 from spark_tui.core.launch import SET_ASIDE, Launcher, LaunchRequest
 from spark_tui.core.preflight import container_of
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.container import ContainerFacts, ImageFacts
 from spark_tui.domain.errors import (
     ImageNotFound,
@@ -43,8 +43,8 @@ from spark_tui.domain.presets.preset import Preset, PresetCatalogue
 from spark_tui.domain.quantities import human_bytes
 from spark_tui.domain.reading import value_of
 from spark_tui.domain.text import clean_line, quoted
-from spark_tui.domain.untrusted import load_json
 from spark_tui.services.ports import Clock, ContainerEngine, HostProbe, LogArchive, StateFiles
+from spark_tui.services.wire import decode, encode
 
 T = TypeVar("T")
 
@@ -64,8 +64,7 @@ class UpdateStage(StrEnum):
     KEPT = "kept"
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateRecord:
+class UpdateRecord(Struct, frozen=True):
     """An update as it is written down. `old_id` is the old image's own id, digests are the registry's. `running`:
     whether the engine runs when the update is undone. `at` is when it began, by the machine's clock."""
 
@@ -88,8 +87,7 @@ class UpdateRecord:
         return pinned_reference(self.tag, self.new_digest)
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateCheck:
+class UpdateCheck(Struct, frozen=True):
     """A preset's tag here and in its registry. `size` is the old image's in bytes, which the new one needs as well;
     `free` is the disk's, None where unknown. `others` are presets with the same tag, `record` is the last update."""
 
@@ -168,11 +166,10 @@ class Updater:
         if data is None:
             return None
         try:
-            record = UpdateRecord(**load_json(data))
-            texts = (record.preset, record.engine, record.tag, record.old_id, record.old_digest, record.new_digest)
-            if all(isinstance(each, str) for each in texts) and record.preset == preset:
-                return replace(record, stage=UpdateStage(record.stage))
-        except (ValueError, TypeError):
+            record = decode(data, UpdateRecord)
+            if record.preset == preset:
+                return record
+        except ValueError:
             pass
         raise RefusedError(
             f"The last update of {preset} is unknown: {clean_line(self._state.path(_PREFIX + preset))} is damaged.",
@@ -408,7 +405,7 @@ class Updater:
         return watch.view()
 
     def _write(self, record: UpdateRecord) -> UpdateRecord:
-        self._state.write(_PREFIX + record.preset, json.dumps(asdict(record)).encode())
+        self._state.write(_PREFIX + record.preset, encode(record).encode())
         return record
 
     @contextmanager

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from msgspec import Struct
 
 from spark_tui.domain.errors import RefusedError
 from spark_tui.domain.settings import Folders, Settings
@@ -113,8 +114,7 @@ class Ports:
             return vars(self).setdefault(name, make(adapter, self) if make else adapter())
 
 
-@dataclass(frozen=True)
-class GuardPorts:
+class GuardPorts(Struct, frozen=True):
     """What the memory guard works with."""
 
     actuator: types.GuardActuator

@@ -9,11 +9,12 @@ import ipaddress
 import json
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from spark_tui.domain.engine.state import Exposure
 from spark_tui.domain.finding import Change, Finding, Severity
 from spark_tui.domain.logs.view import EngineView
@@ -43,8 +44,7 @@ class FileFormat(StrEnum):
     TEXT = "text"
 
 
-@dataclass(frozen=True, slots=True)
-class Named:
+class Named(Struct, frozen=True):
     """A step of a path into a list: its entry with that `name`."""
 
     name: str
@@ -55,8 +55,7 @@ Keys: TypeAlias = tuple[tuple[Path, Any], ...]
 """Places in a settings file with their values, a Secret among them; None removes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Served:
+class Served(Struct, frozen=True):
     """What a client is given: the served name, the base URL without /v1, limits in tokens (None where unknown), and the
     key. `key_file` holds it on the engine's machine, where the client is too unless it is `elsewhere`; without a key,
     `key_command` makes and prints one."""
@@ -83,8 +82,7 @@ class Served:
         return self.key or Secret(NO_KEY)
 
 
-@dataclass(frozen=True, slots=True)
-class ClientFile:
+class ClientFile(Struct, frozen=True):
     """A settings file below the home, or below the folder that `variable` names. `names` are its possible names, the
     first one to create. `keys` are ours in it, `fresh` those that only a new file gets."""
 
@@ -96,8 +94,7 @@ class ClientFile:
     fresh: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Client:
+class Client(Struct, frozen=True):
     """A program that talks to an engine. `agent`: it needs tool calls and a long context. `start` runs it once its
     files are written; `steps` are what a person does, as `(label, text)`, and `commands` what they can run."""
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from typing import Any, Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
+
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.host.detectors import (
@@ -30,8 +31,7 @@ from spark_tui.domain.reading import NOT_READ_YET, Missing, Reading, reason_of, 
 from spark_tui.domain.text import clean_line, quoted, truncate
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(Struct, frozen=True):
     """A network interface that is up. `speed` in Mbit/s, None where the driver does not report it."""
 
     name: str
@@ -39,8 +39,7 @@ class Link:
     speed: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class EngineProcess:
+class EngineProcess(Struct, frozen=True):
     """A process of an inference engine outside any container, its server gone. `memory`: resident, in bytes."""
 
     pid: int
@@ -48,8 +47,7 @@ class EngineProcess:
     memory: int
 
 
-@dataclass(frozen=True, slots=True)
-class StoreState:
+class StoreState(Struct, frozen=True):
     """A folder of models or caches. `free` and `total` in bytes of its file system; `foreign` counts entries at its top
     and one level below that belong to another user, `foreign_example` is one of them."""
 
@@ -62,8 +60,7 @@ class StoreState:
     foreign_example: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class TerminalState:
+class TerminalState(Struct, frozen=True):
     """The terminal by its environment and size in cells."""
 
     term: str = ""
@@ -76,8 +73,7 @@ class TerminalState:
     interactive: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class DockerState:
+class DockerState(Struct, frozen=True):
     """Whether Docker answers, or why not. `relogin`: only a new login sees that this user is in the group `docker`."""
 
     reachable: bool
@@ -89,8 +85,7 @@ class DockerState:
     relogin: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Readings:
+class Readings(Struct, frozen=True):
     """Everything the checks look at.
 
     `earlyoom` is its command line (empty: not running), `toolkit` the path of the NVIDIA container toolkit (empty: not
@@ -164,8 +159,7 @@ class Group(StrEnum):
     TERMINAL = "Terminal"
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(Struct, frozen=True):
     """`needs` names the reading that the rule takes as its second argument; where that is Missing, the check's finding
     is UNKNOWN with the reason. Scripts rely on `id`."""
 

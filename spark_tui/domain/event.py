@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+
 from spark_tui.domain.finding import Severity
 
 MAX_EVENTS = 200
@@ -38,8 +39,7 @@ WORTH_A_BELL: Final = (EventKind.READY, EventKind.FAILED, EventKind.DOWNLOAD, Ev
 """Ends of what takes minutes: until then people look elsewhere."""
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(Struct, frozen=True):
     """`at` is wall-clock seconds. `remedy` says what to do, where something is to be done. `subject` is the engine or
     model, `detail` more lines of what was seen."""
 

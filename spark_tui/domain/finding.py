@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import TypeAlias
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
 
 Change: TypeAlias = tuple[tuple[str, str], ...]
 """Settings as `(key, value)` pairs, as `--set` takes them; empty where no setting helps."""
@@ -45,8 +45,7 @@ class Severity(StrEnum):
 _RANKS = {severity: rank for rank, severity in enumerate(Severity)}
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """One piece of advice.
 
     `id` is stable: scripts may rely on it. `summary` is one sentence: what is the matter. `evidence` is what was seen:

@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+
 from spark_tui.domain.engine.state import Endpoint
 from spark_tui.domain.errors import RefusedError, UnreachableError
 from spark_tui.domain.metrics.agents import ClientCosts
@@ -56,8 +57,7 @@ def retry_after(eta_seconds: float | None) -> int:
 # --- policy -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class GatewayPolicy:
+class GatewayPolicy(Struct, frozen=True):
     """How engines share the machine.
 
     `presets` may be launched on request; empty: those whose model is downloaded or that have served here before.
@@ -88,8 +88,7 @@ class GatewayPolicy:
         return not set(self.pinned).isdisjoint(names)
 
 
-@dataclass(frozen=True, slots=True)
-class Resident:
+class Resident(Struct, frozen=True):
     """An engine that runs while another one wants its place. `holds` is its memory in bytes, None: unknown.
     `idle_seconds` is the time since its last request, None while it answers one. `fixed` says why it stays whatever
     happens; empty: it may end. `excluded`: it must not run beside the new one."""
@@ -101,8 +100,7 @@ class Resident:
     excluded: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Eviction:
+class Eviction(Struct, frozen=True):
     """Engines to stop now; else engines to wait for, since they answer requests; else why there is no way."""
 
     stop: tuple[str, ...] = ()
@@ -139,8 +137,7 @@ def recent(times: Iterable[float], now: float) -> tuple[float, ...]:
 # --- what is served and shown -------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Upstream:
+class Upstream(Struct, frozen=True):
     """Where a request goes. `model` is what the engine calls it."""
 
     engine: str
@@ -148,8 +145,7 @@ class Upstream:
     model: str
 
 
-@dataclass(frozen=True, slots=True)
-class GatewayModel:
+class GatewayModel(Struct, frozen=True):
     """A name that requests may use. `engine` is the engine or preset behind it, `context` its tokens where known."""
 
     id: str
@@ -158,8 +154,7 @@ class GatewayModel:
     context: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class GatewayEngine:
+class GatewayEngine(Struct, frozen=True):
     """An engine behind the gateway: the names that it is reached by, and requests under way and answered."""
 
     name: str
@@ -169,8 +164,7 @@ class GatewayEngine:
     pinned: bool
 
 
-@dataclass(frozen=True, slots=True)
-class GatewaySwap:
+class GatewaySwap(Struct, frozen=True):
     """A launch on request. `phase` is the step, `waiting` the clients that wait, `stopped` the engines ended for it.
     `ready_at` is its estimated end in seconds since the epoch; None: unknown."""
 
@@ -182,8 +176,7 @@ class GatewaySwap:
     ready_at: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class GatewayPeer:
+class GatewayPeer(Struct, frozen=True):
     """A gateway of another machine: what it serves now, requests passed to it, and why it cannot be asked."""
 
     name: str
@@ -194,8 +187,7 @@ class GatewayPeer:
     problem: str
 
 
-@dataclass(frozen=True, slots=True)
-class GatewayStatus:
+class GatewayStatus(Struct, frozen=True):
     """A running gateway. `failures` are pairs of a preset and why its last launch failed; `clients` has who asked which
     engine, the most active first."""
 
@@ -214,8 +206,7 @@ class GatewayStatus:
         return self.address.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
 
 
-@dataclass(frozen=True, slots=True)
-class GatewayKey:
+class GatewayKey(Struct, frozen=True):
     """A client's key: its SHA-256 in hexadecimal, never itself. `at` is seconds since the epoch."""
 
     client: str

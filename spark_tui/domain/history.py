@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+
 from spark_tui.domain.errors import SparkError
 
 RAW_SECONDS: Final = 3600
@@ -23,8 +24,7 @@ class HistoryOff(SparkError, id="history_off"):
     """The history cannot be read or written now."""
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(Struct, frozen=True):
     """Anything else worth keeping: `kind` says what (`bench`, `event`), `key` of what (a preset, an engine), `at`
     when, seconds since the epoch. Kind, key and time name it: one more of the same name takes its place. `body` is
     whatever JSON can hold."""
@@ -35,8 +35,7 @@ class Record:
     body: Any
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryState:
+class HistoryState(Struct, frozen=True):
     """Whether the history is kept. `reason` is empty while it is, else says why not, and `remedy` what to do.
 
     `samples_elsewhere`: another spark-tui of this user records the samples; this one reads them. `notes` are what a

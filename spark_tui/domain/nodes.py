@@ -6,11 +6,12 @@ import difflib
 import ipaddress
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
+
 from spark_tui.domain.errors import SparkError, UsageError
 from spark_tui.domain.remote import Hosts, RemoteHost, check_destination, check_name, find_host
 from spark_tui.domain.text import clean_line, truncate
@@ -38,8 +39,7 @@ class Topology(StrEnum):
     RING = "ring"
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterNode:
+class ClusterNode(Struct, frozen=True):
     """A machine of a cluster. `host` is a host of the settings, else an ssh address. `fabric` are its addresses on the
     link between the nodes, the first one for all control traffic; `interfaces` have those addresses, one each.
     `devices` are RoCE devices where they do not follow from the interfaces' names."""
@@ -66,8 +66,7 @@ class ClusterNode:
         return bool(self.fabric and self.interfaces and self.hca)
 
 
-@dataclass(frozen=True, slots=True)
-class Cluster:
+class Cluster(Struct, frozen=True):
     """Machines that serve together; the first is the head."""
 
     name: str

@@ -2,33 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import Generic, TypeAlias, TypeVar
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Ok(Generic[T]):
+class Ok(Struct, Generic[T], frozen=True):
     """A value read at `at` (seconds, wall clock). Two readings of one value are equal whenever they were taken."""
 
     value: T
-    at: float = field(default=0.0, compare=False)
+    at: float = 0.0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Ok) and bool(self.value == other.value)
+
+    def __hash__(self) -> int:
+        return hash(self.value)
 
 
-@dataclass(frozen=True, slots=True)
-class Stale(Generic[T]):
+class Stale(Struct, Generic[T], frozen=True):
     """The last good value, and why there is no newer one."""
 
     value: T
-    at: float = field(compare=False)
+    at: float
     error: str
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stale) and bool(self.value == other.value) and self.error == other.error
 
-@dataclass(frozen=True, slots=True)
-class Missing:
+    def __hash__(self) -> int:
+        return hash((self.value, self.error))
+
+
+class Missing(Struct, frozen=True):
     """No value, and why: unsupported, not read yet, or failed, in words for the screen."""
 
     reason: str

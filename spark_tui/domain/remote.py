@@ -9,7 +9,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+
 from spark_tui.domain.errors import SparkError, UnreachableError, UsageError
 from spark_tui.domain.quantities import gib, human_bytes
 from spark_tui.domain.reading import Missing, Ok, Reading, reason_of, value_of
@@ -31,8 +32,7 @@ _HERE: Final = ("localhost", "127.0.0.1")
 _NEEDS_QUOTES: Final = re.compile(r"[\s'\"\\]")
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteHost:
+class RemoteHost(Struct, frozen=True):
     """A machine that ssh reaches as `destination` (`nv@spark-2`), where `command` starts spark-tui. `localhost` is this
     machine itself, which needs no ssh."""
 
@@ -215,8 +215,7 @@ class HostNotReady(SparkError, id="host_not_ready"):
     """ssh connects, but no spark-tui answers."""
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteEngine:
+class RemoteEngine(Struct, frozen=True):
     """An engine of another machine. `model` is empty and `port` None where unknown."""
 
     name: str
@@ -229,8 +228,7 @@ class RemoteEngine:
         return self.state in ("ready", "busy", "SERVING")
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteStatus:
+class RemoteStatus(Struct, frozen=True):
     """Another machine, by its own spark-tui. `available` of `total` bytes of memory are usable."""
 
     hostname: str

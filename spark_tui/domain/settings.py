@@ -5,12 +5,13 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field, fields, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
+
 from spark_tui.domain.errors import UsageError
 from spark_tui.domain.keymap import Keymap, read_keymap
 from spark_tui.domain.nodes import Clusters, read_clusters
@@ -53,8 +54,7 @@ class SettingsError(UsageError, id="settings_invalid"):
     """An invalid setting, with its file and line, or its variable."""
 
 
-@dataclass(frozen=True, slots=True)
-class Folders:
+class Folders(Struct, frozen=True):
     """This program's own directories, and the user's home. All absolute."""
 
     home: Path
@@ -142,16 +142,14 @@ class SettingSource(StrEnum):
     OPTION = "option"
 
 
-@dataclass(frozen=True, slots=True)
-class SettingOrigin:
+class SettingOrigin(Struct, frozen=True):
     """The origin of a value: `~/.config/spark-tui/settings.toml:3`, `SPARK_TUI_STORE`, `--read-only`."""
 
     source: SettingSource
     where: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Struct, frozen=True):
     """All settings. Paths are absolute once `resolved`; `~` is the user's home until then.
 
     `store` holds the models, `caches` the engines' compiled kernels, `presets` the user's own recipes. An empty
@@ -182,7 +180,7 @@ class Settings:
     keymap: Keymap = ()
     hosts: Hosts = ()
     clusters: Clusters = ()
-    origins: tuple[tuple[str, SettingOrigin], ...] = field(default=(), compare=False, repr=False)
+    origins: tuple[tuple[str, SettingOrigin], ...] = ()
 
     def origin(self, key: str) -> SettingOrigin:
         return dict(self.origins).get(key, SettingOrigin(SettingSource.DEFAULT))
@@ -199,7 +197,7 @@ class Settings:
         return replace(self, **paths)
 
 
-KEYS: Final = tuple(each.name for each in fields(Settings) if each.name != "origins")
+KEYS: Final = tuple(name for name in Settings.__struct_fields__ if name != "origins")
 
 
 def defaults(folders: Folders) -> Settings:

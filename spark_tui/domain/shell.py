@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+
 from spark_tui.domain.secret import SECRET_MASK, is_secret_name
 
 _TRAILING_BLANKS = re.compile(r"\\[ \t]+\n")
@@ -166,8 +167,7 @@ _TO_BACKGROUND = re.compile(
 _BLANKS_AT_END = re.compile(r"\\[ \t]+$", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class FoundCommand:
+class FoundCommand(Struct, frozen=True):
     """One command: its text from `docker` on, in one line as far as its quotes allow, and the line where it begins."""
 
     text: str

@@ -6,7 +6,8 @@ import re
 from collections.abc import Container, Mapping
 from typing import Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+
 from spark_tui.domain.settings import AUTO, THEME, THEME_NAMES, suggestion
 
 ROLES: Final = (
@@ -20,8 +21,7 @@ _KEYS: Final = ("name", "base", "colours")
 _COLOUR: Final = re.compile(r"#(?:[0-9a-fA-F]{3}|[0-9a-fA-F]{6})")
 
 
-@dataclass(frozen=True, slots=True)
-class UserTheme:
+class UserTheme(Struct, frozen=True):
     """`colours` are `#rrggbb` or `#rgb` by role; every other colour is that of `base`."""
 
     name: str

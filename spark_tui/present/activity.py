@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from spark_tui.core.jobs import StepState
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.state import EngineState, EngineWord
 from spark_tui.domain.quantities import human_duration
 from spark_tui.domain.reading import Missing, value_of
@@ -28,8 +29,7 @@ ETA_STEP = 10
 """Seconds left are rounded to this: a figure that changes every second is repainted every second."""
 
 
-@dataclass(frozen=True, slots=True)
-class Activity:
+class Activity(Struct, frozen=True):
     """`show` is the action of the screen that has the details, `name` what it is about on that screen."""
 
     show: str

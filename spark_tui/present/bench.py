@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from spark_tui.core.actions import key_of
 from spark_tui.core.bench import BenchProgress, BenchStep
@@ -16,7 +18,6 @@ from spark_tui.domain.bench.published import PublishedComparison, Reference, fam
 from spark_tui.domain.bench.run import KNEE_EFFICIENCY, BenchRun, Level, Result, RunOutcome, Scaling, Status, efficiency
 from spark_tui.domain.bench.server_side import ServerCheck
 from spark_tui.domain.bench.statistics import Distribution
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.quantities import gib, human_count, human_duration
@@ -329,8 +330,7 @@ _DEPTHS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class LevelsLeft:
+class LevelsLeft(Struct, frozen=True):
     """What a measurement has still to do: the `planned` levels, the `current` one, and the sign that marks it."""
 
     planned: tuple[LevelKey, ...] = ()
@@ -393,8 +393,7 @@ def _counts(level: Level) -> tuple[Cell, Cell, Cell]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class LevelBar:
+class LevelBar(Struct, frozen=True):
     """A level in a panel: where the parts of its bar end, rising, as shares of the whole bar; no parts where
     nothing was measured. `low`: below what a knee needs."""
 
@@ -404,8 +403,7 @@ class LevelBar:
     low: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class LevelPanel:
+class LevelPanel(Struct, frozen=True):
     """Bars of one figure, a level each. `parts` names the parts of a bar; `of_whole`: what is missing to the end of a
     bar was lost."""
 

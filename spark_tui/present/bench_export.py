@@ -6,9 +6,10 @@ import csv
 import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any, Final
+
+from msgspec.structs import asdict
 
 from spark_tui.domain.bench.compare import Comparison, Difference
 from spark_tui.domain.bench.conditions import Conditions, quantization_words
@@ -147,7 +148,7 @@ def _level(level: Level) -> Object:
         "depth": level.depth,
         "passes": level.passes,
         "seconds": round(level.seconds, 3),
-        "requests": {each.name: getattr(level.counts, each.name) for each in fields(Counts)},
+        "requests": asdict(level.counts),
         **maybe("output_tokens_per_second", rounded(level.output_rate), none),
         **maybe("output_tokens_per_second_interval", _interval(level.output_interval), "it takes two finished passes"),
         "pass_tokens_per_second": [round(each, 3) for each in level.pass_rates],
@@ -344,7 +345,7 @@ _CSV: Final = {
     "platform": "result.platform", "driver": "run.conditions.driver", "content": "run.plan.content",
     "prompt_cache": "run.plan.prompt_cache", "depth": "level.depth", "streams": "level.streams",
     "input_tokens": "level.input_tokens", "output_tokens": "level.output_tokens", "passes": "level.passes",
-    **{each.name: f"level.counts.{each.name}" for each in fields(Counts)},
+    **{name: f"level.counts.{name}" for name in Counts.__struct_fields__},
     "output_tokens_per_second": "level.output_rate", "total_tokens_per_second": "level.total_rate",
     "requests_per_second": "level.request_rate",
     **{

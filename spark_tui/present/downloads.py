@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.models.download import Download, DownloadPhase, DownloadPlan, FileProgress, FileState, PlannedFile

@@ -6,8 +6,9 @@ import re
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
+
 from spark_tui.core.jobs import JobView, Step, StepState
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.boot import BootState
 from spark_tui.domain.engine.state import EngineState, EngineWord, Exposure
 from spark_tui.domain.quantities import GIB, gib, human_duration
@@ -70,8 +71,7 @@ PERCENT_STEP: Final = 25
 # --- one engine -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class EngineStatus:
+class EngineStatus(Struct, frozen=True):
     """What an engine or its launch does, the same in every place. `percent` is how far that is, where it is known;
     `rank_of` the launch over several nodes that it is a part of without an API."""
 
@@ -242,8 +242,7 @@ def _up(container: ContainerFacts, now: float) -> str:
     return "-" if container.finished_at is None else ago(now - container.finished_at)
 
 
-@dataclass(frozen=True, slots=True)
-class LiveCells:
+class LiveCells(Struct, frozen=True):
     """What an engine does this minute: tokens per second, their last minutes as a line, requests running."""
 
     rate: str = ""

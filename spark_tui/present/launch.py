@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from msgspec import Struct
+
 from spark_tui.core.downloads import MissingFiles
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.finding import Finding, Severity, pairs_text, set_options
 from spark_tui.domain.models.download import DownloadRequest
@@ -214,8 +215,7 @@ def finding_object(finding: Finding) -> Object:
 # --- the values of the form ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ModelStatus:
+class ModelStatus(Struct, frozen=True):
     """What a launch would download, of all that it `needs`. `wanted` None: unknown, or there is no Hub."""
 
     needs: tuple[DownloadRequest, ...]

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+
 from spark_tui.domain.finding import Change, Finding, Severity, pairs_text, set_options
 from spark_tui.domain.logs.causes.cause import CauseId
 from spark_tui.domain.logs.explain import Explanation
@@ -184,8 +185,7 @@ class LandmarkKind(StrEnum):
     VERDICT = "verdict"
 
 
-@dataclass(frozen=True, slots=True)
-class Landmark:
+class Landmark(Struct, frozen=True):
     """A line of an engine's log that proves something. `line` is its number in the log buffer."""
 
     line: int

@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Final
 
+from msgspec import Struct
+
 from spark_tui.core.memory import ContainerShare, GuardStatus, MemoryDetail
 from spark_tui.core.store import World
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.host.drop_caches import DropResult
 from spark_tui.domain.host.guard import GuardEntry
@@ -22,8 +23,7 @@ LEVELS: Final = {Severity.OK: "ok", Severity.WARNING: "tight", Severity.ERROR: "
 """The words on screen and in JSON."""
 
 
-@dataclass(frozen=True, slots=True)
-class BreakdownRow:
+class BreakdownRow(Struct, frozen=True):
     """A line of the memory breakdown. `size` in bytes, None where it is unknown; `note` says what it is, or why not."""
 
     name: str

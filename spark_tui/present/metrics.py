@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
+
 from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.host.vitals import GpuReading
 from spark_tui.domain.logs.view import EngineView
@@ -39,8 +40,7 @@ HOT_CELSIUS: Final = 90.0
 # --- graphs -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Panel:
+class Panel(Struct, frozen=True):
     """One graph of the screen: its series, and the name of each where there are two."""
 
     title: str
@@ -201,8 +201,7 @@ def latency_table(
     return Table((Column(title), *(Column(name, right=True) for name in names), Column("", least=12)), tuple(rows))
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
+class Figure(Struct, frozen=True):
     """A value in large digits: `number` in `unit`, and what else is known of it: a second series, or its mean."""
 
     title: str
@@ -352,8 +351,7 @@ def slow_rows(
     return (*rows, *figure_rows(metrics, ever))
 
 
-@dataclass(frozen=True, slots=True)
-class MetricsSnapshot:
+class MetricsSnapshot(Struct, frozen=True):
     """An engine's metrics over one window (`now`), since its start (`ever`) and by rank (`parts`)."""
 
     view: EngineView

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.finding import Finding
 from spark_tui.domain.models.download import Download
@@ -249,8 +250,7 @@ _ASKED: Final = ("container", "max_model_len", "quantization", "tool_calls", "re
 """Values of a draft that a person asks for before a launch."""
 
 
-@dataclass(frozen=True, slots=True)
-class Serving:
+class Serving(Struct, frozen=True):
     """How a model would be served: its draft, or why there is none, and whether it fits now. `published` are speeds
     that presets of it state."""
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import TypeAlias
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+
 from spark_tui.domain.finding import Severity
 from spark_tui.domain.text import cell_width
 
@@ -32,8 +33,7 @@ TONES = {
 """How a finding of each severity is coloured."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Struct, frozen=True):
     """A text that is wrapped beside its label. Without a label it uses the whole width; a label of one character is a
     bullet. `line` is the number, from 0, of the log line that proves it."""
 
@@ -48,8 +48,7 @@ EXTRA = 3
 """Columns with a `keep` up to this are worth less than a whole name in another."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(Struct, frozen=True):
     """`short` is shown in a column that is too narrow for the text: a word that says the same beats a cut name."""
 
     text: str
@@ -61,8 +60,7 @@ class Cell:
         return self.short if self.short and cell_width(self.text) > size else self.text
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Struct, frozen=True):
     """A column of a table. `right`: numbers. Where width is short, the columns with the lowest `keep` are left out
     first, those with ALWAYS never. `least` is how many cells a column keeps that may be cut; 0: it is never cut."""
 
@@ -72,8 +70,7 @@ class Column:
     least: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Struct, frozen=True):
     """Rows of cells under titles. `ids` are the rows' stable names, where a row can be chosen; `groups` the headings
     that rows stand under, where there are any. `empty` is shown where there are no rows."""
 
@@ -84,8 +81,7 @@ class Table:
     groups: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(Struct, frozen=True):
     """A titled part of a page. `command` is a shell command to read and copy: it is never re-wrapped when copied."""
 
     title: str = ""

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
 from itertools import zip_longest
 from typing import Final, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from spark_tui.core.candidates import Candidate, Disk, on_cpu
 from spark_tui.core.finder import Search
 from spark_tui.core.preset_imports import ImportedRecipe, ImportOutcome, ImportReport
 from spark_tui.core.recommend import LeftOut, Pick, SpeedSource, crowded
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.container import ImageFacts
 from spark_tui.domain.errors import PresetError, SparkError
 from spark_tui.domain.finding import Finding, Severity
@@ -39,8 +40,7 @@ Checked: TypeAlias = tuple[Finding, ...] | SparkError
 """What the rules find in a preset, or why it cannot be planned at all."""
 
 
-@dataclass(frozen=True, slots=True)
-class ImageStatus:
+class ImageStatus(Struct, frozen=True):
     """Whether a preset's image is downloaded. `known` False: Docker did not answer, `why` has the reason."""
 
     known: bool = False

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 from xml.sax.saxutils import escape, quoteattr
+
+from msgspec.structs import replace
 
 from spark_tui.core.prove import ProofProgress
 from spark_tui.domain.bench.run import RunOutcome

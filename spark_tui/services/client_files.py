@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Any, Final
 
+from msgspec import Struct
+
 from spark_tui.domain.connect import ClientFile, FileFormat, Keys, Named, Path
 from spark_tui.domain.errors import RefusedError, SparkError
 from spark_tui.domain.quantities import human_bytes
@@ -356,8 +358,7 @@ def _yaml_end(node: Any) -> int:
 # --- JSON with comments -----------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class JsonNode:
+class JsonNode(Struct):
     """A value with its place in the text; `members` are an object's, each with the place of its key."""
 
     start: int

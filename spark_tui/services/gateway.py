@@ -16,7 +16,8 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+
 from spark_tui.domain.errors import (
     ApiKeyRejected,
     BadRequest,
@@ -114,8 +115,7 @@ class _CutOff(Exception):
     """The engine ended in the middle of an answer that has no way to say so: the connection is closed."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Ask:
+class _Ask(Struct, frozen=True):
     """A request as far as the gateway reads it. `fields` are the body's values as they were written."""
 
     client: str

@@ -10,15 +10,13 @@ import resource
 from math import inf
 from typing import Any, Final
 
+from msgspec import Struct
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
-
-from spark_tui.domain.dataclass import dataclass
 
 _LOOPBACK: Final = "loopback"
 
 
-@dataclass(frozen=True, slots=True)
-class DoorLimits:
+class DoorLimits(Struct, frozen=True):
     """`places` are connections in all. A head has `head_bytes`, `headers` and `head_seconds`, counted from the
     connection or the last answer. A client that for `stall_seconds` sends nothing of a body, or takes nothing of an
     answer, is cut off."""

@@ -18,9 +18,10 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from spark_tui.domain.engine.container import ContainerFacts, ContainerStatus
 from spark_tui.domain.engine.runtimes import runtime_named
@@ -275,8 +276,7 @@ _VARIABLES: Final = ("HOME", "PATH", "LANG", "TMPDIR", "VIRTUAL_ENV", "XDG_", "L
 """What it is given of our environment, by the beginning of the name: no token that we were started with."""
 
 
-@dataclass(eq=False)
-class GuardProcess:
+class GuardProcess(Struct, eq=False):
     """The GuardStarter port: `spark-tui guard` in a session of its own, with these settings. `environ` has the address
     of the Docker that is meant, where it is not the default."""
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
 
 if TYPE_CHECKING:  # the shapes are many, and a port names them only
     from contextlib import AbstractContextManager
 
-    from spark_tui.domain.bench.record import RequestRecord
+    from spark_tui.domain.bench.load import Load, LoadEvent
     from spark_tui.domain.bench.run import Result
     from spark_tui.domain.chat.conversation import ChatThread, ConversationHit, ConversationSummary
     from spark_tui.domain.chat.message import ChatEvent, ChatRequest
@@ -448,48 +448,6 @@ class ScreenFiles(Protocol):
         """Its text; None when there is none. Raises OSError."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestSpec:
-    """One request to send: the prompt as token ids or as text, its length, and how many tokens to ask for."""
-
-    number: int
-    prompt: tuple[int, ...] | str
-    input_tokens: int
-    output_tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """A closed loop: `streams` streams take the next of `requests` as soon as their last one has ended."""
-
-    model: str
-    requests: tuple[RequestSpec, ...]
-    streams: int
-    temperature: float | None = None
-    silence_seconds: float = 600.0
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """How far a load is: requests ended and under way, and pieces received so far, of all streams together."""
-
-    done: int
-    running: int
-    pieces: int
-
-
-@dataclass(frozen=True, slots=True)
-class LoadResult:
-    """What a load gave: its records in the order of their numbers, and `lateness`, by how many seconds the clock came
-    late at a steady pulse beside it (empty where time is simulated)."""
-
-    records: tuple[RequestRecord, ...]
-    lateness: tuple[float, ...] = ()
-
-
-LoadEvent: TypeAlias = Tick | LoadResult
-
-
 class LoadDriver(Protocol):
     """Sends load and takes the time. Measured and simulated ones are the same to the core."""
 
@@ -640,8 +598,7 @@ class UserFiles(Protocol):
     async def close(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class SettingsText:
+class SettingsText(Struct, frozen=True):
     """A settings file of another program: its path, its text (None where there is none), and its mode. `target`: where
     a symbolic link leads, which is what is written; empty for a plain file."""
 
@@ -834,8 +791,7 @@ class ModelStore(Protocol):
     async def close(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class ShellResult:
+class ShellResult(Struct, frozen=True):
     """How a command on another host ended: ssh's exit code, and all that came."""
 
     code: int
@@ -896,8 +852,7 @@ class Routers(Protocol):
         """Whether its process is gone afterwards."""
 
 
-@dataclass
-class TransferCount:
+class TransferCount(Struct):
     """How far a transfer is, written by it. `ended`: all is sent, and the receiver works on it."""
 
     done: int = 0

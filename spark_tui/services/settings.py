@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+
 from spark_tui.domain.settings import (
     ENV_PREFIX,
     KEYS,
@@ -218,8 +219,7 @@ def _changed(
 # --- the user's own themes --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class UserThemes:
+class UserThemes(Struct, frozen=True):
     """The themes that can be used, what is wrong with every other file, and the names of those files; None: the folder
     cannot be read."""
 

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def encode(value: object) -> str:
-    """A dataclass, or a value of JSON's own kinds, in one line."""
+    """A Struct, or a value of JSON's own kinds, in one line."""
     return msgspec.json.encode(value).decode()
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+
 from spark_tui.domain.text import clean_line, truncate
 
 MAX_DEPTH: Final = 24
@@ -26,8 +27,7 @@ class YamlProblem(ValueError):
         self.line, self.summary, self.remedy, self.detail = line, summary, remedy, detail
 
 
-@dataclass(slots=True)
-class _Open:
+class _Open(Struct):
     """A collection that has not ended: its values and levels so far, itself among them."""
 
     anchor: str | None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar, TypeAlias, TypeVar
 
+from msgspec import Struct
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
@@ -14,7 +15,6 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Button, Input, Static
 
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.text import cell_width, clean_line, truncate
 from spark_tui.present.page import Row, Section, Tone
@@ -30,8 +30,7 @@ CHANGED, NEEDED, WRONG = "changed", "needed", "wrong"
 NEEDED_HINT = "required: the preset has no value"
 
 
-@dataclass(frozen=True, slots=True)
-class FormField:
+class FormField(Struct, frozen=True):
     """One field. `help` says what may be written, `value` is what holds while the field is empty, and `silent` is shown
     where that is not known. `needed`: it must not stay empty. `read` turns a text into what it means, so that `12GiB`
     is no change of its bytes; it may raise ValueError. `choices` are all that it takes. `group` is its heading; `wide`
@@ -62,8 +61,7 @@ class FormField:
             return text == other
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
+class Given(Struct, frozen=True):
     """Texts that fields begin with, and the word that marks them: `yours`."""
 
     texts: Mapping[str, str]

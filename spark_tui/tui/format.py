@@ -6,12 +6,12 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
 from rich.segment import Segment
 from textual.color import Color
 from textual.content import Content
 from textual.filter import LineFilter
 
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.finding import Severity
 from spark_tui.domain.quantities import human_duration
 from spark_tui.domain.text import cells_left, clean_line
@@ -82,8 +82,7 @@ def event_text(event: Event) -> Content:
     return Content.assemble(text, "  ", safe(event.remedy, "$dim")) if event.remedy else text
 
 
-@dataclass(frozen=True, slots=True)
-class Glyphs:
+class Glyphs(Struct, frozen=True):
     """One set. The five bar characters differ in shape, so that colour is never the only sign."""
 
     name: str

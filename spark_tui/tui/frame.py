@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from msgspec.structs import replace
 from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType

@@ -6,7 +6,8 @@ import shlex
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+
 from spark_tui.domain.engine.state import Exposure
 from spark_tui.domain.errors import UsageError
 from spark_tui.domain.text import clean
@@ -20,8 +21,7 @@ LAST_COPY: Final = "last-copy"
 """The file in the state folder with what was copied last."""
 
 
-@dataclass(frozen=True, slots=True)
-class Yank:
+class Yank(Struct, frozen=True):
     """One thing to copy. A function as `text` is called when the entry is chosen, and may raise SparkError. A `secret`
     is shown nowhere and kept in no file."""
 

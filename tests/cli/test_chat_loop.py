@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from spark_tui.cli.chat import ChatOptions, start_chat
 from spark_tui.cli.chat_repl import COMMANDS, command_named

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from spark_tui.domain.presets.preset import PresetCatalogue
 from tests.cli.world import TINY, StaticPresets, World

@@ -6,11 +6,11 @@ import json
 import shlex
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from spark_tui.domain.cluster.facts import NodeFacts, NodeProbe
 from spark_tui.domain.cluster.protocol import Hello

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.presets.preset import PresetCatalogue

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from spark_tui.domain.engine.container import LayerProgress
 from spark_tui.domain.engine.docker_run import render_argv

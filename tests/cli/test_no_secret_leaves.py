@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from spark_tui.domain.engine.container import LABEL_API_KEY_FILE, ContainerStatus, PublishedPort
 from spark_tui.domain.errors import EngineFailed

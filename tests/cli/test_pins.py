@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from spark_tui.domain.logs.starts import StartBackends, StartRecord
 from spark_tui.domain.logs.timeline import StartOutcome

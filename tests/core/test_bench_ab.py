@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from msgspec.structs import replace
 
 from spark_tui.core.bench import BenchProgress, BenchStep, finish_when_cancelled
 from spark_tui.core.bench_ab import Variant, running_engine, starts_of
 from spark_tui.core.context import Context
 from spark_tui.core.launch import LaunchRequest
 from spark_tui.domain.bench.compare import SpeedVerdict, compare
+from spark_tui.domain.bench.load import Load, LoadEvent, LoadResult
 from spark_tui.domain.bench.plan import BenchPlan
 from spark_tui.domain.bench.run import BenchRun, RunOutcome
 from spark_tui.domain.engine.state import Endpoint, Health
@@ -21,7 +22,6 @@ from spark_tui.domain.errors import EngineExited, MeasurementVoid, RefusedError,
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.settings import Settings
-from spark_tui.services.ports import Load, LoadEvent, LoadResult
 from tests.bench_kit import FakeLoad
 from tests.core.kit import PRESET, Kit
 from tests.fakes_files import MemoryResults

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import replace
 from functools import partial
 
 import pytest
+from msgspec.structs import replace
 
 from spark_tui.core.bench import BenchProgress, BenchSession, BenchStep
 from spark_tui.core.bench_ab import Variant

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from spark_tui.core.fit import CALM_SECONDS, RETURN_SECONDS, STILL_SECONDS, WillNotFit
 from spark_tui.core.jobs import StepState

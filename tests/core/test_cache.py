@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from spark_tui.core.cache import CacheControl, NoWayToDrop
 from spark_tui.core.memory import BreakdownReader

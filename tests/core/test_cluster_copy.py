@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from spark_tui.core.copying import ClusterCopier, Copied
 from spark_tui.core.nodes import Nodes

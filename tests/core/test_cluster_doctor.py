@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from spark_tui.core.cluster_doctor import ClusterDoctor, NodeExaminer
 from spark_tui.core.nodes import Nodes, measured_bandwidth

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from spark_tui.core.cluster_monitor import ClusterMonitor
 from spark_tui.core.jobs import JobView, StepState

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from contextlib import aclosing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from spark_tui.core.downloads import Downloads, Hub, combined
 from spark_tui.core.store import Store

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from spark_tui.core.edit import EditFailed, EditPlan
 from spark_tui.core.jobs import StepState

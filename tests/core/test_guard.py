@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
+from msgspec.structs import replace
 
 from spark_tui.core.cache import CacheControl
 from spark_tui.core.engines import explain_container

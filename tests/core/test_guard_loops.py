@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import pytest
+from msgspec.structs import replace
 
 from spark_tui.core.crash_loops import MOST_RESTARTS
 from spark_tui.domain.engine.container import LABEL_PRESET, ContainerFacts, ContainerStatus

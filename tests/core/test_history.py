@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from spark_tui.core.history import EVENT, History
 from spark_tui.core.launch import LaunchRequest

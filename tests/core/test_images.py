@@ -5,9 +5,9 @@ from __future__ import annotations
 import gc
 import json
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from spark_tui.core.images import Images
 from spark_tui.domain.engine.container import ContainerStatus

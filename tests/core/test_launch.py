@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from spark_tui.core.jobs import StepState
 from spark_tui.core.launch import STEPS, LaunchRequest

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from spark_tui.core.memory import CALM_SECONDS
 from spark_tui.domain.finding import AlarmId, Severity

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from math import isnan
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from spark_tui.core.jobs import JobView, Step, StepState
 from spark_tui.core.metrics import CAPACITY, SLOW_SECONDS, EngineMetricsCollector, SeriesRing

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from spark_tui.core.launch import LaunchRequest
 from spark_tui.core.secure import Secured

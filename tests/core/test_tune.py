@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from spark_tui.core.bench import BenchStep
 from spark_tui.core.tune import NOTHING_LEFT, TIME_OVER, TuneRecord

@@ -6,10 +6,10 @@ import asyncio
 import json
 from collections.abc import Coroutine
 from contextlib import nullcontext
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from spark_tui.core.bench_ab import Variant
 from spark_tui.core.edit import EditFailed

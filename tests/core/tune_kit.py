@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from spark_tui.cli.options import Options
 from spark_tui.core.context import Context
 from spark_tui.core.launch import LaunchRequest
 from spark_tui.core.tune import TuneProgress, TuneRecord
+from spark_tui.domain.bench.load import Load, LoadEvent, LoadResult
 from spark_tui.domain.bench.tune import TuneGoal
 from spark_tui.domain.engine.container import ContainerFacts
 from spark_tui.domain.engine.state import Endpoint
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.settings import Settings
-from spark_tui.services.ports import Load, LoadEvent, LoadResult
 from spark_tui.services.presets.imports import FolderRecipeStore
 from spark_tui.services.presets.store import PresetFiles
 from tests.bench_kit import FakeLoad

@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 import random
 import sys
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from spark_tui.core import wiring
 from spark_tui.core.context import Context

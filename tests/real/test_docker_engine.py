@@ -12,12 +12,12 @@ import sys
 import urllib.request
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from spark_tui.domain import errors
 from spark_tui.domain.engine.container import (

@@ -13,10 +13,10 @@ import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from spark_tui.core.cache import CacheControl
 from spark_tui.core.engines import EngineSupervisor

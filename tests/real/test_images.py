@@ -6,10 +6,10 @@ import json
 import os
 import subprocess
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from spark_tui.domain import errors
 from spark_tui.domain.presets.image_use import TagState

@@ -10,11 +10,11 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from spark_tui.core.preset_imports import ImportOutcome, import_recipes
 from spark_tui.domain.presets.command import command_of

@@ -16,11 +16,11 @@ import sys
 import textwrap
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from spark_tui.domain.history import HistoryOff, Record
 from spark_tui.domain.logs.starts import MOST_GOOD, StartBackends, StartRecord, StartSizes
@@ -499,7 +499,7 @@ async def test_a_writer_that_must_wait_holds_up_neither_the_loop_nor_a_reader(tm
 CHILD = textwrap.dedent(
     """
     import sys, time
-    from dataclasses import replace
+    from msgspec.structs import replace
     from pathlib import Path
     from spark_tui.domain.metrics.series import MetricId, Sample
     from spark_tui.domain.history import Record
@@ -883,7 +883,7 @@ async def test_what_could_not_be_written_is_written_when_it_can_be(tmp_path: Pat
 FULL = textwrap.dedent(
     """
     import asyncio, resource, sys
-    from dataclasses import replace
+    from msgspec.structs import replace
     from pathlib import Path
     from spark_tui.domain.history import HistoryOff, Record
     from spark_tui.domain.reading import Ok

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import socket
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from spark_tui.domain.cluster.protocol import RouteRequest
 from spark_tui.domain.errors import SparkError

@@ -12,6 +12,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 import pytest
+from msgspec import structs
 
 from spark_tui.domain.chat.message import AnswerBuilder, ChatParameters, ChatRequest, Message, Role
 from spark_tui.domain.engine.runtimes import RUNTIMES
@@ -226,7 +227,7 @@ async def server(request: pytest.FixtureRequest) -> AsyncIterator[VoiceServer]:
     server = VoiceServer(VOICES[request.param])
     server.handlers[""] = server.handle
     async with server.listening():
-        server.endpoint = replace(server.endpoint, runtime=request.param, model=MODEL.get(request.param, ""))
+        server.endpoint = structs.replace(server.endpoint, runtime=request.param, model=MODEL.get(request.param, ""))
         yield server
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import TypeVar
 
+from msgspec.structs import replace
 from textual.pilot import Pilot
 from textual.screen import Screen
 

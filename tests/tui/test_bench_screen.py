@@ -6,10 +6,10 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from textual.widgets import Input, TabbedContent
 
 from spark_tui.core.context import Context, build_demo

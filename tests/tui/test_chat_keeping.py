@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import replace
 
+from msgspec.structs import replace
 from textual.events import Key
 from textual.widgets import Input, TextArea
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from spark_tui.core.context import Context, build_demo
 from spark_tui.domain.remote import Hosts, read_hosts

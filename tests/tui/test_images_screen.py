@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from spark_tui.core.actions import key_of
 from spark_tui.domain.errors import RegistryUnreachable

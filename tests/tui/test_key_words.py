@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import spark_tui
 from spark_tui.core.actions import ACTIONS, key_of, screen_keys, shown, use_keys

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
 import pytest
 import rich.color
+from msgspec.structs import replace
 from textual.color import Color
 from textual.geometry import Region
 from textual.strip import Strip

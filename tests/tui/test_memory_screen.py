@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from spark_tui.core.context import build_demo
 from spark_tui.core.memory import ContainerShare, GuardStatus, MemoryDetail

@@ -6,11 +6,11 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from textual.widgets import Input, TabbedContent
 
 from spark_tui.domain.models import hub_errors

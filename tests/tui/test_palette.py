@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from spark_tui.domain.settings import Settings
 from spark_tui.services.files import ScreenFolder

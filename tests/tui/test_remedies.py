@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from spark_tui.domain.engine.container import LABEL_PRESET, ContainerStatus
 from spark_tui.domain.presets.preset import ContainerOptions

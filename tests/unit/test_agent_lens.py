@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from spark_tui.core.agent_lens import MOST_CLIENTS, OTHERS, AgentLens
 from spark_tui.domain.metrics.agents import (

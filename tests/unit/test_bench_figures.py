@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import statistics
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from spark_tui.domain.bench.plan import BenchPlan, Segment
 from spark_tui.domain.bench.record import RequestOutcome, RequestRecord

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from itertools import pairwise
 
 import pytest
@@ -22,10 +21,11 @@ from spark_tui.domain.bench.plan import (
     prompt_text,
     segments,
 )
-from spark_tui.domain.bench.record import RequestOutcome, WireExchange, record_of
+from spark_tui.domain.bench.record import RequestOutcome, RequestRecord, WireExchange, record_of
 from spark_tui.domain.errors import ContextOverflow
 from spark_tui.domain.text import clean_line
 from spark_tui.services.bench.load import Framing, NotHttp
+from spark_tui.services.wire import decode, encode
 from tests.api_fixtures import FOLDER
 
 WORDS = Vocabulary(tuple(range(100, 400)), tuple(range(500, 900)))
@@ -232,7 +232,5 @@ def test_bytes_that_are_no_http_are_refused_and_nothing_worse(pieces: list[bytes
 
 
 def test_a_record_survives_the_pipe_between_two_processes() -> None:
-    from spark_tui.domain.bench.record import record_from_json, record_to_json
-
     record = record_of(_exchange(TOKEN, TOKEN, LAST + USAGE + DONE))
-    assert record_from_json(json.loads(json.dumps(record_to_json(record)))) == record
+    assert decode(encode(record), RequestRecord) == record

@@ -7,13 +7,13 @@ import io
 import json
 import math
 import threading
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from spark_tui.domain.bench.compare import SpeedVerdict, compare
 from spark_tui.domain.bench.conditions import Conditions, flags_of, quantization_words

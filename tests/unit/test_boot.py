@@ -6,13 +6,13 @@ run and is over, `running` or `broken` the one that is not, `total` the seconds 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from spark_tui.domain.logs.line import LogClock, parse_line
 from spark_tui.domain.logs.timeline import EMPTY_TIMELINE, BootTimeline, PhaseId, PhaseState, StartOutcome

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from spark_tui.domain.bench.canary import LEAST_NIGHTS, CanaryVerdict, Night, night_of, verdicts
 from spark_tui.domain.history import Record

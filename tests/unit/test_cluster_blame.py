@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from spark_tui.domain.cluster.blame import blame, merged_lines
 from spark_tui.domain.cluster.protocol import RankState

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from spark_tui.domain.cluster.doctor import CHECKS, examine, judge_bandwidth, netplan
 from spark_tui.domain.cluster.facts import (
@@ -314,4 +314,4 @@ def test_facts_and_probes_travel_as_json() -> None:
     assert HEALTHY.nodes[0].facts
     for value in (HEALTHY.nodes[0].facts, HEALTHY.nodes[0].probe):
         assert decode(encode(value), type(value)) == value
-    assert {field.name for field in fields(NodeFacts)} >= {check.needs for check in CHECKS} - {""}
+    assert set(NodeFacts.__struct_fields__) >= {check.needs for check in CHECKS} - {""}

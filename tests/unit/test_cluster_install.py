@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from spark_tui.domain.cluster.install import InstallFailed, NodePython, ProgramBundle, ProgramPart, choose_python
 from spark_tui.domain.remote import RemoteHost

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from spark_tui.domain.cluster.plan import SPREADS, ClusterLayout, ClusterPlan, Spread, plan_cluster, router_port
 from spark_tui.domain.cluster.variables import FORBIDDEN, VARIABLES, Backend

@@ -6,7 +6,6 @@ import configparser
 import re
 import shutil
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from spark_tui.domain.engine.container import ContainerSpec, EnvVar, Gpus, Mount, PublishedPort, RestartPolicy, Ulimit
 from spark_tui.domain.engine.docker_run import canonical, port_value, read_argv

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shlex
 import subprocess
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from spark_tui.domain.engine.container import (
     LABEL_PRESET,

@@ -4,13 +4,13 @@ makes a draft fail in another way."""
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.models.checkpoint import CheckpointFacts, abilities_of

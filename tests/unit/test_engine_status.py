@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from spark_tui.core.jobs import JobView, Step, StepState
 from spark_tui.domain.cluster.plan import Spread, plan_cluster

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from spark_tui.domain.models.checkpoint import CheckpointFacts, LayerKind, Quantization
 from spark_tui.domain.models.known import KNOWN, facts_of, known_model

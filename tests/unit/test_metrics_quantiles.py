@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import replace
 from fractions import Fraction
 from math import ceil, inf, isclose
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from spark_tui.domain.metrics.page import Change, Family, Snapshot

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from spark_tui.domain.host.vitals import GpuReading, Throttle, Throttled
 from spark_tui.domain.metrics.quantiles import Latency, Quantile

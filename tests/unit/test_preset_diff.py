@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from spark_tui.core.preflight import container_of
 from spark_tui.domain.engine.container import (

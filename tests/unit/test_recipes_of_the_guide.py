@@ -10,11 +10,11 @@ import os
 import re
 import shlex
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from spark_tui.domain.engine.container import LABEL_API_KEY_FILE, LOOPBACK, ImageFacts, RestartPolicy
 from spark_tui.domain.host.identity import HostPaths

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from spark_tui.domain.errors import UsageError
 from spark_tui.domain.presets.command import command_of

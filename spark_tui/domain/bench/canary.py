@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from msgspec import Struct
+
 from spark_tui.domain.bench.conditions import Conditions
 from spark_tui.domain.bench.statistics import ConfidenceInterval, deviation, student_t
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.history import Record
 from spark_tui.domain.presets.pin import short_digest
 from spark_tui.domain.text import clean_line, truncate
@@ -23,8 +24,7 @@ LEAST_DEVIATION: Final = 0.01
 """A rate varies by this share at least, however alike the nights were so far."""
 
 
-@dataclass(frozen=True, slots=True)
-class Night:
+class Night(Struct, frozen=True):
     """What one night measured. `rate` is output tokens per second of one stream, None where it was not measured;
     `failed` are cases of the proof; `conditions` what may change: image, driver, kernel ..."""
 
@@ -36,8 +36,7 @@ class Night:
     conditions: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class CanaryVerdict:
+class CanaryVerdict(Struct, frozen=True):
     """The last night beside `nights` before it. `interval`: where its rate was to be expected, None where too few are
     known. `broken` are cases that failed in none of them; `changed` conditions with their usual value and today's."""
 

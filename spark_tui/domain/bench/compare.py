@@ -10,10 +10,11 @@ import math
 from collections.abc import Sequence
 from enum import StrEnum
 
+from msgspec import Struct
+
 from spark_tui.domain.bench.conditions import Conditions, quantization_words
 from spark_tui.domain.bench.run import BenchRun, Level
 from spark_tui.domain.bench.statistics import ConfidenceInterval, deviation, mean_interval, student_t
-from spark_tui.domain.dataclass import dataclass
 
 
 class SpeedVerdict(StrEnum):
@@ -25,8 +26,7 @@ class SpeedVerdict(StrEnum):
     UNKNOWN = "too few passes to say"
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Struct, frozen=True):
     """A condition that is not the same; a value is empty where it is unknown."""
 
     what: str
@@ -34,8 +34,7 @@ class Difference:
     second: str
 
 
-@dataclass(frozen=True, slots=True)
-class LevelPair:
+class LevelPair(Struct, frozen=True):
     """One level of both. `ratio` is the second's throughput over the first's, `interval` its 95 % interval."""
 
     first: Level
@@ -45,8 +44,7 @@ class LevelPair:
     verdict: SpeedVerdict
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Struct, frozen=True):
     """Two runs. `obstacles` are differences of the load: with any of them there are no `rows`. `differences` are those
     of engine and host. `paired`: their passes alternated, which cancels what drifts."""
 

@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+
 from spark_tui.domain.engine.container import LABEL_NODES, LABEL_RAILS, ImageFacts
 from spark_tui.domain.host.identity import HostIdentity
 from spark_tui.domain.host.vitals import GpuReading
@@ -18,8 +19,7 @@ _ADDRESS: Final = ("--host", "--port", "--served-model-name", "--api-key", "--uv
 """Options that decide no number."""
 
 
-@dataclass(frozen=True, slots=True)
-class Conditions:
+class Conditions(Struct, frozen=True):
     """The engine and the host as they were. Empty or None: not known. Lengths in tokens.
 
     `flags` are the engine's options, one `--name value` each, keys masked. `image_id` names the image exactly,

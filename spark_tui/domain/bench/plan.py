@@ -7,7 +7,8 @@ import random
 from enum import StrEnum
 from typing import Final, TypeAlias
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+
 from spark_tui.domain.errors import ContextOverflow, UsageError
 from spark_tui.domain.quantities import human_count
 
@@ -42,8 +43,7 @@ class PromptForm(StrEnum):
     TEXT = "text"
 
 
-@dataclass(frozen=True, slots=True)
-class BenchPlan:
+class BenchPlan(Struct, frozen=True):
     """The load. All lengths in tokens.
 
     Each of `concurrency` is a level: that number of streams, each sending its next request as soon as its last one has
@@ -137,8 +137,7 @@ def check_context(plan: BenchPlan, context: int | None) -> None:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(Struct, frozen=True):
     """One uninterrupted measurement: `streams` streams with prompts of `input_tokens`, `requests` altogether.
 
     `number` counts the passes from 1; `depth` says that it belongs to a prefill depth and not to the sweep.
@@ -202,8 +201,7 @@ def pool_text() -> str:
     return f"{PROSE} {' '.join(words)} {numbers} {' '.join(pairs)} {' '.join(pair.upper() for pair in pairs[::5])}"
 
 
-@dataclass(frozen=True, slots=True)
-class Vocabulary:
+class Vocabulary(Struct, frozen=True):
     """Token ids of one model: `pool` those of ordinary text, each once; `prose` those of a text in its order."""
 
     pool: tuple[int, ...]

@@ -11,18 +11,18 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Final
 
+from msgspec import Struct
+
 from spark_tui.domain.bench.conditions import quantization_words
 from spark_tui.domain.bench.plan import PromptCache
 from spark_tui.domain.bench.run import BenchRun
-from spark_tui.domain.dataclass import dataclass
 
 SPARK: Final = "DGX Spark"
 SCATTER: Final = 0.15
 """How far entries of one model on Spark Arena differ between machines and days."""
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedSource:
+class PublishedSource(Struct, frozen=True):
     """Where figures come from. `licence` is that of the data; `not stated` means that single figures are cited."""
 
     id: str
@@ -31,8 +31,7 @@ class PublishedSource:
     licence: str
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
+class Reference(Struct, frozen=True):
     """One published measurement. `decode_rate` is output tokens per second of all `streams` together after prefill
     (per stream where there is one), `prefill_rate` prompt tokens per second; lengths in tokens, None: not stated.
     `machine` is its kind, `machines` how many served together, `date` as the source dates it."""
@@ -53,8 +52,7 @@ class Reference:
     conditions: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedComparison:
+class PublishedComparison(Struct, frozen=True):
     """A published figure beside one of a run. `ratio` is ours over theirs; `differs` what is not alike, in words."""
 
     reference: Reference

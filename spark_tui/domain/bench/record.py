@@ -15,12 +15,12 @@ the engine speculates; E2E to the last such chunk, not to the usage chunk or the
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import field, fields
 from enum import StrEnum
 from itertools import pairwise
 from typing import Any
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct, field
+
 from spark_tui.domain.engine.api_errors import api_error, stream_error
 from spark_tui.domain.sse import EventTooLong, SseDecoder
 from spark_tui.domain.text import clean_line, truncate
@@ -37,8 +37,7 @@ class RequestOutcome(StrEnum):
     CANCELLED = "cancelled"
 
 
-@dataclass(frozen=True, slots=True)
-class RequestRecord:
+class RequestRecord(Struct, frozen=True):
     """One request. `stream` counts the level's streams from 0; `chunks` are the times of the pieces that held a
     choice. Token counts are the server's own, None where it gave none. `error` says what went wrong, in one line."""
 
@@ -120,24 +119,12 @@ class RequestRecord:
         return self.prompt_tokens is not None and self.prompt_tokens != self.asked_input
 
 
-def record_to_json(record: RequestRecord) -> list[Any]:
-    """A compact form for a pipe: the values in the fields' order."""
-    return [getattr(record, each.name) for each in fields(RequestRecord)]
-
-
-def record_from_json(values: list[Any]) -> RequestRecord:
-    """The record that `record_to_json` made them of."""
-    named = dict(zip((each.name for each in fields(RequestRecord)), values, strict=True))
-    return RequestRecord(**{**named, "chunks": tuple(named["chunks"])})
-
-
 DONE = "[DONE]"
 COMPLETIONS_PATH = "/v1/completions"
 MAX_ERROR_CHARS = 300
 
 
-@dataclass(slots=True)
-class Reply:
+class Reply(Struct):
     """What a stream held: the times of the pieces with a choice, the usage, and how it ended."""
 
     chunks: list[float] = field(default_factory=list)
@@ -149,8 +136,7 @@ class Reply:
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class WireExchange:
+class WireExchange(Struct, frozen=True):
     """One request on the wire: `pieces` are (time, body bytes) as they came, `broken` why the connection failed."""
 
     number: int

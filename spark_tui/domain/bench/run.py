@@ -5,23 +5,22 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
 from enum import Enum, StrEnum
 from typing import Any, Final, TypeVar
+
+from msgspec import Struct
 
 from spark_tui.domain.bench.conditions import Conditions
 from spark_tui.domain.bench.plan import BenchPlan, Content, LevelKey, PromptCache, Segment, segments
 from spark_tui.domain.bench.record import RequestOutcome, RequestRecord
 from spark_tui.domain.bench.server_side import ServerCheck, ServerSide
 from spark_tui.domain.bench.statistics import ConfidenceInterval, Distribution, distribution, mean_interval
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.quantities import human_count
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Pass:
+class Pass(Struct, frozen=True):
     """One uninterrupted measurement of a segment. `finished` is false for one that was stopped."""
 
     segment: Segment
@@ -57,8 +56,7 @@ class Pass:
         return sum(known) / self.seconds if known and self.seconds > 0 else None
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(Struct, frozen=True):
     """How the requests of a level ended."""
 
     complete: int = 0
@@ -78,8 +76,7 @@ class Counts:
         return self.short + self.truncated + self.failed
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
+class Level(Struct, frozen=True):
     """The figures of one level. Seconds and tokens per second; None where nothing was measured.
 
     `output_rate` is the mean over the passes that were finished, `pass_rates` are theirs in their order, and
@@ -207,8 +204,7 @@ agrees with its rows (36.5 % at the top and the knee at 16; 26.3 % and 8; 43.2 %
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Scaling:
+class Scaling(Struct, frozen=True):
     """`efficiency` is throughput at `streams` over `streams` times the throughput of one; `most_streams` is the level
     of the highest throughput. None of the knee's fields without a level of one stream: there is no measure then."""
 
@@ -256,8 +252,7 @@ def scaling(throughput: Mapping[int, float]) -> Scaling | None:
 # --- the host while it was measured -----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class HostSample:
+class HostSample(Struct, frozen=True):
     """The host at one moment; `at` in monotonic seconds. None: not reported."""
 
     at: float
@@ -269,8 +264,7 @@ class HostSample:
     utilization_percent: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class HostFigures:
+class HostFigures(Struct, frozen=True):
     """The host while it was measured, over all samples. `joules_per_token` is mean power times time over the output
     tokens of all measured passes: the GPU's share only, which is what NVML reports."""
 
@@ -315,8 +309,7 @@ class RunOutcome(StrEnum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True)
-class BenchRun:
+class BenchRun(Struct, frozen=True):
     """One run. `id` is unique, `at` seconds since the epoch, `seconds` how long it took with everything.
 
     `reason` says why it was stopped or failed. `pair` is the id of the other run of an A/B, with which its passes
@@ -349,7 +342,7 @@ class BenchRun:
     @property
     def counts(self) -> Counts:
         totals = (
-            (each.name, sum(getattr(level.counts, each.name) for level in self.levels)) for each in fields(Counts)
+            (name, sum(getattr(level.counts, name) for level in self.levels)) for name in Counts.__struct_fields__
         )
         return Counts(**dict(totals))
 
@@ -451,8 +444,7 @@ WARM_UP_TOKENS: Final = 16
 """A warm-up request asks for no more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
+class Estimate(Struct, frozen=True):
     """Seconds; `at_least`: prefill and waiting come on top."""
 
     seconds: float
@@ -518,8 +510,7 @@ class Status(StrEnum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(Struct, frozen=True):
     """One entry. `at` is seconds since the epoch, `reason` why it failed or a note. A benchmark has its `run`; a
     verdict has none."""
 
@@ -573,8 +564,8 @@ def result_to_json(result: Result) -> dict[str, Any]:
     def plain(value: object) -> Any:
         if isinstance(value, Enum):
             return value.value
-        if is_dataclass(value):
-            pairs = ((each.name, getattr(value, each.name)) for each in fields(value))
+        if isinstance(value, Struct):
+            pairs = ((name, getattr(value, name)) for name in value.__struct_fields__)
             return {HOST_KEY if name == "host" else name: plain(item) for name, item in pairs if item is not None}
         if isinstance(value, tuple):
             return [plain(item) for item in value]

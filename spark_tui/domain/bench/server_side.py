@@ -11,13 +11,13 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
+from msgspec import Struct
+
 from spark_tui.domain.bench.record import RequestOutcome, RequestRecord
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.metrics.page import Change, Family, MetricPage, Snapshot, restarted
 
 
-@dataclass(frozen=True, slots=True)
-class HistogramBucket:
+class HistogramBucket(Struct, frozen=True):
     """`count` observations above `low` and up to `high`; seconds."""
 
     low: float
@@ -25,8 +25,7 @@ class HistogramBucket:
     count: float
 
 
-@dataclass(frozen=True, slots=True)
-class ServerHistogram:
+class ServerHistogram(Struct, frozen=True):
     """A histogram's growth between two pages."""
 
     count: float
@@ -47,8 +46,7 @@ class ServerHistogram:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class ServerSide:
+class ServerSide(Struct, frozen=True):
     """What the server counted between two pages, over all its engines. None: not reported."""
 
     ttft: ServerHistogram | None = None
@@ -93,8 +91,7 @@ def _histogram(change: Change, family: Family) -> ServerHistogram | None:
     return ServerHistogram(found.count, found.sum, tuple(buckets))
 
 
-@dataclass(frozen=True, slots=True)
-class ServerCheck:
+class ServerCheck(Struct, frozen=True):
     """One figure from both sides. Seconds, or tokens for counts. `agrees` is None where it cannot be judged."""
 
     what: str

@@ -10,7 +10,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+
 from spark_tui.domain.metrics.quantiles import percentile
 
 CONFIDENCE: Final = 0.95
@@ -24,16 +25,14 @@ _T95: Final = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class ConfidenceInterval:
+class ConfidenceInterval(Struct, frozen=True):
     """A 95 % confidence interval."""
 
     low: float
     high: float
 
 
-@dataclass(frozen=True, slots=True)
-class Distribution:
+class Distribution(Struct, frozen=True):
     """A sample in figures; the unit is its values'. `std` is the sample's standard deviation (n - 1), 0 for one
     value. `median_interval` is None where the sample is too small to have one (fewer than 6 values)."""
 

@@ -12,9 +12,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
+from msgspec import Struct
+
 from spark_tui.domain.bench.plan import BenchPlan
 from spark_tui.domain.bench.statistics import ConfidenceInterval, deviation
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.presets.invocation import number_in
 from spark_tui.domain.presets.options import METHOD, OFF, TOKENS
 
@@ -47,8 +48,7 @@ class TrialOutcome(StrEnum):
     REFUSED = "refused"
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
+class Trial(Struct, frozen=True):
     """One value of one setting against `base`, the best so far. `ratio` is its throughput over the baseline's, `low` to
     `high` the 95 % interval; None where it was not measured. `before` and `after` are tokens per second, or for a
     context the tokens of `context` and `kv`. `runs` are the ids of the two results."""
@@ -69,8 +69,7 @@ class Trial:
     seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Ladder:
+class Ladder(Struct, frozen=True):
     """The values of a setting in their order. `assumed` is its value where the command has none; `up`: larger
     values first; `jump`: from the far end, for a setting that is only a bound; `aim`: tried first from any value below
     it."""
@@ -218,8 +217,7 @@ def context_outcome(
     return TrialOutcome.WORSE if shorter else TrialOutcome.SAME
 
 
-@dataclass(frozen=True, slots=True)
-class Gain:
+class Gain(Struct, frozen=True):
     """The throughput of the winner over that of the settings before, with its 95 % interval where it is known."""
 
     ratio: float

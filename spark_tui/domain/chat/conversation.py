@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Final
 
+from msgspec import Struct
+
 from spark_tui.domain.chat.message import Answer, Attachment, Message, Role, ToolCall
 from spark_tui.domain.chat.request import NO_SETTINGS, ChatSettings
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.quantities import human_count
 from spark_tui.domain.text import clean_line, truncate
@@ -26,8 +27,7 @@ class AnswerOutcome(StrEnum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True)
-class ToolAnswer:
+class ToolAnswer(Struct, frozen=True):
     """The result of a tool call, typed by the user. `call_id` is the call's, `name` the tool's."""
 
     call_id: str
@@ -35,8 +35,7 @@ class ToolAnswer:
     content: str
 
 
-@dataclass(frozen=True, slots=True)
-class EngineSide:
+class EngineSide(Struct, frozen=True):
     """The engine's own metrics during an answer; None: not reported. `shared`: other requests ran too, and the figures
     are of all of them. `queue_seconds` is the wait before the prompt was read."""
 
@@ -56,8 +55,7 @@ class EngineSide:
         return self.accepted_tokens / self.drafted_tokens if self.drafted_tokens and self.accepted_tokens else None
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
+class Exchange(Struct, frozen=True):
     """A question and its answer so far. `number` counts from 1 and is never used twice; `asked_at` is epoch seconds.
 
     `error` is set when the outcome is FAILED. `tool_answers` replace the question: they answer the tool calls of the
@@ -113,8 +111,7 @@ class Exchange:
         return () if self.live or self.outcome is AnswerOutcome.FAILED else self.calls
 
 
-@dataclass(frozen=True, slots=True)
-class ConversationSummary:
+class ConversationSummary(Struct, frozen=True):
     """One conversation in a list. Times are epoch seconds; `models` in the order of their answers; `size` is bytes.
 
     `damaged` counts unreadable lines. `in_use`: a program writes in it now, this one included.
@@ -132,8 +129,7 @@ class ConversationSummary:
     in_use: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ConversationHit:
+class ConversationHit(Struct, frozen=True):
     """A search result: the conversation, the exchange's number (0: the title), and the text around it, cleaned."""
 
     id: str
@@ -142,8 +138,7 @@ class ConversationHit:
     excerpt: str
 
 
-@dataclass(frozen=True, slots=True)
-class ChatThread:
+class ChatThread(Struct, frozen=True):
     """A conversation as it is saved. Times are epoch seconds. Exchanges below number `sent_from` are shown and no
     longer sent. `parent` is the id of the conversation that it was forked from. `damaged` counts unreadable lines."""
 
@@ -191,8 +186,7 @@ def title_of(question: str, attachments: Sequence[Attachment] = ()) -> str:
 # --- what is sent -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class UserInput:
+class UserInput(Struct, frozen=True):
     """A question, or the answers to the last exchange's tool calls."""
 
     question: str = ""
@@ -273,8 +267,7 @@ class ContextRoom(StrEnum):
     OVER = "over"
 
 
-@dataclass(frozen=True, slots=True)
-class ContextUse:
+class ContextUse(Struct, frozen=True):
     """Tokens of the next request, counted or estimated, and the engine's limit (None: unknown)."""
 
     tokens: int
@@ -293,8 +286,7 @@ class ContextUse:
         return ContextRoom.NEAR if self.tokens > NEAR * self.limit else ContextRoom.ENOUGH
 
 
-@dataclass(frozen=True, slots=True)
-class TrimPlan:
+class TrimPlan(Struct, frozen=True):
     """A way to make room: send nothing before exchange `sent_from`, which frees about `tokens`."""
 
     sent_from: int

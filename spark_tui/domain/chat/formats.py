@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from spark_tui.domain.chat.conversation import AnswerOutcome, ChatThread, Exchange, title_of
 from spark_tui.domain.chat.message import Answer

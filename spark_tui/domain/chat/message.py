@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import field
 from enum import StrEnum
 from typing import Final, NamedTuple, TypeAlias
 
+from msgspec import Struct, field
+
 from spark_tui.domain.chat.parameters import SERVER_DEFAULTS
 from spark_tui.domain.chat.parameters import ChatParameters as ChatParameters  # asked for together with a request
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.text import clean
 
 
@@ -26,8 +26,7 @@ class MediaKind(StrEnum):
     AUDIO = "audio"
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCall:
+class ToolCall(Struct, frozen=True):
     """A call that the model asks for. `arguments` is JSON text as it came, possibly incomplete."""
 
     id: str = ""
@@ -35,18 +34,19 @@ class ToolCall:
     arguments: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Attachment:
+class Attachment(Struct, frozen=True):
     """An image or audio sent with a question. `media_type` is read from its bytes: `image/png`, `audio/wav`."""
 
     kind: MediaKind
     media_type: str
     name: str
-    data: bytes = field(repr=False)
+    data: bytes
+
+    def __repr__(self) -> str:
+        return f"Attachment({self.name!r})"
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(Struct, frozen=True):
     """One message of a request. `reasoning` is sent where it is not empty."""
 
     role: Role
@@ -57,8 +57,7 @@ class Message:
     attachments: tuple[Attachment, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ToolSpec:
+class ToolSpec(Struct, frozen=True):
     """A function that the model may ask for. `parameters` is a JSON schema, as JSON text."""
 
     name: str
@@ -66,8 +65,7 @@ class ToolSpec:
     parameters: str = '{"type": "object", "properties": {}}'
 
 
-@dataclass(frozen=True, slots=True)
-class ChatRequest:
+class ChatRequest(Struct, frozen=True):
     """`model` is a served name; `tool_choice` is `auto`, `none`, `required`, or a tool's name. With `go_on` the answer
     continues the last message, which is the assistant's."""
 
@@ -82,20 +80,17 @@ class ChatRequest:
 # --- stream events ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ContentDelta:
+class ContentDelta(Struct, frozen=True):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReasoningDelta:
+class ReasoningDelta(Struct, frozen=True):
     """`reasoning`, or `reasoning_content` of older and other servers."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCallDelta:
+class ToolCallDelta(Struct, frozen=True):
     """A piece of tool call number `index`, counted from 0 in the order in which they began; arguments grow."""
 
     index: int
@@ -104,15 +99,13 @@ class ToolCallDelta:
     arguments: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerFinished:
+class AnswerFinished(Struct, frozen=True):
     """`stop`, `length`, `tool_calls`, `abort` ..."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(Struct, frozen=True):
     """Token counts as the server reports them, so far or at the end; None where it does not."""
 
     prompt_tokens: int
@@ -121,8 +114,7 @@ class Usage:
     cached_tokens: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TokenLogprobs:
+class TokenLogprobs(Struct, frozen=True):
     """A token of the answer, its natural log probability, and the likeliest ones in its place, itself among them."""
 
     token: str
@@ -130,8 +122,7 @@ class TokenLogprobs:
     likeliest: tuple[tuple[str, float], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Logprobs:
+class Logprobs(Struct, frozen=True):
     """The log probabilities of the latest tokens, where they were requested."""
 
     tokens: tuple[TokenLogprobs, ...]
@@ -146,8 +137,7 @@ PREFILL_TOKENS = 256
 # --- the answer ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """An answer so far. Times are seconds on one monotonic clock. The text is raw: clean it before it is shown."""
 
     started_at: float
@@ -206,8 +196,7 @@ class Answer:
         return max(0.0, until - self.first_token_at)
 
 
-@dataclass(slots=True)
-class _GrowingCall:
+class _GrowingCall(Struct):
     """Some servers repeat id and name with every piece, and some make up a new id each time: the first ones stay."""
 
     id: str = ""

@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields, replace
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
+
 from spark_tui.domain.errors import UsageError
 from spark_tui.domain.settings import read_flag, suggestion
 from spark_tui.domain.text import clean_line, truncate
@@ -34,8 +35,7 @@ class ParameterError(UsageError, id="chat_parameter_invalid"):
         self.field = field
 
 
-@dataclass(frozen=True, slots=True)
-class ChatParameters:
+class ChatParameters(Struct, frozen=True):
     """Sampling and template settings; None, an empty text and an empty tuple leave the server's default.
 
     `thinking` and `preserve_thinking` go to the chat template (`enable_thinking`, `preserve_thinking`);
@@ -62,12 +62,12 @@ class ChatParameters:
 
     def given(self) -> dict[str, Value]:
         """The settings that are set, by name."""
-        values = ((each.name, getattr(self, each.name)) for each in fields(self))
+        values = ((name, getattr(self, name)) for name in self.__struct_fields__)
         return {name: value for name, value in values if value is not None and value not in ("", ())}
 
     def over(self, defaults: ChatParameters) -> ChatParameters:
         """These, and where nothing is set those of `defaults`."""
-        return replace(defaults, **self.given())  # type: ignore[arg-type]
+        return replace(defaults, **self.given())
 
 
 SERVER_DEFAULTS: Final = ChatParameters()

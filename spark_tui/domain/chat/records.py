@@ -6,8 +6,9 @@ import base64
 import binascii
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, fields, replace
 from typing import Any, Final, TypeAlias, TypeVar
+
+from msgspec.structs import asdict, fields, replace
 
 from spark_tui.domain.chat.conversation import AnswerOutcome, ChatThread, EngineSide, Exchange, ToolAnswer, title_of
 from spark_tui.domain.chat.message import Answer, Attachment, MediaKind, TokenLogprobs, ToolCall, Usage
@@ -298,7 +299,7 @@ def _with_answer(exchange: Exchange, record: Mapping[str, Any]) -> Exchange:
 
 def _typed(kind: type[T], data: Mapping[str, Any]) -> T:
     """A value of that class from a JSON object, each field by its annotation. Raises KeyError, TypeError."""
-    return kind(**{each.name: _READERS[str(each.type)](data, each.name) for each in fields(kind)})
+    return kind(**{each.name: _READERS[each.type](data, each.name) for each in fields(kind)})
 
 
 def _text(data: Mapping[str, Any], key: str) -> str:
@@ -330,10 +331,10 @@ def _optional(data: Mapping[str, Any], key: str) -> int | None:
     return None if data.get(key) is None else _whole(data, key)
 
 
-_READERS: Final[Mapping[str, Callable[[Mapping[str, Any], str], Any]]] = {
-    "str": _text,
-    "int": _whole,
-    "int | None": _optional,
-    "float | None": _seconds,
-    "bool": lambda data, key: bool(data.get(key)),
+_READERS: Final[Mapping[Any, Callable[[Mapping[str, Any], str], Any]]] = {
+    str: _text,
+    int: _whole,
+    int | None: _optional,
+    float | None: _seconds,
+    bool: lambda data, key: bool(data.get(key)),
 }

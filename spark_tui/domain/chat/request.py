@@ -7,13 +7,14 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import date, timedelta
 from typing import Any, Final
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from spark_tui.domain.chat.message import Attachment, ChatParameters, ChatRequest, MediaKind, Message, Role, ToolSpec
 from spark_tui.domain.chat.parameters import SERVER_DEFAULTS, ParameterError, changed, known_parameters
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import RefusedError, UsageError
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.quantities import MIB, human_bytes
@@ -255,8 +256,7 @@ def _tool_spec(given: object, place: str) -> ToolSpec:
 MOST_SYSTEM_CHARS: Final = 400_000
 
 
-@dataclass(frozen=True, slots=True)
-class ChatSettings:
+class ChatSettings(Struct, frozen=True):
     """What a conversation sends with each question. `tool_choice` is `auto`, `none`, `required` or a tool's name."""
 
     system: str = ""
@@ -320,8 +320,7 @@ def settings_from(given: Mapping[str, Any]) -> ChatSettings:
 # --- of a preset --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Defaults:
+class Defaults(Struct, frozen=True):
     """The settings with which a preset's chats begin, and what the model takes; `problems` are sentences to show.
 
     `prompt_file` is the system prompt of the recipe, a path below the store's root, where it names one.

@@ -7,8 +7,9 @@ consequence, the ranks are compared: which one is missing, late, stale, unreacha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from spark_tui.domain.cluster import signatures as s
 from spark_tui.domain.cluster.rank_report import RankFault, RankLine, RankReport, RankView, refresh_command, titled

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+
 from spark_tui.domain.engine.container import ImageFacts
 from spark_tui.domain.errors import SparkError, UnreachableError
 from spark_tui.domain.models.hub_errors import KEEP_FREE
@@ -46,8 +47,7 @@ class CopyPhase(StrEnum):
     CHECKING = "checking"
 
 
-@dataclass(frozen=True, slots=True)
-class ModelFile:
+class ModelFile(Struct, frozen=True):
     """A file below a model's folder. `link`: what a symbolic link holds. `digest`: SHA-256 of a small file that is not
     named by its content."""
 
@@ -57,8 +57,7 @@ class ModelFile:
     digest: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class InventoryRequest:
+class InventoryRequest(Struct, frozen=True):
     """One of them: an image by its reference, a model by its name, or what lies in `folder` of the store."""
 
     image: str = ""
@@ -66,8 +65,7 @@ class InventoryRequest:
     folder: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Inventory:
+class Inventory(Struct, frozen=True):
     """What a node has of it. `image` None, or `folder` empty: nothing. `place` is the folder of this machine that would
     receive it, with `free` bytes (None: unknown); `problem` says why a model cannot be copied from here."""
 
@@ -85,8 +83,7 @@ class Inventory:
         return self.image is not None or bool(self.folder)
 
 
-@dataclass(frozen=True, slots=True)
-class SendRequest:
+class SendRequest(Struct, frozen=True):
     """An image, or `files` of a `folder` of the store, to `user@address` of the receiving node (`port` 0: ssh's own);
     files go below its folder `place`. `size`: bytes to expect."""
 
@@ -99,32 +96,28 @@ class SendRequest:
     size: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class CheckRequest:
+class CheckRequest(Struct, frozen=True):
     """Files that were copied into a `folder` of the store, to compare with what they are at the sender."""
 
     folder: str
     files: tuple[ModelFile, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
+class Checked(Struct, frozen=True):
     """`damaged` files are other than expected, and those were removed; `hashed` bytes were compared by SHA-256."""
 
     damaged: tuple[str, ...] = ()
     hashed: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(Struct, frozen=True):
     """What went through the wire; of an image the bytes of its archive."""
 
     bytes: int
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class CopyProgress:
+class CopyProgress(Struct, frozen=True):
     """Bytes `done` of `total`, `speed` in bytes per second, `left` in seconds; None where unknown."""
 
     phase: CopyPhase

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from spark_tui.domain.cluster.copying import same_image
 from spark_tui.domain.cluster.facts import (
@@ -19,7 +21,6 @@ from spark_tui.domain.cluster.facts import (
 )
 from spark_tui.domain.cluster.protocol import FabricLink
 from spark_tui.domain.cluster.variables import VARIABLES, Backend, Rank
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.logs.causes.network import FIXED_NCCL
 from spark_tui.domain.nodes import Topology
@@ -54,8 +55,7 @@ class CheckGroup(StrEnum):
     PATHS = "Paths"
 
 
-@dataclass(frozen=True, slots=True)
-class NodeView:
+class NodeView(Struct, frozen=True):
     """One node under a check, among all."""
 
     all: ClusterReadings
@@ -80,8 +80,7 @@ class NodeView:
 Rule = Callable[[NodeView], Iterator[Finding]]
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterCheck:
+class ClusterCheck(Struct, frozen=True):
     """`rule` yields what it finds at a node, the worst counts. `needs` names the fact that it looks at: where that is
     None, or nothing is found, the finding is UNKNOWN. Scripts rely on `id`."""
 

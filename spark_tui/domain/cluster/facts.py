@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import field, replace
 from enum import StrEnum
 from typing import Final
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from spark_tui.domain.cluster.protocol import FabricLink, RankState
 from spark_tui.domain.cluster.variables import DATA_PORT, MASTER_PORT, SGLANG_PORT
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.container import ImageFacts
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.nodes import Cluster, ClusterNode, Topology
@@ -22,8 +23,7 @@ ABSENT: Final = "not downloaded"
 """In `NodeFacts.missing`: the image or model is not there; any other reason is a failure to look."""
 
 
-@dataclass(frozen=True, slots=True)
-class RoceDevice:
+class RoceDevice(Struct, frozen=True):
     """Port 1 of an RDMA device. `rate` in Gbit/s; `gids` are index and IPv4 address of its RoCE v2 entries. PCIe has so
     many `lanes` of `transfers` GT/s each."""
 
@@ -36,8 +36,7 @@ class RoceDevice:
     transfers: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FactsRequest:
+class FactsRequest(Struct, frozen=True):
     """What to read beside the machine itself: who listens on `ports`, an image, a model."""
 
     ports: tuple[int, ...] = ()
@@ -45,8 +44,7 @@ class FactsRequest:
     model: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeFacts:
+class NodeFacts(Struct, frozen=True):
     """One node by its own spark-tui. `clock` is its time at the start and the end of the reading, `free` bytes of the
     model store's disk, `files` name, size and blob of each file of the model, `leaked` shared memory of no engine.
     `missing` has the reason, by field, for what is None."""
@@ -71,8 +69,7 @@ class NodeFacts:
     missing: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Ping:
+class Ping(Struct, frozen=True):
     """Pings from an interface to a peer, not to be fragmented: whether some of `size` bytes of data came back, and of
     56. None with `problem`: not tried."""
 
@@ -84,8 +81,7 @@ class Ping:
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Dial:
+class Dial(Struct, frozen=True):
     """A TCP connection to a port of a peer. `problem` is why it was not made; empty when it was."""
 
     peer: str
@@ -116,8 +112,7 @@ NO_END: Final = "no end within"
 """How the problem of a transfer reads whose program is absent, and begins that of one that only waited."""
 
 
-@dataclass(frozen=True, slots=True)
-class Transfer:
+class Transfer(Struct, frozen=True):
     """A bandwidth to measure by `program` (ib_write_bw on a RoCE device `at`, iperf3 on an own address `at`, an
     all-gather in the image `at`), as its server where `peer` is empty. `words` are further arguments. `gbits` a second,
     of the all-gather gigabytes; None with `problem`."""
@@ -131,8 +126,7 @@ class Transfer:
     words: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeRequest:
+class ProbeRequest(Struct, frozen=True):
     """What to try: pings, ssh to addresses, transfers; and to listen on `ports` of `address` for at most `seconds`,
     until `guests` connections came, while `dials` are made."""
 
@@ -146,8 +140,7 @@ class ProbeRequest:
     seconds: float = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class NodeProbe:
+class NodeProbe(Struct, frozen=True):
     """What came of it. `routes` are the interfaces to the peers of the pings, empty without a route. `ssh` has a
     problem for each address, `deaf` one for each port: empty where it worked."""
 
@@ -164,8 +157,7 @@ class NodeProbe:
         return bool(pings) and not any(each.received or each.small for each in pings)
 
 
-@dataclass(frozen=True, slots=True)
-class Measure:
+class Measure(Struct, frozen=True):
     """A bandwidth between the head and a node in Gbit/s, of NCCL in GB/s; None with `problem`."""
 
     kind: MeasureKind
@@ -178,8 +170,7 @@ class Measure:
         return self.problem if self.value is None else f"{self.value:.1f} {self.kind.unit} ({self.kind.value})"
 
 
-@dataclass(frozen=True, slots=True)
-class NodeReadings:
+class NodeReadings(Struct, frozen=True):
     """A node: its `facts`, or the `problem`. Its clock is `offset` seconds ahead of this machine's, by `tolerance`."""
 
     node: ClusterNode
@@ -208,8 +199,7 @@ class NodeReadings:
         return ipaddress.IPv4Interface(own[0]) if own else None
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterReadings:
+class ClusterReadings(Struct, frozen=True):
     """Everything the checks look at. `image` and `model` are empty where none was named."""
 
     cluster: Cluster

@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.quantities import human_bytes
 from spark_tui.domain.remote import RemoteHost
@@ -21,8 +22,7 @@ class InstallFailed(SparkError, id="install_failed"):
     """The program was not installed on a node. What ran there before still does."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodePython:
+class NodePython(Struct, frozen=True):
     """A Python of a node. `venv` is empty where its venv module works, else says why not; `free` are bytes of the home
     folder's disk."""
 
@@ -42,8 +42,7 @@ class NodePython:
             raise ValueError(f"{self.machine[:20]!r} is no name of a processor")
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramPart:
+class ProgramPart(Struct, frozen=True):
     """An installed distribution. `tags` are those of its wheel, such as `cp312-cp312-manylinux_2_28_aarch64`."""
 
     name: str
@@ -55,8 +54,7 @@ class ProgramPart:
         return any(_fits(tag, python) for tag in self.tags)
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramBundle:
+class ProgramBundle(Struct, frozen=True):
     """The running program with everything it needs: `data` is an installer and the files, in one stream for `bash -s`
     with a variable `python`. `unpacked` are the bytes of the files."""
 

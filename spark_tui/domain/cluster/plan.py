@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from enum import StrEnum
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from spark_tui.domain.cluster.variables import (
     DATA_PORT,
@@ -21,7 +23,6 @@ from spark_tui.domain.cluster.variables import (
     Rank,
     environment,
 )
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.container import (
     LABEL_API_KEY_FILE,
     LABEL_FABRIC,
@@ -71,8 +72,7 @@ class Spread(StrEnum):
     REPLICAS = "replicas"
 
 
-@dataclass(frozen=True, slots=True)
-class SpreadFacts:
+class SpreadFacts(Struct, frozen=True):
     """What a way of spreading costs and gains, and who measured it."""
 
     gain: str
@@ -104,8 +104,7 @@ SPREADS: Final[Mapping[Spread, SpreadFacts]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterLayout:
+class ClusterLayout(Struct, frozen=True):
     """Ways of each kind; their product is the number of nodes."""
 
     tensor: int = 1
@@ -137,8 +136,7 @@ class ClusterLayout:
         return self.pipeline * min(self.tensor, kv_heads or 1)
 
 
-@dataclass(frozen=True, slots=True)
-class RankPlan:
+class RankPlan(Struct, frozen=True):
     """The container of one node."""
 
     rank: Rank
@@ -155,8 +153,7 @@ class RankPlan:
         return "worker" if self.rank.number else "head"
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterPlan:
+class ClusterPlan(Struct, frozen=True):
     """A launch over several machines, decided. `ranks` are in the order of their numbers; `notes` say what was assumed,
     changed or left out, and what must be there before a start."""
 
@@ -259,8 +256,7 @@ def backend_of(preset: Preset, found: Invocation, layout: ClusterLayout) -> Back
 # --- the ranks --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Words:
+class _Words(Struct, frozen=True):
     """What a rank's command has beyond the server's own: options, words before it, or a command in its place."""
 
     options: tuple[str, ...] = ()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+
 from spark_tui.domain.engine.container import (
     LABEL_LAUNCH,
     LABEL_RANK,
@@ -39,8 +40,7 @@ class NodeSilent(UnreachableError, id="node_silent"):
     """A node gives no answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class RankState:
+class RankState(Struct, frozen=True):
     """One container of a launch over several nodes, as its node's Docker reports it. `exit_code` None while it runs;
     times are seconds since the epoch."""
 
@@ -60,8 +60,7 @@ class RankState:
         return self.status in (ContainerStatus.RUNNING, ContainerStatus.RESTARTING, ContainerStatus.PAUSED)
 
 
-@dataclass(frozen=True, slots=True)
-class FabricLink:
+class FabricLink(Struct, frozen=True):
     """A network interface. `speed` in Mbit/s, `addresses` IPv4 with prefix length, `port` is the cage by the driver."""
 
     name: str
@@ -83,8 +82,7 @@ class FabricLink:
         return any(each.partition("/")[0] == address for each in self.addresses)
 
 
-@dataclass(frozen=True, slots=True)
-class LookRequest:
+class LookRequest(Struct, frozen=True):
     """What a launch needs of a node: image, model (below the store, or a Hub name; empty: not asked) and free ports;
     the files of the model are those of its `revision`, empty for the current one.
     `vitals`: also what it does now, with the traffic of `interfaces`, which takes a second."""
@@ -97,8 +95,7 @@ class LookRequest:
     revision: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeVitals:
+class NodeVitals(Struct, frozen=True):
     """What a node does: GPU in per cent, watts and degrees Celsius; bytes per second through the interfaces asked for,
     RDMA included. None: unknown."""
 
@@ -109,8 +106,7 @@ class NodeVitals:
     sent: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class NodeLook:
+class NodeLook(Struct, frozen=True):
     """A node as it is now. `available` and `total` are bytes of memory, None with `memory_problem`. `image` is the
     image asked for, None where it is not downloaded. `model` None: not asked, or left to the Hub. `files` are those of
     the model in this node's store, with their bytes and blobs; None where it has none. `taken` are ports asked for that
@@ -133,8 +129,7 @@ class NodeLook:
     files: tuple[tuple[str, int, str], ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(Struct, frozen=True):
     """A launch that a node is kept for until then, seconds since the epoch: of two at once the workers of one would
     join the head of the other. `who` launches it. As a request, `until` in the past gives the node back."""
 
@@ -144,8 +139,7 @@ class Lease:
     until: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class StartRequest:
+class StartRequest(Struct, frozen=True):
     """A container to create and start. `key_variable` is the name under which the node's own API key goes into its
     private file, `uses_hub` whether its Hugging Face token does; both stay on the node. `folders` must exist there,
     `ports` be free."""
@@ -157,8 +151,7 @@ class StartRequest:
     uses_hub: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class StopRequest:
+class StopRequest(Struct, frozen=True):
     """Containers to stop and remove: those of a launch, and ranks with these names whatever their launch. `ports` must
     be free afterwards. `keeps_router`: a replica ends, and the router in front of all of them stays. `final`: nothing
     of that launch is started any more, also not by a request under way."""
@@ -171,8 +164,7 @@ class StopRequest:
     final: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class RouteRequest:
+class RouteRequest(Struct, frozen=True):
     """A router for the replicas of a launch: it listens on this address and port of the node, gives each request to the
     least busy of `workers` (URLs), and runs until the launch is stopped there."""
 
@@ -182,8 +174,7 @@ class RouteRequest:
     workers: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Router:
+class Router(Struct, frozen=True):
     """A router that a node has started: its process, by number and birth in clock ticks since boot."""
 
     launch: str
@@ -191,8 +182,7 @@ class Router:
     born: int
 
 
-@dataclass(frozen=True, slots=True)
-class Cleared:
+class Cleared(Struct, frozen=True):
     """What a stop did on a node. `left` says in sentences what is still there; empty: nothing. `available` bytes."""
 
     removed: tuple[str, ...] = ()
@@ -200,8 +190,7 @@ class Cleared:
     available: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CanaryRequest:
+class CanaryRequest(Struct, frozen=True):
     """Short completions to ask of the server in `container` on this port of the node, all at once. A server that does
     not list the model yet is waited for `patience` seconds while its container runs. `keyed`: it wants the node's own
     key."""
@@ -216,8 +205,7 @@ class CanaryRequest:
     keyed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Canary:
+class Canary(Struct, frozen=True):
     """What came of it: whether the server is up and lists the model, and how many completions brought a token.
     `running`: requests that it answers; `tokens`: how many it has generated since it started; None where unknown."""
 
@@ -229,8 +217,7 @@ class Canary:
     tokens: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class NodeError:
+class NodeError(Struct, frozen=True):
     """A SparkError on its way back."""
 
     summary: str
@@ -240,8 +227,7 @@ class NodeError:
     exit_code: int = ExitCode.FAILED
 
 
-@dataclass(frozen=True, slots=True)
-class Hello:
+class Hello(Struct, frozen=True):
     """The first line of every answer."""
 
     protocol: int = PROTOCOL

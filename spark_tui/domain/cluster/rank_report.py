@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import field, replace
 from typing import Final, NamedTuple
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from spark_tui.domain.cluster import signatures as s
 from spark_tui.domain.cluster.protocol import RankState
 from spark_tui.domain.cluster.signatures import Consequence, Signature
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.logs.causes.cause import CauseId
 from spark_tui.domain.logs.causes.diagnosis import explain_failure
@@ -28,8 +29,7 @@ _COPIES: Final = (CauseId.WEIGHTS_MISSING, CauseId.WEIGHTS_CORRUPT, CauseId.REPO
 _LOADING: Final = (PhaseId.WEIGHTS, PhaseId.COMPILE, PhaseId.KV_CACHE, PhaseId.AUTOTUNE, PhaseId.CAPTURE)
 
 
-@dataclass(frozen=True, slots=True)
-class RankView:
+class RankView(Struct, frozen=True):
     """One rank as its node shows it. `container` has the value None where the node has none, and is Missing where the
     node could not be asked. `lines` are `(stamp, text)` of the current start; stamps are RFC 3339 or empty."""
 
@@ -75,8 +75,7 @@ class RankFault(NamedTuple):
     by_exit: bool = False
 
 
-@dataclass(slots=True)
-class RankReport:
+class RankReport(Struct):
     """What one rank says. `consequences` have the first line of each kind; `notes` are warnings that stop nothing.
     `rendezvous` is when it went to meet the others, at `master`. `epoch`: times are seconds since the epoch."""
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from enum import StrEnum
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from spark_tui.domain.cluster.plan import ClusterPlan, router_port
 from spark_tui.domain.cluster.protocol import CanaryRequest, FabricLink, NodeLook, RouteRequest, StartRequest
 from spark_tui.domain.cluster.variables import DATA_PORT, MASTER_PORT, SGLANG_PORT, SSH_PORT, Backend
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.container import (
     LABEL_LAUNCH,
     local_model_path,
@@ -38,8 +39,7 @@ UNFINISHED: Final = (Stage.STARTING, Stage.STOPPING)
 """What a program that was killed leaves behind."""
 
 
-@dataclass(frozen=True, slots=True)
-class RankRecord:
+class RankRecord(Struct, frozen=True):
     """One rank: where it runs, and how it is started there."""
 
     node: ClusterNode
@@ -50,8 +50,7 @@ class RankRecord:
         return self.start.spec.name
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterRecord:
+class ClusterRecord(Struct, frozen=True):
     """A launch over several nodes. `ranks` are in the order of their numbers, the head first; `alone`: each serves for
     itself, behind `router` on the head where there is one. `canary` is what proves that it answers. `relaunches` are
     times, seconds since the epoch. `uncleared` are nodes that are not proven to be clean, `problem` is why it was

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+
 from spark_tui.domain.nodes import ClusterNode, Topology
 
 MASTER_PORT: Final = 29501
@@ -31,8 +32,7 @@ class Backend(StrEnum):
     NONE = "none"
 
 
-@dataclass(frozen=True, slots=True)
-class Rank:
+class Rank(Struct, frozen=True):
     """One node's place in a launch over `count` nodes: 0 is the head."""
 
     node: ClusterNode
@@ -51,8 +51,7 @@ class Rank:
         return self.node.interfaces[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Variable:
+class Variable(Struct, frozen=True):
     """One variable. `value` gives its text for a rank, None where it is not set. `own`: it depends on the node, so that
     a recipe's value, made for other machines, gives way."""
 

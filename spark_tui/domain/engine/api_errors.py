@@ -11,7 +11,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+
 from spark_tui.domain.engine.runtimes import CHAT_PATH
 from spark_tui.domain.errors import (
     ApiKeyRejected,
@@ -75,8 +76,7 @@ _MEDIA = re.compile(r"is not a multimodal model|At most (?P<count>\d+) \w+\(s\) 
 _LEAVING = re.compile(r"after shutdown|shutting down", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """An error body, read. `message` is cleaned and bounded; `body` is the error's own object, for its other keys."""
 
     message: str

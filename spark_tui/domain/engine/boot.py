@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
 
 _PREFIX: Final = "spark-tui-boot-"
 _SUFFIX: Final = ".service"
@@ -20,8 +20,7 @@ class BootState(StrEnum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True)
-class BootStatus:
+class BootStatus(Struct, frozen=True):
     """What systemd says of one engine's unit. `system`: a unit of the machine, not of the person. `lingers`: the
     person's units start with the machine; else at the first login."""
 

@@ -6,7 +6,7 @@ import posixpath
 from enum import StrEnum
 from typing import Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
 
 LABEL_PREFIX = "io.spark-tui."
 LABEL_PRESET = LABEL_PREFIX + "preset"
@@ -37,16 +37,14 @@ STORE_TARGET = "/models"
 ALL_INTERFACES = "0.0.0.0"  # noqa: S104 - only where the person asked for exposure
 
 
-@dataclass(frozen=True, slots=True)
-class EnvVar:
+class EnvVar(Struct, frozen=True):
     """`-e NAME=VALUE`. Never a secret: those stand in `ContainerSpec.env_files`."""
 
     name: str
     value: str
 
 
-@dataclass(frozen=True, slots=True)
-class Mount:
+class Mount(Struct, frozen=True):
     """A bind mount of a host path (absolute) into the container."""
 
     source: str
@@ -54,8 +52,7 @@ class Mount:
     read_only: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedPort:
+class PublishedPort(Struct, frozen=True):
     """`-p host_ip:host_port:container_port/protocol`. `host_ip` 127.0.0.1 unless exposure was asked for."""
 
     container_port: int
@@ -64,8 +61,7 @@ class PublishedPort:
     protocol: str = "tcp"
 
 
-@dataclass(frozen=True, slots=True)
-class Ulimit:
+class Ulimit(Struct, frozen=True):
     """`--ulimit name=soft:hard`; -1 is unlimited."""
 
     name: str
@@ -73,8 +69,7 @@ class Ulimit:
     hard: int
 
 
-@dataclass(frozen=True, slots=True)
-class Gpus:
+class Gpus(Struct, frozen=True):
     """`--gpus all` (count -1), `--gpus N`, or `--gpus device=ID,ID`.
 
     Always a device request, never `runtime="nvidia"`: a stock Spark lists no such runtime.
@@ -84,16 +79,14 @@ class Gpus:
     device_ids: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class RestartPolicy:
+class RestartPolicy(Struct, frozen=True):
     """`no`, `always`, `unless-stopped`, or `on-failure` with at most `maximum_retries`."""
 
     name: str = "no"
     maximum_retries: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerSpec:
+class ContainerSpec(Struct, frozen=True):
     """What is asked of Docker. Tuples keep the order in which people read the command.
 
     `entrypoint` None keeps the image's own; an empty tuple clears it. `env_files` are host paths of
@@ -140,8 +133,7 @@ class ContainerStatus(StrEnum):
     DEAD = "dead"
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerFacts:
+class ContainerFacts(Struct, frozen=True):
     """One container as inspected. Times are seconds since the epoch; None when Docker has none.
 
     `environment` holds only names: values may be secrets. `argv` is entrypoint plus command, as it runs. `mounts` are
@@ -258,8 +250,7 @@ class ContainerFacts:
         return self.status in (ContainerStatus.RUNNING, ContainerStatus.PAUSED, ContainerStatus.RESTARTING)
 
 
-@dataclass(frozen=True, slots=True)
-class ImageFacts:
+class ImageFacts(Struct, frozen=True):
     """A local image. `digest` is the first of its repo `digests`, empty for images that were never pulled or pushed.
     `layers` are digests of its file system's layers, `nccl` is the NCCL_VERSION of its environment, `versions` what its
     environment and labels say of the programs inside, as `(title, version)`."""
@@ -278,8 +269,7 @@ class ImageFacts:
     versions: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class StoredImage:
+class StoredImage(Struct, frozen=True):
     """An image on disk. `size` counts all its layers, `shared` those that other images have too: None where Docker did
     not measure. Of several images that share layers, each counts them. Sizes are bytes."""
 
@@ -296,16 +286,14 @@ class StoredImage:
         return None if self.shared is None else max(0, self.size - self.shared)
 
 
-@dataclass(frozen=True, slots=True)
-class ImageDisk:
+class ImageDisk(Struct, frozen=True):
     """Every local image, and the bytes that all layers take together, each counted once; None: not measured."""
 
     images: tuple[StoredImage, ...] = ()
     layers: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DaemonFacts:
+class DaemonFacts(Struct, frozen=True):
     """The daemon that answered."""
 
     version: str
@@ -315,8 +303,7 @@ class DaemonFacts:
     root: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class LayerProgress:
+class LayerProgress(Struct, frozen=True):
     """One layer of a pull. `total` is 0 while the registry has not said."""
 
     id: str
@@ -325,8 +312,7 @@ class LayerProgress:
     total: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class PullProgress:
+class PullProgress(Struct, frozen=True):
     """A pull so far: its layers in the order in which they appeared."""
 
     reference: str
@@ -348,8 +334,7 @@ _ENDING_SIGNALS: Final = (2, 3, 9, 15)
 """SIGINT, SIGQUIT, SIGKILL, SIGTERM."""
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerEvent:
+class ContainerEvent(Struct, frozen=True):
     """A line of the daemon's event stream that concerns a container: create, start, die, oom, destroy, rename ...
     `signal` is the number that a `kill` sent: of `docker stop` too, but never of the kernel's."""
 

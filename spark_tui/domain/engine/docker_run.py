@@ -11,10 +11,11 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields, replace
 from typing import Any, Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+from msgspec.structs import asdict, replace
+
 from spark_tui.domain.engine.container import (
     LABEL_SPEC_HASH,
     ContainerSpec,
@@ -199,8 +200,7 @@ def _mount_words(mount: Mount) -> tuple[str, str]:
 # --- the options ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class RunOption:
+class RunOption(Struct, frozen=True):
     """An option of `docker run` and the field of ContainerSpec that it sets. Its first name is the one that is written.
 
     `read` raises ValueError for a bad value. With `many` every occurrence adds a value, else the last one counts.
@@ -356,9 +356,9 @@ def spec_hash(spec: ContainerSpec) -> str:
     that a field which a later version adds does not change the fingerprint of what runs already.
     """
     spec = canonical(spec)
-    given = {f.name: value for f in fields(spec) if (value := getattr(spec, f.name)) != getattr(_EMPTY, f.name)}
+    given = {name: value for name in spec.__struct_fields__ if (value := getattr(spec, name)) != getattr(_EMPTY, name)}
     given["labels"] = sorted(pair for pair in spec.labels if pair[0] != LABEL_SPEC_HASH)
-    text = json.dumps(given, sort_keys=True, default=lambda part: {f.name: getattr(part, f.name) for f in fields(part)})
+    text = json.dumps(given, sort_keys=True, default=asdict)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 

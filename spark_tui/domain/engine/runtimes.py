@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
 
 CHAT_PATH: Final = "/v1/chat/completions"
 
@@ -37,8 +37,7 @@ class ModelName(StrEnum):
     TAG = "a tag of Ollama's library"
 
 
-@dataclass(frozen=True, slots=True)
-class Runtime:
+class Runtime(Struct, frozen=True):
     """One serving runtime.
 
     `marks` identify it by an image's or a program's name. `programs` are the words that start its server, the first as

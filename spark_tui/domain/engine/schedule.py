@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+from msgspec.structs import asdict, replace
+
 from spark_tui.domain.engine.boot import BootStatus, read_status
 from spark_tui.domain.errors import UsageError
 from spark_tui.domain.untrusted import load_json
@@ -21,8 +22,7 @@ _TIME: Final = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])")
 _DATA: Final = re.compile(r"^Schedule=(.*)$", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
+class Schedule(Struct, frozen=True):
     """Times of day by the machine's clock (`23:00`, or empty) and days, set at `since` (epoch seconds)."""
 
     stop: str
@@ -58,8 +58,7 @@ class Schedule:
                     yield datetime.fromisoformat(f"{day}T{time}"), due
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduleStatus:
+class ScheduleStatus(Struct, frozen=True):
     """What systemd says of one engine's timer. `unit` is the state of what it starts; `next` is local and naive, None
     where the timer does not run."""
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from enum import StrEnum
 from itertools import pairwise
 from typing import Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
+
 from spark_tui.domain.engine.container import LABEL_TOOL, PROCESS_ID, ContainerFacts, ContainerStatus
 from spark_tui.domain.engine.runtimes import recognised, runtime_named, server_of
 from spark_tui.domain.secret import Secret
@@ -16,8 +17,7 @@ _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 _KEY_OPTIONS: Final = ("--api-key", "--api-key-file")
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(Struct, frozen=True):
     """`base_url` without a trailing slash, `http://127.0.0.1:8000`; the key goes into the Authorization header only.
 
     `runtime` is an id of the table of runtimes and says how this server is asked; unknown ones are asked as vLLM is.
@@ -41,8 +41,7 @@ class Health(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class ServedModel:
+class ServedModel(Struct, frozen=True):
     """An entry of `/v1/models`. `root` is the path or repo that was given, where the server says it; `max_model_len`
     in tokens. `serving` is false for what a gateway would have to launch."""
 

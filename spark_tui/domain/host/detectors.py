@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+
 from spark_tui.domain.host.vitals import GpuReading
 from spark_tui.domain.quantities import human_bytes, human_duration
 from spark_tui.domain.text import quoted
@@ -29,8 +30,7 @@ class Stall(StrEnum):
     CONFIRMED = "confirmed"
 
 
-@dataclass(frozen=True, slots=True)
-class TokenSample:
+class TokenSample(Struct, frozen=True):
     """An engine's counters `at` monotonic seconds: running requests, and tokens ever generated and ever read. The
     prompt counter is None where the server has none."""
 
@@ -40,8 +40,7 @@ class TokenSample:
     prompt: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class StallState:
+class StallState(Struct, frozen=True):
     """Since when no counter has moved, and the result of a probe."""
 
     last: TokenSample | None = None
@@ -98,8 +97,7 @@ LOW_POWER_REMEDY: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class LowPowerState:
+class LowPowerState(Struct, frozen=True):
     """Since when the GPU is busy at very low clocks, monotonic seconds; None when it is not."""
 
     since: float | None = None
@@ -128,8 +126,7 @@ _ENGINE_FILES: Final = re.compile(
 LEAK_SECONDS: Final = 120.0
 
 
-@dataclass(frozen=True, slots=True)
-class SharedFile:
+class SharedFile(Struct, frozen=True):
     """A file in /dev/shm: bytes that it takes, age in seconds since it was last written. `open` says whether a
     process has it open or mapped; None where not every process could be looked into."""
 
@@ -139,8 +136,7 @@ class SharedFile:
     open: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Leak:
+class Leak(Struct, frozen=True):
     """Files of engines that are gone. They use memory until they are removed."""
 
     files: tuple[SharedFile, ...] = ()

@@ -10,7 +10,8 @@ import re
 from enum import StrEnum
 from typing import Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+
 from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.quantities import GIB, MIB, gib, human_duration
 
@@ -45,8 +46,7 @@ class RouteKind(StrEnum):
     TERMINAL = "sudo on the terminal"
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(Struct, frozen=True):
     """One way: the command with its input. With an `image` it is the command in a container."""
 
     kind: RouteKind
@@ -60,8 +60,7 @@ class Route:
         return self.kind in (RouteKind.ROOT, RouteKind.SUDO, RouteKind.UNIT)
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(Struct, frozen=True):
     """What this user may do. `sudo` and `sudo_compact` are the exact commands that `sudo -n` grants, without `sudo -n`
     itself; empty when none is. `unit`: the systemd unit is installed."""
 
@@ -114,8 +113,7 @@ _PLAIN_USER: Final = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 _RULE_USER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}(?:@[A-Za-z0-9.-]{1,64})?")
 
 
-@dataclass(frozen=True, slots=True)
-class SystemFile:
+class SystemFile(Struct, frozen=True):
     """A file of root's. `check` is a command that finds the draft sound before it is put in place."""
 
     path: str
@@ -172,8 +170,7 @@ polkit.addRule(function(action, subject) {{
 # --- the result -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class DropResult:
+class DropResult(Struct, frozen=True):
     """Memory before and after. `synced` is false when dirty pages were not written in time and stayed."""
 
     route: RouteKind

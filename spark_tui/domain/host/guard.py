@@ -8,12 +8,13 @@ fall as well as the floor, and asks for a graceful stop while there is still mem
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from enum import StrEnum
 from math import inf
 from typing import Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
+
 from spark_tui.domain.host.drop_caches import WORTH_BYTES
 from spark_tui.domain.host.memory import LOADING_FLOOR, SERVING_FLOOR, THRASHING_PERCENT, MemInfo
 from spark_tui.domain.quantities import GIB, gib
@@ -29,8 +30,7 @@ class GuardAction(StrEnum):
     KILL = "kill the engine"
 
 
-@dataclass(frozen=True, slots=True)
-class GuardedEngine:
+class GuardedEngine(Struct, frozen=True):
     """An engine that may have to end. `id` is the container's, `pid` its first process on the host (0: unknown),
     `started_at` seconds since the epoch."""
 
@@ -42,8 +42,7 @@ class GuardedEngine:
     started_at: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class GuardEntry:
+class GuardEntry(Struct, frozen=True):
     """What the guard did, for a person: seconds since the epoch, the act, the engine (empty: none), why, and how."""
 
     at: float
@@ -73,8 +72,7 @@ def end_by_guard(
     return found[-1] if found else None
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(Struct, frozen=True):
     """The figures of the decision: bytes and seconds.
 
     `serving_floor` and `loading_floor` are usable memory below which `low_strikes` samples in a row lead to a stop.
@@ -105,8 +103,7 @@ class Policy:
     near_factor: float = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class GuardSample:
+class GuardSample(Struct, frozen=True):
     """One look at memory, `at` in monotonic seconds; bytes. `pressure` is PSI `some avg10`, None when not known;
     `droppable` None when the kernel does not report it."""
 
@@ -122,8 +119,7 @@ def sample_of(mem: MemInfo, at: float, pressure: float | None = None) -> GuardSa
     return GuardSample(at, mem.usable, mem.free, mem.droppable, pressure)
 
 
-@dataclass(frozen=True, slots=True)
-class GuardContext:
+class GuardContext(Struct, frozen=True):
     """What runs: whether any engine may be stopped, whether one of them loads, and whether another measures memory
     (then the cache is left alone)."""
 
@@ -132,8 +128,7 @@ class GuardContext:
     measuring: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class GuardState:
+class GuardState(Struct, frozen=True):
     """What the machine remembers between samples. `stopping_since` and `killed_at` are monotonic seconds."""
 
     last: GuardSample | None = None
@@ -146,8 +141,7 @@ class GuardState:
     compacted: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Struct, frozen=True):
     """What to do now and why; and in how many seconds to look again."""
 
     act: GuardAction = GuardAction.NOTHING

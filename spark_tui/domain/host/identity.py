@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+
 from spark_tui.domain.errors import UsageError
 from spark_tui.domain.quantities import GIB
 
@@ -17,8 +18,7 @@ NOMINAL_MEMORY: Final = int(121.69 * GIB)
 with 64 GB are on sale."""
 
 
-@dataclass(frozen=True, slots=True)
-class HostIdentity:
+class HostIdentity(Struct, frozen=True):
     """Name and make of the machine, and its memory in bytes (64 and 128 GB Sparks are sold). Empty strings and 0 where
     unknown."""
 
@@ -85,8 +85,7 @@ def _words(name: str) -> str:
     return " ".join(name.replace("_", " ").lower().split())
 
 
-@dataclass(frozen=True, slots=True)
-class HostPaths:
+class HostPaths(Struct, frozen=True):
     """Absolute directories of the host: the model store, the compile caches, and the person's home (for `~`)."""
 
     store: str

@@ -10,7 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+
 from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.host.vitals import OWN_MEMORY, GpuProcess, GpuReading
 from spark_tui.domain.quantities import GIB, KIB, MIB, gib, human_duration
@@ -20,8 +21,7 @@ RESERVE_BYTES: Final = 6 * GIB
 """What should stay free: machines that serve for days have 4 to 5 % available; below it the first long prompt hurts."""
 
 
-@dataclass(frozen=True, slots=True)
-class MemInfo:
+class MemInfo(Struct, frozen=True):
     """The fields of `/proc/meminfo` that matter; None where the kernel does not print one.
 
     `huge_total` and `huge_free` count pages of `huge_page` bytes.
@@ -174,7 +174,7 @@ def steady(shown: MemInfo | None, read: MemInfo, step: int = 64 * MIB) -> MemInf
     def keep(old: int | None, new: int | None) -> int | None:
         return old if old is not None and new is not None and abs(new - old) < step else new
 
-    kept = {name: keep(getattr(shown, name), getattr(read, name)) for name in MemInfo.__dataclass_fields__}
+    kept = {name: keep(getattr(shown, name), getattr(read, name)) for name in MemInfo.__struct_fields__}
     counts = {name: getattr(read, name) for name in ("huge_total", "huge_free", "huge_page")}
     return MemInfo(**(kept | counts))
 
@@ -254,8 +254,7 @@ IDLE_DRIVER_BYTES: Final = int(1.5 * GIB)
 _CONTAINER: Final = re.compile(r"(?:^|[/:-])([0-9a-f]{64})(?:\.scope)?(?:/|$)", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class EngineShare:
+class EngineShare(Struct, frozen=True):
     """The CUDA memory of one container, in bytes. `container` is its id, and `name` its name; both are empty for a
     process in no container, which `pids` names."""
 
@@ -265,8 +264,7 @@ class EngineShare:
     container: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryBreakdown:
+class MemoryBreakdown(Struct, frozen=True):
     """The unified memory in parts that add up to `total` exactly, in bytes.
 
     `engines` is None where the driver does not report them (`no_engines` says why); `apps` then includes them. `apps`

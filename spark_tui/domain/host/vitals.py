@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+
 from spark_tui.domain.quantities import gib, hexadecimal
 from spark_tui.domain.reading import Missing, Ok, Reading
 
@@ -19,8 +20,7 @@ TWO_READINGS_NEEDED: Final = Missing("two readings are needed")
 # --- the GPU ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class GpuProcess:
+class GpuProcess(Struct, frozen=True):
     """A process with a GPU context. `memory` is None where the driver does not report it; `compute` is false for those
     that only draw (Xorg, a desktop)."""
 
@@ -54,8 +54,7 @@ NOTICEABLE: Final = 0.1
 """A share of the time. Under any load the counters run a little."""
 
 
-@dataclass(frozen=True, slots=True)
-class Throttled:
+class Throttled(Struct, frozen=True):
     """A reason, and the share of the time between two readings in which it held the clock down, 0 to 1."""
 
     kind: Throttle
@@ -81,8 +80,7 @@ def throttled_now(bits: int) -> tuple[Throttled, ...]:
     return tuple(Throttled(kind, 1.0) for bit, kind in REASON_BITS.items() if bits & bit)
 
 
-@dataclass(frozen=True, slots=True)
-class GpuReading:
+class GpuReading(Struct, frozen=True):
     """None means that the driver does not report the value.
 
     `throttled` covers the time since the previous reading; None for the first one, or where the driver does not report
@@ -156,16 +154,14 @@ def shared_engine_memory(gpu: Reading[GpuReading]) -> Reading[int]:
 # --- the machine ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class CpuCluster:
+class CpuCluster(Struct, frozen=True):
     """Processors of one kind: `X925` or `A725` on a GB10. `cpus` are their numbers."""
 
     name: str
     cpus: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterLoad:
+class ClusterLoad(Struct, frozen=True):
     """How busy the processors of one kind were, per cent of all of them."""
 
     name: str
@@ -173,8 +169,7 @@ class ClusterLoad:
     percent: float
 
 
-@dataclass(frozen=True, slots=True)
-class Temperature:
+class Temperature(Struct, frozen=True):
     """The hottest sensor of one kind, degrees Celsius; at `limit` the machine switches off, None where unknown."""
 
     name: str
@@ -182,8 +177,7 @@ class Temperature:
     limit: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DiskRate:
+class DiskRate(Struct, frozen=True):
     """Bytes per second; `busy_percent` of the time with a request under way."""
 
     name: str
@@ -192,8 +186,7 @@ class DiskRate:
     busy_percent: float
 
 
-@dataclass(frozen=True, slots=True)
-class LinkRate:
+class LinkRate(Struct, frozen=True):
     """Bytes per second. `speed` in Mbit/s, None while the link is down or where the driver does not report it."""
 
     name: str
@@ -203,8 +196,7 @@ class LinkRate:
     speed: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FaultRate:
+class FaultRate(Struct, frozen=True):
     """Per second: page faults read from disk, pages swapped in and out. And the processes that the kernel has killed
     for want of memory since boot."""
 
@@ -214,8 +206,7 @@ class FaultRate:
     oom_kills: int
 
 
-@dataclass(frozen=True, slots=True)
-class Vitals:
+class Vitals(Struct, frozen=True):
     """Rates between two readings, and temperatures. Any part may be missing, with its reason."""
 
     clusters: Reading[tuple[ClusterLoad, ...]] = TWO_READINGS_NEEDED
@@ -301,8 +292,7 @@ def parse_faults(text: str) -> tuple[int, int, int, int] | None:
 # --- processes --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class HostProcess:
+class HostProcess(Struct, frozen=True):
     """One process. `pss` charges shared pages to their users in equal parts; None where this user may not read it.
     `gpu` is its CUDA memory, which is in neither; None where the driver does not report it. `container` is the id of
     its container, empty for none."""
@@ -321,8 +311,7 @@ class HostProcess:
         return (self.pss if self.pss is not None else self.rss) + (self.gpu or 0)
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerMemory:
+class ContainerMemory(Struct, frozen=True):
     """What the kernel charges to a container: all, its anonymous memory, page cache, shared memory and swap. CUDA
     memory is in none of them: `docker stats` and `--memory` do not see it."""
 

@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
 from typing import Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
+
 from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.finding import Finding
 from spark_tui.domain.logs.causes.diagnosis import explain_failure
@@ -26,8 +27,7 @@ from spark_tui.domain.text import lazy_pattern
 from spark_tui.domain.untrusted import load_json
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(Struct, frozen=True):
     """What a log means. `cause` is None unless it failed or was stopped; `lines` is how many were read.
 
     `kv_percent` and `prefix_hit_percent` are the latest reported figures."""

@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
 from enum import IntEnum
 from typing import Final
+
+from msgspec.structs import replace
 
 from spark_tui.domain.logs.causes.cause import CauseId
 from spark_tui.domain.logs.causes.diagnosis import recognise

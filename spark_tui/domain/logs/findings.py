@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+
 from spark_tui.domain.engine.state import Health
 from spark_tui.domain.finding import Change, Finding, Severity
 from spark_tui.domain.logs.causes.cause import FailureContext, Names
@@ -74,8 +75,7 @@ class FindingId(StrEnum):
     PROMPT_TRUNCATED = "prompt_truncated"
 
 
-@dataclass(frozen=True, slots=True)
-class Observation:
+class Observation(Struct, frozen=True):
     """All that findings are made of; `fp4` is the verdict."""
 
     facts: EngineFacts

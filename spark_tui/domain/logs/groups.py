@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import field
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct, field
+
 from spark_tui.domain.logs.line import LineKind, LogRecord, parse_line
 from spark_tui.domain.text import lazy_pattern
 
@@ -39,8 +39,7 @@ class GroupKind(StrEnum):
     LINE = "line"
 
 
-@dataclass(frozen=True, slots=True)
-class LineGroup:
+class LineGroup(Struct, frozen=True):
     """`lines` are numbers, ascending; lines of others may stand between them. `title` is the one line to show for all:
     the exception of a traceback, a bar's last state, else the first message."""
 
@@ -51,8 +50,7 @@ class LineGroup:
     title: str
 
 
-@dataclass(slots=True)
-class _Open:
+class _Open(Struct):
     first: LogRecord
     last: LogRecord
     lines: list[int]

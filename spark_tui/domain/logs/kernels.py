@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
+
 from spark_tui.domain.finding import Change
 from spark_tui.domain.logs.sizing import Suggestion, version_of
 from spark_tui.domain.logs.timeline import EngineFacts, Kernel, LogEvidence, Topic
@@ -32,8 +33,7 @@ class Fp4(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class Fp4Verdict:
+class Fp4Verdict(Struct, frozen=True):
     """The verdict with its grounds. `cost` and `advice` are sentences, empty where there is nothing to say;
     `change` are the pairs that try it otherwise. `guess`: the log and the config do not prove it.
     `linear` and `moe` are the engine's names of the kernels, the model's own first."""

@@ -11,7 +11,8 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any, Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+
 from spark_tui.domain.logs.line import NUMBER, number
 from spark_tui.domain.secret import mask_secrets
 from spark_tui.domain.text import clean_line, lazy_pattern, truncate
@@ -22,8 +23,7 @@ MAX_LINE: Final = 4_000
 MAX_TEXT: Final = 400
 
 
-@dataclass(frozen=True, slots=True)
-class ServingSample:
+class ServingSample(Struct, frozen=True):
     """One interval of a serving engine, from its log or from two readings of `/metrics`. None: not reported.
 
     `at` is in seconds of any one clock; rates are tokens per second over the interval; `preemptions` and the token
@@ -135,8 +135,7 @@ def _positions(message: str) -> tuple[float, ...]:
     return tuple(float(word) for word in words if re.fullmatch(r"\d+\.?\d*|\.\d+", word))
 
 
-@dataclass(frozen=True, slots=True)
-class DraftStats:
+class DraftStats(Struct, frozen=True):
     """How speculation has paid: tokens drafted and accepted, and the share accepted at each position."""
 
     drafted: int

@@ -11,7 +11,8 @@ import re
 from enum import StrEnum
 from typing import Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+
 from spark_tui.domain.finding import Change
 from spark_tui.domain.logs.timeline import EngineFacts, LogEvidence, Topic
 from spark_tui.domain.quantities import GIB
@@ -69,8 +70,7 @@ class GraphState(StrEnum):
     """Memory was set aside that graphs never took."""
 
 
-@dataclass(frozen=True, slots=True)
-class GraphMemory:
+class GraphMemory(Struct, frozen=True):
     """Graph memory estimated and real, GiB as logged. `excess_gib` is by how much the KV cache is larger than
     intended (negative: smaller), None where that is unknown. `pin_bytes` is the KV size that would be right."""
 
@@ -159,8 +159,7 @@ def _pinning(facts: EngineFacts, pin: int | None) -> tuple[str, Change]:
 # --- equivalent utilization -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Suggestion:
+class Suggestion(Struct, frozen=True):
     """Something that could be set otherwise: in words, and as change pairs; none where nothing can be set."""
 
     text: str

@@ -9,12 +9,13 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from enum import StrEnum
 from statistics import median
 from typing import Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
+
 from spark_tui.domain.engine.container import ContainerFacts, ImageFacts
 from spark_tui.domain.engine.state import EngineState, model_argument
 from spark_tui.domain.logs.causes.diagnosis import explain_failure
@@ -34,8 +35,7 @@ FROM_CACHE: Final = "from cache"
 # --- the record of a start ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class StartSizes:
+class StartSizes(Struct, frozen=True):
     """Sizes that a start logged, in GiB, and the settings behind them; None where the log has none."""
 
     weights_gib: float | None = None
@@ -56,8 +56,7 @@ class StartSizes:
     speculation: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class StartBackends:
+class StartBackends(Struct, frozen=True):
     """How the engine computes, by its log; empty where the log has none. `kernels`: format, part and the engine's name
     of each, as in `Kernel`. `versions` of NCCL, CUDA, torch ... are the log's, else the image's own words."""
 
@@ -73,8 +72,7 @@ CRASH_SECONDS: Final = 600.0
 """An engine that crashes sooner after it was ready has not served well."""
 
 
-@dataclass(frozen=True, slots=True)
-class StartRecord:
+class StartRecord(Struct, frozen=True):
     """One start of an engine, from its container's start to its end: container id and `at` identify it.
 
     `image_id` is the image's own digest (a tag may move), `image_digest` what its registry calls it (`NAME@sha256:...`;
@@ -314,8 +312,7 @@ class EtaBasis(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class Eta:
+class Eta(Struct, frozen=True):
     """`seconds` from now until `until` (READY, or only the running phase's end) are an estimate, None when nothing is
     known. `starts` is how many earlier starts it rests on; `overdue` says that the running phase already takes longer
     than it ever did."""

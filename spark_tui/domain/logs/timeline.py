@@ -5,11 +5,11 @@ The values are frozen and hold no clock: two equal timelines look the same on sc
 
 from __future__ import annotations
 
-from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
 
 
 class PhaseState(StrEnum):
@@ -59,8 +59,7 @@ LABELS: Final = {
 """For each phase its label, and a short one for a line that holds them all."""
 
 
-@dataclass(frozen=True, slots=True)
-class Phase:
+class Phase(Struct, frozen=True):
     """One phase. `started_at` is seconds since the epoch by Docker's stamps, None without them; `seconds` is how
     long it took, None until it is over (or when no clock was seen). `progress` is 0..1 or None.
 
@@ -113,8 +112,7 @@ class Topic(StrEnum):
     GROUP_WAIT = "group_wait"
 
 
-@dataclass(frozen=True, slots=True)
-class LogEvidence:
+class LogEvidence(Struct, frozen=True):
     """A line that proves something: its message, cleaned, masked and cut. `line` counts from 0 as the log was read,
     as a `LogBuffer` counts; None when it is not known. `seconds`: of a wait, how long it has been by its own words;
     `at`: when it began, None without a clock."""
@@ -126,8 +124,7 @@ class LogEvidence:
     at: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Kernel:
+class Kernel(Struct, frozen=True):
     """A kernel that the log names: for `part` (`linear` or `moe`) and `format` (`NVFP4`, `MXFP4`, `FP8` ...), under
     the engine's own name for it. `text` and `line` as in `LogEvidence`."""
 
@@ -138,8 +135,7 @@ class Kernel:
     line: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class EngineFacts:
+class EngineFacts(Struct, frozen=True):
     """What the log says about the engine, as written there. Empty or None: not said (yet).
 
     Sizes are GiB as logged; CUDA-graph sizes may be negative on unified memory and are kept so.
@@ -213,8 +209,7 @@ class EngineFacts:
         return tuple(kept for kept in self.evidence if kept.topic in topics)
 
 
-@dataclass(frozen=True, slots=True)
-class StartFailure:
+class StartFailure(Struct, frozen=True):
     """The line that decides why it failed, cleaned and masked. `guess` says that the log does not prove it.
 
     `lines` are the few that decide, in the log's order, `line` among them; `phase` is what ran when it failed;
@@ -235,8 +230,7 @@ class StartFailure:
     """The file of the innermost frame above it: where it was raised."""
 
 
-@dataclass(frozen=True, slots=True)
-class BootTimeline:
+class BootTimeline(Struct, frozen=True):
     """A start by its log. `ready` stays true once the server said so, whatever came later: see `outcome`.
 
     `news` is the last line worth showing while it loads.
@@ -271,8 +265,7 @@ EMPTY_TIMELINE: Final = BootTimeline(tuple(Phase(phase_id) for phase_id in Phase
 _ORDER: Final = tuple(PhaseId)
 
 
-@dataclass(slots=True)
-class _Slot:
+class _Slot(Struct):
     started: float | None = None
     seconds: float | None = None
     progress: float | None = None

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import force_setattr, replace
 
 from spark_tui.domain.logs.failure import MAX_KEPT, FailureReader
 from spark_tui.domain.logs.line import (
@@ -308,7 +309,7 @@ class LogTracker:
 
     def _learn(self, **fields: object) -> None:
         for name, value in fields.items():
-            object.__setattr__(self._known.facts, name, value)  # our own copy: a timeline gets another one
+            force_setattr(self._known.facts, name, value)  # our own copy: a timeline gets another one
 
     def _connects(self, text: str) -> bool:
         """The first line by which NCCL joins the ranks; after one group only the start of another."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import field
 from typing import Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct, field
+
 from spark_tui.domain.engine.container import ContainerFacts, ContainerStatus, ImageFacts
 from spark_tui.domain.engine.runtimes import with_tag
 from spark_tui.domain.engine.state import (
@@ -43,8 +43,7 @@ _PHASES: Final = {
 """Phases of a boot that have a word of their own."""
 
 
-@dataclass(frozen=True, slots=True)
-class EngineView:
+class EngineView(Struct, frozen=True):
     """One row of the engine list, and everything its detail shows. Equal views need no repaint.
 
     `samples` are what it reported about its serving, oldest first; `checkpoint` is its model where that is in the
@@ -120,8 +119,7 @@ class EngineView:
         return next((model for model in self.models if model.id in names), next(iter(self.models), None))
 
 
-@dataclass(frozen=True, slots=True)
-class Baseline:
+class Baseline(Struct, frozen=True):
     """How fast this machine has served the same preset and image before: tokens per second of one stream, over
     `runs`."""
 
@@ -129,8 +127,7 @@ class Baseline:
     runs: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class LogContext:
+class LogContext(Struct, frozen=True):
     """What is known beside the log; everything may be missing.
 
     `engine` is the runtime (`vllm`, `sglang` ...); `argv` and `environment` are the engine's own (a variable of

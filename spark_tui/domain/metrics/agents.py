@@ -6,11 +6,12 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
+
 from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.metrics.graph import seconds_text
 from spark_tui.domain.metrics.serving import EngineMetrics
@@ -28,8 +29,7 @@ _CHANGING: Final = "Look for a date, an id or a changing header at the start of 
 _CHANGING_CLAUDE: Final = "Claude Code: set CLAUDE_CODE_ATTRIBUTION_HEADER=0, or use vLLM above 0.17.1."
 
 
-@dataclass(frozen=True, slots=True)
-class AgentClient:
+class AgentClient(Struct, frozen=True):
     """Requests of one address to one path, by the access log: it has neither User-Agent nor key."""
 
     host: str
@@ -37,8 +37,7 @@ class AgentClient:
     requests: int
 
 
-@dataclass(frozen=True, slots=True)
-class AgentCosts:
+class AgentCosts(Struct, frozen=True):
     """Means of a turn over the window: tokens of its prompt, those of them that no cache held, and the seconds until
     they were read. `hits` is a share from 0 to 1. None: not reported."""
 
@@ -106,8 +105,7 @@ UNNAMED: Final = "unnamed"
 """A client without a key and without a usable User-Agent."""
 
 
-@dataclass(frozen=True, slots=True)
-class PromptPrint:
+class PromptPrint(Struct, frozen=True):
     """A prompt without its text. `heads` are digests of its first 256, 512, ... bytes, `size` its bytes in all. `kin`
     are digests of the end of its system prompt and of its first message: prompts of one conversation share one, even
     where their starts differ."""
@@ -177,8 +175,7 @@ def _count(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 40 else None
 
 
-@dataclass(frozen=True, slots=True)
-class AgentTurn:
+class AgentTurn(Struct, frozen=True):
     """A request that an engine answered, as a gateway saw it. None: not reported, or the answer was no stream."""
 
     client: str
@@ -198,8 +195,7 @@ class Miss(StrEnum):
     EVICTED = "evicted"
 
 
-@dataclass(frozen=True, slots=True)
-class RepeatedPrompt:
+class RepeatedPrompt(Struct, frozen=True):
     """A long prompt that continues an earlier one. `miss` None: it came from the cache, or that is unknown. `alike`:
     bytes at its start that came before."""
 
@@ -227,8 +223,7 @@ def repeat_of(turn: AgentTurn, earlier: Iterable[PromptPrint], *, crowded: bool)
     return RepeatedPrompt(Miss.CROWDED if crowded else Miss.EVICTED, alike)
 
 
-@dataclass(frozen=True, slots=True)
-class ClientCosts:
+class ClientCosts(Struct, frozen=True):
     """What a client's requests cost one engine, summed since the gateway started. `path` is that of its last request.
 
     `counted_prompts` have `prompt_tokens` in all. `cache_known_tokens` are the prompt tokens of requests whose cached

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta, tzinfo
 from typing import Final, NamedTuple
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+
 from spark_tui.domain.metrics.series import Gap, SeriesSlice, SeriesView
 
 LABEL_CELLS: Final = 6
@@ -25,8 +26,7 @@ _COUNTED: Final = frozenset(("", "req"))
 """Units of whole things: an axis of them has no halves."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scale:
+class Scale(Struct, frozen=True):
     """From `low` to `high`, a tick every `step`."""
 
     low: float
@@ -155,8 +155,7 @@ _TICKS: Final = (5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800,
 """Seconds from one label to the next."""
 
 
-@dataclass(frozen=True, slots=True)
-class TimeAxis:
+class TimeAxis(Struct, frozen=True):
     """`columns` cells of `cell_seconds` each, cut into `parts`; the last one ends at `end_cell * cell_seconds`.
 
     `live` is the number of cells at the right edge that fill up before the picture moves.
@@ -382,8 +381,7 @@ def totals(parts: Sequence[Bucket | None]) -> Totals | None:
     return Totals(low, min(max(mean, low), high), high)
 
 
-@dataclass(frozen=True, slots=True)
-class Curve:
+class Curve(Struct, frozen=True):
     """One series, and what the history kept from before it; `name` is empty when the graph's title says it all."""
 
     name: str

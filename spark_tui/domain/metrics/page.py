@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
 from enum import StrEnum
 from math import inf, isfinite
 from typing import Final, NamedTuple
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct, field
+
 from spark_tui.domain.metrics.quantiles import Histogram, histogram
 
 
@@ -268,8 +268,7 @@ def _number(text: str) -> float | None:
     return number if number == number else None
 
 
-@dataclass(frozen=True, slots=True)
-class MetricPage:
+class MetricPage(Struct, frozen=True):
     """Finite values from zero up, by family and slot. What a server publishes otherwise (NaN, negative) is absent."""
 
     groups: Mapping[Family, Mapping[Slot, float]] = field(default_factory=dict)
@@ -338,8 +337,7 @@ SAME_START_SECONDS = 1.0
 """A process that has begun more than so much later is another one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(Struct, frozen=True):
     """A page read `at` monotonic seconds, and what the GPU had drawn until then: `joules`, known for `powered` seconds
     of the time. Both only grow."""
 
@@ -362,8 +360,7 @@ def restarted(before: MetricPage, after: MetricPage) -> bool:
     return any(value < old.get(slot, 0.0) for slot, value in after.counters())
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """From one snapshot of a start to a later one of the same; `before` None is the start itself, when all was zero.
 
     `seconds` is the time between the two; None when it is not known.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import floor, inf
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
@@ -16,8 +16,7 @@ def percentile(ordered: Sequence[float], percent: float) -> float:
     return ordered[below] + (ordered[above] - ordered[below]) * (rank - below)
 
 
-@dataclass(frozen=True, slots=True)
-class Quantile:
+class Quantile(Struct, frozen=True):
     """An estimate, and the bucket that it lies in: the true value is above `low` and at most `high`.
 
     `high` is infinite in the last bucket; `value` is then its lower bound, the least that it can be.
@@ -33,8 +32,7 @@ class Quantile:
         return max(self.value - self.low, self.high - self.value)
 
 
-@dataclass(frozen=True, slots=True)
-class Latency:
+class Latency(Struct, frozen=True):
     """A distribution over some requests or tokens: estimates in seconds, the exact mean, and how many there were."""
 
     p50: Quantile
@@ -44,8 +42,7 @@ class Latency:
     mean: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Histogram:
+class Histogram(Struct, frozen=True):
     """`counts[i]` observations were at most `bounds[i]`; bounds rise and end with infinity."""
 
     bounds: Sequence[float]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from enum import StrEnum
 from math import isnan
 from typing import Final, NamedTuple
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct, field
 
 
 class MetricGroup(StrEnum):
@@ -98,8 +97,7 @@ class MetricId(StrEnum):
         return self.group in (MetricGroup.GPU, MetricGroup.MEMORY, MetricGroup.MACHINE)
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(Struct, frozen=True):
     """Everything that one reading of an engine, or of the host, gave: what the history keeps.
 
     `engine` is the container's name, empty for the series of the machine. `at` is in seconds since the epoch. A metric
@@ -114,8 +112,7 @@ class Sample:
     restarted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Gap:
+class Gap(Struct, frozen=True):
     """A stretch without values, seconds since the epoch, and why."""
 
     begin: float
@@ -123,8 +120,7 @@ class Gap:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class SeriesView:
+class SeriesView(Struct, frozen=True):
     """A stretch of one series: a copy, oldest first.
 
     `times` are seconds since the epoch, strictly rising; `values` has one for each, NaN where there was none. Each
@@ -174,8 +170,7 @@ class SeriesKey(NamedTuple):
     metric: str
 
 
-@dataclass(frozen=True, slots=True)
-class SeriesSlice:
+class SeriesSlice(Struct, frozen=True):
     """A stretch of one series in buckets of `step` seconds, oldest first.
 
     `times` are the buckets' beginnings, seconds since the epoch and whole steps; `least`, `mean` and `greatest` have

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from math import isfinite
 from typing import Any, Final, TypeVar
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+
 from spark_tui.domain.host.detectors import TokenSample
 from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.host.vitals import GpuReading, Vitals, shared_engine_memory
@@ -25,8 +26,7 @@ TPOT_NOTE: Final = "Inter-token latency is the mean per request (this server rep
 AT_MOST_NOTE: Final = "KV capacity is blocks times block size, too high for a hybrid model."
 
 
-@dataclass(frozen=True, slots=True)
-class Drafting:
+class Drafting(Struct, frozen=True):
     """Speculation over a window. `acceptance` is the share of drafted tokens that were accepted, `length` the tokens
     that one step yields (accepted ones and the model's own), `positions` the share of drafts accepted at each
     position. Shares are 0 to 1; None where the server does not report it. `drafted` counts tokens."""
@@ -37,8 +37,7 @@ class Drafting:
     drafted: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class EngineMetrics:
+class EngineMetrics(Struct, frozen=True):
     """One server, or one engine of it, over a window of `seconds` (None: since its start, which is not known).
 
     Rates are tokens per second over the last `rate_seconds`; latencies, shares and `finished` are over the window;
@@ -278,8 +277,7 @@ _ENGINE: Final[Mapping[MetricId, Callable[[EngineMetrics], Reading[float]]]] = {
 # --- the machine ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class HostReadings:
+class HostReadings(Struct, frozen=True):
     """The GPU, the memory, and the processors and disks at one moment."""
 
     gpu: Reading[GpuReading]

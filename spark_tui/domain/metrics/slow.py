@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+
 from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.host.detectors import BUSY_PERCENT, LOW_POWER_REMEDY, STUCK_MHZ, STUCK_WATTS
 from spark_tui.domain.host.vitals import NOTICEABLE, GpuReading, Throttle
@@ -22,8 +23,7 @@ FEW_HITS: Final = 0.3
 KV_TIGHT: Final = 0.85
 
 
-@dataclass(frozen=True, slots=True)
-class RequestTime:
+class RequestTime(Struct, frozen=True):
     """Mean seconds of a finished request: in the queue, in prefill, in decode."""
 
     queue: float

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+
 from spark_tui.domain.text import clean_line, truncate
 
 # What a model writes -> vLLM's parser for it; the first that fits (the markers of vLLM 0.33's own parsers).
@@ -48,8 +49,7 @@ _FRONT: Final = re.compile(r"\A\ufeff?---[ \t]*\n(.*?)^---[ \t]*$", re.DOTALL | 
 _KEY: Final = re.compile(r"^(license|license_name|license_link)[ \t]*:[ \t]*(.*?)[ \t]*(?:#.*)?$", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class ChatAbilities:
+class ChatAbilities(Struct, frozen=True):
     """What a chat template takes and produces. `switches` are the template's own arguments that steer thinking, as
     `chat_template_kwargs` takes them. The parsers are vLLM's names for the way in which this model writes thoughts and
     calls, empty where unknown."""
@@ -120,8 +120,7 @@ class LayerKind(StrEnum):
     GDN = "gated delta net"
 
 
-@dataclass(frozen=True, slots=True)
-class AttentionLayers:
+class AttentionLayers(Struct, frozen=True):
     """Layers of one kind that keep keys and values.
 
     `key_width` and `value_width` are elements per token and layer: KV heads times head size; MLA keeps one latent row
@@ -140,8 +139,7 @@ class AttentionLayers:
         return self.key_width + self.value_width
 
 
-@dataclass(frozen=True, slots=True)
-class StateLayers:
+class StateLayers(Struct, frozen=True):
     """Layers of one kind that keep a state of fixed size per sequence instead of keys and values.
 
     `conv_channels` columns of `conv_taps` elements (16-bit) and `state_elements` elements of `state_bytes` each, per
@@ -156,8 +154,7 @@ class StateLayers:
     state_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Experts:
+class Experts(Struct, frozen=True):
     """A mixture of experts: `routed` per layer, of which `per_token` run for a token, and `shared` that always run."""
 
     routed: int
@@ -165,8 +162,7 @@ class Experts:
     shared: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class RopeScaling:
+class RopeScaling(Struct, frozen=True):
     """A stretched context: `kind` as the config names it (`yarn`, `linear`, `llama3`), from `original` tokens."""
 
     kind: str
@@ -189,8 +185,7 @@ class WeightFormat(StrEnum):
     OTHER = "other"
 
 
-@dataclass(frozen=True, slots=True)
-class Quantization:
+class Quantization(Struct, frozen=True):
     """How the weights are quantized, by the checkpoint's own config.
 
     `method` is the config's word: `modelopt`, `compressed-tensors`, `mxfp4`, `fp8`, `awq`, `gptq`, ...; empty for a
@@ -229,8 +224,7 @@ class ModuleClass(StrEnum):
     OTHER = "other"
 
 
-@dataclass(frozen=True, slots=True)
-class ModuleBytes:
+class ModuleBytes(Struct, frozen=True):
     """The tensors of one class: all their bytes, those of them that are 16 bits wide or more, and their weights."""
 
     module: ModuleClass
@@ -239,8 +233,7 @@ class ModuleBytes:
     parameters: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class WeightSummary:
+class WeightSummary(Struct, frozen=True):
     """All tensors of a checkpoint, in bytes by dtype and by class, largest first. `parameters` counts weights, not
     their scales, two for each byte of packed 4-bit weights. `complete`: no file is missing."""
 
@@ -255,8 +248,7 @@ class WeightSummary:
         return sum(size for _, size in self.by_dtype)
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointFacts:
+class CheckpointFacts(Struct, frozen=True):
     """One checkpoint. Sizes in bytes, lengths in tokens.
 
     `attention` and `states` group the layers by what they keep; None where the config is of a kind that is not
@@ -305,8 +297,7 @@ class CheckpointFacts:
         return None if self.states is None else bool(self.states)
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointProblem:
+class CheckpointProblem(Struct, frozen=True):
     """A file of a checkpoint that cannot be used, and why. Words for the screen; nothing of it is executed."""
 
     file: str

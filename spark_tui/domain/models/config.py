@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final, NoReturn, TypeVar
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
+
 from spark_tui.domain.models.checkpoint import (
     AttentionLayers,
     CheckpointFacts,
@@ -166,8 +167,7 @@ _NEMOTRON: Final = "nemotron_h"
 Shape = TypeVar("Shape", AttentionLayers, StateLayers)
 
 
-@dataclass(frozen=True, slots=True)
-class Layers:
+class Layers(Struct, frozen=True):
     """What a config says about its layers; None where it is not understood. `drafting` counts layers for drafting
     that the config names, `drafting_attention` is what those keep."""
 

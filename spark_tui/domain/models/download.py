@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+
 from spark_tui.domain.errors import SparkError, UsageError
 from spark_tui.domain.models.hub import RepoFacts, Skipped, sum_known
 from spark_tui.domain.models.hub_errors import KEEP_FREE, error_named, no_room
@@ -68,8 +69,7 @@ class TokenBucket:
 _READABLE: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 
-@dataclass(frozen=True, slots=True)
-class DownloadRequest:
+class DownloadRequest(Struct, frozen=True):
     """What to fetch, and where to.
 
     Without `target` it goes into the store's Hub cache, where every engine finds it by its Hub name. With one it
@@ -141,8 +141,7 @@ class FileState(StrEnum):
     DONE = "done"
 
 
-@dataclass(frozen=True, slots=True)
-class FileProgress:
+class FileProgress(Struct, frozen=True):
     """One file. `size` None: unknown. `done` counts what is on the disk, earlier runs included."""
 
     path: str
@@ -151,8 +150,7 @@ class FileProgress:
     state: FileState = FileState.WAITING
 
 
-@dataclass(frozen=True, slots=True)
-class DownloadFailure:
+class DownloadFailure(Struct, frozen=True):
     """An error of the download's process."""
 
     id: str
@@ -165,8 +163,7 @@ class DownloadFailure:
         return error_named(self.id, self.summary, self.remedy, self.detail)
 
 
-@dataclass(frozen=True, slots=True)
-class Download:
+class Download(Struct, frozen=True):
     """One download. `waiting` says in words what it waits for. `speed` None: not known yet, or nothing runs.
     `limit` is the cap that holds for it now; None: none."""
 
@@ -214,8 +211,7 @@ class Download:
         return left / self.speed if left is not None and self.speed else None
 
 
-@dataclass(frozen=True, slots=True)
-class LocalFiles:
+class LocalFiles(Struct, frozen=True):
     """What is in the store already: bytes by path, parts of files included. `named`: an engine that asks for the model
     finds all of it; data may be here under the name of another commit alone."""
 
@@ -223,8 +219,7 @@ class LocalFiles:
     named: bool
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedFile:
+class PlannedFile(Struct, frozen=True):
     """A file of a plan, and how much of it is on the disk already."""
 
     path: str
@@ -237,8 +232,7 @@ class PlannedFile:
         return None if self.size is None else max(0, self.size - self.here)
 
 
-@dataclass(frozen=True, slots=True)
-class DownloadPlan:
+class DownloadPlan(Struct, frozen=True):
     """A dry run: what a download would fetch. `facts` is None for a file that is not on the Hub. `choices` is filled
     where a person has to name a file first. `named`: an engine would find what is here (see `LocalFiles`). `refusal` is
     why it would fail now: gated, without room."""
@@ -275,8 +269,7 @@ class DownloadPlan:
         return None if free is None or left is None else max(0, left + KEEP_FREE - free) if left else 0
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """How downloads share the line: bytes per second for all of them together (None: no cap), and how many run at
     once; the others wait for their turn."""
 

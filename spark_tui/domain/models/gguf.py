@@ -7,8 +7,9 @@ import re
 import struct
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from spark_tui.domain.models.checkpoint import (
     AttentionLayers,
@@ -61,8 +62,7 @@ _NAMES: Final = (
 )  # fmt: skip
 
 
-@dataclass(slots=True)
-class _Cursor:
+class _Cursor(Struct):
     """A place in the beginning of a file. Raises struct.error at its end, ValueError for what no GGUF file holds."""
 
     data: bytes
@@ -130,8 +130,7 @@ class _Cursor:
         return Tensor(name, dtype, shape, math.prod(shape) // elements * size)
 
 
-@dataclass(slots=True)
-class _Header:
+class _Header(Struct):
     """The header of one file, as far as it was read. `problem` says why no further."""
 
     keys: dict[str, Any]

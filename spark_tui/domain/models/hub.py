@@ -8,11 +8,12 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
+
 from spark_tui.domain.models.checkpoint import WeightFormat
 from spark_tui.domain.models.inspection import SPARK_MEMORY
 from spark_tui.domain.models.weights import BITS, format_in
@@ -62,8 +63,7 @@ class Sort(StrEnum):
     CREATED = "created_at"
 
 
-@dataclass(frozen=True, slots=True)
-class RepoFile:
+class RepoFile(Struct, frozen=True):
     """One file of a revision. `blob_id` is its git SHA-1; `sha256` is that of its content, for what git LFS keeps."""
 
     path: str
@@ -77,8 +77,7 @@ class RepoFile:
         return self.sha256 or self.blob_id
 
 
-@dataclass(frozen=True, slots=True)
-class Formats:
+class Formats(Struct, frozen=True):
     """The formats of weights, the main one first, where that is from, and the evidence against it."""
 
     found: tuple[WeightFormat, ...] = ()
@@ -91,8 +90,7 @@ class Formats:
         return " + ".join(self.found)
 
 
-@dataclass(frozen=True, slots=True)
-class SearchHit:
+class SearchHit(Struct, frozen=True):
     """One repository in a list. `weights` are the bytes of its tensors by their dtypes; `storage` is all that the
     repository takes on the Hub, other revisions and copies included. `modified` is in seconds since the epoch, `memory`
     the bytes of the machine that `fits` is about."""
@@ -124,8 +122,7 @@ class SearchHit:
         return Fits.YES if room >= _ROOM_BYTES else Fits.TIGHT
 
 
-@dataclass(frozen=True, slots=True)
-class RepoFacts(SearchHit):
+class RepoFacts(SearchHit, frozen=True):
     """One revision of a repository. `commit` is what `revision` led to; `files` are all of it, in path order; empty in
     a search. `page` is the web page with the card and the terms."""
 
@@ -152,8 +149,7 @@ def sum_known(sizes: Iterable[int | None]) -> int | None:
     return total
 
 
-@dataclass(frozen=True, slots=True)
-class SearchQuery:
+class SearchQuery(Struct, frozen=True):
     """What a person looks for. `formats` empty: any. `most_bytes` bounds the weights. `fits`: what a machine
     with `memory` bytes cannot hold is left out; `unknown` keeps hits whose size the Hub does not state."""
 
@@ -258,8 +254,7 @@ _SMALL: Final = 16 * 1024 * 1024
 _PART: Final = re.compile(r"-\d{5}-of-\d{5}(?=\.gguf$)")
 
 
-@dataclass(frozen=True, slots=True)
-class Skipped:
+class Skipped(Struct, frozen=True):
     """A file that is not fetched, and why."""
 
     path: str
@@ -267,8 +262,7 @@ class Skipped:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(Struct, frozen=True):
     """What to fetch. `choices` is filled, and `files` empty, where a person has to choose first: a repository of GGUF
     files holds the same weights in many sizes, one name (of one file or of its parts) each. `missing` are patterns that
     no file fits."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
+
 from spark_tui.domain.models import weights
 from spark_tui.domain.models.checkpoint import CheckpointFacts, ModuleClass, WeightFormat
 from spark_tui.domain.models.kv import KvLayout, KvSettings, kv_layout
@@ -24,8 +25,7 @@ _MUCH: Final = 0.3
 _TIGHT: Final = 0.85
 
 
-@dataclass(frozen=True, slots=True)
-class WideModule:
+class WideModule(Struct, frozen=True):
     """Weights of one class that stayed 16 bits wide: bytes that are stored, and that one decoded token reads."""
 
     module: ModuleClass
@@ -33,8 +33,7 @@ class WideModule:
     read: int
 
 
-@dataclass(frozen=True, slots=True)
-class Inspection:
+class Inspection(Struct, frozen=True):
     """What follows from a checkpoint's facts; None where unknown. Sizes in bytes.
 
     `parameters` are all weights, `active` those that one token runs through. `read` is what it reads of memory,

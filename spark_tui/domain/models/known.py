@@ -7,26 +7,25 @@ the published log that gives the same cache, block by block.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from functools import cache, lru_cache
 from typing import Any, Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
+
 from spark_tui.domain.models.checkpoint import CheckpointFacts
 from spark_tui.domain.models.config import facts_from
 from spark_tui.domain.quantities import GIB
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredWeights:
+class MeasuredWeights(Struct, frozen=True):
     """What the weights took once loaded, in bytes, and whose log says so."""
 
     size: int
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class KnownModel:
+class KnownModel(Struct, frozen=True):
     """A public config, as far as it matters here. `names` is a pattern for the model's name in lower case."""
 
     names: str

@@ -9,11 +9,12 @@ checked against logs of 0.18 to 0.20, see the tests.)
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
+
 from spark_tui.domain.models.checkpoint import AttentionLayers, CheckpointFacts, LayerKind, StateLayers
 
 DEFAULT_BLOCK: Final = 16
@@ -39,8 +40,7 @@ class StateMode(StrEnum):
     ALL = "all"
 
 
-@dataclass(frozen=True, slots=True)
-class KvSettings:
+class KvSettings(Struct, frozen=True):
     """What a launch asks of the cache. `batched_tokens` is what one step processes, which windows keep on top of
     their own; `draft_tokens` is K of multi-token prediction, whose layer keeps keys and values too."""
 
@@ -53,8 +53,7 @@ class KvSettings:
     mtp: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class KvGroup:
+class KvGroup(Struct, frozen=True):
     """Layers that share block tables. `copies` groups of this kind; `window` None sees everything.
 
     `state_blocks` is set for states: blocks per sequence whatever its length, 0 where there are as many as
@@ -77,8 +76,7 @@ class KvGroup:
         return self.copies * (-(-kept // self.block_tokens) + 1)  # a window need not begin with a block
 
 
-@dataclass(frozen=True, slots=True)
-class BlockCapacity:
+class BlockCapacity(Struct, frozen=True):
     """What a given memory holds: blocks, sequences of the asked length at once, and tokens as vLLM prints them
     (`concurrency` times the length; before 0.20, `tokens_by_group`)."""
 
@@ -88,8 +86,7 @@ class BlockCapacity:
     tokens_by_group: int
 
 
-@dataclass(frozen=True, slots=True)
-class KvLayout:
+class KvLayout(Struct, frozen=True):
     """The cut of one model's cache. `block_bytes` is one block in all layers of a group.
 
     `bytes_per_token` is the naive growth per token of layers that see everything, `state_bytes` the naive state per

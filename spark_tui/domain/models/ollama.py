@@ -6,7 +6,8 @@ import math
 import re
 from typing import Any, Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+
 from spark_tui.domain.text import clean_line, truncate
 
 MAX_MODELS: Final = 500
@@ -20,8 +21,7 @@ _ALIKE: Final = 0.1
 """How far two statements of one model's parameters differ: 116.8B and 120B."""
 
 
-@dataclass(frozen=True, slots=True)
-class OllamaModel:
+class OllamaModel(Struct, frozen=True):
     """A model by its tag. `size` is in bytes on disk, `parameters` None where neither its facts nor its tag say."""
 
     name: str
@@ -30,8 +30,7 @@ class OllamaModel:
     quantization: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class OllamaModels:
+class OllamaModels(Struct, frozen=True):
     """What an Ollama at `address` has; `left_out` counts those beyond MAX_MODELS and those that cannot be read."""
 
     address: str

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import field
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct, field
 
 
 class Parsers(NamedTuple):
@@ -23,8 +22,7 @@ class Parsers(NamedTuple):
     reasoning: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelFamily:
+class ModelFamily(Struct, frozen=True):
     """One way to write calls and thoughts; a maker may have several. The parsers are vLLM's; `others` are those of
     other servers, by runtime. `implied`: vLLM sets the reasoning parser by itself. `since` is the first vLLM that has
     both.

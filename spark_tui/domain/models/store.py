@@ -11,11 +11,12 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import field, replace
 from enum import StrEnum
 from typing import Final, NamedTuple, TypeVar
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
+
 from spark_tui.domain.errors import RefusedError
 from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.quantities import human_bytes, human_duration
@@ -72,8 +73,7 @@ class Algorithm(StrEnum):
     NONE = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Payload:
+class Payload(Struct, frozen=True):
     """Data on the disk, whatever names lead to it. `links` counts its hard links, `used` and `modified` are seconds
     since the epoch. `shared`: it lies in the cache's shared blobs, for any repository."""
 
@@ -87,8 +87,7 @@ class Payload:
     shared: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ExpectedFile:
+class ExpectedFile(Struct, frozen=True):
     """What the Hub says of a file: its size (None: unknown) and the digest of its content."""
 
     size: int | None
@@ -96,8 +95,7 @@ class ExpectedFile:
     algorithm: Algorithm = Algorithm.NONE
 
 
-@dataclass(frozen=True, slots=True)
-class StoredFile:
+class StoredFile(Struct, frozen=True):
     """One file of a revision. `name` is its path in the repository, as it is: clean it where it is shown. `blob` is
     the name of the cache's blob that holds it, empty for a plain file. `payload` None: there is no data."""
 
@@ -113,8 +111,7 @@ class StoredFile:
         return None if self.payload is None else self.payload.size
 
 
-@dataclass(frozen=True, slots=True)
-class Partial:
+class Partial(Struct, frozen=True):
     """A download that has not ended. `name` is the blob's, `have` bytes of it are on the disk. `writing`: a process
     holds its lock now, or has written to it within the last minute."""
 
@@ -123,8 +120,7 @@ class Partial:
     writing: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class StoredRevision:
+class StoredRevision(Struct, frozen=True):
     """One state of a repository, or the whole of a folder. `commit` is empty where it is unknown.
 
     `expected` is the size that the Hub states for all files that are needed, None when it is not known here.
@@ -148,8 +144,7 @@ class StoredRevision:
         return self.commit[:7]
 
 
-@dataclass(frozen=True, slots=True)
-class StoredModel:
+class StoredModel(Struct, frozen=True):
     """One repository of the cache, or one folder.
 
     `id` is what recipes call it: `ORG/NAME`, or `/models/NAME` for a folder. `path` is its place on this machine.
@@ -201,8 +196,7 @@ class StoredModel:
         return exact[0] if exact else near[0] if len(near) == 1 else None
 
 
-@dataclass(frozen=True, slots=True)
-class OtherCache:
+class OtherCache(Struct, frozen=True):
     """Another tool's Hub cache on this machine, which engines here do not see. `disk` in bytes."""
 
     path: str
@@ -211,8 +205,7 @@ class OtherCache:
     findings: tuple[Finding, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class StoreContents:
+class StoreContents(Struct, frozen=True):
     """Everything in a store, models in name order. `orphans` is shared data that no repository uses. `free` is the
     space left on the file system of `total` bytes, None when that is not known."""
 
@@ -221,9 +214,20 @@ class StoreContents:
     orphans: tuple[Payload, ...] = ()
     others: tuple[OtherCache, ...] = ()
     findings: tuple[Finding, ...] = ()
-    free: int | None = field(default=None, compare=False)
-    seconds: float = field(default=0.0, compare=False)
-    total: int | None = field(default=None, compare=False)
+    free: int | None = None
+    seconds: float = 0.0
+    total: int | None = None
+
+    @property
+    def _kept(self) -> tuple[object, ...]:
+        return self.root, self.models, self.orphans, self.others, self.findings
+
+    def __eq__(self, other: object) -> bool:
+        """Two scans of one store are equal, however long they took and whatever else is on its disk."""
+        return isinstance(other, StoreContents) and self._kept == other._kept
+
+    def __hash__(self) -> int:
+        return hash(self._kept)
 
     @property
     def disk(self) -> int:
@@ -465,8 +469,7 @@ class FileVerdict(StrEnum):
         return self in (FileVerdict.DIFFERS, FileVerdict.SIZE, FileVerdict.ABSENT, FileVerdict.DAMAGED)
 
 
-@dataclass(frozen=True, slots=True)
-class FileCheck:
+class FileCheck(Struct, frozen=True):
     """One file compared. `size` in bytes; `detail` is the evidence: digests, sizes, the system's words."""
 
     name: str
@@ -476,8 +479,7 @@ class FileCheck:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class VerifyProgress:
+class VerifyProgress(Struct, frozen=True):
     """A verification so far: bytes hashed of all that are to be hashed, and the files that are done, in the order in
     which they ended. `name` is a file that is being read. `over` with the last one."""
 
@@ -559,8 +561,7 @@ class DeleteExtent(StrEnum):
     LEFTOVERS = "leftovers"
 
 
-@dataclass(frozen=True, slots=True)
-class DeletePlan:
+class DeletePlan(Struct, frozen=True):
     """One deletion, prepared. `removes` are paths within the store's root, in the order in which they go.
 
     `freed` is the disk space that comes back; `stays` that of data which other names lead to and which is kept.
@@ -598,8 +599,7 @@ class DeletePlan:
             raise RefusedError(f"{self.model} is not deleted: {first.summary}.", remedy)
 
 
-@dataclass(frozen=True, slots=True)
-class Deleted:
+class Deleted(Struct, frozen=True):
     """A deletion that has been done. `freed` in bytes of disk space."""
 
     plan: DeletePlan

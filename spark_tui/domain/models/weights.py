@@ -6,10 +6,11 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final, Protocol, TypeGuard
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
+
 from spark_tui.domain.errors import UsageError
 from spark_tui.domain.models.checkpoint import (
     CheckpointFacts,
@@ -39,8 +40,7 @@ BITS: Final = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Tensor:
+class Tensor(Struct, frozen=True):
     """One tensor as its header has it. `size` in bytes."""
 
     name: str
@@ -54,8 +54,7 @@ class Tensor:
         return math.prod(self.shape)
 
 
-@dataclass(frozen=True, slots=True)
-class SafetensorsHeader:
+class SafetensorsHeader(Struct, frozen=True):
     """The tensors in file order."""
 
     tensors: tuple[Tensor, ...]
@@ -176,8 +175,7 @@ _FORMAT_BITS: Final = {  # with their scales: one of 8 bits per 16 weights (NVFP
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class DecodeRead:
+class DecodeRead(Struct, frozen=True):
     """Bytes of weights that one decoded token reads, alone in its batch. `wide` of them are 16 bits or more, which
     quantization left as they were; `experts` of them are the routed experts that run."""
 
@@ -186,8 +184,7 @@ class DecodeRead:
     experts: int
 
 
-@dataclass(frozen=True, slots=True)
-class DecodeCeiling:
+class DecodeCeiling(Struct, frozen=True):
     """Tokens per second that the memory allows one stream without speculation: by the data sheet, and as measured.
     `reads` is what a token reads, in bytes; `bound` says that it reads at least that, so that it is slower rather."""
 

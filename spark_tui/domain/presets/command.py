@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
+
 from spark_tui.domain.engine.container import ALL_INTERFACES, LOOPBACK
 from spark_tui.domain.errors import PresetError, UsageError
 from spark_tui.domain.models.parsers import parsers_of
@@ -59,8 +60,7 @@ _OF_ENVIRONMENT = re.compile(r"\{config\.([A-Za-z_][A-Za-z0-9_]*)\}")
 # --- templates --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Rendered:
+class Rendered(Struct, frozen=True):
     """A rendered template. `missing` are placeholders without a value, in order; `settled` is False when values refer
     to each other in a circle, or multiply beyond `MAX_CHARS`."""
 
@@ -150,8 +150,7 @@ def parts(template: str) -> Iterator[tuple[str, bool]]:
 # --- the command ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(Struct, frozen=True):
     """The whole command, program first; no words for an image that runs as it is. `port` is where the server listens
     within its network."""
 
@@ -293,8 +292,7 @@ _LLAMA_TEMPLATES: Final = "jinja"
 """llama.cpp reads calls with the model's own template, which this switch turns on."""
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCalls:
+class ToolCalls(Struct, frozen=True):
     """Whether a launch of a preset, unchanged, answers requests with tools. `known`: the parser for its model is."""
 
     on: bool = False

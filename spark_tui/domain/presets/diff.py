@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+
 from spark_tui.domain.engine.container import ContainerFacts, ContainerSpec, Mount, PublishedPort
 from spark_tui.domain.secret import SECRET_MASK, holds_secret, is_secret_name
 from spark_tui.domain.text import clean_line, truncate
@@ -18,8 +19,7 @@ SET: Final = "set"
 """The value of a variable that Docker does not report, or that is a secret."""
 
 
-@dataclass(frozen=True, slots=True)
-class DiffRow:
+class DiffRow(Struct, frozen=True):
     """One setting; None where it is absent. `running` is None as well where nothing runs: see `Diff.container`."""
 
     setting: str
@@ -35,8 +35,7 @@ class DiffRow:
         return running and self.launch != self.running and not agree
 
 
-@dataclass(frozen=True, slots=True)
-class Diff:
+class Diff(Struct, frozen=True):
     """All settings, in the order of the command. `container` is empty when none of this preset is there."""
 
     preset: str

@@ -6,11 +6,11 @@ import posixpath
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
 from enum import StrEnum
 from typing import Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct, field
+
 from spark_tui.domain.engine.container import ALL_INTERFACES
 from spark_tui.domain.errors import PresetError, RefusedError
 from spark_tui.domain.host.memory import RESERVE_BYTES
@@ -77,8 +77,7 @@ class DraftBasis(StrEnum):
     DEFAULT = "default"
 
 
-@dataclass(frozen=True, slots=True)
-class DraftValue:
+class DraftValue(Struct, frozen=True):
     """One value of a draft. `source` says more about its basis: the preset that it is taken from, the numbers behind
     it. `doubt` is why it is uncertain, empty where it is not."""
 
@@ -90,8 +89,7 @@ class DraftValue:
     doubt: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class DraftSource:
+class DraftSource(Struct, frozen=True):
     """What is known of a model without a preset.
 
     `model` is what recipes call it. `folder` is where its files are within a container, empty while it is not
@@ -116,8 +114,7 @@ class DraftSource:
         return " ".join((self.model, *self.base_models))
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(Struct, frozen=True):
     """A preset that is not saved. `text` is its file; `notes` what a person should know before the launch."""
 
     preset: Preset
@@ -250,8 +247,7 @@ def usual_preset(presets: Iterable[Preset]) -> Preset | None:
 # --- the draft --------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Drafting:
+class _Drafting(Struct):
     """One draft on its way: values as they are found, then the file."""
 
     source: DraftSource

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
+
 from spark_tui.domain.finding import Change, Finding, Severity
 from spark_tui.domain.host.memory import RESERVE_BYTES, MemInfo
 from spark_tui.domain.models.checkpoint import CheckpointFacts, WeightFormat
@@ -87,8 +88,7 @@ class PartId(StrEnum):
     HOST = "host"
 
 
-@dataclass(frozen=True, slots=True)
-class FitPart:
+class FitPart(Struct, frozen=True):
     """One thing that takes memory, in bytes (None: not known). `note` says how the figure came about."""
 
     id: PartId
@@ -98,8 +98,7 @@ class FitPart:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Neighbour:
+class Neighbour(Struct, frozen=True):
     """Another engine on this machine, in bytes. `holds` is what it has now; `will_take` what it is still going to take
     while it loads, 0 for one that serves. None: not known."""
 
@@ -108,8 +107,7 @@ class Neighbour:
     will_take: int | None = 0
 
 
-@dataclass(frozen=True, slots=True)
-class FitChange:
+class FitChange(Struct, frozen=True):
     """Something that would help. `pairs` are the settings that do it, if any. `gains` is how much memory it frees or
     leaves free, None where that is not its point."""
 
@@ -118,8 +116,7 @@ class FitChange:
     gains: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class KvFit:
+class KvFit(Struct, frozen=True):
     """The KV cache: `room` is what is left for it, `each` what one sequence of the asked length takes, padding
     included, `concurrency` how many of them the room holds, `longest` the longest context of which one fits."""
 
@@ -133,8 +130,7 @@ class KvFit:
     dtype: str
 
 
-@dataclass(frozen=True, slots=True)
-class Reach:
+class Reach(Struct, frozen=True):
     """What a launch can get: the longest context for the wanted users, and the most users at the wanted context; now,
     and alone, with all other engines stopped. 0: none fits."""
 
@@ -145,8 +141,7 @@ class Reach:
     users_alone: int
 
 
-@dataclass(frozen=True, slots=True)
-class Fit:
+class Fit(Struct, frozen=True):
     """One launch against the memory now. Sizes in bytes; None: not known, which is never zero.
 
     `claim` is what the engine takes: its share of the memory for vLLM, whatever it needs of it; the sum of the parts
@@ -231,8 +226,7 @@ class Fit:
         return next((part for part in (*self.parts, *self.outside) if part.id is which), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Shards:
+class Shards(Struct, frozen=True):
     """Over how many machines one copy is spread: its weights, and one sequence's cache."""
 
     weights: int = 1

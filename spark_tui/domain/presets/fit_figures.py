@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+
 from spark_tui.domain.presets.fit import Basis, Fit, FitPart, PartId
 from spark_tui.domain.quantities import gib, human_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class FitLine:
+class FitLine(Struct, frozen=True):
     """One row of figures: what, how much, and where the figure comes from."""
 
     label: str

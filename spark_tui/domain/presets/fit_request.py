@@ -4,10 +4,11 @@ of the same launch measured."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
+
 from spark_tui.domain.engine.container import LABEL_SPEC_HASH
 from spark_tui.domain.logs.starts import StartRecord, StartSizes
 from spark_tui.domain.models.checkpoint import CheckpointFacts, LayerKind
@@ -29,8 +30,7 @@ OWN_LOG: Final = "this engine's own log"
 SOURCE: Final = "an earlier start"
 
 
-@dataclass(frozen=True, slots=True)
-class FitRequest:
+class FitRequest(Struct, frozen=True):
     """One launch's memory settings. None: the engine decides, or it is not known.
 
     `context` is in tokens; `sequences` are the concurrent requests that the command names, 1 where it names none or
@@ -105,8 +105,7 @@ def _graphs(launch: LaunchContext, sequences: int, draft_tokens: int) -> int:
 # --- what earlier starts measured -------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(Struct, frozen=True):
     """Figures of an earlier start of this preset, from its log, in bytes. `batched_tokens` are those of that start:
     `overhead` (all but weights, KV cache and graphs) counts for the same batched tokens only. `kv_tokens` are what the
     cache held of sequences of `context` tokens in `cache_dtype`."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import combinations
 from typing import Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
+
 from spark_tui.domain.finding import Change, Finding, Severity
 from spark_tui.domain.host.memory import RESERVE_BYTES
 from spark_tui.domain.presets.fit import (
@@ -27,8 +28,7 @@ from spark_tui.domain.quantities import gib, short_tokens
 _MOST_STOPS: Final = 8
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchVerdict:
+class LaunchVerdict(Struct, frozen=True):
     """One launch, judged: `overrides` with the memory share resolved, the plan, the fit, the findings of the rules."""
 
     overrides: Overrides

@@ -6,7 +6,8 @@ import re
 from pathlib import PurePosixPath
 from typing import Final, TypeAlias
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+
 from spark_tui.domain.engine.runtimes import is_server_program
 from spark_tui.domain.shell import SHELLS
 
@@ -72,8 +73,7 @@ _BY_NAME: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerStart:
+class ContainerStart(Struct, frozen=True):
     """How the container is started. `entrypoint` None keeps the image's own, an empty tuple clears it."""
 
     command: tuple[str, ...]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+
 from spark_tui.domain.engine.container import ContainerFacts, StoredImage
 from spark_tui.domain.engine.runtimes import recognised
 from spark_tui.domain.engine.state import runtime_of
@@ -54,8 +55,7 @@ _REMEDIES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ImageUse:
+class ImageUse(Struct, frozen=True):
     """One user by its name."""
 
     kind: ImageUser
@@ -94,8 +94,7 @@ class TagState(StrEnum):
     """The registry did not answer, or wants a login."""
 
 
-@dataclass(frozen=True, slots=True)
-class ImageVersion:
+class ImageVersion(Struct, frozen=True):
     """A program inside. `source` says who said so: `image`, `start`, `inspected`."""
 
     title: str
@@ -103,8 +102,7 @@ class ImageVersion:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class ImageEntry:
+class ImageEntry(Struct, frozen=True):
     """An image by one of its names: a tag, else `repo@digest`, else its id. `stored` is None for one that a preset
     names and that is not downloaded. `remote` is the registry's digest for the tag, why it is unknown, or None before
     it was asked for."""
@@ -143,8 +141,7 @@ class ImageEntry:
         return tuple(use.name for use in self.uses if use.kind in (ImageUser.PRESET, ImageUser.PIN))
 
 
-@dataclass(frozen=True, slots=True)
-class ImagesView:
+class ImagesView(Struct, frozen=True):
     """Images of engines, the used ones first. `layers` are the bytes of all local layers, each counted once; `others`
     and `other_bytes` what is not of engines. `starts_unknown` is why no last good start is known, empty where they are.
     """
@@ -179,8 +176,7 @@ class ImagesView:
         return tuple(each.name for each in self.entries if each.stored is not None and each.stored.id == image.id)
 
 
-@dataclass(frozen=True, slots=True)
-class ImageDeletion:
+class ImageDeletion(Struct, frozen=True):
     """What deleting an image by one of its names would do. `frees` is the least in bytes, None where Docker did not
     measure; `others` are names that keep it on disk."""
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
+
 from spark_tui.domain.presets.options import OPTIONS, boolean, json_object, key_of, put, spellings
 from spark_tui.domain.presets.preset import Scalar
 from spark_tui.domain.shell import is_shell, words_of
@@ -18,8 +19,7 @@ _NEGATIVE_NUMBER = re.compile(r"-\d[\d.]*")
 _SUFFIXES: Final[Mapping[str, int]] = {"k": 1000, "m": 1000**2, "g": 1000**3, "K": 1024, "M": 1024**2, "G": 1024**3}
 
 
-@dataclass(frozen=True, slots=True)
-class Argument:
+class Argument(Struct, frozen=True):
     """One option as it is written (`--port 8000`, `--port=8000`, `-tp 2`), or a word by itself (no `key`).
 
     `value` is None where none is written; of several the first. `path` is the part after the dot of
@@ -33,8 +33,7 @@ class Argument:
     off: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Invocation:
+class Invocation(Struct, frozen=True):
     """A command. `script` is the whole command of a shell script (`bash -c ...`): its options can be read, not
     changed, and `arguments` are those of its text."""
 

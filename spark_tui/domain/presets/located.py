@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from dataclasses import field
 from typing import TypeAlias, TypeVar
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct, field
+
 from spark_tui.domain.presets.preset import Scalar
 from spark_tui.domain.secret import SECRET_MASK, holds_secret, is_secret_name
 from spark_tui.domain.text import clean_line, truncate
@@ -17,22 +17,19 @@ SHOWN_CHARS = 200
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class ScalarValue:
+class ScalarValue(Struct, frozen=True):
     """A scalar. `line` is 1-based, as everywhere here."""
 
     value: Scalar
     line: int
 
 
-@dataclass(frozen=True, slots=True)
-class ListValue:
+class ListValue(Struct, frozen=True):
     items: tuple[Node, ...]
     line: int
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """One key of a mapping."""
 
     key: str
@@ -40,8 +37,7 @@ class Entry:
     node: Node
 
 
-@dataclass(frozen=True, slots=True)
-class MappingValue:
+class MappingValue(Struct, frozen=True):
     """A mapping, in the order of the file; keys are unique."""
 
     entries: tuple[Entry, ...]
@@ -108,8 +104,7 @@ def describe(node: Node) -> str:
             return f"the number {truncate(str(value), 40)}"
 
 
-@dataclass(frozen=True, slots=True)
-class DocumentProblem:
+class DocumentProblem(Struct, frozen=True):
     """One thing that is wrong with a document."""
 
     line: int
@@ -117,8 +112,7 @@ class DocumentProblem:
     remedy: str
 
 
-@dataclass(slots=True)
-class Reader:
+class Reader(Struct):
     """Takes typed values out of a mapping. A wrong type becomes a complaint and reads as absent, so that all of a
     file's mistakes are found at once; what was never asked for is left over for `unused`."""
 

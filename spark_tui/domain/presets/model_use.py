@@ -8,7 +8,8 @@ import re
 from collections.abc import Iterable
 from enum import StrEnum
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+
 from spark_tui.domain.engine.container import ContainerFacts
 from spark_tui.domain.models.store import Layout, StoreContents, StoredModel, VerifyProgress
 from spark_tui.domain.presets.preset import Preset
@@ -24,8 +25,7 @@ class User(StrEnum):
     ENDED_ENGINE = "ended engine"
 
 
-@dataclass(frozen=True, slots=True)
-class ModelUse:
+class ModelUse(Struct, frozen=True):
     """One user. `sure` is false for a container that can read the model without naming the one it reads."""
 
     kind: User
@@ -42,8 +42,7 @@ class ModelUse:
         return f"{self.name} {'runs with it' if self.kind is User.ENGINE else 'needs it when it is started again'}"
 
 
-@dataclass(frozen=True, slots=True)
-class LibraryEntry:
+class LibraryEntry(Struct, frozen=True):
     """One model and who uses it: running engines first, presets last. `check` is the verification that runs now, or
     the last one of this session; `failure` why it ended early."""
 
@@ -62,8 +61,7 @@ class LibraryEntry:
         return tuple(use.name for use in self.uses if use.kind is User.PRESET)
 
 
-@dataclass(frozen=True, slots=True)
-class LibraryView:
+class LibraryView(Struct, frozen=True):
     """Everything that a Models screen shows. `engines_unknown` is why nothing can be said of engines, empty when it
     can. Equal views need no repaint."""
 

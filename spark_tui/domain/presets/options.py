@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import field
 from typing import Any, Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct, field
+
 from spark_tui.domain.presets.preset import Scalar
 from spark_tui.domain.quantities import MIB, parse_bytes, parse_count
 from spark_tui.domain.untrusted import load_json
@@ -33,8 +33,7 @@ TRUE: Final = ("true", "yes", "on", "1")
 FALSE: Final = ("false", "no", "off", "0")
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(Struct, frozen=True):
     """One setting.
 
     `expected` and `example` describe a value; `low` and `high` bound a number (both included unless `above`);

@@ -6,10 +6,11 @@ import difflib
 import re
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, replace
 from typing import Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
+
 from spark_tui.domain.errors import UsageError
 from spark_tui.domain.finding import Change
 from spark_tui.domain.presets.invocation import parse
@@ -37,8 +38,7 @@ _PRIVATE_FILE: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Overrides:
+class Overrides(Struct, frozen=True):
     """Changes for one launch. None: as the preset has it. `port` is the host's port, `kv_cache_memory_bytes` the KV
     cache's fixed size. `speculation` is the drafting method (`off`: none), `num_speculative_tokens` its K.
     `auto_share`: the memory share follows from what the launch needs; its number, once resolved, is
@@ -89,7 +89,7 @@ class Overrides:
 
 
 TYPED_KEYS: Final = tuple(
-    each.name for each in fields(Overrides) if each.name not in ("values", "extra_args", "extra_env", "auto_share")
+    name for name in Overrides.__struct_fields__ if name not in ("values", "extra_args", "extra_env", "auto_share")
 )
 
 

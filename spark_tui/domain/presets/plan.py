@@ -6,10 +6,11 @@ import json
 import posixpath
 import re
 from collections.abc import Iterator
-from dataclasses import field, replace
 from typing import Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from spark_tui.domain.engine.container import (
     ALL_INTERFACES,
     LABEL_API_KEY_FILE,
@@ -68,8 +69,7 @@ _KEY_SCRIPT: Final = f"""umask 077 && printf 'api-key: "%%s"\\n' "$%s" > {_KEY_F
 _NOT_FOLLOWED: Final = ("overrides", "builder", "runtime_config", "layout")
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchPlan:
+class LaunchPlan(Struct, frozen=True):
     """One launch, decided. `directories` are host folders that must exist, `overrides` the changes behind it.
 
     `notes` say what was assumed, changed or left out; what counts against the launch is the rules' to say.
@@ -90,8 +90,7 @@ class LaunchPlan:
         return f"http://{LOOPBACK}:{self.host_port}"
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(Struct, frozen=True):
     """The place of a container in a launch over several nodes. `before` are words put before the server's command;
     `instead`, when not empty, is the whole command."""
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+
 from spark_tui.domain.engine.runtimes import Runtime, runtime_named
 
 if TYPE_CHECKING:
@@ -44,8 +45,7 @@ class Tag(StrEnum):
     FAST = "fast"
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedSpeed:
+class PublishedSpeed(Struct, frozen=True):
     """A published decode speed: tokens per second, under which conditions, and who says so."""
 
     tokens_per_second: float
@@ -53,8 +53,7 @@ class PublishedSpeed:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class RequiredFile:
+class RequiredFile(Struct, frozen=True):
     """A file or folder of the store that must be there before the start, and is not fetched by the engine itself.
 
     `target` is its place in the store, relative to the store's root. `repo` and `file` say where on the Hub it is;
@@ -73,16 +72,14 @@ class RequiredFile:
         return bool(self.repo) and not self.file
 
 
-@dataclass(frozen=True, slots=True)
-class RequiredStep:
+class RequiredStep(Struct, frozen=True):
     """What the container does by itself at each start before its server runs: why, and the words that do it."""
 
     summary: str
     command: str
 
 
-@dataclass(frozen=True, slots=True)
-class RecipeSource:
+class RecipeSource(Struct, frozen=True):
     """Which recipe a preset was copied from: a registry's at a commit. `digest` is that of the pin then."""
 
     registry: str
@@ -92,8 +89,7 @@ class RecipeSource:
     digest: str
 
 
-@dataclass(frozen=True, slots=True)
-class PresetFacts:
+class PresetFacts(Struct, frozen=True):
     """What is known about the model, from the recipe's `metadata`. Empty or None: not stated.
 
     `category` is "cpu" for presets that need no GPU. `sampling` are the request parameters that the model's
@@ -130,8 +126,7 @@ class PresetFacts:
     copy_of: RecipeSource | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerOptions:
+class ContainerOptions(Struct, frozen=True):
     """`executor_config` of the recipe, as far as a container can carry it. None: our default applies.
 
     `entrypoint` "" clears the image's own. `gpus` is Docker's word (`all`, a number, `device=0,1`), or `none`.
@@ -151,8 +146,7 @@ class ContainerOptions:
     security_opt: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Preset:
+class Preset(Struct, frozen=True):
     """One usable recipe. `name` is the file's stem and the container's name.
 
     `command` is the template, empty when the flags come from `defaults` alone or the image runs as it is; `defaults`
@@ -213,8 +207,7 @@ class Preset:
         return engine_of(self.runtime)
 
 
-@dataclass(frozen=True, slots=True)
-class PresetCatalogue:
+class PresetCatalogue(Struct, frozen=True):
     """Everything found, in name order, and what could not be read."""
 
     presets: tuple[Preset, ...] = ()

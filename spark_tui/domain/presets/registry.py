@@ -11,7 +11,8 @@ from itertools import dropwhile
 from typing import Final
 from urllib.parse import urlsplit
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+
 from spark_tui.domain.errors import PresetError, RefusedError, UnreachableError, UsageError
 from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.presets.dialects.importing import ExaminedRecipe
@@ -27,8 +28,7 @@ _COMMIT: Final = re.compile(r"[0-9a-f]{7,40}")
 MAX_PART_LINES: Final = 200
 
 
-@dataclass(frozen=True, slots=True)
-class KnownRegistry:
+class KnownRegistry(Struct, frozen=True):
     address: str
     content: str
 
@@ -58,8 +58,7 @@ class NotReviewed(RefusedError, id="recipe_not_reviewed"):
     """A recipe of a registry was not approved for launching with its present content."""
 
 
-@dataclass(frozen=True, slots=True)
-class RegistryRecipe:
+class RegistryRecipe(Struct, frozen=True):
     """A recipe of a registry at its pin. `name` is the preset's, `digest` that of `digest_of`, `problem` why it is no
     preset."""
 
@@ -69,8 +68,7 @@ class RegistryRecipe:
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PinnedRegistry:
+class PinnedRegistry(Struct, frozen=True):
     """`commit` is the whole hash. `fetched` is a Unix time. `trusted` are digests of recipes that may be launched."""
 
     name: str
@@ -117,8 +115,7 @@ class ChangeKind(StrEnum):
     CHANGED = "changed"
 
 
-@dataclass(frozen=True, slots=True)
-class ChangedPart:
+class ChangedPart(Struct, frozen=True):
     """A part of a recipe before and after; empty where it is absent."""
 
     part: str
@@ -126,8 +123,7 @@ class ChangedPart:
     after: str
 
 
-@dataclass(frozen=True, slots=True)
-class RecipeChange:
+class RecipeChange(Struct, frozen=True):
     """`parts` are ordered by what can do harm: command, image, environment, hooks and mods before the rest. `findings`
     say what the recipe takes of the machine now."""
 

@@ -11,9 +11,10 @@ import json
 import posixpath
 import re
 from collections.abc import Iterable
-from dataclasses import asdict
 from functools import lru_cache
 from typing import Final
+
+from msgspec.structs import asdict
 
 from spark_tui.domain.errors import RefusedError
 from spark_tui.domain.finding import Change, Finding, Severity

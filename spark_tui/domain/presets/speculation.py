@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+
 from spark_tui.domain.errors import UsageError
 from spark_tui.domain.presets.invocation import Invocation
 from spark_tui.domain.presets.options import ALONE, TOKENS
@@ -17,8 +18,7 @@ SPELLED: Final = {"spec_method": "method", "spec_model": "model", "spec_tokens":
 _MTP_TOKENS: Final = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Speculation:
+class Speculation(Struct, frozen=True):
     """Speculative decoding as asked for. `tokens` is K, None where the engine decides; `config` is all of it."""
 
     method: str

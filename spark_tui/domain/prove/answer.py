@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field
 from typing import Any, Final, TypeAlias
 
+from msgspec import Struct, field
+
 from spark_tui.domain.chat.stream import DONE, count_of, object_of, objects_of, text_of
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.engine.api_errors import stream_error
 from spark_tui.domain.prove.request import Api, Call, Question
 from spark_tui.domain.text import clean_line, truncate
@@ -17,8 +17,7 @@ from spark_tui.domain.untrusted import load_json
 Event: TypeAlias = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class ProveAnswer:
+class ProveAnswer(Struct, frozen=True):
     """A whole answer. `finish` is `stop`, `length` or `tool_calls` for each API alike, empty where it never ended.
     `logprobs` counts the tokens with probabilities. `faults` are breaches of the API's own rules, in words."""
 
@@ -32,8 +31,7 @@ class ProveAnswer:
     faults: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
-class _Draft:
+class _Draft(Struct):
     """An answer while it is read; `calls` holds id, name and arguments by the index in the stream."""
 
     text: str = ""

@@ -6,11 +6,12 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from itertools import zip_longest
 from typing import Any, Final, TypeAlias
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
+
 from spark_tui.domain.prove.answer import ProveAnswer
 from spark_tui.domain.prove.request import CALL_ID, Api, Area, Call, Question, Tool, Verdict
 from spark_tui.domain.text import clean_line, truncate
@@ -21,8 +22,7 @@ class SkippedCase(Exception):
     """The engine cannot be judged by this case, and why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     """What cases have to know of the engine. `baseline` is the answer to `chat.repeat` of a kept run whose speculation
     was the other way round, empty without one."""
 
@@ -38,8 +38,7 @@ Check: TypeAlias = "Callable[[Target, ProveAnswer], str]"
 """What is wrong with an answer; empty where it is right. Raises SkippedCase."""
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(Struct, frozen=True):
     """`full`: only with --full. `twice`: asked two times, and both answers must be the same."""
 
     id: str

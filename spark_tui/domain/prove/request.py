@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+
 from spark_tui.domain.engine.runtimes import CHAT_PATH
 from spark_tui.domain.untrusted import load_json
 
@@ -42,8 +43,7 @@ CALL_ID: Final = "call00001"
 """Of the call in a history. Mistral's template takes nine letters and digits only."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tool:
+class Tool(Struct, frozen=True):
     """A function that the model may call. `schema` is the JSON schema of its arguments."""
 
     name: str
@@ -51,8 +51,7 @@ class Tool:
     schema: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Struct, frozen=True):
     """A call as the server reports it. `arguments` is JSON text."""
 
     id: str
@@ -60,8 +59,7 @@ class Call:
     arguments: str
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Struct, frozen=True):
     """What is asked. `choice` is empty for the model's own, `required`, `none`, or a tool's name. `result` is what the
     call `called` returned. `filler_tokens` of text, or `filler_share` of the context, come before the prompt. Without a
     `temperature` the server's default is used. `thinking` is sent to chat only; None: the model's default."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from msgspec import Struct
+
 from spark_tui.domain.bench.conditions import Conditions, flags_of
 from spark_tui.domain.bench.run import RunOutcome
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.finding import Severity
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.models.parsers import family_of, parsers_of
@@ -18,8 +19,7 @@ from spark_tui.domain.prove.request import Area, Verdict
 from spark_tui.domain.reading import Reading, value_of
 
 
-@dataclass(frozen=True, slots=True)
-class CaseResult:
+class CaseResult(Struct, frozen=True):
     """One case. `evidence` is what came, what is wrong, or why it was skipped."""
 
     id: str
@@ -29,8 +29,7 @@ class CaseResult:
     seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Proof:
+class Proof(Struct, frozen=True):
     """One run. `at` is seconds since the epoch, `seconds` its length; `reason` says why it ended early. `commit` is the
     model's current one in the store at that time, empty: unknown."""
 

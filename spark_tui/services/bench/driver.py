@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Final
 
-from spark_tui.domain.bench.record import record_from_json
+from spark_tui.domain.bench.load import Load, LoadEvent, LoadOrder, LoadResult, Tick
 from spark_tui.domain.engine.api_errors import api_error
 from spark_tui.domain.engine.runtimes import LLAMA_CPP
 from spark_tui.domain.engine.state import Endpoint
@@ -17,9 +16,8 @@ from spark_tui.domain.errors import EngineFailed, EngineUnreachable, SparkError
 from spark_tui.domain.remote import last_line
 from spark_tui.domain.untrusted import load_json
 from spark_tui.services import executors
-from spark_tui.services.bench.load import load_to_json
 from spark_tui.services.engine_http import ClientPools, authorization, bearer, beginning_of
-from spark_tui.services.ports import Load, LoadEvent, LoadResult, Tick
+from spark_tui.services.wire import decode, encode
 
 ANSWER_SECONDS: Final = 30.0
 END_SECONDS: Final = 5.0
@@ -46,11 +44,7 @@ class HttpLoadDriver:
     async def drive(self, endpoint: Endpoint, load: Load, stop: asyncio.Event) -> AsyncGenerator[LoadEvent, None]:
         """Ticks, then the LoadResult. An abandoned generator ends the helper."""
         child = await self._helper()
-        order = {
-            "base_url": endpoint.base_url,
-            "authorization": authorization(endpoint),
-            "load": load_to_json(load),
-        }
+        order = LoadOrder(load, endpoint.base_url, authorization(endpoint))
         stopper: asyncio.Task[None] | None = None
         ended = False
         try:
@@ -60,12 +54,9 @@ class HttpLoadDriver:
                 line = await child.stdout.readline() if child.stdout is not None else b""
                 if not line.endswith(b"\n"):
                     raise await self._died(child)
-                message = load_json(line)
-                if "records" in message:
-                    ended = True
-                    yield LoadResult(tuple(map(record_from_json, message["records"])), tuple(message["lateness"]))
-                else:
-                    yield Tick(*message["tick"])
+                event: LoadEvent = decode(line, Tick | LoadResult)  # type: ignore[arg-type]  # a union
+                ended = isinstance(event, LoadResult)
+                yield event
         finally:
             if stopper is not None:
                 await executors.end_tasks(stopper)
@@ -167,17 +158,17 @@ class HttpLoadDriver:
             await child.wait()
 
 
-async def _send(child: asyncio.subprocess.Process, order: dict[str, Any]) -> None:
+async def _send(child: asyncio.subprocess.Process, order: LoadOrder) -> None:
     if child.stdin is None:
         return
     with contextlib.suppress(ConnectionError):  # it has ended: the reader of its answers notices, and says why
-        child.stdin.write(json.dumps(order, separators=(",", ":")).encode() + b"\n")
+        child.stdin.write(encode(order).encode() + b"\n")
         await child.stdin.drain()
 
 
 async def _send_stop(child: asyncio.subprocess.Process, stop: asyncio.Event) -> None:
     await stop.wait()
-    await _send(child, {"stop": True})
+    await _send(child, LoadOrder(None))
 
 
 def _not_understood(endpoint: Endpoint, path: str) -> EngineFailed:

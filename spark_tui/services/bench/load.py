@@ -4,11 +4,9 @@ A closed loop: streams that each send their next request when the last one has e
 nothing else that this program does (painting a screen, reading a log) delays the clock when a token arrives. It reads
 one JSON object per line on standard input, and writes the same:
 
-    {"load": {...}}                      send this; an answer to it ends with {"records": ...}
-    {"stop": true}                       cut short what is under way
-    {"tick": [done, running, pieces]}    four times a second
-    {"records": [[...], ...],            everything that was measured, and how late the clock was at a steady pulse
-     "lateness": [0.0001, ...]}
+    LoadOrder     send this load, or cut short what is under way
+    Tick          four times a second
+    LoadResult    everything that was measured, and how late the clock was at a steady pulse
 
 It ends with its standard input, and so with its parent. Keys come in by that pipe and are in no argument.
 """
@@ -24,12 +22,12 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final, cast
+from typing import Final, cast
 from urllib.parse import urlsplit
 
-from spark_tui.domain.bench.record import COMPLETIONS_PATH, WireExchange, record_of, record_to_json
-from spark_tui.domain.untrusted import load_json
-from spark_tui.services.ports import Load, RequestSpec, Tick
+from spark_tui.domain.bench.load import Load, LoadEvent, LoadOrder, LoadResult, RequestSpec, Tick
+from spark_tui.domain.bench.record import COMPLETIONS_PATH, WireExchange, record_of
+from spark_tui.services.wire import decode, encode
 
 MAX_HEAD_BYTES: Final = 64 * 1024
 MAX_ANSWER_BYTES: Final = 256 * 1024 * 1024
@@ -428,23 +426,23 @@ def main() -> int:
 
 
 async def _serve() -> None:
-    orders: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+    orders: asyncio.Queue[LoadOrder | None] = asyncio.Queue()
     loop = asyncio.get_running_loop()
 
     def read() -> None:  # in a thread, which waits in the kernel: lines can be many megabytes long
         for line in sys.stdin.buffer:
-            loop.call_soon_threadsafe(orders.put_nowait, load_json(line))
+            loop.call_soon_threadsafe(orders.put_nowait, decode(line, LoadOrder))
         loop.call_soon_threadsafe(orders.put_nowait, None)
 
     threading.Thread(target=read, daemon=True).start()
     while (order := await orders.get()) is not None:
-        if "load" in order and not await _send(order, orders):
+        if order.load is not None and not await _send(order, order.load, orders):
             return
 
 
-async def _send(order: dict[str, Any], orders: asyncio.Queue[dict[str, Any] | None]) -> bool:
+async def _send(order: LoadOrder, load: Load, orders: asyncio.Queue[LoadOrder | None]) -> bool:
     """One load, until it has ended; false when standard input has."""
-    closed = ClosedLoop(order["base_url"], order["authorization"], load_from_json(order["load"]))
+    closed = ClosedLoop(order.base_url, order.authorization, load)
     running = asyncio.create_task(closed.run())
     listening = asyncio.create_task(orders.get())
     connected = True
@@ -456,32 +454,15 @@ async def _send(order: dict[str, Any], orders: asyncio.Queue[dict[str, Any] | No
             if not connected:
                 break
             listening = asyncio.create_task(orders.get())
-        tick = closed.tick()
-        _write({"tick": [tick.done, tick.running, tick.pieces]})
+        _write(closed.tick())
     listening.cancel()
-    records = [record_to_json(record_of(exchange)) for exchange in await running]
-    _write({"records": records, "lateness": [round(late, 6) for late in closed.lateness]})
+    records = tuple(record_of(exchange) for exchange in await running)
+    _write(LoadResult(records, tuple(round(late, 6) for late in closed.lateness)))
     return connected
 
 
-def load_to_json(load: Load) -> dict[str, Any]:
-    requests = [[spec.number, spec.prompt, spec.input_tokens, spec.output_tokens] for spec in load.requests]
-    return {
-        "model": load.model, "requests": requests, "streams": load.streams, "temperature": load.temperature,
-        "silence_seconds": load.silence_seconds,
-    }  # fmt: skip
-
-
-def load_from_json(value: dict[str, Any]) -> Load:
-    requests = tuple(
-        RequestSpec(number, prompt if isinstance(prompt, str) else tuple(prompt), asked, output)
-        for number, prompt, asked, output in value["requests"]
-    )
-    return Load(**{**value, "requests": requests})
-
-
-def _write(message: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(message, separators=(",", ":")) + "\n")
+def _write(event: LoadEvent) -> None:
+    sys.stdout.write(encode(event) + "\n")
     sys.stdout.flush()
 
 

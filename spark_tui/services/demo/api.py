@@ -10,6 +10,7 @@ import zlib
 from collections.abc import AsyncGenerator, Sequence
 from typing import Final
 
+from spark_tui.domain.bench.load import Load, LoadEvent, LoadResult, Tick
 from spark_tui.domain.bench.record import RequestRecord
 from spark_tui.domain.chat.message import (
     AnswerFinished,
@@ -27,7 +28,6 @@ from spark_tui.domain.errors import ApiKeyRejected, EngineUnreachable, ModelNotS
 from spark_tui.services.demo.engines import EngineProfile
 from spark_tui.services.demo.recording import CannedAnswer, answers
 from spark_tui.services.demo.world import REPLAY_SPEED, VERSION, DemoContainer, DemoWorld, Run, noise
-from spark_tui.services.ports import Load, LoadEvent, LoadResult, Tick
 
 _PIECE: Final = re.compile(r"\s?[^\W\d_]{1,6}|\s?\d{1,3}|\s+|.", re.DOTALL)
 _WORD: Final = re.compile(r"\w+")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from spark_tui.domain.chat.conversation import ChatThread, ConversationHit, ConversationSummary
 from spark_tui.domain.chat.records import ThreadReader
@@ -17,8 +18,7 @@ from spark_tui.domain.secret import Secret
 from spark_tui.services.demo.world import DemoWorld
 
 
-@dataclass
-class MemoryConversations:
+class MemoryConversations(Struct):
     """The ConversationStore port. `elsewhere` are ids that another process has claimed; `failure` is raised by the
     next writes while it is set."""
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Iterable, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Final, Generic, Protocol, TypeVar
+
+from msgspec.structs import replace
 
 from spark_tui.domain.engine.container import (
     ContainerEvent,

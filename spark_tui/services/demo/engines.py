@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from spark_tui.domain.models.checkpoint import CheckpointFacts, WeightFormat
 from spark_tui.domain.models.kv import BlockCapacity, KvSettings, kv_layout
@@ -51,8 +52,7 @@ class BootMarks(NamedTuple):
     ready: float
 
 
-@dataclass(frozen=True)
-class EngineProfile:
+class EngineProfile(Struct, frozen=True, dict=True):
     """One start's settings, as its command has them. `environment` has the variables that it was given."""
 
     runtime: str
@@ -213,8 +213,7 @@ _MEASURED: Final = re.compile(r"<<([ms]):(\d+(?:\.\d+)?)>>")
 _FP4: Final = (WeightFormat.NVFP4, WeightFormat.NVFP4_W4A16)
 
 
-@dataclass(frozen=True)
-class _Rates:
+class _Rates(Struct, frozen=True):
     """The recorded start's clock, stretched: pairs of a recorded second and the factor up to it."""
 
     parts: tuple[tuple[float, float], ...]

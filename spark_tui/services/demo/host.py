@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Final
+
+from msgspec.structs import replace
 
 from spark_tui.domain.doctor import EngineProcess, Link, StoreState
 from spark_tui.domain.engine.boot import BootState, BootStatus, unit_name

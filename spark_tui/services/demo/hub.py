@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from spark_tui.domain.errors import UsageError
 from spark_tui.domain.models import hub_errors
@@ -105,8 +107,7 @@ PAUSED_AT_START: Final = DownloadRequest("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-
 _HERE_AT_START: Final = 0.817
 
 
-@dataclass(slots=True)
-class _Fetch:
+class _Fetch(Struct):
     request: DownloadRequest
     phase: DownloadPhase
     files: tuple[RepoFile, ...]

@@ -6,9 +6,10 @@ import asyncio
 import math
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from statistics import fmean
 from typing import Final
+
+from msgspec.structs import replace
 
 from spark_tui.domain.engine.state import Endpoint
 from spark_tui.domain.history import HistoryState, Record

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
 
 _DATA: Final = Path(__file__).parent / "data"
 _MARK: Final = re.compile(r"<<([a-z_]+,?)(?::(\d+(?:\.(\d+))?))?>>")
@@ -21,8 +21,7 @@ POOL_GIB: Final = 121.69
 """What CUDA calls the total of a GB10."""
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedLog:
+class RecordedLog(Struct, frozen=True):
     """A recorded log: seconds after the container's start, text with marks."""
 
     lines: tuple[tuple[float, str], ...]
@@ -33,8 +32,7 @@ class RecordedLog:
         return self.lines[-1][0]
 
 
-@dataclass(frozen=True, slots=True)
-class Telemetry:
+class Telemetry(Struct, frozen=True):
     """One sample: what the GPU did, and how far the memory was from its mean."""
 
     power_watts: float
@@ -44,8 +42,7 @@ class Telemetry:
     drift_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class CannedAnswer:
+class CannedAnswer(Struct, frozen=True):
     """An answer and the reasoning before it. `about` are words of a question that it fits."""
 
     about: frozenset[str]

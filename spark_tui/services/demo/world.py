@@ -11,10 +11,12 @@ import time
 import zlib
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from spark_tui.domain.engine.container import (
     LABEL_API_KEY_FILE,
@@ -84,8 +86,7 @@ class Buckets:
         yield Slot(family, SeriesPart.COUNT), float(int(total))
 
 
-@dataclass(slots=True, eq=False)
-class Counters:
+class Counters(Struct, eq=False):
     """Counters of one start. `until` is how far the simulated traffic has been counted."""
 
     ttft: Buckets = field(default_factory=lambda: Buckets(_TTFT))
@@ -136,8 +137,7 @@ class HeldMemory(NamedTuple):
     pages: int = 0
 
 
-@dataclass(slots=True, eq=False)
-class Run:
+class Run(Struct, eq=False):
     """`speed` is how many recorded seconds pass in one. `fails` follows the script of a failed start.
     `cpu_bytes` is what its processes come to hold."""
 
@@ -381,8 +381,7 @@ _RUNTIME_MARKS: Final = (
 )  # fmt: skip
 
 
-@dataclass(slots=True)
-class DemoContainer:
+class DemoContainer(Struct):
     """One simulated container. `runs` are its starts, the last one the present."""
 
     id: str

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from msgspec import Struct
+
 from spark_tui.domain import errors
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import (
     DaemonNotRunning,
     DockerError,
@@ -31,8 +32,7 @@ _START_DOCKER: Final = "Start it: sudo systemctl start docker. At every boot: su
 _PORT: Final = re.compile(r":(?P<port>\d{1,5})(?:/\w+)?(?: failed|: bind| ->|:|$)")
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """What was asked of the daemon, for the sentence: `what` is a verb phrase, `start qwen36-35b`."""
 
     what: str
@@ -41,8 +41,7 @@ class Request:
     pulling: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class DaemonRule:
+class DaemonRule(Struct, frozen=True):
     """One sentence of the daemon. `summary` and `remedy` may name the pattern's groups, and `{container}`, `{image}`,
     `{registry}`, `{login}`. With `pulling` it applies to pulls only."""
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import field
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+
 from spark_tui.domain.errors import DaemonNotRunning
 from spark_tui.domain.untrusted import load_json
 from spark_tui.services.files import read_plain
@@ -23,8 +23,7 @@ _PLAIN_PORT: Final = 2375
 _TLS_PORT: Final = 2376
 
 
-@dataclass(frozen=True, slots=True)
-class DockerHost:
+class DockerHost(Struct, frozen=True):
     """Where the daemon listens: the path of a unix socket (port 0), or a name and a port.
 
     `tls` holds keyword arguments of the SDK's TLSConfig, or a TLSConfig from a context; None without TLS. `origin`
@@ -33,7 +32,7 @@ class DockerHost:
 
     address: str
     port: int = 0
-    tls: Any = field(default=None, compare=False)
+    tls: Any = None
     origin: str = ""
 
     @property

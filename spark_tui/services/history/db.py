@@ -20,11 +20,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from spark_tui.domain.history import MOST_BYTES, HistoryOff, HistoryState, Record
 from spark_tui.domain.logs.starts import MOST_GOOD, StartRecord
@@ -105,16 +106,14 @@ class Unreadable(Exception):
     """The file is no history of ours: damaged, of a newer version, or something else."""
 
 
-@dataclass(slots=True)
-class Write:
+class Write(Struct):
     """Something to write. `done` hears of it; a write without it is tried again when it fails."""
 
     work: Callable[[Connection], object]
     done: Future[None] | None = None
 
 
-@dataclass(slots=True)
-class Flush:
+class Flush(Struct):
     """Answered when all that waited before has been tried. With `damage` the file is quarantined first."""
 
     done: Future[None]

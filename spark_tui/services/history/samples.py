@@ -15,11 +15,11 @@ import struct
 import zlib
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from spark_tui.domain.history import COARSE_SECONDS, COARSE_STEP, FINE_SECONDS, FINE_STEP, RAW_SECONDS
 from spark_tui.domain.metrics.series import Gap, MetricId, Sample, SeriesKey, SeriesSlice

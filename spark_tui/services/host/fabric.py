@@ -9,9 +9,10 @@ import os
 import re
 import socket
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
+
+from msgspec.structs import replace
 
 from spark_tui.domain.cluster.facts import (
     ALL_GATHER,

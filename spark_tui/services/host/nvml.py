@@ -7,8 +7,9 @@ import contextlib
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import IO, Any, Final
+
+from msgspec.structs import replace
 
 from spark_tui.domain.host.vitals import GpuProcess, GpuReading, Throttle, Throttled, throttled_between, throttled_now
 from spark_tui.domain.reading import Missing, Ok, Reading

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from spark_tui.domain.host import vitals
 from spark_tui.domain.host.memory import container_id
@@ -33,19 +35,17 @@ CLOSER: Final = 16
 """The kernel walks all pages of a process for its PSS: only this many of the heaviest are asked."""
 
 
-@dataclass(eq=False)
-class HostVitals:
+class HostVitals(Struct, eq=False):
     """The VitalsProbe port. `root` is where the host's file system is seen; clocks are arguments."""
 
     _root: Path = Path("/")
-    _: KW_ONLY
     monotonic: Callable[[], float] = time.monotonic
     now: Callable[[], float] = time.time
-    _at: float = field(default=0.0, init=False)
-    _before: dict[str, vitals.Counters] = field(default_factory=dict, init=False)
-    _clusters: tuple[vitals.CpuCluster, ...] = field(default_factory=lambda: (), init=False)
-    _sensors: tuple[tuple[Path, str], ...] | None = field(default=None, init=False)
-    _limit: float | None = field(default=None, init=False)
+    _at: float = 0.0
+    _before: dict[str, vitals.Counters] = field(default_factory=dict)
+    _clusters: tuple[vitals.CpuCluster, ...] = field(default_factory=lambda: ())
+    _sensors: tuple[tuple[Path, str], ...] | None = None
+    _limit: float | None = None
 
     def look(self) -> vitals.Vitals:
         at = self.monotonic()

@@ -22,7 +22,8 @@ from contextvars import ContextVar
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.models import hub_errors
 from spark_tui.domain.models.checkpoint import CheckpointFacts, CheckpointProblem, WeightFormat
@@ -191,8 +192,7 @@ def pause_asked(headers: Mapping[str, str]) -> float | None:
     return min(float(seconds), MOST_WAIT_SECONDS) if seconds.isdigit() and len(seconds) < 8 else None
 
 
-@dataclass(frozen=True, slots=True)
-class HubCall:
+class HubCall(Struct, frozen=True):
     """What a request is about, for its errors. `known`: a token is sent."""
 
     endpoint: str

@@ -16,13 +16,13 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import UsageError
 from spark_tui.domain.models.download import (
     Download,
@@ -66,8 +66,7 @@ R = TypeVar("R")
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(Struct, frozen=True):
     """A download as it was asked for. `stopped`: a person paused it."""
 
     request: DownloadRequest
@@ -77,8 +76,7 @@ class Order:
     stopped: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerState:
+class WorkerState(Struct, frozen=True):
     """What a download's process reports. `pid` and `born` (clock ticks since boot) identify it for good."""
 
     phase: DownloadPhase = DownloadPhase.QUEUED

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import filelock
+from msgspec import Struct
 
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import SparkError, UsageError
 from spark_tui.domain.models import hub_errors
 from spark_tui.domain.models.download import DownloadRequest, FileProgress, FileState, TokenBucket
@@ -60,8 +60,7 @@ class Stopped(Exception):
     """The download was paused or cancelled, or the machine shuts down."""
 
 
-@dataclass(frozen=True, slots=True)
-class FilePlace:
+class FilePlace(Struct, frozen=True):
     """One file. `link` is the name in the cache's snapshot, None elsewhere. `lock` is what the library locks too."""
 
     whole: Path

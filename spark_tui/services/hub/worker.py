@@ -16,11 +16,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import filelock
+from msgspec.structs import replace
 
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.models import hub_errors

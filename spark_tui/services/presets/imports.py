@@ -6,9 +6,11 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from spark_tui.domain.errors import PresetError, RefusedError, SparkError, UsageError
 from spark_tui.domain.presets.dialects.container_files import compose_commands, is_compose
@@ -225,8 +227,7 @@ def _read_text(name: str, text: str, place: str) -> FoundFile:
 # --- walking ----------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Walk:
+class _Walk(Struct):
     """One look through a registry, with what is left of its bounds."""
 
     root: Path

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+from msgspec import Struct
 
 from spark_tui import __version__
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.presets import preset as read_as
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.services.files import PrivateFolder
@@ -23,8 +23,7 @@ _SETTLED_SECONDS: Final = 2.0
 """A file that changed less than two seconds before it was read may change again within the clock's step."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stamp:
+class Stamp(Struct, frozen=True):
     """What a file looked like when it was read: the same stamp gives the same result."""
 
     path: str

@@ -5,9 +5,10 @@ from __future__ import annotations
 import stat
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
+
+from msgspec.structs import replace
 
 from spark_tui.domain.errors import PresetError
 from spark_tui.domain.presets.include import with_included

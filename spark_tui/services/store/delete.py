@@ -16,8 +16,9 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from spark_tui.domain.errors import RefusedError, SparkError
 from spark_tui.domain.finding import Finding, Severity

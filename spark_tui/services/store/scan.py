@@ -17,11 +17,12 @@ import shlex
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import field, replace
 from functools import cache
 from typing import Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.models.checkpoint import CheckpointProblem
 from spark_tui.domain.models.config import MOST_BYTES, BadJson, read_object
@@ -66,8 +67,7 @@ Mark = tuple[str, int, int]
 """A path below the model's own, its ctime in nanoseconds, its size (-1 for a folder)."""
 
 
-@dataclass(slots=True)
-class ModelScan:
+class ModelScan(Struct):
     """What is collected while one model is read. `marks` decide later whether anything has changed; `settled` is false
     when the result must not be kept.
 
@@ -310,8 +310,7 @@ _SHARED_PATH: Final = re.compile(r"[0-9a-f]{2}/[0-9a-f]{64}")
 _MOST_REF_BYTES: Final = 256
 
 
-@dataclass(frozen=True, slots=True)
-class Repo:
+class Repo(Struct, frozen=True):
     """All that is read of one repository: `files` by commit, `blobs` by name, `refs` as branch or tag -> commit."""
 
     files: Mapping[str, tuple[StoredFile, ...]]

@@ -14,14 +14,14 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing, suppress
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Final
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import SparkError, UsageError
 from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.models.store import (
@@ -127,8 +127,7 @@ _TRIES: Final = 3
 _HUB: Final = "hub"
 
 
-@dataclass(frozen=True, slots=True)
-class ModelPlace:
+class ModelPlace(Struct, frozen=True):
     """Where one model lies. `hub` is its cache's folder, empty for a folder of the store's own."""
 
     path: str

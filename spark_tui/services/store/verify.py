@@ -10,7 +10,8 @@ import time
 from collections import deque
 from typing import Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+
 from spark_tui.domain.models.checkpoint import CheckpointProblem
 from spark_tui.domain.models.store import Algorithm, FileCheck, FileProblem, FileVerdict, StoredFile, VerifyProgress
 from spark_tui.services.executors import Closed, ThreadQueue
@@ -22,8 +23,7 @@ _BEHIND: Final = 64 << 20
 _REPORT_SECONDS: Final = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(Struct, frozen=True):
     """One payload to hash, and all files of the revision that are it. `known`: a digest is known."""
 
     path: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Final
 
+from msgspec import Struct
 from textual.binding import Binding, BindingType
 
 import spark_tui
@@ -14,7 +15,6 @@ from spark_tui.core.context import Context
 from spark_tui.domain.bench.conditions import conditions_of
 from spark_tui.domain.bench.plan import BenchPlan, Content, PlanError, PromptCache, check_context, check_plan
 from spark_tui.domain.bench.run import BenchRun, Result, RunOutcome, estimate, plan_caveats
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import SparkError, UsageError
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.quantities import gib, human_count, human_duration
@@ -27,8 +27,7 @@ _DEFAULT: Final = BenchPlan()
 _NONE: Final = ("none", "-")
 
 
-@dataclass(frozen=True, slots=True)
-class BenchRequest:
+class BenchRequest(Struct, frozen=True):
     """What shall be measured: one engine, or two variants in turn."""
 
     variants: tuple[Variant, ...]

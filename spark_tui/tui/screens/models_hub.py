@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, cast
 
+from msgspec import Struct
+from msgspec.structs import replace
 from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -41,8 +42,7 @@ ASK = "Search terms, then Enter. All fields optional."
 FITS = {True: "fits: yes or unknown", False: "all sizes"}
 
 
-@dataclass(slots=True)
-class HubSearch:
+class HubSearch(Struct):
     """The last search: the dialog shows it when it is opened again."""
 
     words: str = ""

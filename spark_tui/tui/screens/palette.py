@@ -8,6 +8,7 @@ from functools import partial
 from inspect import isawaitable
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from msgspec import Struct
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
@@ -15,7 +16,6 @@ from textual.screen import ModalScreen
 from textual.widgets import Input
 
 from spark_tui.core.actions import ACTIONS, Scope, action, allowed, key_of
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.reading import value_of
 from spark_tui.domain.settings import KEYS, THEME_NAMES
@@ -57,8 +57,7 @@ ENGINE_VERBS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PaletteEntry:
+class PaletteEntry(Struct, frozen=True):
     """One row. `id` stays the same from run to run; `run` does it."""
 
     id: str

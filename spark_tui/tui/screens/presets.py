@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import ClassVar
 
+from msgspec.structs import replace
 from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -395,7 +395,7 @@ class PresetsScreen(ListScreen):
 
     def _ask(self, **changes: object) -> None:
         """Searches for something else, and judges what was not judged yet."""
-        before, self._search = self._search, replace(self._search, **changes)  # type: ignore[arg-type]
+        before, self._search = self._search, replace(self._search, **changes)
         if self._search == before:
             return
         self.show_rows()

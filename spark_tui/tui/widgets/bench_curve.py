@@ -16,9 +16,9 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from msgspec import Struct
 from textual.events import Resize
 
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.metrics.graph import LABEL_CELLS, Bucket, Scale, nice_scale
 from spark_tui.tui.format import UNICODE, Glyphs
 from spark_tui.tui.widgets.graph import RowCanvas
@@ -43,8 +43,7 @@ RIGHT = 2
 """Cells right of the last level, for half of its label."""
 
 
-@dataclass(frozen=True, slots=True)
-class Curves:
+class Curves(Struct, frozen=True):
     """tok/s by the number of streams, with a name each; `knee` in streams. Up to `linear`, where it is known,
     the distance from the first curve is shaded."""
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from itertools import groupby, zip_longest
 from typing import ClassVar, Final
 
+from msgspec import Struct
+from msgspec.structs import replace
 from rich.segment import Segment
 from rich.style import Style
 from textual.events import Resize
@@ -15,7 +16,6 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.metrics.graph import Curve, TimeAxis, nice_scale, time_axis
 from spark_tui.domain.metrics.series import MetricId
 from spark_tui.present.metrics import Panel
@@ -202,8 +202,7 @@ LEAST_WIDTH: Final = 37
 """Two beside each other on a terminal of 80 columns, three on one of 120: a headline with its range fits."""
 
 
-@dataclass(frozen=True, slots=True)
-class Chart:
+class Chart(Struct, frozen=True):
     """One graph: what it is about, and its curves."""
 
     subject: Subject

@@ -16,7 +16,8 @@ from enum import StrEnum
 from itertools import product
 from typing import Final, NamedTuple
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+
 from spark_tui.domain.metrics.graph import (
     LABEL_CELLS,
     Bucket,
@@ -77,8 +78,7 @@ class GraphKind(StrEnum):
 CURVE_PENS = (CellKind.FIRST, CellKind.SECOND)
 
 
-@dataclass(frozen=True, slots=True)
-class GraphCharacters:
+class GraphCharacters(Struct, frozen=True):
     """The characters of one kind. `levels` fill a cell from the foot, the last one wholly; the first one also marks
     a value at the foot of the axis, which is not nothing."""
 
@@ -283,8 +283,7 @@ RESTART: Final = "R"
 """On the time axis: a new start of the engine was seen here."""
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
+class Subject(Struct, frozen=True):
     """What a graph is about. `thresholds` are lines across it; a value at or beyond `alarm` is a warning (below it,
     where `alarm_below`)."""
 
@@ -302,8 +301,7 @@ class Subject:
         return value <= self.alarm if self.alarm_below else value >= self.alarm
 
 
-@dataclass(frozen=True, slots=True)
-class GraphView:
+class GraphView(Struct, frozen=True):
     """How a person looks: up to when, over how many seconds, at which time the cursor stands. `foot`: with a time axis
     of its own where it is high enough, on which gaps and restarts of the curves of `above` are marked too."""
 
@@ -315,8 +313,7 @@ class GraphView:
     above: tuple[Curve, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Picture:
+class Picture(Struct, frozen=True):
     """Rows of equal width. `cursor_at` is the cell of each row in which the cursor stands; None without one."""
 
     rows: tuple[PenRow, ...] = ()

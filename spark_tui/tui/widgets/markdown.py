@@ -8,13 +8,13 @@ are removed before parsing, and again after it, because entities (`&#x202e;`) br
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from msgspec import Struct
+from msgspec.structs import replace
 from textual.content import Content
 
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.text import cells_left, clean, clean_line, truncate
 from spark_tui.tui.format import Glyphs
 
@@ -45,16 +45,14 @@ CELL_CELLS = 6
 COLUMN_GAP = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Paragraph:
+class Paragraph(Struct, frozen=True):
     """Running text; `\\n` is a line break. `tight` in a list without blank lines."""
 
     content: Content
     tight: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Code:
+class Code(Struct, frozen=True):
     """A code block, highlighted; `continued` when its beginning was laid out before."""
 
     language: str
@@ -62,37 +60,32 @@ class Code:
     continued: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Quote:
+class Quote(Struct, frozen=True):
     blocks: tuple[Block, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ListItem:
+class ListItem(Struct, frozen=True):
     """`marker` is empty for bullets, else the number with its point."""
 
     marker: str
     blocks: tuple[Block, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ListBlock:
+class ListBlock(Struct, frozen=True):
     """A list; `tight` without blank lines between its items."""
 
     items: tuple[ListItem, ...]
     tight: bool
 
 
-@dataclass(frozen=True, slots=True)
-class TableBlock:
+class TableBlock(Struct, frozen=True):
     """The header is the first row. `right` says which columns are aligned to the right."""
 
     rows: tuple[tuple[Content, ...], ...]
     right: tuple[bool, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class RuleBlock:
+class RuleBlock(Struct, frozen=True):
     """A thematic break."""
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import field, replace
 from typing import NamedTuple
 
+from msgspec import Struct, field
+from msgspec.structs import replace
 from textual.content import Content
 
 from spark_tui.core.actions import key_of
@@ -15,7 +16,6 @@ from spark_tui.domain.chat.conversation import AnswerOutcome, Exchange
 from spark_tui.domain.chat.formats import ending, reasoned
 from spark_tui.domain.chat.formats import figures as answer_figures
 from spark_tui.domain.chat.message import Answer
-from spark_tui.domain.dataclass import dataclass
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.text import clean, clean_line
 from spark_tui.domain.untrusted import load_json
@@ -38,8 +38,7 @@ def answers(answer: Answer) -> bool:
     return bool(answer.tool_calls) or (bool(answer.content) and not answer.content.isspace())
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(Struct, frozen=True):
     """One side of an exchange: question or answer. `note`: the engine has changed. `waits`: its tool calls wait for
     results. `unsent`: it is no longer sent."""
 
@@ -86,8 +85,7 @@ def turns(exchanges: Sequence[Exchange], sent_from: int = 0) -> tuple[Turn, ...]
     return tuple(shown)
 
 
-@dataclass(slots=True)
-class TurnLayout:
+class TurnLayout(Struct):
     """A turn as lines for one width. Lines from `error_at` are the error's; `fold_at` is the reasoning's headline.
     A `rough` one has about as many lines, all of them empty: it was not laid out yet."""
 

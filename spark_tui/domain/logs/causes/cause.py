@@ -6,11 +6,11 @@ import difflib
 import functools
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from enum import StrEnum
 from typing import Final, NamedTuple, TypeAlias
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct, field
+
 from spark_tui.domain.finding import Change, Finding, Severity
 from spark_tui.domain.logs.timeline import EngineFacts, PhaseId
 from spark_tui.domain.text import lazy_pattern, truncate
@@ -152,8 +152,7 @@ OF_VLLM: Final = frozenset(
 """Settings that no preset of another engine has."""
 
 
-@dataclass(frozen=True, slots=True)
-class FailureContext:
+class FailureContext(Struct, frozen=True):
     """All that is known about a failure. `text` holds its lines; `engine` is the runtime (`vllm`, `sglang` ...), empty
     when unknown; `asked` the engine's settings as it was given them; `pool_gib` is the machine's memory in GiB, None
     when unknown; `taken_ports` are not to be proposed."""
@@ -190,8 +189,7 @@ _VLLM: Final = Names()
 Explain: TypeAlias = Callable[[re.Match[str], FailureContext], Finding]
 
 
-@dataclass(frozen=True, slots=True)
-class CauseRule:
+class CauseRule(Struct, frozen=True):
     """`pattern` is searched in one line; `explain` gets its match. `sure` is False where the words only suggest it.
 
     `by_phase`: the id depends on what the engine was doing (out of memory has two names). `vague`: a line beside it

@@ -8,8 +8,9 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.host.guard import END_LOOP, GuardEntry

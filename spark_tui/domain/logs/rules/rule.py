@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from enum import StrEnum, auto
 from typing import Any, Final, NamedTuple, TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from spark_tui.domain.logs.line import BAR, LogRecord, bar_left, parse_line, share
 from spark_tui.domain.logs.timeline import EngineFacts, LogEvidence, PhaseId, Topic
@@ -22,8 +24,7 @@ MAX_EVIDENCE: Final = 400
 MAX_PER_TOPIC: Final = 8
 
 
-@dataclass(slots=True)
-class RuleContext:
+class RuleContext(Struct):
     """What a rule may look at beside the message. Rules only read it."""
 
     record: LogRecord = field(default_factory=lambda: parse_line(""))

@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from spark_tui.domain.engine.container import ContainerSpec, Gpus, Mount, PublishedPort, RestartPolicy
 from spark_tui.domain.engine.docker_run import (

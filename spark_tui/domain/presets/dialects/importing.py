@@ -9,11 +9,12 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Mapping
-from dataclasses import field, replace
 from itertools import takewhile
 from typing import Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from spark_tui.domain.errors import PresetError, UsageError
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.presets.command import missing_values
@@ -49,8 +50,7 @@ _LICENCES: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Registry:
+class Registry(Struct, frozen=True):
     """A folder of recipes. `address` is its git remote, `commit` what is checked out, `licence` what its licence
     files say; each empty where it is not stated. `scripts` are the mods' scripts by their path within it."""
 
@@ -62,8 +62,7 @@ class Registry:
     scripts: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class ModSummary:
+class ModSummary(Struct, frozen=True):
     """A mod that a recipe wants: its name, the script's path within the registry, and the script's first lines.
 
     Empty where the registry does not have it. It is shown, never run.
@@ -122,8 +121,7 @@ _NAMING: Final = ("model", "name")
 _SERVING: Final = ("container", "containers", "runtime", "command", "engines", "params")
 
 
-@dataclass(frozen=True, slots=True)
-class FoundFile:
+class FoundFile(Struct, frozen=True):
     """One file, or one `docker run` of it. `path` is relative to the registry; `problem` says why there is no document.
 
     `command` is a `docker run` command that was found in a text, which begins at `line`; `variant` the one of a vLLM
@@ -139,8 +137,7 @@ class FoundFile:
     variant: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class CollectedFiles:
+class CollectedFiles(Struct, frozen=True):
     """What was found in a file or folder. `files` are those asked for, `beside` the others that they may include,
     `passed_over` what was not even read, with the reason."""
 
@@ -150,8 +147,7 @@ class CollectedFiles:
     passed_over: tuple[PresetError, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ExaminedRecipe:
+class ExaminedRecipe(Struct, frozen=True):
     """One recipe, read. Either `preset` and `text` (the file to be written), or `problem`.
 
     `changes` are in words what had to become something else, `kept` the keys that stay in the file and that

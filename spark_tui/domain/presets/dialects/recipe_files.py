@@ -9,10 +9,11 @@ import re
 import shlex
 import string
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
+
 from spark_tui.domain.engine.container import ALL_INTERFACES
 from spark_tui.domain.errors import PresetError, UsageError
 from spark_tui.domain.presets.command import (
@@ -90,8 +91,7 @@ _IMPLIED: Final = ("runtime", "mode", "min_nodes", "max_nodes", "metadata", "spa
 # --- to sparkrun ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ExportedRecipe:
+class ExportedRecipe(Struct, frozen=True):
     """A recipe for another tool, and what a person should know about it."""
 
     document: MappingValue
@@ -177,8 +177,7 @@ def _doubled(text: str) -> str:
 # --- from eugr --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ConvertedRecipe:
+class ConvertedRecipe(Struct, frozen=True):
     """A recipe in our dialect, and what was changed on the way, in words. `name` is what a container that has no file
     is called, or its model."""
 

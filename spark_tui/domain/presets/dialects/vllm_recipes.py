@@ -10,8 +10,9 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from spark_tui.domain.engine.container import ContainerSpec, EnvVar, Gpus, PublishedPort
 from spark_tui.domain.errors import UsageError

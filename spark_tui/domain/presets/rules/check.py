@@ -7,8 +7,9 @@ that rules cite is vlaicu.io/posts/dgx-vllm (2026-06).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from spark_tui.domain.engine.container import EnvVar
 from spark_tui.domain.errors import SparkError

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field, replace
 from functools import cached_property
 from typing import Any, Final, TypeAlias
 
-from spark_tui.domain.dataclass import dataclass
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from spark_tui.domain.engine.container import ContainerSpec, ImageFacts
 from spark_tui.domain.finding import Change, Finding, Severity
 from spark_tui.domain.host.identity import NOMINAL_MEMORY
@@ -55,8 +56,7 @@ _BY_ENVIRONMENT: Final[Mapping[str, Mapping[str, str]]] = {
 }
 
 
-@dataclass(frozen=True)
-class LaunchContext:
+class LaunchContext(Struct, frozen=True, dict=True):
     """A launch before it happens. None: not known, and what is not known makes no error.
 
     `engine_version` is what an earlier start of this image logged. `sparks` counts the machines that serve together,
@@ -218,8 +218,7 @@ def given_settings(plan: LaunchPlan) -> dict[str, str]:
 # --- rules ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class RuleMatch:
+class RuleMatch(Struct, frozen=True):
     """What a rule saw, the change that ends it, and what differs this time from the rule's own words."""
 
     evidence: str
