@@ -112,12 +112,8 @@ def truncate(text: str, cells: int, ellipsis: str = "…") -> str:
     return text
 
 
-class _Methods:
-    """A compiled pattern's methods, found as fast as its own."""
-
-
-class _LazyPattern(_Methods):
-    """Becomes its compiled pattern with the first use of a method."""
+class _LazyPattern:
+    """Compiled with the first use of a method."""
 
     def __init__(self, text: str, flags: int) -> None:
         self._given = text, flags
@@ -127,7 +123,6 @@ class _LazyPattern(_Methods):
             raise AttributeError(name)
         compiled = re.compile(*self._given)
         self.__dict__.update({each: getattr(compiled, each) for each in _PATTERN_METHODS})
-        object.__setattr__(self, "__class__", _Methods)  # `__getattr__` would slow down each look-up
         return self.__dict__[name]
 
 
