@@ -1,0 +1,278 @@
+"""Records tests/golden again, after a change of the promise that is meant: .venv/bin/python -m tests.golden.record"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+import shlex
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from spark_tui.cli.main import cli, run
+from spark_tui.cli.options import Options
+from spark_tui.cli.session import PROGRAM, Session, Streams
+from spark_tui.cli.settings import folders_for
+from spark_tui.core.context import Context, build_demo
+from spark_tui.core.wiring import Ports
+from spark_tui.domain.errors import SparkError
+from spark_tui.domain.settings import Settings
+from tests.cli.world import Stream
+from tests.fakes_host import FakeClock, settle
+from tests.golden.lines import AT_HOME, DEMO
+from tests.pty_app import REPOSITORY
+
+GOLDEN: Final = Path(__file__).parent
+AGAIN: Final = "is it meant? Record it again: .venv/bin/python -m tests.golden.record"
+FORMS: Final = ("docker-run", "compose", "systemd", "quadlet", "sparkrun", "eugr")
+TEXT: Final = "<text>"
+"""What is written for people: that it is there is promised, its words are not."""
+
+_PROSE: Final = re.compile(
+    r".*_reason|summary|remedy|detail|label|note|notes|cautions|text|title|description|sentence|why|reasons?|content|"
+    r"reasoning|page|script|help|conditions"
+)
+"""Keys of texts for people, also where the text is one word."""
+_DATA: Final = frozenset(
+    (
+        "argv", "command", "diff", "docker_run", "flags", "gpu", "launch", "platform", "preset", "product", "recipe",
+        "running", "setting",
+    )
+)  # fmt: skip
+"""Keys whose values are data although there is a blank in them."""
+_ERROR: Final = {"id", "summary", "remedy", "detail", "exit_code"}
+_OTHERWISE: Final = re.compile(r"[0-9a-f]{10}|[0-9a-f]{12}|[0-9a-f]{48}")
+"""Names and keys made of random digits: other ones each time."""
+_ELSEWHERE: Final = frozenset(("added", "next_at", "python", "sha256", "tool_version"))
+"""Keys whose values are other ones in another minute or on another machine."""
+
+
+# --- the commands -----------------------------------------------------------------------------------------
+
+
+def commands() -> str:
+    """Each command with its arguments and options: names, metavar, type, default, and what it may be given."""
+    return "".join(f"{line}\n" for line in _commands(cli, (PROGRAM,)))
+
+
+COMMON: Final = (
+    *("--demo  flag", "--json  flag", "--read-only  flag  hidden"),
+    *("--config  text  FOLDER  hidden", "--docker-host  text  URL  hidden", "--store  text  FOLDER  hidden"),
+)
+"""Every command has them."""
+
+
+def _commands(command: click.Command, path: tuple[str, ...]) -> Iterator[str]:
+    yield " ".join(path) + (" (hidden)" if command.hidden else "")
+    own = {_parameter(each) for each in command.params}
+    common = own.issuperset(COMMON)
+    yield from ("    with the common options",) * common
+    yield from (f"    {each}" for each in sorted(own.difference(COMMON if common else ())))
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            assert found is not None
+            yield from _commands(found, (*path, name))
+
+
+def _parameter(each: click.Parameter) -> str:
+    found = each.to_info_dict()
+    kind, default, flag = found["type"], found["default"], found.get("is_flag", False)
+    limits = f" {kind['min']}..{kind['max']}" if "min" in kind else ""
+    marks = {
+        each.metavar: each.metavar,
+        f"default={default!r}": isinstance(default, str | int | float | tuple | list)
+        and default not in ("", (), False),
+        "required": found["required"],
+        "many": found["multiple"] or found["nargs"] == -1,
+        f"{found['nargs']} values": found["nargs"] > 1,
+        "without a value too": not flag and isinstance(found.get("flag_value"), str),
+        "hidden": found.get("hidden", False),
+    }
+    names = " ".join([*each.opts, *each.secondary_opts]) if isinstance(each, click.Option) else f"<{each.name}>"
+    taken = "flag" if flag else "|".join(kind["choices"]) if "choices" in kind else kind["name"] + limits
+    return "  ".join([names, taken, *(str(mark) for mark, holds in marks.items() if holds)])
+
+
+# --- JSON -------------------------------------------------------------------------------------------------
+
+
+def answers(lines: Iterable[str | tuple[str, ...]], *, demo: bool = True) -> str:
+    """Exit code, standard output and standard error of each line with --json, a value a line."""
+    found: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="golden-") as folder, contextlib.chdir(folder):
+        machine: Machine | None = None
+        for number, each in enumerate(lines):
+            if isinstance(each, tuple) or machine is None or not (demo and machine.unmoved):
+                machine = Machine(Path(folder) / str(number), demo=demo)
+            first, *rest = (each,) if isinstance(each, str) else each
+            found += (f"$ {first}", *machine.answer(first))
+            for line in rest:
+                found += (f"  then $ {line}", *machine.answer(line))
+            found.append("")
+            if isinstance(each, tuple):
+                machine = None
+    return "\n".join(found)
+
+
+class Machine:
+    """An empty home without Docker, or a simulated Spark whose clock goes on as soon as all wait for it."""
+
+    def __init__(self, home: Path, *, demo: bool) -> None:
+        home.mkdir()
+        self._clock = FakeClock()
+        self._began = self._clock.now()
+        self._options = ("--demo",) if demo else ()
+        self._environment = {"HOME": str(home), "DOCKER_HOST": f"unix://{home}/none.sock"}
+        self._known = {str(home): "<home>", str(REPOSITORY): "<repository>"}
+        self._ports: Ports | None = None
+        self._driver: asyncio.Task[None] | None = None
+
+    @property
+    def unmoved(self) -> bool:
+        """Whether its clock still stands where it began."""
+        return self._clock.now() == self._began
+
+    def answer(self, line: str) -> Iterator[str]:
+        """One command on it."""
+        out, err = Stream(), Stream()
+        streams = Streams(Stream(), out, err, self._environment)
+        code = run([*self._options, *shlex.split(line), "--json"], streams, self._opened if self._options else None)
+        yield f"exit {code}"
+        yield from values_of("out", out.getvalue(), self._known)
+        yield from values_of("err", err.getvalue(), self._known)
+
+    def _opened(self, options: Options, environment: Mapping[str, str]) -> Context:
+        """An opener: every command on the same ports."""
+        with contextlib.suppress(RuntimeError):  # some only look at the settings, outside a loop
+            self._driver = asyncio.get_running_loop().create_task(self._drive())
+        settings = Settings(read_only=options.read_only)
+        made = build_demo(settings, folders_for(options, environment), clock=self._clock)
+        self._ports = self._ports or made.ports
+        return Context(made.settings, self._ports, made.paths, demo=True)
+
+    async def _drive(self) -> None:
+        while True:
+            await settle()
+            if self._clock.sleepers:
+                await self._clock.advance(0.5)
+            else:
+                await asyncio.sleep(0)
+
+
+def values_of(name: str, text: str, known: Mapping[str, str]) -> Iterator[str]:
+    """Each value of what a command wrote, with its place in it. `known` are words that differ from run to run."""
+    for old, new in known.items():
+        text = text.replace(old, new)
+    text = re.sub(rf"{re.escape(tempfile.gettempdir())}/spark-tui-demo-\w+", "<demo>", text)
+    try:
+        documents = [json.loads(text)]
+    except json.JSONDecodeError:
+        try:
+            documents = [json.loads(line) for line in text.splitlines()]
+        except json.JSONDecodeError:
+            documents = [text]
+    if len(documents) == 1:
+        yield from _values(name, documents[0], "")
+        return
+    for kind, run_of in groupby(documents, lambda each: each.get("type", "") if isinstance(each, dict) else ""):
+        several = list(run_of)  # how many there are depends on what was quick enough to be seen
+        for each in several if len(several) < 3 else (several[0], several[-1]):
+            yield from _values(f"{name}:{kind}", each, "")
+
+
+def _values(path: str, value: Any, key: str) -> Iterator[str]:
+    if key == "error" and isinstance(value, dict) and value.keys() == _ERROR:
+        yield f"{path} = {value['id']}, exit {value['exit_code']}" + ", with detail" * bool(value["detail"])
+        assert value["summary"] and value["remedy"]
+    elif isinstance(value, dict) and value:
+        for name in sorted(value):
+            if value[name] is None and value.get(f"{name}_reason"):
+                yield f"{path}.{name} = null, {name}_reason"
+            elif not (name.endswith("_reason") and value.get(name.removesuffix("_reason"), "") is None):
+                yield from _values(f"{path}.{name}", value[name], name)
+    elif isinstance(value, list) and value:
+        ids = [each.get("id") if isinstance(each, dict) else None for each in value]
+        unique = len({*ids, None}) > len(ids) and all(_shown(each, "id") == each for each in ids)
+        for number, each in enumerate(value):
+            place = ids[number] if unique else number if isinstance(each, dict | list) else ""
+            yield from _values(f"{path}[{place}]", each, key)
+    elif isinstance(value, str):
+        lines = value.split("\n") if key in _DATA else [value]
+        yield from (f"{path} = {json.dumps(_shown(each, key), ensure_ascii=False)}" for each in lines)
+    else:
+        yield f"{path} = {float(f'{value:.6g}') if isinstance(value, float) else json.dumps(value)}"
+
+
+def _shown(value: Any, key: str) -> Any:
+    if not isinstance(value, str) or not value or key in _DATA:
+        return value
+    if key in _ELSEWHERE or _OTHERWISE.fullmatch(value):
+        return "<some>"
+    return TEXT if _PROSE.fullmatch(key) or any(map(str.isspace, value)) else value
+
+
+# --- launches ---------------------------------------------------------------------------------------------
+
+CHANGED: Final = {
+    "gpt-oss-20b": "--set max_model_len=8192 --set exposure=lan --set api_key=yes --set port=9000 --set env.A=1",
+    "qwen3.6-27b-nvfp4": "--set speculation=mtp --set num_speculative_tokens=2 --set max_num_seqs=2",
+    "qwen3-8b-nvfp4-sglang": "--set max_model_len=8192 --set exposure=lan --set api_key=yes",
+    "qwen3-30b-a3b-gguf-llama-cpp": "--set max_model_len=8192 --set exposure=lan --set api_key=yes",
+    "qwen3-30b-a3b-nvfp4-trtllm": "--set max_model_len=8192 --set exposure=lan --set api_key=yes",
+    "qwen3-32b-ollama": "--set max_model_len=8192 --set port=9000",
+}
+"""Presets of each runtime that are launched with changes too."""
+
+
+def launches(form: str) -> str:
+    """Every shipped preset as it is exported in that form, on the simulated Spark; then some with changes. What a
+    dry run of `up` prints is checked to be the same as `docker-run`."""
+    names = [path.stem for path in sorted((REPOSITORY / "presets").glob("*.yaml"))]
+    lines = [*((name, "") for name in names), *CHANGED.items()]
+    clock, out, err = FakeClock(), Stream(), Stream()
+    found = []
+    with Session(Streams(Stream(), out, err, {}), lambda options, environment: build_demo(clock=clock)) as session:
+
+        def printed(words: str) -> str:
+            out.seek(0)
+            out.truncate()
+            try:
+                cli.main(["--demo", *shlex.split(words)], prog_name=PROGRAM, standalone_mode=False, obj=session)
+                session.out.flush()
+            except SparkError as error:
+                return f"{type(error).__name__}, exit {int(error.exit_code)}\n"
+            return out.getvalue()
+
+        for name, changes in lines:
+            text = printed(f"presets export {name} --format {form} {changes}")
+            if form == "docker-run":
+                assert printed(f"up {name} --dry-run {changes}") == text
+            found.append(f"=== {name} {changes}".rstrip() + f"\n{text}")
+    return "\n".join(found)
+
+
+# --- the files --------------------------------------------------------------------------------------------
+
+RECORDS: Final[dict[str, Callable[[], str]]] = {
+    "commands.txt": commands,
+    **{f"json/{name}.txt": partial(answers, lines) for name, lines in DEMO.items()},
+    "json/at-home.txt": partial(answers, AT_HOME, demo=False),
+    **{f"launches/{form}.txt": partial(launches, form) for form in FORMS},
+}
+"""What makes each file below this folder."""
+
+
+if __name__ == "__main__":
+    for file, make in RECORDS.items():
+        path = GOLDEN / file
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(make(), encoding="utf-8")
