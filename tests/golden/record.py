@@ -9,7 +9,7 @@ import re
 import shlex
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from functools import cache, partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
@@ -233,13 +233,13 @@ CHANGED: Final = {
 """Presets of each runtime that are launched with changes too."""
 
 
-def launches(form: str) -> str:
-    """Every shipped preset as it is exported in that form, on the simulated Spark; then some with changes. What a
-    dry run of `up` prints is checked to be the same as `docker-run`."""
+@cache
+def launches() -> dict[str, str]:
+    """Every shipped preset as it is exported in each form, on the simulated Spark; then some with changes. What a dry
+    run of `up` prints is checked to be the same as `docker-run`."""
     names = [path.stem for path in sorted((REPOSITORY / "presets").glob("*.yaml"))]
-    lines = [*((name, "") for name in names), *CHANGED.items()]
+    found: dict[str, list[str]] = {form: [] for form in FORMS}
     clock, out, err = FakeClock(), Stream(), Stream()
-    found = []
     with Session(Streams(Stream(), out, err, {}), lambda options, environment: build_demo(clock=clock)) as session:
 
         def printed(words: str) -> str:
@@ -252,12 +252,12 @@ def launches(form: str) -> str:
                 return f"{type(error).__name__}, exit {int(error.exit_code)}\n"
             return out.getvalue()
 
-        for name, changes in lines:
-            text = printed(f"presets export {name} --format {form} {changes}")
-            if form == "docker-run":
-                assert printed(f"up {name} --dry-run {changes}") == text
-            found.append(f"=== {name} {changes}".rstrip() + f"\n{text}")
-    return "\n".join(found)
+        for name, changes in (*((name, "") for name in names), *CHANGED.items()):
+            texts = {form: printed(f"presets export {name} --format {form} {changes}") for form in FORMS}
+            assert printed(f"up {name} --dry-run {changes}") == texts["docker-run"]
+            for form, text in texts.items():
+                found[form].append(f"=== {name} {changes}".rstrip() + f"\n{text}")
+    return {form: "\n".join(texts) for form, texts in found.items()}
 
 
 # --- the files --------------------------------------------------------------------------------------------
@@ -266,7 +266,7 @@ RECORDS: Final[dict[str, Callable[[], str]]] = {
     "commands.txt": commands,
     **{f"json/{name}.txt": partial(answers, lines) for name, lines in DEMO.items()},
     "json/at-home.txt": partial(answers, AT_HOME, demo=False),
-    **{f"launches/{form}.txt": partial(launches, form) for form in FORMS},
+    **{f"launches/{form}.txt": partial(lambda form: launches()[form], form) for form in FORMS},
 }
 """What makes each file below this folder."""
 
