@@ -46,4 +46,4 @@ def test_every_file_belongs_to_a_record() -> None:
     ],
 )
 def test_the_words_may_change_and_nothing_else(before: str, after: str, same: bool) -> None:
-    assert (list(values_of("out", before, {})) == list(values_of("out", after, {}))) == same
+    assert (list(values_of("out", before)) == list(values_of("out", after))) == same

@@ -252,6 +252,7 @@ AT_HOME: Final[tuple[str | tuple[str, ...], ...]] = (
     "conversations list",
     "results list",
     "models downloads",
+    "guard --status",
     "gateway status",
     ("gateway keys add me", "gateway keys list", "gateway keys revoke me"),
     "presets allow gpt-oss-120b privileged",
@@ -259,3 +260,28 @@ AT_HOME: Final[tuple[str | tuple[str, ...], ...]] = (
     "completion bash --install",
     "man --install",
 )
+
+ON_A_HEAD: Final = (
+    "cluster list",
+    "cluster show duo",
+    "cluster show nope",
+    "cluster status",
+    "hosts",
+    "up deepseek-v4-flash --nodes duo --dry-run",
+    "up deepseek-v4-flash --dry-run",
+    "up deepseek-v4-flash --nodes nope --dry-run",
+    "cluster remove duo",
+)
+"""With two clusters in the settings, whose nodes answer `status` and nothing else."""
+
+OVER_NODES: Final = (
+    "deepseek-v4-flash --nodes duo",
+    "glm-5.3-flash-nvfp4 --nodes duo",
+    "minimax-m2.7-awq --nodes duo",
+    "qwen3.5-397b-a17b-int4 --nodes quad",
+    *(f"deepseek-v4-flash --nodes duo --parallel {layout}" for layout in ("pp", "dp", "replicas")),
+    "gpt-oss-20b --nodes duo",
+    "gpt-oss-20b --nodes duo --parallel replicas",
+    "gpt-oss-20b --nodes duo --parallel replicas --expose lan --set max_model_len=8192",
+)
+"""Each preset that needs several nodes, and one that does not, in all layouts: for `up`."""

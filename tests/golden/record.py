@@ -25,8 +25,9 @@ from spark_tui.core.wiring import Ports
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.settings import Settings
 from tests.cli.world import Stream
+from tests.fake_ssh import FakeSsh
 from tests.fakes_host import FakeClock, settle
-from tests.golden.lines import AT_HOME, DEMO
+from tests.golden.lines import AT_HOME, DEMO, ON_A_HEAD, OVER_NODES
 from tests.pty_app import REPOSITORY
 
 GOLDEN: Final = Path(__file__).parent
@@ -127,12 +128,11 @@ class Machine:
     """An empty home without Docker, or a simulated Spark whose clock goes on as soon as all wait for it."""
 
     def __init__(self, home: Path, *, demo: bool) -> None:
-        home.mkdir()
+        home.mkdir(exist_ok=True)
         self._clock = FakeClock()
         self._began = self._clock.now()
         self._options = ("--demo",) if demo else ()
-        self._environment = {"HOME": str(home), "DOCKER_HOST": f"unix://{home}/none.sock"}
-        self._known = {str(home): "<home>", str(REPOSITORY): "<repository>"}
+        self.environment = {"HOME": str(home), "DOCKER_HOST": f"unix://{home}/none.sock"}
         self._ports: Ports | None = None
         self._driver: asyncio.Task[None] | None = None
 
@@ -141,14 +141,26 @@ class Machine:
         """Whether its clock still stands where it began."""
         return self._clock.now() == self._began
 
-    def answer(self, line: str) -> Iterator[str]:
-        """One command on it."""
+    def run(self, *words: str) -> tuple[int, str, str]:
+        """Exit code, standard output and standard error of one command on it."""
         out, err = Stream(), Stream()
-        streams = Streams(Stream(), out, err, self._environment)
-        code = run([*self._options, *shlex.split(line), "--json"], streams, self._opened if self._options else None)
+        streams = Streams(Stream(), out, err, self.environment)
+        code = run([*self._options, *words], streams, self._opened if self._options else None)
+        return code, self._known(out.getvalue()), self._known(err.getvalue())
+
+    def answer(self, line: str) -> Iterator[str]:
+        """What is recorded of one command on it."""
+        code, out, err = self.run(*shlex.split(line), "--json")
         yield f"exit {code}"
-        yield from values_of("out", out.getvalue(), self._known)
-        yield from values_of("err", err.getvalue(), self._known)
+        yield from values_of("out", out)
+        yield from values_of("err", err)
+
+    def _known(self, text: str) -> str:
+        """The text without what is another in each run or on each machine."""
+        text = text.replace(self.environment["HOME"], "<home>").replace(str(REPOSITORY), "<repository>")
+        if not self._options:  # a hash of paths in this home, and a random word
+            text = re.sub(r"(io\.spark-tui\.(?:spec-hash|launch)=)\w+", r"\1<some>", text)
+        return re.sub(rf"{re.escape(tempfile.gettempdir())}/spark-tui-demo-\w+", "<demo>", text)
 
     def _opened(self, options: Options, environment: Mapping[str, str]) -> Context:
         """An opener: every command on the same ports."""
@@ -168,11 +180,8 @@ class Machine:
                 await asyncio.sleep(0)
 
 
-def values_of(name: str, text: str, known: Mapping[str, str]) -> Iterator[str]:
-    """Each value of what a command wrote, with its place in it. `known` are words that differ from run to run."""
-    for old, new in known.items():
-        text = text.replace(old, new)
-    text = re.sub(rf"{re.escape(tempfile.gettempdir())}/spark-tui-demo-\w+", "<demo>", text)
+def values_of(name: str, text: str) -> Iterator[str]:
+    """Each value of what a command wrote, with its place in it."""
     try:
         documents = [json.loads(text)]
     except json.JSONDecodeError:
@@ -260,12 +269,45 @@ def launches() -> dict[str, str]:
     return {form: "\n".join(texts) for form, texts in found.items()}
 
 
+@contextlib.contextmanager
+def cluster_head() -> Iterator[Machine]:
+    """A machine that reaches two clusters, of two nodes and of four, by a program named ssh."""
+    with tempfile.TemporaryDirectory(prefix="golden-") as folder:
+        ssh = FakeSsh(Path(folder))
+        machine = Machine(Path(ssh.environment["HOME"]), demo=False)
+        machine.environment |= ssh.environment
+        for number in range(1, 5):
+            memory = {"total_bytes": 128 * 10**9, "available_bytes": (121 - number) * 10**9}
+            ssh.serves(f"nv@spark-{number}", memory=memory)
+        assert machine.run("config", "set", "hosts", "lab=nv@spark-3")[0] == 0
+        for name, size in (("duo", 2), ("quad", 4)):
+            nodes = (f"--node=nv@spark-{n},fabric=192.168.100.{n},if=enp1s0f0np0" for n in range(1, size + 1))
+            code, _, err = machine.run("cluster", "add", name, *nodes)
+            assert code == 0, err
+        yield machine
+
+
+def cluster_answers() -> str:
+    """As `answers`, on the head of a cluster."""
+    with cluster_head() as machine:
+        return "\n".join("\n".join((f"$ {line}", *machine.answer(line), "")) for line in ON_A_HEAD)
+
+
+def cluster_launches() -> str:
+    """Launches over several nodes, as a dry run of `up` prints them."""
+    with cluster_head() as machine:
+        runs = ((line, machine.run("up", *shlex.split(line), "--dry-run")) for line in OVER_NODES)
+        return "\n".join(f"=== up {line}\nexit {code}\n{out}" for line, (code, out, _) in runs)
+
+
 # --- the files --------------------------------------------------------------------------------------------
 
 RECORDS: Final[dict[str, Callable[[], str]]] = {
     "commands.txt": commands,
     **{f"json/{name}.txt": partial(answers, lines) for name, lines in DEMO.items()},
     "json/at-home.txt": partial(answers, AT_HOME, demo=False),
+    "json/cluster.txt": cluster_answers,
+    "launches/cluster.txt": cluster_launches,
     **{f"launches/{form}.txt": partial(lambda form: launches()[form], form) for form in FORMS},
 }
 """What makes each file below this folder."""
