@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Prints the test files that a change touches: changed ones, and those that import a changed module directly.
+"""Prints the test files that a change touches: changed ones, those that import a changed module directly, and for the
+product those of GUARDS.
 
 python3 scripts/changed_tests.py [REF]        REF: what the working tree is compared with; default: HEAD
 """
@@ -12,6 +13,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+GUARDS = (Path("tests/cli/test_golden.py"), Path("tests/unit/test_gates.py"))
+"""What the product prints and what it may weigh, whichever module changes."""
 FOLDERS = ("unit", "present", "services", "core", "cli", "tui")
 
 
@@ -43,8 +46,9 @@ def main() -> int:
     files = changed(sys.argv[1] if len(sys.argv) > 1 else "HEAD")
     modules = {module_of(path) for path in files if path.suffix == ".py"}
     tests = [path for folder in FOLDERS for path in sorted((ROOT / "tests" / folder).glob("test_*.py"))]
+    guards = GUARDS if any(path.parts[0] in ("spark_tui", "presets") for path in files) else ()
     for path in tests:
-        if path.relative_to(ROOT) in files or imports_of(path) & modules:
+        if path.relative_to(ROOT) in (*files, *guards) or imports_of(path) & modules:
             print(path.relative_to(ROOT))
     return 0
 
