@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import click
 
-from spark_tui.cli.main import cli, run
+from spark_tui.cli.main import UNLISTED, cli, run
 from spark_tui.cli.options import Options
 from spark_tui.cli.session import PROGRAM, Session, Streams
 from spark_tui.cli.settings import folders_for
@@ -78,7 +78,7 @@ def _commands(command: click.Command, path: tuple[str, ...]) -> Iterator[str]:
     yield from (f"    {each}" for each in sorted(own.difference(COMMON if common else ())))
     if isinstance(command, click.Group):
         context = click.Context(command)
-        for name in command.list_commands(context):
+        for name in (*command.list_commands(context), *(UNLISTED if command is cli else ())):
             found = command.get_command(context, name)
             assert found is not None
             yield from _commands(found, (*path, name))
