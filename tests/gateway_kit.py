@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
-import httpx
+import httpx2
 
 from spark_tui.domain.engine.state import Endpoint
 from spark_tui.domain.errors import ApiKeyRejected, ModelNotServed, SparkError
@@ -196,14 +196,14 @@ class ScriptedRouter:
 
 
 @asynccontextmanager
-async def gateway(router: Any, limits: DoorLimits | None = None) -> AsyncIterator[httpx.AsyncClient]:
+async def gateway(router: Any, limits: DoorLimits | None = None) -> AsyncIterator[httpx2.AsyncClient]:
     """A client of a gateway with that router."""
     port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     serving = asyncio.ensure_future(HttpGateway(limits).serve(router, "127.0.0.1", 0, port.set_result))
     try:
-        async with httpx.AsyncClient(
+        async with httpx2.AsyncClient(
             base_url=f"http://127.0.0.1:{await port}", trust_env=False, timeout=30,
-            limits=httpx.Limits(max_connections=None),
+            limits=httpx2.Limits(max_connections=None),
         ) as client:  # fmt: skip
             yield client
     finally:

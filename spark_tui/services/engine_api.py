@@ -1,6 +1,6 @@
-"""Engines over httpx: their OpenAI-compatible API, and their metrics pages, bounded in time and size.
+"""Engines over httpx2: their OpenAI-compatible API, and their metrics pages, bounded in time and size.
 
-The key goes into one header and nowhere else. httpx is imported with the first request.
+The key goes into one header and nowhere else. httpx2 is imported with the first request.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from spark_tui.domain.untrusted import load_json
 from spark_tui.services.engine_http import CONNECT_SECONDS, ClientPools, bearer, beginning_of, pieces_of
 
 if TYPE_CHECKING:
-    import httpx
+    import httpx2
 
 ANSWER_SECONDS: Final = 10.0
 """For the whole of a short answer: models, version, the body of an error."""
@@ -65,23 +65,23 @@ _WANTED: Final = frozenset(name.encode() for name in WANTED_NAMES)
 
 def unreachable(where: str, error: Exception, seconds: float) -> EngineUnreachable:
     """Before any answer of the engine at `where`; `seconds` is how long one was waited for."""
-    import httpx
+    import httpx2
 
-    if isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol):
+    if isinstance(error, httpx2.InvalidURL | httpx2.UnsupportedProtocol):
         return EngineUnreachable(f"{where} is not an engine address.", "Write it as http://127.0.0.1:8000.")
-    if isinstance(error, httpx.ConnectTimeout):
+    if isinstance(error, httpx2.ConnectTimeout):
         return EngineUnreachable(
             f"{where} did not accept a connection within {human_duration(CONNECT_SECONDS)}.",
             "Is the machine up, and does its firewall let you in?",
         )
-    if isinstance(error, httpx.TimeoutException | TimeoutError):
+    if isinstance(error, httpx2.TimeoutException | TimeoutError):
         return EngineUnreachable(
             f"The engine at {where} accepts connections but has not answered for {human_duration(seconds)}.",
             "It may hang: check its log, then restart it.",
         )
-    if isinstance(error, httpx.ConnectError) and not refused(error):
+    if isinstance(error, httpx2.ConnectError) and not refused(error):
         return EngineUnreachable(f"Cannot connect to {where}.", "Check the address.", detail=str(error))
-    if isinstance(error, httpx.ConnectError) or closed_at_once(error):
+    if isinstance(error, httpx2.ConnectError) or closed_at_once(error):
         return EngineUnreachable(
             f"Nothing answers at {where}.",
             "Is the engine running and ready? spark-tui ps shows it; a model can take minutes to load.",
@@ -104,11 +104,11 @@ def not_an_engine(where: str, what: str) -> EngineFailed:
 
 def closed_at_once(error: Exception) -> bool:
     """The connection was accepted and closed before a byte of an answer."""
-    import httpx
+    import httpx2
 
-    if isinstance(error, httpx.RemoteProtocolError):
+    if isinstance(error, httpx2.RemoteProtocolError):
         return str(error).startswith("Server disconnected")
-    return isinstance(error, httpx.ReadError | httpx.WriteError)
+    return isinstance(error, httpx2.ReadError | httpx2.WriteError)
 
 
 def refused(error: BaseException) -> bool:
@@ -139,17 +139,17 @@ class VllmApi:
 
         Docker's port proxy accepts for a container in which nothing listens yet, and then closes without a word.
         """
-        import httpx
+        import httpx2
 
         runtime = runtime_named(endpoint.runtime)
         try:
             async with asyncio.timeout(runtime.health_seconds):
                 status, body = await _get(self._pools, endpoint, runtime.health_path, MAX_ERROR_BYTES)
-        except httpx.ConnectError as error:
+        except httpx2.ConnectError as error:
             return Health.NOT_LISTENING if refused(error) else Health.UNKNOWN
-        except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError) as error:
+        except (httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError) as error:
             return Health.NOT_LISTENING if closed_at_once(error) else Health.UNKNOWN
-        except (httpx.HTTPError, httpx.InvalidURL, ApiKeyRejected, TimeoutError):
+        except (httpx2.HTTPError, httpx2.InvalidURL, ApiKeyRejected, TimeoutError):
             return Health.UNKNOWN
         if status == 200:
             return Health.OK
@@ -184,12 +184,12 @@ class VllmApi:
         return ""
 
     async def _get_json(self, endpoint: Endpoint, path: str, *, optional: bool = False) -> Any:
-        import httpx
+        import httpx2
 
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 status, body = await _get(self._pools, endpoint, path, MAX_JSON_BYTES + 1)
-        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError) as error:
             raise unreachable(endpoint.base_url, error, ANSWER_SECONDS) from None
         if optional and status in _NO_SUCH_PAGE:
             return None
@@ -237,7 +237,7 @@ class VllmApi:
 
     async def ask(self, endpoint: Endpoint, path: str, body: bytes) -> AsyncGenerator[str, None]:
         """The data of the answer's events; of a server that does not stream, its one JSON text."""
-        import httpx
+        import httpx2
 
         begun = False
         try:
@@ -254,7 +254,7 @@ class VllmApi:
                 async with aclosing(_payloads(endpoint, response)) as payloads:
                     async for data in payloads:
                         yield data
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             if not begun:
                 raise unreachable(endpoint.base_url, error, self._read_seconds) from None
             raise self._broke_off(error) from None
@@ -263,9 +263,9 @@ class VllmApi:
 
     def _broke_off(self, error: Exception) -> SparkError:
         """In the middle of an answer."""
-        import httpx
+        import httpx2
 
-        if isinstance(error, httpx.TimeoutException):
+        if isinstance(error, httpx2.TimeoutException):
             return EngineUnreachable(
                 f"The engine stopped mid-answer: no data for {human_duration(self._read_seconds)}.",
                 "The partial answer is kept. The engine may hang: check its log, then restart it.",
@@ -287,7 +287,7 @@ async def _get(
         )
 
 
-async def _payloads(endpoint: Endpoint, response: httpx.Response) -> AsyncGenerator[str, None]:
+async def _payloads(endpoint: Endpoint, response: httpx2.Response) -> AsyncGenerator[str, None]:
     """The stream's data, or the one JSON text of a server that does not stream. Raises EventTooLong."""
     kind = response.headers.get("content-type", "").lower()
     if "html" in kind:
@@ -308,11 +308,11 @@ async def _payloads(endpoint: Endpoint, response: httpx.Response) -> AsyncGenera
         raise EventTooLong(f"more than {human_bytes(MAX_STREAM_BYTES)} as one answer")
 
 
-async def _error_body(response: httpx.Response) -> str:
+async def _error_body(response: httpx2.Response) -> str:
     """An error's body; empty when it breaks off or dribbles: the status alone says enough."""
-    import httpx
+    import httpx2
 
-    with suppress(TimeoutError, httpx.HTTPError):
+    with suppress(TimeoutError, httpx2.HTTPError):
         async with asyncio.timeout(ANSWER_SECONDS):
             return (await beginning_of(response, MAX_ERROR_BYTES)).decode("utf-8", "replace")
     return ""
@@ -404,7 +404,7 @@ class HttpMetrics:
         await self._pools.close()
 
     async def read(self, endpoint: Endpoint) -> MetricPage:
-        import httpx
+        import httpx2
 
         runtime = runtime_named(endpoint.runtime)
         path = runtime.metrics_path
@@ -419,8 +419,8 @@ class HttpMetrics:
             async with asyncio.timeout(self._read_seconds):
                 status, body = await _get(self._pools, endpoint, path, MAX_PAGE_BYTES + 1, MAX_ERROR_BYTES)
         except ValueError as error:
-            raise unreachable(endpoint.base_url, httpx.InvalidURL(str(error)), self._read_seconds) from None
-        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
+            raise unreachable(endpoint.base_url, httpx2.InvalidURL(str(error)), self._read_seconds) from None
+        except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError) as error:
             raise unreachable(endpoint.base_url, error, self._read_seconds) from None
         if status in _NO_SUCH_PAGE:
             option = f"Start it with {runtime.metrics_option}" if runtime.metrics_option else elsewhere

@@ -10,38 +10,38 @@ from spark_tui.domain.engine.state import Endpoint
 from spark_tui.domain.errors import ApiKeyRejected
 
 if TYPE_CHECKING:
-    import httpx
+    import httpx2
 
 CONNECT_SECONDS: Final = 5.0
 KEEP_ALIVE_SECONDS: Final = 2.0
 """uvicorn closes an idle connection after 5 s; a request must not be sent into one that is just being closed."""
 
 
-def new_client(read_seconds: float | None, *, secure: bool, idle: int = 8) -> httpx.AsyncClient:
+def new_client(read_seconds: float | None, *, secure: bool, idle: int = 8) -> httpx2.AsyncClient:
     """A pool for engines, over https if `secure`. `read_seconds` is how long the next piece of an answer may take
     (None: for ever), `idle` how many connections are kept for later."""
     import ssl
 
-    import httpx
+    import httpx2
 
     # Without https no certificate authorities are needed: reading them takes 35 ms and 3 MB.
     context = ssl.create_default_context() if secure else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    return httpx.AsyncClient(
+    return httpx2.AsyncClient(
         trust_env=False,
         verify=context,
-        timeout=httpx.Timeout(read_seconds, connect=CONNECT_SECONDS, pool=CONNECT_SECONDS),
-        limits=httpx.Limits(max_connections=None, max_keepalive_connections=idle, keepalive_expiry=KEEP_ALIVE_SECONDS),
+        timeout=httpx2.Timeout(read_seconds, connect=CONNECT_SECONDS, pool=CONNECT_SECONDS),
+        limits=httpx2.Limits(max_connections=None, max_keepalive_connections=idle, keepalive_expiry=KEEP_ALIVE_SECONDS),
         headers={"Accept-Encoding": "identity"},  # what is small on the wire stays small here
     )
 
 
-async def pieces_of(response: httpx.Response, most: int) -> AsyncGenerator[bytes, None]:
-    """The body as it comes, and at most that many bytes of it. Raises httpx.DecodingError for a compressed one, which
+async def pieces_of(response: httpx2.Response, most: int) -> AsyncGenerator[bytes, None]:
+    """The body as it comes, and at most that many bytes of it. Raises httpx2.DecodingError for a compressed one, which
     was not asked for and may unpack to any size."""
-    import httpx
+    import httpx2
 
     if response.headers.get("content-encoding", "identity").lower() != "identity":
-        raise httpx.DecodingError("a compressed answer that was not asked for")
+        raise httpx2.DecodingError("a compressed answer that was not asked for")
     async for chunk in response.aiter_raw():
         yield chunk[:most]
         most -= len(chunk)
@@ -49,7 +49,7 @@ async def pieces_of(response: httpx.Response, most: int) -> AsyncGenerator[bytes
             return
 
 
-async def beginning_of(response: httpx.Response, most: int) -> bytes:
+async def beginning_of(response: httpx2.Response, most: int) -> bytes:
     """The body's first bytes, as `pieces_of` has them."""
     async with aclosing(pieces_of(response, most)) as pieces:
         return b"".join([piece async for piece in pieces])
@@ -61,9 +61,9 @@ class ClientPools:
     def __init__(self, read_seconds: float | None, idle: int = 8) -> None:
         self._read_seconds = read_seconds
         self._idle = idle
-        self._clients: dict[bool, httpx.AsyncClient] = {}
+        self._clients: dict[bool, httpx2.AsyncClient] = {}
 
-    def of(self, endpoint: Endpoint) -> httpx.AsyncClient:
+    def of(self, endpoint: Endpoint) -> httpx2.AsyncClient:
         secure = endpoint.base_url.lower().startswith("https:")
         if secure not in self._clients:
             self._clients[secure] = new_client(self._read_seconds, secure=secure, idle=self._idle)
@@ -89,12 +89,12 @@ def authorization(endpoint: Endpoint) -> str:
     return f"Bearer {key.reveal()}"
 
 
-def bearer(endpoint: Endpoint) -> Callable[[httpx.Request], httpx.Request] | None:
+def bearer(endpoint: Endpoint) -> Callable[[httpx2.Request], httpx2.Request] | None:
     """Puts the key into the request when it is sent: it is in no argument that a traceback would show."""
     if not authorization(endpoint):
         return None
 
-    def sign(request: httpx.Request) -> httpx.Request:
+    def sign(request: httpx2.Request) -> httpx2.Request:
         request.headers["Authorization"] = authorization(endpoint)
         return request
 

@@ -1,4 +1,4 @@
-"""The HTTP side of the gateway: Starlette on uvicorn in front, httpx to the engines, bytes in between.
+"""The HTTP side of the gateway: Starlette on uvicorn in front, httpx2 to the engines, bytes in between.
 
 Nothing is translated. A body is read whole, since its `model` says where it goes; an answer passes piece by piece, as
 fast as the client reads it, and ends at the engine when the client leaves.
@@ -46,7 +46,7 @@ from spark_tui.services.wire import decode
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import httpx
+    import httpx2
     from starlette.applications import Starlette
     from starlette.requests import Request
 
@@ -435,7 +435,7 @@ class GatewayProxy:
             await end_tasks(ready)
 
     async def _forward(self, ask: _Ask, upstream: Upstream, client: _Client) -> None:
-        import httpx
+        import httpx2
 
         pool = self._pools.of(upstream.endpoint)
         url = f"{upstream.endpoint.base_url}{ask.path}{'?' * bool(ask.query)}{ask.query}"
@@ -443,7 +443,7 @@ class GatewayProxy:
         seen = _Seen()
         try:
             response = await pool.send(request, stream=True, auth=bearer(upstream.endpoint))
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             self._router.broken(upstream.engine)
             raise EngineUnreachable(
                 f"{upstream.engine} does not answer.", "Retry. See why on its host: spark-tui explain NAME",
@@ -451,7 +451,7 @@ class GatewayProxy:
             ) from error  # fmt: skip
         try:
             await _relay(response, client, seen)
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             self._router.broken(upstream.engine)
             raise EngineUnreachable(
                 f"{upstream.engine} stopped in the middle of the answer.", "Send the request again."
@@ -462,7 +462,7 @@ class GatewayProxy:
             await response.aclose()
 
 
-async def _relay(response: httpx.Response, client: _Client, seen: _Seen) -> None:
+async def _relay(response: httpx2.Response, client: _Client, seen: _Seen) -> None:
     """Passes the answer on. Of an event stream only whole events: a failure then leaves no half one behind."""
     headers = [(name.lower(), value) for name, value in response.headers.raw if name.lower() not in _HOP]
     events = any(name == b"content-type" and value.startswith(_EVENT_STREAM) for name, value in headers)

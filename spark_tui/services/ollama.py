@@ -31,7 +31,7 @@ class HttpOllama:
         self._seconds = seconds
 
     async def models(self, address: str = "") -> OllamaModels:
-        import httpx
+        import httpx2
 
         base = base_url(address or self._environ.get(VARIABLE, ""))
         try:
@@ -42,7 +42,7 @@ class HttpOllama:
             ):
                 status = response.status_code
                 body = await beginning_of(response, MAX_BYTES + 1)
-        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError) as error:
             why = f"no answer within {self._seconds:g} s" if isinstance(error, TimeoutError) else clean_line(str(error))
             raise _failed(base, truncate(why, 120) or "no answer") from None
         if status != 200:

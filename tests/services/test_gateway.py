@@ -7,7 +7,7 @@ import json
 import tracemalloc
 from collections.abc import AsyncIterator, Callable
 
-import httpx
+import httpx2
 import pytest
 
 from spark_tui.domain.engine.state import Endpoint
@@ -34,7 +34,7 @@ def router(engine: Upstreamer) -> ScriptedRouter:
 
 
 @pytest.fixture
-async def client(router: ScriptedRouter) -> AsyncIterator[httpx.AsyncClient]:
+async def client(router: ScriptedRouter) -> AsyncIterator[httpx2.AsyncClient]:
     async with gateway(router) as client:
         yield client
 
@@ -49,14 +49,14 @@ def events(data: bytes) -> list[str]:
     return list(SseDecoder().feed(data))
 
 
-async def test_a_stream_passes_byte_by_byte(client: httpx.AsyncClient) -> None:
+async def test_a_stream_passes_byte_by_byte(client: httpx2.AsyncClient) -> None:
     answer = await client.post(CHAT, json={"model": "m", "stream": True, "n": 5})
     assert answer.content == EVENT * 5 + DONE
     assert answer.headers["content-type"] == "text/event-stream"
 
 
 async def test_another_gateway_reads_what_serves_here_and_passes_requests_with_its_own_key(
-    client: httpx.AsyncClient, router: ScriptedRouter, engine: Upstreamer
+    client: httpx2.AsyncClient, router: ScriptedRouter, engine: Upstreamer
 ) -> None:
     """Two gateways in a row: the second one's client and its key are not known to the first one."""
     router.keyed = True
@@ -77,7 +77,7 @@ async def test_another_gateway_reads_what_serves_here_and_passes_requests_with_i
     assert engine.headers[-1]["authorization"] == f"Bearer {ENGINE_KEY}"
 
 
-async def test_each_event_arrives_when_the_engine_sends_it(client: httpx.AsyncClient, engine: Upstreamer) -> None:
+async def test_each_event_arrives_when_the_engine_sends_it(client: httpx2.AsyncClient, engine: Upstreamer) -> None:
     async with client.stream("POST", CHAT, json={"model": "m", "stream": True, "n": 2, "gap": 0.01}) as answer:
         pieces = answer.aiter_raw()
         assert await anext(pieces) == EVENT
@@ -90,7 +90,7 @@ async def test_each_event_arrives_when_the_engine_sends_it(client: httpx.AsyncCl
 
 
 async def test_the_body_is_the_client_s_own_and_keys_stay_on_their_side(
-    client: httpx.AsyncClient, engine: Upstreamer, router: ScriptedRouter
+    client: httpx2.AsyncClient, engine: Upstreamer, router: ScriptedRouter
 ) -> None:
     router.keyed = True
     body = b'{ "model":"m",\n  "n": 1, "x": 1.50, "y": "\\u00e9" }'
@@ -105,7 +105,7 @@ async def test_the_body_is_the_client_s_own_and_keys_stay_on_their_side(
     assert "good" not in sent.values()
 
 
-async def test_only_the_name_is_rewritten_for_an_alias(client: httpx.AsyncClient, engine: Upstreamer) -> None:
+async def test_only_the_name_is_rewritten_for_an_alias(client: httpx2.AsyncClient, engine: Upstreamer) -> None:
     await client.post(
         CHAT, content=b'{"model": "alias", "n": 1, "x": 1.50}', headers={"Content-Type": "application/json"}
     )
@@ -114,7 +114,7 @@ async def test_only_the_name_is_rewritten_for_an_alias(client: httpx.AsyncClient
     assert b"1.50" in sent
 
 
-async def test_an_engine_s_error_passes_unchanged(client: httpx.AsyncClient) -> None:
+async def test_an_engine_s_error_passes_unchanged(client: httpx2.AsyncClient) -> None:
     answer = await client.post(CHAT, json={"model": "m", "plan": "refuse"})
     assert (answer.status_code, answer.content, answer.headers["x-own"]) == (422, b'{"odd": true}', "1")
 
@@ -122,7 +122,7 @@ async def test_an_engine_s_error_passes_unchanged(client: httpx.AsyncClient) -> 
 @pytest.mark.parametrize("given", ["good", "bad", "Good"])
 @pytest.mark.parametrize("header", ["authorization", "x-api-key"])
 async def test_a_key_is_taken_from_either_header(
-    client: httpx.AsyncClient, router: ScriptedRouter, header: str, given: str
+    client: httpx2.AsyncClient, router: ScriptedRouter, header: str, given: str
 ) -> None:
     router.keyed = True
     value = f"Bearer {given}" if header == "authorization" else given
@@ -131,12 +131,12 @@ async def test_a_key_is_taken_from_either_header(
     assert (await client.get("/v1/models", headers={header: value})).status_code == answer.status_code
 
 
-async def test_a_page_of_another_name_is_refused_without_keys(client: httpx.AsyncClient) -> None:
+async def test_a_page_of_another_name_is_refused_without_keys(client: httpx2.AsyncClient) -> None:
     answer = await client.post(CHAT, json={"model": "m"}, headers={"Host": "evil.example:8080"})
     assert answer.status_code == 401
 
 
-async def test_the_list_says_what_serves_and_what_could(client: httpx.AsyncClient) -> None:
+async def test_the_list_says_what_serves_and_what_could(client: httpx2.AsyncClient) -> None:
     rows = (await client.get("/v1/models")).json()["data"]
     assert [(row["id"], row["serving"], row["max_model_len"]) for row in rows] == [
         ("m", True, 4096), ("other", False, None),
@@ -147,7 +147,7 @@ async def test_the_list_says_what_serves_and_what_could(client: httpx.AsyncClien
 
 @pytest.mark.parametrize("path", ["/sleep", "/metrics", "/v1/load_lora_adapter", "/collective_rpc", "/"])
 async def test_an_engine_s_administration_is_not_reached(
-    client: httpx.AsyncClient, engine: Upstreamer, path: str
+    client: httpx2.AsyncClient, engine: Upstreamer, path: str
 ) -> None:
     assert (await client.post(path, json={"model": "m"})).status_code == 404
     assert not engine.bodies
@@ -169,7 +169,7 @@ async def test_an_engine_s_administration_is_not_reached(
     ],
 )
 async def test_a_body_that_names_no_model_is_refused_well_formed(
-    client: httpx.AsyncClient, engine: Upstreamer, body: bytes, kind: str, status: int
+    client: httpx2.AsyncClient, engine: Upstreamer, body: bytes, kind: str, status: int
 ) -> None:
     answer = await client.post(CHAT, content=body, headers={"Content-Type": kind})
     assert answer.status_code == status
@@ -178,7 +178,7 @@ async def test_a_body_that_names_no_model_is_refused_well_formed(
     assert not engine.bodies
 
 
-async def test_the_anthropic_api_has_errors_of_its_own_shape(client: httpx.AsyncClient) -> None:
+async def test_the_anthropic_api_has_errors_of_its_own_shape(client: httpx2.AsyncClient) -> None:
     answer = await client.post("/v1/messages", json={})
     assert answer.json()["type"] == "error"
     assert answer.json()["error"]["type"] == "invalid_request_error"
@@ -186,7 +186,7 @@ async def test_the_anthropic_api_has_errors_of_its_own_shape(client: httpx.Async
 
 @pytest.mark.parametrize("chunked", [False, True])
 async def test_a_hundred_megabytes_are_refused_without_being_held(
-    client: httpx.AsyncClient, engine: Upstreamer, chunked: bool
+    client: httpx2.AsyncClient, engine: Upstreamer, chunked: bool
 ) -> None:
     async def pieces() -> AsyncIterator[bytes]:
         for _ in range(100):
@@ -202,7 +202,7 @@ async def test_a_hundred_megabytes_are_refused_without_being_held(
     assert not engine.bodies
 
 
-async def test_a_chunked_body_passes(client: httpx.AsyncClient, engine: Upstreamer) -> None:
+async def test_a_chunked_body_passes(client: httpx2.AsyncClient, engine: Upstreamer) -> None:
     async def pieces() -> AsyncIterator[bytes]:
         for byte in b'{"model": "m", "n": 1}':
             yield bytes((byte,))
@@ -226,7 +226,7 @@ async def test_what_is_held_of_all_requests_is_bounded_and_given_back(router: Sc
 
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_client_that_leaves_ends_the_request_at_the_engine(
-    client: httpx.AsyncClient, engine: Upstreamer, router: ScriptedRouter, stream: bool
+    client: httpx2.AsyncClient, engine: Upstreamer, router: ScriptedRouter, stream: bool
 ) -> None:
     engine.hold.clear()
     asking = asyncio.ensure_future(client.post(CHAT, json={"model": "m", "stream": stream}))
@@ -238,7 +238,7 @@ async def test_a_client_that_leaves_ends_the_request_at_the_engine(
 
 @pytest.mark.parametrize("path", [CHAT, "/v1/messages", "/v1/responses"])
 async def test_an_engine_that_dies_in_mid_stream_leaves_a_whole_error_event(
-    client: httpx.AsyncClient, router: ScriptedRouter, path: str
+    client: httpx2.AsyncClient, router: ScriptedRouter, path: str
 ) -> None:
     answer = await client.post(path, json={"model": "m", "stream": True, "plan": "die"})
     found = events(answer.content)
@@ -249,19 +249,19 @@ async def test_an_engine_that_dies_in_mid_stream_leaves_a_whole_error_event(
     assert router.broken_engines == ["engine"]
 
 
-async def test_an_engine_that_dies_in_a_plain_answer_cuts_the_connection(client: httpx.AsyncClient) -> None:
-    with pytest.raises(httpx.RemoteProtocolError):
+async def test_an_engine_that_dies_in_a_plain_answer_cuts_the_connection(client: httpx2.AsyncClient) -> None:
+    with pytest.raises(httpx2.RemoteProtocolError):
         await client.post(CHAT, json={"model": "m", "plan": "die"})
 
 
-async def test_an_engine_that_says_nothing_is_a_bad_gateway(client: httpx.AsyncClient, router: ScriptedRouter) -> None:
+async def test_an_engine_that_says_nothing_is_a_bad_gateway(client: httpx2.AsyncClient, router: ScriptedRouter) -> None:
     answer = await client.post(CHAT, json={"model": "m", "plan": "silent"})
     assert answer.status_code == 502
     assert router.broken_engines == ["engine"]
 
 
 async def test_a_slow_reader_holds_the_engine_back(
-    client: httpx.AsyncClient, engine: Upstreamer, router: ScriptedRouter
+    client: httpx2.AsyncClient, engine: Upstreamer, router: ScriptedRouter
 ) -> None:
     async with client.stream("POST", CHAT, json={"model": "m", "stream": True, "plan": "big"}) as answer:
         pieces = answer.aiter_raw()
@@ -282,7 +282,7 @@ KEYED = {"Authorization": "Bearer good"}
 @pytest.mark.parametrize("path", [CHAT, "/v1/messages", "/v1/responses"])
 @pytest.mark.parametrize("launching", [False, True])
 async def test_a_revoked_key_ends_its_open_streams_with_a_whole_error_event(
-    client: httpx.AsyncClient, router: ScriptedRouter, engine: Upstreamer, path: str, launching: bool
+    client: httpx2.AsyncClient, router: ScriptedRouter, engine: Upstreamer, path: str, launching: bool
 ) -> None:
     """Also of one that waits for its engine. Others go on."""
     router.keyed, router.launching = True, launching
@@ -304,7 +304,7 @@ async def test_a_revoked_key_ends_its_open_streams_with_a_whole_error_event(
 
 
 async def test_a_revoked_key_ends_a_plain_answer(
-    client: httpx.AsyncClient, router: ScriptedRouter, engine: Upstreamer
+    client: httpx2.AsyncClient, router: ScriptedRouter, engine: Upstreamer
 ) -> None:
     """Before its first byte by an error, later by the end of the connection."""
     router.keyed = True
@@ -312,13 +312,13 @@ async def test_a_revoked_key_ends_a_plain_answer(
     asking = asyncio.ensure_future(client.post(CHAT, json={"model": "m"}, headers=KEYED))
     await until(lambda: bool(engine.bodies))
     router.known.clear()
-    with pytest.raises(httpx.RemoteProtocolError):
+    with pytest.raises(httpx2.RemoteProtocolError):
         await asking
     await until(lambda: router.in_flight == 0 and engine.left == 1)
 
 
 async def test_where_the_keys_are_is_for_the_owner_alone_and_open_answers_go_on(
-    client: httpx.AsyncClient, router: ScriptedRouter, caplog: pytest.LogCaptureFixture
+    client: httpx2.AsyncClient, router: ScriptedRouter, caplog: pytest.LogCaptureFixture
 ) -> None:
     router.keyed = True
     body = {"model": "m", "stream": True, "n": 200, "gap": 0.01}
@@ -338,7 +338,7 @@ async def test_where_the_keys_are_is_for_the_owner_alone_and_open_answers_go_on(
 
 
 async def test_a_streaming_client_is_kept_alive_and_then_served(
-    client: httpx.AsyncClient, router: ScriptedRouter
+    client: httpx2.AsyncClient, router: ScriptedRouter
 ) -> None:
     router.launching = True
     async with client.stream("POST", CHAT, json={"model": "m", "stream": True}) as answer:
@@ -354,7 +354,7 @@ async def test_a_streaming_client_is_kept_alive_and_then_served(
 
 @pytest.mark.parametrize(("seconds", "header"), [(90.0, "90"), (0.2, "1"), (None, "30"), (1e9, "600")])
 async def test_another_client_learns_when_to_come_back(
-    client: httpx.AsyncClient, router: ScriptedRouter, seconds: float | None, header: str
+    client: httpx2.AsyncClient, router: ScriptedRouter, seconds: float | None, header: str
 ) -> None:
     router.launching, router.seconds = True, seconds
     answer = await client.post(CHAT, json={"model": "m"})
@@ -363,7 +363,7 @@ async def test_another_client_learns_when_to_come_back(
 
 
 async def test_those_who_wait_get_the_cause_of_a_failed_launch(
-    client: httpx.AsyncClient, router: ScriptedRouter
+    client: httpx2.AsyncClient, router: ScriptedRouter
 ) -> None:
     router.launching, router.cause = True, EngineExited("It ended before it was ready.", "Read its log.")
     asking = asyncio.ensure_future(client.post(CHAT, json={"model": "m", "stream": True}))
@@ -374,7 +374,7 @@ async def test_those_who_wait_get_the_cause_of_a_failed_launch(
     assert found[1] == "[DONE]"
 
 
-async def test_an_error_after_the_wait_is_an_event(client: httpx.AsyncClient, router: ScriptedRouter) -> None:
+async def test_an_error_after_the_wait_is_an_event(client: httpx2.AsyncClient, router: ScriptedRouter) -> None:
     router.launching = True
     asking = asyncio.ensure_future(client.post(CHAT, json={"model": "m", "stream": True, "plan": "refuse"}))
     await until(lambda: router.waiting == 1)
@@ -384,7 +384,7 @@ async def test_an_error_after_the_wait_is_an_event(client: httpx.AsyncClient, ro
 
 
 async def test_a_client_that_leaves_while_it_waits_is_forgotten(
-    client: httpx.AsyncClient, router: ScriptedRouter
+    client: httpx2.AsyncClient, router: ScriptedRouter
 ) -> None:
     router.launching = True
     asking = asyncio.ensure_future(client.post(CHAT, json={"model": "m", "stream": True}))
@@ -413,7 +413,7 @@ STREAMS = {
 @pytest.mark.parametrize("size", [1, 7, 100_000])
 @pytest.mark.parametrize("path", STREAMS)
 async def test_a_stream_s_usage_is_read_while_its_bytes_pass_unchanged(
-    client: httpx.AsyncClient, router: ScriptedRouter, path: str, size: int
+    client: httpx2.AsyncClient, router: ScriptedRouter, path: str, size: int
 ) -> None:
     body = {"model": "m", "stream": True, "answer": STREAMS[path], "size": size}
     answer = await client.post(path, json=body, headers={"User-Agent": "claude-cli/2.0 (external)"})
@@ -425,7 +425,7 @@ async def test_a_stream_s_usage_is_read_while_its_bytes_pass_unchanged(
     assert turn.first_seconds is not None and turn.first_seconds > 0
 
 
-async def test_a_plain_answer_s_usage_is_read_at_its_end(client: httpx.AsyncClient, router: ScriptedRouter) -> None:
+async def test_a_plain_answer_s_usage_is_read_at_its_end(client: httpx2.AsyncClient, router: ScriptedRouter) -> None:
     text = '{"choices":[{"message":{"content":"' + "long " * 50_000 + f'"}}}}],{USAGE}}}'
     answer = await client.post(CHAT, json={"model": "m", "answer": text, "size": 5000})
     assert answer.text == text
@@ -435,7 +435,7 @@ async def test_a_plain_answer_s_usage_is_read_at_its_end(client: httpx.AsyncClie
 
 
 async def test_an_answer_without_usage_leaves_its_tokens_unknown(
-    client: httpx.AsyncClient, router: ScriptedRouter
+    client: httpx2.AsyncClient, router: ScriptedRouter
 ) -> None:
     await client.post(CHAT, json={"model": "m", "stream": True})
     await until(lambda: bool(router.turns))
@@ -443,7 +443,7 @@ async def test_an_answer_without_usage_leaves_its_tokens_unknown(
 
 
 async def test_a_client_is_named_by_its_key_before_its_program(
-    client: httpx.AsyncClient, router: ScriptedRouter
+    client: httpx2.AsyncClient, router: ScriptedRouter
 ) -> None:
     router.keyed = True
     headers = {"Authorization": "Bearer good", "User-Agent": "aider/1"}
@@ -453,7 +453,7 @@ async def test_a_client_is_named_by_its_key_before_its_program(
 
 
 async def test_prompts_are_compared_from_their_system_prompt_on(
-    client: httpx.AsyncClient, router: ScriptedRouter
+    client: httpx2.AsyncClient, router: ScriptedRouter
 ) -> None:
     """A body's fields may come in any order; the sampling is no part of the prompt."""
     system, said = "You are an agent. " * 100, [{"role": "user", "content": "hello"}]
@@ -474,14 +474,14 @@ async def test_prompts_are_compared_from_their_system_prompt_on(
     ],
 )  # fmt: skip
 async def test_a_strange_prompt_is_passed_and_counted(
-    client: httpx.AsyncClient, router: ScriptedRouter, body: dict[str, object]
+    client: httpx2.AsyncClient, router: ScriptedRouter, body: dict[str, object]
 ) -> None:
     assert (await client.post(CHAT, json={"model": "m", **body})).status_code == 200
     await until(lambda: len(router.turns) == 1)
 
 
 async def test_refused_requests_and_those_without_an_answer_s_text_are_not_counted(
-    client: httpx.AsyncClient, router: ScriptedRouter
+    client: httpx2.AsyncClient, router: ScriptedRouter
 ) -> None:
     await client.post(CHAT, json={"model": "m", "plan": "refuse"})
     await client.post("/v1/embeddings", json={"model": "m"})
@@ -489,7 +489,9 @@ async def test_refused_requests_and_those_without_an_answer_s_text_are_not_count
     assert router.turns == []
 
 
-async def test_a_client_that_leaves_in_mid_stream_is_counted(client: httpx.AsyncClient, router: ScriptedRouter) -> None:
+async def test_a_client_that_leaves_in_mid_stream_is_counted(
+    client: httpx2.AsyncClient, router: ScriptedRouter
+) -> None:
     async with client.stream("POST", CHAT, json={"model": "m", "stream": True, "n": 1000, "gap": 0.01}) as answer:
         await anext(answer.aiter_raw())
     await until(lambda: len(router.turns) == 1)

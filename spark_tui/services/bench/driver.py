@@ -1,4 +1,4 @@
-"""The LoadDriver of the real world: load by a helper process, and the short questions of a benchmark over httpx."""
+"""The LoadDriver of the real world: load by a helper process, and the short questions of a benchmark over httpx2."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class HttpLoadDriver:
     # --- short questions ------------------------------------------------------------------------------
 
     async def _post(self, endpoint: Endpoint, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        import httpx
+        import httpx2
 
         try:
             async with (
@@ -97,7 +97,7 @@ class HttpLoadDriver:
                 ) as response,
             ):
                 page = await beginning_of(response, _MOST_ANSWER_BYTES)
-        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError) as error:
             raise EngineUnreachable(
                 f"The engine at {endpoint.base_url} did not answer {path}.",
                 "Is it running and ready? spark-tui ps shows it.",

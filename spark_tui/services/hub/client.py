@@ -2,7 +2,7 @@
 
 The library repeats failed requests by itself and sleeps in between, where nothing can show it. Here a request is sent
 once: the caller decides whether to wait, and says so. `NoResponse` and `RetryLater` carry what happened; they are no
-errors of httpx, so that the library lets them through.
+errors of httpx2, so that the library lets them through.
 
 The Hub's answers come from outside: what has another shape than documented counts as absent. Of files only the
 beginnings are read (configs, headers of weights): never a tensor, never without bound.
