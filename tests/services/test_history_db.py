@@ -27,7 +27,7 @@ from spark_tui.domain.logs.starts import MOST_GOOD, StartBackends, StartRecord, 
 from spark_tui.domain.logs.timeline import PhaseId, StartOutcome
 from spark_tui.domain.metrics.series import Gap, MetricId, Sample, SeriesKey, SeriesSlice
 from spark_tui.domain.reading import Missing, Ok, Reading
-from spark_tui.services.history.db import MOST_STARTS, HistoryDb
+from spark_tui.services.history.db import MOST_STARTS, STARTS_BETWEEN, HistoryDb, trim_starts
 from tests.ordinary_user import ordinary_user
 
 T0 = 1_800_000_000
@@ -822,6 +822,30 @@ async def test_good_starts_of_a_preset_outlive_a_crash_loop(tmp_path: Path) -> N
         assert {start.preset for start in found} == {"rare", START.preset}
         assert len(found) == MOST_GOOD + 1
         assert len(ok(await history.starts(limit=10_000))) == MOST_STARTS + MOST_GOOD + 1
+
+
+async def test_a_start_costs_the_same_work_however_many_were_written(tmp_path: Path) -> None:
+    """In steps of SQLite's machine: each start used to read every other one, so that 10,000 took two minutes."""
+    async with opened(tmp_path / "h") as history:
+        history.add_start(START)
+        await history.flush()
+    db = sqlite3.connect(tmp_path / "h/history.db")
+    body = db.execute("SELECT body FROM starts").fetchone()[0]
+    steps, work, most = [0], [], MOST_STARTS
+    db.set_progress_handler(lambda: steps.__setitem__(0, steps[0] + 1), 1)
+    for number in range(3 * MOST_STARTS):
+        if number % 1000 == 0:
+            work.append(0)
+        row = ("x", float(number), "qwen", f"p{number % 7}", False, body)
+        steps[0] = 0
+        db.execute("INSERT INTO starts VALUES (?, ?, ?, ?, ?, ?)", row)
+        most = trim_starts(db, most)
+        work[-1] += steps[0]
+    assert work[1] < 1.1 * work[0]
+    assert work[-1] < 1.1 * work[-5]
+    assert work[-1] < 1000 * MOST_STARTS  # a thousand starts; each that reads all others takes 50 times as much
+    assert db.execute("SELECT count(*) FROM starts").fetchone()[0] <= MOST_STARTS + STARTS_BETWEEN
+    db.close()
 
 
 async def test_a_file_that_somebody_removes_is_begun_anew(tmp_path: Path) -> None:

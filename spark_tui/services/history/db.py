@@ -54,6 +54,8 @@ APPLICATION_ID: Final = 0x53_50_4B_48  # "SPKH"
 VERSION: Final = 3
 """Files of versions 1 and 2 are migrated when they are opened; one of a higher version is quarantined."""
 MOST_STARTS: Final = 5000
+STARTS_BETWEEN: Final = 250
+"""Starts that are written between two deletions of the oldest, which read every start."""
 MOST_RECORDS: Final = 5000
 """Of each kind; the oldest go first."""
 MOST_RECORD_BYTES: Final = 1 * MIB
@@ -91,6 +93,15 @@ _DELETE_OLD: Final = (
     "WHERE preset != '' AND json_valid(body) AND json_extract(body, '$.ready')) WHERE number <= ?)"
 )
 """The starts before the latest ones, but for the latest of each preset that came to serve."""
+
+
+def trim_starts(db: Connection, most: int) -> int:
+    """Deletes old starts where there are more than `most`. Returns how many there may be until the next time."""
+    (count,) = db.execute("SELECT count(*) FROM starts").fetchone()
+    if count <= most:
+        return most
+    deleted = db.execute(_DELETE_OLD, (MOST_STARTS - 1, MOST_GOOD)).rowcount
+    return int(count - deleted + STARTS_BETWEEN)
 
 
 class Unavailable(Exception):
@@ -145,6 +156,7 @@ class HistoryDb:
         # The writer's own.
         self._kept: deque[Write] = deque(maxlen=_MOST_STARTS_WAITING)
         self._db: Connection | None = None
+        self._most_starts = MOST_STARTS
         self._sampler: samples.SampleWriter | None = None
         # The reader's own.
         self._reads = CallPool("history-read", 1)
@@ -164,7 +176,7 @@ class HistoryDb:
         def put(db: Connection) -> None:
             db.execute("INSERT OR REPLACE INTO starts (container, at, engine, preset, failed, body) "
                        "VALUES (?, ?, ?, ?, ?, ?)", row)  # fmt: skip
-            db.execute(_DELETE_OLD, (MOST_STARTS - 1, MOST_GOOD))
+            self._most_starts = trim_starts(db, self._most_starts)
 
         self._put(Write(put))
 
