@@ -87,6 +87,8 @@ class EngineWatch:
         self._poll_now = asyncio.Event()
         self.log_read = asyncio.Event()
         """Set once the log has been read to its end."""
+        self.follows = asyncio.Event()
+        """Once set, the log is read on after the start of an engine that runs."""
         self.changes = 0
         self._moved = asyncio.Condition()
         self._start_read = asyncio.Event()
@@ -168,6 +170,7 @@ class EngineWatch:
             running = self.container.running
             if running:
                 self._start_read.set()
+                await self.follows.wait()
             async with aclosing(read(name, follow=running, since=self._log_since, tail=TAIL_LINES)) as batches:
                 async for batch in batches:
                     await self._take(batch)
@@ -499,7 +502,7 @@ class EngineSupervisor:
             raise _silent(LISTED_SECONDS) from None
         bare = await self._outside_docker()
         async with self._refresh_lock:
-            await self._adopt((*containers, *bare))
+            await self._adopt((*containers, *bare), follow=False)
         settled = [asyncio.ensure_future(watch.settled()) for watch in self._watches.values()]
         if settled:
             _, late = await asyncio.wait(settled, timeout=LOOK_SECONDS)
@@ -508,14 +511,14 @@ class EngineSupervisor:
         self.publish()
         return self.views()
 
-    async def _adopt(self, containers: Sequence[ContainerFacts]) -> None:
+    async def _adopt(self, containers: Sequence[ContainerFacts], *, follow: bool = True) -> None:
         found = {container.id: container for container in containers if runtime_of(container)}
         for gone in [key for key in self._watches if key not in found]:
             await self._watches.pop(gone).close()
         for container in found.values():
-            await self._look(container)
+            await self._look(container, follow=follow)
 
-    async def _look(self, container: ContainerFacts) -> EngineWatch:
+    async def _look(self, container: ContainerFacts, *, follow: bool = True) -> EngineWatch:
         watch = self._watches.get(container.id)
         if watch is None:
             watch = EngineWatch(container, self._ports, self._dirty.set, self._store.fail)
@@ -523,6 +526,8 @@ class EngineSupervisor:
             watch.start()
         else:
             await watch.update(container)
+        if follow:
+            watch.follows.set()
         return watch
 
     async def watch(self, container: str) -> EngineWatch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -51,6 +52,22 @@ async def test_engines_are_found_and_other_containers_are_not() -> None:
         await kit.until(lambda: bool(engines(kit)))
         assert set(engines(kit)) == {"foreign"}
         assert not engines(kit)["foreign"].container.ours
+
+
+async def test_one_look_follows_no_log_and_what_is_watched_later_is_followed() -> None:
+    kit = Kit()
+    kit.docker.add_container("one", ports=PORT)
+    kit.api.serve()
+    look = asyncio.create_task(kit.context.supervisor.look())
+    await kit.until(look.done)
+    assert [view.state for view in look.result()] == [EngineState.SERVING]
+    watch = kit.context.supervisor.get("one")
+    kit.docker.write("one", "a later line")
+    await kit.clock.advance(1)
+    assert "a later line" not in watch.buffer.unmasked(0, watch.buffer.end)
+    await kit.context.supervisor.watch("one")
+    await kit.until(lambda: "a later line" in watch.buffer.unmasked(0, watch.buffer.end))
+    await kit.context.supervisor.close()
 
 
 async def test_a_box_without_engines_is_known_to_have_none() -> None:

@@ -99,6 +99,18 @@ async def test_an_ended_container_is_read_once_and_to_its_end(daemon: FakeDocker
     assert [query.get("follow") for query in log.queries] == [None]
 
 
+async def test_a_log_that_is_not_followed_costs_one_request_once_its_container_is_listed(
+    daemon: FakeDocker, engine: DockerEngine
+) -> None:
+    ScriptedLog(daemon, numbered(3))
+    daemon.routes["GET /containers/json"] = lambda request: request.json([{"Id": inspected()["Id"]}])
+    (found,) = await engine.containers()
+    before = len(daemon.requests)
+    async with aclosing(engine.logs(found.id, follow=False)) as batches:
+        assert [line.text async for batch in batches for line in batch] == ["line 1", "line 2", "line 3"]
+    assert [request.path.rpartition("/")[2].partition("?")[0] for request in daemon.requests[before:]] == ["logs"]
+
+
 async def test_what_a_container_says_as_it_ends_is_read(daemon: FakeDocker, engine: DockerEngine) -> None:
     log = ScriptedLog(daemon, numbered(3))
     reading = asyncio.create_task(read(engine))

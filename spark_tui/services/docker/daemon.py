@@ -78,6 +78,7 @@ class Daemon:
         self._host: DockerHost | None = None
         self._clients: dict[float, DockerClient] = {}
         self._root = ("", "")
+        self._listed: dict[str, ContainerFacts] = {}
 
     @property
     def host(self) -> DockerHost:
@@ -154,7 +155,12 @@ class Daemon:
                 found.append(self.inspect(identity))
             except ContainerNotFound:
                 continue  # removed in between
+        self._listed = {facts.id: facts for facts in found}
         return tuple(sorted(found, key=lambda facts: facts.name))
+
+    def listed(self, identity: str) -> ContainerFacts | None:
+        """A container by its whole id as `containers` saw it last; None where it did not."""
+        return self._listed.get(identity)
 
     def image(self, reference: str) -> ImageFacts | None:
         if not reference or ".." in reference.split("/"):

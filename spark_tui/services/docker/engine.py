@@ -281,15 +281,20 @@ class LogReader:
         Raises ContainerNotFound, DaemonNotRunning ... when it cannot begin, and StreamBroken when the daemon stays
         away for longer than a restart takes.
         """
-        facts = self._daemon.inspect(self._container)
+        # Without `follow` only what never changes counts of it: whether it has a terminal.
+        facts = (None if self._follow else self._daemon.listed(self._container)) or self._daemon.inspect(
+            self._container
+        )
         fruitless, good = 0, time.monotonic()
         while not self._cancelled.is_set():
             decoder = wire.TerminalDecoder() if facts.tty else wire.FrameDecoder()
             new, error = self._read(facts, decoder, handover)
-            alive = self._follow and facts.running
+            if error is None and not self._follow:
+                self._hand_over(decoder.finish(), 0, handover)
+                return
             now, away = self._inspect_again(facts)
             error = error or away
-            if now is None or (error is None and not alive):
+            if now is None or (error is None and not facts.running):
                 self._hand_over(decoder.finish(), 0, handover)
                 return
             # Alive as this connection began, or cut off: there may be more. What it said last as it ended, what it
