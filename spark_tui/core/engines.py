@@ -88,7 +88,7 @@ class EngineWatch:
         self.log_read = asyncio.Event()
         """Set once the log has been read to its end."""
         self.follows = asyncio.Event()
-        """Once set, the log is read on after the start of an engine that runs."""
+        """Once set, the log is read on after the start of an engine that runs, and its model's files are looked at."""
         self.changes = 0
         self._moved = asyncio.Condition()
         self._start_read = asyncio.Event()
@@ -171,6 +171,7 @@ class EngineWatch:
             if running:
                 self._start_read.set()
                 await self.follows.wait()
+                self._look_at_model()
             async with aclosing(read(name, follow=running, since=self._log_since, tail=TAIL_LINES)) as batches:
                 async for batch in batches:
                     await self._take(batch)
@@ -202,11 +203,15 @@ class EngineWatch:
             return
         if timeline.ready and not before.ready:
             self._poll_now.set()
-        model = timeline.facts.model or model_argument(self.container)
-        if model and model != self._asked_for and self._ports.has("checkpoints"):
+        self._look_at_model()
+        await self._note()
+
+    def _look_at_model(self) -> None:
+        """For the explanation, which is for those who stay."""
+        model = self._tracker.timeline().facts.model or model_argument(self.container)
+        if model and model != self._asked_for and self.follows.is_set() and self._ports.has("checkpoints"):
             self._asked_for = model
             self._spawn(lambda: self._read_checkpoint(model))
-        await self._note()
 
     async def _read_checkpoint(self, model: str) -> None:
         self._checkpoint = value_of(await in_thread(self._ports.checkpoints.read, model))
@@ -601,21 +606,23 @@ class EngineSupervisor:
         )
 
     def _explain(self, views: tuple[EngineView, ...], *, again: bool = False) -> None:
-        """Renews the explanations of engines that have changed; of all of them if `again`."""
+        """Renews the explanations of engines that are followed and have changed; of all of them if `again`."""
         memory = value_of(self._store.world.memory)
         pool = None if memory is None else memory.total / GIB
         ports = {view.name: view.port for view in views if view.port is not None}
         found: dict[str, tuple[EngineView, Explanation]] = {}
         for view in views:
+            watch = self._watches.get(view.container.id)
+            if watch is None or not watch.follows.is_set():
+                continue
             before = self._explained.get(view.name)
             if before is None or again or before[0] != view:
                 from spark_tui.domain.logs.explain import explain_view
 
                 taken = {port for name, port in ports.items() if name != view.name}
-                watch = self._watches.get(view.container.id)
                 explanation = explain_view(
                     view, now=self._ports.clock.now(), pool_gib=pool, taken_ports=taken,
-                    kernel_lines=watch.kernel_lines if watch is not None else (),
+                    kernel_lines=watch.kernel_lines,
                     baseline=self.baseline(view.container) if view.samples and self.baseline is not None else None,
                 )  # fmt: skip
                 before = (view, explanation if before is None or before[1] != explanation else before[1])
