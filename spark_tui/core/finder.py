@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from spark_tui.core.candidates import Candidate, Disk, on_cpu
 from spark_tui.core.recommend import score
@@ -66,13 +67,19 @@ class Search(Struct, frozen=True):
         """Whether any preset may be left out."""
         return any((self.words, self.tags, self.tools, self.vision, self.on_disk, self.fits, self.most_bytes))
 
-    def finds(self, each: Candidate) -> bool:
-        facts = each.preset.facts
+    def names(self, preset: Preset) -> bool:
+        """Whether what the recipe says of itself leaves it in: the rest of the search needs a verdict."""
+        facts = preset.facts
         return (
-            matches(each.preset, self.words)
+            matches(preset, self.words)
             and all(tag in facts.tags for tag in self.tags)
-            and (not self.tools or each.tools.on)
             and (not self.vision or Tag.VISION in facts.tags or "image" in facts.modalities)
+        )
+
+    def finds(self, each: Candidate) -> bool:
+        return (
+            self.names(each.preset)
+            and (not self.tools or each.tools.on)
             and (not self.on_disk or each.disk is Disk.YES)
             and (not self.fits or each.fits)
             and (self.most_bytes is None or (each.need is not None and each.need <= self.most_bytes))
@@ -184,12 +191,13 @@ class PresetFinder(Struct):
         return self._verdicts[key]
 
     async def judged(self, world: World, search: Search) -> tuple[Candidate, ...]:
-        """Those that are found, every preset judged first; without Docker images are taken as not downloaded."""
-        stored = await self.checks.stored(world.presets.presets)
-        for preset in world.presets.presets:
+        """Those that are found, each that may be judged first; without Docker images are taken as not downloaded."""
+        named = tuple(preset for preset in world.presets.presets if search.names(preset))
+        stored = await self.checks.stored(named)
+        for preset in named:
             await self.judge(preset, search, stored=stored)
             _tools(preset)  # by the command that was just read
-        return search.of(self.candidates(world, search))
+        return search.of(self.candidates(replace(world, presets=replace(world.presets, presets=named)), search))
 
     def candidates(self, world: World, search: Search) -> tuple[Candidate, ...]:
         """Every preset, with the verdicts that there are."""

@@ -9,10 +9,12 @@ from spark_tui.core.candidates import Candidate, Disk
 from spark_tui.core.finder import Search, matches
 from spark_tui.domain.errors import PresetError
 from spark_tui.domain.finding import Severity
+from spark_tui.domain.models.checkpoint import CheckpointFacts
 from spark_tui.domain.presets.command import ToolCalls
 from spark_tui.domain.presets.preset import PresetFacts, PublishedSpeed, Tag
+from spark_tui.domain.reading import Missing, Reading
 from spark_tui.services.presets.store import PresetFiles, builtin_directory
-from tests.core.kit import PRESET
+from tests.core.kit import PRESET, Kit
 
 SHIPPED = PresetFiles(builtin_directory()).load().presets
 
@@ -48,6 +50,22 @@ ALL = (SLOW, PLAIN, FAST)
 )
 def test_a_search_finds_in_order_and_what_is_unknown_comes_last(search: Search, names: str) -> None:
     assert " ".join(each.preset.name for each in search.of(ALL)) == names
+
+
+async def test_only_what_the_words_leave_in_is_judged() -> None:
+    kit, asked = Kit(*SHIPPED), []
+
+    class Store:
+        def read(self, model: str, revision: str = "") -> Reading[CheckpointFacts]:
+            asked.append(model)
+            return Missing("none")
+
+    kit.context.ports.checkpoints = Store()
+    kit.context.collectors.load_presets()
+    found = await kit.context.finder.judged(kit.context.store.world, Search(words=("gpt-oss",), tags=(Tag.CHAT,)))
+    assert 0 < len(found) < len(SHIPPED)
+    assert all(each.judged is not None for each in found)
+    assert set(asked) <= {each.preset.model for each in found}
 
 
 def test_an_own_measurement_counts_before_a_published_one() -> None:

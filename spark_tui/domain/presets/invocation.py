@@ -118,7 +118,8 @@ def parse(argv: tuple[str, ...], runtime: str = "vllm") -> Invocation:
 
 def number_in(text: str) -> float | None:
     """A number as vLLM reads it: `64k` is 64,000, `64K` 65,536; None for anything else."""
-    text = text.strip()
+    if not (text := text.strip()):
+        return None
     factor = _SUFFIXES.get(text[-1:], 1)
     match = re.fullmatch(r"-?\d{1,15}(?:\.\d{1,15})?", text[:-1] if factor > 1 else text, re.ASCII)
     return float(match[0]) * factor if match else None

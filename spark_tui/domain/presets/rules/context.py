@@ -123,6 +123,12 @@ class LaunchContext(Struct, frozen=True, dict=True):
         return replace(found, arguments=(*found.arguments, *more.arguments))
 
     @cached_property
+    def _values(self) -> Mapping[str, str]:
+        """What `Invocation.value` gives, by option: some fifty rules ask."""
+        plain = (each for each in self.invocation.arguments if not each.path and not each.off)
+        return {each.key: each.value or "" for each in plain}
+
+    @cached_property
     def speculation(self) -> Speculation | None:
         """How vLLM would draft; None: not at all."""
         return speculation_of(self.invocation, self.env) if self.preset.engine == "vllm" else None
@@ -147,7 +153,7 @@ class LaunchContext(Struct, frozen=True, dict=True):
 
     def value(self, key: str) -> str | None:
         """The value of an option, wherever the engine takes it from; None where it is absent."""
-        found = self.invocation.value(key)
+        found = self._values.get(key)
         return self.env.get(self.variables.get(key, "")) if found is None else found
 
     def lower(self, key: str) -> str:
