@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import click
 
+from spark_tui.cli.candidates import observe
 from spark_tui.cli.command import complete, group, yes_option
 from spark_tui.cli.names import find_preset
-from spark_tui.cli.presets import observe
 from spark_tui.cli.progress import supervised
 from spark_tui.cli.session import Session, confirm
 from spark_tui.core.context import Context

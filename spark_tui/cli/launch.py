@@ -6,32 +6,27 @@ from collections.abc import Mapping
 
 import click
 
-from spark_tui.cli.command import command, complete, preset_argument, settings_option, yes_option
+from spark_tui.cli.candidates import observe
+from spark_tui.cli.command import command, complete, settings_option, yes_option
 from spark_tui.cli.names import find_preset
 from spark_tui.cli.output import Interrupted
-from spark_tui.cli.presets import observe
 from spark_tui.cli.progress import LaunchProgress, keeps_starting, may, shown, supervised
 from spark_tui.cli.session import Session, typed
-from spark_tui.core.cluster import ClusterVerdict
 from spark_tui.core.context import Context
 from spark_tui.core.fit import WillNotFit
 from spark_tui.core.jobs import StepState
-from spark_tui.core.launch import DEFAULT_READY_TIMEOUT_SECONDS, LaunchRequest, LaunchResult
+from spark_tui.core.launch import LaunchRequest, LaunchResult
 from spark_tui.domain.cluster.plan import Spread
-from spark_tui.domain.cluster.record import record_of
-from spark_tui.domain.engine.container import LOOPBACK
 from spark_tui.domain.engine.docker_run import render_argv, render_text
 from spark_tui.domain.engine.state import Exposure
-from spark_tui.domain.errors import RefusedError, SparkError, UsageError
+from spark_tui.domain.errors import RefusedError, UsageError
 from spark_tui.domain.finding import Finding, Severity, set_options
-from spark_tui.domain.presets.fit import Fit
 from spark_tui.domain.presets.fit_verdict import LaunchVerdict
 from spark_tui.domain.presets.overrides import overrides_from_pairs, pairs_from
 from spark_tui.domain.presets.plan import LaunchPlan, key_wanted
 from spark_tui.domain.text import clean_line
-from spark_tui.present import cluster
 from spark_tui.present.engines import engine_object, timeline_object
-from spark_tui.present.launch import finding_fix, finding_object, fit_figures, fit_object, fit_verdict, verdict_object
+from spark_tui.present.launch import finding_fix, finding_object, verdict_object
 
 _UP_EXAMPLES = """\
   spark-tui up gpt-oss-120b
@@ -96,7 +91,9 @@ def up(
     if not (dry_run or service or may(session, "Launch", engine or name, yes=yes)):
         raise RefusedError("Not started.", f"See what it comes to: spark-tui up {name} --dry-run")
     if nodes is not None:
-        _on_nodes(session, name, pairs, nodes, Spread(parallel) if parallel else None, how, dry_run=dry_run)
+        from spark_tui.cli.nodes import launch_on_nodes  # clusters are a third of what `up` would import
+
+        launch_on_nodes(session, name, pairs, nodes, Spread(parallel) if parallel else None, how, dry_run=dry_run)
         return
     if parallel:
         raise UsageError("--parallel is about several nodes.", f"Name them: spark-tui up {name} --nodes CLUSTER")
@@ -190,59 +187,6 @@ def _dry_run(session: Session, name: str, pairs: dict[str, str], *, fetch: bool)
         session.err.note(f"{path} holds the keys; spark-tui writes it at launch.")
 
 
-def _on_nodes(
-    session: Session, name: str, pairs: dict[str, str], nodes: str, spread: Spread | None, how: Mapping[str, bool],
-    *, dry_run: bool,
-) -> None:  # fmt: skip
-    overrides = overrides_from_pairs(pairs)
-
-    async def judge(context: Context) -> ClusterVerdict:
-        return await context.cluster_planner.judge(find_preset(context, name), overrides, nodes.split(","), spread)
-
-    verdict = session.run(judge)
-    plan = verdict.plan
-    if dry_run and session.as_json:
-        session.out.json(cluster.verdict_object(verdict))
-        return
-    if dry_run:
-        session.out.line(cluster.commands(plan))
-        session.err.page(cluster.verdict_page(verdict))
-    for note in plan.notes:
-        session.err.note(note)
-    for each in verdict.findings:
-        if each.severity is not Severity.INFO:
-            session.err.note(f"{each.summary} {finding_fix(each, flags=True)}")
-    if dry_run:
-        return
-    if verdict.fit.blocked and not how["force"]:
-        raise WillNotFit(plan.head.plan.spec.name, verdict.fit)
-
-    async def work(context: Context) -> None:
-        context.reviewed(plan.head.plan.preset)
-        record = record_of(plan, patience=plan.head.plan.preset.ready_timeout_seconds or DEFAULT_READY_TIMEOUT_SECONDS)
-        progress = LaunchProgress(session, context, record.name)
-        ready = await shown(
-            progress, context.clusters.launch(record, progress.step, replace_running=how["replace_running"])
-        )
-        try:
-            context.clusters.watched(ready)
-        except SparkError as error:
-            session.err.note(str(error))
-        session.out.json_line({"type": "result", **cluster.record_object(ready)})
-        if router := cluster.router_url(ready):
-            session.out.line(f"{router} (router)")
-        session.out.lines(f"http://{LOOPBACK}:{each.start.ports[0]}  on {each.node.name}" for each in ready.servers)
-        session.err.say(f"Talk to it: spark-tui --host {ready.head.node.host} chat {ready.name}")
-        session.err.say(f"Stop it on all nodes: spark-tui down {ready.name}")
-
-    session.run(
-        work, changes=True,
-        on_interrupt=lambda: Interrupted(
-            f"{plan.head.plan.spec.name} was stopped on all nodes.", "See what is left: spark-tui cluster status"
-        ),
-    )  # fmt: skip
-
-
 def _note(session: Session, name: str, plan: LaunchPlan, pairs: dict[str, str], findings: tuple[Finding, ...]) -> None:
     """The plan's notes, errors and warnings of the rules, and the number of further notes; nothing is refused."""
     for note in plan.notes:
@@ -294,34 +238,3 @@ def _interrupted(again: str, engine: str, moved: dict[str, StepState]) -> Interr
     if moved.get("start") is StepState.CANCELLED:
         return Interrupted(f"{engine} may have been started.", "See: spark-tui ps")
     return Interrupted(f"{engine} was not started.", "Run the same command to continue.")
-
-
-_FIT_EXAMPLES = """\
-  spark-tui fit gpt-oss-120b
-  spark-tui fit gpt-oss-120b --set max_model_len=65536 --json | jq .verdict
-"""
-
-
-@command("fit", _FIT_EXAMPLES)
-@preset_argument
-@settings_option("A value of the preset; may be repeated.")
-def fit(session: Session, name: str, settings: tuple[str, ...]) -> None:
-    """Check whether a preset fits in the memory that is free now.
-
-    Weights, KV cache, state and the rest; measured where the checkpoint is downloaded. Changes nothing.
-    """
-    typed = pairs_from(settings)
-    overrides = overrides_from_pairs(typed)
-
-    async def work(context: Context) -> Fit:
-        preset = find_preset(context, name)
-        await observe(session, context)
-        return (await context.checks.judge(preset, overrides)).fit
-
-    found = session.run(work)
-    session.out.json(fit_object(name, found))
-    session.out.page((*fit_verdict(found), *fit_figures(found)))
-    for change in found.changes:
-        if change.pairs:
-            words = set_options(tuple((typed | dict(change.pairs)).items()))
-            session.err.say(f"{change.summary.rstrip('.')}: spark-tui fit {name} {words}")

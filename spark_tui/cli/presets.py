@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import IO, Any, Final, cast
@@ -10,19 +9,17 @@ from typing import IO, Any, Final, cast
 import click
 from msgspec.structs import asdict
 
-from spark_tui.cli.command import command, complete, group, preset_argument, settings_option
+from spark_tui.cli.candidates import look_around, observe, search_options
+from spark_tui.cli.command import complete, group, preset_argument, settings_option
 from spark_tui.cli.names import find_preset
 from spark_tui.cli.output import error_object, write_new
 from spark_tui.cli.session import Session
 from spark_tui.core.candidates import Candidate
 from spark_tui.core.context import Context
 from spark_tui.core.finder import SORTS, Search
-from spark_tui.core.from_ollama import Replacement, replacements
 from spark_tui.core.pins import LastGood, PinPlan
 from spark_tui.core.preflight import container_of, preset_diff
 from spark_tui.core.preset_imports import ImportedRecipe, ImportReport, PastedText, import_copy, import_recipes
-from spark_tui.core.recommend import Use, purpose_of
-from spark_tui.core.recommend import recommend as ranked
 from spark_tui.domain.engine.container import ContainerSpec
 from spark_tui.domain.engine.docker_run import render_text
 from spark_tui.domain.errors import (
@@ -31,11 +28,9 @@ from spark_tui.domain.errors import (
     PresetError,
     RefusedError,
     SparkError,
-    UnreachableError,
     UsageError,
 )
 from spark_tui.domain.finding import Finding, Severity
-from spark_tui.domain.models.ollama import OllamaModels
 from spark_tui.domain.presets.dialects.container_files import compose_text, quadlet_text, systemd_text
 from spark_tui.domain.presets.dialects.recipe_files import to_eugr, to_sparkrun
 from spark_tui.domain.presets.dialects.yaml_text import comment, yaml_text
@@ -50,7 +45,6 @@ from spark_tui.domain.presets.rights import findings_of
 from spark_tui.domain.quantities import parse_bytes
 from spark_tui.domain.secret import mask_secrets
 from spark_tui.domain.text import clean_line
-from spark_tui.present.from_ollama import replacements_object, replacements_page
 from spark_tui.present.history import last_good_object, last_good_rows, pin_object, pin_page
 from spark_tui.present.json import Object, maybe
 from spark_tui.present.launch import finding_count, finding_object, finding_section, verdict_object
@@ -66,22 +60,10 @@ from spark_tui.present.presets import (
     overview,
     preset_detail,
     recipe,
-    recommendation,
-    recommendation_object,
 )
 
 MAX_PIPED: Final = 1024 * 1024
 """Bytes or characters; what is longer is refused."""
-
-
-async def observe(session: Session, context: Context) -> None:
-    """Reads memory, GPU, engines and their earlier starts once: what a launch is judged by."""
-    await context.history.load()
-    await context.collectors.collect_once()
-    try:
-        await context.supervisor.look()
-    except UnreachableError as error:
-        session.err.note(f"{error.summary} Other engines are unknown.")
 
 
 @group("presets")
@@ -99,17 +81,6 @@ _LIST_EXAMPLES = """\
 """
 
 
-def _tokens(_: click.Context, __: click.Parameter, text: str) -> int | None:
-    """`64k` is 65,536 tokens, as on screen. Raises UsageError."""
-    if not text:
-        return None
-    factor = {"k": 1024, "m": 1024**2}.get(text[-1].lower(), 1)
-    digits = text[:-1] if factor > 1 else text
-    if not (digits.isascii() and digits.isdigit() and 0 < int(digits) * factor <= 100_000_000):
-        raise UsageError(f"`--context` must be a number of tokens; got {clean_line(text)[:40]!r}.", "For example: 64k")
-    return int(digits) * factor
-
-
 def _size(_: click.Context, __: click.Parameter, text: str) -> int | None:
     if not text:
         return None
@@ -117,15 +88,6 @@ def _size(_: click.Context, __: click.Parameter, text: str) -> int | None:
         return parse_bytes(text)
     except ValueError:
         raise UsageError(f"`--max-need` must be a size; got {clean_line(text)[:40]!r}.", "For example: 30GiB") from None
-
-
-def search_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What the launch that is judged is like."""
-    users = click.option("--users", type=click.IntRange(1, 65536), metavar="N", help="Requests at once.  [as preset]")
-    context = click.option(
-        "--context", default="", callback=_tokens, metavar="TOKENS", help="Context to judge, e.g. 64k.  [as preset]"
-    )
-    return context(users(function))
 
 
 @presets.sub("list", _LIST_EXAMPLES)
@@ -164,20 +126,6 @@ def list_presets(session: Session, search: Search = Search()) -> None:  # noqa: 
         session.err.problem(problem)
 
 
-async def look_around(context: Context) -> None:
-    """What a verdict depends on: memory, engines, earlier starts, presets, the model store. What cannot be read stays
-    unknown."""
-    context.collectors.load_presets(shown=True)
-    await context.history.load()
-    await context.collectors.collect_once()
-    with contextlib.suppress(UnreachableError):
-        await context.supervisor.look()
-    if context.ports.has("models"):
-        await context.library.refresh()
-    with contextlib.suppress(SparkError):
-        context.store.update(proofs=tuple(sorted(context.ports.proofs.all(), key=lambda proof: -proof.at)))
-
-
 @presets.sub("compare", "  spark-tui presets compare gpt-oss-20b gpt-oss-120b --context 64k --users 2")
 @click.argument("names", nargs=-1, required=True, shell_complete=complete("presets"))
 @search_options
@@ -198,69 +146,6 @@ def compare_presets(session: Session, names: tuple[str, ...], context: int | Non
     found = session.run(work)
     session.out.json([candidate_object(each) for each in found])
     session.out.page(comparison(found))
-
-
-_RECOMMEND_EXAMPLES = """\
-  spark-tui recommend                                  for chat, with what is free now
-  spark-tui recommend --for agent --context 128k --users 2
-"""
-
-
-@command("recommend", _RECOMMEND_EXAMPLES)
-@click.option("--for", "use", type=click.Choice([use.value for use in Use]), default=Use.CHAT.value, help="[chat]")
-@click.option("-n", "--most", type=click.IntRange(1), default=5, metavar="N", help="Presets to list.  [5]")
-@search_options
-def recommend(session: Session, use: str, most: int, context: int | None, users: int | None) -> None:
-    """Recommend presets for a purpose on this machine, and say why others are left out.
-
-    By fit in the memory that is free now, speed (measured here before published before estimated), size of the model,
-    earlier starts, what was proved, context and licence.
-    """
-    purpose = purpose_of(Use(use), context, users)
-    search = Search(context=purpose.context, users=purpose.users)
-
-    async def work(context: Context) -> tuple[Candidate, ...]:
-        await look_around(context)
-        return await context.finder.judged(context.store.world, search)
-
-    picks, others = ranked(session.run(work), purpose)
-    session.out.json(recommendation_object(picks, others))
-    session.out.page(recommendation(picks, others, most))
-    if picks:
-        session.err.say(f"Launch the first: spark-tui up {picks[0].candidate.preset.name}")
-
-
-_OLLAMA_EXAMPLES = """\
-  spark-tui from-ollama
-  spark-tui from-ollama --address 192.168.1.20:11434 --context 32k
-"""
-
-
-@command("from-ollama", _OLLAMA_EXAMPLES)
-@click.option("--address", default="", metavar="HOST:PORT", help="Where Ollama listens.  [OLLAMA_HOST, this machine]")
-@search_options
-def from_ollama(session: Session, address: str, context: int | None, users: int | None) -> None:
-    """Propose presets for the models that Ollama has, with the speed to expect.
-
-    Reads the list of models over Ollama's API and changes nothing there. Speeds: measured here before published before
-    estimated from bytes per token.
-    """
-    purpose = purpose_of(Use.CHAT, context, users)
-    search = Search(context=purpose.context, users=purpose.users)
-
-    async def work(context: Context) -> tuple[OllamaModels, tuple[Replacement, ...]]:
-        store = await context.ports.ollama.models(address)
-        await look_around(context)
-        return store, replacements(store.models, await context.finder.judged(context.store.world, search), purpose)
-
-    store, found = session.run(work)
-    session.out.json(replacements_object(store, found))
-    session.out.page(replacements_page(store, found))
-    if store.left_out:
-        session.err.note(f"{store.left_out} more models of Ollama's are left out.")
-    first = next((each.picks[0].candidate.preset.name for each in found if each.picks), "")
-    if first:
-        session.err.say(f"Launch the first: spark-tui up {first}")
 
 
 @presets.sub("show", "  spark-tui presets show gpt-oss-120b")

@@ -7,10 +7,10 @@ from typing import Any
 import click
 from msgspec.structs import replace
 
+from spark_tui.cli.candidates import observe
 from spark_tui.cli.command import command, complete, yes_option
 from spark_tui.cli.names import find_preset
 from spark_tui.cli.output import Interrupted
-from spark_tui.cli.presets import observe
 from spark_tui.cli.progress import supervised
 from spark_tui.cli.session import Session, confirm
 from spark_tui.core.context import Context

@@ -1,0 +1,76 @@
+"""up --nodes: from a preset to one model that several machines serve together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from spark_tui.cli.names import find_preset
+from spark_tui.cli.output import Interrupted
+from spark_tui.cli.progress import LaunchProgress, shown
+from spark_tui.cli.session import Session
+from spark_tui.core.cluster import ClusterVerdict
+from spark_tui.core.context import Context
+from spark_tui.core.fit import WillNotFit
+from spark_tui.core.launch import DEFAULT_READY_TIMEOUT_SECONDS
+from spark_tui.domain.cluster.plan import Spread
+from spark_tui.domain.cluster.record import record_of
+from spark_tui.domain.engine.container import LOOPBACK
+from spark_tui.domain.errors import SparkError
+from spark_tui.domain.finding import Severity
+from spark_tui.domain.presets.overrides import overrides_from_pairs
+from spark_tui.present import cluster
+from spark_tui.present.launch import finding_fix
+
+
+def launch_on_nodes(
+    session: Session, name: str, pairs: dict[str, str], nodes: str, spread: Spread | None, how: Mapping[str, bool],
+    *, dry_run: bool,
+) -> None:  # fmt: skip
+    """`up --nodes`: a launch over several machines, planned alone with `dry_run`."""
+    overrides = overrides_from_pairs(pairs)
+
+    async def judge(context: Context) -> ClusterVerdict:
+        return await context.cluster_planner.judge(find_preset(context, name), overrides, nodes.split(","), spread)
+
+    verdict = session.run(judge)
+    plan = verdict.plan
+    if dry_run and session.as_json:
+        session.out.json(cluster.verdict_object(verdict))
+        return
+    if dry_run:
+        session.out.line(cluster.commands(plan))
+        session.err.page(cluster.verdict_page(verdict))
+    for note in plan.notes:
+        session.err.note(note)
+    for each in verdict.findings:
+        if each.severity is not Severity.INFO:
+            session.err.note(f"{each.summary} {finding_fix(each, flags=True)}")
+    if dry_run:
+        return
+    if verdict.fit.blocked and not how["force"]:
+        raise WillNotFit(plan.head.plan.spec.name, verdict.fit)
+
+    async def work(context: Context) -> None:
+        context.reviewed(plan.head.plan.preset)
+        record = record_of(plan, patience=plan.head.plan.preset.ready_timeout_seconds or DEFAULT_READY_TIMEOUT_SECONDS)
+        progress = LaunchProgress(session, context, record.name)
+        ready = await shown(
+            progress, context.clusters.launch(record, progress.step, replace_running=how["replace_running"])
+        )
+        try:
+            context.clusters.watched(ready)
+        except SparkError as error:
+            session.err.note(str(error))
+        session.out.json_line({"type": "result", **cluster.record_object(ready)})
+        if router := cluster.router_url(ready):
+            session.out.line(f"{router} (router)")
+        session.out.lines(f"http://{LOOPBACK}:{each.start.ports[0]}  on {each.node.name}" for each in ready.servers)
+        session.err.say(f"Talk to it: spark-tui --host {ready.head.node.host} chat {ready.name}")
+        session.err.say(f"Stop it on all nodes: spark-tui down {ready.name}")
+
+    session.run(
+        work, changes=True,
+        on_interrupt=lambda: Interrupted(
+            f"{plan.head.plan.spec.name} was stopped on all nodes.", "See what is left: spark-tui cluster status"
+        ),
+    )  # fmt: skip
