@@ -13,6 +13,7 @@ request, and only what this page needs: the process stays for as long as the pro
 
 from __future__ import annotations
 
+import ctypes
 import json
 import sys
 from collections.abc import Callable
@@ -22,6 +23,8 @@ from typing import Any, Final
 COMM: Final = "spark-tui-gpu"
 """Its name in the process list. Rules for the out-of-memory killer on these machines look for `python` and `vllm`."""
 
+_LIBRARY: Final = "libnvidia-ml.so.1"
+_NO_LIBRARY: Final = f"no NVIDIA driver here ({_LIBRARY} not found)"
 _FIRST_GPU: Final = 0
 _ADDRESS_TRANSLATION: Final = 2  # NVML_DEVICE_ADDRESSING_MODE_ATS: the CPU's page tables, and its memory
 
@@ -60,6 +63,10 @@ class Gpu:
     """The first GPU of the machine. A Spark has one."""
 
     def __init__(self) -> None:
+        try:
+            ctypes.CDLL(_LIBRARY)  # before the package, which looks for it too: importing that takes the longest
+        except OSError as error:
+            raise NoGpuFound(_NO_LIBRARY) from error
         try:
             import pynvml
         except ImportError as error:
@@ -147,7 +154,7 @@ class Gpu:
 def _reason(nvml: Any, error: Any) -> str:
     """What the failure means to the person who reads it."""
     return {
-        nvml.NVML_ERROR_LIBRARY_NOT_FOUND: "no NVIDIA driver here (libnvidia-ml.so.1 not found)",
+        nvml.NVML_ERROR_LIBRARY_NOT_FOUND: _NO_LIBRARY,
         nvml.NVML_ERROR_DRIVER_NOT_LOADED: "the NVIDIA driver is not loaded",
         nvml.NVML_ERROR_NO_PERMISSION: "this user may not ask the NVIDIA driver",
         nvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "driver and library differ in version: restart the machine",
