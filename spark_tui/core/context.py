@@ -130,7 +130,8 @@ PARTS: Final[Mapping[str, Part]] = {
     "history": (
         "history:History",
         lambda make, c: make(
-            c.ports.history, c.clock, c.store, c.guarding.journal.entries if c.ports.has("guarding") else None
+            c.ports.history, c.clock, c.store,
+            (lambda: c.guarding.journal.entries()) if c.ports.has("guarding") else None,  # noqa: PLW0108 - made when asked
         ),
     ),
     "collectors": (
@@ -500,7 +501,8 @@ class Context:
 
     def drifts(self, presets: Iterable[Preset]) -> Mapping[str, Finding]:
         """Copies of registries' recipes that are outdated, by the preset's name."""
-        return self.registries.drifts(presets) if self.ports.has("registries") else {}
+        copies = tuple(each for each in presets if each.facts.copy_of is not None)
+        return self.registries.drifts(copies) if copies and self.ports.has("registries") else {}
 
     def endpoint_of(self, name: str) -> Endpoint | None:
         """Where that engine's server is."""
