@@ -21,19 +21,19 @@ from tests.launch_counts import OPENED, TYPED, Calls
 # Every figure here is only ever lowered: what a change has brought down stays down. A new name gets what it measures.
 
 OWN_MODULES: Final = {
-    "--help": 15,
-    "ps": 129,
-    "status": 114,
-    "presets list": 194,
-    "fit gpt-oss-20b": 217,
-    "models list": 130,
+    "--help": 14,
+    "ps": 120,
+    "status": 105,
+    "presets list": 188,
+    "fit gpt-oss-20b": 165,
+    "models list": 129,
     "explain qwen3.6-35b": 142,
-    "up gpt-oss-20b --dry-run": 217,
-    "connect opencode qwen3.6-35b": 189,
-    "logs qwen3.6-35b": 169,
-    "config list": 47,
+    "up gpt-oss-20b --dry-run": 176,
+    "connect opencode qwen3.6-35b": 185,
+    "logs qwen3.6-35b": 168,
+    "config list": 46,
     "metrics qwen3.6-35b": 194,
-    "doctor": 98,
+    "doctor": 97,
 }
 """Modules of spark_tui that a command has imported when it ends, those of the simulated Spark left out."""
 SIMULATION: Final = "spark_tui.services.demo"
@@ -42,7 +42,7 @@ SOURCE: Final = {
     "statements": 70_742,
     "imports in functions": 172,
     "import_module": 13,  # the same by another name
-    "if TYPE_CHECKING": 54,
+    "if TYPE_CHECKING": 53,
 }
 """Of all files of spark_tui."""
 
@@ -61,7 +61,7 @@ RUN: Final = "from spark_tui.cli.main import run; code = run({words!r}); assert 
 MARK: Final = "modules: "
 STARTER: Final = f"""
 import asyncio, json, os, sys, traceback
-import click, httpx, msgspec, yaml
+import click, httpx2, msgspec, yaml
 for program in json.load(sys.stdin):
     child = os.fork()
     if child == 0:
