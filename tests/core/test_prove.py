@@ -202,10 +202,10 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_each_planted_fault_is_caught_by_its_case(fault: str) -> None:
-    proof = await prove(fault)
-    failed = set(proof.ids(Verdict.FAIL))
     wanted = {id_ for id_ in FAULTS[fault].split() if not id_.startswith("!")}
     sound = {id_[1:] for id_ in FAULTS[fault].split() if id_.startswith("!")}
+    proof = await prove(fault, only=(*wanted, *sound))
+    failed = set(proof.ids(Verdict.FAIL))
     assert wanted <= failed and not sound & failed, dict.fromkeys(("differs",), wanted ^ failed)
     assert sound <= set(proof.ids(Verdict.PASS))
 
