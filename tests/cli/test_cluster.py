@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
 
 from spark_tui import __version__
+from tests.cli.world import in_process
 from tests.fake_ssh import FakeSsh
 from tests.unit.test_nodes import SPARK, answer
 
@@ -27,12 +27,8 @@ def ssh(tmp_path: Path) -> FakeSsh:
     return fake
 
 
-def run(ssh: FakeSsh, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "spark_tui", *arguments],
-        env=ssh.environment | variables, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120,
-        check=False,
-    )  # fmt: skip
+def run(ssh: FakeSsh, *arguments: str, **variables: str) -> CompletedProcess[str]:
+    return in_process(arguments, ssh.environment | variables)
 
 
 def settings(ssh: FakeSsh) -> Any:

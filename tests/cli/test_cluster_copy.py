@@ -17,6 +17,7 @@ import pytest
 
 from spark_tui.domain.models.store import PARTIAL_FOLDER
 from tests import store_kit
+from tests.cli.world import in_process
 from tests.ssh_nodes import SshNodes
 
 pytestmark = pytest.mark.skipif(shutil.which("rsync") is None, reason="rsync is not installed")
@@ -54,15 +55,8 @@ def blobs(nodes: SshNodes, number: int) -> Path:
     return store(nodes, number) / "hub/models--acme--tiny/blobs"
 
 
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "spark_tui", "cluster", "copy", *arguments]
-
-
 def run(nodes: SshNodes, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(*arguments), env=nodes.environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-        timeout=120, check=False,
-    )  # fmt: skip
+    return in_process(("cluster", "copy", *arguments), nodes.environment)
 
 
 def copied(nodes: SshNodes, *arguments: str) -> Any:
@@ -184,8 +178,8 @@ def test_ctrl_c_ends_the_processes_of_the_nodes_and_the_next_copy_continues(node
     program = f'#!/bin/sh\nexec {shutil.which("rsync")} --bwlimit=500 "$@"\n'
     nodes.program("rsync", program)
     child = subprocess.Popen(
-        command("model", MODEL, "duo"), env=nodes.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True, start_new_session=True,
+        [sys.executable, "-m", "spark_tui", "cluster", "copy", "model", MODEL, "duo"], env=nodes.environment,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     until(lambda: any(each.stat().st_size > 500_000 for each in blobs(nodes, 2).glob(".*.*")))
     child.send_signal(signal.SIGINT)

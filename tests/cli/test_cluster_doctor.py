@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import shlex
-import subprocess
-import sys
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from msgspec.structs import replace
 from spark_tui.domain.cluster.facts import NodeFacts, NodeProbe
 from spark_tui.domain.cluster.protocol import Hello
 from spark_tui.services.wire import encode
+from tests.cli.world import in_process
 from tests.fake_ssh import FakeSsh
 from tests.unit.test_cluster_doctor import NAMES, healthy
 
@@ -49,14 +49,11 @@ def pair(tmp_path: Path) -> FakeSsh:
     return ssh
 
 
-def run(ssh: FakeSsh, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "spark_tui", "cluster", "doctor", *arguments],
-        env=ssh.environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+def run(ssh: FakeSsh, *arguments: str) -> CompletedProcess[str]:
+    return in_process(("cluster", "doctor", *arguments), ssh.environment)
 
 
-def verdicts(done: subprocess.CompletedProcess[str], verdict: str) -> set[tuple[str, str]]:
+def verdicts(done: CompletedProcess[str], verdict: str) -> set[tuple[str, str]]:
     checks: list[dict[str, Any]] = json.loads(done.stdout)["checks"]
     return {(each["id"], each["node"]) for each in checks if each["verdict"] == verdict}
 

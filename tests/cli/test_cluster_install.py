@@ -8,12 +8,22 @@ import signal
 import subprocess
 import sys
 import tomllib
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from spark_tui import __version__
+from spark_tui.cli.options import Options
+from spark_tui.cli.settings import open_context
+from spark_tui.core.context import Context
+from spark_tui.domain.cluster.install import ProgramBundle
+from spark_tui.services.bundle import InstalledProgram
+from spark_tui.services.presets.store import builtin_directory
+from tests.cli.world import in_process
 from tests.node_ssh import NodeSsh
 
 NODE = "nv@spark-2"
@@ -33,17 +43,38 @@ def home(ssh: NodeSsh) -> Path:
     return ssh.node(NODE)
 
 
-def start(ssh: NodeSsh, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+class PackedOnce:
+    """This program, which all of these tests send: packing it takes longer than to install it."""
+
+    @staticmethod
+    @cache
+    def pack() -> ProgramBundle:
+        return InstalledProgram(builtin_directory()).pack()
+
+
+def opened(options: Options, environment: Mapping[str, str]) -> Context:
+    context = open_context(options, environment)
+    context.ports.program = PackedOnce()
+    return context
+
+
+def start(ssh: NodeSsh, *arguments: str) -> subprocess.Popen[str]:
+    """As a process, which packs what it sends."""
     return subprocess.Popen(
-        [sys.executable, "-m", "spark_tui", *arguments], env=ssh.environment | variables, text=True,
+        [sys.executable, "-m", "spark_tui", *arguments], env=ssh.environment, text=True,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
 
 
-def run(ssh: NodeSsh, *arguments: str, **variables: str) -> tuple[int, str, str]:
-    with start(ssh, *arguments, **variables) as child:
+def process(ssh: NodeSsh, *arguments: str) -> tuple[int, str, str]:
+    with start(ssh, *arguments) as child:
         out, err = child.communicate(timeout=110)
         return child.returncode, out, err
+
+
+def run(ssh: NodeSsh, *arguments: str, **variables: str) -> tuple[int, str, str]:
+    done = in_process(arguments, ssh.environment | variables, opener=opened)
+    return done.returncode, done.stdout, done.stderr
 
 
 def install(ssh: NodeSsh, **variables: str) -> Any:
@@ -75,14 +106,16 @@ def older(home: Path) -> Path:
 
 
 def test_a_node_gets_this_version_runs_it_and_is_left_alone_the_second_time(ssh: NodeSsh, home: Path) -> None:
-    done = install(ssh)
+    code, out, err = process(ssh, "cluster", "install", NODE, "--json")
+    assert code == 0, err
+    [done] = json.loads(out)
     assert (done["id"], done["version"], done["copied"]) == ("spark-2", __version__, True)
     assert done["earlier_version"] is None
     assert Path(done["path"]) == (home / ".local/bin/spark-tui").readlink()
     settings = tomllib.loads((Path(ssh.environment["HOME"]) / ".config/spark-tui/settings.toml").read_text())
     assert settings["hosts"]["spark-2"] == {"ssh": NODE, "command": "~/.local/bin/spark-tui"}, "not on the PATH there"
-    assert run(ssh, "--host", "spark-2", "--version")[:2] == (0, f"spark-tui {__version__}\n")
-    code, out, _ = run(ssh, "--host", "spark-2", "presets", "list", "--json")
+    assert process(ssh, "--host", "spark-2", "--version")[:2] == (0, f"spark-tui {__version__}\n")
+    code, out, _ = process(ssh, "--host", "spark-2", "presets", "list", "--json")
     assert (code, len(json.loads(out)) > 20) == (0, True), "its presets went along"
     again = install(ssh)
     assert (again["copied"], again["path"], again["earlier_version"]) == (False, done["path"], __version__)
@@ -162,12 +195,11 @@ def test_an_interrupted_installation_is_repeated(ssh: NodeSsh, home: Path) -> No
 
 
 def test_two_installers_at_once_make_one_program(ssh: NodeSsh, home: Path) -> None:
-    both = [start(ssh, "cluster", "install", NODE, "--json") for _ in range(2)]
-    ended = [json.loads(child.communicate(timeout=110)[0])[0] for child in both]
-    assert [child.returncode for child in both] == [0, 0]
-    assert sorted(each["copied"] for each in ended) == [False, True]
+    with ThreadPoolExecutor(2) as pool:
+        both = list(pool.map(install, (ssh, ssh)))
+    assert sorted(each["copied"] for each in both) == [False, True]
     assert len(programs(home)) == 1
-    assert run(ssh, "--host", "spark-2", "--version")[1] == f"spark-tui {__version__}\n"
+    assert process(ssh, "--host", "spark-2", "--version")[1] == f"spark-tui {__version__}\n"
 
 
 def test_a_node_without_python_says_how_to_get_one(ssh: NodeSsh, home: Path) -> None:

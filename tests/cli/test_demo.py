@@ -1,4 +1,4 @@
-"""Every command on the simulated Spark, as a process: no Docker, no GPU, nothing of the person's touched."""
+"""Every command on the simulated Spark: no Docker, no GPU, and as a process nothing of the person's touched."""
 
 from __future__ import annotations
 
@@ -10,12 +10,21 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.world import in_process
+
+
+def _environment(home: Path) -> dict[str, str]:
+    return {"PATH": os.environ["PATH"], "HOME": str(home), "DOCKER_HOST": f"unix://{home}/none.sock"}
+
 
 def _demo(home: Path, *arguments: str, piped: str = "") -> subprocess.CompletedProcess[str]:
+    return in_process(("--demo", *arguments), _environment(home), stdin=piped)
+
+
+def _process(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "spark_tui", "--demo", *arguments],
-        env={"PATH": os.environ["PATH"], "HOME": str(home), "DOCKER_HOST": f"unix://{home}/none.sock"},
-        input=piped, capture_output=True, text=True, timeout=110, check=False,
+        [sys.executable, "-m", "spark_tui", "--demo", *arguments], env=_environment(home), stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, timeout=110, check=False,
     )  # fmt: skip
 
 
@@ -38,7 +47,7 @@ def test_looking_works_as_text_and_as_data(command: tuple[str, ...], tmp_path: P
 
 
 def test_status_says_that_it_is_a_demo(tmp_path: Path) -> None:
-    found = json.loads(_demo(tmp_path, "status", "--json").stdout)
+    found = json.loads(_process(tmp_path, "status", "--json").stdout)
     assert found["demo"] is True
     assert found["host"]["is_spark"] is True
 
@@ -67,5 +76,5 @@ def test_a_preset_is_launched_to_the_end(tmp_path: Path) -> None:
 
 
 def test_nothing_of_the_persons_is_touched(tmp_path: Path) -> None:
-    _demo(tmp_path, "up", "gpt-oss-120b", "--force", "--name", "mine", "--no-wait", "--expose", "lan")
+    _process(tmp_path, "up", "gpt-oss-120b", "--force", "--name", "mine", "--no-wait", "--expose", "lan")
     assert list(tmp_path.iterdir()) == []

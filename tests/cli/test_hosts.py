@@ -1,4 +1,4 @@
-"""Other boxes from the command line: real processes, and an ssh that keeps how it was called."""
+"""Other boxes from the command line, and an ssh that keeps how it was called."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.world import World
+from tests.cli.world import World, in_process
 from tests.fake_ssh import FakeSsh
 from tests.pty_app import PtyApp, spark_tui
 
@@ -23,12 +23,17 @@ def ssh(tmp_path: Path) -> FakeSsh:
     return fake
 
 
-def run(ssh: FakeSsh, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def process(ssh: FakeSsh, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """`--host` makes the process the command there."""
     return subprocess.run(
         [sys.executable, "-m", "spark_tui", *arguments],
         env=ssh.environment | variables, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120,
         check=False,
     )  # fmt: skip
+
+
+def run(ssh: FakeSsh, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return in_process(arguments, ssh.environment | variables)
 
 
 # --- --host ---------------------------------------------------------------------------------------------
@@ -52,7 +57,7 @@ def run(ssh: FakeSsh, *arguments: str, **variables: str) -> subprocess.Completed
 def test_the_command_line_goes_there_as_it_was_typed(ssh: FakeSsh, arguments: tuple[str, ...], call: list[str]) -> None:
     code = len(arguments)
     ssh.answer(call[0], "out\n", err="err\n", code=code)
-    done = run(ssh, *arguments)
+    done = process(ssh, *arguments)
     assert (done.returncode, done.stdout, done.stderr) == (code, "out\n", "err\n")
     assert ssh.calls == [call], "and without a terminal there, in a pipe"
 
@@ -68,14 +73,14 @@ def test_at_a_terminal_there_is_a_terminal_there(ssh: FakeSsh) -> None:
 
 def test_no_key_goes_along_on_the_command_line(ssh: FakeSsh) -> None:
     ssh.answer("nv@spark-2")
-    run(ssh, "--host", "lab", "models", "pull", "x", HF_TOKEN=TOKEN)
+    process(ssh, "--host", "lab", "models", "pull", "x", HF_TOKEN=TOKEN)
     assert all(TOKEN not in word for call in ssh.calls for word in call)
     assert all("SendEnv" not in word and "SetEnv" not in word for call in ssh.calls for word in call)
 
 
 def test_who_may_only_look_here_only_looks_there(ssh: FakeSsh) -> None:
     ssh.answer("nv@spark-2")
-    run(ssh, "--host", "lab", "down", "x", SPARK_TUI_READ_ONLY="yes")
+    process(ssh, "--host", "lab", "down", "x", SPARK_TUI_READ_ONLY="yes")
     assert ssh.calls == [["nv@spark-2", "--", "spark-tui --read-only down x"]]
 
 
@@ -106,7 +111,7 @@ def test_what_leads_nowhere_is_refused_and_ssh_is_not_called(
 
 
 def test_without_ssh_it_says_what_to_install(ssh: FakeSsh, tmp_path: Path) -> None:
-    done = run(ssh, "--host", "lab", "ps", PATH=str(tmp_path))
+    done = process(ssh, "--host", "lab", "ps", PATH=str(tmp_path))
     assert done.returncode == 3
     assert "openssh-client" in done.stderr
 

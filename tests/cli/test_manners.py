@@ -11,15 +11,13 @@ import click
 import pytest
 
 from spark_tui.cli.main import cli, run
-from spark_tui.cli.session import Streams
-from tests.cli.world import Stream
+from tests.cli.world import in_process
 
 
 def told(line: str, home: Path, **environment: str) -> tuple[int, str, str]:
     """Exit code, standard output and standard error of a command in the demo, away from any terminal."""
-    out, err = Stream(), Stream()
-    code = run(shlex.split(line), Streams(Stream(), out, err, {"HOME": str(home), **environment}))
-    return code, out.getvalue(), err.getvalue()
+    done = in_process(shlex.split(line), {"HOME": str(home), **environment})
+    return done.returncode, done.stdout, done.stderr
 
 
 def paths(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
@@ -44,26 +42,26 @@ ENGINE, PRESET, MODEL = "qwen3.6-35b", "gpt-oss-120b", "openai/gpt-oss-120b"
 
 
 @pytest.mark.parametrize("columns", ["60", "80", "120"])
-@pytest.mark.parametrize("path", [path for path, command in [((), cli), *COMMANDS] if isinstance(command, click.Group)])
 def test_a_list_of_commands_tells_each_in_a_whole_sentence(
-    path: tuple[str, ...], columns: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    columns: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
-    assert run([*path, "--help"]) == 0
-    listed = capsys.readouterr().out.partition("Commands:")[2]
-    group = cli if not path else dict(COMMANDS)[path]
-    assert isinstance(group, click.Group)
-    words = " ".join(listed.split())
-    for _, command in within(group):
-        first = " ".join((command.help or "").split("\n\n")[0].split()).partition(". ")[0].removesuffix(".")
-        assert first in words
-    assert "..." not in listed.partition("Examples:")[0]
+    cut = []
+    for path, group in [((), cli), *COMMANDS]:
+        if isinstance(group, click.Group):
+            assert run([*path, "--help"]) == 0, path
+            listed = capsys.readouterr().out.partition("Commands:")[2]
+            words = " ".join(listed.split())
+            for name, command in within(group):
+                first = " ".join((command.help or "").split("\n\n")[0].split()).partition(". ")[0].removesuffix(".")
+                cut += [] if first in words else [f"{path} {name}: {first}"]
+            cut += [f"{path}: a list that ends in ..."] if "..." in listed.partition("Examples:")[0] else []
+    assert cut == []
 
 
-@pytest.mark.parametrize("path", [" ".join(path) for path, _ in COMMANDS])
-def test_every_command_takes_json_and_demo(path: str) -> None:
-    command = dict(COMMANDS)[tuple(path.split())]
-    assert {"as_json", "demo"} <= {parameter.name for parameter in command.params}
+def test_every_command_takes_json_and_demo() -> None:
+    wanted = {"as_json", "demo"}
+    assert [path for path, command in COMMANDS if wanted - {each.name for each in command.params}] == []
 
 
 # --- what is wrong ----------------------------------------------------------------------------------------
@@ -111,26 +109,31 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("line", "code", "words"), WRONG, ids=[line for line, _, _ in WRONG])
-def test_what_is_wrong_is_said_with_what_to_do(line: str, code: int, words: str, tmp_path: Path) -> None:
-    found, _, err = told(f"--demo {line}", tmp_path)
-    assert (found, "Traceback" in err) == (code, False)
-    assert words in " ".join(err.split())
-    error = [part for part in err.splitlines() if part.startswith("Error: ")]
-    assert len(error) == 1
-    assert err.partition(error[0])[2].strip(), "nothing says what to do next"
+def test_what_is_wrong_is_said_with_what_to_do(tmp_path: Path) -> None:
+    faults = []
+    for line, code, words in WRONG:
+        found, _, err = told(f"--demo {line}", tmp_path)
+        errors = [part for part in err.splitlines() if part.startswith("Error: ")]
+        said = found == code and words in " ".join(err.split()) and "Traceback" not in err and len(errors) == 1
+        if not said or not err.partition(errors[0])[2].strip():  # nothing says what to do next
+            faults.append(f"{line}: {found}\n{err}")
+    assert faults == [], "\n".join(faults)
 
 
-@pytest.mark.parametrize(
-    ("line", "code"), [(line, code) for line, code, _ in WRONG], ids=[line for line, _, _ in WRONG]
-)
-def test_with_json_it_is_an_object_on_standard_error(line: str, code: int, tmp_path: Path) -> None:
-    found, out, err = told(f"--demo {line} --json", tmp_path)
-    error = json.loads(err)["error"]
-    assert (found, error["exit_code"]) == (code, code)
-    assert error["summary"] and error["remedy"]
-    for part in out.splitlines() if not out.startswith(("{\n", "[\n")) else [out]:
-        json.loads(part)
+def test_with_json_it_is_an_object_on_standard_error(tmp_path: Path) -> None:
+    faults = []
+    for line, code, _ in WRONG:
+        found, out, err = told(f"--demo {line} --json", tmp_path)
+        try:
+            error = json.loads(err)["error"]
+            whole = (found, error["exit_code"]) == (code, code) and error["summary"] and error["remedy"]
+            for part in out.splitlines() if not out.startswith(("{\n", "[\n")) else [out]:
+                json.loads(part)
+        except (ValueError, KeyError) as problem:
+            whole = False
+            err += repr(problem)
+        faults += [] if whole else [f"{line}: {found}\n{out}{err}"]
+    assert faults == [], "\n".join(faults)
 
 
 def test_a_text_without_an_engine_in_it_is_not_taken_for_a_start(tmp_path: Path) -> None:

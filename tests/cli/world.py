@@ -6,13 +6,14 @@ import asyncio
 import io
 import json
 import signal
+import subprocess
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from spark_tui.cli.main import run
 from spark_tui.cli.options import Options
-from spark_tui.cli.session import Streams
+from spark_tui.cli.session import Opener, Streams
 from spark_tui.core.context import Context
 from spark_tui.domain.chat.message import AnswerFinished, ChatEvent, ChatRequest, ContentDelta, ReasoningDelta, Usage
 from spark_tui.domain.engine.container import (
@@ -323,6 +324,16 @@ async def _happen(condition: Callable[[], bool], happening: Callable[[], None]) 
     while not condition():
         await asyncio.sleep(0)
     happening()
+
+
+def in_process(
+    arguments: Sequence[str], environment: Mapping[str, str], *, stdin: str = "", opener: Opener | None = None
+) -> subprocess.CompletedProcess[str]:
+    """A command on the real ports, away from any terminal and without the start of a Python: all that it knows of the
+    machine is `environment`."""
+    out, err = Stream(), Stream()
+    code = run(arguments, Streams(Stream(stdin), out, err, environment), opener)
+    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
 
 
 def example() -> World:
