@@ -39,12 +39,13 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"spark-tui {__version__}\n"
 
 
-@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)])
-def test_every_command_has_help_within_80_columns(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert run([*command, "-h"]) == 0
-    told = capsys.readouterr().out
-    assert told.startswith("Usage: spark-tui")
-    assert all(len(line) <= 90 for line in told.splitlines())
+def test_every_command_has_help_within_90_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    faults = []
+    for command in ([], *([name] for name in COMMANDS)):
+        code, told = run([*command, "-h"]), capsys.readouterr().out
+        wide = [line for line in told.splitlines() if len(line) > 90]
+        faults += [(command, code, wide)] if code or wide or not told.startswith("Usage: spark-tui") else []
+    assert faults == []
 
 
 def test_help_lists_every_command_and_the_contract(capsys: pytest.CaptureFixture[str]) -> None:
