@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from io import BytesIO
 from typing import Any, Final
 
@@ -25,6 +26,7 @@ def excerpt(name: str) -> bytes:
     return (EXCERPTS / f"{name}.log").read_bytes().partition(b"\n")[2]
 
 
+@cache
 def explained(name: str) -> Explanation:
     """An excerpt as `spark-tui explain FILE` reads it."""
     reader = LogExplainer()
