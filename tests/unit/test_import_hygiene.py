@@ -63,16 +63,21 @@ def test_the_core_imports_no_sdk_and_no_front_end(tmp_path: Path) -> None:
     assert modules & (SDKS | FRONT_END | {"click"}) == set()
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["frob"]])
-def test_help_and_usage_import_nothing_heavy(arguments: list[str], tmp_path: Path) -> None:
-    modules, _ = _modules(COMMAND.format(arguments=arguments), tmp_path)
-    assert modules & (SDKS | FRONT_END | HEAVY) == set()
-
-
-@pytest.mark.parametrize("arguments", [["up", "--help"], ["chat", "--help"], ["models", "--help"], ["serve", "--help"]])
-def test_the_help_of_a_command_imports_no_sdk_and_no_front_end(arguments: list[str], tmp_path: Path) -> None:
-    modules, _ = _modules(COMMAND.format(arguments=arguments), tmp_path)
-    assert modules & (SDKS | FRONT_END) == set()
+@pytest.mark.parametrize(
+    ("commands", "absent"),
+    [
+        ([["--help"], ["--version"], ["frob"]], SDKS | FRONT_END | HEAVY),
+        ([["up", "--help"], ["chat", "--help"], ["models", "--help"], ["serve", "--help"]], SDKS | FRONT_END),
+        ([["status"], ["ps"], ["down", "x"]], FRONT_END),
+    ],
+    ids=["help and usage", "help of a command", "commands"],
+)
+def test_no_command_imports_what_it_does_not_need(
+    commands: list[list[str]], absent: frozenset[str], tmp_path: Path
+) -> None:
+    """One after the other in one interpreter: what none of them imports none of them imports."""
+    modules, told = _modules("".join(COMMAND.format(arguments=each) for each in commands), tmp_path)
+    assert modules & absent == set(), told
 
 
 @pytest.mark.parametrize(
@@ -86,12 +91,6 @@ def test_the_help_of_a_command_imports_no_sdk_and_no_front_end(arguments: list[s
 def test_a_command_imports_only_what_it_needs(arguments: list[str], allowed: set[str], tmp_path: Path) -> None:
     modules, told = _modules(COMMAND.format(arguments=arguments) + "assert code == 0", tmp_path)
     assert modules & (SDKS | FRONT_END) <= allowed, told
-
-
-@pytest.mark.parametrize("arguments", [["status"], ["ps"], ["down", "x"]])
-def test_no_command_of_the_cli_imports_textual(arguments: list[str], tmp_path: Path) -> None:
-    modules, _ = _modules(COMMAND.format(arguments=arguments), tmp_path)
-    assert modules & FRONT_END == set()
 
 
 def test_a_look_at_a_node_imports_nothing_that_plans_or_starts_containers(tmp_path: Path) -> None:
