@@ -6,7 +6,14 @@ import os
 import shutil
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
+
+import pytest
+
+from spark_tui import __version__
+from spark_tui.domain.cluster.install import ProgramBundle
+from spark_tui.services.bundle import InstalledProgram
 
 _PROGRAM: Final = """#!/bin/sh
 while [ "$1" != "--" ]; do destination=$1; shift; done
@@ -62,3 +69,16 @@ class NodeSsh:
     def calls(self, destination: str) -> list[str]:
         """What was run there."""
         return (self._folder / "nodes" / destination / "calls").read_text().splitlines()
+
+
+def packed_small(presets: Path) -> ProgramBundle:
+    """This program with what `--version` needs, in a fraction of the bytes."""
+    needs = "Requires-Dist: click\nRequires-Dist: msgspec\n"
+    text = f"Metadata-Version: 2.1\nName: spark-tui\nVersion: {__version__}\n{needs}"
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        info = Path(folder, f"spark_tui-{__version__}.dist-info")
+        info.mkdir()
+        (info / "METADATA").write_text(text)
+        (info / "WHEEL").write_text("Wheel-Version: 1.0\nTag: py3-none-any\n")
+        patch.syspath_prepend(folder)
+        return InstalledProgram(presets).pack()

@@ -21,10 +21,9 @@ from spark_tui.cli.options import Options
 from spark_tui.cli.settings import open_context
 from spark_tui.core.context import Context
 from spark_tui.domain.cluster.install import ProgramBundle
-from spark_tui.services.bundle import InstalledProgram
 from spark_tui.services.presets.store import builtin_directory
 from tests.cli.world import in_process
-from tests.node_ssh import NodeSsh
+from tests.node_ssh import NodeSsh, packed_small
 
 NODE = "nv@spark-2"
 NOISE = """echo "Welcome to $HOME"; echo '{"step": 1}'; echo '{"ended": {}'; echo '{"a": {}}'; echo careful >&2"""
@@ -44,12 +43,12 @@ def home(ssh: NodeSsh) -> Path:
 
 
 class PackedOnce:
-    """This program, which all of these tests send: packing it takes longer than to install it."""
+    """A small program, which all of these tests send but the first."""
 
     @staticmethod
     @cache
     def pack() -> ProgramBundle:
-        return InstalledProgram(builtin_directory()).pack()
+        return packed_small(builtin_directory())
 
 
 def opened(options: Options, environment: Mapping[str, str]) -> Context:
@@ -58,27 +57,27 @@ def opened(options: Options, environment: Mapping[str, str]) -> Context:
     return context
 
 
-def start(ssh: NodeSsh, *arguments: str) -> subprocess.Popen[str]:
-    """As a process, which packs what it sends."""
+def start(ssh: NodeSsh, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+    """As a process, which packs and sends all of itself."""
     return subprocess.Popen(
-        [sys.executable, "-m", "spark_tui", *arguments], env=ssh.environment, text=True,
+        [sys.executable, "-m", "spark_tui", *arguments], env=ssh.environment | variables, text=True,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
 
 
-def process(ssh: NodeSsh, *arguments: str) -> tuple[int, str, str]:
-    with start(ssh, *arguments) as child:
+def process(ssh: NodeSsh, *arguments: str, **variables: str) -> tuple[int, str, str]:
+    with start(ssh, *arguments, **variables) as child:
         out, err = child.communicate(timeout=110)
         return child.returncode, out, err
 
 
-def run(ssh: NodeSsh, *arguments: str, **variables: str) -> tuple[int, str, str]:
-    done = in_process(arguments, ssh.environment | variables, opener=opened)
+def run(ssh: NodeSsh, *arguments: str) -> tuple[int, str, str]:
+    done = in_process(arguments, ssh.environment, opener=opened)
     return done.returncode, done.stdout, done.stderr
 
 
-def install(ssh: NodeSsh, **variables: str) -> Any:
-    code, out, err = run(ssh, "cluster", "install", NODE, "--json", **variables)
+def install(ssh: NodeSsh) -> Any:
+    code, out, err = run(ssh, "cluster", "install", NODE, "--json")
     assert code == 0, err
     return json.loads(out)[0]
 
@@ -105,8 +104,8 @@ def older(home: Path) -> Path:
     return home / ".local/bin/spark-tui"
 
 
-def test_a_node_gets_this_version_runs_it_and_is_left_alone_the_second_time(ssh: NodeSsh, home: Path) -> None:
-    code, out, err = process(ssh, "cluster", "install", NODE, "--json")
+def test_a_node_gets_this_version_and_runs_it_and_nothing_private_goes_there(ssh: NodeSsh, home: Path) -> None:
+    code, out, err = process(ssh, "cluster", "install", NODE, "--json", HF_TOKEN=TOKEN, VLLM_API_KEY=TOKEN)
     assert code == 0, err
     [done] = json.loads(out)
     assert (done["id"], done["version"], done["copied"]) == ("spark-2", __version__, True)
@@ -117,13 +116,8 @@ def test_a_node_gets_this_version_runs_it_and_is_left_alone_the_second_time(ssh:
     assert process(ssh, "--host", "spark-2", "--version")[:2] == (0, f"spark-tui {__version__}\n")
     code, out, _ = process(ssh, "--host", "spark-2", "presets", "list", "--json")
     assert (code, len(json.loads(out)) > 20) == (0, True), "its presets went along"
-    again = install(ssh)
-    assert (again["copied"], again["path"], again["earlier_version"]) == (False, done["path"], __version__)
     assert programs(home) == [Path(done["path"]).parents[1].name]
 
-
-def test_nothing_private_of_this_machine_goes_there(ssh: NodeSsh, home: Path) -> None:
-    install(ssh, HF_TOKEN=TOKEN, VLLM_API_KEY=TOKEN)
     assert not [line for line in ssh.calls(NODE) if TOKEN in line]
     names = {path.name for path in (home / ".local/share/spark-tui").rglob("*")}
     assert not names & {"direct_url.json", "RECORD"}, "they name folders and addresses of this machine"
@@ -172,7 +166,7 @@ def test_a_full_disk_leaves_nothing_behind(ssh: NodeSsh, home: Path) -> None:
 
 
 def test_a_copy_that_is_cut_off_is_repeated(ssh: NodeSsh, home: Path) -> None:
-    ssh.program(NODE, "cut", f'"{shutil.which("head")}" -c 3000000 | /bin/sh "$@"')
+    ssh.program(NODE, "cut", f'"{shutil.which("head")}" -c 300000 | /bin/sh "$@"')
     ssh.logs_in(NODE, str(home.parent / "bin/cut"), "")
     assert "cut off" in refused(ssh)["summary"]
     assert programs(home) == []
@@ -194,10 +188,12 @@ def test_an_interrupted_installation_is_repeated(ssh: NodeSsh, home: Path) -> No
     assert len(programs(home)) == 1
 
 
-def test_two_installers_at_once_make_one_program(ssh: NodeSsh, home: Path) -> None:
+def test_two_installers_at_once_make_one_program_and_a_third_changes_nothing(ssh: NodeSsh, home: Path) -> None:
     with ThreadPoolExecutor(2) as pool:
         both = list(pool.map(install, (ssh, ssh)))
     assert sorted(each["copied"] for each in both) == [False, True]
+    again = install(ssh)
+    assert (again["copied"], again["path"], again["earlier_version"]) == (False, both[0]["path"], __version__)
     assert len(programs(home)) == 1
     assert process(ssh, "--host", "spark-2", "--version")[1] == f"spark-tui {__version__}\n"
 

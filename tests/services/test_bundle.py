@@ -14,6 +14,7 @@ from spark_tui import __version__
 from spark_tui.domain.cluster.install import InstallFailed
 from spark_tui.services.bundle import InstalledProgram
 from spark_tui.services.presets.store import builtin_directory
+from tests.node_ssh import packed_small
 
 
 def contents(data: bytes) -> tuple[dict[str, object], dict[str, bytes]]:
@@ -42,12 +43,12 @@ def test_the_program_its_presets_and_all_its_requirements_are_packed() -> None:
 def test_the_same_program_is_packed_the_same_and_another_one_under_another_name(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("model: a/b\n")
     (tmp_path / ".env").write_text("SECRET=1\n")
-    first, again = (InstalledProgram(tmp_path).pack().data for _ in range(2))
+    first, again = (packed_small(tmp_path).data for _ in range(2))
     assert first == again
     header, files = contents(first)
     assert [name for name in files if name.startswith("spark_tui/_presets/")] == ["spark_tui/_presets/mine.yaml"]
     (tmp_path / "mine.yaml").write_text("model: a/c\n")
-    assert contents(InstalledProgram(tmp_path).pack().data)[0]["digest"] != header["digest"]
+    assert contents(packed_small(tmp_path).data)[0]["digest"] != header["digest"]
 
 
 @pytest.mark.parametrize(
