@@ -16,6 +16,7 @@ from spark_tui.cli.options import Options
 from spark_tui.cli.session import Streams
 from spark_tui.core.context import Context, build_demo
 from tests.bench_kit import FakeLoad
+from tests.cases import all_cases
 from tests.cli.world import BOOT, IMAGE, Result, Stream, World
 from tests.fakes_files import MemoryResults
 from tests.present.test_bench import nulls_without_reason
@@ -81,7 +82,7 @@ def test_as_data_a_run_is_one_object() -> None:
     assert nulls_without_reason(run) == []
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("arguments", "code", "words"),
     [
         (("bench", "nope"), 2, "no engine named nope"),

@@ -14,6 +14,7 @@ import pytest
 
 import spark_tui
 from spark_tui.cli.main import cli
+from tests.cases import all_cases
 from tests.cli.test_manners import COMMANDS, WRONG, told, within
 
 PACKAGE = Path(spark_tui.__file__).parent
@@ -96,7 +97,7 @@ def test_every_command_in_a_text_of_the_program_is_one() -> None:
     assert {each: fault for each in sorted(commands) if (fault := fault_of(list(each[1:])))} == {}
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("words", "fine"),
     [
         ("presets show", False), ("presets show x", True), ("config", True),

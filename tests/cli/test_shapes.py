@@ -6,12 +6,11 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
 from spark_tui.domain.engine.container import ContainerStatus
 from spark_tui.domain.host.identity import HostIdentity
 from spark_tui.domain.host.vitals import GpuReading
 from spark_tui.domain.reading import Missing, Ok
+from tests.cases import all_cases
 from tests.cli.world import World, example
 
 COMMANDS = (
@@ -58,7 +57,7 @@ def _documents(out: str) -> list[Any]:
         return [json.loads(line) for line in out.splitlines()]
 
 
-@pytest.mark.parametrize("make", [example, bare_world])
+@all_cases("make", [example, bare_world])
 def test_beside_every_null_stands_its_reason(make: Any) -> None:
     faults = []
     for command in COMMANDS:

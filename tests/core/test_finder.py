@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from msgspec.structs import replace
 
 from spark_tui.core.candidates import Candidate, Disk
@@ -14,6 +13,7 @@ from spark_tui.domain.presets.command import ToolCalls
 from spark_tui.domain.presets.preset import PresetFacts, PublishedSpeed, Tag
 from spark_tui.domain.reading import Missing, Reading
 from spark_tui.services.presets.store import PresetFiles, builtin_directory
+from tests.cases import all_cases
 from tests.core.kit import PRESET, Kit
 
 SHIPPED = PresetFiles(builtin_directory()).load().presets
@@ -30,7 +30,7 @@ PLAIN = replace(made("plain"), disk=Disk.YES, tools=ToolCalls(on=True), judged=P
 ALL = (SLOW, PLAIN, FAST)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("search", "names"),
     [
         (Search(), "fast plain slow"),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from spark_tui.core.logs import BadPattern, LineFilter, LogBuffer, LogState, MatchIndex, Query, first_line_at
 from spark_tui.services.ports import LogLine
+from tests.cases import all_cases
 from tests.log_fixtures import read_log, run_log
 
 
@@ -142,7 +143,7 @@ DANGEROUS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("pattern", DANGEROUS)
+@all_cases("pattern", DANGEROUS)
 def test_a_bad_or_dangerous_pattern_is_refused_with_words(pattern: str) -> None:
     with pytest.raises(BadPattern) as refused:
         Query(pattern, regex=True)

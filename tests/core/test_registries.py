@@ -28,6 +28,7 @@ from spark_tui.services import registries as service
 from spark_tui.services.presets.imports import FolderRecipeStore
 from spark_tui.services.presets.store import PresetFiles, parse
 from spark_tui.services.registries import GitRegistries
+from tests.cases import all_cases
 from tests.dialect_fixtures import SPARKRUN
 from tests.fakes_host import FakeClock
 from tests.git_server import GitServer, Upstream, git
@@ -244,7 +245,7 @@ def test_a_usual_recipe_keeps_every_line(text: str) -> None:
     assert set(text.splitlines()) <= set(added_to(text).splitlines())
 
 
-@pytest.mark.parametrize("path", SPARKRUN, ids=lambda path: path.stem)
+@all_cases("path", SPARKRUN, ids=lambda path: path.stem)
 def test_where_a_copy_is_from_is_added_to_any_recipe_and_nothing_else_changes(path: Path) -> None:
     added_to(path.read_text())
 

@@ -9,6 +9,7 @@ import pytest
 from spark_tui.core.context import PARTS, PORTS, Context, build_demo
 from spark_tui.core.wiring import DEMO, REAL, Ports
 from spark_tui.domain.errors import RefusedError
+from tests.cases import all_cases
 
 INPUTS = {"builtin_presets", "world", "demo_folder", "folder_recipes", "folders"}
 NOT_IN_THE_DEMO = {"guarding", "user_files", "remote_shell", "watchers", "routers", "transfers", "fabric",
@@ -23,7 +24,7 @@ def test_every_port_has_an_adapter() -> None:
     assert set(DEMO) - INPUTS == names - NOT_IN_THE_DEMO
 
 
-@pytest.mark.parametrize("place", sorted({place for table in (REAL, DEMO) for place, _ in table.values()}))
+@all_cases("place", sorted({place for table in (REAL, DEMO) for place, _ in table.values()}))
 def test_every_adapter_is_where_the_table_says(place: str) -> None:
     module, _, name = place.partition(":")
     assert callable(getattr(import_module(f"spark_tui.services.{module}"), name))
@@ -37,7 +38,7 @@ def test_every_part_can_be_made() -> None:
     assert set(PARTS) | set(PORTS) == set(Context.__annotations__) - {"settings", "ports", "paths"}
 
 
-@pytest.mark.parametrize("name", [*OF_OTHER_MACHINES, "guarding", "user_files"])
+@all_cases("name", [*OF_OTHER_MACHINES, "guarding", "user_files"])
 def test_what_the_demo_does_not_have_is_refused(name: str) -> None:
     with pytest.raises(RefusedError, match="not available in the demo"):
         getattr(build_demo(), name)

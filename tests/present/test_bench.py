@@ -21,6 +21,7 @@ from spark_tui.tui.screens.bench_form import whole_number, whole_numbers
 from spark_tui.tui.widgets.bench_curve import Curves, curve_rows
 from spark_tui.tui.widgets.graph_picture import GraphKind
 from tests.bench_kit import a_run
+from tests.cases import all_cases
 
 SWEEP = ((1, (40.0, 41.0, 40.5)), (8, (130.0, 131.0, 129.0)))
 Sweep = tuple[int, tuple[float, ...]]
@@ -31,7 +32,7 @@ def text_of(page: Page) -> str:
     return "\n".join(f"{row.label} {row.text}".strip() for section in page for row in section.rows)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "expected"),
     [
         (bench.quant_word("acme/x", "compressed-tensors"), "-"),

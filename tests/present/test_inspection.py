@@ -8,13 +8,14 @@ from spark_tui.domain.models.checkpoint import CheckpointFacts, Quantization, We
 from spark_tui.domain.models.inspection import inspect
 from spark_tui.present.inspection import inspection_rows
 from spark_tui.services.demo.facts import FACTS as KNOWN
+from tests.cases import all_cases
 
 
 def test_of_a_checkpoint_that_tells_nothing_nothing_is_made_up() -> None:
     assert inspection_rows(inspect(CheckpointFacts())) == (("chat", "no chat template"),)
 
 
-@pytest.mark.parametrize("name", KNOWN)
+@all_cases("name", KNOWN)
 def test_no_line_is_empty_and_each_label_fits_its_column(name: str) -> None:
     for label, value in inspection_rows(inspect(KNOWN[name], name)):
         assert value.strip() == value != ""

@@ -25,13 +25,14 @@ from spark_tui.services.client_files import (
     parsed,
     value_at,
 )
+from tests.cases import all_cases
 from tests.ordinary_user import ordinary_user
 
 JSON, TOML, YAML, ENV, TEXT = FileFormat
 SERVED = Served("qwen", "http://127.0.0.1:8000", 131072, Secret("0123456789abcdef"), "/keys/qwen.env")
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("kind", "before", "path", "after"),
     [
         (JSON, "", ("a", "b"), '{\n  "a": {\n    "b": "v"\n  }\n}\n'),
@@ -101,8 +102,8 @@ FOREIGN = {
 }
 
 
-@pytest.mark.parametrize("client", [client for client in CLIENTS.values() if client.files], ids=lambda each: each.id)
-@pytest.mark.parametrize("fresh", [True, False])
+@all_cases("client", [client for client in CLIENTS.values() if client.files], ids=lambda each: each.id)
+@all_cases("fresh", [True, False])
 def test_every_clients_keys_go_in_and_out_again(client: object, fresh: bool) -> None:
     assert hasattr(client, "files")
     for file in client.files:
@@ -295,7 +296,7 @@ BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
 AIDER = ClientFile("", (".aider.conf.yml",), YAML, lambda _: {})
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("kind", "text"),
     [
         (YAML, BOMB), (YAML, "a: " + "[" * 5000), (YAML, "a: &a [*a]\n"), (YAML, "a: 1" + ":1" * 5000 + "\n"),

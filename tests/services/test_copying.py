@@ -24,6 +24,7 @@ from spark_tui.domain.errors import ImageNotFound, SparkError
 from spark_tui.domain.models.store import PARTIAL_FOLDER
 from spark_tui.services.copying import SshTransfers
 from spark_tui.services.ports import TransferCount
+from tests.cases import all_cases
 from tests.ssh_nodes import SshNodes
 
 TO = "nv@192.168.100.2"
@@ -223,7 +224,7 @@ async def test_a_damaged_file_is_found_by_size_and_by_the_name_of_its_blob_and_r
         await transfers(nodes).damaged(tmp_path, [ModelFile("../x", 1)], TransferCount())
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("code", "err", "kind"),
     [
         (255, "Host key verification failed.\n", FabricUnreachable),

@@ -17,6 +17,7 @@ from spark_tui.services.ports import RecipeStore
 from spark_tui.services.presets import imports
 from spark_tui.services.presets.imports import FolderRecipeStore
 from spark_tui.services.presets.store import PresetFiles, parse
+from tests.cases import all_cases
 from tests.dialect_fixtures import EUGR, IMPORTABLE, REAL, SPARKRUN, WITHOUT_COMMAND, document, imported
 from tests.ordinary_user import ordinary_user
 
@@ -64,14 +65,14 @@ def test_thirty_real_recipes_of_both_dialects_import_without_loss(store: RecipeS
     assert {preset.origin for preset in loaded.presets} == {Origin.BUILTIN}, "the folder stands in for ours here"
 
 
-@pytest.mark.parametrize("path", [p for p in SPARKRUN if p.stem not in WITHOUT_COMMAND], ids=lambda path: path.stem)
+@all_cases("path", [p for p in SPARKRUN if p.stem not in WITHOUT_COMMAND], ids=lambda path: path.stem)
 def test_a_sparkrun_recipe_is_kept_as_it_is_written(path: Path) -> None:
     text = imported(path).text
     assert text.endswith(path.read_text()), "comments and all"
     assert plain(parse(text, "r.yaml")) == plain(document(path))
 
 
-@pytest.mark.parametrize("path", EUGR, ids=lambda path: path.stem)
+@all_cases("path", EUGR, ids=lambda path: path.stem)
 def test_every_key_of_an_eugr_recipe_is_in_the_file_that_is_written(path: Path) -> None:
     written = parse(imported(path).text, "r.yaml")
     assert isinstance(written, MappingValue)

@@ -26,6 +26,7 @@ from spark_tui.domain.metrics.serving import EngineMetrics
 from spark_tui.domain.reading import Missing, Ok
 from spark_tui.present.agents import client_object, clients_page
 from spark_tui.present.metrics import slow_page
+from tests.cases import all_cases
 
 NONE = Missing("not reported")
 METRICS = EngineMetrics(
@@ -137,7 +138,7 @@ DATED_LATER = [prompt(turn, SYSTEM[:3000] + b"Request %d. " % turn + SYSTEM) for
 UNRELATED = [prompt(0, b"Document %d. " % number * 3000, b"Sum up %d." % number) for number in range(6)]
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("prompts", "cached", "other", "cause"),
     [
         (GROWING, 11_000, False, ""),

@@ -22,9 +22,10 @@ from spark_tui.domain.errors import (
     SparkError,
 )
 from tests import api_fixtures
+from tests.cases import all_cases
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("name", "kind", "words"),
     [
         ("bad-model", ModelNotServed, "does not serve nope. It serves tiny"),
@@ -73,7 +74,7 @@ OVERFLOWS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("message", "limit", "prompt", "answer"), OVERFLOWS)
+@all_cases(("message", "limit", "prompt", "answer"), OVERFLOWS)
 def test_an_overflow_has_its_numbers(message: str, limit: int, prompt: int | None, answer: int | None) -> None:
     error = api_error(400, json.dumps({"error": {"message": message, "type": "BadRequestError", "code": 400}}))
     assert isinstance(error, ContextOverflow)
@@ -89,7 +90,7 @@ def test_llama_cpp_gives_the_numbers_as_keys() -> None:
     assert (error.limit, error.prompt_tokens) == (5, 7)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("status", "body", "kind"),
     [
         (401, '{"error":"Unauthorized"}', ApiKeyRejected),
@@ -115,7 +116,7 @@ def test_a_status_has_its_meaning(status: int, body: str, kind: type[SparkError]
     assert error.remedy
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("body", "message"),
     [
         ('{"error":{"message":"a  b","code":404}}', "a b"),

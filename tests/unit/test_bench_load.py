@@ -27,6 +27,7 @@ from spark_tui.domain.text import clean_line
 from spark_tui.services.bench.load import Framing, NotHttp
 from spark_tui.services.wire import decode, encode
 from tests.api_fixtures import FOLDER
+from tests.cases import all_cases
 
 WORDS = Vocabulary(tuple(range(100, 400)), tuple(range(500, 900)))
 ONE = Segment(1, 2, 4, 64, 16)
@@ -34,7 +35,7 @@ ONE = Segment(1, 2, 4, 64, 16)
 # --- plans ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("plan", "fields"),
     [
         (BenchPlan(concurrency=(), depths=()), ("concurrency", "depths")),
@@ -142,7 +143,7 @@ def test_the_usage_chunk_and_the_end_take_no_time() -> None:
     assert record.e2e == 3.0
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("exchange", "outcome", "words"),
     [
         (_exchange(TOKEN, TOKEN), RequestOutcome.TRUNCATED, "broke off"),

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from spark_tui.domain.logs.line import LogClock, parse_line
 from spark_tui.domain.logs.timeline import EMPTY_TIMELINE, BootTimeline, PhaseId, PhaseState, StartOutcome
 from spark_tui.domain.logs.tracker import LogTracker
+from tests.cases import all_cases
 from tests.engine_logs import track
 from tests.log_fixtures import COMPOSED, LOGS, expected, log_names, read_composed, read_log, run_log
 
@@ -28,7 +29,7 @@ def lines_of(name: str) -> list[str]:
     return run_log(name) if name in REAL else read_composed(name)
 
 
-@pytest.mark.parametrize("case", [*REAL.values(), *MADE.values()], ids=[*REAL, *MADE])
+@all_cases("case", [*REAL.values(), *MADE.values()], ids=[*REAL, *MADE])
 def test_a_log_is_read_right(case: dict[str, Any]) -> None:
     timeline, seconds = track(lines_of(case["log"])), case.get("seconds", {})
     over = {phase.id.value: phase.seconds for phase in timeline.phases if phase.state is PhaseState.DONE}
@@ -90,7 +91,7 @@ def test_without_stamps_there_are_durations_but_no_times() -> None:
     assert timeline.phase("compile").seconds == 117
 
 
-@pytest.mark.parametrize("name", [name for name, case in REAL.items() if case.get("total") is not None])
+@all_cases("name", [name for name, case in REAL.items() if case.get("total") is not None])
 def test_no_second_is_counted_twice(name: str) -> None:
     timeline = track(run_log(name))
     spent = sum(phase.seconds or 0 for phase in timeline.phases if phase.state is PhaseState.DONE)
@@ -233,7 +234,7 @@ def test_a_slower_rank_does_not_turn_the_clock_back() -> None:
     assert timeline.phase("kv_cache").state is PhaseState.RUNNING
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "fact", "value"),
     [
         ("Using flashinfer-cutlass for NVFP4 GEMM", "fp4_linear", "flashinfer-cutlass"),
@@ -447,8 +448,8 @@ CARRIERS = {
 }
 
 
-@pytest.mark.parametrize("name", MADE)
-@pytest.mark.parametrize("carried", CARRIERS)
+@all_cases("name", MADE)
+@all_cases("carried", CARRIERS)
 def test_the_carrier_of_a_log_changes_nothing_but_the_clock(name: str, carried: str) -> None:
     lines = read_composed(name)
     if carried == "old era":  # then every line had its process

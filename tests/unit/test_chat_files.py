@@ -18,6 +18,7 @@ from spark_tui.domain.chat.request import (
     tools_from,
 )
 from spark_tui.domain.errors import RefusedError, SparkError, UsageError
+from tests.cases import all_cases
 
 WEATHER = {
     "type": "function",
@@ -36,7 +37,7 @@ def test_tools_are_read_as_people_keep_them(told: object) -> None:
     assert tools_from(json.dumps(told)) == (SPEC,)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "what"),
     [
         ("{", "not JSON"),

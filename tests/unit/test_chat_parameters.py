@@ -13,11 +13,12 @@ from spark_tui.domain.chat.message import ChatParameters, ToolSpec
 from spark_tui.domain.chat.parameters import NAMES, ParameterError, changed, written
 from spark_tui.domain.chat.request import ChatSettings, defaults_of, filled_prompt, settings_from, settings_json
 from spark_tui.domain.presets.preset import Origin, Preset, PresetFacts, RequiredFile
+from tests.cases import all_cases
 
 NOTHING = ChatParameters()
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("name", "told", "value"),
     [
         ("temperature", "0.7", 0.7),
@@ -49,7 +50,7 @@ def test_a_setting_is_read_as_people_write_it(name: str, told: object, value: ob
     assert list(changed(NOTHING, name, told).given().values()) == [value]
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("name", "told"),
     [
         ("temperature", "2.5"), ("temperature", "nan"), ("temperature", "inf"), ("temperature", True),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from spark_tui.domain.models.checkpoint import CheckpointFacts, LayerKind, WeightFormat
 from spark_tui.domain.models.config import BadJson, facts_from, is_draft_tensor, read_object
 from spark_tui.domain.models.kv import KvSettings, kv_layout
+from tests.cases import all_cases
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "models"
 MODELS = {path.stem: json.loads(path.read_text("utf-8")) for path in sorted(FOLDER.glob("*.json"))}
@@ -27,7 +28,7 @@ def layers_of(found: CheckpointFacts, *kinds: LayerKind) -> int:
     return sum(layers.layers for layers in found.attention or () if layers.kind in kinds)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@all_cases("name", MODELS)
 def test_a_public_config_is_understood(name: str) -> None:
     found, expect = facts(name), MODELS[name]["expect"]
     assert found.findings == ()
@@ -42,7 +43,7 @@ def test_a_public_config_is_understood(name: str) -> None:
     assert (None if experts is None else [experts.routed, experts.per_token, experts.shared]) == expect["experts"]
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if "quantized_modules" not in MODELS[name]])
+@all_cases("name", [name for name in MODELS if "quantized_modules" not in MODELS[name]])
 def test_the_format_of_a_public_checkpoint(name: str) -> None:
     found, expect = facts(name).quantization, MODELS[name]["expect"]
     assert found is not None
@@ -51,7 +52,7 @@ def test_the_format_of_a_public_checkpoint(name: str) -> None:
     assert len(found.excluded) == expect["excluded"]
 
 
-@pytest.mark.parametrize("name", MODELS)
+@all_cases("name", MODELS)
 def test_cache_and_state_of_a_public_config(name: str) -> None:
     layout = kv_layout(facts(name), KvSettings("bfloat16"))
     assert layout is not None
@@ -109,7 +110,7 @@ FORMATS: dict[str, tuple[dict[str, Any], str, tuple[str, ...], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", FORMATS)
+@all_cases("case", FORMATS)
 def test_the_format_is_that_of_the_keys_not_of_the_name(case: str) -> None:
     keys, method, formats, kv_cache = FORMATS[case]
     found = quantized(**({"quantization_config": keys} if keys else {})).quantization

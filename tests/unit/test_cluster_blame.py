@@ -21,6 +21,7 @@ from spark_tui.domain.logs.explain import LogExplainer
 from spark_tui.domain.logs.view import LogContext
 from spark_tui.domain.nodes import Cluster, ClusterNode, Topology
 from spark_tui.domain.reading import Missing, Ok
+from tests.cases import all_cases
 
 LOGS = Path(__file__).parents[1] / "fixtures" / "cluster" / "logs"
 STATES: dict[str, dict[str, Any]] = json.loads((LOGS / "containers.json").read_text("utf-8"))
@@ -110,7 +111,7 @@ def test_every_recorded_scenario_has_its_row() -> None:
     assert logs | set(STATES) == set(GUILTY)
 
 
-@pytest.mark.parametrize("name", GUILTY)
+@all_cases("name", GUILTY)
 def test_the_guilty_rank_of_a_recorded_scenario(name: str) -> None:
     logs = scenario(name)
     found, expected = verdict(logs), GUILTY[name]
@@ -127,12 +128,12 @@ def test_the_guilty_rank_of_a_recorded_scenario(name: str) -> None:
         assert found[0].evidence[-1][:40] in log.lines[found[0].line][1]
 
 
-@pytest.mark.parametrize("name", [name for name, row in GUILTY.items() if row])
+@all_cases("name", [name for name, row in GUILTY.items() if row])
 def test_the_verdict_does_not_depend_on_the_order_of_the_ranks(name: str) -> None:
     assert verdict(scenario(name)[::-1]) == verdict(scenario(name))
 
 
-@pytest.mark.parametrize("name", [name for name, row in GUILTY.items() if row and name != OLD_LAUNCH[1]])
+@all_cases("name", [name for name, row in GUILTY.items() if row and name != OLD_LAUNCH[1]])
 def test_without_stamps_and_labels_the_guilty_rank_is_the_same(name: str) -> None:
     logs = [replace(rank, lines=[("", text) for _, text in rank.lines]) for rank in scenario(name, labels=False)]
     found, expected = verdict(logs), GUILTY[name]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 
 from spark_tui.domain.cluster.doctor import CHECKS, examine, judge_bandwidth, netplan
@@ -27,6 +26,7 @@ from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.nodes import Cluster, ClusterNode, read_cluster
 from spark_tui.domain.quantities import GIB
 from spark_tui.services.wire import decode, encode
+from tests.cases import all_cases
 
 F, W, I, U, OK = Severity.ERROR, Severity.WARNING, Severity.INFO, Severity.UNKNOWN, Severity.OK  # noqa: E741
 IMAGE = ImageFacts("sha256:a1", "vllm", digests=("vllm@sha256:aa",), layers=("sha256:1",), nccl="2.29.7-1")
@@ -199,9 +199,7 @@ FAULTS: list[tuple[str, str, Severity, ClusterReadings, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("check", "severity", "seen", "fix"), [each[1:] for each in FAULTS], ids=[f[0] for f in FAULTS]
-)
+@all_cases(("check", "severity", "seen", "fix"), [each[1:] for each in FAULTS], ids=[f[0] for f in FAULTS])
 def test_a_fault_is_found_at_its_node_with_a_fix(
     check: str, severity: Severity, seen: ClusterReadings, fix: str
 ) -> None:
@@ -273,7 +271,7 @@ def test_the_fabric_is_completed_from_the_facts() -> None:
     assert completed(ClusterNode("spark-1", ("10.1.1.1",)), first).interfaces == ()
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("kind", "value", "severity", "cause"),
     [
         (MeasureKind.RDMA, 190.0, OK, "full"),

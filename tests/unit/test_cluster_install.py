@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from spark_tui.domain.cluster.install import InstallFailed, NodePython, ProgramBundle, ProgramPart, choose_python
 from spark_tui.domain.remote import RemoteHost
 from spark_tui.services.wire import decode, encode
+from tests.cases import all_cases
 
 HOST = RemoteHost("spark-2", "nv@spark-2")
 SPARK = NodePython("/usr/bin/python3", (3, 12), "aarch64", free=10**12)
@@ -17,7 +18,7 @@ STABLE = ProgramPart("psutil", "7.2.2", ("cp36-abi3-manylinux2014_aarch64",))
 BUNDLE = ProgramBundle("0.1.0", (PURE, COMPILED, STABLE), 50_000_000, b"")
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("tag", "runs"),
     [
         ("py3-none-any", True),

@@ -22,6 +22,7 @@ from spark_tui.domain.presets.overrides import overrides_from_pairs
 from spark_tui.domain.presets.preset import Origin, Preset
 from spark_tui.domain.presets.recipe import preset_from
 from spark_tui.services.presets.store import parse
+from tests.cases import all_cases
 from tests.dialect_fixtures import REAL, imported
 
 PATHS = HostPaths(store="/home/spark/vllm", caches="/home/spark/.cache/spark-tui/kernels", home="/home/spark")
@@ -162,7 +163,7 @@ def test_every_stated_deviation_is_one() -> None:
 # --- how it is spread -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "count", "settings", "more", "layout"),
     [
         ("min_nodes: 2\ndefaults: {tensor_parallel: 2}\n", 2, (), {}, ClusterLayout(tensor=2)),

@@ -23,6 +23,7 @@ from spark_tui.domain.host.detectors import (
     watch_tokens,
 )
 from spark_tui.domain.host.vitals import GpuReading
+from tests.cases import all_cases
 from tests.gb10_fixtures import TELEMETRY, telemetry
 
 # --- stall ----------------------------------------------------------------------------------------------
@@ -149,7 +150,7 @@ def shm(name: str, *, size: int = 1 << 20, age: float = 600.0, held: bool | None
     return SharedFile(name, size, age, held)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("file", "engines_run", "expected"),
     [
         (shm("psm_1a2b3c4d"), True, True),

@@ -28,6 +28,7 @@ from spark_tui.domain.presets.recipe import Dialect, preset_from
 from spark_tui.domain.secret import mask_secrets
 from spark_tui.domain.shell import find_commands
 from spark_tui.services.presets.store import PresetFiles, parse
+from tests.cases import all_cases
 
 ROOT = Path(__file__).parents[2]
 SHARED = ROOT / "tests" / "fixtures" / "docker_run" / "shared.md"
@@ -71,7 +72,7 @@ def launched(preset: Preset, **changes: str) -> ContainerSpec:
 # --- there and back -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("preset", SHIPPED, ids=lambda preset: preset.name)
+@all_cases("preset", SHIPPED, ids=lambda preset: preset.name)
 def test_every_shipped_preset_comes_back_from_its_own_command(preset: Preset) -> None:
     spec = plan(preset, Overrides(), PATHS).spec
     again = launched(imported(render_text(spec)))
@@ -79,7 +80,7 @@ def test_every_shipped_preset_comes_back_from_its_own_command(preset: Preset) ->
     assert render_text(replace(again, labels=())) == render_text(replace(spec, labels=()))
 
 
-@pytest.mark.parametrize("preset", SHIPPED, ids=lambda preset: preset.name)
+@all_cases("preset", SHIPPED, ids=lambda preset: preset.name)
 def test_without_our_labels_it_is_the_same_server(preset: Preset) -> None:
     """As a stranger's command: an image that runs as it is, and Ollama's library, tell their model in other words."""
     spec = plan(preset, Overrides(), PATHS).spec
@@ -135,7 +136,7 @@ def test_shared_commands_are_imported() -> None:
     assert found == list(IMPORTED)
 
 
-@pytest.mark.parametrize("at", range(len(IMPORTED)), ids=[name for name, *_ in IMPORTED])
+@all_cases("at", range(len(IMPORTED)), ids=[name for name, *_ in IMPORTED])
 def test_an_imported_command_can_be_launched_with_other_settings(at: int) -> None:
     preset = [each.preset for each in shared() if each.preset][at]
     assert launched(preset).name == IMPORTED[at][0]
@@ -169,7 +170,7 @@ def test_a_command_with_its_keys_masked_is_the_same_command() -> None:
 COMMAND = f"docker run --gpus all --name q {VLLM} vllm serve org/m --port 8000"
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "text",
     [
         COMMAND,
@@ -205,7 +206,7 @@ def test_a_command_is_found_wherever_people_write_it(text: str) -> None:
 AS_A_WORD = COMMAND.replace("\n", " ").replace("\\", "")
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "text",
     [
         f"exec {COMMAND}",
@@ -361,7 +362,7 @@ def test_the_name_is_the_containers_else_the_models_else_the_persons() -> None:
 KEY = "Xk7-not-for-any-file-93"
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "text",
     [
         COMMAND.replace("--name", f"-e HF_TOKEN={KEY} --name"),
@@ -406,7 +407,7 @@ def test_a_key_within_a_script_is_refused() -> None:
 # --- servers ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("image", "command", "runtime", "model"),
     [
         (VLLM, "--model org/m", "vllm", "org/m"),
@@ -445,7 +446,7 @@ def test_a_variable_of_the_container_names_the_model_of_its_script() -> None:
 # --- what is changed, and what is refused -------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("options", "says"),
     [
         ("--rm", "an ended container is kept"),
@@ -471,7 +472,7 @@ def test_what_becomes_something_else_is_told(options: str, says: str) -> None:
     assert any(says in line for line in found.text.splitlines() if line.startswith("# Changed: "))
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("options", "says"),
     [
         ("-p 8265:8265", "is not the server's port, which is 8000. A preset publishes one port"),

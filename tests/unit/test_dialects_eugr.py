@@ -21,6 +21,7 @@ from spark_tui.domain.presets.preset import Origin, Preset
 from spark_tui.domain.presets.recipe import Dialect, preset_from
 from spark_tui.domain.shell import join_lines, split_words
 from spark_tui.services.presets.store import parse
+from tests.cases import all_cases
 from tests.dialect_fixtures import EUGR, IMPORTABLE, document, examined, imported
 
 HEAD = 'recipe_version: "1"\nname: R\nmodel: org/m\ncontainer: vllm-node\n'
@@ -46,7 +47,7 @@ def eugr_words(recipe: Any, *, solo: bool) -> tuple[str, ...]:
     return split_words(join_lines("\n".join(line for line in command.splitlines() if line.strip() not in ("", "\\"))))
 
 
-@pytest.mark.parametrize("path", EUGR, ids=lambda path: path.stem)
+@all_cases("path", EUGR, ids=lambda path: path.stem)
 def test_a_real_recipe_launches_the_words_that_eugr_would_run(path: Path) -> None:
     preset = imported(path).preset
     assert preset is not None
@@ -55,7 +56,7 @@ def test_a_real_recipe_launches_the_words_that_eugr_would_run(path: Path) -> Non
     assert argv == eugr_words(recipe, solo=preset.min_nodes == 1)
 
 
-@pytest.mark.parametrize("path", EUGR, ids=lambda path: path.stem)
+@all_cases("path", EUGR, ids=lambda path: path.stem)
 def test_a_real_recipe_comes_back_whole(path: Path) -> None:
     found = imported(path)
     assert found.preset is not None
@@ -130,7 +131,7 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("text", "line", "says"), MISTAKES, ids=[text.strip()[:40] for text, _, _ in MISTAKES])
+@all_cases(("text", "line", "says"), MISTAKES, ids=[text.strip()[:40] for text, _, _ in MISTAKES])
 def test_what_that_tool_could_not_run_either_is_refused_with_its_line(text: str, line: int, says: str) -> None:
     problem = examined(HEAD + text).problem
     assert problem is not None
@@ -237,7 +238,7 @@ def test_an_open_value_is_named() -> None:
         exported("model: org/m\ncontainer: i\ncommand: vllm serve {model} --x {x}\n")
 
 
-@pytest.mark.parametrize("path", IMPORTABLE, ids=lambda path: path.stem)
+@all_cases("path", IMPORTABLE, ids=lambda path: path.stem)
 def test_every_real_recipe_runs_the_same_words_in_version_1(path: Path) -> None:
     found = imported(path)
     assert found.preset is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +9,7 @@ from hypothesis import strategies as st
 from spark_tui.domain.presets.dialects.yaml_text import comment, node_of, yaml_text
 from spark_tui.domain.presets.located import plain
 from spark_tui.services.presets.store import parse
+from tests.cases import all_cases
 from tests.dialect_fixtures import EUGR, SPARKRUN, document
 
 _TEXT = st.text(st.characters(blacklist_categories=("Cs",)), max_size=40) | st.sampled_from(
@@ -30,7 +30,7 @@ def test_every_document_reads_back_the_same(value: dict[str, object]) -> None:
     assert plain(parse(text, "r.yaml")) == value
 
 
-@pytest.mark.parametrize("path", (*EUGR, *SPARKRUN), ids=lambda path: path.stem)
+@all_cases("path", (*EUGR, *SPARKRUN), ids=lambda path: path.stem)
 def test_real_recipes_written_anew_say_the_same(path: object) -> None:
     found = document(path)  # type: ignore[arg-type]
     assert plain(parse(yaml_text(found), "r.yaml")) == plain(found)

@@ -24,6 +24,7 @@ from spark_tui.services.docker.errors import (
     translate,
 )
 from spark_tui.services.docker.host import DockerHost
+from tests.cases import all_cases
 
 HOST = DockerHost("/var/run/docker.sock", origin="the default")
 QWEN = Request("start qwen", container="qwen", image="vllm/vllm-openai:v0.33.0")
@@ -170,7 +171,7 @@ SENTENCES = (
 """Error, request, part of the summary, part of the remedy, and the daemon's sentence."""
 
 
-@pytest.mark.parametrize(("error", "request_", "summary", "remedy", "message"), SENTENCES)
+@all_cases(("error", "request_", "summary", "remedy", "message"), SENTENCES)
 def test_the_daemons_sentence_becomes_an_error_with_a_remedy(
     error: type[errors.DockerError], request_: Request, summary: str, remedy: str, message: str
 ) -> None:

@@ -30,6 +30,7 @@ from spark_tui.domain.engine.docker_run import (
     split_text,
 )
 from spark_tui.domain.errors import UsageError
+from tests.cases import all_cases
 
 
 def parse_text(text: str, home: str = "") -> ContainerSpec:
@@ -206,7 +207,7 @@ def test_a_nul_is_refused() -> None:
 # --- what people write --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("written", "field", "value"),
     [
         ("-p 8000:8000", "ports", (PublishedPort(8000, 8000, ""),)),
@@ -269,7 +270,7 @@ def test_a_pasted_guide_is_read() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "says"),
     [
         ("", "not a docker run"),

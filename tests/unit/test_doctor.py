@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 
 from spark_tui.domain.doctor import (
@@ -26,6 +25,7 @@ from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.host.vitals import GpuReading
 from spark_tui.domain.quantities import GIB, MIB
 from spark_tui.domain.reading import Missing, Ok
+from tests.cases import all_cases
 
 STORE = StoreState("/home/u/vllm", exists=True, writable=True, free=900 * GIB, total=3700 * GIB)
 SWAP = 16 * GIB
@@ -112,7 +112,7 @@ FAULTS: list[tuple[str, dict[str, Any], Severity, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("check", "planted", "severity", "remedy"), FAULTS)
+@all_cases(("check", "planted", "severity", "remedy"), FAULTS)
 def test_a_fault_is_named_with_its_remedy(check: str, planted: dict[str, Any], severity: Severity, remedy: str) -> None:
     found = finding(replace(HEALTHY, **planted), check)
     assert found.severity is severity

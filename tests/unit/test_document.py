@@ -8,6 +8,7 @@ from spark_tui.domain.errors import PresetError
 from spark_tui.domain.presets.located import Entry, MappingValue, ScalarValue, plain
 from spark_tui.services.presets.store import parse
 from spark_tui.services.yaml_nodes import MAX_DEPTH, MAX_NODES
+from tests.cases import all_cases
 
 
 def value(text: str) -> object:
@@ -44,7 +45,7 @@ BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
 )
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "line", "says"),
     [
         ("a: 1\nb: 2\na: 3\n", 3, "`a` is given twice (first on line 1)"),

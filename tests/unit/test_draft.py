@@ -24,6 +24,7 @@ from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Missing, Ok
 from spark_tui.services.presets.recipe_yaml import parse
 from spark_tui.services.presets.store import PresetFiles, builtin_directory
+from tests.cases import all_cases
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "models"
 MODELS = {path.stem: json.loads(path.read_text("utf-8")) for path in sorted(FOLDER.glob("*.json"))}
@@ -49,7 +50,7 @@ def value(found: Draft, key: str) -> Any:
     return next(each for each in found.values if each.key == key)
 
 
-@pytest.mark.parametrize("name", sorted(MODELS))
+@all_cases("name", sorted(MODELS))
 def test_a_real_checkpoint_gets_a_preset_that_can_be_launched_and_read_back(name: str) -> None:
     config, hf_quant = MODELS[name]["config"], MODELS[name].get("hf_quant")
     repo = f"someone/{MODELS[name]['repo'].rpartition('/')[2]}-build"
@@ -113,7 +114,7 @@ def test_the_context_is_the_configs_maximum_bounded_by_what_fits() -> None:
     assert "do not fit" in value(huge, "max_model_len").doubt
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("model", "config", "more", "what"),
     [
         ("Qwen/Qwen3-Embedding-8B", {"architectures": ["Qwen3ForCausalLM"]}, {}, "embedding"),

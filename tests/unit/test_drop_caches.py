@@ -25,6 +25,7 @@ from spark_tui.domain.host.drop_caches import (
 from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.logs.timeline import BootTimeline, EngineFacts, Phase, PhaseId, PhaseState
 from spark_tui.domain.quantities import GIB
+from tests.cases import all_cases
 
 K = RouteKind
 ALL = Access(True, TEE_DROP, TEE_COMPACT, True, True)
@@ -102,9 +103,7 @@ def test_memory_is_compacted_only_where_that_is_granted(access: Access, argv: tu
 ODD = ("ALL", "bob ALL=(ALL) NOPASSWD: ALL #", "dom\\user", "first.last@corp", "x\ny", "%sudo", "", "a" * 33)
 
 
-@pytest.mark.parametrize(
-    ("user", "who"), [("spark0", "spark0"), ("a_b-c", "a_b-c"), *((user, "#1000") for user in ODD)]
-)
+@all_cases(("user", "who"), [("spark0", "spark0"), ("a_b-c", "a_b-c"), *((user, "#1000") for user in ODD)])
 def test_the_sudo_rule_names_one_user_and_two_exact_commands(user: str, who: str) -> None:
     file = sudoers_grant(user, 1000)
     assert (file.path, file.mode, file.check) == (GRANT_FILE, "0440", "visudo -cqf")
@@ -130,7 +129,7 @@ def test_the_polkit_rule_lets_one_user_start_the_unit_of_the_route() -> None:
     assert rule.text.count("{") == rule.text.count("}")
 
 
-@pytest.mark.parametrize("name", ["", 'a"b', "a\\", "a b", "a\nb", "-a", "x" * 100, "*", "a;b", "ü"])
+@all_cases("name", ["", 'a"b', "a\\", "a b", "a\nb", "-a", "x" * 100, "*", "a;b", "ü"])
 def test_a_name_that_could_break_out_of_the_rule_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="not a plain user name"):
         unit_files(name)

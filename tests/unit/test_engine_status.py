@@ -16,6 +16,7 @@ from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.present.engines import docker_command, engine_object, engine_page, engine_status
 from spark_tui.present.page import Tone
+from tests.cases import all_cases
 from tests.unit.test_cluster_plan import PATHS, cluster_of, preset
 
 
@@ -50,7 +51,7 @@ def job(step: str, progress: float | None = None, state: StepState = StepState.R
 SERVING, STARTING = EngineState.SERVING, EngineState.STARTING
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("view", "launch", "text", "tone"),
     [
         (None, JobView("1", "qwen"), "queued", Tone.WARNING),

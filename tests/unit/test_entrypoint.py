@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_tui.domain.presets.image import arrange, assumed_entrypoint, with_program
+from tests.cases import all_cases
 
 SERVE = ("vllm", "serve")
 API_SERVER = ("python3", "-m", "vllm.entrypoints.openai.api_server")
@@ -13,7 +14,7 @@ COMMAND = ("vllm", "serve", "org/m", "--port", "8000")
 SCRIPT = ("bash", "-lc", "pip install scipy && vllm serve org/m")
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("argv", "image", "expected"),
     [
         (COMMAND, SERVE, ("org/m", "--port", "8000")),
@@ -75,7 +76,7 @@ def test_a_recipe_that_names_an_entrypoint_does_not_repeat_it() -> None:
     assert arrange(COMMAND, "vllm", ()).entrypoint == ("vllm",)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("image", "expected"),
     [
         ("vllm/vllm-openai:nightly", SERVE),

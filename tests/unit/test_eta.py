@@ -21,6 +21,7 @@ from spark_tui.domain.logs.starts import (
 )
 from spark_tui.domain.logs.timeline import EMPTY_TIMELINE, BootTimeline, Phase, PhaseId, PhaseState
 from spark_tui.domain.logs.tracker import LogTracker
+from tests.cases import all_cases
 from tests.engine_logs import track
 from tests.log_fixtures import run_log
 
@@ -105,7 +106,7 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case.what for case in CASES])
+@all_cases("case", CASES, ids=[case.what for case in CASES])
 def test_eta(case: Case) -> None:
     assert eta(case.timeline, BEGUN + case.after, case.history, warm=case.warm) == case.expected
 
@@ -205,7 +206,7 @@ ROUNDED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("seconds", "words"), ROUNDED.items())
+@all_cases(("seconds", "words"), ROUNDED.items())
 def test_rounding(seconds: float, words: str) -> None:
     assert rough_duration(seconds) == words
 

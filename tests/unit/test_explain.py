@@ -17,6 +17,7 @@ from spark_tui.domain.logs.timeline import EMPTY_TIMELINE, StartOutcome
 from spark_tui.domain.logs.view import LogContext
 from spark_tui.domain.models.checkpoint import CheckpointFacts, Quantization, WeightFormat
 from spark_tui.present.logs import verdict_rows
+from tests.cases import all_cases
 from tests.engine_logs import PRESSED, banner, core, stats, view_of
 from tests.log_fixtures import LOGS, expected, run_log
 
@@ -32,7 +33,7 @@ GB10 = "gb10-vllm-0.20.2-qwen3.6-35b-a3b-mtp"
 EXPLAINED = {case["log"]: case["explained"] for case in expected(LOGS) if "explained" in case}
 
 
-@pytest.mark.parametrize("name", EXPLAINED)
+@all_cases("name", EXPLAINED)
 def test_real_logs_are_explained(name: str) -> None:
     """As `explained` in expected.jsonl says; `kv` is GiB, tokens and concurrency. The outcome: see test_boot."""
     case, told = EXPLAINED[name], read(run_log(name))

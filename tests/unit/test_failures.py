@@ -12,6 +12,7 @@ from spark_tui.domain.logs.timeline import StartOutcome
 from spark_tui.domain.logs.tracker import LogTracker
 from spark_tui.domain.logs.view import LogContext
 from spark_tui.domain.presets.overrides import overrides_from_pairs
+from tests.cases import all_cases
 from tests.failure_logs import FAILURES, Case, cases, explain
 
 ALL = cases()
@@ -23,7 +24,7 @@ KNOWN_FLAGS = {"--gpus", "--ipc", "--mem-fraction-static", "--set"}
 """Docker's, SGLang's and spark-tui's own; vLLM's settings are named by their key, which `--set` takes."""
 
 
-@pytest.mark.parametrize("case", ALL, ids=[case.name for case in ALL])
+@all_cases("case", ALL, ids=[case.name for case in ALL])
 def test_a_failure_has_its_cause(case: Case) -> None:
     cause = explain(case.log, case.exit_code)
     assert (cause.id, cause.guess, dict(cause.change)) == (case.cause, case.guess, case.override)

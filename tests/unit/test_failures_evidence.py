@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import string
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from spark_tui.domain.logs.sizing import HIGHEST_UTILIZATION
 from spark_tui.domain.logs.timeline import EMPTY_TIMELINE, StartOutcome
 from spark_tui.domain.logs.tracker import LogTracker
 from spark_tui.domain.logs.view import LogContext
+from tests.cases import all_cases
 from tests.failure_logs import Case, cases, explain, track
 from tests.log_fixtures import log_names, read_log, run_log
 
@@ -117,7 +117,7 @@ def test_secrets_and_control_codes_do_not_reach_a_cause() -> None:
 # --- exit codes, Docker, the kernel -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("code", "cause", "guess", "words"),
     [
         (130, "stopped", False, "stopped"),

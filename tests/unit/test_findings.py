@@ -16,6 +16,7 @@ from spark_tui.domain.logs.serving import KEPT, ServingSample, drafting
 from spark_tui.domain.logs.timeline import EMPTY_TIMELINE
 from spark_tui.domain.logs.view import Baseline, LogContext
 from spark_tui.domain.presets.overrides import overrides_from_pairs
+from tests.cases import all_cases
 from tests.engine_logs import banner, core, drafts, samples_of, stats, track
 from tests.log_fixtures import log_names, run_log, toml_cases
 
@@ -49,7 +50,7 @@ NOTES = {
 }
 
 
-@pytest.mark.parametrize("name", RUNS)
+@all_cases("name", RUNS)
 def test_real_logs_hold_nothing_but_these_notes(name: str) -> None:
     found = found_in(run_log(name), now=None)
     assert [finding.id for finding in found] == NOTES.get(name, [])
@@ -62,7 +63,7 @@ def test_real_logs_hold_nothing_but_these_notes(name: str) -> None:
 CASES = toml_cases("findings")
 
 
-@pytest.mark.parametrize("case", CASES, ids=[f"{case['finding']}-{case['lines'][0][:20]}" for case in CASES])
+@all_cases("case", CASES, ids=[f"{case['finding']}-{case['lines'][0][:20]}" for case in CASES])
 def test_a_line_that_proves_a_finding_is_found_and_pointed_at(case: dict[str, Any]) -> None:
     args = case.get("args", "'max_num_seqs': 16")
     lines = [*banner(case.get("version", "0.32.0"), args=args), *core(*case["lines"])]
@@ -194,7 +195,7 @@ SILENT = {
 }
 
 
-@pytest.mark.parametrize("name", SILENT)
+@all_cases("name", SILENT)
 def test_no_finding(name: str) -> None:
     lines, around = SILENT[name]
     assert ids(lines, **around) == []

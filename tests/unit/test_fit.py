@@ -27,6 +27,7 @@ from spark_tui.domain.presets.rules.context import LaunchContext
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Missing, Ok
 from spark_tui.services.presets.store import PresetFiles, builtin_directory
+from tests.cases import all_cases
 from tests.fit_kit import fit
 
 PATHS = HostPaths("/home/ada/vllm", "/home/ada/.cache/spark-tui", "/home/ada")
@@ -160,7 +161,7 @@ def test_a_guide_recipe_on_an_idle_spark_is_ready() -> None:
     assert found.left > 6 * GIB
 
 
-@pytest.mark.parametrize("name", sorted(BUILTIN))
+@all_cases("name", sorted(BUILTIN))
 def test_no_shipped_preset_is_blocked_on_an_idle_spark(name: str) -> None:
     assert grade(of(BUILTIN[name])) != "blocked"
 
@@ -493,7 +494,7 @@ def test_a_published_figure_above_the_decode_ceiling_says_why() -> None:
     assert rates == [["up to 300 tok/s"], ["up to 61 tok/s"]]
 
 
-@pytest.mark.parametrize("name", sorted(BUILTIN))
+@all_cases("name", sorted(BUILTIN))
 def test_no_estimate_is_below_a_published_speed(name: str) -> None:
     found = of(BUILTIN[name])
     if found.decode is not None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from spark_tui.domain.gateway import Eviction, GatewayPolicy, Resident, evict, recent, retry_after
+from tests.cases import all_cases
 
 IDLE, BUSY = 60.0, None
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("residents", "short", "expected"),
     [
         ((), 0, Eviction()),

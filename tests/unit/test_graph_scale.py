@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from spark_tui.domain.metrics.graph import LABEL_CELLS, LARGEST, Scale, next_scale, nice_scale, tick_texts, value_text
 from spark_tui.domain.metrics.series import MetricId
+from tests.cases import all_cases
 
 anything = st.floats(allow_nan=True, allow_infinity=True)
 units = st.sampled_from(sorted({metric.unit for metric in MetricId}))
@@ -92,7 +93,7 @@ def test_a_scale_grows_at_once_and_shrinks_only_when_little_of_it_is_used() -> N
     assert next_scale(wide, Scale(0, 10, 5)) == Scale(0, 10, 5)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("value", "unit", "decimals", "text"),
     [
         (41.83, "tok/s", 1, "41.8 tok/s"),

@@ -35,6 +35,7 @@ from spark_tui.domain.host.guard import (
 from spark_tui.domain.host.memory import parse_meminfo
 from spark_tui.domain.logs.causes.cause import CauseId
 from spark_tui.domain.quantities import GIB
+from tests.cases import all_cases
 from tests.gb10_fixtures import TELEMETRY, crash_timeline, interpolated, rows, snapshot, telemetry
 
 POLICY = Policy()
@@ -105,9 +106,9 @@ def test_a_free_pool_that_is_almost_all_cma_is_acted_upon() -> None:
 # --- healthy machines -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scene", [SERVING, LOADING], ids=["serving", "loading"])
-@pytest.mark.parametrize("unit", [1000**2, 1024**2], ids=["MB", "MiB"])
-@pytest.mark.parametrize("path", TELEMETRY, ids=lambda path: path.stem)
+@all_cases("scene", [SERVING, LOADING], ids=["serving", "loading"])
+@all_cases("unit", [1000**2, 1024**2], ids=["MB", "MiB"])
+@all_cases("path", TELEMETRY, ids=lambda path: path.stem)
 def test_healthy_telemetry_is_met_with_silence(path: Path, unit: int, scene: GuardContext) -> None:
     state = START
     quiet = Policy(load_free_floor=0)  # dropping the cache while loading is no alarm
@@ -399,7 +400,7 @@ def test_every_cause_either_heals_or_not_by_intent() -> None:
     assert not may_heal & PERMANENT
 
 
-@pytest.mark.parametrize("cause", sorted(PERMANENT))
+@all_cases("cause", sorted(PERMANENT))
 def test_what_no_restart_heals_is_not_restarted(cause: CauseId) -> None:
     verdict = may_restart((EngineEnd(100.0, cause),), 100.0)
     assert not verdict.allowed

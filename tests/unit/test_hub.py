@@ -24,6 +24,7 @@ from spark_tui.domain.models.hub import (
     weights_of,
 )
 from spark_tui.domain.quantities import GIB
+from tests.cases import all_cases
 
 NVFP4, FP8 = WeightFormat.NVFP4, WeightFormat.FP8
 
@@ -84,7 +85,7 @@ def test_what_one_spark_holds(size: int | None, fits: Fits) -> None:
 # --- search -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("given", "query", "fits"),
     [
         (hit(formats=formats_of("a/x-NVFP4", (), ())), SearchQuery(formats=(NVFP4,)), True),
@@ -203,7 +204,7 @@ EVERY = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("error", EVERY, ids=lambda error: type(error).__name__)
+@all_cases("error", EVERY, ids=lambda error: type(error).__name__)
 def test_every_failure_has_a_sentence_and_a_way_out_and_survives_another_process(error: SparkError) -> None:
     assert error.summary.endswith(".")
     assert error.remedy

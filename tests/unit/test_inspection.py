@@ -23,6 +23,7 @@ from spark_tui.domain.models.checkpoint import (
 from spark_tui.domain.models.inspection import inspect
 from spark_tui.domain.models.weights import MEASURED_BANDWIDTH, Tensor, summarise
 from spark_tui.domain.quantities import GIB
+from tests.cases import all_cases
 
 HERMES = '{%- if tools %}<tool_call>{"name": ...}</tool_call>{%- endif %}'
 CODER = (
@@ -31,7 +32,7 @@ CODER = (
 )
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("template", "model_type", "expected"),
     [
         ("{{ messages }}", "llama", ChatAbilities()),
@@ -73,7 +74,7 @@ def test_where_a_template_stands_in_the_tokenizers_config(config: dict[str, obje
     assert template_in(config) == expected
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("card", "licence"),
     [
         ("---\nlicense: apache-2.0\n---\n", "apache-2.0"),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from spark_tui.domain.logs.kernels import Fp4, KernelPath, fp4_verdict, path_of
 from spark_tui.domain.logs.timeline import Kernel, Topic
 from spark_tui.domain.models.checkpoint import CheckpointFacts, Quantization, WeightFormat
+from tests.cases import all_cases
 from tests.engine_logs import banner, core, facts_of, track
 from tests.log_fixtures import run_log, toml_cases
 
@@ -96,7 +97,7 @@ NAMES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("path", "name"), NAMES)
+@all_cases(("path", "name"), NAMES)
 def test_every_linear_kernel_of_every_version_is_read_and_known(path: KernelPath, name: str) -> None:
     facts = facts_of(core(linear(name)))
     assert facts.fp4_linear == name
@@ -119,7 +120,7 @@ MOE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("path", "name", "words"), MOE)
+@all_cases(("path", "name", "words"), MOE)
 def test_every_moe_backend_of_every_version_is_read_and_known(path: KernelPath, name: str, words: str) -> None:
     facts = facts_of(
         core(f"Using {words.format(name)} {_POTENTIAL}." if "'" in words else f"Using {words.format(name)}")
@@ -145,7 +146,7 @@ OTHERS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("line", "kernel"), OTHERS)
+@all_cases(("line", "kernel"), OTHERS)
 def test_kernels_of_other_formats_are_read(line: str, kernel: tuple[str, str, str]) -> None:
     (found,) = facts_of(core(line)).kernels
     assert (found.part, found.format, found.name) == kernel
@@ -159,7 +160,7 @@ CUTLASS = linear("FlashInferCutlassNvFp4LinearKernel")
 CASES = toml_cases("kernel_verdicts")
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+@all_cases("case", CASES, ids=[case["name"] for case in CASES])
 def test_the_verdict_follows_from_format_flags_and_both_lines(case: dict[str, Any]) -> None:
     version, model, lines = case.get("version", "0.32.0"), case.get("model", "acme/model-NVFP4"), case["lines"]
     facts = facts_of([*banner(version, model, case.get("args", "")), *core(*lines)])

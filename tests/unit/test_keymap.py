@@ -11,9 +11,10 @@ from textual.keys import _character_to_key
 
 from spark_tui.core.actions import ACTIONS, check_keymap
 from spark_tui.domain.keymap import key_name, keymap_text, read_keymap
+from tests.cases import all_cases
 
 
-@pytest.mark.parametrize("character", string.printable.strip() + " é")
+@all_cases("character", string.printable.strip() + " é")
 def test_a_character_has_the_name_under_which_textual_reports_it(character: str) -> None:
     assert key_name(character if character != " " else "space") == _character_to_key(character).replace(" ", "space")
 
@@ -109,7 +110,7 @@ def test_one_key_has_one_meaning_on_every_screen() -> None:
     assert {key: labels for key, labels in meanings.items() if len(labels) > 1 and key not in EXCEPTIONS} == {}
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("key", "label"),
     [
         ("l", "Launch"), ("e", "Edit"), ("x", "Stop"), ("r", "Restart"), ("a", "Fix"), ("c", "Cancel"), ("y", "Copy"),

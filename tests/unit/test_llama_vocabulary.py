@@ -11,6 +11,7 @@ import pytest
 from spark_tui.domain.logs.explain import Explanation, LogExplainer
 from spark_tui.domain.logs.findings import FindingId
 from spark_tui.domain.logs.timeline import StartOutcome
+from tests.cases import all_cases
 
 HEAD = """build: 6240 (54a241f5) with cc (Ubuntu 13.3.0-6ubuntu2~24.04) 13.3.0 for aarch64-linux-gnu
 main: HTTP server is listening, hostname: 127.0.0.1, port: 8080, http threads: 19
@@ -499,7 +500,7 @@ def ends_with(text: str, cause: str, line: str) -> None:
     assert failure is not None and line in failure.line
 
 
-@pytest.mark.parametrize(("source", "words", "cause"), LOADER)
+@all_cases(("source", "words", "cause"), LOADER)
 def test_what_the_loader_says_is_the_cause_wherever_it_is_repeated(source: str, words: str, cause: str) -> None:
     line = f"llama_model_load: error loading model: {words}"
     for text in (
@@ -514,7 +515,7 @@ def test_what_the_loader_says_is_the_cause_wherever_it_is_repeated(source: str, 
         ends_with(text, cause, words)
 
 
-@pytest.mark.parametrize(("words", "cause"), GGUF)
+@all_cases(("words", "cause"), GGUF)
 def test_what_the_reader_of_gguf_files_says_comes_before_the_loader(words: str, cause: str) -> None:
     loader = "llama_model_load: error loading model: llama_model_loader: failed to load model from /models/m.gguf"
     for function in ("gguf_init_from_file_impl", "gguf_init_from_file"):
@@ -531,7 +532,7 @@ def test_a_context_that_cannot_be_made(words: str, cause: str) -> None:
     ends_with(f"{HEAD}{made}{line}\n{failed}{END}", cause, words)
 
 
-@pytest.mark.parametrize(("source", "line", "cause"), BEFORE)
+@all_cases(("source", "line", "cause"), BEFORE)
 def test_a_command_line_or_a_download_that_is_refused(source: str, line: str, cause: str) -> None:
     ends_with(f"load_backend: loaded CUDA backend from /app/libggml-cuda.so\n{line}", cause, line)
     ends_with(
@@ -539,7 +540,7 @@ def test_a_command_line_or_a_download_that_is_refused(source: str, line: str, ca
     )
 
 
-@pytest.mark.parametrize(("source", "line", "cause"), ABORTS)
+@all_cases(("source", "line", "cause"), ABORTS)
 def test_an_abort_is_an_end_also_while_it_serves(source: str, line: str, cause: str) -> None:
     ends_with(line, cause, line)
     ends_with(f"{SERVES}{SLOT}{line}", cause, line)
@@ -550,12 +551,12 @@ def test_the_root_decides_and_not_what_follows_from_it(source: str, text: str, c
     ends_with(HEAD + text, cause, line)
 
 
-@pytest.mark.parametrize(("source", "words", "cause"), OLLAMA)
+@all_cases(("source", "words", "cause"), OLLAMA)
 def test_what_ollamas_command_says(source: str, words: str, cause: str) -> None:
     ends_with(f"$ ollama run x\nError: {words}", cause, words)
 
 
-@pytest.mark.parametrize(("text", "cause", "line"), PASTED)
+@all_cases(("text", "cause", "line"), PASTED)
 def test_what_people_paste_with_other_lines_around_it(text: str, cause: str, line: str) -> None:
     ends_with(text, cause, line)
 
@@ -567,12 +568,12 @@ def test_a_server_outlives_a_model_that_it_could_not_run(text: str) -> None:
     assert [finding.id for finding in told.findings] == [FindingId.RUNNER_FAILED]
 
 
-@pytest.mark.parametrize(("source", "text", "outcome"), LIFE)
+@all_cases(("source", "text", "outcome"), LIFE)
 def test_lines_of_life(source: str, text: str, outcome: str) -> None:
     assert read(text).outcome.value == outcome
 
 
-@pytest.mark.parametrize("text", [*CLIENTS, *OTHERS])
+@all_cases("text", [*CLIENTS, *OTHERS])
 def test_clients_and_compilers_end_no_engine(text: str) -> None:
     told = read(f"$ ollama run x\n{text}" if text in CLIENTS else text)
     assert told.outcome is not StartOutcome.FAILED

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from spark_tui.domain.logs.groups import MAX_APART, REACH, GroupKind, LineGroup, group_lines, traceback_at
 from spark_tui.domain.logs.line import LineKind, parse_line
+from tests.cases import all_cases
 from tests.log_fixtures import log_names, run_log
 
 COMPOSED = Path(__file__).parents[1] / "fixtures" / "logs-composed"
@@ -22,7 +23,7 @@ def tracebacks(lines: list[str]) -> list[LineGroup]:
     return [group for group in group_lines(lines) if group.kind is GroupKind.TRACEBACK]
 
 
-@pytest.mark.parametrize("name", RUNS)
+@all_cases("name", RUNS)
 def test_every_line_is_in_one_group_and_groups_come_in_order(name: str) -> None:
     lines = run_log(name)
     groups = list(group_lines(lines))
@@ -34,7 +35,7 @@ def test_every_line_is_in_one_group_and_groups_come_in_order(name: str) -> None:
         assert {parse_line(lines[number]).process for number in group.lines} == {group.process}
 
 
-@pytest.mark.parametrize("name", RUNS)
+@all_cases("name", RUNS)
 def test_no_frame_of_a_traceback_is_left_alone(name: str) -> None:
     lines = run_log(name)
     inside = {number for group in tracebacks(lines) for number in group.lines}
@@ -92,7 +93,7 @@ def test_two_workers_that_fail_at_once_have_a_traceback_each() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", RUNS)
+@all_cases("name", RUNS)
 def test_each_of_its_lines_leads_to_the_whole_traceback_and_no_other_line_does(name: str) -> None:
     lines = run_log(name)
     for group in list(group_lines(lines))[-60:]:

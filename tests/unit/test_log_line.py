@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 
 from spark_tui.domain.logs.line import LogRecord, exception_name, parse_line
 from spark_tui.domain.secret import mask_secrets
+from tests.cases import all_cases
 from tests.log_fixtures import LOGS, log_names, read_log
 
 ANATOMY = [json.loads(row) for row in (LOGS.parent / "log_lines.jsonl").read_text(encoding="utf-8").splitlines()]
 """Where a line comes from, the line, and process, pid, level, time, source, message and kind as parsed."""
 
 
-@pytest.mark.parametrize(("group", "text", "parts"), [(group, text, parts) for group, text, *parts in ANATOMY])
+@all_cases(("group", "text", "parts"), [(group, text, parts) for group, text, *parts in ANATOMY])
 def test_line_anatomy(group: str, text: str, parts: list[object]) -> None:
     assert list(parse_line(text)) == parts, group
 
@@ -41,7 +42,7 @@ def test_a_json_records_traceback_stays_with_it() -> None:
     assert record.message == "failed\nTraceback\nValueError: no"
 
 
-@pytest.mark.parametrize("name", log_names())
+@all_cases("name", log_names())
 def test_nothing_of_a_real_line_is_lost_or_obeyed(name: str) -> None:
     for text in read_log(name):
         record = parse_line(text)
@@ -90,7 +91,7 @@ _UNITS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("unit", _UNITS)
+@all_cases("unit", _UNITS)
 def test_a_megabyte_costs_no_more_than_its_bytes(unit: str) -> None:
     text = unit * (1_000_000 // len(unit))
     start = time.process_time()
@@ -147,7 +148,7 @@ SECRETS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "masked"), SECRETS, ids=[text[:40] for text, _ in SECRETS])
+@all_cases(("text", "masked"), SECRETS, ids=[text[:40] for text, _ in SECRETS])
 def test_secrets_are_masked_and_nothing_else(text: str, masked: str) -> None:
     assert mask_secrets(text) == masked
 

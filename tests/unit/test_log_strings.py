@@ -15,6 +15,7 @@ from spark_tui.domain.logs.line import SEVERITIES, LineKind, exception_name, par
 from spark_tui.domain.logs.timeline import PhaseId, StartOutcome
 from spark_tui.domain.logs.tracker import LogTracker
 from spark_tui.domain.text import clean_line
+from tests.cases import all_cases
 
 TABLE = Path(__file__).parents[1] / "fixtures" / "log-strings" / "vllm.txt"
 LEVELS = {"info": "INFO", "warning": "WARNING", "error": "ERROR", "exception": "ERROR"}
@@ -86,7 +87,7 @@ DRESSES: dict[str, Callable[[Text, str], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("dress", list(DRESSES))
+@all_cases("dress", list(DRESSES))
 def test_a_logged_text_is_found_again_in_every_dress(dress: str) -> None:
     for text in LOGGED:
         for part in text.message.split("\n"):

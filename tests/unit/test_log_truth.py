@@ -17,6 +17,7 @@ from spark_tui.domain.logs.serving import KEPT, ServingHistory
 from spark_tui.domain.logs.timeline import StartOutcome
 from spark_tui.domain.logs.view import LogContext
 from spark_tui.domain.logs.whose import in_form
+from tests.cases import all_cases
 from tests.engine_logs import banner, core, drafts
 from tests.log_fixtures import COMPOSED, LOGS, expected, read_composed, run_log
 from tests.log_score import EXPECTED, excerpt, explained
@@ -293,7 +294,7 @@ def test_a_text_that_ends_where_ranks_join_says_so_and_a_log_that_grows_waits() 
     assert not read([f"{queue}8"]).findings
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("said", "phase"),
     [
         ('  File "/x/vllm/v1/worker/gpu_model_runner.py", line 7, in capture_model', "capture"),

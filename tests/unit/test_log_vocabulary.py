@@ -5,9 +5,8 @@ A traceback ends in the file that raises the sentence; the tables name it.
 
 from __future__ import annotations
 
-import pytest
-
 from spark_tui.domain.logs.explain import Explanation, LogExplainer
+from tests.cases import all_cases
 
 PACKAGES = "/usr/local/lib/python3.12/dist-packages"
 
@@ -164,7 +163,7 @@ TRACED = [
 ]
 
 
-@pytest.mark.parametrize(("text", "raised", "cause"), TRACED, ids=[raised[:60] for _, raised, _ in TRACED])
+@all_cases(("text", "raised", "cause"), TRACED, ids=[raised[:60] for _, raised, _ in TRACED])
 def test_a_traceback_of_a_start_has_its_cause_and_its_line(text: str, raised: str, cause: str) -> None:
     told = read(text)
     assert told.cause is not None
@@ -302,7 +301,7 @@ TEXTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "outcome", "cause"), TEXTS, ids=[text[-60:] for text, _, _ in TEXTS])
+@all_cases(("text", "outcome", "cause"), TEXTS, ids=[text[-60:] for text, _, _ in TEXTS])
 def test_an_engine_s_own_lines_say_how_it_is(text: str, outcome: str, cause: str) -> None:
     told = read(text)
     assert (told.outcome, told.cause.id if told.cause else "") == (outcome or "unknown", cause)

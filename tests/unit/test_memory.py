@@ -21,6 +21,7 @@ from spark_tui.domain.host.memory import (
 from spark_tui.domain.host.vitals import GpuProcess, GpuReading, engine_memory
 from spark_tui.domain.quantities import GIB, KIB, MIB
 from spark_tui.domain.reading import Missing, Ok, Reading, Stale
+from tests.cases import all_cases
 from tests.gb10_fixtures import GB10, TOTAL_KB, rows, snapshot
 
 IDLE = Ok(GpuReading("NVIDIA GB10", unified=True, processes=()))
@@ -76,7 +77,7 @@ def test_without_a_needed_field_it_says_which(absent: str) -> None:
         parse_meminfo(text)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "line",
     [
         "MemFree: 999",  # no unit: nothing is guessed

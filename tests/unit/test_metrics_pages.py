@@ -12,6 +12,7 @@ from spark_tui.domain.metrics.serving import AT_END_NOTE, AT_MOST_NOTE, TPOT_NOT
 from spark_tui.domain.reading import Missing, Ok, value_of
 from spark_tui.services.engine_api import MAX_SERIES, NotMetrics, PageReader
 from tests import metric_fixtures as pages
+from tests.cases import all_cases
 
 
 def since_start(page: MetricPage, seconds: float | None = None) -> EngineMetrics:
@@ -25,7 +26,7 @@ def told(page: MetricPage, family: Family) -> float | None:
 # --- real pages ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", pages.PAGES)
+@all_cases("name", pages.PAGES)
 def test_every_wanted_figure_of_a_real_page_is_the_one_that_the_whole_parser_reads(name: str) -> None:
     plain = {
         "vllm:prompt_tokens_total": Family.PROMPT,
@@ -46,7 +47,7 @@ def test_every_wanted_figure_of_a_real_page_is_the_one_that_the_whole_parser_rea
     assert {family: pages.page(name).total(family) for family in expected} == expected
 
 
-@pytest.mark.parametrize("name", pages.PAGES)
+@all_cases("name", pages.PAGES)
 def test_a_page_read_again_is_the_same_page(name: str) -> None:
     reader = PageReader()
     first = reader.read(pages.text(name))

@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from spark_tui.domain.metrics.page import Change, Family, Snapshot
 from spark_tui.domain.metrics.quantiles import histogram
 from tests import metric_fixtures as pages
+from tests.cases import all_cases
 
 FAMILIES = {
     Family.TTFT: "vllm:time_to_first_token_seconds",
@@ -57,9 +58,9 @@ def _reference(counts: dict[float, Fraction], share: Fraction) -> float | None:
     raise AssertionError("the buckets do not add up")
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("share", ["0.5", "0.95", "0.99"])
-@pytest.mark.parametrize(("before", "after"), PAIRS)
+@all_cases("family", FAMILIES)
+@all_cases("share", ["0.5", "0.95", "0.99"])
+@all_cases(("before", "after"), PAIRS)
 def test_quantiles_of_a_window_match_a_reference_computation(
     before: str, after: str, share: str, family: Family
 ) -> None:
@@ -75,8 +76,8 @@ def test_quantiles_of_a_window_match_a_reference_computation(
         assert quantile.low <= quantile.value <= quantile.high
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("name", pages.PAGES)
+@all_cases("family", FAMILIES)
+@all_cases("name", pages.PAGES)
 def test_quantiles_since_the_start_match_a_reference_computation(name: str, family: Family) -> None:
     expected = _reference(_buckets(name, FAMILIES[family]), Fraction("0.95"))
     found = Change(None, Snapshot(0.0, pages.page(name)), None).histogram(family)

@@ -12,6 +12,7 @@ from spark_tui.domain.metrics.quantiles import Latency, Quantile
 from spark_tui.domain.metrics.serving import Drafting, EngineMetrics, measure
 from spark_tui.domain.metrics.slow import limits, request_time
 from spark_tui.domain.reading import Missing, Ok
+from tests.cases import all_cases
 from tests.metric_fixtures import PAGES, between, page
 
 IDLE = measure(between(page("tiny-before"), page("tiny-after")))
@@ -39,7 +40,7 @@ def metrics(queue: float = 0.0, prefill: float = 2.0, decode: float = 5.0, **cha
     return replace(IDLE, **{**usual, **changes})
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("found", "gpu", "ids"),
     [
         (metrics(), HEALTHY, ["decode", "prefill"]),
@@ -82,7 +83,7 @@ def test_parts_of_a_request_add_up() -> None:
     assert time.share(time.decode) == pytest.approx(0.7)
 
 
-@pytest.mark.parametrize("name", PAGES)
+@all_cases("name", PAGES)
 def test_every_page_has_a_verdict(name: str) -> None:
     found = limits(measure(between(page(name), page(name))), Missing("no driver"))
     assert found and all(finding.summary.endswith(".") for finding in found)

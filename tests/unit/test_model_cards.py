@@ -18,6 +18,7 @@ from spark_tui.domain.models.inspection import Inspection, inspect
 from spark_tui.domain.models.weights import summarise
 from spark_tui.domain.quantities import GIB
 from spark_tui.present.inspection import inspection_rows
+from tests.cases import all_cases
 from tests.checkpoint_families import quantized_layers, tensors_of
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "models"
@@ -61,7 +62,7 @@ def test_there_are_at_least_ten_public_models_each_with_the_source_of_its_card()
     assert len(cards("total")) >= 10
 
 
-@pytest.mark.parametrize("name", cards("total"))
+@all_cases("name", cards("total"))
 def test_all_weights_are_counted_to_the_last_one(name: str) -> None:
     card = MODELS[name]["card"]
     assert inspected(name).parameters == card["total"] + card.get("uncounted", 0)
@@ -76,7 +77,7 @@ def test_all_weights_are_as_many_as_the_card_says(name: str) -> None:
     assert rounded(counted, card["total_rounded"], cut=card.get("cut", False)) == card["total_rounded"]
 
 
-@pytest.mark.parametrize("name", cards("active"))
+@all_cases("name", cards("active"))
 def test_the_weights_that_run_for_a_token_are_as_many_as_the_card_says(name: str) -> None:
     """Ours are those that a token reads: with the output head, without the embedding table. Some cards count others."""
     card = MODELS[name]["card"]
@@ -118,13 +119,13 @@ def test_a_mixed_checkpoint_lists_its_modules_by_format(name: str) -> None:
     assert [form.value for form in told.formats] == found["expect"]["formats"]
 
 
-@pytest.mark.parametrize("name", sorted(MODELS.keys() - WITHOUT_SHAPES))
+@all_cases("name", sorted(MODELS.keys() - WITHOUT_SHAPES))
 def test_layers_for_drafting_that_are_declared_are_found_in_the_headers(name: str) -> None:
     facts, card = inspected(name).facts, MODELS[name]
     assert facts.mtp_layers == (card["expect"]["mtp_declared"] or 0)
 
 
-@pytest.mark.parametrize("name", sorted(MODELS.keys() - WITHOUT_SHAPES))
+@all_cases("name", sorted(MODELS.keys() - WITHOUT_SHAPES))
 def test_everything_of_a_public_checkpoint_has_a_place(name: str) -> None:
     """A class of `other` would hide what a token reads for."""
     summary = inspected(name).facts.weights

@@ -23,6 +23,7 @@ from spark_tui.domain.nodes import (
     with_addresses,
 )
 from spark_tui.domain.remote import RemoteHost
+from tests.cases import all_cases
 
 DUO = (
     "duo=nv@spark-1,fabric=192.168.100.1,192.168.101.1,if=enp1s0f0np0,enP2p1s0f0np0;"
@@ -66,7 +67,7 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("text", MISTAKES.values(), ids=MISTAKES.keys())
+@all_cases("text", MISTAKES.values(), ids=MISTAKES.keys())
 def test_a_mistake_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="must "):
         read_clusters(text)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from spark_tui.domain.errors import ExitCode, UsageError
 from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs, pairs_from
 from spark_tui.domain.settings import ExposureChoice
+from tests.cases import all_cases
 
 
 def test_pairs_become_typed_values() -> None:
@@ -37,7 +38,7 @@ def test_extra_arguments_are_split_like_a_shell_would() -> None:
     assert overrides_from_pairs({"extra_args": "--a 'b c'"}).extra_args == ("--a", "b c")
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("pair", "says"),
     [
         ("port=0", "from 1 to 65,535"),

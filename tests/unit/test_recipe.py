@@ -15,6 +15,7 @@ from spark_tui.domain.presets.preset import Origin, Preset, PublishedSpeed, Requ
 from spark_tui.domain.presets.recipe import Dialect, dialect_of, preset_from
 from spark_tui.domain.secret import is_secret_name
 from spark_tui.services.presets.store import parse
+from tests.cases import all_cases
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "presets"
 MINIMAL = "model: org/m\ncontainer: vllm/vllm-openai:nightly\n"
@@ -150,7 +151,7 @@ MISTAKES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "line", "says"), MISTAKES, ids=[says[:40] for _, _, says in MISTAKES])
+@all_cases(("text", "line", "says"), MISTAKES, ids=[says[:40] for _, _, says in MISTAKES])
 def test_a_mistake_is_named_with_line_key_and_finding(text: str, line: int, says: str) -> None:
     with pytest.raises(PresetError) as raised:
         read(text)
@@ -260,7 +261,7 @@ def test_text_for_the_screen_is_clean() -> None:
     assert "\x1b" not in str(preset)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("reference", "valid"),
     [
         ("vllm/vllm-openai:nightly", True),
@@ -287,7 +288,7 @@ def test_the_repository_is_the_name_without_tag_and_digest() -> None:
     assert repository("localhost:5000/x/y:1@sha256:" + "0" * 64) == "localhost:5000/x/y"
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("name", "secret"),
     [
         ("HF_TOKEN", True),
@@ -354,7 +355,7 @@ def test_a_recipe_says_what_it_needs() -> None:
     assert facts.runs_as_is and facts.wants_key
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("block", "said"),
     [
         ("{required_files: [{target: f}]}", "repo"),

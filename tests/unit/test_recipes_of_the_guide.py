@@ -25,6 +25,7 @@ from spark_tui.domain.presets.preset import Origin, Preset
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.shell import words_of
 from spark_tui.services.presets.store import PresetFiles, builtin_directory
+from tests.cases import all_cases
 
 PATHS = HostPaths("/home/ada/vllm", "/home/ada/.cache/spark-tui", "/home/ada")
 IMAGE_HERE = ImageFacts("sha256:1", "x", ("/opt/nvidia/nvidia_entrypoint.sh",))
@@ -128,7 +129,7 @@ def number(word: str) -> str:
 # --- beside the source ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@all_cases("name", RECIPES)
 def test_a_recipe_gives_the_published_image_command_and_environment(name: str) -> None:
     as_written = replace(PRESETS[name], origin=Origin.USER)  # a built-in one gets parsers on top
     launch, published = planned(as_written), RECIPES[name]
@@ -148,7 +149,7 @@ def test_every_shipped_recipe_is_held_beside_its_source() -> None:
 # --- every shipped preset ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@all_cases("name", PRESETS)
 def test_a_shipped_preset_says_what_it_is_and_where_it_is_from(name: str) -> None:
     preset, facts = PRESETS[name], PRESETS[name].facts
     assert preset.origin is Origin.BUILTIN
@@ -162,7 +163,7 @@ def test_a_shipped_preset_says_what_it_is_and_where_it_is_from(name: str) -> Non
     assert facts.notes or facts.cautions
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@all_cases("name", PRESETS)
 def test_a_shipped_preset_stays_on_this_machine_and_starts_once(name: str) -> None:
     launch = planned(PRESETS[name])
     spec, words, facts = launch.spec, words_in(launch), PRESETS[name].facts
@@ -184,7 +185,7 @@ def test_a_shipped_preset_stays_on_this_machine_and_starts_once(name: str) -> No
         assert "--hf-overrides" in words
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@all_cases("name", PRESETS)
 def test_the_settings_that_decide_about_memory_can_be_changed(name: str) -> None:
     variables = MEMORY_VARIABLES.get(name)
     settings = variables or MEMORY_SETTINGS[PRESETS[name].engine]
@@ -220,7 +221,7 @@ def test_the_settings_that_ruin_qwen3_5_are_cautioned_against_and_absent() -> No
         assert flag in cautions
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("name", "said"),
     [
         ("gemma-4-12b-coder-nvfp4-mtp", "needs --kv-cache-dtype fp8"),
@@ -307,7 +308,7 @@ def test_ollama_pulls_beside_its_server_and_says_how_that_went(tmp_path: Path, f
 # --- published speeds -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [name for name, preset in PRESETS.items() if preset.facts.published])
+@all_cases("name", [name for name, preset in PRESETS.items() if preset.facts.published])
 def test_a_published_speed_says_how_it_was_measured_and_is_possible(name: str) -> None:
     facts = PRESETS[name].facts
     parameters = facts.active_parameters or facts.total_parameters

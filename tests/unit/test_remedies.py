@@ -26,6 +26,7 @@ from spark_tui.domain.remote import RemoteHost, no_answer
 from spark_tui.services.docker.errors import Request, from_message
 from spark_tui.services.files import PrivateFolder
 from spark_tui.services.secrets import FileSecrets
+from tests.cases import all_cases
 from tests.unit.test_cluster_doctor import healthy
 
 EVIL = "x;: > pwned;$(: > pwned)`: > pwned`|: > pwned&: > pwned"
@@ -44,7 +45,7 @@ def test_the_shell_of_these_tests_would_be_hurt(tmp_path: Path) -> None:
         run_as_shown(f"Remove it: rm {EVIL}", tmp_path)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("destination", "key"),
     [
         ("nv@spark-2", "spark-2"), ("spark-2", "spark-2"), ("ssh://nv@spark-2:2222", "'[spark-2]:2222'"),
@@ -52,7 +53,7 @@ def test_the_shell_of_these_tests_would_be_hurt(tmp_path: Path) -> None:
         ("ssh://nv@[fe80::1]:2222", "'[fe80::1]:2222'"), ("nv@fe80::1", "fe80::1"),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize(
+@all_cases(
     "banner",
     [
         'remove with:\n  ssh-keygen -f "/home/nv/.ssh/known_hosts" -R "[spark-2]:2222"',

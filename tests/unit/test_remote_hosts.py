@@ -24,6 +24,7 @@ from spark_tui.domain.remote import (
     read_status,
     serving_words,
 )
+from tests.cases import all_cases
 from tests.fake_ssh import STATUS
 
 LAB = RemoteHost("lab", "nv@spark-2")
@@ -37,7 +38,7 @@ def test_a_host_is_an_address_or_a_table_and_reads_the_same_from_text() -> None:
     assert read_hosts("") == read_hosts({}) == ()
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "destination",
     ["-oProxyCommand=id", "nv@-oProxyCommand=id", "ssh://-oProxyCommand=id", "-l@box", "", "nv@", "@box", "a b",
      "box\n", "box\x1b[31m", "$(id)", "`id`", "a;id", "a|id", "a&id", "a'b", 'a"b', "a\\b", "a>b", "box,id", "ssh://box/path",
@@ -55,7 +56,7 @@ def test_what_ssh_takes_is_an_address(destination: str) -> None:
     assert read_hosts({"lab": destination}) == (RemoteHost("lab", destination),)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("told", "says"),
     [
         ({"l b": "box"}, "names of letters, digits"),
@@ -169,7 +170,7 @@ def test_no_answer_breaks_anything(out: str) -> None:
         assert (memory_words(box) + serving_words(box)).isprintable()
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("code", "err", "kind", "says"),
     [
         (255, "banner\r\nssh: connect to host box port 22: No route to host\r\n", HostUnreachable, "No route to host."),

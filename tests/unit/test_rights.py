@@ -31,6 +31,7 @@ from spark_tui.domain.presets.rules.check import check
 from spark_tui.domain.presets.rules.context import LaunchContext
 from spark_tui.services.presets.imports import FolderRecipeStore
 from spark_tui.services.presets.store import PresetFiles, builtin_directory, parse
+from tests.cases import all_cases
 
 PATHS = HostPaths("/home/ada/vllm", "/home/ada/.cache/spark-tui", "/home/ada")
 SHIPPED = PresetFiles(builtin_directory()).load().presets
@@ -78,7 +79,7 @@ def found(preset: Preset) -> dict[str, Finding]:
     return {each.id: each for each in check(LaunchContext(plan(preset, Overrides(), PATHS)))}
 
 
-@pytest.mark.parametrize(("right", "id_", "severity", "add"), ADDED)
+@all_cases(("right", "id_", "severity", "add"), ADDED)
 def test_a_right_that_is_added_to_any_shipped_preset_is_found_and_gone_with_it(
     right: str, id_: str, severity: Severity, add: Callable[[Preset], Preset]
 ) -> None:
@@ -100,7 +101,7 @@ def test_a_right_that_is_added_to_any_shipped_preset_is_found_and_gone_with_it(
         assert fingerprint(asking) != fingerprint(preset) or right == "pid" or right == "userns"
 
 
-@pytest.mark.parametrize(("right", "id_", "severity", "add"), ADDED)
+@all_cases(("right", "id_", "severity", "add"), ADDED)
 def test_the_check_of_a_launch_has_the_same_findings(
     right: str, id_: str, severity: Severity, add: Callable[[Preset], Preset]
 ) -> None:
@@ -150,7 +151,7 @@ NOT_FETCHED = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("line", FETCHED)
+@all_cases("line", FETCHED)
 def test_a_shell_that_runs_what_comes_from_the_network_is_found(line: str) -> None:
     preset = shell(line)(ALONE[0])
     assert "piped_shell" in unallowed(preset)
@@ -162,7 +163,7 @@ def test_a_shell_that_runs_what_comes_from_the_network_is_found(line: str) -> No
     assert "unsafe_script" in {each.id for each in findings_of(ALONE[0], (line,))}
 
 
-@pytest.mark.parametrize("line", NOT_FETCHED)
+@all_cases("line", NOT_FETCHED)
 def test_a_shell_with_a_program_of_its_own_is_none(line: str) -> None:
     assert piped_shells(line) == ()
 
@@ -181,7 +182,7 @@ SYSTEM = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("source", SYSTEM)
+@all_cases("source", SYSTEM)
 def test_a_mount_of_a_system_folder_is_found_on_reading_and_refused_at_the_launch(source: str) -> None:
     preset = replace(ALONE[0], mounts=(f"{source}:/host",))
     assert {each.id for each in findings_of(preset, ()) if each.severity is E} == {"system_mounts"}

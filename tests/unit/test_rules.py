@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -22,6 +21,7 @@ from spark_tui.domain.presets.rules.context import LaunchContext
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.text import cell_width
 from spark_tui.services.presets.store import PresetFiles, builtin_directory
+from tests.cases import all_cases
 
 PATHS = HostPaths("/home/ada/vllm", "/home/ada/.cache/spark-tui", "/home/ada")
 PRESETS = {preset.name: preset for preset in PresetFiles(builtin_directory()).load().presets if preset.min_nodes == 1}
@@ -109,14 +109,14 @@ def test_every_shipped_preset_is_held_to_what_it_shows() -> None:
     assert set(SHOWN) == set(PRESETS)
 
 
-@pytest.mark.parametrize("name", SHOWN)
+@all_cases("name", SHOWN)
 def test_a_shipped_preset_shows_only_what_matters(name: str) -> None:
     found = check(situation(PRESETS[name]))
     assert {finding.id: finding.severity for finding in found} == SHOWN[name]
 
 
-@pytest.mark.parametrize("name", PRESETS)
-@pytest.mark.parametrize("facts", [A_SPARK, {}, {"is_spark": False}], ids=["spark", "unknown", "other"])
+@all_cases("name", PRESETS)
+@all_cases("facts", [A_SPARK, {}, {"is_spark": False}], ids=["spark", "unknown", "other"])
 def test_a_shipped_preset_passes_its_own_rules(name: str, facts: dict[str, Any]) -> None:
     assert [
         finding for finding in check(situation(PRESETS[name], {}, facts)) if finding.severity is Severity.ERROR
@@ -395,7 +395,7 @@ def known(caution: Caution) -> LaunchContext:
     return situation(caution.preset, caution.pairs, {**A_SPARK, **caution.facts})
 
 
-@pytest.mark.parametrize("caution", CAUTIONS, ids=name_of)
+@all_cases("caution", CAUTIONS, ids=name_of)
 def test_a_caution_is_said_where_its_flag_is_copied_to(caution: Caution) -> None:
     before = known(caution)
     findings = check(before)
@@ -419,7 +419,7 @@ def test_every_rule_is_held_by_a_caution() -> None:
     assert {caution.id for caution in CAUTIONS} == set(RULES)
 
 
-@pytest.mark.parametrize("caution", CAUTIONS, ids=name_of)
+@all_cases("caution", CAUTIONS, ids=name_of)
 def test_what_is_not_known_makes_no_error_and_another_machine_or_engine_has_its_own_rules(caution: Caution) -> None:
     before = known(caution)
     certain = {finding.id for finding in check(before) if finding.severity is Severity.ERROR}
@@ -442,7 +442,7 @@ def test_the_worst_comes_first() -> None:
 # --- what must stay quiet ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("rule", "preset", "pairs", "facts"),
     [
         ("fp8_kv_qwen3_5", PRESETS[QWEN36_35B], {"kv_cache_dtype": "fp8"}, {}),

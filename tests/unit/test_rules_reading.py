@@ -16,6 +16,7 @@ from spark_tui.domain.presets.plan import plan
 from spark_tui.domain.presets.preset import Origin, Preset
 from spark_tui.domain.presets.rules.check import check
 from spark_tui.domain.presets.rules.context import LaunchContext
+from tests.cases import all_cases
 
 PATHS = HostPaths("/home/ada/vllm", "/home/ada/.cache/spark-tui", "/home/ada")
 NIGHTLY = "vllm/vllm-openai:nightly"
@@ -91,7 +92,7 @@ def test_speculation_within_a_script_is_read() -> None:
     assert spec.is_mtp and spec.tokens is None
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "words",
     [
         "--enforce-eager",
@@ -173,7 +174,7 @@ def test_json_is_read_within_bounds() -> None:
 # --- images -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("image", "version"),
     [
         ("nvcr.io/nvidia/vllm:26.04-py3", (0, 19, 0)),
@@ -214,7 +215,7 @@ def test_releases_are_nvidias_and_what_an_engine_said_of_itself_counts_more_than
 # --- options taken out ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("words", "key", "left"),
     [
         ("vllm serve m --quantization modelopt --port 1", "quantization", "vllm serve m --port 1"),

@@ -43,6 +43,7 @@ from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.secret import Secret, is_secret_name
 from spark_tui.services.presets.store import PresetFiles, builtin_directory
+from tests.cases import all_cases
 
 VLLM_IMAGE = "vllm/vllm-openai:nightly"
 SHIPPED = PresetFiles(builtin_directory()).load().presets
@@ -116,7 +117,7 @@ def test_a_preset_knows_its_server() -> None:
 # --- containers -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("image", "argv", "labels", "runtime"),
     [
         ("vllm/vllm-openai:nightly", (), (), "vllm"),
@@ -142,7 +143,7 @@ def test_a_serving_container_is_recognised(image: str, argv: tuple, labels: tupl
     assert runtime_of(container(image=image, argv=argv, labels=labels)) == runtime
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "command",
     [
         "vllm bench serve --model m", "vllm chat --url http://127.0.0.1:8000/v1", "vllm complete -q x",
@@ -160,7 +161,7 @@ def test_a_container_that_runs_a_client_is_no_engine(command: str) -> None:
         assert runtime_of(container(image=VLLM_IMAGE, argv=argv, labels=((LABEL_RUNTIME, "vllm"),))) == ""
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("changes", "port"),
     [
         ({"labels": ((LABEL_PORT, "8123"),)}, None),
@@ -206,7 +207,7 @@ def test_the_port_of_a_foreign_server_is_its_own_default(image: str, argv: tuple
 LAN = (PublishedPort(8000, 8000, "0.0.0.0"),)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("changes", "exposure"),
     [
         ({"image": VLLM_IMAGE, "ports": (PublishedPort(8000, 8000, "127.0.0.1"),)}, Exposure.LOCAL),
@@ -275,7 +276,7 @@ def test_of_many_models_the_one_that_was_launched_is_served() -> None:
 MODELS = (ServedModel("m"),)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("status", "exit_code", "health", "models", "was_serving", "state"),
     [
         (ContainerStatus.CREATED, None, Health.UNKNOWN, (), False, EngineState.CREATED),
@@ -301,7 +302,7 @@ def test_running_proves_nothing_and_serving_needs_health_and_models(
 # --- which process is a server ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("command", "expected"),
     [
         ("vllm serve acme/tiny", "vllm"),

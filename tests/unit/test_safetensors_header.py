@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from spark_tui.domain.models.checkpoint import CheckpointProblem
 from spark_tui.domain.models.weights import MOST_HEADER_BYTES, SafetensorsHeader, header_length, parse_header
+from tests.cases import all_cases
 
 
 def packed(header: dict[str, Any] | str) -> bytes:
@@ -66,7 +67,7 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", HOSTILE)
+@all_cases("case", HOSTILE)
 def test_a_hostile_header_is_a_problem_with_its_reason(case: str) -> None:
     data, says = HOSTILE[case]
     found = parse_header(data, file="x.safetensors")

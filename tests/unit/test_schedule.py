@@ -19,6 +19,7 @@ from spark_tui.domain.engine.schedule import (
     timer_name,
 )
 from spark_tui.domain.errors import UsageError
+from tests.cases import all_cases
 
 WEEK, WEEKEND = DAYS[:5], DAYS[5:]
 
@@ -42,7 +43,7 @@ def test_a_line_is_read_said_and_given_to_systemd(typed: str, expected: Schedule
     assert not calendar or " | ".join(found.calendar) == calendar
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "typed", ["", "-", "25:00-", "23:60-", "7-8", "23:00-23:00", "23:00-07:00 someday", "1:00-2:00 mon-x",
               "23:00-07:00 mon-fri-sun", "23:00\n-", "２３:00-"],
 )  # fmt: skip

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from spark_tui.domain.finding import Severity
 from spark_tui.domain.host.memory import ALL_WELL, MemInfo, fall_rate, memory_finding, parse_meminfo
 from spark_tui.domain.quantities import GIB, KIB, MIB
+from tests.cases import all_cases
 from tests.gb10_fixtures import TELEMETRY, TOTAL_KB, crash_timeline, rows, snapshot, telemetry
 
 
@@ -18,7 +19,7 @@ def mem(usable: float) -> MemInfo:
     return MemInfo(total=TOTAL_KB * KIB, free=int(usable * GIB) // 2, available=int(usable * GIB))
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("usable", "falling", "pressure", "loading", "severity"),
     [
         (110.0, 0.0, 0.0, False, Severity.OK),

@@ -10,6 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from spark_tui.domain.shell import is_shell, join_lines, shell_construct, split_words, words_of
+from tests.cases import all_cases
 
 
 @pytest.mark.parametrize(
@@ -32,7 +33,7 @@ def test_words_are_those_of_the_shell(command: str, expected: tuple[str, ...]) -
     assert split_words(joined) == expected
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("command", "construct"),
     [
         ("pip install scipy && vllm serve m", "&&"),

@@ -16,6 +16,7 @@ from spark_tui.domain.presets.options import ALONE, WITH_DRAFTER
 from spark_tui.domain.presets.overrides import overrides_from_pairs, pairs_of
 from spark_tui.domain.presets.preset import Origin, Preset, PresetFacts
 from spark_tui.domain.presets.speculation import speculation_of
+from tests.cases import all_cases
 
 MTP = '{"method":"mtp","num_speculative_tokens":3,"moe_backend":"triton"}'
 PLAIN = Preset("p", Origin.USER, "/p.yaml", "org/m", "image:1", command="vllm serve {model}")
@@ -92,7 +93,7 @@ def test_an_image_that_takes_the_number_from_its_environment_gets_it_there() -> 
     assert str(values["num_speculative_tokens"]) == "5"
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("preset", "pairs", "says", "remedy"),
     [
         (PLAIN, {"num_speculative_tokens": "3"}, "has no method", "speculation=mtp"),

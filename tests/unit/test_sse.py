@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_tui.domain.sse import EventTooLong, SseDecoder
+from tests.cases import all_cases
 
 
 def decode(*chunks: bytes, limit: int = 10_000) -> list[str]:
@@ -27,7 +28,7 @@ def pieces(raw: bytes, cuts: list[int]) -> list[bytes]:
     return [raw[a:b] for a, b in pairwise(places)]
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("raw", "events"),
     [
         (b"data: a\n\ndata: b\n\n", ["a", "b"]),

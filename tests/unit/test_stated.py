@@ -9,6 +9,7 @@ from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs
 from spark_tui.domain.presets.plan import plan
 from spark_tui.domain.presets.rules.context import given_settings
 from spark_tui.services.presets.store import PresetFiles, builtin_directory
+from tests.cases import all_cases
 
 PATHS = HostPaths("/home/ada/vllm", "/home/ada/.cache/spark-tui", "/home/ada")
 PRESETS = {preset.name: preset for preset in PresetFiles(builtin_directory()).load().presets if preset.min_nodes == 1}
@@ -43,7 +44,7 @@ def test_what_is_not_said_is_left_out() -> None:
     assert "speculation" not in given_settings(plan(PRESETS["qwen3-32b-ollama"], Overrides(), PATHS))
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@all_cases("name", PRESETS)
 def test_saying_it_again_changes_no_command(name: str) -> None:
     plain = plan(PRESETS[name], Overrides(), PATHS)
     again = {key: value for key, value in given_settings(plain).items() if key not in ("speculation", "kv_cache_dtype")}

@@ -33,6 +33,7 @@ from spark_tui.domain.models.store import (
     without_reference,
 )
 from spark_tui.domain.presets.model_use import User, container_use
+from tests.cases import all_cases
 
 W = "model-{:05d}-of-00003.safetensors"
 
@@ -44,7 +45,7 @@ def file(name: str, size: int = 10, trouble: FileProblem = FileProblem.NONE) -> 
 WHOLE = (file("config.json"), file("tokenizer.json"), *(file(W.format(at)) for at in (1, 2, 3)))
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("files", "state", "missing"),
     [
         (WHOLE, Completeness.COMPLETE, ()),
@@ -204,7 +205,7 @@ def container(*argv: str, mounts: tuple[Mount, ...] = STORE, running: bool = Tru
     return ContainerFacts("id", "box", "image", "image", status, argv=argv, mounts=mounts)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("model", "box", "named", "expected"),
     [
         (MODEL, container("org/qwen"), "", (User.ENGINE, True)),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_tui.domain.presets.command import MAX_CHARS, placeholders, render, render_env
 from spark_tui.domain.presets.preset import Scalar
+from tests.cases import all_cases
 
 VALUES: dict[str, Scalar] = {
     "model": "Qwen/Qwen3-8B",
@@ -23,7 +23,7 @@ VALUES: dict[str, Scalar] = {
 }
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("template", "expected"),
     [
         ("vllm serve {model} --port {port}", "vllm serve Qwen/Qwen3-8B --port 8000"),

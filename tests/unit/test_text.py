@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_tui.domain.text import cell_width, clean, clean_line, last_overwrite, strip_sequences, truncate
+from tests.cases import all_cases
 
 ANY = st.text(alphabet=st.characters(codec=None, exclude_categories=()), max_size=200)
 NASTY = st.text(alphabet="\x1b\x07\x9c\x9d\x9b\x90[]()\\;0m \r\n\tabX\u202e", max_size=200)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("raw", "left"),
     [
         ("\x1b[0;36m(APIServer pid=1)\x1b[0;0m ok", "(APIServer pid=1) ok"),

@@ -11,6 +11,7 @@ from spark_tui.domain.presets.command import command_of, settable, tool_calls_of
 from spark_tui.domain.presets.overrides import overrides_from_pairs, pairs_of
 from spark_tui.domain.presets.preset import Origin, Preset
 from spark_tui.services.presets.store import PresetFiles, builtin_directory
+from tests.cases import all_cases
 
 PRESETS = {preset.name: preset for preset in PresetFiles(builtin_directory()).load().presets}
 NOT_KNOWN = {"cpu-smollm2", "phi-4-multimodal-instruct-nvfp4", "qwen3.5-27b-dflash", "qwen3-30b-a3b-nvfp4-trtllm"}
@@ -40,7 +41,7 @@ def test_a_family_has_its_parsers_by_server(name: str, runtime: str, parsers: Pa
     assert parsers_of(name, runtime) == parsers
 
 
-@pytest.mark.parametrize("name", sorted(PRESETS))
+@all_cases("name", sorted(PRESETS))
 def test_a_shipped_preset_calls_tools_unless_no_parser_is_known(name: str) -> None:
     assert tool_calls_of(PRESETS[name]).on is (name not in NOT_KNOWN)
 

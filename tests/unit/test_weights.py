@@ -19,6 +19,7 @@ from spark_tui.domain.models.weights import (
     format_in,
     summarise,
 )
+from tests.cases import all_cases
 
 NAMES = {
     "model.embed_tokens.weight": ModuleClass.EMBEDDING,
@@ -44,7 +45,7 @@ NAMES = {
 }
 
 
-@pytest.mark.parametrize("name", NAMES)
+@all_cases("name", NAMES)
 def test_a_tensor_is_told_by_its_name(name: str) -> None:
     assert class_of(name, 48) is NAMES[name]
 
