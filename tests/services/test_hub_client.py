@@ -7,7 +7,6 @@ import json
 import os
 import time
 import tracemalloc
-import zlib
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from spark_tui.domain.models.hub import Fits, FormatBasis, Gating, SearchQuery
 from spark_tui.domain.reading import Missing, Ok
 from spark_tui.domain.secret import Secret
 from spark_tui.services.hub.client import HuggingFaceHub
+from tests.api_fixtures import packed_blanks
 from tests.hub_server import COMMIT, CONFIG, TOKEN, Content, Fault, Flood, HubServer, Repo, add_checkpoint, header_of
 
 GOOD = Secret(TOKEN)
@@ -258,18 +258,15 @@ BLANKS = b" " * (1 << 20)
 BOUND = 64 * 1024 * 1024
 
 
-def bomb() -> bytes:
-    """500 MB of blanks, in 500 kB."""
-    packer = zlib.compressobj(9, wbits=31)
-    return b"".join([*(packer.compress(BLANKS) for _ in range(500)), packer.flush()])
-
-
+GZIP = {"Content-Encoding": "gzip"}
 FLOODS: dict[str, Callable[[str], Flood]] = {
     "no end": lambda _: Flood(itertools.repeat(BLANKS)),
-    "compressed": lambda _: Flood([bomb()], {"Content-Encoding": "gzip"}),
+    "compressed": lambda _: Flood([packed_blanks(500)], GZIP),
     "of a refusal": lambda _: Flood(itertools.repeat(BLANKS), status=404),
     "of a redirect": lambda url: Flood(itertools.repeat(BLANKS), {"Location": f"{url}/"}, 302),
-    "compressed redirect": lambda url: Flood([bomb()], {"Content-Encoding": "gzip", "Location": f"{url}/"}, 302),
+    "compressed redirect": lambda url: Flood(
+        [packed_blanks(500)], {"Content-Encoding": "gzip", "Location": f"{url}/"}, 302
+    ),
 }
 
 

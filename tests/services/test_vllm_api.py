@@ -8,7 +8,6 @@ import socket
 import time
 import traceback
 import tracemalloc
-import zlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 
@@ -35,7 +34,7 @@ from spark_tui.domain.secret import Secret
 from spark_tui.domain.sse import SseDecoder
 from spark_tui.services.engine_api import HttpMetrics, VllmApi
 from tests import api_fixtures
-from tests.api_fixtures import STREAM_HEAD, Server
+from tests.api_fixtures import STREAM_HEAD, Server, packed_blanks
 
 REQUEST = ChatRequest("tiny", (Message(Role.USER, "hi"),))
 TOKEN = b'data: {"choices": [{"index": 0, "delta": {"content": "a"}}]}\n\n'
@@ -354,15 +353,9 @@ async def test_a_server_without_a_version_has_none_and_one_that_is_away_is_an_er
         await api.version(closed_port)
 
 
-def bomb() -> bytes:
-    """500 MB of blanks, in 500 kB."""
-    packer, blanks = zlib.compressobj(9, wbits=31), b" " * (1 << 20)
-    return b"".join([*(packer.compress(blanks) for _ in range(500)), packer.flush()])
-
-
 @pytest.mark.parametrize("status", [200, 500])
 async def test_a_compressed_answer_is_not_unpacked(server: Server, api: VllmApi, status: int) -> None:
-    packed, metrics = bomb(), HttpMetrics()
+    packed, metrics = packed_blanks(500), HttpMetrics()
     head = b"HTTP/1.1 %d X\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % (status, len(packed))
     server.writes(head, packed)
     tracemalloc.start()
