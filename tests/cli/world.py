@@ -14,7 +14,9 @@ from typing import Any
 from spark_tui.cli.main import run
 from spark_tui.cli.options import Options
 from spark_tui.cli.session import Opener, Streams
+from spark_tui.cli.settings import open_context
 from spark_tui.core.context import Context
+from spark_tui.core.rights import AllowedPresets
 from spark_tui.domain.chat.message import AnswerFinished, ChatEvent, ChatRequest, ContentDelta, ReasoningDelta, Usage
 from spark_tui.domain.engine.container import (
     LABEL_MODEL,
@@ -46,11 +48,13 @@ from spark_tui.services.ports import (
     SettingsFiles,
     UserFiles,
 )
+from spark_tui.services.presets.store import PresetFiles, builtin_directory
 from tests.fakes_docker import EPOCH, FakeDocker
 from tests.fakes_files import MemoryState
 from tests.fakes_host import FakeArchive, FakeClock, FakeGpu, FakeHost, FakeSecrets
 from tests.fakes_ports import Ports
 
+SHIPPED = PresetFiles(builtin_directory())
 IMAGE = "vllm/vllm-openai:nightly"
 
 BOOT = (
@@ -326,8 +330,16 @@ async def _happen(condition: Callable[[], bool], happening: Callable[[], None]) 
     happening()
 
 
+def opened(options: Options, environment: Mapping[str, str]) -> Context:
+    """As the program opens it; the presets of a demo, which are the shipped ones, are read once for all of them."""
+    context = open_context(options, environment)
+    if context.demo:
+        context.ports.presets = AllowedPresets(SHIPPED, context.ports.state)
+    return context
+
+
 def in_process(
-    arguments: Sequence[str], environment: Mapping[str, str], *, stdin: str = "", opener: Opener | None = None
+    arguments: Sequence[str], environment: Mapping[str, str], *, stdin: str = "", opener: Opener = opened
 ) -> subprocess.CompletedProcess[str]:
     """A command on the real ports, away from any terminal and without the start of a Python: all that it knows of the
     machine is `environment`."""
