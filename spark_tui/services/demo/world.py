@@ -232,6 +232,14 @@ _SLOWDOWN: Final = 0.11
 
 _API: Final = "(APIServer pid=1) INFO"
 _MICROSECOND: Final = 1_000_000
+_TIMES: Final = {  # as the recorded programs write them: for strftime, then with milliseconds and microseconds
+    "time": "%m-%d %H:%M:%S",
+    "iso": "%Y-%m-%d %H:%M:%S,{0:03d}",
+    "glog": "%m%d %H:%M:%S.{1:06d}",
+    "day": "%Y-%m-%d %H:%M:%S",
+    "rfc": "%Y-%m-%dT%H:%M:%S.{0:03d}Z",
+    "trt": "%m/%d/%Y-%H:%M:%S",
+}
 
 
 class DemoLog:
@@ -245,15 +253,12 @@ class DemoLog:
         self._traffic: tuple[float, int] | None = None
 
     def write(self, at: float, text: str) -> None:
-        """Plans one line; marks of time are filled in, in the ways in which the recorded programs write it."""
+        """Plans one line, with its marks of time filled in."""
         moment, micros = time.gmtime(at), int(at % 1 * _MICROSECOND)
         times = {
-            "time": time.strftime("%m-%d %H:%M:%S", moment),
-            "iso": time.strftime("%Y-%m-%d %H:%M:%S", moment) + f",{micros // 1000:03d}",
-            "glog": time.strftime("%m%d %H:%M:%S", moment) + f".{micros:06d}",
-            "day": time.strftime("%Y-%m-%d %H:%M:%S", moment),
-            "rfc": time.strftime("%Y-%m-%dT%H:%M:%S", moment) + f".{micros // 1000:03d}Z",
-            "trt": time.strftime("%m/%d/%Y-%H:%M:%S", moment),
+            name: time.strftime(form, moment).format(micros // 1000, micros)
+            for name, form in _TIMES.items()
+            if f"<<{name}>>" in text
         }
         heapq.heappush(self._due, (at, next(self._order), fill(text, times)))
 
