@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 from spark_tui.domain.metrics.page import Change, MetricPage, Snapshot
@@ -74,6 +75,7 @@ def text(name: str) -> bytes:
     return (FOLDER / f"{name}.txt").read_bytes()
 
 
+@cache
 def page(name: str) -> MetricPage:
     """A real page, read."""
     return PageReader().read(text(name))

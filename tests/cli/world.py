@@ -48,13 +48,12 @@ from spark_tui.services.ports import (
     SettingsFiles,
     UserFiles,
 )
-from spark_tui.services.presets.store import PresetFiles, builtin_directory
 from tests.fakes_docker import EPOCH, FakeDocker
 from tests.fakes_files import MemoryState
 from tests.fakes_host import FakeArchive, FakeClock, FakeGpu, FakeHost, FakeSecrets
 from tests.fakes_ports import Ports
+from tests.shipped import SHIPPED_FILES
 
-SHIPPED = PresetFiles(builtin_directory())
 IMAGE = "vllm/vllm-openai:nightly"
 
 BOOT = (
@@ -334,7 +333,7 @@ def opened(options: Options, environment: Mapping[str, str]) -> Context:
     """As the program opens it; the presets of a demo, which are the shipped ones, are read once for all of them."""
     context = open_context(options, environment)
     if context.demo:
-        context.ports.presets = AllowedPresets(SHIPPED, context.ports.state)
+        context.ports.presets = AllowedPresets(SHIPPED_FILES, context.ports.state)
     return context
 
 

@@ -12,11 +12,11 @@ from spark_tui.domain.models.checkpoint import CheckpointFacts
 from spark_tui.domain.presets.command import ToolCalls
 from spark_tui.domain.presets.preset import PresetFacts, PublishedSpeed, Tag
 from spark_tui.domain.reading import Missing, Reading
-from spark_tui.services.presets.store import PresetFiles, builtin_directory
 from tests.cases import all_cases
 from tests.core.kit import PRESET, Kit
+from tests.shipped import SHIPPED_FILES
 
-SHIPPED = PresetFiles(builtin_directory()).load().presets
+SHIPPED = SHIPPED_FILES.load().presets
 
 
 def made(name: str, speed: float = 0, **facts: object) -> Candidate:

@@ -26,11 +26,11 @@ from spark_tui.domain.prove.run import Badge, Proof
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Ok
 from spark_tui.domain.secret import Secret
-from spark_tui.services.presets.store import PresetFiles, builtin_directory
 from tests.core.kit import Kit
 from tests.fakes_host import IDLE_MEMORY
+from tests.shipped import SHIPPED_FILES
 
-SHIPPED = PresetFiles(builtin_directory()).load().presets
+SHIPPED = SHIPPED_FILES.load().presets
 NEEDS = (
     purpose_of(Use.CHAT),
     purpose_of(Use.AGENT),

@@ -13,12 +13,12 @@ from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.presets.rules.check import check
 from spark_tui.domain.presets.rules.context import LaunchContext
-from spark_tui.services.presets.store import PresetFiles, builtin_directory
 from tests.dialect_fixtures import REAL, imported
+from tests.shipped import SHIPPED_FILES
 from tests.unit.test_cluster_plan import PATHS, cluster_of
 from tests.unit.test_recipes_of_the_guide import BANDWIDTH
 
-PRESETS = {preset.name: preset for preset in PresetFiles(builtin_directory()).load().presets if preset.min_nodes > 1}
+PRESETS = {preset.name: preset for preset in SHIPPED_FILES.load().presets if preset.min_nodes > 1}
 SOURCES = {
     "minimax-m2.7-awq": "sparkrun/official-recipes/minimax-m2.7/minimax-m2.7-awq4-vllm.yaml",
     "qwen3.5-397b-a17b-int4":

@@ -23,12 +23,12 @@ from spark_tui.domain.presets.recipe import preset_from
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Missing, Ok
 from spark_tui.services.presets.recipe_yaml import parse
-from spark_tui.services.presets.store import PresetFiles, builtin_directory
 from tests.cases import all_cases
+from tests.shipped import SHIPPED_FILES
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "models"
 MODELS = {path.stem: json.loads(path.read_text("utf-8")) for path in sorted(FOLDER.glob("*.json"))}
-PRESETS = PresetFiles(builtin_directory()).load().presets
+PRESETS = SHIPPED_FILES.load().presets
 SPARK = 121 * GIB
 TEMPLATE = "{% if tools %}<tool_call><function=x>{% endif %}{% if enable_thinking %}<think>{% endif %}"
 

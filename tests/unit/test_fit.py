@@ -26,12 +26,12 @@ from spark_tui.domain.presets.rules.check import check
 from spark_tui.domain.presets.rules.context import LaunchContext
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Missing, Ok
-from spark_tui.services.presets.store import PresetFiles, builtin_directory
 from tests.cases import all_cases
 from tests.fit_kit import fit
+from tests.shipped import SHIPPED_FILES
 
 PATHS = HostPaths("/home/ada/vllm", "/home/ada/.cache/spark-tui", "/home/ada")
-BUILTIN = {preset.name: preset for preset in PresetFiles(builtin_directory()).load().presets if preset.min_nodes == 1}
+BUILTIN = {preset.name: preset for preset in SHIPPED_FILES.load().presets if preset.min_nodes == 1}
 POOL = int(121.69 * GIB)
 SMALL = int(60.8 * GIB)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from fractions import Fraction
+from functools import cache
 from math import ceil, inf, isclose
 
 import pytest
@@ -32,6 +33,7 @@ PAIRS = [
 ]
 
 
+@cache
 def _buckets(name: str, family: str) -> dict[float, Fraction]:
     """Cumulative counts by bound over all engines, by the whole of prometheus_client's parser."""
     counts: dict[float, Fraction] = {}

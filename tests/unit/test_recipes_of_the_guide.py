@@ -24,12 +24,13 @@ from spark_tui.domain.presets.plan import LaunchPlan, plan
 from spark_tui.domain.presets.preset import Origin, Preset
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.shell import words_of
-from spark_tui.services.presets.store import PresetFiles, builtin_directory
+from spark_tui.services.presets.store import builtin_directory
 from tests.cases import all_cases
+from tests.shipped import SHIPPED_FILES
 
 PATHS = HostPaths("/home/ada/vllm", "/home/ada/.cache/spark-tui", "/home/ada")
 IMAGE_HERE = ImageFacts("sha256:1", "x", ("/opt/nvidia/nvidia_entrypoint.sh",))
-CATALOGUE = PresetFiles(builtin_directory()).load()
+CATALOGUE = SHIPPED_FILES.load()
 PRESETS = {preset.name: preset for preset in CATALOGUE.presets if preset.min_nodes == 1}
 """Those of several nodes are held in test_cluster_presets.py."""
 RECIPES = yaml.safe_load((Path(__file__).parents[1] / "fixtures/published/recipes.yaml").read_text())

@@ -30,11 +30,12 @@ from spark_tui.domain.presets.rights import (
 from spark_tui.domain.presets.rules.check import check
 from spark_tui.domain.presets.rules.context import LaunchContext
 from spark_tui.services.presets.imports import FolderRecipeStore
-from spark_tui.services.presets.store import PresetFiles, builtin_directory, parse
+from spark_tui.services.presets.store import parse
 from tests.cases import all_cases
+from tests.shipped import SHIPPED_FILES
 
 PATHS = HostPaths("/home/ada/vllm", "/home/ada/.cache/spark-tui", "/home/ada")
-SHIPPED = PresetFiles(builtin_directory()).load().presets
+SHIPPED = SHIPPED_FILES.load().presets
 ALONE = [preset for preset in SHIPPED if preset.min_nodes == 1]
 REAL = Path(__file__).parent.parent / "fixtures" / "presets" / "real"
 E, W = Severity.ERROR, Severity.WARNING

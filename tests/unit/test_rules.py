@@ -20,11 +20,11 @@ from spark_tui.domain.presets.rules.check import RULES, check
 from spark_tui.domain.presets.rules.context import LaunchContext
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.text import cell_width
-from spark_tui.services.presets.store import PresetFiles, builtin_directory
 from tests.cases import all_cases
+from tests.shipped import SHIPPED_FILES
 
 PATHS = HostPaths("/home/ada/vllm", "/home/ada/.cache/spark-tui", "/home/ada")
-PRESETS = {preset.name: preset for preset in PresetFiles(builtin_directory()).load().presets if preset.min_nodes == 1}
+PRESETS = {preset.name: preset for preset in SHIPPED_FILES.load().presets if preset.min_nodes == 1}
 A_SPARK: dict[str, Any] = {
     "is_spark": True,
     "sparks": 1,

@@ -42,11 +42,11 @@ from spark_tui.domain.engine.state import (
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.secret import Secret, is_secret_name
-from spark_tui.services.presets.store import PresetFiles, builtin_directory
 from tests.cases import all_cases
+from tests.shipped import SHIPPED_FILES
 
 VLLM_IMAGE = "vllm/vllm-openai:nightly"
-SHIPPED = PresetFiles(builtin_directory()).load().presets
+SHIPPED = SHIPPED_FILES.load().presets
 
 
 def container(**changes: object) -> ContainerFacts:

@@ -8,11 +8,11 @@ from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs
 from spark_tui.domain.presets.plan import plan
 from spark_tui.domain.presets.rules.context import given_settings
-from spark_tui.services.presets.store import PresetFiles, builtin_directory
 from tests.cases import all_cases
+from tests.shipped import SHIPPED_FILES
 
 PATHS = HostPaths("/home/ada/vllm", "/home/ada/.cache/spark-tui", "/home/ada")
-PRESETS = {preset.name: preset for preset in PresetFiles(builtin_directory()).load().presets if preset.min_nodes == 1}
+PRESETS = {preset.name: preset for preset in SHIPPED_FILES.load().presets if preset.min_nodes == 1}
 
 
 @pytest.mark.parametrize(

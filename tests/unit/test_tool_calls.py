@@ -10,10 +10,10 @@ from spark_tui.domain.models.parsers import Parsers, parsers_of
 from spark_tui.domain.presets.command import command_of, settable, tool_calls_of
 from spark_tui.domain.presets.overrides import overrides_from_pairs, pairs_of
 from spark_tui.domain.presets.preset import Origin, Preset
-from spark_tui.services.presets.store import PresetFiles, builtin_directory
 from tests.cases import all_cases
+from tests.shipped import SHIPPED_FILES
 
-PRESETS = {preset.name: preset for preset in PresetFiles(builtin_directory()).load().presets}
+PRESETS = {preset.name: preset for preset in SHIPPED_FILES.load().presets}
 NOT_KNOWN = {"cpu-smollm2", "phi-4-multimodal-instruct-nvfp4", "qwen3.5-27b-dflash", "qwen3-30b-a3b-nvfp4-trtllm"}
 """No parser is known, or the image or a script starts the server."""
 PLAIN = Preset("plain", Origin.BUILTIN, "plain.yaml", "Qwen/Qwen3.6-27B", "vllm/vllm-openai:nightly",
