@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.world import in_process
+
 PROGRAM = "import sys; sys.argv[0] = 'spark-tui'; from spark_tui.__main__ import main; main()"
 
 
@@ -56,10 +58,7 @@ def test_completion_imports_no_front_end(tmp_path: Path) -> None:
 
 
 def run(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "spark_tui", "completion", *arguments],
-        env={"PATH": os.environ["PATH"], "HOME": str(home)}, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    return in_process(("completion", *arguments), {"PATH": os.environ["PATH"], "HOME": str(home)})
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -18,16 +18,19 @@ from spark_tui.cli.session import Streams
 from spark_tui.core.context import Context
 from spark_tui.domain.errors import ContainerNotFound, ExitCode, ModelNotServed, UsageError
 from spark_tui.domain.models.hub_errors import HubFileMissing, HubRepoMissing, HubRevisionMissing
-from tests.cli.world import Stream, World, example
+from tests.cli.world import Stream, World, example, in_process
 
 MODULE = (sys.executable, "-m", "spark_tui")
 
 
+def _environment(tmp_path: Path) -> dict[str, str]:
+    return {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "DOCKER_HOST": f"unix://{tmp_path}/none.sock"}
+
+
 def _process(*arguments: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
-    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "DOCKER_HOST": f"unix://{tmp_path}/none.sock"}
     return subprocess.run(
-        [*MODULE, *arguments], env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60,
-        check=False,
+        [*MODULE, *arguments], env=_environment(tmp_path), capture_output=True, text=True, stdin=subprocess.DEVNULL,
+        timeout=60, check=False,
     )  # fmt: skip
 
 
@@ -234,19 +237,16 @@ def test_a_settings_file_that_is_wrong_is_named_with_its_line(tmp_path: Path) ->
     folder = tmp_path / ".config" / "spark-tui"
     folder.mkdir(parents=True)
     (folder / "settings.toml").write_text('\nstor = "/x"\n')
-    done = _process("ps", tmp_path=tmp_path)
+    done = in_process(("ps",), _environment(tmp_path))
     assert done.returncode == 2
     assert "settings.toml:2" in done.stderr
     assert "Did you mean `store`?" in done.stderr
 
 
 def test_options_on_the_command_line_win_over_the_settings(tmp_path: Path) -> None:
-    done = _process(
-        "up", "gpt-oss-120b", "--dry-run", "--store", "/somewhere", "--config", str(tmp_path / "else"),
-        tmp_path=tmp_path,
-    )  # fmt: skip
-    assert "-v /somewhere:/models" in done.stdout
-    wrong = _process("ps", "--docker-host", "/var/run/x.sock", tmp_path=tmp_path)
+    words = ("up", "gpt-oss-120b", "--dry-run", "--store", "/somewhere", "--config", str(tmp_path / "else"))
+    assert "-v /somewhere:/models" in in_process(words, _environment(tmp_path)).stdout
+    wrong = in_process(("ps", "--docker-host", "/var/run/x.sock"), _environment(tmp_path))
     assert wrong.returncode == 2
     assert "--docker-host must be an address" in wrong.stderr
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 from collections.abc import Iterator
@@ -11,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from spark_tui.cli.main import run
-from spark_tui.cli.session import Streams
+from tests.cli.world import in_process
 from tests.core.test_registries import RECIPE
 from tests.git_server import GitServer, Upstream
 
@@ -27,9 +25,8 @@ def server(tmp_path: Path) -> Iterator[GitServer]:
 def call(home: Path, *words: str) -> tuple[int, Any, str]:
     """Exit code, the JSON on standard output (`up`: none), standard error."""
     env = {"PATH": os.environ["PATH"], "HOME": str(home), "DOCKER_HOST": f"unix://{home}/none.sock"}
-    out, err = io.StringIO(), io.StringIO()
-    code = run([*words, "--json"], Streams(io.StringIO(), out, err, env))
-    return code, json.loads(out.getvalue()) if out.getvalue() and words[0] != "up" else None, err.getvalue()
+    done = in_process((*words, "--json"), env)
+    return done.returncode, json.loads(done.stdout) if done.stdout and words[0] != "up" else None, done.stderr
 
 
 def test_from_adding_a_registry_to_a_launch_that_needs_approval(server: GitServer, tmp_path: Path) -> None:
@@ -57,9 +54,9 @@ def test_from_adding_a_registry_to_a_launch_that_needs_approval(server: GitServe
 
 
 def test_without_a_registry_the_list_says_how_to_add_one(tmp_path: Path) -> None:
-    out, env = io.StringIO(), {"HOME": str(tmp_path), "DOCKER_HOST": f"unix://{tmp_path}/none.sock"}
-    assert run(["registries"], Streams(io.StringIO(), out, io.StringIO(), env)) == 0
-    [line] = out.getvalue().splitlines()
+    done = in_process(("registries",), {"HOME": str(tmp_path), "DOCKER_HOST": f"unix://{tmp_path}/none.sock"})
+    assert done.returncode == 0
+    [line] = done.stdout.splitlines()
     assert "spark-tui registries add" in line
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 from collections.abc import Iterator
@@ -11,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from spark_tui.cli.main import run
-from spark_tui.cli.session import Streams
 from tests.cli.test_registries import call
+from tests.cli.world import in_process
 from tests.core.test_registries import RECIPE
 from tests.git_server import GitServer, Upstream
 
@@ -133,9 +131,6 @@ def test_the_page_of_an_update_shows_what_an_added_recipe_runs(server: GitServer
     upstream.commit(
         {"recipes/new.yaml": RECIPE + "env: {SHOWN_VARIABLE: 'yes'}\nexecutor_config: {privileged: true}\n"}
     )
-    out, env = io.StringIO(), {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
-    assert run(["registries", "update", "mine"], Streams(io.StringIO(), out, io.StringIO(), env)) == 0
-    page = out.getvalue()
-    assert "--max-model-len" in page
-    assert "SHOWN_VARIABLE" in page
-    assert "takes_host" in page
+    page = in_process(("registries", "update", "mine"), {"PATH": os.environ["PATH"], "HOME": str(tmp_path)})
+    assert page.returncode == 0
+    assert [each for each in ("--max-model-len", "SHOWN_VARIABLE", "takes_host") if each not in page.stdout] == []
