@@ -79,14 +79,24 @@ class CallPool:
             return await asyncio.wrap_future(future)
         finally:
             if future.running():
-                self._limit += 1
+                with self._lock:
+                    self._limit += 1
                 self._hung[call] = future
-                future.add_done_callback(lambda _: self._hung.pop(call, None))
+                future.add_done_callback(lambda _: self._returned(call))
+
+    def _returned(self, call: Callable[..., object]) -> None:
+        self._hung.pop(call, None)
+        with self._lock:
+            self._limit -= 1
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             job()
+            del job  # an idle thread holds nothing of what it did: arguments, context variables, result
             with self._lock:
+                if self._threads > self._limit:  # one more than wanted, since a call that was abandoned came back
+                    self._threads -= 1
+                    return
                 if self._jobs.empty():
                     self._idle += 1
 

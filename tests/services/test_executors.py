@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -87,6 +88,31 @@ asyncio.run(main())
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=20, check=True)
     assert done.stdout == "gave up\n"
     assert time.monotonic() - began < 10
+
+
+async def test_an_idle_thread_keeps_nothing_of_the_call_before() -> None:
+    class Large:
+        pass
+
+    pool, large = CallPool("pool-k", 1), Large()
+    kept = weakref.ref(large)
+    assert await pool.run(bool, large)
+    del large
+    await until(lambda: kept() is None)
+    pool.close()
+
+
+async def test_a_thread_for_an_abandoned_call_ends_once_that_call_is_back() -> None:
+    pool, gate = CallPool("pool-m", 1), threading.Event()
+    for _ in range(5):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await pool.run(lambda: gate.wait(20))
+    assert len(threads("pool-m")) == 5
+    gate.set()
+    await until(lambda: len(threads("pool-m")) == 1)
+    assert await pool.run(divmod, 7, 2) == (3, 1)
+    pool.close()
 
 
 # --- hand-over ----------------------------------------------------------------------------------------
