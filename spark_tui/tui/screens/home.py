@@ -137,6 +137,8 @@ class HomeScreen(FrameScreen):
         self._judged: tuple[Preset, Overrides] | None = None
         self._fit: tuple[Section, ...] = ()
         self._command: tuple[Section, ...] = ()
+        self._guard: Reading[GuardStatus] | None = None
+        self._guard_at = float("-inf")
         self.bind_slices(("engines", "jobs", "boot", "launches", "nodes"), self._show)
         self.bind_slices(("downloads",), self._show_coming)
         self.bind_slices(("presets",), lambda: self._show_selected() if not self.engines() else None)
@@ -146,8 +148,6 @@ class HomeScreen(FrameScreen):
         self.watch(self.query_one(RowList), "cursor", self._select, init=False)
         self.set_timer(PROOFS_SECONDS, self.spark.read_proofs)
         self.bind_slices(("events",), lambda: self.query_one(EventFeed).renew())
-        self._guard: Reading[GuardStatus] | None = None
-        self._guard_at = float("-inf")
         self._tail_timer = self.set_interval(1.0, self._renew_tail, pause=True)
 
     def on_screen_suspend(self) -> None:
