@@ -20,8 +20,19 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
-# An app leaves a hundred thousand objects behind: with the usual thresholds every one has all of them looked at again.
-gc.set_threshold(10_000, 10, 10)
+# An app that ended refers to itself, and what it made at its start Python does not count: left to Python, hundreds of
+# apps would wait. With the usual thresholds on the other hand all objects of the process are looked at in every test.
+gc.set_threshold(10_000, 1_000, 1_000)
+MOST_BLOCKS = 1_500_000
+"""Of Python's memory, since the last look, before all garbage is looked for: about 150 MB."""
+_blocks_kept = sys.getallocatedblocks()
+
+
+def pytest_runtest_logfinish() -> None:
+    global _blocks_kept
+    if sys.getallocatedblocks() - _blocks_kept > MOST_BLOCKS:
+        gc.collect()
+        _blocks_kept = sys.getallocatedblocks()
 
 
 @pytest.fixture(autouse=True)

@@ -35,6 +35,7 @@ from tests.fakes_api import MemoryFiles
 from tests.fakes_docker import FakeDocker
 from tests.fakes_host import FakeArchive, FakeClock, FakeGpu, FakeHost, FakeSecrets
 from tests.fakes_ports import Ports
+from tests.tui.quiet import text_of, until
 
 CONTEXT_TOKENS = 262_144
 
@@ -176,26 +177,16 @@ class Kit:
 
     def seen(self) -> str:
         """The terminal as it is now."""
-        strips = self.app.screen._compositor.render_strips()
-        return "\n".join(strip.text.rstrip() for strip in strips)
+        return text_of(self.app)
 
     # --- do -------------------------------------------------------------------------------------------
 
     async def until(self, condition: Callable[[], bool], what: str = "") -> None:
-        for _ in range(500):
-            if condition():
-                return
-            await self.pilot.pause(0.01)
-        raise AssertionError(f"never so: {what or condition}\n{self.seen()}")
+        await until(self.app, condition, what)
 
     async def let_time_pass(self, condition: Callable[[], bool]) -> None:
         """Moves the clock on until a condition holds: for what the core polls."""
-        for _ in range(100):
-            if condition():
-                return
-            await self.clock.advance(0.2)
-            await self.pilot.pause()
-        raise AssertionError(f"never so\n{self.seen()}")
+        await until(self.app, condition, passes=lambda: self.clock.advance(0.2))
 
     async def until_seen(self, *texts: str) -> None:
         """Waits until the terminal shows all of these."""

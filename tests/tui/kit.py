@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from functools import cache
+from pathlib import Path
 from typing import TypeVar
 
 from msgspec.structs import replace
 from textual.pilot import Pilot
 from textual.screen import Screen
 
+import spark_tui.tui.app
 from spark_tui.domain.errors import PresetError
 from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue, PresetFacts, PublishedSpeed
 from spark_tui.tui.app import SparkApp
 from spark_tui.tui.format import UNICODE
 from tests.core.kit import IMAGE, PRESET, FixedPresets, Kit
+from tests.tui.quiet import text_of, until
 
 SIZES = ((80, 24), (120, 36), (200, 50))
 MARKUP = "[/red][bold]not markup"
@@ -63,13 +67,11 @@ class Sight:
     @property
     def text(self) -> str:
         """The terminal as it is now."""
-        strips = self.app.screen._compositor.render_strips(self.app.size)
-        return "\n".join("".join(segment.text for segment in strip).rstrip() for strip in strips)
+        return text_of(self.app)
 
     async def press(self, *keys: str) -> None:
         """Presses keys and lets the screen follow."""
         await self.pilot.press(*keys)
-        await self.pilot.pause()
 
     async def type(self, text: str) -> None:
         """Types text as keys."""
@@ -77,12 +79,7 @@ class Sight:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Moves the clock until it is so."""
-        for _ in range(300):
-            if condition():
-                return
-            await self.kit.clock.advance(1.0)
-            await self.pilot.pause()
-        raise AssertionError(f"never so\n{self.text}")
+        await until(self.app, condition, passes=lambda: self.kit.clock.advance(1.0))
 
     async def until_seen(self, *words: str) -> None:
         """Waits until all of these are on screen."""
@@ -123,16 +120,26 @@ def kit_of(*presets: Preset, problems: Iterable[PresetError] = ()) -> Kit:
     return kit
 
 
+@cache
+def opened_on(mode: str) -> type[SparkApp]:
+    """The app as it is after the key of that screen, which is shown at once instead of Home."""
+    folder = Path(spark_tui.tui.app.__file__).parent
+    paths = [str(folder / path) for path in SparkApp.CSS_PATH]
+    return type("SparkApp", (SparkApp,), {"DEFAULT_MODE": mode, "CSS_PATH": paths})
+
+
+MODES = dict(zip("12345678", ("home", "models", "presets", "logs", "metrics", "chat", "bench", "doctor"), strict=True))
+
+
 @asynccontextmanager
 async def seen(kit: Kit, size: tuple[int, int] = (120, 36), *keys: str) -> AsyncIterator[Sight]:
-    """The app, opened on the Presets screen, after these keys."""
-    app = SparkApp(kit.context, UNICODE)
+    """The app, opened on the Presets screen or on that of the first key, after these keys."""
+    mode = MODES.get(keys[0]) if keys else None
+    app = opened_on(mode or "presets")(kit.context, UNICODE)
     async with app.run_test(size=size, notifications=True) as pilot:
         sight = Sight(kit, app, pilot)
         await sight.until(lambda: bool(app.presets.presets or app.presets.problems))
-        await sight.press("3")
-        await sight.until(lambda: bool(app.screen.query("#preset-list")))
-        for key in keys:
+        for key in keys if mode is None else keys[1:]:
             await sight.press(key)
         yield sight
 

@@ -60,7 +60,6 @@ async def seen(kit: Stock, size: tuple[int, int] = (120, 36), *keys: str) -> Asy
         await sight.until(lambda: bool(app.presets.presets))
         await sight.press("2")
         await sight.until(lambda: isinstance(app.screen, ModelsScreen) and app.screen.library is not None)
-        await sight.pilot.pause()
         for key in keys:
             await sight.press(key)
         yield sight

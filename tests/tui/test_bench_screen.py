@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -39,7 +39,8 @@ from tests.fakes_files import MemoryResults
 from tests.fakes_host import EPOCH
 from tests.fakes_ports import Ports
 from tests.tui.chat_kit import MemoryFiles
-from tests.tui.kit import ESCAPE, MARKUP, SIZES, Sight
+from tests.tui.kit import ESCAPE, MARKUP, SIZES, Sight, opened_on
+from tests.tui.quiet import until
 
 PORTS = {"qwen": 8000, "other": 8001}
 SWEEP = ((1, (40.0, 41.0, 40.5)), (2, (74.0, 75.0, 74.4)), (4, (120.0, 121.0, 122.0)), (8, (130.0, 131.0, 129.0)))
@@ -76,11 +77,10 @@ async def looking(
     kit: BenchKit, size: tuple[int, int] = (120, 36), glyphs: Glyphs = UNICODE
 ) -> AsyncIterator[tuple[Sight, BenchScreen]]:
     """The app, opened on the Bench screen."""
-    app = SparkApp(kit.context, glyphs)
+    app = opened_on("bench")(kit.context, glyphs)
     async with app.run_test(size=size, notifications=True) as pilot:
         sight = Sight(kit, app, pilot)
         await sight.until(lambda: bool(app.selected) or not kit.names)
-        await sight.press("7")
         await sight.until(lambda: isinstance(app.screen, BenchScreen) and bool(app.screen.query(RowList)))
         yield sight, sight.on(BenchScreen)
 
@@ -569,22 +569,15 @@ async def test_the_demo_measures_and_says_that_it_is_simulated() -> None:
     async with app.run_test(size=(120, 36), notifications=True) as pilot:
         sight = Sight(None, app, pilot)  # type: ignore[arg-type]
 
-        async def until(condition: Callable[[], bool]) -> None:
-            for _ in range(500):
-                if condition():
-                    return
-                await pilot.pause(0.02)
-            raise AssertionError(sight.text)
-
-        await until(lambda: "ready" in sight.text or "busy" in sight.text)
+        await until(app, lambda: "ready" in sight.text or "busy" in sight.text)
         await pilot.press("7")
-        await until(lambda: isinstance(app.screen, BenchScreen) and "No runs yet" in sight.text)
+        await until(app, lambda: isinstance(app.screen, BenchScreen) and "No runs yet" in sight.text)
         await sight.press("b")
-        await until(lambda: isinstance(app.screen, BenchForm) and bool(app.screen.query("#preview")))
+        await until(app, lambda: isinstance(app.screen, BenchForm) and bool(app.screen.query("#preview")))
         for row in sight.on(BenchForm).fields:
             row.input.value = QUICK.get(row.field.key, "")
         await sight.press("ctrl+l")
-        await until(lambda: "simulated" in sight.text and "done" in sight.text)
+        await until(app, lambda: "simulated" in sight.text and "done" in sight.text)
 
 
 @pytest.mark.parametrize("size", SIZES[:2], ids=["80x24", "120x36"])

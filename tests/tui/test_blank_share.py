@@ -8,6 +8,7 @@ from spark_tui.core.context import build_demo
 from spark_tui.tui.app import SparkApp
 from spark_tui.tui.screens.metrics import Figures, MetricsScreen
 from tests.tui.blank import blank_share
+from tests.tui.quiet import until
 
 MOST = 0.45
 """The demo's load moves it between 43.8 and 45.1 %."""
@@ -22,10 +23,7 @@ async def test_the_body_of_metrics_is_mostly_full(size: tuple[int, int]) -> None
 
     async with app.run_test(size=size) as pilot:
         await pilot.press("5")
-        for _ in range(1500):
-            if ready() and blank_share(app) < MOST:
-                break
-            await pilot.pause(0.02)
+        await until(app, lambda: ready() and blank_share(app) < MOST)
         share = blank_share(app)
     print(f"\nMetrics at {size[0]}x{size[1]}: {share:.1%} blank")
     assert share < MOST

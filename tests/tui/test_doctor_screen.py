@@ -13,19 +13,12 @@ from spark_tui.tui.format import UNICODE
 from spark_tui.tui.screens.modals import ConfirmScreen
 from spark_tui.tui.widgets.row_list import RowList
 from tests.tui.kit import SIZES
-
-
-def text_of(app: SparkApp) -> str:
-    strips = app.screen._compositor.render_strips(app.size)
-    return "\n".join("".join(segment.text for segment in strip).rstrip() for strip in strips)
+from tests.tui.quiet import text_of, until
 
 
 async def settle(app: SparkApp, pilot: Any, *words: str) -> str:
-    for _ in range(200):
-        await pilot.pause(0.02)
-        if all(word in text_of(app) for word in words):
-            return text_of(app)
-    raise AssertionError(text_of(app))
+    await until(app, lambda: all(word in text_of(app) for word in words))
+    return text_of(app)
 
 
 @pytest.mark.parametrize("size", SIZES)

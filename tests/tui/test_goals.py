@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -17,6 +16,7 @@ from spark_tui.tui.screens.launch_form import LaunchForm
 from spark_tui.tui.screens.modals import ConfirmScreen, YankMenu
 from spark_tui.tui.screens.presets import PresetsScreen
 from spark_tui.tui.widgets.row_list import RowList
+from tests.tui import quiet
 
 
 def edited(app: SparkApp) -> bool:
@@ -123,11 +123,7 @@ GOALS: tuple[tuple[str, tuple[str | Condition, ...], tuple[str | Condition, ...]
 
 
 async def until(app: SparkApp, condition: Callable[[SparkApp], bool]) -> None:
-    for _ in range(3000):
-        await asyncio.sleep(0.02)
-        if condition(app):
-            return
-    raise AssertionError(f"not reached: {type(app.screen).__name__}, {app.clipboard!r}, {app.jobs}")
+    await quiet.until(app, lambda: condition(app), (type(app.screen).__name__, app.clipboard, app.jobs))
 
 
 @pytest.mark.parametrize(

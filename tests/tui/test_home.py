@@ -30,6 +30,7 @@ from tests.core.kit import PRESET, Kit
 from tests.core.test_boot import FakeBoot
 from tests.fakes_docker import EPOCH
 from tests.log_fixtures import read_log
+from tests.tui import quiet
 
 PORT = (PublishedPort(8000, 8000),)
 GB10 = "gb10-vllm-0.20.2-qwen3.6-35b-a3b-mtp"
@@ -43,12 +44,7 @@ async def opened(kit: Kit, size: tuple[int, int] = (120, 36)) -> AsyncIterator[t
 
 
 async def until(kit: Kit, pilot: Pilot[None], condition: Callable[[], bool]) -> None:
-    for _ in range(400):
-        await kit.clock.advance(0.1)
-        await pilot.pause()
-        if condition():
-            return
-    raise AssertionError("not so after 40 s of this clock")
+    await quiet.until(pilot.app, condition, passes=lambda: kit.clock.advance(0.1))
 
 
 def screen_text(app: SparkApp) -> str:

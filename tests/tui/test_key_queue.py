@@ -19,18 +19,9 @@ from spark_tui.tui.screens.help import HelpScreen
 from spark_tui.tui.screens.launch_form import LaunchForm
 from spark_tui.tui.screens.modals import ConfirmScreen, TextDialog
 from tests.tui.kit import QWEN, SMOL, kit_of, seen
+from tests.tui.quiet import PLENTY_S, until
 
-PLENTY_S = 20.0
 NAMES = {" ": "space", "/": "slash", "\r": "enter", "?": "question_mark"}
-
-
-async def until(pilot: Pilot[None], holds: object, what: str) -> None:
-    assert callable(holds)
-    for _ in range(int(PLENTY_S / 0.02)):
-        if holds():
-            return
-        await pilot.pause(0.02)
-    raise AssertionError(what)
 
 
 def burst(app: App[None], text: str) -> None:
@@ -43,7 +34,7 @@ async def test_keys_for_a_screen_that_an_earlier_key_opens_reach_that_screen() -
     async with app.run_test(size=(120, 36)) as pilot:
         await pilot.pause()
         burst(app, "23/qwen")
-        await until(pilot, lambda: isinstance(app.focused, Input) and app.focused.value == "qwen", "the filter has all")
+        await until(app, lambda: isinstance(app.focused, Input) and app.focused.value == "qwen", "the filter has all")
         assert app.current_mode == "presets"
 
 
@@ -54,7 +45,7 @@ async def test_pasted_text_waits_for_the_keys_before_it() -> None:
         burst(app, "3/")
         app.post_message(Paste("qwen"))
         burst(app, "3")
-        await until(pilot, lambda: isinstance(app.focused, Input) and app.focused.value == "qwen3", "in its order")
+        await until(app, lambda: isinstance(app.focused, Input) and app.focused.value == "qwen3", "in its order")
 
 
 async def test_a_key_after_enter_goes_where_enter_has_moved_the_focus() -> None:
@@ -62,7 +53,7 @@ async def test_a_key_after_enter_goes_where_enter_has_moved_the_focus() -> None:
     async with app.run_test(size=(120, 36)) as pilot:
         await pilot.pause()
         burst(app, "3/qwen\r?")
-        await until(pilot, lambda: isinstance(app.screen, HelpScreen), "not typed into the filter")
+        await until(app, lambda: isinstance(app.screen, HelpScreen), "not typed into the filter")
 
 
 async def test_a_key_after_one_that_closes_a_dialog_goes_to_the_screen_below() -> None:
@@ -74,7 +65,7 @@ async def test_a_key_after_one_that_closes_a_dialog_goes_to_the_screen_below() -
         app.post_message(Key("escape", None))
         burst(app, "8")
         await until(
-            pilot,
+            app,
             lambda: (
                 app.current_mode == "doctor" and len(app.screen_stack) == 1 and bool(app.screen.query("#check-list"))
             ),
@@ -98,7 +89,7 @@ async def test_every_screen_in_one_burst_ends_on_the_last() -> None:
     async with app.run_test(size=(120, 36)) as pilot:
         await pilot.pause()
         burst(app, "12345781234578" * 3 + "8m")
-        await until(pilot, lambda: app.current_mode == "memory", "none overtakes another")
+        await until(app, lambda: app.current_mode == "memory", "none overtakes another")
         await pilot.pause()
         assert app.current_mode == "memory"
 
@@ -228,4 +219,4 @@ async def test_a_widget_that_is_removed_with_a_key_does_not_hold_the_next_ones_f
         app.screen.query_one(Vanishing).focus()
         await pilot.pause()
         burst(app, "abc")
-        await until(pilot, lambda: app.seen == ["b", "c"], f"the others come through: {app.seen}")
+        await until(app, lambda: app.seen == ["b", "c"], f"the others come through: {app.seen}")

@@ -18,6 +18,7 @@ from spark_tui.services.ports import LogLine
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.themes import SPARK_DARK, SPARK_LIGHT
 from spark_tui.tui.widgets.log_view import LOCAL_SECONDS, SSH_SECONDS, LogView
+from tests.tui.quiet import until
 
 STAMP = "2026-05-21T21:02:50.123456789Z"
 
@@ -445,10 +446,7 @@ async def test_a_long_log_is_searched_without_holding_up_the_screen() -> None:
     async with opened(filled(*(f"line {n}" for n in range(19_999)), "needle")) as (_, view, pilot):
         view.search(Query("needle"))
         assert view.pager.match_text == "searching ..."
-        for _ in range(300):
-            await pilot.pause(0.01)
-            if view.pager.match_text != "searching ...":
-                break
+        await until(pilot.app, lambda: view.pager.match_text != "searching ...")
         assert view.pager.match_text == "match 1 of 1"
 
 

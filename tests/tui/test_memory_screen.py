@@ -27,6 +27,7 @@ from spark_tui.tui.widgets.graph import Graph
 from tests.core.kit import Kit
 from tests.fakes_host import IDLE_MEMORY
 from tests.tui.kit import ESCAPE, MARKUP, PRESET, SIZES, Sight, kit_of, seen
+from tests.tui.quiet import until
 
 GONE = Missing("not here")
 
@@ -231,11 +232,10 @@ async def test_the_history_of_before_this_program_was_opened_is_drawn() -> None:
     app = SparkApp(build_demo(), UNICODE)
     async with app.run_test(size=(120, 36)) as pilot:
         await pilot.press("m")
-        drawn = 0
-        for _ in range(200):
+
+        def drawn() -> int:
             rows = app.screen.query_one("#history", Graph).rows if app.screen.query("#history") else ()
-            drawn = sum("\u2801" <= mark <= "\u28ff" for row in rows for mark in row.text)
-            if drawn > 30:
-                break
-            await pilot.pause(0.05)
-        assert drawn > 30, "a program that has just been opened has measured two or three columns at most"
+            return sum("\u2801" <= mark <= "\u28ff" for row in rows for mark in row.text)
+
+        # A program that has just been opened has measured two or three columns at most.
+        await until(app, lambda: drawn() > 30)

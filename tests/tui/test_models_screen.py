@@ -507,6 +507,8 @@ async def test_a_hidden_screen_scans_nothing(tmp_path: Path) -> None:
     async with seen(kit) as sight:
         assert scans
         await sight.press("1")
+        await kit.clock.advance(60.0)  # Home has looked for itself
+        await sight.press("2", "1")
         before = len(scans)
         await kit.clock.advance(60.0)
         assert len(scans) == before
@@ -586,18 +588,6 @@ def test_an_estimate_never_contradicts_a_published_speed() -> None:
 # --- layout -----------------------------------------------------------------------------------------------
 
 
-async def settled_picture(sight: Sight) -> str:
-    """The screen once nothing on it has moved for half a second: formats are read in threads, row by row."""
-    picture, still = "", 0
-    for _ in range(200):
-        await sight.pilot.pause(0.05)
-        before, picture = picture, sight.app.export_screenshot(title="models", simplify=True)
-        still = still + 1 if picture == before else 0
-        if still == 10:
-            break
-    return picture
-
-
 @pytest.mark.parametrize("size", [(80, 24), (120, 36)], ids=["80x24", "120x36"])
 async def test_layout(size: tuple[int, int], tmp_path: Path, snapshot: Any) -> None:
     from pytest_textual_snapshot import SVGImageExtension
@@ -610,5 +600,6 @@ async def test_layout(size: tuple[int, int], tmp_path: Path, snapshot: Any) -> N
         for name in ("Gemma-4", "gpt-oss-120b", "NVIDIA-Nem", "Qwen3.6-27B", "Qwen3.6-35B-A3B-N", "Qwen3.6-35B-A3B-P"):
             # formats are read in threads, row by row
             await sight.until(lambda name=name: "FP4" in row_of(sight, name).split("GiB")[-1])
-        picture = await settled_picture(sight)
+        await sight.until(lambda: "Not read yet" not in page(sight, "files") + page(sight, "inspect"))
+        picture = sight.app.export_screenshot(title="models", simplify=True)
     assert picture == snapshot.use_extension(SVGImageExtension)
