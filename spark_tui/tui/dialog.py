@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar, TypeVar
 
-from textual.screen import ModalScreen
+from spark_tui.tui.textual_private import QuietModal
 
 Answer = TypeVar("Answer")
 
 
-class Dialog(ModalScreen[Answer]):
+class Dialog(QuietModal[Answer]):
     """A screen over another one. Text that is typed ahead reaches its fields, and keys that cancel work at once; a key
     that confirms counts from some moments after the first picture, see `KeyQueue.guard`."""
 

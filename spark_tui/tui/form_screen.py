@@ -268,6 +268,7 @@ class FormScreen(Dialog[Answer | None]):
         self.problem: SparkError | None = None
         """Why it would be refused as it is; None when it would not."""
         self.folded = bool(self.FOLDED)
+        self._folded_before = False
 
     def compose(self) -> ComposeResult:
         """Fields on the left, the preview on the right (below, when it is narrow)."""
@@ -379,10 +380,9 @@ class FormScreen(Dialog[Answer | None]):
         if not self.folded:
             return
         rows = [row for row in self.fields if row.field.group == self.FOLDED]
-        started = self.has_class("-folded")
         for row in rows:
-            row.display = row.keeps or (started and row.display)
-        self.add_class("-folded")
+            row.display = row.keeps or (self._folded_before and row.display)
+        self._folded_before = True
         self.query_one(Fold).show(self.FOLDED, sum(not row.display for row in rows))
 
     def on_input_changed(self) -> None:

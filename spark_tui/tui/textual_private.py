@@ -22,15 +22,19 @@ from rich.color import ColorSystem
 from rich.console import COLOR_SYSTEMS, Console, RenderableType
 from rich.style import Style
 from textual._compositor import ChopsUpdate, Compositor, LayoutUpdate
+from textual._context import NoActiveAppError
 from textual._xterm_parser import XTermParser
 from textual.app import App
+from textual.cache import LRUCache
+from textual.css.model import RuleSet
+from textual.css.stylesheet import Stylesheet
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
-from textual.events import Key, Mount, Paste, Resize, ScreenResume
+from textual.events import Key, Mount, Paste, Resize, ScreenResume, ScreenSuspend
 from textual.geometry import Region, Size
 from textual.keys import Keys
 from textual.message import Message
-from textual.screen import Screen
+from textual.screen import ModalScreen, Screen
 from textual.strip import Strip
 from textual.widgets import Input
 
@@ -185,17 +189,24 @@ class QuietScreen(Screen[Answer]):
     """A screen that is styled once and painted once when it is first shown."""
 
     _was_shown = False
+    _is_shown = False
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        name: str | None = None,
+        id: str | None = None,  # noqa: A002 - Textual's name
+        classes: str | None = None,
+    ) -> None:
+        super().__init__(name, id, classes)
         self._compositor = QuietCompositor()
-        # Textual parses all style sheets again for a screen whose count is not the app's.
-        self._css_update_count = self.app._css_update_count
-        # Breakpoint classes that are set on the first Resize have the whole screen styled a second time.
-        width, height = self.app.size
-        across = self._get_breakpoint_classes(width, self.HORIZONTAL_BREAKPOINTS or [])
-        down = self._get_breakpoint_classes(height, self.VERTICAL_BREAKPOINTS or [])
-        self.add_class(*across, *down, update=False)
+        with suppress(NoActiveAppError):  # a dialog that is made before its app is styled as Textual does it
+            # Textual parses all style sheets again for a screen whose count is not the app's.
+            self._css_update_count = self.app._css_update_count
+            # Breakpoint classes that are set on the first Resize have the whole screen styled a second time.
+            width, height = self.app.size
+            across = self._get_breakpoint_classes(width, self.HORIZONTAL_BREAKPOINTS or [])
+            down = self._get_breakpoint_classes(height, self.VERTICAL_BREAKPOINTS or [])
+            self.add_class(*across, *down, update=False)
 
     def _compositor_refresh(self) -> None:
         """Nothing while the app batches changes: Textual would draw the picture, discard it, and take its widgets for
@@ -204,7 +215,12 @@ class QuietScreen(Screen[Answer]):
             super()._compositor_refresh()
 
     async def _dispatch_message(self, message: Message) -> None:
-        """A screen that is opened while the app ends gets no widgets: what mounting it does would not find them."""
+        """A screen that is opened while the app ends gets no widgets: what mounting it does would not find them. One
+        that is opened as a mode gets two `ScreenResume`: the second would do all of the first again."""
+        if isinstance(message, ScreenResume | ScreenSuspend):
+            shown, self._is_shown = self._is_shown, isinstance(message, ScreenResume)
+            if shown and self._is_shown:
+                return
         if self.app._running or not isinstance(message, Mount):
             await super()._dispatch_message(message)
 
@@ -216,6 +232,34 @@ class QuietScreen(Screen[Answer]):
 
     def resumed(self) -> None:
         """The screen is shown again, or for the first time."""
+
+
+class QuietModal(ModalScreen[Answer], QuietScreen[Answer]):
+    """One that is shown over others. Textual looks for the names of types in style sheets along the first base only."""
+
+
+_PARSED: Final[dict[tuple[tuple[str, str], ...], LRUCache[tuple[object, ...], list[RuleSet]]]] = {}
+_MOST_SOURCES: Final = 512
+
+
+class OnceParsed(Stylesheet):
+    """Style sheets that are parsed once for each theme: Textual's parses all of them again for a screen that brings
+    one more, and for a theme that is chosen again."""
+
+    def __init__(self, *, variables: dict[str, str] | None = None) -> None:
+        super().__init__(variables=variables)
+        self._remember()
+
+    def _remember(self) -> None:
+        self._parse_cache = _PARSED.setdefault(tuple(self._variables.items()), LRUCache(_MOST_SOURCES))
+
+    def set_variables(self, variables: dict[str, str]) -> None:
+        self._parse_cache = LRUCache(1)  # Textual's clears it
+        super().set_variables(variables)
+        self._remember()
+
+    def reparse(self) -> None:
+        self.parse()
 
 
 class TerminalParser(XTermParser):
@@ -272,6 +316,10 @@ class TerminalDriver(LinuxDriver):
 
 class PlainCrashApp(App[Answer]):
     """An app that no input ends, and whose crash report is its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stylesheet = OnceParsed(variables=self.get_css_variables())
 
     @property
     def end_seconds(self) -> int:

@@ -12,7 +12,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, Horizontal, Vertical, VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.timer import Timer
 from textual.worker import Worker, WorkerState
 
@@ -35,6 +34,7 @@ from spark_tui.tui.frame import FrameScreen, bindings
 from spark_tui.tui.screens.chat_dialogs import ChatSettingsPanel, ConversationsDialog
 from spark_tui.tui.screens.chat_tokens import TokensScreen
 from spark_tui.tui.screens.modals import ChoiceDialog, TextDialog
+from spark_tui.tui.textual_private import QuietModal
 from spark_tui.tui.widgets.bars import KeyBar
 from spark_tui.tui.widgets.line import Line, entitle, spread
 from spark_tui.tui.widgets.markdown import code_blocks
@@ -653,7 +653,7 @@ class ChatScreen(FrameScreen):
             self.spark.selected = chosen
 
 
-class CompareAnswersScreen(ModalScreen[None]):
+class CompareAnswersScreen(QuietModal[None]):
     """One question to two engines, side by side; nothing is saved. Going back stops what still comes."""
 
     CSS_PATH = "chat.tcss"

@@ -12,7 +12,6 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.events import DescendantFocus
-from textual.screen import ModalScreen
 from textual.widgets import Input, Static, TextArea
 
 from spark_tui.core.actions import key_of
@@ -26,6 +25,7 @@ from spark_tui.present.chat import SettingRow, conversation_table, setting_rows
 from spark_tui.present.page import Column
 from spark_tui.tui import format as fmt
 from spark_tui.tui.screens.modals import ConfirmScreen, TextDialog
+from spark_tui.tui.textual_private import QuietModal
 from spark_tui.tui.widgets.row_list import RowList
 
 EMPTY = Content.styled("No saved conversations. Questions are saved as you ask them.", "$dim")
@@ -34,7 +34,7 @@ KEYS_OF_NONE = "type to search  Esc back"
 NOT_FOUND = Content.styled("No matches in titles and messages.", "$dim")
 
 
-class ConversationsDialog(ModalScreen[str | None]):
+class ConversationsDialog(QuietModal[str | None]):
     """Answers the id of the conversation to open; None when cancelled. `here` is the one that is open."""
 
     CSS_PATH = "chat.tcss"
@@ -142,7 +142,7 @@ HELP = {
 }
 
 
-class ChatSettingsPanel(ModalScreen[ChatSettings | None]):
+class ChatSettingsPanel(QuietModal[ChatSettings | None]):
     """Answers the settings (`chosen`, which override the preset's `defaults`); None when cancelled."""
 
     CSS_PATH = "chat.tcss"

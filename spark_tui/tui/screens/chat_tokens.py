@@ -13,7 +13,6 @@ from textual.content import Content
 from textual.events import Click, Resize
 from textual.geometry import Size
 from textual.message import Message
-from textual.screen import ModalScreen
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.widgets import Static
@@ -34,6 +33,7 @@ from spark_tui.domain.text import cell_width, cells_left, clean, truncate
 from spark_tui.present.chat import brief
 from spark_tui.tui import format as fmt
 from spark_tui.tui.format import Glyphs
+from spark_tui.tui.textual_private import QuietModal
 from spark_tui.tui.widgets.line import Line, packed, strip_of
 
 STYLES = {
@@ -244,7 +244,7 @@ class TokenChoices(Line):
         )  # fmt: skip
 
 
-class TokensScreen(ModalScreen[None]):
+class TokensScreen(QuietModal[None]):
     """The answers that came with log probabilities; `[` and `]` go from one to the other."""
 
     CSS_PATH = "chat.tcss"

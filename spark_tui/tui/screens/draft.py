@@ -9,7 +9,6 @@ from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
-from textual.screen import ModalScreen
 
 from spark_tui.core.context import Context
 from spark_tui.domain.engine.docker_run import render_text
@@ -23,6 +22,7 @@ from spark_tui.present.inspection import sentence_page
 from spark_tui.tui import format as fmt
 from spark_tui.tui.screen_table import make_screen
 from spark_tui.tui.screens.modals import TextDialog
+from spark_tui.tui.textual_private import QuietModal
 from spark_tui.tui.widgets.page import Page
 from spark_tui.tui.yank import Yank
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from spark_tui.tui.frame import FrameApp
 
 
-class DraftDialog(ModalScreen[str | None]):
+class DraftDialog(QuietModal[str | None]):
     """Answers the name of a launched engine; None without a launch."""
 
     CSS_PATH = "models_hub.tcss"

@@ -8,10 +8,11 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen, Screen
+from textual.screen import Screen
 
 from spark_tui.core.actions import Action, Scope, allowed, key_of, of_scope, screen_keys, shown
 from spark_tui.domain.text import cells_left
+from spark_tui.tui.textual_private import QuietModal
 from spark_tui.tui.widgets.line import Line, hanging, packed
 
 KEYS_WIDTH = 11
@@ -48,7 +49,7 @@ class KeyTable(Line):
         return Content("\n").join(lines)
 
 
-class HelpScreen(ModalScreen[None]):
+class HelpScreen(QuietModal[None]):
     """What can be done here, and everywhere."""
 
     CSS_PATH = "help.tcss"
@@ -157,7 +158,7 @@ class TourText(Line):
         return tour(width)
 
 
-class TourScreen(ModalScreen[None]):
+class TourScreen(QuietModal[None]):
     """What the parts of the screen are, over any screen."""
 
     CSS_PATH = "help.tcss"

@@ -9,7 +9,6 @@ from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 
 from spark_tui.core.hosts import Hosts, HostView
 from spark_tui.domain.quantities import gib
@@ -17,6 +16,7 @@ from spark_tui.domain.reading import value_of
 from spark_tui.domain.remote import RemoteHost, host_text, memory_words, serving_words
 from spark_tui.present.page import Cell, Column, Row, Section, Table, Tone, cells
 from spark_tui.present.page import Page as Sections
+from spark_tui.tui.textual_private import QuietModal
 from spark_tui.tui.widgets.page import Page
 from spark_tui.tui.widgets.row_list import RowList
 
@@ -25,7 +25,7 @@ FRAME_LINES = 14
 HOW = "spark-tui config set hosts.NAME USER@ADDRESS"
 
 
-class HostsDialog(ModalScreen[RemoteHost | None]):
+class HostsDialog(QuietModal[RemoteHost | None]):
     """Answers the host to open; None when cancelled."""
 
     CSS_PATH = "hosts.tcss"

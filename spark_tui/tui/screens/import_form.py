@@ -9,7 +9,6 @@ from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
-from textual.screen import ModalScreen
 from textual.widgets import Input
 
 from spark_tui.core.context import Context
@@ -20,7 +19,7 @@ from spark_tui.domain.secret import mask_secrets
 from spark_tui.domain.shell import find_commands, with_newlines
 from spark_tui.present.page import Row, Section, Tone
 from spark_tui.present.presets import import_page
-from spark_tui.tui.textual_private import PasteInput
+from spark_tui.tui.textual_private import PasteInput, QuietModal
 from spark_tui.tui.widgets.page import Page
 
 HINTS = (
@@ -71,7 +70,7 @@ class SourceInput(PasteInput):
         return Path(value).expanduser() if value else None
 
 
-class ImportForm(ModalScreen[bool]):
+class ImportForm(QuietModal[bool]):
     """Answers whether something was imported."""
 
     CSS_PATH = "import_form.tcss"

@@ -9,7 +9,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.events import Key
-from textual.screen import ModalScreen
 from textual.widget import Widget
 from textual.widgets import Button, Input, Static
 
@@ -17,6 +16,7 @@ from spark_tui.core.cache import DropPlan
 from spark_tui.domain.quantities import human_bytes
 from spark_tui.present.page import Cell, Column, Table, Tone, cells
 from spark_tui.tui.dialog import Dialog
+from spark_tui.tui.textual_private import QuietModal
 from spark_tui.tui.widgets.page import one_line
 from spark_tui.tui.widgets.row_list import RowList
 from spark_tui.tui.yank import Yank
@@ -201,7 +201,7 @@ class MenuList(RowList, inherit_bindings=False):
     ]
 
 
-class YankMenu(ModalScreen[Yank | None]):
+class YankMenu(QuietModal[Yank | None]):
     """What can be copied here; a letter or Enter copies it."""
 
     CSS_PATH = "modals.tcss"

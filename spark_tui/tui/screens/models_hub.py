@@ -13,7 +13,6 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.events import DescendantFocus
-from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
 from spark_tui.core.context import Context
@@ -29,6 +28,7 @@ from spark_tui.present.page import Section
 from spark_tui.tui import format as fmt
 from spark_tui.tui.dialog import Dialog
 from spark_tui.tui.screen_table import make_screen
+from spark_tui.tui.textual_private import QuietModal
 from spark_tui.tui.widgets.page import Page, page_lines
 from spark_tui.tui.widgets.row_list import RowList
 from spark_tui.tui.yank import Yank
@@ -61,7 +61,7 @@ class HubSearch(Struct):
         return SearchQuery(self.words.strip(), formats, self.publisher.strip(), most, self.fits, sort=self.sort)
 
 
-class SearchDialog(ModalScreen[str | None]):
+class SearchDialog(QuietModal[str | None]):
     """Returns the id of a started download; None without one."""
 
     CSS_PATH = "models_hub.tcss"

@@ -12,7 +12,6 @@ from msgspec import Struct
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Input
 
 from spark_tui.core.actions import ACTIONS, Scope, action, allowed, key_of
@@ -27,6 +26,7 @@ from spark_tui.tui.frame import FrameApp, FrameScreen
 from spark_tui.tui.list_screen import ListScreen
 from spark_tui.tui.screen_table import make_screen
 from spark_tui.tui.screens.modals import TextDialog
+from spark_tui.tui.textual_private import QuietModal
 from spark_tui.tui.themes import own_theme
 from spark_tui.tui.widgets.page import Page
 from spark_tui.tui.widgets.row_list import RowList
@@ -277,7 +277,7 @@ def _keep(app: FrameApp, key: str, text: str) -> None:
 # --- screens ----------------------------------------------------------------------------------------------
 
 
-class Palette(ModalScreen[PaletteEntry | None]):
+class Palette(QuietModal[PaletteEntry | None]):
     """A field, and below it what the typed words find."""
 
     CSS_PATH = "palette.tcss"
@@ -339,7 +339,7 @@ class Palette(ModalScreen[PaletteEntry | None]):
         self.dismiss(None)
 
 
-class ThemeChooser(ModalScreen[str | None]):
+class ThemeChooser(QuietModal[str | None]):
     """The themes; the one under the cursor is shown at once. Esc goes back to the one before."""
 
     CSS_PATH = "palette.tcss"

@@ -13,7 +13,6 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container, Vertical, VerticalScroll
 from textual.content import Content
 from textual.events import Resize
-from textual.screen import ModalScreen
 from textual.widget import Widget
 from textual.widgets import Button
 
@@ -41,6 +40,7 @@ from spark_tui.tui.frame import bindings
 from spark_tui.tui.list_screen import ListScreen
 from spark_tui.tui.screen_table import make_screen
 from spark_tui.tui.screens.modals import ConfirmScreen
+from spark_tui.tui.textual_private import QuietModal
 from spark_tui.tui.widgets.fit_bar import FitBar
 from spark_tui.tui.widgets.line import Line, packed
 from spark_tui.tui.widgets.page import Page
@@ -80,7 +80,7 @@ class FinderBar(Line):
         return Content("\n").join(packed(parts, Content("  "), width))
 
 
-class CompareScreen(ModalScreen[None]):
+class CompareScreen(QuietModal[None]):
     """Up to three presets side by side."""
 
     CSS_PATH = "presets.tcss"
