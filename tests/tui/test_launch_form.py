@@ -27,6 +27,7 @@ from spark_tui.tui.screens.presets import PresetsScreen
 from tests.core.kit import Kit
 from tests.fakes_host import IDLE_MEMORY
 from tests.tui.kit import ESCAPE, GEMMA, MARKUP, PRESET, QWEN, SIZES, Sight, kit_of, seen
+from tests.tui.quiet import until
 
 OPEN = replace(PRESET, name="open", command="vllm serve {model} --block-size {block}", defaults=())
 RICH = replace(
@@ -121,25 +122,24 @@ def test_fields_are_bounded_and_never_of_a_name_that_cannot_be_set() -> None:
     assert not {name for name, _ in names} & set(keys)
 
 
-@pytest.mark.parametrize("size", [(120, 36), (200, 50)], ids=["narrow", "wide"])
-async def test_long_names_of_fields_are_broken_after_an_underscore(size: tuple[int, int]) -> None:
+async def test_long_names_of_fields_are_broken_after_an_underscore() -> None:
     long = "default_chat_template_kwargs"
     preset = replace(PRESET, command=f"vllm serve {{model}} --x {{{long}}}", defaults=((long, "{}"),))
-    async with form(preset, size=size) as sight:
+    async with form(preset) as sight:
         sight.on(LaunchForm).action_unfold()
         await sight.pilot.pause()
-        whole = long if size[0] == 200 else "default_chat_"
-        assert f" {whole} " in sight.text
-        assert size[0] == 200 or " template_kwargs " in sight.text
+        assert " default_chat_ " in sight.text
+        assert " template_kwargs " in sight.text
+        await sight.pilot.resize_terminal(200, 50)
+        await sight.until_seen(f" {long} ")
 
 
 # --- keys -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", SIZES)
-async def test_keys_move_between_fields_write_text_and_read_the_command(size: tuple[int, int]) -> None:
+async def test_keys_move_between_fields_write_text_and_read_the_command() -> None:
     kit = kit_of(QWEN)
-    async with form(kit=kit, size=size) as sight:
+    async with form(kit=kit, size=(80, 24)) as sight:
         assert focused(sight) == "max_model_len"
         await sight.press("up")
         assert focused(sight) == "max_model_len", "no wrap-around"
@@ -149,12 +149,11 @@ async def test_keys_move_between_fields_write_text_and_read_the_command(size: tu
         await write(sight, "name", "q136?")
         assert field(sight, "name").input.value == "q136?", "digits, q and ? are text"
         await sight.press("backspace")
-        if size == (80, 24):
-            await judged(sight)
-            assert "--gpus all" not in sight.text
-            await sight.press("pagedown")
-            assert "--gpus all" in sight.text
-            assert focused(sight) == "name"
+        await judged(sight)
+        assert "--gpus all" not in sight.text
+        await sight.press("pagedown")
+        assert "--gpus all" in sight.text
+        assert focused(sight) == "name"
         await sight.press("escape")
         sight.on(PresetsScreen)
         assert not kit.docker.created
@@ -180,10 +179,7 @@ async def test_enter_on_the_last_field_focuses_the_button_and_only_there_it_laun
 
 async def judged(sight: Sight) -> None:
     """Waits until fit and checks are there; the debounce is the app's own timer."""
-    async with asyncio.timeout(10):
-        while sight.on(LaunchForm).judgement is None:
-            await asyncio.sleep(0.02)
-    await sight.pilot.pause()
+    await until(sight.app, lambda: sight.on(LaunchForm).judgement is not None)
 
 
 SHARE = replace(
@@ -280,18 +276,19 @@ async def test_a_recipe_that_takes_the_machine_is_launched_only_when_its_rights_
 # --- changes --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", SIZES)
-async def test_a_change_is_marked_by_a_word_and_is_in_the_command(size: tuple[int, int]) -> None:
-    async with form(QWEN, size=size) as sight:
+async def test_a_change_is_marked_by_a_word_and_is_in_the_command() -> None:
+    async with form(QWEN, size=SIZES[0]) as sight:
         assert "changed" not in sight.text
         await write(sight, "port", "9001")
         assert field(sight, "port").mark == "changed"
         await judged(sight)
-        assert "changed" in sight.text
-        for _ in range(5):  # on a small screen the command stands below the verdict
-            if "127.0.0.1:9001:8000" not in sight.text:
-                await sight.press("pagedown")
-        assert "127.0.0.1:9001:8000" in sight.text
+        for size in SIZES:
+            await sight.pilot.resize_terminal(*size)
+            await sight.until_seen("changed")
+            for _ in range(5):  # on a small screen the command stands below the verdict
+                if "127.0.0.1:9001:8000" not in sight.text:
+                    await sight.press("pagedown")
+            assert "127.0.0.1:9001:8000" in sight.text, size
 
 
 async def test_drafting_shows_the_commands_own_values_and_is_changed_and_ended_by_its_fields() -> None:
@@ -350,13 +347,13 @@ WRONG = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("size", SIZES)
-async def test_the_message_is_on_screen_at_the_field_that_is_wrong_and_it_is_not_launched(
-    size: tuple[int, int],
-) -> None:
-    async with form(QWEN, size=size) as sight:
+async def test_the_message_is_on_screen_at_the_field_that_is_wrong_and_it_is_not_launched() -> None:
+    async with form(QWEN, size=SIZES[0]) as sight:
         await write(sight, "max_num_seqs", "12")
-        for key, text, says in WRONG:
+        larger = [(size, *wrong) for size in SIZES[1:] for wrong in (WRONG[0], WRONG[-1])]
+        for size, key, text, says in (*((SIZES[0], *wrong) for wrong in WRONG), *larger):
+            if size != sight.app.size:
+                await sight.pilot.resize_terminal(*size)
             row = await reach(sight, key)
             row.input.value = text
             await sight.pilot.pause()
@@ -463,14 +460,16 @@ async def test_reset_is_the_presets_and_what_it_no_longer_takes_is_left_out_with
         assert sight.on(LaunchForm).texts == {}
 
 
-@pytest.mark.parametrize(
-    "data", [b"{", b"[]", b'{"presets": 3}', b'{"presets": {"qwen": {"port": 7, "api_key": "sk", "name": "-x"}}}']
-)
-async def test_damaged_memory_is_no_memory(data: bytes) -> None:
+async def test_damaged_memory_is_no_memory() -> None:
     kit = kit_of(QWEN)
-    kit.state.write("last-launches", data)
-    async with form(kit=kit) as sight:
-        assert sight.on(LaunchForm).texts == {}
+    values = b'{"presets": {"qwen": {"port": 7, "api_key": "sk", "name": "-x"}}}'
+    async with seen(kit) as sight:
+        for data in (b"{", b"[]", b'{"presets": 3}', values):
+            kit.state.write("last-launches", data)
+            await sight.press("enter")
+            assert sight.on(LaunchForm).texts == {}, data
+            await sight.press("escape")
+            sight.on(PresetsScreen)
 
 
 async def test_one_key_takes_the_suggestion() -> None:
@@ -577,15 +576,22 @@ async def test_without_docker_the_form_works_and_says_what_is_not_known() -> Non
 # --- hostile files --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", [MARKUP, ESCAPE, "x" * 10_000, "漢" * 5_000], ids=["markup", "escape", "long", "wide"])
-async def test_hostile_defaults_are_hints_as_text(text: str) -> None:
-    hostile = replace(PRESET, name=f"p{text[:30]}", model=text, defaults=(("served_model_name", text), ("v", text)))
-    async with form(hostile, size=SIZES[0]) as sight:
-        sight.on(LaunchForm)
-        await sight.press("down", "down", "9", "pagedown", "ctrl+l")
-        assert "\x1b" not in sight.text
-        inputs = sight.app.screen.query("FieldRow Input").results(Input)
-        assert all(len(each.placeholder) <= 200 for each in inputs)
+async def test_hostile_defaults_are_hints_as_text() -> None:
+    presets = [
+        replace(PRESET, name=f"p{text[:30]}", model=text, defaults=(("served_model_name", text), ("v", text)))
+        for text in (MARKUP, ESCAPE, "x" * 10_000, "漢" * 5_000)
+    ]
+    async with seen(kit_of(*presets), SIZES[0]) as sight:
+        for preset in presets:
+            sight.app.push_screen(LaunchForm(sight.kit.context, preset))
+            await sight.until(lambda: isinstance(sight.app.screen, LaunchForm) and bool(sight.app.screen.fields))
+            await sight.press("down", "down", "9", "pagedown", "ctrl+l")
+            assert "\x1b" not in sight.text, preset.name
+            inputs = [*sight.app.screen.query("FieldRow Input").results(Input)]
+            assert inputs
+            assert all(len(each.placeholder) <= 200 for each in inputs)
+            await sight.press("escape")
+            sight.on(PresetsScreen)
 
 
 @pytest.mark.parametrize("size", [(120, 36)], ids=["120x36"])

@@ -44,6 +44,7 @@ def test_private_names_of_textual_are_used_in_one_file_only() -> None:
         "_batch_count",
         "_exception",
         "_exit_renderables",
+        "_parse_cache",
         "_notifications",
         "_driver",
         "_compositor",
