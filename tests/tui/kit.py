@@ -73,6 +73,10 @@ class Sight:
         """Presses keys and lets the screen follow."""
         await self.pilot.press(*keys)
 
+    async def resized(self, size: tuple[int, int]) -> None:
+        """Makes the terminal that large."""
+        await self.pilot.resize_terminal(*size)
+
     async def type(self, text: str) -> None:
         """Types text as keys."""
         await self.press(*(_KEYS.get(char, char) for char in text))

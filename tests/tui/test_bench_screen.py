@@ -442,18 +442,20 @@ async def test_a_change_is_measured_in_turn_with_the_engine_as_it_is() -> None:
 # --- look ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("glyphs", [UNICODE, ASCII], ids=["unicode", "ascii"])
-async def test_a_run_shows_levels_and_curve_with_its_knee(size: tuple[int, int], glyphs: Glyphs) -> None:
-    async with looking(BenchKit("qwen", results=[result_of(run_of())]), size, glyphs) as (sight, screen):
-        await sight.until_seen("decode", "TTFT ms", "failed", "Qwen3.6-35B")
-        bars = screen.query_one(LevelBars)
-        assert bars.display and all(line.cell_length <= bars.size.width for line in bars.render().split("\n"))
-        [curve] = [each for each in screen.query("#run-page BenchCurve, #list-curve").results(BenchCurve) if each.rows]
-        assert all(len(row.text) == curve.size.width for row in curve.rows)
-        assert "knee 4" in curve.rows[0].text
-        assert re.findall(r"\d+", curve.rows[-1].text) == ["1", "2", "4", "8"]
-        assert glyphs is UNICODE or "".join(row.text for row in curve.rows).isascii()
+async def test_a_run_shows_levels_and_curve_with_its_knee(glyphs: Glyphs) -> None:
+    async with looking(BenchKit("qwen", results=[result_of(run_of())]), SIZES[0], glyphs) as (sight, screen):
+        for size in SIZES:
+            await sight.resized(size)
+            await sight.until_seen("decode", "TTFT ms", "failed", "Qwen3.6-35B")
+            bars = screen.query_one(LevelBars)
+            assert bars.display and all(line.cell_length <= bars.size.width for line in bars.render().split("\n"))
+            curves = screen.query("#run-page BenchCurve, #list-curve").results(BenchCurve)
+            [curve] = [each for each in curves if each.rows and each.size]
+            assert all(len(row.text) == curve.size.width for row in curve.rows)
+            assert "knee 4" in curve.rows[0].text
+            assert re.findall(r"\d+", curve.rows[-1].text) == ["1", "2", "4", "8"]
+            assert glyphs is UNICODE or "".join(row.text for row in curve.rows).isascii()
         for _ in range(3):
             await sight.press("right")
         assert sight.on(BenchScreen).query_one(TabbedContent).active == "pair-page"

@@ -56,16 +56,16 @@ def state(app: SparkApp, name: str) -> EngineState | None:
     return next((view.state for view in value_of(app.engines) or () if view.name == name), None)
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 36), (200, 50), (300, 80)])
-async def test_an_engine_that_serves_is_shown_with_what_its_log_proved(size: tuple[int, int]) -> None:
+async def test_an_engine_that_serves_is_shown_with_what_its_log_proved() -> None:
     kit = Kit()
     kit.docker.add_container("qwen", ports=PORT, lines=read_log(GB10))
     kit.api.serve()
-    async with opened(kit, size) as (app, pilot):
-        await until(kit, pilot, lambda: "5.46M tokens" in screen_text(app))
-        text = screen_text(app)
-        for words in ("spark-test", "ready", ":8000", "LOCAL", "[1 Home]", "docker OK"):
-            assert words in text
+    async with opened(kit, (80, 24)) as (app, pilot):
+        for size in ((80, 24), (120, 36), (200, 50), (300, 80)):
+            await pilot.resize_terminal(*size)
+            await until(kit, pilot, lambda: "5.46M tokens" in screen_text(app))
+            for words in ("spark-test", "ready", ":8000", "LOCAL", "[1 Home]", "docker OK"):
+                assert words in screen_text(app), size
 
 
 async def test_a_box_without_engines_says_what_to_do() -> None:
@@ -387,17 +387,18 @@ async def test_z_asks_for_times_and_home_shows_them_until_none() -> None:
             await until(kit, pilot, lambda wanted=timers: bool(row.search(screen_text(app))) == bool(wanted))
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 36), (160, 50)])
-async def test_a_gateway_of_this_machine_is_shown_with_what_it_launches(size: tuple[int, int]) -> None:
+async def test_a_gateway_of_this_machine_is_shown_with_what_it_launches() -> None:
     kit = Kit()
     kit.docker.add_container("qwen", ports=PORT, lines=read_log(GB10))
     kit.api.serve()
     swap = GatewaySwap("big-70b", "Boot", "", 3, ("qwen",), None)
     kit.state.claim("gateway")
     kit.state.write("gateway", encode(GatewayStatus("http://127.0.0.1:8080", 0.0, True, swaps=(swap,))).encode())
-    async with opened(kit, size) as (app, pilot):
-        await until(kit, pilot, lambda: "http://127.0.0.1:8080/v1" in screen_text(app))
-        assert "big-70b" in screen_text(app)
-        assert "3 waiting" in screen_text(app)
+    async with opened(kit, (80, 24)) as (app, pilot):
+        for size in ((80, 24), (120, 36), (160, 50)):
+            await pilot.resize_terminal(*size)
+            await until(kit, pilot, lambda: "http://127.0.0.1:8080/v1" in screen_text(app))
+            assert "big-70b" in screen_text(app), size
+            assert "3 waiting" in screen_text(app), size
         kit.state.remove("gateway")
         await until(kit, pilot, lambda: "http://127.0.0.1:8080" not in screen_text(app))

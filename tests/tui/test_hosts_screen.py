@@ -47,17 +47,18 @@ def ssh(tmp_path: Path) -> FakeSsh:
     return fake
 
 
-@pytest.mark.parametrize("size", SIZES)
-async def test_each_host_is_shown_with_what_it_serves_or_what_to_do(ssh: FakeSsh, size: tuple[int, int]) -> None:
-    async with seen(HostKit(ssh), size, "H") as sight:
-        await sight.until_seen("60.0 GiB", "qwen3 :8000", "is unreachable", "ssh-copy-id nv@10.0.0.7")
-        await sight.press("down")
-        await sight.until_seen("60.0 of 119.7 GiB", "qwen3 :8000; 1 not serving", "Enter open")
-        assert "\x1b" not in sight.text
-        if size == SIZES[-1]:  # a terminal that cannot be lent to ssh: the command instead
-            await sight.press("enter")
-            await sight.until_seen("spark-tui --host lab")
-            assert not any("-t" in call for call in ssh.calls)
+async def test_each_host_is_shown_with_what_it_serves_or_what_to_do(ssh: FakeSsh) -> None:
+    async with seen(HostKit(ssh), SIZES[0], "H") as sight:
+        for size in SIZES:
+            await sight.resized(size)
+            await sight.until_seen("60.0 GiB", "qwen3 :8000", "is unreachable", "ssh-copy-id nv@10.0.0.7")
+            await sight.press("down")
+            await sight.until_seen("60.0 of 119.7 GiB", "qwen3 :8000; 1 not serving", "Enter open")
+            assert "\x1b" not in sight.text
+            await sight.press("up")
+        await sight.press("down", "enter")  # a terminal that cannot be lent to ssh: the command instead
+        await sight.until_seen("spark-tui --host lab")
+        assert not any("-t" in call for call in ssh.calls)
 
 
 async def test_a_host_is_asked_again_on_r(ssh: FakeSsh) -> None:

@@ -36,12 +36,13 @@ async def opened(sight: Sight) -> RowList:
     return sight.app.screen.query_one("#image-list", RowList)
 
 
-@pytest.mark.parametrize("size", SIZES)
-async def test_the_list_groups_images_and_the_page_names_the_users(kit: Shelf, size: tuple[int, int]) -> None:
+async def test_the_list_groups_images_and_the_page_names_the_users(kit: Shelf) -> None:
     kit.docker.add_container("runs", image_id=f"sha256:{IMAGE}")
-    async with seen(kit, size) as sight:
+    async with seen(kit, SIZES[0]) as sight:
         await opened(sight)
-        await sight.until_seen("vllm/vllm-openai:nightly", "18.6 GiB", "In use", "Not used")
+        for size in SIZES:
+            await sight.resized(size)
+            await sight.until_seen("vllm/vllm-openai:nightly", "18.6 GiB", "In use", "Not used")
         text = page(sight, "image")
         assert all(words in text for words in ("runs runs in it", "1 preset: qwen", "v checks the registry", OLD))
         await sight.press("2")

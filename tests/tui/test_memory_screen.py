@@ -73,14 +73,15 @@ async def opened(sight: Sight) -> None:
     await sight.until_seen("Memory by owner", "VLLM::Engine")
 
 
-@pytest.mark.parametrize("size", SIZES)
-async def test_the_breakdown_adds_up_and_names_who_holds_what_at_every_size(size: tuple[int, int]) -> None:
+async def test_the_breakdown_adds_up_and_names_who_holds_what_at_every_size() -> None:
     kit, _ = memory_kit()
-    async with seen(kit, size) as sight:
+    async with seen(kit, SIZES[0]) as sight:
         await opened(sight)
-        await sight.until_seen("qwen 60.0")
-        for word in ("engines", "apps", "driver", "droppable", "free", "available", "swap", "PSI", "60.0 GiB"):
-            assert word in sight.text
+        for size in SIZES:
+            await sight.resized(size)
+            await sight.until_seen("qwen 60.0")
+            for word in ("engines", "apps", "driver", "droppable", "free", "available", "swap", "PSI", "60.0 GiB"):
+                assert word in sight.text, size
 
 
 async def test_escape_and_the_same_key_go_back_to_where_it_was_opened() -> None:

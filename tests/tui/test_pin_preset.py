@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from spark_tui.tui.screens.modals import ConfirmScreen
 from tests.core.test_pins import GOOD, IMAGE, RECIPE, START, Place
 from tests.tui.kit import SIZES, seen
 
 
-@pytest.mark.parametrize("size", SIZES)
-async def test_pin_shows_the_change_and_writes_on_consent_and_again_goes_back(
-    size: tuple[int, int], tmp_path: Path
-) -> None:
+async def test_pin_shows_the_change_and_writes_on_consent_and_again_goes_back(tmp_path: Path) -> None:
     kit = Place(tmp_path, START, own=RECIPE)
     file = kit.own / "qwen.yaml"
-    async with seen(kit, size) as sight:
+    async with seen(kit, SIZES[0]) as sight:
         await sight.until(lambda: kit.context.history.loaded)
         await sight.press("X")
         await sight.until(lambda: isinstance(sight.app.screen, ConfirmScreen))
-        assert f"@{GOOD[:12]}" in sight.text
+        for size in SIZES:
+            await sight.resized(size)
+            assert f"@{GOOD[:12]}" in sight.text, size
         await sight.press("n")
         assert file.read_text() == RECIPE
         await sight.press("X")
