@@ -8,9 +8,10 @@ A dialog is asked whether it takes a key that was typed before it could be read.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from time import monotonic
+from time import monotonic, process_time
 from typing import Any
 
 from textual.app import App
@@ -23,7 +24,11 @@ from textual.widget import Widget
 from spark_tui.tui.dialog import Dialog
 
 TIMEOUT_S = 2.0
-"""After this long the next key is delivered, whatever became of the one before."""
+"""After this long in which nothing is done, the next key is delivered, whatever became of the one before."""
+PATIENCE = 10
+"""As many times as long it waits while something is done: on a busy machine a screen takes seconds to open."""
+AT_WORK_S = 0.0005
+"""Of processor time in a few turns of an event loop that has something to do; an idle one takes a tenth."""
 CHECK_EVERY_S = 0.05
 """A widget that is removed takes the message behind a key with it: checked only while keys wait."""
 ROUNDS = 2
@@ -52,7 +57,7 @@ class KeyQueue:
         self._number = 0  # of the key that is being handled, or was last
         self._busy = False
         self._rounds = 0
-        self._sent_at = 0.0
+        self._sent_at = self._worked_at = 0.0
         self._screen: Screen[Any] | None = None
         self._followed: Widget | None = None
         self._check: Timer | None = None
@@ -106,8 +111,14 @@ class KeyQueue:
             await self._next()
 
     async def _give_up(self) -> None:
+        number, began = self._number, process_time()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        if process_time() - began > AT_WORK_S:
+            self._worked_at = monotonic()
         gone = self._followed is not None and not self._followed.is_running
-        if self._handling(self._number) and (gone or monotonic() - self._sent_at > self.timeout):
+        quiet, whole = monotonic() - max(self._sent_at, self._worked_at), monotonic() - self._sent_at
+        if self._handling(number) and (gone or quiet > self.timeout or whole > PATIENCE * self.timeout):
             await self._next()
 
     async def _next(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -10,6 +11,7 @@ import pytest
 from textual.app import App, ComposeResult
 from textual.events import Event, Key, Paste
 from textual.pilot import Pilot
+from textual.screen import Screen
 from textual.widgets import Input
 
 from spark_tui.tui.app import SparkApp
@@ -178,6 +180,67 @@ async def test_a_launch_is_not_begun_by_a_key_that_came_before_its_form() -> Non
         clock.now += GUARD_S
         await sight.press("ctrl+l")
         await sight.until(lambda: bool(app.jobs))
+
+
+HANGS_S = 2.0
+
+
+class Second(Screen[None]):
+    def on_key(self, event: Key) -> None:
+        assert isinstance(self.app, SlowApp)
+        self.app.seen.append((event.key, type(self).__name__))
+
+
+class First(Second):
+    """Opens a screen after many turns of the loop, as where the processor is busy with something else, and hangs."""
+
+    async def _on_key(self, event: Key) -> None:
+        latest = time.monotonic() + 0.5
+        while event.key == "o" and time.monotonic() < latest:
+            then = time.process_time() + 0.002
+            while time.process_time() < then:
+                pass
+            await asyncio.sleep(0)
+        if event.key == "o":
+            self.app.push_screen(Second())
+        if event.key == "h":
+            await asyncio.sleep(HANGS_S)
+
+
+class SlowApp(App[None]):
+    """Notes which screen each key comes to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue = KeyQueue(self, super().on_event)
+        self.queue.timeout = 0.1
+        self.seen: list[tuple[str, str]] = []
+
+    def get_default_screen(self) -> Screen[None]:
+        return First()
+
+    async def on_event(self, event: Event) -> None:
+        if isinstance(event, Key) and not event.is_forwarded:
+            await self.queue.put(event)
+        else:
+            await super().on_event(event)
+
+    def on_key_handled(self, message: KeyHandled) -> None:
+        self.queue.handled(message)
+
+
+@pytest.mark.parametrize(("keys", "screen"), [("oa", "Second"), ("ha", "First")], ids=["at work", "hangs"])
+async def test_a_key_waits_for_a_screen_that_is_at_work_and_only_a_moment_for_one_that_hangs(
+    keys: str, screen: str
+) -> None:
+    app = SlowApp()
+    async with app.run_test():
+        began = time.monotonic()
+        burst(app, keys)
+        await until(app, lambda: not app.queue._waiting and app.queue._number == 2)
+        assert keys == "oa" or time.monotonic() - began < HANGS_S, "it is not waited for to its end"
+        await until(app, lambda: len(app.seen) == 2)
+        assert app.seen == [(keys[0], "First"), ("a", screen)]
 
 
 class Vanishing(Input):
