@@ -23,8 +23,8 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 # An app that ended refers to itself, and what it made at its start Python does not count: left to Python, hundreds of
 # apps would wait. With the usual thresholds on the other hand all objects of the process are looked at in every test.
 gc.set_threshold(10_000, 1_000, 1_000)
-MOST_BLOCKS = 1_500_000
-"""Of Python's memory, since the last look, before all garbage is looked for: about 150 MB."""
+MOST_BLOCKS = 4_000_000
+"""Of Python's memory, since the last look, before garbage is looked for, which takes half a second: about 400 MB."""
 _blocks_kept = sys.getallocatedblocks()
 
 
