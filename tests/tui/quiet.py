@@ -56,6 +56,8 @@ async def quiet(app: App[Any]) -> None:
 PLENTY_S = 40.0
 """How long a busy machine may take for what is done at once on an idle one."""
 ROUNDS_AT_ONCE = 20
+SELDOM_S = 0.1
+"""Between two looks at what takes long: a look is a whole picture."""
 
 
 async def until(
@@ -74,7 +76,7 @@ async def until(
         if passes is not None:
             await passes()
         if passes is None or count >= ROUNDS_AT_ONCE:  # it waits for a thread, a child or a timer
-            await asyncio.sleep(SOON_S)
+            await asyncio.sleep(SOON_S if count < 2 * ROUNDS_AT_ONCE else SELDOM_S)
         await quiet(app)
 
 
