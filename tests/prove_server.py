@@ -66,7 +66,7 @@ class ProveServer:
                 self.open += 1
                 self.most_open = max(self.most_open, self.open)
                 try:
-                    if not await self._answer(head.split()[1], body, writer):
+                    if not await self._answer(head.split()[1], body, reader, writer):
                         return
                 finally:
                     self.open -= 1
@@ -87,7 +87,9 @@ class ProveServer:
         if asked["stream"] and shape.done:
             yield "[DONE]"
 
-    async def _answer(self, path: str, body: dict[str, Any], writer: asyncio.StreamWriter) -> bool:
+    async def _answer(
+        self, path: str, body: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bool:
         """Whether the connection may be used again."""
         count, fault = len(self.requests), self.fault
         if fault == "dies" and count > 20:
@@ -97,7 +99,14 @@ class ProveServer:
             await _send(writer, b'{"error": {"message": "broken"}}', status)
             return True
         if fault == "hangs" and count > 1:
-            await self.hanging.wait()
+            waiting = [
+                asyncio.ensure_future(each) for each in (self.hanging.wait(), reader.read())
+            ]  # or the client leaves
+            try:
+                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for each in waiting:
+                    each.cancel()
             return False
         if fault == "garbage" and count > 1:
             await _send(writer, b"<html>not json</html>", kind="application/json")
