@@ -245,6 +245,7 @@ class PresetsScreen(ListScreen):
     @work(exit_on_error=False, exclusive=True, group="checks")
     async def _judge_all(self) -> None:
         """The launch that is asked about of every preset, the ones found first, one at a time: keys go first."""
+        await self.context.history.load()  # the page names the last good start
         names = [*self.rows.ids, *(each.name for each in self.spark.presets.presets)]
         for name in dict.fromkeys(names):
             preset = self.spark.presets.get(name)
