@@ -180,8 +180,6 @@ class StaticPresets:
     def load(self) -> PresetCatalogue:
         return self.catalogue
 
-    glance = load
-
 
 @dataclass(frozen=True)
 class Result:

@@ -101,8 +101,6 @@ class NoPresets:
     def load(self) -> PresetCatalogue:
         return PresetCatalogue()
 
-    glance = load
-
 
 class Elsewhere(FrameScreen):
     """Any other screen."""
