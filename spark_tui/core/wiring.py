@@ -237,9 +237,13 @@ DEMO: Final[Mapping[str, Adapter]] = {
     "load": ("demo.api:DemoLoad", lambda make, p: make(p.world)),
     "results": ("bench.results:FileResults", lambda make, p: make(p.demo_folder.path)),
     "proofs": ("bench.results:FileProofs", lambda make, p: make(p.demo_folder.path)),
-    "conversations": ("demo.conversations:MemoryConversations", None),
+    "conversations": ("conversations:FileConversations", lambda make, p: make(p.demo_folder.path / "conversations")),
     "client_files": ("client_files:MemoryFiles", None),
-    "secrets": ("demo.conversations:DemoSecrets", lambda make, p: make(p.world)),
+    "key_folder": (
+        "demo.folders:SimulatedFolder",
+        lambda make, p: make(Path("/home/demo/.config/spark-tui/secrets"), p.demo_folder.path / "secrets"),
+    ),
+    "secrets": ("secrets:FileSecrets", lambda make, p: make(p.key_folder, {}, p.demo_folder.path)),
     "state": ("files:StateFolder", lambda make, p: make(p.demo_folder.path / "launches")),
 }
 

@@ -29,9 +29,9 @@ from spark_tui.domain.errors import ApiKeyRejected, EngineUnreachable, RefusedEr
 from spark_tui.domain.metrics.page import Family, MetricPage, SeriesPart, Slot, page_of
 from spark_tui.domain.presets.preset import Origin, Preset, PresetFacts, RequiredFile
 from spark_tui.domain.secret import Secret
-from spark_tui.services.demo.conversations import MemoryConversations
 from tests.core.kit import FixedPresets
 from tests.fakes_api import FakeEngineApi, MemoryFiles, Script
+from tests.fakes_files import MemoryConversations
 from tests.fakes_host import FakeClock, settle
 
 ENDPOINT = Endpoint("http://127.0.0.1:8000")

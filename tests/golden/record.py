@@ -51,7 +51,7 @@ _DATA: Final = frozenset(
 _ERROR: Final = {"id", "summary", "remedy", "detail", "exit_code"}
 _OTHERWISE: Final = re.compile(r"[0-9a-f]{10}|[0-9a-f]{12}|[0-9a-f]{48}")
 """Names and keys made of random digits: other ones each time."""
-_ELSEWHERE: Final = frozenset(("added", "next_at", "python", "sha256", "tool_version"))
+_ELSEWHERE: Final = frozenset(("added", "changed_at", "next_at", "python", "sha256", "tool_version"))
 """Keys whose values are other ones in another minute or on another machine."""
 
 
@@ -160,7 +160,8 @@ class Machine:
         text = text.replace(self.environment["HOME"], "<home>").replace(str(REPOSITORY), "<repository>")
         if not self._options:  # a hash of paths in this home, and a random word
             text = re.sub(r"(io\.spark-tui\.(?:spec-hash|launch)=)\w+", r"\1<some>", text)
-        return re.sub(rf"{re.escape(tempfile.gettempdir())}/spark-tui-demo-\w+", "<demo>", text)
+        text = re.sub(r"\b\d{8}-\d{6}-[0-9a-f]{6}\b", "<conversation>", text)
+        return re.sub(r"/[\w/]+/spark-tui-demo-[\w-]+", "<demo>", text)
 
     def _opened(self, options: Options, environment: Mapping[str, str]) -> Context:
         """An opener: every command on the same ports."""
@@ -169,6 +170,8 @@ class Machine:
         settings = Settings(read_only=options.read_only)
         made = build_demo(settings, folders_for(options, environment), clock=self._clock)
         self._ports = self._ports or made.ports
+        for closed in ("conversations",):  # by the command before: as another process, this one opens its own
+            vars(self._ports).pop(closed, None)
         return Context(made.settings, self._ports, made.paths, demo=True)
 
     async def _drive(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import math
 import re
@@ -59,7 +60,6 @@ from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Ok, value_of
 from spark_tui.domain.secret import Secret
 from spark_tui.services.demo.api import DemoApi, canned_answer, tokens_of
-from spark_tui.services.demo.conversations import DemoSecrets
 from spark_tui.services.demo.docker import PULL_SECONDS, DemoDocker
 from spark_tui.services.demo.engines import EngineProfile, vllm_start
 from spark_tui.services.demo.folders import SAMPLES
@@ -668,13 +668,22 @@ def test_ports_and_folders_of_the_simulated_host(spark: Spark) -> None:
     assert isinstance(spark.host.free_disk(Path("/")), Ok)
 
 
-def test_keys_of_the_demo_stay_in_memory(spark: Spark) -> None:
-    secrets = DemoSecrets(spark.world)
+def test_keys_and_conversations_of_the_demo_are_real_files_that_end_with_it() -> None:
+    context = build_demo(clock=FakeClock())
+    secrets, folder = context.secrets, context.ports.get("demo_folder").path
     assert secrets.hf_token() is None
-    path = secrets.env_file("new", {"VLLM_API_KEY": secrets.new_key()})
-    assert secrets.api_key(str(path))
+    key = secrets.new_key()
+    path = secrets.env_file("new", {"VLLM_API_KEY": key})
+    assert secrets.api_key(str(path)) == key
+    assert str(path).startswith("/home/demo/")
     assert not path.exists()
-    assert secrets.api_key("/other") is None
+    assert secrets.api_key("/other") is secrets.api_key(f"{path.parent}/none.env") is None
+    asyncio.run(context.ports.conversations.append("one", [{"type": "began"}]))
+    assert {each.name for each in folder.rglob("*.env")} == {path.name}
+    assert {each.name for each in folder.rglob("*.jsonl")} == {"one.jsonl"}
+    del context, secrets
+    gc.collect()
+    assert not folder.exists()
 
 
 def test_the_data_is_small_and_its_sources_are_named() -> None:

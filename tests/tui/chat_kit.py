@@ -24,7 +24,6 @@ from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.presets.preset import PresetCatalogue
 from spark_tui.domain.reading import NOT_READ_YET
 from spark_tui.domain.settings import Settings
-from spark_tui.services.demo.conversations import MemoryConversations
 from spark_tui.tui.app import SparkApp
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.frame import FrameScreen
@@ -33,6 +32,7 @@ from spark_tui.tui.widgets.prompt import Prompt
 from spark_tui.tui.widgets.transcript import Transcript
 from tests.fakes_api import MemoryFiles
 from tests.fakes_docker import FakeDocker
+from tests.fakes_files import MemoryConversations
 from tests.fakes_host import FakeArchive, FakeClock, FakeGpu, FakeHost, FakeSecrets
 from tests.fakes_ports import Ports
 from tests.tui.quiet import text_of, until

@@ -36,7 +36,11 @@ OWN_MODULES: Final = {
     "doctor": 97,
 }
 """Modules of spark_tui that a command has imported when it ends, those of the simulated Spark left out."""
-SIMULATION: Final = "spark_tui.services.demo"
+SIMULATION: Final = (
+    "spark_tui.services.demo", "spark_tui.simulator",
+    "spark_tui.services.files", "spark_tui.services.history", "spark_tui.services.host", "spark_tui.services.secrets",
+)  # fmt: skip
+"""With the adapters of a real machine that it runs where it had its own, which were left out."""
 
 SOURCE: Final = {
     "statements": 70_742,
