@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from spark_tui.services import ports as types
 
 Adapter: TypeAlias = tuple[str, Callable[[Any, Any], Any] | None]
-"""Where the adapter's class is, below spark_tui.services, and how it is made of that and the other ports (None: of
-nothing)."""
+"""Where the adapter's class is, below spark_tui.services or in spark_tui.simulator, and how it is made of that and the
+other ports (None: of nothing)."""
 
 
 _ABSENT: Final = {
@@ -32,6 +32,12 @@ _ABSENT: Final = {
     "program": "Remote hosts are",
     "gateway_server": "The gateway is",
 }
+
+
+def adapter_at(place: str) -> Any:
+    """The class at that place of a table, imported."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(f"spark_tui.{'' if module.startswith('simulator.') else 'services.'}{module}"), name)
 
 
 class Ports:
@@ -95,7 +101,7 @@ class Ports:
         """Imports those adapters, and makes none: may be called in a thread."""
         for name in names:
             if name in self._adapters:
-                import_module(f"spark_tui.services.{self._adapters[name][0].partition(':')[0]}")
+                adapter_at(self._adapters[name][0])
 
     def made(self) -> tuple[str, ...]:
         """The names of what was used so far."""
@@ -109,8 +115,7 @@ class Ports:
             if name not in self._adapters:
                 raise RefusedError(f"{_ABSENT.get(name, name)} not available in the demo.", "Start without --demo.")
             place, make = self._adapters[name]
-            module, _, factory = place.partition(":")
-            adapter = getattr(import_module(f"spark_tui.services.{module}"), factory)
+            adapter = adapter_at(place)
             return vars(self).setdefault(name, make(adapter, self) if make else adapter())
 
 
@@ -233,7 +238,7 @@ DEMO: Final[Mapping[str, Adapter]] = {
     "models": ("demo.models:DemoModels", lambda make, p: make(p.clock)),
     "hub": ("demo.hub:DemoHub", lambda make, p: make(p.clock)),
     "downloader": ("demo.hub:DemoDownloads", lambda make, p: make(p.clock, p.hub, p.models)),
-    "history": ("demo.metrics:DemoHistory", lambda make, p: make(p.clock, p.world)),
+    "history": ("simulator.history:SimulatedHistory", lambda make, p: make(p.demo_folder.path / "history", p.world)),
     "load": ("demo.api:DemoLoad", lambda make, p: make(p.world)),
     "results": ("bench.results:FileResults", lambda make, p: make(p.demo_folder.path)),
     "proofs": ("bench.results:FileProofs", lambda make, p: make(p.demo_folder.path)),

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 import pytest
 
 from spark_tui.core.context import PARTS, PORTS, Context, build_demo
-from spark_tui.core.wiring import DEMO, REAL, Ports
+from spark_tui.core.wiring import DEMO, REAL, Ports, adapter_at
 from spark_tui.domain.errors import RefusedError
 from tests.cases import all_cases
 
@@ -26,8 +24,7 @@ def test_every_port_has_an_adapter() -> None:
 
 @all_cases("place", sorted({place for table in (REAL, DEMO) for place, _ in table.values()}))
 def test_every_adapter_is_where_the_table_says(place: str) -> None:
-    module, _, name = place.partition(":")
-    assert callable(getattr(import_module(f"spark_tui.services.{module}"), name))
+    assert callable(adapter_at(place))
 
 
 def test_every_part_can_be_made() -> None:

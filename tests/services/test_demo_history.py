@@ -1,23 +1,37 @@
-"""The demo's history behaves as the real one does, and begins with a past."""
+"""The demo's history is the real one, and begins with a past."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
 
 from spark_tui.domain.engine.state import Endpoint
-from spark_tui.domain.history import Record
 from spark_tui.domain.metrics.page import Snapshot
-from spark_tui.domain.metrics.series import HOST, Gap, MetricId, Sample, SeriesKey, SeriesSlice
+from spark_tui.domain.metrics.series import HOST, MetricId, Sample, SeriesKey, SeriesSlice
 from spark_tui.domain.metrics.serving import MetricWindow, engine_values
 from spark_tui.domain.reading import Ok
-from spark_tui.services.demo.metrics import DemoHistory, DemoMetrics
+from spark_tui.services.demo.metrics import DemoMetrics
 from spark_tui.services.demo.world import MOST_STREAMS, SERVING_NAME, SERVING_PORT, DemoWorld
-from spark_tui.services.ports import HistoryStore
-from tests.fakes_host import EPOCH, FakeClock
+from spark_tui.simulator.history import SimulatedHistory
+from tests.fakes_host import FakeClock
 
 
-async def test_a_past_is_there_and_new_starts_join_it() -> None:
-    history: HistoryStore = DemoHistory(FakeClock())
+@pytest.fixture
+def world() -> DemoWorld:
+    return DemoWorld(FakeClock())
+
+
+@pytest.fixture
+async def history(tmp_path: Path, world: DemoWorld) -> AsyncIterator[SimulatedHistory]:
+    history = SimulatedHistory(tmp_path, world)
+    yield history
+    await history.close()
+
+
+async def test_a_past_is_there_and_new_starts_join_it(history: SimulatedHistory) -> None:
     reading = await history.starts()
     assert isinstance(reading, Ok)
     newest, warm, cold = reading.value
@@ -27,43 +41,22 @@ async def test_a_past_is_there_and_new_starts_join_it() -> None:
     assert cold.seconds is not None
     assert warm.seconds < cold.seconds
     history.add_start(warm)
+    await history.flush()
     assert await history.starts() == reading
-    assert await history.starts(failed=True) == Ok((newest,))
+    assert await history.starts(failed=True) == Ok((newest,), reading.at)
+    events = await history.records("event")
+    assert isinstance(events, Ok)
+    assert {each.body["kind"] for each in events.value} == {"launch", "started", "ready", "stalled", "failed"}
 
 
-async def test_samples_come_back_and_failures_are_gaps() -> None:
-    history = DemoHistory(FakeClock())
-    for second in range(0, 60, 5):
-        gap = "refused" if 20 <= second < 40 else ""
-        values = {} if gap else {MetricId.RUNNING: float(second)}
-        history.add_sample(Sample("one", EPOCH + second, values, gap))
-    key = SeriesKey("one", MetricId.RUNNING.value)
-    reading = await history.series([key], EPOCH, EPOCH + 60, 60)
-    assert isinstance(reading, Ok)
-    [found] = reading.value
-    empty = [at - EPOCH for at, value in zip(found.times, found.mean, strict=True) if math.isnan(value)]
-    assert empty == [float(second) for second in (*range(16, 40), *range(56, 60))]
-    assert found.gaps == (Gap(EPOCH + 20, EPOCH + 40, "refused"),)
-
-
-async def test_records_are_kept_for_as_long_as_the_demo_runs() -> None:
-    history = DemoHistory(FakeClock())
-    await history.add_record(Record("bench", "a", 2.0, {"x": 1}))
-    await history.add_record(Record("bench", "b", 3.0, None))
-    assert await history.records("bench", key="a") == Ok((Record("bench", "a", 2.0, {"x": 1}),))
-    assert [r.key for r in (await history.records("bench", since=2.5)).value] == ["b"]  # type: ignore[union-attr]
-
-
-async def last_six_hours(history: DemoHistory, now: float, *metrics: MetricId) -> tuple[SeriesSlice, ...]:
+async def last_six_hours(history: SimulatedHistory, now: float, *metrics: MetricId) -> tuple[SeriesSlice, ...]:
     keys = [SeriesKey(HOST if metric.of_host else SERVING_NAME, metric.value) for metric in metrics]
     reading = await history.series(keys, now - 6 * 3600, now, 2160)
     assert isinstance(reading, Ok)
     return reading.value
 
 
-async def test_the_past_has_a_start_a_crowd_and_a_silence() -> None:
-    world = DemoWorld(FakeClock())
-    history = DemoHistory(world.clock, world)
+async def test_the_past_has_a_start_a_crowd_and_a_silence(world: DemoWorld, history: SimulatedHistory) -> None:
     running, ttft, power = await last_six_hours(
         history, world.clock.now(), MetricId.RUNNING, MetricId.TTFT_P95, MetricId.GPU_POWER
     )
@@ -79,9 +72,8 @@ async def test_the_past_has_a_start_a_crowd_and_a_silence() -> None:
     assert idle < 10 < busy
 
 
-async def test_the_past_is_what_would_have_been_measured() -> None:
-    world = DemoWorld(FakeClock())
-    history, clock = DemoHistory(world.clock, world), world.clock
+async def test_the_past_is_what_would_have_been_measured(world: DemoWorld, history: SimulatedHistory) -> None:
+    clock = world.clock
     assert isinstance(clock, FakeClock)
     window = MetricWindow()
     for _ in range(12):
@@ -97,9 +89,7 @@ async def test_the_past_is_what_would_have_been_measured() -> None:
         assert min(last) * 0.5 < live[metric] < max(last) * 2, metric
 
 
-async def test_what_is_kept_now_follows_the_past() -> None:
-    world = DemoWorld(FakeClock())
-    history = DemoHistory(world.clock, world)
+async def test_what_is_kept_now_follows_the_past(world: DemoWorld, history: SimulatedHistory) -> None:
     assert isinstance(world.clock, FakeClock)
     history.add_sample(Sample(SERVING_NAME, world.clock.now() + 1, {MetricId.RUNNING: 1.0}))
     await world.clock.advance(5)
