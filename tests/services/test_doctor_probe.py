@@ -30,7 +30,9 @@ def root(tmp_path: Path) -> Path:
         "proc/sys/vm/min_free_kbytes": "90112\n",
         "proc/net/route": ROUTE + "wlP9s9\t00000000\tFE\t3\t0\t0\t600\t0\nenP7s7\t00000000\tFE\t3\t0\t0\t100\t0\n",
         "proc/net/tcp": TCP,
-        "proc/7/cmdline": "/usr/bin/earlyoom\0-m\0002\0--prefer\0python\0",
+        "proc/7/cmdline": "/usr/bin/earlyoom\0-m\0002\0--prefer\0(sglang|python)\0",
+        "proc/7/cgroup": "0::/system.slice/earlyoom.service\n",
+        "proc/7/statm": "1000 700 0 0 0 0 0\n",
         "proc/8/cmdline": "VLLM::EngineCore\0",
         "proc/8/comm": "VLLM::EngineCor\n",
         "proc/8/cgroup": "0::/user.slice\n",
@@ -66,7 +68,7 @@ def test_a_spark_is_read(root: Path) -> None:
     found = probe(root)
     assert found.driver() == Ok("580.142")
     assert found.kernel_number("vm/min_free_kbytes") == Ok(90112)
-    assert found.earlyoom() == Ok("/usr/bin/earlyoom -m 2 --prefer python")
+    assert found.earlyoom() == Ok("/usr/bin/earlyoom -m 2 --prefer (sglang|python)")
     assert found.clock_synchronised() == Ok(True)
     assert found.cdi() == Ok(("/etc/cdi/nvidia.yaml",))
     assert found.taken((8000, 8001, 9000)) == (8000,), "8001 is connected, not listening"

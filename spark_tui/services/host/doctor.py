@@ -24,6 +24,8 @@ from spark_tui.services.host.procfs import listening, psutil_at, text_or_empty, 
 _VERSION: Final = re.compile(r"Kernel Module(?: for \w+)?\s+(\d[\d.]*)")
 """The wording of the open and of the closed module."""
 _ENGINES: Final = re.compile(r"VLLM::|vllm serve|vllm\.entrypoints|sglang|trtllm-serve|llama-server|ollama runner")
+_OTHERS: Final = re.compile(r"spark[_-]tui|^\S*earlyoom ")
+"""Programs that name engines in their command line and are none: earlyoom prefers to end them."""
 _CDI_FOLDERS: Final = ("etc/cdi", "var/run/cdi", "run/cdi")
 _TOOLKITS: Final = ("nvidia-ctk", "nvidia-container-runtime-hook", "nvidia-container-toolkit")
 _GATEWAY: Final = "00000000"
@@ -68,7 +70,7 @@ class FileDoctorProbe:
         servers = {pid for pid, words in lines.items() if server_of(tuple(words)) is not None}
         for pid, words in lines.items():
             line = " ".join(words)
-            if pid == os.getpid() or not _ENGINES.search(line) or "spark_tui" in line or "spark-tui" in line:
+            if pid == os.getpid() or not _ENGINES.search(line) or _OTHERS.search(line):
                 continue
             cgroup = text_or_empty(self._root / f"proc/{pid}/cgroup")
             if not cgroup or container_id(cgroup):
