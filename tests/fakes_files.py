@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import itertools
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from typing import Generic, TypeVar
 
 from spark_tui.domain.bench.run import Result
-from spark_tui.domain.chat.conversation import ChatThread, ConversationHit, ConversationSummary
-from spark_tui.domain.chat.records import ThreadReader
-from spark_tui.domain.errors import SparkError, UsageError
 from spark_tui.domain.prove.run import Proof
+from spark_tui.services.conversations import FileConversations
+from spark_tui.simulator.folder import DemoFolder
 
 E = TypeVar("E", Result, Proof)
 
@@ -81,70 +78,22 @@ class MemoryProofs(_Memory[Proof]):
     """A ProofStore."""
 
 
-@dataclass
-class MemoryConversations:
-    """A ConversationStore. `elsewhere` are ids that another process has claimed; `failure` is raised by the
-    next writes while it is set."""
+class OwnConversations(FileConversations):
+    """Real conversations in a folder of the test's own, which goes with them."""
 
-    lines: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
-    files: dict[str, bytes] = field(default_factory=dict)
-    claimed: set[str] = field(default_factory=set)
-    elsewhere: set[str] = field(default_factory=set)
-    failure: SparkError | None = None
-    _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
-    _order: dict[str, int] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self._own = DemoFolder()
+        self.place = self._own.path / "conversations"
+        super().__init__(self.place)
 
-    unreadable: tuple[str, ...] = ()
+    @property
+    def ids(self) -> set[str]:
+        """What is on disk."""
+        return {path.stem for path in self.place.glob("*.jsonl")}
 
-    async def summaries(self) -> tuple[ConversationSummary, ...]:
-        found = []
-        for id_ in sorted(self.lines, key=lambda id_: -self._order[id_]):
-            thread = self._thread(id_)
-            in_use = id_ in self.claimed | self.elsewhere
-            found.append(thread.summary(thread.created_at + self._order[id_], in_use=in_use))
-        return tuple(found)
-
-    async def read(self, conversation: str) -> ChatThread:
-        return self._thread(conversation)
-
-    def _thread(self, conversation: str) -> ChatThread:
-        if conversation not in self.lines:
-            raise UsageError(f"There is no conversation {conversation}.", "Choose another.")
-        reader = ThreadReader(lambda name: self.files.get(name, b""))
-        for record in self.lines[conversation]:
-            reader.read(record)
-        return reader.thread()
-
-    async def search(self, text: str) -> tuple[ConversationHit, ...]:
-        found = (hit for each in await self.summaries() for hit in self._thread(each.id).hits(text))
-        return tuple(itertools.islice(found, 50))
-
-    async def new_id(self, at: float) -> str:
-        return f"demo-{next(self._numbers)}"
-
-    async def claim(self, conversation: str) -> bool:
-        if conversation in self.elsewhere:
-            return False
-        self.claimed.add(conversation)
-        return True
-
-    async def release(self, conversation: str) -> None:
-        self.claimed.discard(conversation)
-
-    async def append(self, conversation: str, records: Sequence[Mapping[str, Any]], *, durable: bool = False) -> None:
-        if self.failure is not None:
-            raise self.failure
-        self.lines.setdefault(conversation, []).extend(records)
-        self._order[conversation] = next(self._numbers)
-
-    async def keep(self, conversation: str, data: bytes) -> str:
-        name = hashlib.sha256(data).hexdigest()[:40]
-        self.files[name] = data
-        return name
-
-    async def delete(self, conversation: str) -> None:
-        self._thread(conversation)
-        del self.lines[conversation]
-
-    async def close(self) -> None:
-        return
+    @contextmanager
+    def barred(self) -> Iterator[None]:
+        """Nothing can be written within: a file is where the folder would be."""
+        self.place.touch()
+        yield
+        self.place.unlink()

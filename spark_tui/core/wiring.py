@@ -215,17 +215,24 @@ DEMO: Final[Mapping[str, Adapter]] = {
     "docker": ("demo.docker:DemoDocker", lambda make, p: make(p.world)),
     "api": ("demo.api:DemoApi", lambda make, p: make(p.world)),
     "metrics": ("demo.metrics:DemoMetrics", lambda make, p: make(p.world)),
-    "host": ("demo.host:DemoHost", lambda make, p: make(p.world)),
-    "vitals": (
-        "demo.host:DemoVitals",
-        lambda make, p: make(p.world, lambda: p.downloader.rate if "downloader" in p.made() else 0.0),
+    "machine": (
+        "simulator.machine:Machine",
+        lambda make, p: make(p.world, p.demo_folder, lambda: p.downloader.rate if "downloader" in p.made() else 0.0),
     ),
-    "gpu": ("demo.host:DemoGpu", lambda make, p: make(p.world)),
-    "dropper": ("demo.host:DemoDropper", lambda make, p: make(p.host)),
-    "boot": ("demo.host:DemoBoot", None),
-    "doctor_probe": ("demo.host:DemoDoctorProbe", None),
-    "demo_folder": ("demo.folders:DemoFolder", None),  # what is kept there lasts as long as the program
-    "folders": ("demo.folders:own_folders", lambda make, p: make(p.demo_folder)),  # without those of a user
+    "host": ("simulator.machine:SimulatedHost", lambda make, p: p.machine.fresh(make(p.machine.root, now=p.clock.now))),
+    "vitals": (
+        "host.vitals:HostVitals",
+        lambda make, p: p.machine.fresh(make(p.machine.root, monotonic=p.clock.monotonic, now=p.clock.now)),
+    ),
+    "gpu": ("simulator.machine:SimulatedGpu", lambda make, p: make(p.world)),
+    "dropper": ("simulator.machine:SimulatedDropper", lambda make, p: make(p.machine)),
+    "boot": ("simulator.machine:SimulatedBoot", None),
+    "doctor_probe": (
+        "simulator.machine:SimulatedDoctor",
+        lambda make, p: p.machine.fresh(make({"HOME": str(p.machine.root)}, p.machine.root)),
+    ),
+    "demo_folder": ("simulator.folder:DemoFolder", None),  # what is kept there lasts as long as the program
+    "folders": ("simulator.folder:own_folders", lambda make, p: make(p.demo_folder)),  # without those of a user
     "presets": (
         "presets.store:PresetFiles",
         lambda make, p: import_module("spark_tui.core.rights").AllowedPresets(
@@ -245,7 +252,7 @@ DEMO: Final[Mapping[str, Adapter]] = {
     "conversations": ("conversations:FileConversations", lambda make, p: make(p.demo_folder.path / "conversations")),
     "client_files": ("client_files:MemoryFiles", None),
     "key_folder": (
-        "demo.folders:SimulatedFolder",
+        "simulator.folder:SimulatedFolder",
         lambda make, p: make(Path("/home/demo/.config/spark-tui/secrets"), p.demo_folder.path / "secrets"),
     ),
     "secrets": ("secrets:FileSecrets", lambda make, p: make(p.key_folder, {}, p.demo_folder.path)),

@@ -13,11 +13,10 @@ from spark_tui.domain.history import FINE_STEP, Record
 from spark_tui.domain.logs.starts import StartBackends, StartRecord, StartSizes
 from spark_tui.domain.logs.timeline import PhaseId, StartOutcome
 from spark_tui.domain.metrics.page import Snapshot
-from spark_tui.domain.metrics.series import HOST, Sample, SeriesKey, SeriesSlice
+from spark_tui.domain.metrics.series import HOST, MetricId, Sample, SeriesKey, SeriesSlice
 from spark_tui.domain.metrics.serving import HostReadings, MetricWindow, engine_values, host_values
 from spark_tui.domain.presets.image import repository
 from spark_tui.domain.reading import Ok, Reading
-from spark_tui.services.demo.host import gpu_at, memory_at, vitals_at
 from spark_tui.services.demo.metrics import page_at
 from spark_tui.services.demo.world import (
     FAILED_NAME,
@@ -33,6 +32,7 @@ from spark_tui.services.demo.world import (
 )
 from spark_tui.services.history.db import HistoryDb, Write
 from spark_tui.services.history.samples import SampleWriter
+from spark_tui.simulator.machine import gpu_at, memory_at, rates_at
 
 if TYPE_CHECKING:
     from sqlite3 import Connection
@@ -53,7 +53,7 @@ _STARTING: Final = "the engine is starting"
 
 def past_of(world: DemoWorld) -> tuple[Sample, ...]:
     """Samples of the machine and of the engine that serves, oldest first, up to the opening of the demo."""
-    fine, step = range(-FINE_SECONDS, 0, FINE_STEP), COARSE_STEP
+    fine, step = range(-FINE_SECONDS, 1, FINE_STEP), COARSE_STEP
     times = [world.began_at + into for into in (*range(-PAST_SECONDS, -FINE_SECONDS, step), *fine)]
     run = next((run for run in world.named(SERVING_NAME).runs if run.traffic), None)
     engine = () if run is None else _engine(replace(run, counters=Counters()), times, world)
@@ -68,9 +68,14 @@ def past_of(world: DemoWorld) -> tuple[Sample, ...]:
 
 def _host(world: DemoWorld, times: list[float]) -> Iterator[Sample]:
     for at in times:
-        gpu, memory, vitals = gpu_at(world, at), memory_at(world, at), vitals_at(world, at)
-        values, _ = host_values(HostReadings(Ok(gpu, at), Ok(memory, at), Ok(vitals, at)))
-        yield Sample(HOST, at, values)
+        values, _ = host_values(HostReadings(Ok(gpu_at(world, at), at), Ok(memory_at(world, at), at)))
+        rates = rates_at(world, at)
+        counted = {
+            MetricId.CPU_UTILIZATION: (rates["X925"] + rates["A725"]) / 2,  # there are as many of each
+            MetricId.DISK_RATE: (rates["read"] + rates["written"]) / 1e6,
+            MetricId.NETWORK_RATE: (rates["received"] + rates["sent"]) / 1e6,
+        }
+        yield Sample(HOST, at, {**values, **counted})
 
 
 def _engine(run: Run, times: list[float], world: DemoWorld) -> Iterator[Sample]:

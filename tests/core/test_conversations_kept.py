@@ -29,9 +29,10 @@ from spark_tui.domain.errors import ApiKeyRejected, EngineUnreachable, RefusedEr
 from spark_tui.domain.metrics.page import Family, MetricPage, SeriesPart, Slot, page_of
 from spark_tui.domain.presets.preset import Origin, Preset, PresetFacts, RequiredFile
 from spark_tui.domain.secret import Secret
+from spark_tui.services.conversations import FileConversations
 from tests.core.kit import FixedPresets
 from tests.fakes_api import FakeEngineApi, MemoryFiles, Script
-from tests.fakes_files import MemoryConversations
+from tests.fakes_files import OwnConversations
 from tests.fakes_host import FakeClock, settle
 
 ENDPOINT = Endpoint("http://127.0.0.1:8000")
@@ -46,7 +47,7 @@ class Kept:
     def __init__(self, *presets: Preset) -> None:
         self.clock = FakeClock()
         self.api = FakeEngineApi(self.clock)
-        self.store = MemoryConversations()
+        self.store = OwnConversations()
         self.files = MemoryFiles()
         self.conversations = self.opened(*presets)
 
@@ -106,17 +107,18 @@ async def test_a_conversation_comes_back_with_answers_settings_timings_and_pictu
     assert back.exchanges[1].limit == 4096
     assert str(back.exchanges[1].error) == "It broke. Again."
     assert (back.title, back.settings.system) == ("Why?", "Be long.")
-    assert kept.store.claimed == set()
+    [summary] = await kept.conversations.summaries()
+    assert await FileConversations(kept.store.place).claim(summary.id), "it is free again"
 
 
 async def test_nothing_is_written_before_something_is_said() -> None:
     kept = Kept()
     conversation = kept.conversations.new()
     await conversation.close()
-    assert kept.store.lines == {}
+    assert kept.store.ids == set()
     private = kept.conversations.new(keep=False)
     await kept.ask(private, "Secret?")
-    assert kept.store.lines == {}
+    assert kept.store.ids == set()
     assert private.id == ""
 
 
@@ -128,7 +130,7 @@ async def test_an_answer_is_written_while_it_comes() -> None:
     conversation.ask("Count", TARGET)
     await kept.clock.advance(9.5)
     await settle()
-    [thread_id] = kept.store.lines
+    [thread_id] = kept.store.ids
     killed = await kept.store.read(thread_id)
     assert killed.exchanges[0].answer.content.startswith("w4 w5")
     assert killed.exchanges[0].answer.reasoning == "rrrr"
@@ -144,11 +146,10 @@ async def test_a_disk_that_is_full_stops_nothing_and_is_caught_up_with() -> None
     kept = Kept()
     conversation = kept.conversations.new()
     assert conversation.journal is not None
-    kept.store.failure = SparkError("The disk is full.", "Make room.")
-    await kept.ask(conversation, "One")
-    assert conversation.journal.error is kept.store.failure
-    await kept.ask(conversation, "Two")
-    kept.store.failure = None
+    with kept.store.barred():
+        await kept.ask(conversation, "One")
+        assert conversation.journal.error is not None
+        await kept.ask(conversation, "Two")
     await kept.ask(conversation, "Three")
     assert conversation.journal.error is None
     assert same((await kept.store.read(conversation.id)).exchanges, conversation.exchanges)
@@ -158,7 +159,8 @@ async def test_where_another_process_writes_a_copy_is_begun() -> None:
     kept = Kept()
     first = kept.conversations.new()
     await kept.ask(first, "One", [ContentDelta("1"), AnswerFinished("stop")], attachments=(PICTURE,))
-    kept.store.elsewhere.add(first.id)
+    await first.close()
+    assert await FileConversations(kept.store.place).claim(first.id)
     second = await kept.opened().open(first.id)
     await kept.ask(second, "Two")
     assert second.journal is not None
@@ -277,6 +279,7 @@ async def test_a_fork_begins_as_the_other_does_and_leaves_it_alone() -> None:
     conversation = kept.conversations.new(ChatSettings("sys"))
     for question in ("One", "Two", "Three"):
         await kept.ask(conversation, question, [ContentDelta(question.lower()), AnswerFinished("stop")])
+    await kept.clock.advance(1)  # of two of one moment the later id is the newer one
     fork = await kept.conversations.fork(conversation.thread(), 2)
     await kept.ask(fork, "Drei")
     assert [q for q, _ in said(fork)] == ["One", "Two", "Drei"]
@@ -341,8 +344,8 @@ async def test_conversations_are_found_renamed_exported_imported_and_deleted() -
     await kept.conversations.delete(name)
     with pytest.raises(UsageError, match="There is no conversation"):
         await kept.conversations.open(name)
-    with pytest.raises(UsageError, match="2 conversations are called demo"):
-        await kept.conversations.open("demo")
+    with pytest.raises(UsageError, match="2 conversations are called 2027"):
+        await kept.conversations.open("2027")
 
 
 async def test_without_a_store_talking_works_and_the_list_says_why_it_is_not_there() -> None:

@@ -13,7 +13,7 @@ from spark_tui.services.engine_api import VllmApi
 from spark_tui.services.executors import SystemClock
 from spark_tui.tui.app import run_app
 from tests.fakes_docker import FakeDocker
-from tests.fakes_files import MemoryConversations
+from tests.fakes_files import OwnConversations
 from tests.fakes_host import FakeArchive, FakeGpu, FakeHost, FakeSecrets
 from tests.fakes_ports import Ports
 from tests.tui.chat_kit import NoPresets
@@ -26,7 +26,7 @@ def main() -> None:
     docker.add_container("qwen", argv=("vllm", "serve"), ports=(PublishedPort(8000, port, "127.0.0.1"),))
     ports = Ports(
         clock=SystemClock(), docker=docker, api=VllmApi(), host=FakeHost(), gpu=FakeGpu(), presets=NoPresets(),
-        secrets=FakeSecrets(), archive=FakeArchive(), conversations=MemoryConversations(),
+        secrets=FakeSecrets(), archive=FakeArchive(), conversations=OwnConversations(),
     )  # fmt: skip
     run_app(Context(Settings(), ports, HostPaths("/store", "/caches", "/home/test")))
 

@@ -7,6 +7,8 @@ import gc
 import itertools
 import math
 import re
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import aclosing
 from pathlib import Path
@@ -57,13 +59,12 @@ from spark_tui.domain.logs.timeline import BootTimeline, StartOutcome
 from spark_tui.domain.logs.tracker import LogTracker
 from spark_tui.domain.presets.overrides import overrides_from_pairs
 from spark_tui.domain.quantities import GIB
-from spark_tui.domain.reading import Ok, value_of
+from spark_tui.domain.reading import Missing, Ok, value_of
 from spark_tui.domain.secret import Secret
 from spark_tui.services.demo.api import DemoApi, canned_answer, tokens_of
 from spark_tui.services.demo.docker import PULL_SECONDS, DemoDocker
 from spark_tui.services.demo.engines import EngineProfile, vllm_start
 from spark_tui.services.demo.folders import SAMPLES
-from spark_tui.services.demo.host import DemoGpu, DemoHost
 from spark_tui.services.demo.world import (
     FAILED_NAME,
     FAILED_OURS,
@@ -74,7 +75,9 @@ from spark_tui.services.demo.world import (
     VLLM_IMAGE,
     DemoWorld,
 )
-from spark_tui.services.ports import ContainerEngine, LogLine
+from spark_tui.services.ports import ContainerEngine, HostProbe, LogLine
+from spark_tui.simulator.folder import DemoFolder
+from spark_tui.simulator.machine import Machine, SimulatedGpu, SimulatedHost
 from tests.fakes_host import FakeClock
 
 BOOT_SECONDS = vllm_start(EngineProfile("vllm", "nvidia/Some-Model"))[1].ready / 20
@@ -90,8 +93,9 @@ class Spark:
         self.world = DemoWorld(self.clock, seed)
         self.docker = DemoDocker(self.world)
         self.api = DemoApi(self.world)
-        self.host = DemoHost(self.world)
-        self.gpu = DemoGpu(self.world)
+        machine = Machine(self.world, DemoFolder())
+        self.host: HostProbe = machine.fresh(SimulatedHost(machine.root, now=self.clock.now))
+        self.gpu = SimulatedGpu(self.world)
 
     async def launch(self, name: str = "new", port: int = 8000, **labels: str) -> str:
         """Creates and starts a container."""
@@ -659,13 +663,44 @@ async def test_the_seed_changes_names_and_phase_but_not_the_story() -> None:
 
 
 def test_ports_and_folders_of_the_simulated_host(spark: Spark) -> None:
-    assert spark.host.port_owner(22) == "sshd (pid 1203)"
-    assert spark.host.port_owner(SERVING_PORT) == "another process"
+    for port in (22, SERVING_PORT):
+        assert spark.host.port_owner(port) == "another process", "an ordinary user cannot look into it"
     assert spark.host.port_owner(8000) is None
     assert spark.host.has_folder(Path("/home/demo/vllm/x"))
     spark.host.make_folders([Path("/nowhere/at/all")])
     assert not Path("/nowhere").exists(), "a demo writes nothing"
     assert isinstance(spark.host.free_disk(Path("/")), Ok)
+
+
+async def test_the_real_readers_see_the_machine_and_the_processes_of_its_engines() -> None:
+    clock = FakeClock()
+    context = build_demo(clock=clock)
+    host, vitals, doctor = context.host, context.ports.vitals, context.ports.doctor_probe
+    facts = await context.docker.inspect(SERVING_NAME)
+    gpu = value_of(await context.ports.gpu.read())
+    assert gpu is not None
+    assert gpu.processes is not None
+    vitals.look()
+    clock.tick(10)
+    look = vitals.look()
+    loads, links = value_of(look.clusters), value_of(look.links)
+    assert loads is not None
+    assert links is not None
+    assert [(each.name, each.cpus, round(each.percent)) for each in loads] == [("X925", 10, 12), ("A725", 10, 4)]
+    assert [each.name for each in links if each.up] == ["enP7s7"]
+    assert host.container_of(facts.pid) == facts.id
+    heaviest = value_of(vitals.processes(gpu.processes, 3))
+    assert heaviest is not None
+    assert (heaviest[0].pid, heaviest[0].container) == (facts.pid, facts.id)
+    assert host.bare_engines() == ()
+    assert (value_of(doctor.driver()), value_of(doctor.engine_processes())) == (gpu.driver, ())
+    assert "--prefer" in (value_of(doctor.earlyoom()) or "")
+    task = asyncio.create_task(context.docker.stop(SERVING_NAME))
+    await clock.advance(20)
+    await task
+    assert host.container_of(facts.pid) == ""
+    assert isinstance(vitals.container_memory(facts.pid), Missing)
+    await context.close()
 
 
 def test_keys_and_conversations_of_the_demo_are_real_files_that_end_with_it() -> None:
@@ -684,6 +719,16 @@ def test_keys_and_conversations_of_the_demo_are_real_files_that_end_with_it() ->
     del context, secrets
     gc.collect()
     assert not folder.exists()
+
+
+def test_what_a_demo_that_was_killed_has_left_is_removed_by_the_next() -> None:
+    kept = DemoFolder()
+    ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    left = kept.path.with_name(f"spark-tui-demo-{int(ended.stdout)}-x")
+    left.mkdir()
+    DemoFolder()
+    assert kept.path.exists()
+    assert not left.exists()
 
 
 def test_the_data_is_small_and_its_sources_are_named() -> None:

@@ -15,10 +15,9 @@ from spark_tui.domain.models.hub_errors import HubGated, HubRepoMissing
 from spark_tui.domain.models.store import Completeness, DeleteExtent
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.reading import value_of
-from spark_tui.services.demo.host import DemoHost
 from spark_tui.services.demo.hub import PAUSED_AT_START, RATE, DemoDownloads, DemoHub
 from spark_tui.services.demo.models import DemoModels
-from spark_tui.services.demo.world import DemoWorld
+from spark_tui.simulator.machine import SimulatedHost
 from tests.fakes_host import FakeClock
 
 SMALL = DownloadRequest("openai/gpt-oss-20b")
@@ -126,7 +125,7 @@ async def test_every_shipped_presets_model_is_in_the_demos_store_or_on_its_hub()
 
 async def test_the_demo_has_one_figure_of_what_is_free_on_its_disk(line: Line) -> None:
     contents = await line.models.scan()
-    assert value_of(DemoHost(DemoWorld(line.clock)).free_disk(Path(contents.root))) == contents.free
+    assert value_of(SimulatedHost().free_disk(Path(contents.root))) == contents.free
 
 
 # --- the store --------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ from spark_tui.tui.widgets.prompt import Prompt
 from spark_tui.tui.widgets.transcript import Transcript
 from tests.fakes_api import MemoryFiles
 from tests.fakes_docker import FakeDocker
-from tests.fakes_files import MemoryConversations
+from tests.fakes_files import OwnConversations
 from tests.fakes_host import FakeArchive, FakeClock, FakeGpu, FakeHost, FakeSecrets
 from tests.fakes_ports import Ports
 from tests.tui.quiet import text_of, until
@@ -130,7 +130,7 @@ class Kit:
         self.clock = FakeClock()
         self.docker = FakeDocker()
         self.api = ScriptedApi()
-        self.kept = MemoryConversations()
+        self.kept = OwnConversations()
         self.files = MemoryFiles()
         for number, (name, model) in enumerate(engines.items()):
             self.add_engine(name, model, 8000 + number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 
 from msgspec.structs import replace
@@ -10,7 +11,6 @@ from textual.widgets import Input, TextArea
 
 from spark_tui.domain.chat.conversation import EngineSide
 from spark_tui.domain.chat.message import ContentDelta, ReasoningDelta, Role, ToolCallDelta, Usage
-from spark_tui.domain.errors import SparkError
 from spark_tui.tui.screens.chat import CompareAnswersScreen
 from tests.tui.chat_kit import Kit, Reply, chatting
 
@@ -163,7 +163,7 @@ async def test_a_fork_begins_at_any_answer_and_leaves_the_original_alone() -> No
         await kit.until_seen("Forked.")
         assert "Answer to second." in kit.said()
         assert "third" not in kit.said()
-        await kit.until(lambda: len(kit.kept.lines) == 2, "both kept")
+        await kit.until(lambda: len(kit.kept.ids) == 2, "both kept")
         await kit.pilot.press("ctrl+l")
         await kit.until_seen("first (fork) (open)")
 
@@ -280,21 +280,20 @@ async def test_a_kept_conversation_is_opened_found_renamed_and_deleted() -> None
         await kit.pilot.press("down", "delete")
         await kit.until_seen("Delete 'Other'?")
         await kit.pilot.press("y")
-        await kit.until(lambda: len(kit.kept.lines) == 1, "deleted")
+        await kit.until(lambda: len(kit.kept.ids) == 1, "deleted")
 
 
 async def test_what_was_said_is_kept_and_what_cannot_be_kept_is_told() -> None:
     async with chatting() as kit:
-        kit.kept.failure = SparkError("The disk is full.", "Make room.")
-        await kit.answered("One.", "first")
-        await kit.until_seen("Not saved: The disk is full.")
-        kit.kept.failure = None
+        with kit.kept.barred():
+            await kit.answered("One.", "first")
+            await kit.until_seen("Not saved: Cannot write")
         await kit.answered("Two.", "second")
-        await kit.until(lambda: bool(kit.kept.lines), "kept")
-        [name] = kit.kept.lines
-        await kit.until(
-            lambda: len(kit.kept._thread(name).exchanges) == 2 and not kit.kept._thread(name).exchanges[1].live
-        )
+        await kit.until(lambda: bool(kit.kept.ids), "kept")
+        [name] = kit.kept.ids
+        async with asyncio.timeout(20):
+            while [each.live for each in (await kit.kept.read(name)).exchanges] != [False, False]:
+                await kit.pilot.pause(0.01)
 
 
 async def test_hostile_titles_and_results_are_text() -> None:

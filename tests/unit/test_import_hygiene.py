@@ -53,7 +53,7 @@ def test_the_domain_imports_the_standard_library_and_the_value_type(tmp_path: Pa
 
 def test_services_import_their_sdks_only_when_they_are_used(tmp_path: Path) -> None:
     on_use = (".nvml_child", ".docker.client")  # imported with the first use themselves
-    names = [name for name in _names("services") if not name.endswith(on_use)]
+    names = [name for name in (*_names("services"), *_names("simulator")) if not name.endswith(on_use)]
     modules, _ = _modules("\n".join(f"import {name}" for name in names), tmp_path)
     assert modules & (SDKS | FRONT_END) == set()
 

@@ -21,11 +21,7 @@ def test_the_wheel_holds_presets_styles_types_and_the_demo(tmp_path: Path) -> No
     names = set(zipfile.ZipFile(wheel).namelist())
     presets = {f"spark_tui/_presets/{path.name}" for path in (REPOSITORY / "presets").glob("*.yaml")}
     styles = {str(path.relative_to(REPOSITORY)) for path in (REPOSITORY / "spark_tui").rglob("*.tcss")}
-    demo = {
-        str(path.relative_to(REPOSITORY))
-        for path in (REPOSITORY / "spark_tui" / "services" / "demo" / "data").iterdir()
-        if path.is_file()
-    }
+    demo = {str(path.relative_to(REPOSITORY)) for path in (REPOSITORY / "spark_tui").rglob("data/*") if path.is_file()}
     assert presets
     assert styles
     assert demo

@@ -43,7 +43,7 @@ def texts_of(path: Path) -> Iterator[tuple[int, str, bool]]:
             yield node.lineno, text, id(node) in documentation
 
 
-@pytest.mark.parametrize("folder", ["domain", "services", "core", "present", "cli", "tui"])
+@pytest.mark.parametrize("folder", ["domain", "services", "simulator", "core", "present", "cli", "tui"])
 def test_texts_of_the_program_use_plain_words(folder: str) -> None:
     modules = sorted((ROOT / "spark_tui" / folder).rglob("*.py"))
     found = [
