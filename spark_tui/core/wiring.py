@@ -240,7 +240,7 @@ DEMO: Final[Mapping[str, Adapter]] = {
         ),
     ),
     "folder_recipes": ("presets.imports:FolderRecipeStore", lambda make, p: make(p.demo_folder.path)),
-    "recipes": ("demo.folders:DemoRecipes", lambda make, p: make(p.folder_recipes)),
+    "recipes": ("demo.folders:DemoRecipes", lambda make, p: make(p.folder_recipes, p.demo_folder.path)),
     "checkpoints": ("demo.models:DemoCheckpoints", lambda make, p: make(p.models)),
     "models": ("demo.models:DemoModels", lambda make, p: make(p.clock)),
     "hub": ("demo.hub:DemoHub", lambda make, p: make(p.clock)),

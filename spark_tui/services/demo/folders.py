@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,13 +14,18 @@ _DATA: Final = Path(__file__).parent / "data" / "recipes"
 
 
 class DemoRecipes:
-    """The RecipeStore port on another one. `SAMPLES` is a folder that is not there; other paths are real ones."""
+    """The RecipeStore port on another one. What the person has in `SAMPLES` is copied into `folder`: beside the program
+    it could be in a checkout, whose commit would be taken for the recipes' own. Other paths are real ones."""
 
-    def __init__(self, store: RecipeStore) -> None:
+    def __init__(self, store: RecipeStore, folder: Path) -> None:
         self._store = store
+        self._samples = folder / "recipes"
 
     def gather(self, source: Path) -> CollectedFiles:
-        return self._store.gather(_DATA / source.relative_to(SAMPLES) if source.is_relative_to(SAMPLES) else source)
+        if source.is_relative_to(SAMPLES):
+            shutil.copytree(_DATA, self._samples, dirs_exist_ok=True)
+            source = self._samples / source.relative_to(SAMPLES)
+        return self._store.gather(source)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
