@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from sqlite3 import Connection
+from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 
@@ -33,9 +34,6 @@ from spark_tui.services.demo.world import (
 from spark_tui.services.history.db import HistoryDb, Write
 from spark_tui.services.history.samples import SampleWriter
 from spark_tui.simulator.machine import gpu_at, memory_at, rates_at
-
-if TYPE_CHECKING:
-    from sqlite3 import Connection
 
 T = TypeVar("T")
 
