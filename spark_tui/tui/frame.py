@@ -499,11 +499,6 @@ class FrameScreen(QuietScreen[None]):
     def on_resize(self, event: Resize) -> None:
         """A terminal that is too small gets a sentence instead of a broken layout. What is hidden loses the focus, and
         has it again when it is back."""
-        if event.size != self.app.size:
-            # The layout of an earlier size reported its own size after the window had changed again: a Resize in the
-            # queue is replaced by the next, and the window's would be lost. Laid out, it would report itself once more.
-            event.prevent_default()
-            self.post_message(Resize(self.app.size, self.app.size))
         width, height = self.app.size
         small = width < MINIMUM_WIDTH or height < MINIMUM_HEIGHT
         if small and not self.has_class("-too-small"):

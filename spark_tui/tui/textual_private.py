@@ -224,6 +224,14 @@ class QuietScreen(Screen[Answer]):
         if self.app._running or not isinstance(message, Mount):
             await super()._dispatch_message(message)
 
+    async def _on_resize(self, event: Resize) -> None:
+        """Not laid out for a size that is past. The layout of an earlier size reported it after the window had changed
+        again: a Resize in the queue is replaced by the next, and the window's would be lost. Laid out, it would report
+        itself once more."""
+        if event.size != self.app.size:
+            event.prevent_default()
+            self.post_message(Resize(self.app.size, self.app.size))
+
     def _on_screen_resume(self, event: ScreenResume) -> None:
         """A screen that is shown for the first time was styled just now: Textual would do it again."""
         event.refresh_styles = event.refresh_styles and self._was_shown

@@ -7,6 +7,7 @@ from rich.segment import Segment
 from textual.events import Resize
 from textual.geometry import Region, Size
 from textual.message import Message
+from textual.screen import ModalScreen
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -72,12 +73,13 @@ async def test_a_size_that_is_past_is_not_laid_out_again() -> None:
 
     app = SparkApp(build_demo(Settings()))
     async with app.run_test(size=(120, 36), message_hook=heard) as pilot:
-        for key in "12345678":
+        for key in (*"12345678", "1", "y", "escape", "ctrl+p"):  # the last ones are dialogs
             await pilot.press(key)
             await pilot.pause()
             app.screen.post_message(Resize(past, past))
             await pilot.pause()
-    assert [each for each in widths if each > 120] == [past.width] * 8
+        assert isinstance(app.screen, ModalScreen)
+    assert [each for each in widths if each > 120] == [past.width] * 12
 
 
 @pytest.mark.timeout(20)
