@@ -269,6 +269,15 @@ def test_the_axis_labels_tell_foot_and_top() -> None:
     assert [row.strip("┤ ") for row in rows if row.endswith("┤")] == ["60", "40", "20", "0"]
 
 
+def test_an_axis_is_the_same_whatever_was_drawn_before() -> None:
+    """Taller, or before the top was known."""
+    curve, view = Curve("used", steady(69.2)), GraphView(NOW, 60)
+    memory = Subject("memory", "GiB", (0.0, 121.6))
+    for before in (picture(curve, subject=memory, height=16), picture(curve, subject=Subject("memory", "GiB"))):
+        shown = picture_of(memory, (curve,), view, GraphKind.BRAILLE, 80, 8, before)
+        assert shown == picture(curve, subject=memory, view=view)
+
+
 def test_too_small_a_box_stays_empty_and_a_low_one_has_no_time_axis() -> None:
     curve = Curve("", steady(40.0))
     assert picture(curve, width=10).rows == ()

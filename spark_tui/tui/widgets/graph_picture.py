@@ -331,7 +331,8 @@ def picture_of(
     height: int,
     before: Picture,
 ) -> Picture:
-    """The picture at a size; empty where there is no room. `before` keeps the scale from jumping."""
+    """The picture at a size; empty where there is no room. `before`, of the same height, keeps a scale from jumping
+    that follows its values: one with a fixed top is the same whatever was drawn before."""
     if width < MINIMUM_COLUMNS or height < MINIMUM_ROWS:
         return Picture()
     foot = view.foot and height >= AXIS_ROWS
@@ -343,7 +344,7 @@ def picture_of(
     known = [part for parts in found for part in parts if part is not None]
     low, high = min((part.low for part in known), default=0.0), max((part.high for part in known), default=0.0)
     wanted = nice_scale(low, high, domain=subject.domain, unit=subject.unit, ticks=max(1, (rows - 1) // 2))
-    scale = next_scale(before.scale, wanted)
+    scale = next_scale(before.scale if subject.domain[1] is None and len(before.rows) == height else None, wanted)
     canvas = Canvas(axis.columns, rows)
     threshold = subject.alarm if subject.alarm is not None and scale.low <= subject.alarm <= scale.high else None
     if threshold is not None:
