@@ -31,7 +31,7 @@ def test_the_program_its_presets_and_all_its_requirements_are_packed() -> None:
     bundle = InstalledProgram(builtin_directory()).pack()
     header, files = contents(bundle.data)
     names = {part.name.lower().replace("_", "-") for part in bundle.parts}
-    assert {"spark-tui", "textual", "linkify-it-py", "msgspec", "pyyaml", "httpcore", "h11"} <= names
+    assert {"spark-tui", "textual", "linkify-it-py", "msgspec", "pyyaml", "httpcore2", "h11"} <= names
     assert not names & {"pytest", "ruff", "setuptools"}, "extras and what else is installed here stay"
     assert {"spark_tui/__main__.py", "spark_tui/tui/app.tcss", "spark_tui/_presets/gpt-oss-20b.yaml"} <= set(files)
     assert (header["version"], header["files"]) == (__version__, len(files))
