@@ -27,7 +27,7 @@ async def observe(session: Session, context: Context) -> None:
 async def look_around(context: Context) -> None:
     """What a verdict depends on: memory, engines, earlier starts, presets, the model store. What cannot be read stays
     unknown."""
-    context.collectors.load_presets()
+    context.collectors.load_presets(shown=True)
     await context.history.load()
     await context.collectors.collect_once()
     with contextlib.suppress(UnreachableError):

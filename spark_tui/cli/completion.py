@@ -39,7 +39,7 @@ EXAMPLES = """\
 
 
 async def _presets(context: Context) -> Iterable[str]:
-    return (preset.name for preset in context.presets.load().presets)
+    return (preset.name for preset in context.presets.glance().presets)
 
 
 async def _engines(context: Context) -> Iterable[str]:

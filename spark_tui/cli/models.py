@@ -73,7 +73,7 @@ def list_models(session: Session) -> None:
     """The store's models as a table; what else there is to know on stderr."""
 
     async def look(context: Context) -> tuple[LibraryView, float]:
-        context.collectors.load_presets()
+        context.collectors.load_presets(shown=True)
         reading = await context.library.refresh()
         view = value_of(reading)
         if view is None:

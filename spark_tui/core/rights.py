@@ -26,7 +26,13 @@ class AllowedPresets:
         self._state = state
 
     def load(self) -> PresetCatalogue:
-        catalogue, known = self._source.load(), self._read()
+        return self._marked(self._source.load())
+
+    def glance(self) -> PresetCatalogue:
+        return self._marked(self._source.glance())
+
+    def _marked(self, catalogue: PresetCatalogue) -> PresetCatalogue:
+        known = self._read()
         presets = tuple(replace(each, allowed=known.get(fingerprint(each), ())) for each in catalogue.presets if known)
         return replace(catalogue, presets=presets or catalogue.presets)
 

@@ -173,6 +173,7 @@ REAL: Final[Mapping[str, Adapter]] = {
                 p.builtin_presets,
                 p.settings.presets,
                 p.folders.registries / "presets",
+                _private(p.folders.cache / "presets"),
             ),
             p.state,
         ),

@@ -376,6 +376,9 @@ class PresetSource(Protocol):
     def load(self) -> PresetCatalogue:
         """Every preset that can be read, and a problem for every file that cannot. Never raises."""
 
+    def glance(self) -> PresetCatalogue:
+        """The same, sooner: for what is only shown. What is launched, changed or exported comes from `load`."""
+
 
 class CheckpointSource(Protocol):
     """Checkpoints in the model store."""

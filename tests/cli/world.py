@@ -180,6 +180,8 @@ class StaticPresets:
     def load(self) -> PresetCatalogue:
         return self.catalogue
 
+    glance = load
+
 
 @dataclass(frozen=True)
 class Result:

@@ -51,6 +51,8 @@ class FixedPresets:
     def load(self) -> PresetCatalogue:
         return self.catalogue
 
+    glance = load
+
 
 class Kit:
     """Fakes, and the core on them. The image is here, and a started container serves at once unless told otherwise."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import codecs
+import hashlib
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,7 @@ from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.presets.plan import plan
 from spark_tui.domain.presets.preset import Origin, PresetCatalogue
 from spark_tui.domain.presets.recipe import preset_from
+from spark_tui.services.files import PrivateFolder
 from spark_tui.services.ports import PresetSource
 from spark_tui.services.presets import store as preset_files
 from spark_tui.services.presets.store import MAX_BYTES, PresetFiles, builtin_directory, parse
@@ -267,3 +270,94 @@ def test_without_the_c_parser_the_result_is_the_same(monkeypatch: pytest.MonkeyP
     fast = [preset_files.parse(text, "r.yaml") for text in texts]
     monkeypatch.delattr(yaml, "CSafeLoader", raising=False)
     assert [preset_files.parse(text, "r.yaml") for text in texts] == fast
+
+
+# --- what an earlier run read ---------------------------------------------------------------------------
+
+
+LATER = 10_000_000_000.0
+API_KEY = "sk-" + "a1" * 16
+
+
+def told(catalogue: PresetCatalogue) -> tuple[str, list[str]]:
+    """All of it; numbers with their types."""
+    return repr(catalogue.presets), list(map(str, catalogue.problems))
+
+
+def glancing(builtin: Path, tmp_path: Path, now: float = LATER) -> PresetFiles:
+    """As a run of a command reads: nothing is in its memory."""
+    return PresetFiles(builtin, tmp_path / "user", None, PrivateFolder(tmp_path / "kept"), now=lambda: now)
+
+
+@pytest.fixture
+def kept(builtin: Path, tmp_path: Path) -> Path:
+    """The file in which a first glance has kept the presets."""
+    (builtin / "bad.yaml").write_text("model: [\n")
+    (builtin / "numbers.yaml").write_text(GOOD + "defaults: {a: .inf, b: 1.0, c: 1, d: true, e: '1', f: null}\n")
+    assert told(glancing(builtin, tmp_path).glance()) == told(PresetFiles(builtin).load())
+    (file,) = (tmp_path / "kept").iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600
+    return file
+
+
+def forge(builtin: Path, kept: Path) -> None:
+    """Puts another model into what was kept, of the same length and with a sum that is right."""
+    data = kept.read_bytes()[32:].replace(b"org/m", b"org/x")
+    kept.write_bytes(hashlib.sha256(data).digest() + data)
+
+
+def test_a_glance_tells_what_loading_tells(kept: Path, tmp_path: Path) -> None:
+    for folder in (tmp_path / "builtin", FIXTURES, builtin_directory()):
+        loaded = PresetFiles(folder, tmp_path / "user").load()
+        for _ in range(2):
+            assert told(glancing(folder, tmp_path).glance()) == told(loaded)
+
+
+def test_only_a_glance_believes_what_was_kept(builtin: Path, kept: Path, tmp_path: Path) -> None:
+    forge(builtin, kept)
+    source = glancing(builtin, tmp_path)
+    assert {preset.model for preset in source.glance().presets} == {"org/x"}, "it is read"
+    assert {preset.model for preset in source.load().presets} == {"org/m"}
+
+
+def test_a_changed_file_is_shown_as_it_is_now(builtin: Path, kept: Path, tmp_path: Path) -> None:
+    good = builtin / "good.yaml"
+    before = good.stat()
+    good.write_text(GOOD.replace("org/m", "org/n"))
+    os.utime(good, ns=(before.st_atime_ns, before.st_mtime_ns))
+    (builtin / "numbers.yaml").unlink()
+    assert [preset.model for preset in glancing(builtin, tmp_path).glance().presets] == ["org/n"]
+
+
+@pytest.mark.parametrize("spoil", [
+    lambda data: b"", lambda data: data[:-1], lambda data: data[:40] + b"\xff" + data[41:],
+    lambda data: os.urandom(1000), lambda data: data.replace(b"org/m", b"org/x"),
+], ids=["empty", "cut", "flipped", "noise", "edited"])  # fmt: skip
+def test_what_was_kept_and_is_damaged_is_read_again(
+    builtin: Path, kept: Path, tmp_path: Path, spoil: Callable[[bytes], bytes]
+) -> None:
+    whole = kept.read_bytes()
+    kept.write_bytes(spoil(whole))
+    assert told(glancing(builtin, tmp_path).glance()) == told(PresetFiles(builtin).load())
+    assert kept.read_bytes() == whole
+
+
+def test_neither_keys_nor_what_just_changed_nor_what_depends_on_another_file_is_kept(
+    builtin: Path, tmp_path: Path
+) -> None:
+    user = tmp_path / "user"
+    user.mkdir()
+    (user / "keyed.yaml").write_text(GOOD + f"post_exec: echo {API_KEY}\n")
+    (user / "wider.yaml").write_text("include: good\ndefaults: {port: 8001}\n")
+    names = {preset.name for preset in glancing(builtin, tmp_path).glance().presets}
+    (file,) = (tmp_path / "kept").iterdir()
+    assert API_KEY.encode() not in file.read_bytes()
+    file.unlink()
+    assert "keyed" in names
+    glancing(builtin, tmp_path, now=time.time()).glance()
+    assert b"org/m" not in file.read_bytes(), "the file may change again within the clock's step"
+
+
+def test_a_glance_needs_no_folder_to_write_to(builtin: Path, tmp_path: Path) -> None:
+    (tmp_path / "kept").write_text("a file")
+    assert told(glancing(builtin, tmp_path).glance()) == told(PresetFiles(builtin).load())

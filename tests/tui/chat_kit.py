@@ -101,6 +101,8 @@ class NoPresets:
     def load(self) -> PresetCatalogue:
         return PresetCatalogue()
 
+    glance = load
+
 
 class Elsewhere(FrameScreen):
     """Any other screen."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import stat
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from spark_tui.domain.errors import PresetError
@@ -15,20 +16,13 @@ from spark_tui.domain.presets.located import Node
 from spark_tui.domain.presets.options import OPTIONS
 from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue
 from spark_tui.domain.presets.recipe import preset_from
+from spark_tui.domain.secret import mask_secrets
 from spark_tui.domain.text import truncate
+from spark_tui.services.files import PrivateFolder
+from spark_tui.services.presets.kept import KeptPresets, Stamp
 from spark_tui.services.presets.recipe_yaml import MAX_BYTES, SUFFIXES, parse, read_text, too_large
 
 __all__ = ["MAX_BYTES", "SUFFIXES", "PresetFiles", "builtin_directory", "parse"]
-
-
-class Stamp(Struct, frozen=True):
-    """What a file looked like when it was read: the same stamp gives the same result."""
-
-    path: str
-    inode: int
-    size: int
-    modified_ns: int
-    changed_ns: int
 
 
 _Read: TypeAlias = dict[tuple[Stamp, ...], Preset | PresetError]
@@ -44,12 +38,21 @@ def builtin_directory() -> Path:
 
 class PresetFiles:
     """Reads all folders. A file of the person's own takes the place of another preset of the same name. `registries`
-    holds a folder for each registry."""
+    holds a folder for each registry. `kept` is where `glance` keeps what it read."""
 
-    def __init__(self, builtin: Path, user: Path | None = None, registries: Path | None = None) -> None:
+    def __init__(
+        self,
+        builtin: Path,
+        user: Path | None = None,
+        registries: Path | None = None,
+        kept: PrivateFolder | None = None,
+        *,
+        now: Callable[[], float] = time.time,
+    ) -> None:
         self._builtin = builtin
         self._user = user
         self._registries = registries
+        self._kept = KeptPresets(kept, builtin, user, registries, now=now) if kept is not None else None
         self._read: _Read = {}
         self._known: dict[Stamp, list[tuple[tuple[Stamp, ...], Preset | PresetError]]] = {}
         self._names: tuple[str, ...] | None = None
@@ -60,6 +63,22 @@ class PresetFiles:
         """Files that have not changed since the last call are not read again, and an unchanged folder gives an equal
         catalogue."""
         catalogue, self._read = self._catalogue(self._read)
+        return catalogue
+
+    def glance(self) -> PresetCatalogue:
+        """As `load`, for what is only shown: a file that has not changed is taken as an earlier run of this version
+        read it. `load` trusts none of it."""
+        if self._kept is None or self._read:
+            return self.load()
+        kept = self._kept.load()
+        catalogue, read = self._catalogue({(stamp,): preset for stamp, preset in kept.items()})
+        now = {
+            stamps[0]: found
+            for stamps, found in read.items()
+            if len(stamps) == 1 and isinstance(found, Preset) and (stamps[0] in kept or not _holds_secret(found))
+        }
+        if now.keys() != kept.keys():
+            self._kept.save(now)
         return catalogue
 
     def _catalogue(self, before: _Read) -> tuple[PresetCatalogue, _Read]:
@@ -157,6 +176,13 @@ def _stamp(path: Path) -> Stamp:
     if status.st_size > MAX_BYTES:
         raise too_large(path, status.st_size)
     return Stamp(str(path), status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+def _holds_secret(preset: Preset) -> bool:
+    """Whether a recipe may hold a key or token itself, which is copied nowhere."""
+    named = (*preset.env, *preset.defaults, *preset.unknown)
+    text = "\n".join((preset.command, *preset.hooks, *preset.mods, *(f"{name}={value}" for name, value in named)))
+    return mask_secrets(text) != text
 
 
 def _check_name(path: Path) -> None:
