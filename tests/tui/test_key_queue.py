@@ -207,17 +207,12 @@ class First(Second):
             await asyncio.sleep(HANGS_S)
 
 
-class SlowApp(App[None]):
-    """Notes which screen each key comes to."""
+class QueuedApp(App[None]):
+    """Keys go through a queue of its own."""
 
     def __init__(self) -> None:
         super().__init__()
         self.queue = KeyQueue(self, super().on_event)
-        self.queue.timeout = 0.1
-        self.seen: list[tuple[str, str]] = []
-
-    def get_default_screen(self) -> Screen[None]:
-        return First()
 
     async def on_event(self, event: Event) -> None:
         if isinstance(event, Key) and not event.is_forwarded:
@@ -227,6 +222,18 @@ class SlowApp(App[None]):
 
     def on_key_handled(self, message: KeyHandled) -> None:
         self.queue.handled(message)
+
+
+class SlowApp(QueuedApp):
+    """Notes which screen each key comes to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue.timeout = 0.1
+        self.seen: list[tuple[str, str]] = []
+
+    def get_default_screen(self) -> Screen[None]:
+        return First()
 
 
 @pytest.mark.parametrize(("keys", "screen"), [("oa", "Second"), ("ha", "First")], ids=["at work", "hangs"])
@@ -251,25 +258,15 @@ class Vanishing(Input):
         await self.remove()
 
 
-class VanishingApp(App[None]):
+class VanishingApp(QueuedApp):
     """Notes the keys that come up to it."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.queue = KeyQueue(self, super().on_event)
         self.seen: list[str] = []
 
     def compose(self) -> ComposeResult:
         yield Vanishing()
-
-    async def on_event(self, event: Event) -> None:
-        if isinstance(event, Key) and not event.is_forwarded:
-            await self.queue.put(event)
-        else:
-            await super().on_event(event)
-
-    def on_key_handled(self, message: KeyHandled) -> None:
-        self.queue.handled(message)
 
     def on_key(self, event: Key) -> None:
         self.seen.append(event.key)
