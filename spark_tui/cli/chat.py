@@ -65,7 +65,6 @@ _SETTINGS = (
     click.option("--effort", "reasoning_effort", metavar="WORD", help="none, minimal, low, medium, high, xhigh, max."),
     click.option("--budget", "thinking_budget", metavar="N", help="Maximum reasoning tokens."),
     click.option("--schema", metavar="JSON|@FILE", help="Answer in JSON of this schema."),
-    click.option("--logprobs", metavar="N", help="Return the top N tokens for each token; 0 to 20."),
 )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from spark_tui.core.chat import ChatTarget, Conversation, advised, target_of
 from spark_tui.core.context import Context
 from spark_tui.core.poller import pause
 from spark_tui.domain.chat.conversation import ContextRoom, Exchange
-from spark_tui.domain.chat.message import Answer, Attachment, probability
+from spark_tui.domain.chat.message import Answer, Attachment
 from spark_tui.domain.chat.request import Defaults, check_taken, check_together
 from spark_tui.domain.engine.container import ContainerStatus
 from spark_tui.domain.engine.state import Health
@@ -34,7 +34,6 @@ from spark_tui.domain.text import clean, clean_line, truncate
 from spark_tui.present import chat
 from spark_tui.services.ports import Clock
 
-UNSURE_TOKENS: Final = 5
 HISTORY_LINES: Final = 2000
 PROMPT, MORE, BLOCK = "> ", ". ", '"""'
 
@@ -99,25 +98,11 @@ class AnswerWriter:
         self._end_reasoning(answer)
         for call in answer.tool_calls:
             err.say(f"tool call: {call.name}({call.arguments})")
-        for line in ("   ".join(chat.answer_figures(exchange)), *unsure(answer)):
-            err.say(line, "dim")
+        err.say("   ".join(chat.answer_figures(exchange)), "dim")
         if answer.finish_reason == "length":
             err.note("Answer cut at the token limit. Raise it with --max-tokens, or /continue.")
         elif not answer.content and not answer.tool_calls:
             err.note("The answer is empty" + (": only reasoning." if answer.reasoning else "."))
-
-
-def unsure(answer: Answer) -> list[str]:
-    """The least probable tokens, each with its alternatives; empty without log probabilities."""
-
-    def shown(token: str, logprob: float) -> str:
-        return f"{clean(token)!r} {probability(logprob):.0%}"
-
-    lines = []
-    for each in sorted(answer.logprobs, key=lambda each: each.logprob)[:UNSURE_TOKENS]:
-        others = ", ".join(shown(*other) for other in each.likeliest if other[0] != each.token)
-        lines.append(f"  {shown(each.token, each.logprob)}{f'   else {others}' if others else ''}")
-    return ["least certain tokens:", *lines] if lines else []
 
 
 async def find_target(context: Context, name: str, model: str = "") -> tuple[ChatTarget, Defaults]:

@@ -264,7 +264,6 @@ _TABLE: Final = (
     (Scope.CHAT, "compare", "f5", "Compare", "Ask another engine the last question, side by side", "-", ""),
     (Scope.CHAT, "copy_code", "f6", "Code", "Copy a code block; again: the previous one", "-", ""),
     (Scope.CHAT, "make_room", "f7", "Room", "Leave older messages out of the request", "-", ""),
-    (Scope.CHAT, "token_chances", "f10", "Tokens", "Show token probabilities", "-", ""),
     (Scope.CHAT, "attach", "f8", "Attach", "Attach an image or audio to the next question", "-", ""),
     (Scope.CHAT, "save_chat", "f9", "Save", "Save the conversation as .md or .json", "-", "conversations export ID"),
     (Scope.CHAT, "follow_answer", "ctrl+end", "Follow", "Scroll to the end and follow", "-", ""),
@@ -312,9 +311,10 @@ RETIRED: Final = frozenset(
         "copy_run",
         "metrics_of_next",
         "talk_to_next",
+        "token_chances",
     )
 )
-"""Actions of earlier versions, which others do now: a person's settings may still name them, without effect."""
+"""Actions of earlier versions: a person's settings may still name them, without effect."""
 
 
 def check_keymap(keymap: Keymap) -> None:

@@ -184,7 +184,6 @@ def answered_object(exchange: Exchange, conversation: str = "") -> Object:
     for name in ("prompt_tokens", "completion_tokens", "reasoning_tokens", "cached_tokens"):
         counts |= maybe(name, None if usage is None else getattr(usage, name), silent)
     used = usage.prompt_tokens + usage.completion_tokens if usage is not None else None
-    logprobs = [{"token": each.token, "logprob": each.logprob, "top": dict(each.likeliest)} for each in found.logprobs]
     return {
         "id": exchange.engine,
         "model": exchange.model,
@@ -206,7 +205,6 @@ def answered_object(exchange: Exchange, conversation: str = "") -> Object:
         **maybe("queue_seconds", None if side is None else side.queue_seconds, NO_METRICS),
         **maybe("speculation_acceptance", None if side is None else side.acceptance, NO_METRICS),
         **({"shared_with_other_requests": True} if side is not None and side.shared else {}),
-        **maybe("logprobs", logprobs or None, "they were not asked for"),
     }
 
 

@@ -47,7 +47,7 @@ PAGE_SECONDS: Final = 4.0
 MAX_ERROR_BYTES: Final = 64 * 1024
 MAX_JSON_BYTES: Final = 4 * 1024 * 1024
 MAX_STREAM_BYTES: Final = 256 * 1024 * 1024
-"""Of one streamed answer. A token takes about 300 bytes, with its likeliest 20 about 3 kB."""
+"""Of one streamed answer. A token takes about 300 bytes."""
 MAX_PAGE_BYTES: Final = 8 * 1024 * 1024
 """vLLM's page has 60 kB, and 30 kB more for each further data-parallel engine."""
 MAX_SERIES: Final = 5_000

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import itertools
-import math
 import re
 import subprocess
 import sys
@@ -29,9 +28,7 @@ from spark_tui.domain.chat.message import (
     ChatRequest,
     ContentDelta,
     Message,
-    ProbabilityBand,
     Role,
-    band,
 )
 from spark_tui.domain.engine.container import (
     LABEL_API_KEY_FILE,
@@ -531,21 +528,6 @@ async def test_thinking_can_be_switched_off_and_length_limited(spark: Spark) -> 
     assert short.finish_reason == "length"
     assert short.usage is not None
     assert short.usage.completion_tokens == 3
-
-
-async def test_token_probabilities_come_when_they_are_asked_for(spark: Spark) -> None:
-    assert not (await spark.ask("Hello")).logprobs
-    answer = await spark.ask("Hello", logprobs=3)
-    assert "".join(each.token for each in answer.logprobs) == answer.reasoning + answer.content
-    assert all(each.logprob <= 0.0 and 1 <= len(each.likeliest) <= 3 for each in answer.logprobs)
-    assert all(sum(math.exp(share) for _, share in each.likeliest) < 1.0 for each in answer.logprobs)
-    assert {band(each.logprob) for each in answer.logprobs} == set(ProbabilityBand), (
-        "some are doubtful, so that there is to see"
-    )
-    assert answer.logprobs == (await spark.ask("Hello", logprobs=3)).logprobs
-    taken = (await spark.ask("Hello", logprobs=0)).logprobs
-    assert [each.logprob for each in taken] == [each.logprob for each in answer.logprobs]
-    assert not any(each.likeliest for each in taken)
 
 
 async def test_the_first_request_of_a_new_engine_waits_for_its_kernels(spark: Spark) -> None:

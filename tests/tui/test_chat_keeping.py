@@ -146,7 +146,6 @@ async def test_keys_that_have_nothing_to_do_say_so() -> None:
         for key, says in (
             ("f4", "is complete"), ("f5", "No other engine is serving."), ("f6", "No code in this conversation."),
             ("f7", "Nothing to leave out"), ("ctrl+t", "No reasoning in this conversation."),
-            ("f10", "Set logprobs"),
         ):  # fmt: skip
             await kit.pilot.press(key)
             await kit.until_seen(says)

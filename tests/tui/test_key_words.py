@@ -13,7 +13,6 @@ from msgspec.structs import replace
 import spark_tui
 from spark_tui.core.actions import ACTIONS, key_of, screen_keys, shown, use_keys
 from spark_tui.core.chat import ChatTarget, advised
-from spark_tui.domain.chat.request import ChatSettings
 from spark_tui.domain.engine.state import Endpoint
 from spark_tui.domain.errors import ContextOverflow
 from spark_tui.domain.reading import NOT_READ_YET, Missing, Ok
@@ -69,7 +68,6 @@ TEXTS: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
         ("3  choose", "Esc leaves", "^n  back"),
     ),
     "an empty prompt": (lambda: chat.placeholder(None, ""), ("Esc, then 3",)),
-    "no logprobs": (lambda: chat.no_logprobs(ChatSettings()), ("(^o)",)),
     "under the prompt": (lambda: chat.hint(writing=False, files=(), call=False), ("Enter or Tab",)),
     "a full context": (overflow, ("F7 on the screen",)),
 }  # fmt: skip

@@ -36,13 +36,13 @@ def test_every_setting_reaches_the_api_by_its_own_name_and_nothing_else_is_sent(
     }  # fmt: skip
     parameters = ChatParameters(
         **plain, stop=("END", "\n\n"), thinking=True, preserve_thinking=True, thinking_budget=512,
-        schema='{"type":"object"}', logprobs=3,
+        schema='{"type":"object"}',
     )  # fmt: skip
     body = request_body(ChatRequest("m", HI, parameters))
     form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": {"type": "object"}}}
     assert {key: value for key, value in body.items() if key not in bare} == plain | {
-        "stop": ["END", "\n\n"], "thinking_token_budget": 512, "response_format": form, "logprobs": True,
-        "top_logprobs": 3, "chat_template_kwargs": {"enable_thinking": True, "preserve_thinking": True},
+        "stop": ["END", "\n\n"], "thinking_token_budget": 512, "response_format": form,
+        "chat_template_kwargs": {"enable_thinking": True, "preserve_thinking": True},
     }  # fmt: skip
 
 

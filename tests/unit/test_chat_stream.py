@@ -14,9 +14,7 @@ from spark_tui.domain.chat.message import (
     AnswerBuilder,
     AnswerFinished,
     ContentDelta,
-    Logprobs,
     ReasoningDelta,
-    TokenLogprobs,
     ToolCall,
     ToolCallDelta,
     Usage,
@@ -128,19 +126,9 @@ def chunk(delta: object, **more: object) -> str:
         (
             chunk(
                 {"content": "a"},
-                logprobs={
-                    "content": [
-                        {
-                            "token": "a",
-                            "logprob": -0.1,
-                            "top_logprobs": [{"token": "a", "logprob": -0.1}, {"token": "b"}],
-                        },
-                        {"token": "c"},
-                        None,
-                    ]
-                },
+                logprobs={"content": [{"token": "a", "logprob": -0.1, "top_logprobs": []}, {"token": "c"}, None]},
             ),
-            [ContentDelta("a"), Logprobs((TokenLogprobs("a", -0.1, (("a", -0.1),)),))],
+            [ContentDelta("a")],
         ),
         (chunk({"content": None, "reasoning_content": None, "tool_calls": None}, finish_reason=None), []),
         (chunk({"content": "a", "unheard_of": {"x": 1}}, logprobs=None, token_ids=[1]), [ContentDelta("a")]),

@@ -34,7 +34,6 @@ from spark_tui.domain.chat.message import (
     ChatParameters,
     MediaKind,
     Role,
-    TokenLogprobs,
     ToolCall,
     Usage,
 )
@@ -236,10 +235,7 @@ FULL = ChatThread(
     (
         Exchange(
             1, "What \x1b[31mis\ud800 it?", "spark", "qwen", 13.0,
-            Answer(
-                0.0, "A cat", "I see.", (), "length", Usage(10, 5, 2, 8), 0.4, 1.5, 1.0, 1,
-                logprobs=(TokenLogprobs("A", -0.5, (("A", -0.5), ("The", -1.5))),),
-            ),
+            Answer(0.0, "A cat", "I see.", (), "length", Usage(10, 5, 2, 8), 0.4, 1.5, 1.0, 1),
             AnswerOutcome.COMPLETE, None, (PICTURE,), (), ChatSettings("Be brief."), 4096,
             engine_side=EngineSide(0.25, 30, 20, shared=True),
         ),
@@ -289,6 +285,12 @@ def test_files_of_earlier_versions_still_load(old: bool) -> None:
     *whole, looked = thread.exchanges
     assert same(replace(thread, title=FULL.title, exchanges=tuple(whole), last_number=2), FULL)
     assert (looked.answer.content, looked.answer.reasoning, looked.answer.tool_calls) == ("Let me look.", "hm", (CALL,))
+
+
+def test_a_setting_that_earlier_versions_had_is_read_without_damage_to_the_others() -> None:
+    line = {"type": "settings", "settings": {"system": "Be brief.", "logprobs": 5, "temperature": 0.5}}
+    thread = read_back([line])
+    assert (thread.settings, thread.damaged) == (FULL.settings, 0)
 
 
 def test_parts_of_an_answer_that_was_killed_are_kept_and_it_says_so() -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from enum import StrEnum
-from typing import Final, NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from msgspec import Struct, field
 
 from spark_tui.domain.chat.parameters import SERVER_DEFAULTS
 from spark_tui.domain.chat.parameters import ChatParameters as ChatParameters  # asked for together with a request
-from spark_tui.domain.text import clean
 
 
 class Role(StrEnum):
@@ -114,21 +111,7 @@ class Usage(Struct, frozen=True):
     cached_tokens: int | None = None
 
 
-class TokenLogprobs(Struct, frozen=True):
-    """A token of the answer, its natural log probability, and the likeliest ones in its place, itself among them."""
-
-    token: str
-    logprob: float
-    likeliest: tuple[tuple[str, float], ...] = ()
-
-
-class Logprobs(Struct, frozen=True):
-    """The log probabilities of the latest tokens, where they were requested."""
-
-    tokens: tuple[TokenLogprobs, ...]
-
-
-ChatEvent: TypeAlias = ContentDelta | ReasoningDelta | ToolCallDelta | AnswerFinished | Usage | Logprobs
+ChatEvent: TypeAlias = ContentDelta | ReasoningDelta | ToolCallDelta | AnswerFinished | Usage
 
 
 PREFILL_TOKENS = 256
@@ -155,7 +138,6 @@ class Answer(Struct, frozen=True):
     only at the end."""
     carried: int = 0
     """Characters at the start of the content that came with an earlier request, which this one continues."""
-    logprobs: tuple[TokenLogprobs, ...] = ()
 
     @property
     def ttft(self) -> float | None:
@@ -216,7 +198,6 @@ class AnswerBuilder:
         self._carried = len(content)
         self._content = [content]
         self._reasoning = [reasoning]
-        self._logprobs: list[TokenLogprobs] = []
         self._calls: list[_GrowingCall] = []
         self._finish_reason = ""
         self._usage: Usage | None = None
@@ -258,8 +239,6 @@ class AnswerBuilder:
                 first, last = self._first_token_at, self._last_token_at
                 if self._first_tokens is None and first is not None and first == last and not self._finish_reason:
                     self._first_tokens = event.completion_tokens
-            case Logprobs(tokens):
-                self._logprobs.extend(tokens)
 
     def _token(self, text: str, at: float, *, answering: bool) -> None:
         if not text:  # the opening delta has a role and an empty content: no token yet
@@ -285,7 +264,6 @@ class AnswerBuilder:
                 self._answer_at,
                 self._first_tokens,
                 self._carried,
-                tuple(self._logprobs),
             )
         return self._snapshot
 
@@ -294,70 +272,3 @@ def _joined(parts: list[str]) -> str:
     """The parts as one string, which replaces them: the next snapshot joins only what is new."""
     parts[:] = ["".join(parts)]
     return parts[0]
-
-
-# --- token probabilities ------------------------------------------------------------------------------
-
-EVEN: Final = 0.5
-
-
-class ProbabilityBand(StrEnum):
-    """How probable a token was: 90 % and more, 50 %, 10 %, less."""
-
-    SURE = "sure"
-    LIKELY = "likely"
-    DOUBTFUL = "doubtful"
-    RARE = "rare"
-
-
-_BANDS: Final = (
-    (0.9, ProbabilityBand.SURE),
-    (EVEN, ProbabilityBand.LIKELY),
-    (0.1, ProbabilityBand.DOUBTFUL),
-    (0.0, ProbabilityBand.RARE),
-)
-
-
-def probability(logprob: float) -> float:
-    """From 0 to 1; vLLM writes -9999 for a token that could not be."""
-    return math.exp(min(0.0, logprob)) if not math.isnan(logprob) else 0.0
-
-
-def band(logprob: float) -> ProbabilityBand:
-    return next(name for least, name in _BANDS if probability(logprob) >= least)
-
-
-class LogprobsSummary(NamedTuple):
-    """`tokens` in all, those `below_even`, and the perplexity: e to the mean of the negative log probabilities."""
-
-    tokens: int
-    below_even: int
-    perplexity: float
-
-
-def summary_of(tokens: Sequence[TokenLogprobs]) -> LogprobsSummary:
-    """Of at least one token."""
-    below = sum(probability(token.logprob) < EVEN for token in tokens)
-    mean = sum(min(0.0, token.logprob) for token in tokens if not math.isnan(token.logprob)) / max(1, len(tokens))
-    return LogprobsSummary(len(tokens), below, math.exp(min(-mean, 700.0)))
-
-
-def candidates(token: TokenLogprobs) -> tuple[tuple[str, float, bool], ...]:
-    """The tokens in that place, the likeliest first: text, log probability, and whether it is the sampled one.
-
-    The sampled one is always among them; servers report it beside the likeliest ones or instead of the last.
-    """
-    others = {text: logprob for text, logprob in token.likeliest if text != token.token}
-    rows = [(token.token, token.logprob, True), *((text, logprob, False) for text, logprob in others.items())]
-    return tuple(sorted(rows, key=lambda row: (-row[1], not row[2])))
-
-
-def next_doubt(tokens: Sequence[TokenLogprobs], place: int, step: int) -> int:
-    """The next token below even odds from `place` in the direction of `step` (1 or -1); `place` when there is none."""
-    ahead = range(place + step, len(tokens) if step > 0 else -1, step)
-    return next((each for each in ahead if probability(tokens[each].logprob) < EVEN), place)
-
-
-def written_token(text: str) -> str:
-    """A token as it can be read on one line: line ends and tabs written out, control codes removed."""
-    return clean(text).replace("\n", "\\n").replace("\t", "\\t") or "(nothing to see)"

@@ -40,7 +40,7 @@ class ChatParameters(Struct, frozen=True):
 
     `thinking` and `preserve_thinking` go to the chat template (`enable_thinking`, `preserve_thinking`);
     `thinking_budget` limits the tokens of reasoning (vLLM from 0.19, `thinking_token_budget`); `schema` is a JSON
-    schema, as JSON text, that the answer must follow; `logprobs` is how many likely tokens come with each token.
+    schema, as JSON text, that the answer must follow.
     """
 
     temperature: float | None = None
@@ -58,7 +58,6 @@ class ChatParameters(Struct, frozen=True):
     preserve_thinking: bool | None = None
     thinking_budget: int | None = None
     schema: str = ""
-    logprobs: int | None = None
 
     def given(self) -> dict[str, Value]:
         """The settings that are set, by name."""
@@ -164,8 +163,6 @@ SETTINGS: Final = (
     Setting("stop", "stop", "the answer ends before this text; a JSON list for several",
             f"a text of up to {MOST_STOP_CHARS} characters, or a JSON list of up to {MOST_STOPS}", _stops),
     Setting("schema", "schema", "the answer is JSON of this schema", "a JSON schema, as a JSON object", _schema),
-    Setting("logprobs", "logprobs", "likely tokens returned for each token; 0 returns the sampled one",
-            "a whole number from 0 to 20", _whole(0, 20)),
 )  # fmt: skip
 NAMES: Final = tuple(setting.name for setting in SETTINGS)
 _ALIASES: Final = {
@@ -178,7 +175,6 @@ _ALIASES: Final = {
     "max_completion_tokens": "max_tokens",
     "json_schema": "schema",
     "response_schema": "schema",
-    "top_logprobs": "logprobs",
 }
 
 

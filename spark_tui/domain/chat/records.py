@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from msgspec.structs import asdict, fields, replace
 
 from spark_tui.domain.chat.conversation import AnswerOutcome, ChatThread, EngineSide, Exchange, ToolAnswer, title_of
-from spark_tui.domain.chat.message import Answer, Attachment, MediaKind, TokenLogprobs, ToolCall, Usage
+from spark_tui.domain.chat.message import Answer, Attachment, MediaKind, ToolCall, Usage
 from spark_tui.domain.chat.request import NO_SETTINGS, ChatSettings, settings_from, settings_json
 from spark_tui.domain.errors import SparkError, UsageError
 
@@ -97,7 +97,6 @@ def answered(exchange: Exchange, content_from: int = 0, reasoning_from: int = 0)
         "finish_reason": answer.finish_reason,
         "usage": _known(answer.usage) if answer.usage is not None else None,
         "first_tokens": answer.first_tokens,
-        "chances": [[c.token, c.logprob, [list(each) for each in c.likeliest]] for c in answer.logprobs],
         "error": {key: getattr(error, key) for key in ("id", "summary", "remedy", "detail")} if error else None,
         "engine_side": _known(side) or None if side is not None else None,
     }
@@ -280,10 +279,6 @@ def _with_answer(exchange: Exchange, record: Mapping[str, Any]) -> Exchange:
         finish_reason=_text(record, "finish_reason"),
         usage=None if usage is None else _typed(Usage, usage),
         first_tokens=_optional(record, "first_tokens"),
-        logprobs=tuple(
-            TokenLogprobs(str(token), float(logprob), tuple((str(other), float(at)) for other, at in likeliest))
-            for token, logprob, likeliest in record.get("chances", ())
-        ),
         **times,
     )
     return replace(

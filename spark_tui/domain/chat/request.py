@@ -82,8 +82,6 @@ def _parameters(parameters: ChatParameters) -> dict[str, Any]:
     if parameters.schema:
         schema = _read_json(parameters.schema, "The schema of the answer is not JSON.")
         body["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
-    if parameters.logprobs is not None:
-        body |= {"logprobs": True, "top_logprobs": parameters.logprobs}
     return body
 
 
@@ -310,6 +308,7 @@ def settings_json(settings: ChatSettings) -> dict[str, Any]:
 def settings_from(given: Mapping[str, Any]) -> ChatSettings:
     """Settings of a file. Raises ParameterError, or UsageError for its tools."""
     rest = dict(given)
+    rest.pop("logprobs", None)  # a setting of earlier versions
     tools, choice = rest.pop("tools", None), rest.pop("tool_choice", None)
     settings = ChatSettings(tools=tools_from(tools, "tools") if isinstance(tools, str) and tools else ())
     for name, value in rest.items():

@@ -56,9 +56,6 @@ class StreamReader:
         if choice is not None:
             # A server that does not stream answers with one whole `message`.
             yield from self._delta(choice.get("delta") or choice.get("message"))
-            tokens = [_token(each) for each in objects_of(object_of(choice.get("logprobs")).get("content"))]
-            if known := tuple(each for each in tokens if each is not None):
-                yield message.Logprobs(known)
             reason = choice.get("finish_reason")
             if isinstance(reason, str) and reason:
                 self.finish_reason = reason
@@ -118,19 +115,6 @@ class StreamReader:
         self._calls[place] = self._call_count, id_, name
         self._call_count += 1
         return self._call_count - 1
-
-
-def _token(given: dict[str, Any]) -> message.TokenLogprobs | None:
-    """One entry of `logprobs.content`; None for a token without a number."""
-    logprob = given.get("logprob")
-    if not isinstance(logprob, int | float) or isinstance(logprob, bool):
-        return None
-    likeliest = tuple(
-        (text_of(other.get("token")), float(other["logprob"]))
-        for other in objects_of(given.get("top_logprobs"))
-        if isinstance(other.get("logprob"), int | float)
-    )
-    return message.TokenLogprobs(text_of(given.get("token")), float(logprob), likeliest)
 
 
 def object_of(value: Any) -> dict[str, Any]:

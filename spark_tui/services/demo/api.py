@@ -4,7 +4,6 @@ load of a benchmark it gives a real one's figures in a twentieth of the time."""
 from __future__ import annotations
 
 import asyncio
-import math
 import re
 import zlib
 from collections.abc import AsyncGenerator, Sequence
@@ -17,10 +16,8 @@ from spark_tui.domain.chat.message import (
     ChatEvent,
     ChatRequest,
     ContentDelta,
-    Logprobs,
     ReasoningDelta,
     Role,
-    TokenLogprobs,
     Usage,
 )
 from spark_tui.domain.engine.state import Endpoint, Health, ServedModel
@@ -36,10 +33,6 @@ FIRST_TOKEN_SECONDS: Final = 0.31
 COLD_SECONDS: Final = 2.4
 """The first request of an engine compiles kernels: 25 to 60 s on a real Spark, shortened like its start."""
 _CHARACTERS_PER_TOKEN: Final = 4
-_BANDS: Final = ((0.72, 0.93, 0.999), (0.88, 0.5, 0.9), (0.97, 0.12, 0.5), (1.0, 0.02, 0.1))
-"""Of all tokens up to this share, the least and the greatest probability: mostly sure, now and then not at all."""
-_SPLIT: Final = 0.7
-"""Share of what is left that the next likeliest token has."""
 
 
 def canned_answer(prompt: str) -> CannedAnswer:
@@ -52,28 +45,6 @@ def canned_answer(prompt: str) -> CannedAnswer:
 def tokens_of(text: str) -> list[str]:
     """The text in pieces of about a token each; joined they are the text."""
     return _PIECE.findall(text)
-
-
-def logprobs_of(tokens: Sequence[str], number: int, likeliest: int) -> Logprobs:
-    """Of token `number` of an answer's tokens, with the `likeliest` alternatives: of its own probability, drawn by
-    place and text, what is left goes to the answer's other tokens of the same shape, from this place on."""
-    token = tokens[number]
-    drawn, before, chance = zlib.crc32(f"{number}:{token}".encode("utf-8", "replace")) / 2**32, 0.0, 1.0
-    for upto, least, most in _BANDS:
-        if before <= drawn < upto:
-            chance = least + (most - least) * (drawn - before) / (upto - before)
-        before = upto
-    ranked, left, shape = [(token, chance)], 1.0 - chance, _shape(token)
-    for other in dict.fromkeys((*tokens[number + 1 :], *tokens[:number])):
-        if len(ranked) <= likeliest and other != token and _shape(other) == shape:
-            ranked.append((other, left * _SPLIT))
-            left *= 1.0 - _SPLIT
-    ordered = sorted(ranked, key=lambda each: -each[1])[: max(0, likeliest)]
-    return Logprobs((TokenLogprobs(token, math.log(chance), tuple((text, math.log(p)) for text, p in ordered)),))
-
-
-def _shape(token: str) -> tuple[bool, bool, bool]:
-    return token[:1].isspace(), token.strip().isalpha(), token.strip().isdecimal()
 
 
 class DemoApi:
@@ -166,8 +137,6 @@ class DemoApi:
                     "What had arrived is kept: start it and ask again.",
                 )
             yield ReasoningDelta(token) if number < len(reasoning) else ContentDelta(token)
-            if parameters.logprobs is not None:
-                yield logprobs_of(tokens, number, parameters.logprobs)
         yield AnswerFinished("stop" if count == len(tokens) else "length")
         yield Usage(prompt_tokens, count, min(count, len(reasoning)), prompt_tokens // 16 * 16 // 2)
 

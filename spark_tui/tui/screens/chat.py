@@ -32,7 +32,6 @@ from spark_tui.present.engines import engine_status
 from spark_tui.tui import format as fmt
 from spark_tui.tui.frame import FrameScreen, bindings
 from spark_tui.tui.screens.chat_dialogs import ChatSettingsPanel, ConversationsDialog
-from spark_tui.tui.screens.chat_tokens import TokensScreen
 from spark_tui.tui.screens.modals import ChoiceDialog, TextDialog
 from spark_tui.tui.textual_private import QuietModal
 from spark_tui.tui.widgets.bars import KeyBar
@@ -593,12 +592,6 @@ class ChatScreen(FrameScreen):
         which = f" {len(blocks) - back + 1} of {len(blocks)}" if len(blocks) > 1 else ""
         self.spark.copy(Yank(f"Code{which}", "c", code))
 
-    def action_token_chances(self) -> None:
-        if any(exchange.answer.logprobs for exchange in self._conversation.exchanges):
-            self.app.push_screen(TokensScreen(self._conversation.exchanges, self.spark.glyphs))
-        else:
-            self._say(no_logprobs(self._chosen.over(self._defaults_here.settings)))
-
     @dialog
     async def action_compare(self) -> None:
         """The last question to another engine too, side by side."""
@@ -839,12 +832,6 @@ def hint(*, writing: bool, files: tuple[str, ...], call: bool, waits_for: str = 
     if not files:
         return Content(keys)
     return Content.assemble(("with ", "$dim"), fmt.safe(", ".join(files), "$secondary"), f"   {keys}")
-
-
-def no_logprobs(settings: request.ChatSettings) -> str:
-    if settings.parameters.logprobs is not None:
-        return "No token probabilities yet: ask a question."
-    return f"No token probabilities. Set logprobs ({key_of('chat_settings')}) and ask again."
 
 
 def footer(*, live: bool, writing: bool, started: bool) -> tuple[Action, ...]:
