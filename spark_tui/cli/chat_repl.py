@@ -381,15 +381,6 @@ async def _past(talk: ReplSession, _: str, __: Context) -> None:
         talk.session.err.say(f"  {each.number:>3}  {chat.brief(each)}   ({each.model}, {each.outcome.value}){unsent}")
 
 
-@command("fork", "[N]", "continue in a copy that ends with the last answer, or number N")
-async def _fork(talk: ReplSession, rest: str, context: Context) -> None:
-    last = talk.conversation.last
-    number = _number_and_text(talk.conversation, rest)[0] if rest else 0
-    number = number or (last.number if last else 0)
-    await talk.switch_to(await context.conversations.fork(talk.conversation.thread(), number))
-    talk.say(f"Forked to {talk.conversation.id}. The original is unchanged.")
-
-
 @command("context", "", "how full the context is")
 async def _context(talk: ReplSession, _: str, __: Context) -> None:
     use = talk.conversation.use(talk.target)

@@ -259,7 +259,6 @@ _TABLE: Final = (
     (Scope.CHAT, "open_conversation", "ctrl+l", "History",
      "Saved conversations: open, search, rename, delete", "", "conversations list"),
     (Scope.CHAT, "edit_question", "f2", "Edit", "Edit and resend the last question", "-", ""),
-    (Scope.CHAT, "fork_chat", "f3", "Fork", "Fork the conversation; the original is unchanged", "-", ""),
     (Scope.CHAT, "go_on", "f4", "Continue", "Continue answer", "-", ""),
     (Scope.CHAT, "compare", "f5", "Compare", "Ask another engine the last question, side by side", "-", ""),
     (Scope.CHAT, "copy_code", "f6", "Code", "Copy a code block; again: the previous one", "-", ""),
@@ -312,6 +311,7 @@ RETIRED: Final = frozenset(
         "metrics_of_next",
         "talk_to_next",
         "token_chances",
+        "fork_chat",
     )
 )
 """Actions of earlier versions: a person's settings may still name them, without effect."""

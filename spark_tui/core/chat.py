@@ -373,7 +373,7 @@ class Conversation:
         return history(self.exchanges, self.settings, UserInput(question), sent_from=self.sent_from)
 
     def thread(self) -> ChatThread:
-        """As it stands, for a fork or an export."""
+        """As it stands, for an export."""
         return ChatThread(
             self.id, self.title, 0.0, self.settings, self.exchanges, self.sent_from, last_number=self._last_number
         )

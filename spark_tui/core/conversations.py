@@ -1,4 +1,4 @@
-"""Saved conversations: list, open, fork, rename, import and export."""
+"""Saved conversations: list, open, rename, import and export."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ LATEST = "last"
 """Instead of an id: the conversation that was changed last."""
 MOST_IMPORT_BYTES = 64 * MIB
 MOST_PROMPT_BYTES = MIB
-FORK = " (fork)"
 
 
 class Conversations:
@@ -81,25 +80,12 @@ class Conversations:
         """As `open`."""
         return await self._store.read(await self._id(conversation))
 
-    async def fork(self, thread: ChatThread, number: int) -> Conversation:
-        """A new conversation that begins as `thread` does, up to and with exchange `number`."""
-        kept = tuple(each for each in thread.exchanges if each.number <= number and not each.live)
-        if not kept:
-            raise UsageError("There is nothing to fork yet.", "Fork at an exchange that has its answer.")
-        title = thread.title if thread.title.endswith(FORK) else f"{thread.title}{FORK}"
-        sent_from = thread.sent_from if thread.sent_from <= number else 0
-        return await self._begun(
-            replace(thread, id="", title=title, exchanges=kept, parent=thread.id, sent_from=sent_from)
-        )
-
     async def import_file(self, path: str) -> Conversation:
-        """A conversation from a file: our JSON or Markdown, or a list of messages. Raises UsageError."""
+        """A conversation from a file: our JSON or Markdown, or a list of messages; saved at once where conversations
+        are saved. Raises UsageError."""
         raw = await self.files.read(path, MOST_IMPORT_BYTES)
         thread = imported(raw.decode("utf-8", "replace"), Path(path).name, self._clock.now())
-        return await self._begun(replace(thread, id=""))
-
-    async def _begun(self, thread: ChatThread) -> Conversation:
-        """A new conversation with a past, saved at once where conversations are saved."""
+        thread = replace(thread, id="")
         made = self._conversation(thread, thread.settings, exists=False)
         if made.journal is not None:
             made.journal.write()

@@ -180,10 +180,16 @@ def test_a_single_question_is_kept_only_when_it_is_wanted(world: Kept) -> None:
 
 
 def test_conversations_are_shown_found_exported_imported_renamed_and_removed(world: Kept) -> None:
-    talk(world, "Why?", f"/save {world.folder}/talk.json", "/fork", "And?", f"/save {world.folder}/talk.md")
+    talk(
+        world,
+        "Why?",
+        f"/save {world.folder}/talk.json",
+        f"/load {world.folder}/talk.json",
+        "And?",
+        f"/save {world.folder}/talk.md",
+    )
     listed = world.run("conversations").out
     assert listed.count("Why?") == 2
-    assert "Why? (fork)" in listed
     assert "## You\n\nAnd?" in world.run("conversations", "show", "last").out
     assert len(world.run("conversations", "show", "last", "--json").json["exchanges"]) == 2
     assert "And?" in world.run("conversations", "list", "--search", "and?").out
@@ -191,7 +197,7 @@ def test_conversations_are_shown_found_exported_imported_renamed_and_removed(wor
         exported = world.run("conversations", "export", "last", "--format", form, "--json").json
         assert (exported["format"], exported["text"][:1], exported["file"]) == (form, begins, None)
         assert exported["file_reason"]
-    assert json.loads(exported["text"])["title"] == "Why? (fork)"
+    assert json.loads(exported["text"])["title"] == "Why?"
     saved = world.run("conversations", "export", "last", "-o", str(world.folder / "out.md"), "--json").json
     assert Path(saved["file"]).read_text() == saved["text"]
     file = str(world.folder / "talk.json")

@@ -1,4 +1,4 @@
-"""Conversations are written down while they go on, and can be edited, forked, gone on with and trimmed."""
+"""Conversations are written down while they go on, and can be edited, gone on with and trimmed."""
 
 from __future__ import annotations
 
@@ -274,23 +274,6 @@ async def test_tool_calls_are_answered_by_the_person() -> None:
     assert kept.sent()[-1] == ("tool", "22 C")
 
 
-async def test_a_fork_begins_as_the_other_does_and_leaves_it_alone() -> None:
-    kept = Kept()
-    conversation = kept.conversations.new(ChatSettings("sys"))
-    for question in ("One", "Two", "Three"):
-        await kept.ask(conversation, question, [ContentDelta(question.lower()), AnswerFinished("stop")])
-    await kept.clock.advance(1)  # of two of one moment the later id is the newer one
-    fork = await kept.conversations.fork(conversation.thread(), 2)
-    await kept.ask(fork, "Drei")
-    assert [q for q, _ in said(fork)] == ["One", "Two", "Drei"]
-    assert [q for q, _ in said(conversation)] == ["One", "Two", "Three"]
-    assert kept.sent()[0] == ("system", "sys")
-    await fork.close()
-    assert [each.title for each in await kept.conversations.summaries()] == ["One (fork)", "One"]
-    with pytest.raises(UsageError, match="nothing to fork"):
-        await kept.conversations.fork(kept.conversations.new().thread(), 1)
-
-
 async def test_pictures_are_not_sent_to_a_model_that_takes_none() -> None:
     kept = Kept()
     conversation = kept.conversations.new()
@@ -356,8 +339,6 @@ async def test_without_a_store_talking_works_and_the_list_says_why_it_is_not_the
     assert conversation.exchanges[0].outcome is AnswerOutcome.COMPLETE
     with pytest.raises(RefusedError):
         await conversations.summaries()
-    fork = await conversations.fork(conversation.thread(), 1)
-    assert said(fork) == said(conversation)
 
 
 # --- what the preset knows ----------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The Chat screen: settings, tool results, editing, forking, going on, room, files, and conversations that are kept."""
+"""The Chat screen: settings, tool results, editing, going on, room, files, and conversations that are kept."""
 
 from __future__ import annotations
 
@@ -150,21 +150,6 @@ async def test_keys_that_have_nothing_to_do_say_so() -> None:
             await kit.pilot.press(key)
             await kit.until_seen(says)
         assert len(kit.api.replies) == 1
-
-
-async def test_a_fork_begins_at_any_answer_and_leaves_the_original_alone() -> None:
-    async with chatting() as kit:
-        for name in ("first", "second", "third"):
-            await kit.answered(f"Answer to {name}.", name)
-        await kit.pilot.press("f3")
-        await kit.until_seen("Fork", "after third", "after second", "after first")
-        await kit.pilot.press("down", "enter")
-        await kit.until_seen("Forked.")
-        assert "Answer to second." in kit.said()
-        assert "third" not in kit.said()
-        await kit.until(lambda: len(kit.kept.ids) == 2, "both kept")
-        await kit.pilot.press("ctrl+l")
-        await kit.until_seen("first (fork) (open)")
 
 
 async def test_keys_typed_in_a_burst_reach_the_fields_that_they_are_meant_for() -> None:

@@ -293,6 +293,15 @@ def test_a_setting_that_earlier_versions_had_is_read_without_damage_to_the_other
     assert (thread.settings, thread.damaged) == (FULL.settings, 0)
 
 
+def test_a_copy_of_a_conversation_that_an_earlier_version_made_is_read_whole() -> None:
+    lines = records.records_of(
+        replace(FULL, title="Kernel hunt (fork)", parent="20251231-235959-abc"), lambda _: "kept"
+    )
+    thread = read_back(lines)
+    assert (thread.title, thread.parent, thread.damaged) == ("Kernel hunt (fork)", "20251231-235959-abc", 0)
+    assert [each.question for each in thread.exchanges] == [each.question for each in FULL.exchanges]
+
+
 def test_parts_of_an_answer_that_was_killed_are_kept_and_it_says_so() -> None:
     begun = exchange(1, "q", outcome=AnswerOutcome.LIVE)
     lines = [

@@ -140,7 +140,7 @@ class ConversationHit(Struct, frozen=True):
 
 class ChatThread(Struct, frozen=True):
     """A conversation as it is saved. Times are epoch seconds. Exchanges below number `sent_from` are shown and no
-    longer sent. `parent` is the id of the conversation that it was forked from. `damaged` counts unreadable lines."""
+    longer sent. `parent` is the id of the conversation that it is a copy of. `damaged` counts unreadable lines."""
 
     id: str = ""
     title: str = ""

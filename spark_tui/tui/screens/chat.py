@@ -440,20 +440,6 @@ class ChatScreen(FrameScreen):
         self._prompt.focus()
         self._show_all()
 
-    @dialog
-    async def action_fork_chat(self) -> None:
-        """Continues in a copy, which ends with the last answer or with a chosen one."""
-        ended = [each for each in reversed(self._conversation.exchanges) if not each.live]
-        if self._conversation.live or not ended:
-            self._say("Fork needs a complete answer.")
-            return
-        number: str | None = str(ended[0].number)
-        if len(ended) > 1:
-            number = await self._choose("Fork", [(str(each.number), f"after {brief(each)}") for each in ended])
-        if number is not None:
-            self._switch_to(await self.context.conversations.fork(self._conversation.thread(), int(number)))
-            self._say("Forked. The original is unchanged.")
-
     async def _choose(self, question: str, choices: list[tuple[str, str]]) -> str | None:
         return await self.app.push_screen_wait(ChoiceDialog(question, choices))
 
