@@ -85,7 +85,7 @@ def _settings(function: F) -> F:
 )  # fmt: skip
 @click.option("--save/--no-save", "keep", default=None, help="Save it.  [conversations yes, single questions no]")
 @click.option("--model", default="", metavar="NAME", help="Another name that the engine serves (a LoRA).")
-@click.option("--tools", default="", metavar="FILE", help="Tools in JSON; in a conversation you type their results.")
+@click.option("--tools", default="", metavar="FILE", help="Tools in JSON; calls are shown, not run.")
 @click.option("--tool-choice", metavar="WORD", help="auto, none, required, or a tool's name.")
 @_settings
 @click.option("--show-reasoning", is_flag=True, help="Show the reasoning, on stderr.")

@@ -315,7 +315,7 @@ async def _think(talk: ReplSession, rest: str, context: Context) -> None:
         await _change(talk, context, "thinking", rest or ("off" if now is not False else "on"))
 
 
-@command("tools", "[FILE|off]", "offer the tools of a JSON file; you type their results")
+@command("tools", "[FILE|off]", "offer the tools of a JSON file; calls are shown, not run")
 async def _tools(talk: ReplSession, rest: str, context: Context) -> None:
     if rest:
         tools = () if rest == "off" else await context.conversations.tools(rest)
@@ -323,7 +323,7 @@ async def _tools(talk: ReplSession, rest: str, context: Context) -> None:
     for tool in talk.conversation.settings.tools:
         talk.session.err.say(f"  {tool.name}  {truncate(tool.description, chat.VALUE_CELLS)}")
     if not talk.conversation.settings.tools:
-        talk.say("No tools. /tools FILE reads them; you type their results.")
+        talk.say("No tools. /tools FILE reads them; calls are shown, not run.")
 
 
 @command("image", "FILE|off", "attach an image to the next question")
@@ -522,7 +522,7 @@ def read_lines(ask: Callable[[str], str]) -> str:
 
 
 def _take(talk: ReplSession, line: str) -> None:
-    """A command, or a question; then the tool calls that the answer leaves open."""
+    """A command, or a question."""
     if line.startswith("/") and not line.startswith("//"):
         name, _, rest = line[1:].partition(" ")
         work = command_named(name).work
@@ -532,18 +532,6 @@ def _take(talk: ReplSession, line: str) -> None:
             work(talk, rest.strip())
     else:
         talk.session.run(partial(talk.ask, line[1:] if line.startswith("//") else line))
-    # The user types the results of tool calls: nothing is run. An empty first line leaves them unanswered.
-    while talk.conversation.last is not None and (calls := talk.conversation.last.open_calls):
-        results: list[str] = []
-        for call in calls:
-            shown = truncate(clean_line(f"{call.name}({call.arguments})"), 200)
-            talk.say(f"Type its result (nothing is run; empty skips): {shown}")
-            result = read_lines(talk.read)
-            if not result.strip():
-                return
-            results.append(result)
-        answer = partial(talk.conversation.answer_tools, results, talk.target)
-        talk.session.run(partial(talk.write, answer))
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
 from pathlib import Path
 from typing import TypeAlias
@@ -21,7 +21,6 @@ from spark_tui.domain.chat.conversation import (
     ContextUse,
     EngineSide,
     Exchange,
-    ToolAnswer,
     TrimPlan,
     UserInput,
     context_use,
@@ -413,18 +412,6 @@ class Conversation:
         check_together(attachments)
         check_taken(attachments, target.modalities, target.model)
         return self._send(UserInput(question, attachments), target)
-
-    def answer_tools(self, results: Sequence[str], target: ChatTarget) -> AsyncGenerator[Answer, None]:
-        """Sends typed results of the last answer's tool calls, in their order. As `ask`."""
-        self._check_free()
-        calls = self.last.open_calls if self.last is not None else ()
-        if not calls or len(results) != len(calls):
-            raise UsageError(
-                f"The last answer has {len(calls)} tool calls; {len(results)} results were given.",
-                "Give one for each, in order." if calls else "Ask a question.",
-            )
-        answers = tuple(ToolAnswer(call.id, call.name, text) for call, text in zip(calls, results, strict=True))
-        return self._send(UserInput(tool_answers=answers), target)
 
     def regenerate(self, target: ChatTarget) -> AsyncGenerator[Answer, None]:
         """Sends the last question, or the last tool results, again; the answer replaces the old one.

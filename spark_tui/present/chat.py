@@ -252,6 +252,5 @@ def _exchange_object(found: Exchange) -> Object:
         ],
         "asked_at": moment(found.asked_at),
         "error": None if error is None else {"id": error.id, "summary": error.summary, "remedy": error.remedy},
-        "open_tool_calls": [tool_call_object(call) for call in found.open_calls],
         **answered_object(found),
     }

@@ -1,4 +1,4 @@
-"""The chat's prompt: commands with a slash, tool results typed by the person, and conversations that are kept."""
+"""The chat's prompt: commands with a slash, tool calls, and conversations that are kept."""
 
 from __future__ import annotations
 
@@ -111,13 +111,13 @@ def test_several_lines_and_a_leading_slash_can_be_said(world: Kept) -> None:
     assert [request.messages[-1].content for request in world.api.asked] == ["a\n\nb", "c\nd", "/etc/hosts is what?"]
 
 
-def test_tool_results_are_typed_and_nothing_is_run(world: Kept) -> None:
+def test_tool_calls_are_shown_and_not_run_and_the_next_line_is_a_question(world: Kept) -> None:
     (world.folder / "tools.json").write_text('[{"name": "weather"}]')
     world.api.events = [ToolCallDelta(0, "c1", "weather", '{"city": "Bern"}'), AnswerFinished("tool_calls")]
-    _, err = talk(world, f"/tools {world.folder}/tools.json", "Weather?", "22 C", "")
-    assert "nothing is run" in err
+    _, err = talk(world, f"/tools {world.folder}/tools.json", "Weather?", "22 C")
+    assert 'tool call: weather({"city": "Bern"})' in err
     assert [tool.name for tool in world.api.asked[0].tools] == ["weather"]
-    assert asked(world)[-1] == ("tool", "22 C")
+    assert asked(world) == [("user", "22 C")]
     assert len(world.api.asked) == 2
 
 

@@ -10,8 +10,10 @@ import pytest
 
 from spark_tui.core.chat import ChatTarget, Conversation, EngineCounters, advised, engine_side, meter_on
 from spark_tui.core.conversations import Conversations
-from spark_tui.domain.chat.conversation import AnswerOutcome, EngineSide, Exchange
+from spark_tui.domain.chat import records
+from spark_tui.domain.chat.conversation import AnswerOutcome, EngineSide, Exchange, ToolAnswer
 from spark_tui.domain.chat.message import (
+    Answer,
     AnswerFinished,
     Attachment,
     ChatParameters,
@@ -251,19 +253,34 @@ async def test_a_failed_continuation_loses_nothing_and_reasoning_alone_cannot_co
         conversation.go_on(TARGET)
 
 
-async def test_tool_calls_are_answered_by_the_person() -> None:
+async def test_tool_calls_are_kept_and_a_question_after_them_leaves_them_out() -> None:
     kept = Kept()
     conversation = kept.conversations.new()
     await kept.ask(conversation, "Weather?", list(CALL))
-    assert conversation.last is not None
-    [call] = conversation.last.open_calls
+    await kept.ask(conversation, "Never mind")
+    assert kept.sent() == [("user", "Never mind")]
+    await conversation.close()
+    [call] = (await kept.opened().open("last")).exchanges[0].calls
     assert (call.name, call.arguments) == ("weather", '{"city": "Bern"}')
-    with pytest.raises(UsageError, match="1 tool calls; 2 results"):
-        conversation.answer_tools(["a", "b"], TARGET)
-    kept.api.scripts.append([ContentDelta("Sunny."), AnswerFinished("stop")])
-    await kept.run(conversation.answer_tools(["22 C"], TARGET))
-    assert kept.sent() == [("user", "Weather?"), ("assistant", ""), ("tool", "22 C")]
+
+
+async def test_tool_results_of_an_earlier_version_are_sent_asked_again_and_left_in_their_file() -> None:
+    kept = Kept()
+    first = kept.conversations.new()
+    await kept.ask(first, "Weather?", list(CALL))
+    await first.close()
+    answered = Exchange(
+        2, "", "spark", "qwen", 1.0, Answer(0.0, "Sunny."), AnswerOutcome.COMPLETE,
+        tool_answers=(ToolAnswer("c1", "weather", "22 C"),),
+    )  # fmt: skip
+    await kept.store.append(first.id, [records.asked(answered, ()), records.answered(answered)])
+    file = kept.store.place / f"{first.id}.jsonl"
+    before = file.read_bytes()
+    conversation = await kept.opened().open(first.id)
+    assert [each.answer.content for each in conversation.exchanges] == ["", "Sunny."]
+    assert file.read_bytes() == before
     await kept.ask(conversation, "Thanks")
+    assert file.read_bytes().startswith(before)
     assert [role for role, _ in kept.sent()] == ["user", "assistant", "tool", "assistant", "user"]
     await conversation.close()
     back = await kept.opened().open("last")

@@ -1,4 +1,4 @@
-"""The Chat screen: settings, tool results, editing, going on, room, files, and conversations that are kept."""
+"""The Chat screen: settings, tools, editing, going on, room, files, and conversations that are kept."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def test_a_setting_that_cannot_be_used_says_so_where_it_stands() -> None:
         assert reply.request.parameters.given() == {}
 
 
-async def test_tools_come_from_a_file_and_their_results_are_typed_or_skipped() -> None:
+async def test_tools_come_from_a_file_and_their_calls_are_shown_and_not_run() -> None:
     async with chatting() as kit:
         kit.files.files["tools.json"] = b'[{"name": "weather"}, {"name": "time"}]'
         await kit.pilot.press("ctrl+o")
@@ -79,25 +79,9 @@ async def test_tools_come_from_a_file_and_their_results_are_typed_or_skipped() -
         assert [tool.name for tool in reply.request.tools] == ["weather", "time"]
         reply.send(ToolCallDelta(0, "a", "weather", '{"city": "[b]Bern"}'), ToolCallDelta(1, "b", "time", "{}"))
         reply.end("tool_calls")
-        await kit.until_seen("result of weather", "1 of 2", "Enter give result", "not run: you type its result")
-        await kit.type("22 C")
-        await kit.pilot.press("enter")
-        await kit.until_seen("result of time", "2 of 2")
-        await kit.type("noon")
-        second = await again(kit, "enter")
-        assert [(m.role.value, m.content) for m in second.request.messages] == [
-            ("user", "Weather and time?"), ("assistant", ""), ("tool", "22 C"), ("tool", "noon"),
-        ]  # fmt: skip
-        await finish(kit, second, "Sunny at noon.")
-        assert "result of weather" in kit.said()
-        assert "you type its result" not in kit.said()
-        third = await kit.ask("Again?")
-        third.send(ToolCallDelta(0, "c", "weather", "{}"))
-        third.end("tool_calls")
-        await kit.until_seen("result of weather")
-        await kit.pilot.press("escape")
-        await kit.until_seen("to qwen36-35b")
-        assert contents(await kit.ask("Never mind"))[-2:] == ["Sunny at noon.", "Never mind"]
+        await kit.until_seen("asks for tool weather   not run", '{"city": "[b]Bern"}', "asks for tool time   not run")
+        await kit.until_seen("to qwen36-35b", "Enter send")
+        assert contents(await kit.ask("Never mind")) == ["Never mind"]
 
 
 # --- change -------------------------------------------------------------------------------------------------
@@ -280,12 +264,12 @@ async def test_what_was_said_is_kept_and_what_cannot_be_kept_is_told() -> None:
                 await kit.pilot.pause(0.01)
 
 
-async def test_hostile_titles_and_results_are_text() -> None:
+async def test_hostile_titles_and_tool_calls_are_text() -> None:
     async with chatting() as kit:
         reply = await kit.ask("[/red][@click=app.quit]x")
         reply.send(ToolCallDelta(0, "a", "[bold]\x1b[2Jevil[/x]", '{"[/]": "\x1b]52;c;x\x07"}'))
         reply.end("tool_calls")
-        await kit.until_seen("result of [bold]evil[/x]")
+        await kit.until_seen("asks for tool [bold]evil[/x]   not run")
         await kit.pilot.press("escape", "ctrl+l")
         await kit.until_seen("[/red][@click=app.quit]x")
         assert "\x1b" not in kit.seen()

@@ -68,7 +68,7 @@ TEXTS: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
         ("3  choose", "Esc leaves", "^n  back"),
     ),
     "an empty prompt": (lambda: chat.placeholder(None, ""), ("Esc, then 3",)),
-    "under the prompt": (lambda: chat.hint(writing=False, files=(), call=False), ("Enter or Tab",)),
+    "under the prompt": (lambda: chat.hint(writing=False, files=()), ("Enter or Tab",)),
     "a full context": (overflow, ("F7 on the screen",)),
 }  # fmt: skip
 

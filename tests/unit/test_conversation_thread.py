@@ -88,7 +88,7 @@ def test_after_a_round_of_tools_the_calls_stay_and_the_reasoning_goes() -> None:
 
 def test_calls_without_ids_get_some_that_match_their_answers() -> None:
     asked = exchange(3, "x", calls=(ToolCall("", "f", "{}"), ToolCall("", "g", "{}")))
-    ids = [call.id for call in asked.open_calls]
+    ids = [call.id for call in asked.calls]
     assert len(set(ids)) == 2
     told = history([asked], PLAIN, UserInput(tool_answers=tuple(ToolAnswer(i, "f", "1") for i in ids)))
     assert [call.id for call in told[1].tool_calls] == ids
@@ -136,8 +136,9 @@ EXCHANGES = st.lists(
 def test_speakers_always_take_turns(told: list[tuple[str, str, bool, bool, AnswerOutcome]], sent_from: int) -> None:
     exchanges: list[Exchange] = []
     for number, (question, content, calls, tools, outcome) in enumerate(told, 1):
-        answering = tools and bool(exchanges) and bool(exchanges[-1].open_calls)
-        answers = (ToolAnswer(exchanges[-1].open_calls[0].id, "f", "r"),) if answering else ()
+        before = exchanges[-1] if exchanges else None
+        answering = tools and before is not None and before.calls and before.outcome is not AnswerOutcome.FAILED
+        answers = (ToolAnswer(before.calls[0].id, "f", "r"),) if before is not None and answering else ()
         made = exchange(number, "" if answers else question, content, calls=(CALL,) if calls else (), outcome=outcome)
         exchanges.append(replace(made, tool_answers=answers))
     roles = [m.role.value for m in history(exchanges, PLAIN, UserInput("now"), sent_from=sent_from)]

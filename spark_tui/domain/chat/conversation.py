@@ -28,7 +28,7 @@ class AnswerOutcome(StrEnum):
 
 
 class ToolAnswer(Struct, frozen=True):
-    """The result of a tool call, typed by the user. `call_id` is the call's, `name` the tool's."""
+    """A result of a tool call, in conversations of earlier versions. `call_id` is the call's, `name` the tool's."""
 
     call_id: str
     name: str
@@ -104,11 +104,6 @@ class Exchange(Struct, frozen=True):
             call if call.id else ToolCall(f"call-{self.number}-{place}", call.name, call.arguments)
             for place, call in enumerate(self.answer.tool_calls, 1)
         )
-
-    @property
-    def open_calls(self) -> tuple[ToolCall, ...]:
-        """The tool calls that wait for results."""
-        return () if self.live or self.outcome is AnswerOutcome.FAILED else self.calls
 
 
 class ConversationSummary(Struct, frozen=True):

@@ -20,13 +20,13 @@ from spark_tui.core.chat import ChatTarget, Conversation, target_of
 from spark_tui.core.context import Context
 from spark_tui.domain.chat import request
 from spark_tui.domain.chat.conversation import ContextRoom, ContextUse, Exchange
-from spark_tui.domain.chat.message import Answer, Attachment, ToolCall
+from spark_tui.domain.chat.message import Answer, Attachment
 from spark_tui.domain.engine.state import Endpoint, EngineState, Health
 from spark_tui.domain.errors import EngineUnreachable, ModelNotServed, SparkError
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.quantities import short_tokens
 from spark_tui.domain.reading import NOT_READ_YET, reason_of, value_of
-from spark_tui.domain.text import clean, truncate
+from spark_tui.domain.text import clean
 from spark_tui.present.chat import brief, context_gauge, phase, progress, rail_page
 from spark_tui.present.engines import engine_status
 from spark_tui.tui import format as fmt
@@ -115,9 +115,6 @@ class ChatScreen(FrameScreen):
         self._conversation = self.context.conversations.new(self._chosen)
         self._previous: Conversation | None = None
         self._attached: tuple[Attachment, ...] = ()
-        self._results: list[str] = []
-        self._calls_left = 0
-        """The exchange whose tool calls were skipped."""
         self._editing = 0
         """The number of the question that is edited; 0: none."""
         self._last_use: ContextUse | None = None
@@ -197,27 +194,15 @@ class ChatScreen(FrameScreen):
         self._defaults[view.name] = await self.context.conversations.defaults(view.container.preset, view.served_name)
 
     def _show_prompt(self) -> None:
-        calls, pane = self._open_calls, self.query_one("#prompt-pane")
+        pane = self.query_one("#prompt-pane")
         if self._editing:
             numbers = [each.number for each in self._conversation.exchanges if not each.tool_answers]
             several = self._editing in numbers and len(numbers) > 1
             place = f" {numbers.index(self._editing) + 1} of {len(numbers)}" if several else ""
             entitle(pane, f"edit question{place}: later messages will be removed")
-        elif calls:
-            call, place = calls[len(self._results)], f"  {len(self._results) + 1} of {len(calls)}"
-            arguments = fmt.safe(truncate(f"({call.arguments})", 60))
-            name = fmt.safe(call.name or "the tool", "bold")
-            entitle(pane, Content.assemble("result of ", name, arguments, place if len(calls) > 1 else ""))
-            self._prompt.say(Content("What the tool returned (tools are not run: you type the result)"))
         else:
             entitle(pane, title(self.selected_engine))
             self._prompt.say(placeholder(self.selected_engine, reason_of(self.spark.engines)))
-
-    @property
-    def _open_calls(self) -> tuple[ToolCall, ...]:
-        """The tool calls that wait for results, unless they were skipped."""
-        last = self._conversation.last
-        return last.open_calls if last is not None and last.number != self._calls_left else ()
 
     def _show_status(self) -> None:
         status, last = self.query_one("#chat-status", StatusLine), self._conversation.last
@@ -276,7 +261,7 @@ class ChatScreen(FrameScreen):
         files = tuple(each.name for each in self._attached)
         view = self.selected_engine
         waits_for = "" if problem_with(view) is None else view.name if view is not None else "an engine"
-        keys = hint(writing=writing, files=files, call=bool(self._open_calls), waits_for=waits_for)
+        keys = hint(writing=writing, files=files, waits_for=waits_for)
         entitle(self.query_one("#prompt-pane"), keys, below=True)
 
     def on_transcript_moved(self) -> None:
@@ -297,14 +282,6 @@ class ChatScreen(FrameScreen):
                 self._editing = 0
                 self._prompt.accept()
                 self._show_all()
-        elif self._open_calls:
-            self._prompt.accept()
-            self._results.append(text)
-            if len(self._results) < len(self._open_calls):
-                self._show_all()
-                return
-            results, self._results = self._results, []
-            self._begin(lambda: self._conversation.answer_tools(results, target))
         else:
             self._ask(text, target)
 
@@ -364,7 +341,6 @@ class ChatScreen(FrameScreen):
         if self._conversation.live:  # the next one is coming already
             return
         self._ended_at = self.context.clock.monotonic()
-        self._results = []
         self._frames.pause()
         journal = self._conversation.journal
         if journal is not None and journal.error is not None:
@@ -384,7 +360,7 @@ class ChatScreen(FrameScreen):
     # --- keys: answers --------------------------------------------------------------------------------
 
     def action_stop_answer(self) -> None:
-        """Stops the answer, else cancels the edit, skips tool calls, leaves the prompt, and then the screen."""
+        """Stops the answer, else cancels the edit, leaves the prompt, and then the screen."""
         if self._stop():
             return
         if not self._prompt.has_focus:
@@ -392,10 +368,6 @@ class ChatScreen(FrameScreen):
         elif self._editing:
             self._editing = 0
             self._prompt.load_text("")
-            self._show_all()
-        elif self._open_calls and self._conversation.last is not None:
-            self._calls_left = self._conversation.last.number
-            self._results = []
             self._show_all()
         elif self._ended_at is None or self.context.clock.monotonic() - self._ended_at > LATE_ESC_SECONDS:
             self._transcript.focus()
@@ -478,7 +450,7 @@ class ChatScreen(FrameScreen):
         self._show_conversation()
 
     def _show_conversation(self) -> None:
-        self._results, self._calls_left, self._editing = [], 0, 0
+        self._editing = 0
         self._transcript.set_reasoning(None)
         self._transcript.action_follow()
         self._show_all()
@@ -810,9 +782,7 @@ def live_state(exchange: Exchange, now: float) -> Content:
     )  # fmt: skip
 
 
-def hint(*, writing: bool, files: tuple[str, ...], call: bool, waits_for: str = "") -> Content:
-    if call:
-        return Content(f"Enter give result  {key_of('stop_answer')} skip")
+def hint(*, writing: bool, files: tuple[str, ...], waits_for: str = "") -> Content:
     send = f"Enter sends when {clean(waits_for)} is ready" if waits_for else "Enter send"
     keys = f"{send}  ^j new line" if writing else f"{key_of('write')} or Tab to write"
     if not files:

@@ -138,7 +138,7 @@ class ConversationsDialog(QuietModal[str | None]):
 PROMPT_CELLS = 500
 HELP = {
     "system": "the system prompt; `@FILE` reads one",
-    "tools": "a JSON file of tools; you type their results; `off` for none",
+    "tools": "a JSON file of tools; calls are shown, not run; `off` for none",
 }
 
 

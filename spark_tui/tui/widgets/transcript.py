@@ -97,9 +97,9 @@ class Transcript(ScrollView, can_focus=True):
         if exchanges:
             past = tuple(exchanges[:-1])
             if past != self._past or sent_from != self._sent_from:
-                self._past, self._sent_from, self._past_turns = past, sent_from, turns(exchanges, sent_from)[:-2]
+                self._past, self._sent_from, self._past_turns = past, sent_from, turns(past, sent_from)
             before = past[-1].engine if past else ""
-            shown = (*self._past_turns, *turns_of(exchanges[-1], before, sent_from, last=True))
+            shown = (*self._past_turns, *turns_of(exchanges[-1], before, sent_from))
         if shown != self._turns:
             same = _same(self._turns, shown)
             self._turns = shown

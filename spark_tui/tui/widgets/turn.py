@@ -39,13 +39,12 @@ def answers(answer: Answer) -> bool:
 
 
 class Turn(Struct, frozen=True):
-    """One side of an exchange: question or answer. `note`: the engine has changed. `waits`: its tool calls wait for
-    results. `unsent`: it is no longer sent."""
+    """One side of an exchange: question or answer. `note`: the engine has changed. `unsent`: it is no longer
+    sent."""
 
     exchange: Exchange
     is_answer: bool
     note: str = ""
-    waits: bool = False
     unsent: bool = False
 
     @property
@@ -65,22 +64,21 @@ class Turn(Struct, frozen=True):
         return self.live and bool(self.reasoning) and not answers(self.exchange.answer)
 
 
-def turns_of(exchange: Exchange, engine_before: str, sent_from: int, *, last: bool) -> tuple[Turn, Turn]:
+def turns_of(exchange: Exchange, engine_before: str, sent_from: int) -> tuple[Turn, Turn]:
     """A question and its answer; `engine_before` answered the question before."""
     unsent, moved = exchange.number < sent_from, engine_before and engine_before != exchange.engine
     note = f"on {exchange.engine}, before on {engine_before}" if moved else ""
-    waits = last and bool(exchange.open_calls)
     # Without the answer, so that a question is the same turn while its answer grows.
     asked = replace(exchange, answer=_NO_ANSWER, outcome=AnswerOutcome.COMPLETE, error=None, engine_side=None)
-    return Turn(asked, False, unsent=unsent), Turn(exchange, True, note, waits, unsent)
+    return Turn(asked, False, unsent=unsent), Turn(exchange, True, note, unsent)
 
 
 def turns(exchanges: Sequence[Exchange], sent_from: int = 0) -> tuple[Turn, ...]:
     """Two turns for each exchange."""
     shown: list[Turn] = []
     before = ""
-    for place, exchange in enumerate(exchanges, 1):
-        shown += turns_of(exchange, before, sent_from, last=place == len(exchanges))
+    for exchange in exchanges:
+        shown += turns_of(exchange, before, sent_from)
         before = exchange.engine
     return tuple(shown)
 
@@ -163,8 +161,7 @@ class TurnLines:
             if lines[-1]:
                 lines.append(_BLANK)
             name = fmt.safe(call.name or "(no name yet)", "bold $secondary")
-            state = "   not run: you type its result" if turn.waits else "   not run"
-            lines.append(self._cut(Content.assemble(("asks for tool ", "$dim"), name, (state, "$dim"))))
+            lines.append(self._cut(Content.assemble(("asks for tool ", "$dim"), name, ("   not run", "$dim"))))
             # Cleaned last: JSON escapes (`\\u202e`) become characters when read. While it grows, its end is enough.
             lines += self._code(call.arguments[-markdown.OPEN_CHARS :] if turn.live else pretty_json(call.arguments))
         if turn.live:  # a mark where the text grows
