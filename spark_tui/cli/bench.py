@@ -299,9 +299,7 @@ def compare_results(session: Session, first: str, second: str) -> int:
 
 @results.sub("export", "  spark-tui results export --format markdown > RESULTS.md")
 @click.argument("keys", nargs=-1, metavar="[ID|ENGINE|last]...")
-@click.option(
-    "--format", "format_", type=click.Choice(["markdown", "csv", "json"]), default="markdown", help="[markdown]"
-)
+@click.option("--format", "format_", type=click.Choice(["markdown", "json"]), default="markdown", help="[markdown]")
 def export_results(session: Session, keys: tuple[str, ...], format_: str) -> None:
     """Export results on stdout; all of them when none is named."""
 

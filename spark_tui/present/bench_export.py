@@ -1,11 +1,9 @@
-"""Benchmarks for other programs: the objects of `--json`, Markdown, CSV, and result files."""
+"""Benchmarks for other programs and people: the objects of `--json`, Markdown, and result files."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -13,7 +11,7 @@ from msgspec.structs import asdict
 
 from spark_tui.domain.bench.compare import Comparison, Difference
 from spark_tui.domain.bench.conditions import Conditions, quantization_words
-from spark_tui.domain.bench.run import BenchRun, Counts, Level, Result, Status, result_to_json
+from spark_tui.domain.bench.run import BenchRun, Level, Result, Status, result_to_json
 from spark_tui.domain.bench.statistics import ConfidenceInterval, Distribution
 from spark_tui.domain.quantities import gib
 from spark_tui.domain.text import clean_line
@@ -230,14 +228,13 @@ def _distribution(found: Distribution | None) -> dict[str, Any] | None:
 
 
 def exported(results: Sequence[Result], format_: str) -> str:
-    """Results as `markdown`, `csv` (a line per level) or `json` (everything)."""
+    """Results as `markdown` (to read) or `json` (everything)."""
     if format_ == "json":
         return json.dumps([result_to_json(result) for result in results], indent=2) + "\n"
-    return csv_text(results) if format_ == "csv" else markdown(results)
+    return markdown(results)
 
 
 _MARKED: Final = str.maketrans({"|": "\\|", "<": "&lt;", "`": "'"})
-_FORMULA: Final = ("=", "+", "-", "@")
 _VERDICTS: Final = ("Model", "Quant", "Runtime", "Platform", "Reason", "Date")
 _BENCHMARKED: Final = (
     "Single TPS", "Batched TPS", "Scaling eff", "Knee", "Model", "Quant", "Runtime", "Platform", "Memory GiB", "Date",
@@ -335,58 +332,3 @@ def _plain(text: str) -> str:
 
 def _day(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d")
-
-
-_CSV: Final = {
-    "id": "result.id", "at": "result.at", "status": "result.status", "ending": "run.ending",
-    "simulated": "result.simulated", "model": "result.model", "revision": "run.conditions.revision",
-    "quantization": "result.quantization", "runtime": "result.runtime", "version": "run.conditions.version",
-    "image": "run.conditions.image", "image_id": "run.conditions.image_id", "flags": "run.conditions.flags",
-    "platform": "result.platform", "driver": "run.conditions.driver", "content": "run.plan.content",
-    "prompt_cache": "run.plan.prompt_cache", "depth": "level.depth", "streams": "level.streams",
-    "input_tokens": "level.input_tokens", "output_tokens": "level.output_tokens", "passes": "level.passes",
-    **{name: f"level.counts.{name}" for name in Counts.__struct_fields__},
-    "output_tokens_per_second": "level.output_rate", "total_tokens_per_second": "level.total_rate",
-    "requests_per_second": "level.request_rate",
-    **{
-        f"{name}_{figure}_{unit}": f"level.{name}.{figure}"
-        for name, unit in (
-            ("ttft", "seconds"), ("itl", "seconds"), ("tpot", "seconds"), ("e2e", "seconds"),
-            ("decode_rate", "tokens_per_second"), ("prefill_rate", "tokens_per_second"),
-        )
-        for figure in ("mean", "p50", "p95", "p99")
-    },
-    "power_watts_mean": "run.host.power_watts_mean", "memory_used_bytes_most": "run.host.used_bytes_most",
-    "sm_clock_mhz_mean": "run.host.sm_clock_mhz_mean",
-}  # fmt: skip
-"""Where the value of each column is."""
-
-
-def csv_text(results: Iterable[Result]) -> str:
-    """One line per measured level, units in the headings; an empty cell is unknown."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_CSV)
-    for result in results:
-        for level in result.run.levels if result.run is not None else ():
-            subjects = {"result": result, "run": result.run, "level": level}
-            writer.writerow([_cell(name, subjects, path) for name, path in _CSV.items()])
-    return text.getvalue()
-
-
-def _cell(name: str, subjects: Mapping[str, object], path: str) -> str:
-    """A value for a spreadsheet, in which text must not become a formula."""
-    subject, *names = path.split(".")
-    value = subjects[subject]
-    for each in names:
-        value = getattr(value, each, None)
-    if value is None:
-        return ""
-    if name == "at" and isinstance(value, float):
-        return moment(value) or ""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    text = clean_line(" ".join(value) if isinstance(value, tuple) else str(value))
-    return f"'{text}" if text.startswith(_FORMULA) else text

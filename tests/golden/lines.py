@@ -123,7 +123,7 @@ DEMO: Final[dict[str, tuple[str | tuple[str, ...], ...]]] = {
             "results list",
             "results show last",
             "results compare last",
-            "results export last --format csv",
+            "results export last --format markdown",
             "results mark acme/x working because",
             "results list --status working",
             "results rm last --yes",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 import threading
@@ -35,7 +33,7 @@ from spark_tui.domain.bench.run import (
 from spark_tui.domain.bench.server_side import HistogramBucket, ServerCheck, ServerHistogram, ServerSide
 from spark_tui.domain.bench.statistics import Distribution
 from spark_tui.domain.errors import SparkError
-from spark_tui.present.bench_export import csv_text, markdown
+from spark_tui.present.bench_export import markdown
 from spark_tui.services.bench.results import FileResults, UnreadableResult, result_from_json
 from tests.bench_kit import FIXTURES, SPARK, a_run
 
@@ -407,12 +405,3 @@ def test_markdown_is_a_table_that_text_cannot_break() -> None:
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert all(line.endswith("|") for line in rows)
     assert "error \\| 35 and more" in text
-
-
-def test_csv_has_a_line_per_level_and_no_formula() -> None:
-    text = csv_text((_full(), result_of(a_run("h", conditions=HOSTILE))))
-    rows = list(csv.DictReader(io.StringIO(text)))
-    assert [(row["id"], row["streams"]) for row in rows] == [("full", "1"), ("full", "8"), ("h", "1")]
-    assert float(rows[0]["output_tokens_per_second"]) == pytest.approx(40.5, rel=0.01)
-    assert rows[2]["model"].startswith("'=")
-    assert not any(value.startswith(("=", "@", "+")) for row in rows for value in row.values())

@@ -53,7 +53,7 @@ TALL_ENOUGH: Final = 34
 RAIL_COLUMNS: Final = 150
 """Columns from which on such a terminal has a pane for the conditions, and the curve below the list."""
 NO_RUN: Final = "Choose a run first."
-FORMATS: Final = {"md": "markdown", "markdown": "markdown", "csv": "csv", "json": "json"}
+FORMATS: Final = {"md": "markdown", "markdown": "markdown", "json": "json"}
 
 
 class ProgressLine(Line):
@@ -519,7 +519,7 @@ class BenchScreen(ListScreen):
             if answer is None:
                 return
             results = chosen if answer == "chosen" else results
-        hint = "NAME.md is for reading, NAME.csv for a spreadsheet (a line per level), NAME.json has everything."
+        hint = "NAME.md is for reading, NAME.json has everything."
         path = await self.app.push_screen_wait(TextDialog("Export to a file", hint, placeholder="~/bench.md"))
         if path is None:
             return
@@ -581,10 +581,10 @@ class BenchScreen(ListScreen):
 
 
 def format_of(path: str) -> str:
-    """The format of a file of that name. Raises UsageError for an ending that is none of the three."""
+    """The format of a file of that name. Raises UsageError for another ending."""
     found = FORMATS.get(path.lower().rpartition(".")[2])
     if found is None:
-        raise UsageError(f"Unknown format: {path}.", "Let its name end in .md, .csv or .json.")
+        raise UsageError(f"Unknown format: {path}.", "Let its name end in .md or .json.")
     return found
 
 
