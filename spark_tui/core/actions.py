@@ -201,7 +201,6 @@ _TABLE: Final = (
     (Scope.METRICS, "previous_graphs", "pageup up", "Page back", "Previous page of graphs", "-", ""),
     (Scope.METRICS, "pause_metrics", "p", "Pause", "Pause the display; sampling continues", "", ""),
     (Scope.METRICS, "latency_table", "t", "Table", "p50, p95 and p99 with their bucket error", "", ""),
-    (Scope.METRICS, "graph_kind", "d", "Marks", "Draw with dots, blocks or plain characters", "-", ""),
     # Bench
     (Scope.BENCH, "start_bench", "b", "Measure", "Benchmark one engine, or compare two", "!", "bench NAME"),
     (Scope.BENCH, "cancel_bench", "c", "Cancel", "Cancel the benchmark; results so far are kept", "", ""),
@@ -312,6 +311,7 @@ RETIRED: Final = frozenset(
         "talk_to_next",
         "token_chances",
         "fork_chat",
+        "graph_kind",
     )
 )
 """Actions of earlier versions: a person's settings may still name them, without effect."""

@@ -17,11 +17,11 @@ from textual.screen import Screen
 
 from spark_tui.domain.metrics.graph import Curve
 from spark_tui.domain.metrics.series import MetricId, SeriesView
-from spark_tui.tui.format import UNICODE
+from spark_tui.tui.format import ASCII, UNICODE, Glyphs
 from spark_tui.tui.textual_private import QuietScreen
 from spark_tui.tui.themes import SPARK_DARK
 from spark_tui.tui.widgets.graph import Graph
-from spark_tui.tui.widgets.graph_picture import GraphKind, GraphView, Subject
+from spark_tui.tui.widgets.graph_picture import GraphView, Subject
 
 GRAPHS = (
     (Subject("decode", "tok/s"), (MetricId.DECODE_RATE,)),
@@ -36,11 +36,11 @@ class GraphApp(App[None]):
 
     CSS = "Grid { grid-size: 2; grid-columns: 80; grid-rows: 8; } Graph { width: 80; height: 8; }"
 
-    def __init__(self, window: float, kind: GraphKind, *, idle: bool) -> None:
+    def __init__(self, window: float, glyphs: Glyphs, *, idle: bool) -> None:
         super().__init__()
         self.register_theme(SPARK_DARK)
         self.theme = SPARK_DARK.name
-        self._window, self._kind, self._idle = window, kind, idle
+        self._window, self._glyphs, self._idle = window, glyphs, idle
         self._random = random.Random(7)
         self._times: list[float] = []
         self._values: dict[MetricId, list[float]] = {metric: [] for _, metrics in GRAPHS for metric in metrics}
@@ -53,7 +53,7 @@ class GraphApp(App[None]):
         """The graphs."""
         with Grid():
             for _ in GRAPHS:
-                yield Graph(UNICODE, kind=self._kind)
+                yield Graph(self._glyphs)
 
     def on_mount(self) -> None:
         """A window full of samples, then one a second."""
@@ -97,4 +97,4 @@ class GraphApp(App[None]):
 
 
 if __name__ == "__main__":
-    GraphApp(float(sys.argv[1]), GraphKind(sys.argv[2]), idle="idle" in sys.argv[3:]).run()
+    GraphApp(float(sys.argv[1]), ASCII if "ascii" in sys.argv else UNICODE, idle="idle" in sys.argv).run()

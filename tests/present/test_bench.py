@@ -129,7 +129,7 @@ def test_a_curve_fills_its_room_exactly_whatever_was_measured(
 def test_a_narrow_curve_has_a_shorter_legend(width: int) -> None:
     points = ((1, 41.0), (8, 157.0))
     curves = Curves(rates=points, other=points, knee=8, knee_words="knee 8 or beyond")
-    head = curve_rows(curves, GraphKind.BRAILLE, width, 9)[0].text
+    head = curve_rows(curves, GraphKind.FILLED, width, 9)[0].text
     assert head.rstrip().endswith("knee 8 or beyond")
     assert " 50 %" in head
 

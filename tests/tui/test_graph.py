@@ -28,7 +28,6 @@ from spark_tui.tui.widgets.graph_picture import (
     Subject,
     draw_curves,
     kind_for,
-    kinds_for,
     picture_of,
     row_of,
 )
@@ -37,8 +36,6 @@ NOW = 1_763_733_000.0
 NAN = math.nan
 DECODE = Subject("decode", "tok/s")
 SCALE = Scale(0.0, 100.0, 25.0)
-CONSOLE_FONT = set(" .,:;!?'\"+-=*#%/()0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ│┤└─░▒█▲×•")
-"""What the Linux console's font has (Debian console-setup, Lat15-Fixed16), of the characters that a graph may use."""
 
 kinds = st.sampled_from(GraphKind)
 extremes_of_columns = st.lists(st.none() | st.tuples(st.floats(0, 100), st.floats(0, 100)), min_size=1, max_size=20)
@@ -56,7 +53,7 @@ def series(
     return SeriesView(metric, tuple(end - len(values) + 1 + n for n in range(len(values))), tuple(values), gaps)
 
 
-def picture(*curves: Curve, kind: GraphKind = GraphKind.BRAILLE, view: GraphView | None = None,
+def picture(*curves: Curve, kind: GraphKind = GraphKind.FILLED, view: GraphView | None = None,
             subject: Subject = DECODE, width: int = 80, height: int = 8) -> Picture:  # fmt: skip
     return picture_of(subject, curves, view or GraphView(NOW, 60), kind, width, height, Picture())
 
@@ -90,7 +87,7 @@ def test_least_and_greatest_are_seen_and_a_hole_is_empty(
                 assert all(any(abs(y - end) <= 1 for y in drawn) for end in (top, foot))
             else:
                 assert {top, foot} <= set(drawn)
-                assert top == drawn[0] or kind is GraphKind.BRAILLE
+                assert top == drawn[0]
 
 
 @pytest.mark.parametrize("kind", list(GraphKind))
@@ -175,26 +172,24 @@ def test_whatever_the_numbers_the_picture_is_a_full_box(
     assert shown.cursor_at is None or MARGIN <= shown.cursor_at < width
 
 
-@pytest.mark.parametrize("kind", [GraphKind.CONSOLE, GraphKind.ASCII])
-def test_a_console_gets_only_what_its_font_has(kind: GraphKind) -> None:
-    allowed = CONSOLE_FONT if kind is GraphKind.CONSOLE else {chr(code) for code in range(32, 127)}
+def test_a_console_gets_only_what_every_font_has() -> None:
+    allowed = {chr(code) for code in range(32, 127)}
     curves = (Curve("a", series([math.sin(n) * 40 + 50 for n in range(60)])), Curve("b", steady(70)))
     gap = (Gap(NOW - 20, NOW - 15, "x"),)
     for curve in (curves, (Curve("", series([1.0, NAN] * 30, gaps=gap)),)):
         shown = picture(
-            *curve, kind=kind, view=GraphView(NOW, 60, NOW - 30), subject=Subject("x", "%", (0.0, 100.0), alarm=90.0)
+            *curve,
+            kind=kind_for(CONSOLE),
+            view=GraphView(NOW, 60, NOW - 30),
+            subject=Subject("x", "%", (0.0, 100.0), alarm=90.0),
         )
         assert shown.cursor_at is not None
         assert set("".join(row.text for row in shown.rows)) <= allowed
 
 
 def test_every_terminal_gets_the_best_that_it_can_show() -> None:
-    assert [kind_for(glyphs) for glyphs in (UNICODE, CONSOLE, ASCII)] == [
-        GraphKind.FILLED,
-        GraphKind.CONSOLE,
-        GraphKind.ASCII,
-    ]
-    assert kinds_for(CONSOLE) == (GraphKind.CONSOLE, GraphKind.ASCII)
+    kinds = [kind_for(glyphs) for glyphs in (UNICODE, CONSOLE, ASCII)]
+    assert kinds == [GraphKind.FILLED, GraphKind.ASCII, GraphKind.ASCII]
 
 
 # --- words ------------------------------------------------------------------------------------------------
@@ -219,7 +214,7 @@ def test_the_headline_tells_now_and_the_range() -> None:
 def test_a_line_across_the_picture_has_a_word(width: int, told: str) -> None:
     subject = Subject("KV cache", "%", (0.0, 100.0), alarm=90.0)
     curve = Curve("", series([10.0] * 60))
-    head = picture_of(subject, (curve,), GraphView(NOW, 60), GraphKind.BRAILLE, width, 8, Picture()).rows[0]
+    head = picture_of(subject, (curve,), GraphView(NOW, 60), GraphKind.FILLED, width, 8, Picture()).rows[0]
     assert told in head.text
     assert len(head.text) == len(head.pens) == width
 
@@ -239,9 +234,7 @@ def test_the_cursor_leaves_the_time_on_which_it_stands_readable() -> None:
 
 def test_a_line_that_is_not_drawn_has_no_word() -> None:
     subject = Subject("memory", "GiB", alarm=90.0)
-    head = picture_of(
-        subject, (Curve("", series([1.0] * 60)),), GraphView(NOW, 60), GraphKind.BRAILLE, 90, 8, Picture()
-    )
+    head = picture_of(subject, (Curve("", series([1.0] * 60)),), GraphView(NOW, 60), GraphKind.FILLED, 90, 8, Picture())
     assert "warns" not in head.rows[0].text
 
 
@@ -274,7 +267,7 @@ def test_an_axis_is_the_same_whatever_was_drawn_before() -> None:
     curve, view = Curve("used", steady(69.2)), GraphView(NOW, 60)
     memory = Subject("memory", "GiB", (0.0, 121.6))
     for before in (picture(curve, subject=memory, height=16), picture(curve, subject=Subject("memory", "GiB"))):
-        shown = picture_of(memory, (curve,), view, GraphKind.BRAILLE, 80, 8, before)
+        shown = picture_of(memory, (curve,), view, GraphKind.FILLED, 80, 8, before)
         assert shown == picture(curve, subject=memory, view=view)
 
 

@@ -80,7 +80,7 @@ def test_an_unknown_action_and_a_clash_are_named(keymap: str, says: str) -> None
 def test_two_actions_may_change_places_and_screens_may_share_a_key() -> None:
     check_keymap(read_keymap("stop=r restart=x"))
     check_keymap(read_keymap("stop=w"))
-    for earlier in ("copy_line=q", "token_chances=q", "fork_chat=q"):
+    for earlier in ("copy_line=q", "token_chances=q", "fork_chat=q", "graph_kind=q"):
         check_keymap(read_keymap(earlier))  # of an earlier version: valid, without effect
 
 

@@ -218,7 +218,6 @@ class HomeScreen(FrameScreen):
         from spark_tui.core.metrics import HOST
         from spark_tui.present import metrics as present
         from spark_tui.tui.widgets.graph import GraphGrid
-        from spark_tui.tui.widgets.graph_picture import GraphKind
 
         if self._unsubscribe is None:
             self._unsubscribe = self.context.metrics.subscribe(self._sampled)
@@ -230,9 +229,6 @@ class HomeScreen(FrameScreen):
             self.query_one("#engines-pane").mount(graphs, before="#host-graphs-lines")
             figures = GraphGrid(self.spark.glyphs, least=(TILE_CELLS, 3), id="figures")
             self.query_one("#detail-pane").mount(figures, before="#figures-lines")
-            if self.spark.glyphs.name == "unicode":  # filled: a small graph is read by its weight
-                for grid in self.query(GraphGrid):
-                    grid.draw_as(GraphKind.FILLED)
         memory = value_of(self.spark.memory)
         settings = self.context.settings  # the policy made of them brings the guard along
         floor = int((settings.guard_loading_gib if self._loads else settings.guard_serving_gib) * GIB)

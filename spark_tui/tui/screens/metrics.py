@@ -36,7 +36,7 @@ from spark_tui.tui import format as fmt
 from spark_tui.tui.format import ASCII, UNICODE
 from spark_tui.tui.frame import FrameScreen, bindings
 from spark_tui.tui.widgets.graph import GraphGrid, chart_of, sparkline
-from spark_tui.tui.widgets.graph_picture import GraphView, kinds_for
+from spark_tui.tui.widgets.graph_picture import GraphView
 from spark_tui.tui.widgets.line import Line, packed, spread
 from spark_tui.tui.widgets.page import Page, page_lines
 from spark_tui.tui.yank import Yank
@@ -606,13 +606,6 @@ class MetricsScreen(FrameScreen):
     def action_latency_table(self) -> None:
         self._table = self.has_class("-no-table")
         self._show()
-
-    def action_graph_kind(self) -> None:
-        """Another way to draw curves, for a font without dots or blocks."""
-        grid = self.query_one(GraphGrid)
-        kinds = kinds_for(self.spark.glyphs)
-        grid.draw_as(kinds[(kinds.index(grid.kind) + 1) % len(kinds)])
-        self.notify(f"Drawn with {grid.kind.value}.", markup=False, timeout=3)
 
     def yanks(self) -> tuple[Yank, ...]:
         """Every value at the cursor, or the latest ones."""

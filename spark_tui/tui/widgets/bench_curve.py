@@ -1,12 +1,12 @@
 """Throughput by the number of streams, as a picture: the curve, what it is held against, and its knee.
 
-tok/s by streams   ━ all together   ┅ 50 % of linear scaling   knee 8
-   200 ┤                 knee
-       │                   │    ⣀⣀⠤•
-   100 ┤           ⣀⠤•⠒⠉⠉⠉⠉•⠉⠉
-       │   ⣀⠤•⠒⠉⠉
-     0 ┤•⠉
-       └1───2────────4─────8────────16
+tok/s by streams   ⠒ 50 % of linear   ⢕ lost   │ knee 8
+   200┤                          ⢀⢄⢔⢔⢔⢔⢔⢔⢔⢔⢔⢔⣀⢔⢞⢔⢔⢔⣀⣀⣀⣀⣀⣀•
+      │                    ⢀⢀⢄⢔⢔⢔⣀⣀⣀⣠⣤••••••••⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿
+   100┤             ⣀⣀⣀⣠⣤⣤⣴⣶⣶⣾⣿••••••••⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿
+      │•⣀⣠⣤⣤⣤⣶⣶⣶⣾•••••••••••••••⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿
+     0┤•••••••••••⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿
+      └1───────────2────────────4────────────8───────────16
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from msgspec import Struct
 from textual.events import Resize
 
 from spark_tui.domain.metrics.graph import LABEL_CELLS, Bucket, Scale, nice_scale
-from spark_tui.tui.format import UNICODE, Glyphs
+from spark_tui.tui.format import Glyphs
 from spark_tui.tui.widgets.graph import RowCanvas
 from spark_tui.tui.widgets.graph_picture import (
     MARKS,
@@ -69,7 +69,7 @@ class BenchCurve(RowCanvas):
 
     def __init__(self, glyphs: Glyphs, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
         super().__init__(id=id)
-        self._kind = GraphKind.FILLED if glyphs is UNICODE else kind_for(glyphs)
+        self._kind = kind_for(glyphs)
         self._curves = Curves()
         self.display = False
 

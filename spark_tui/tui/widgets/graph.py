@@ -22,7 +22,6 @@ from spark_tui.present.metrics import Panel
 from spark_tui.tui.format import Glyphs
 from spark_tui.tui.widgets.graph_picture import (
     CellKind,
-    GraphKind,
     GraphView,
     PenRow,
     Picture,
@@ -140,12 +139,11 @@ class Graph(RowCanvas):
         self,
         glyphs: Glyphs,
         *,
-        kind: GraphKind | None = None,
         id: str | None = None,  # noqa: A002 - Textual's name
         classes: str | None = None,
     ) -> None:
         super().__init__(id=id, classes=classes)
-        self._kind = kind or kind_for(glyphs)
+        self._kind = kind_for(glyphs)
         self._subject: Subject | None = None
         self._curves: tuple[Curve, ...] = ()
         self._view = GraphView(0.0, 60.0)
@@ -158,11 +156,6 @@ class Graph(RowCanvas):
         if subject != self._subject:
             self.picture = Picture()  # another subject has another scale
         self._subject, self._curves, self._view = subject, tuple(curves), view
-        self._renew()
-
-    def draw_as(self, kind: GraphKind) -> None:
-        """Draws curves in another way."""
-        self._kind = kind
         self._renew()
 
     def on_resize(self, _: Resize) -> None:
@@ -240,7 +233,6 @@ class GraphGrid(Widget):
         self._glyphs = glyphs
         self._least = least
         self._one_axis = one_axis
-        self.kind = kind_for(glyphs)
         self._shape = (0, 0, 0)
         self._graphs: list[Graph] = []  # made when they are first needed; those that are not needed now are hidden
 
@@ -265,12 +257,6 @@ class GraphGrid(Widget):
 
     # --- show -----------------------------------------------------------------------------------------
 
-    def draw_as(self, kind: GraphKind) -> None:
-        """Draws curves in another way."""
-        self.kind = kind
-        for graph in self._graphs:
-            graph.draw_as(kind)
-
     @property
     def axis(self) -> TimeAxis | None:
         """The time axis of what is on screen."""
@@ -284,7 +270,7 @@ class GraphGrid(Widget):
         rows = max(1, -(-count // self.columns))
         columns = max(1, -(-count // rows))
         width = max(1, (self.size.width - GUTTER * (columns - 1)) // columns)
-        new = [Graph(self._glyphs, kind=self.kind) for _ in range(count - len(self._graphs))]
+        new = [Graph(self._glyphs) for _ in range(count - len(self._graphs))]
         if new:
             self._graphs += new
             self.mount(*new)

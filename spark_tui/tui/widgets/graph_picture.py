@@ -1,10 +1,10 @@
 """A whole graph as rows of characters: headline, curves with the value axis, time axis. Pure.
 
-decode  41.8 tok/s                       min 0  avg 38.2  max 44.0
-  50 ┤                    ⢀⠤⠤⠤⠤⠤⠤⠤⠤⠤⠤⠤⠤⠤⠤⠤⠤⠤⠤⠤⠤
-     │                    ⡸
-   0 ┤⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⠇
-     └───────12:31─────────────12:32────×××──────12:33────────
+decode  44.0 tok/s                   min 0.0  avg 23.7  max 44.0
+    50┤                               ⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⡄
+      │                           ⣤⣤⣤⣤⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⡇
+     0┤       ⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⡇
+      └─────────13:49:00────────────13:49:30──×××××─────13:50:00
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from spark_tui.domain.metrics.graph import (
 )
 from spark_tui.domain.metrics.series import Gap
 from spark_tui.domain.text import cells_left
-from spark_tui.tui.format import Glyphs
+from spark_tui.tui.format import UNICODE, Glyphs
 
 
 class CellKind(StrEnum):
@@ -66,12 +66,9 @@ PARTS = 2
 
 
 class GraphKind(StrEnum):
-    """How curves are drawn."""
+    """How curves are drawn: as areas of dots, or with what every font has."""
 
     FILLED = "filled"
-    BRAILLE = "braille"
-    BLOCKS = "blocks"
-    CONSOLE = "console"
     ASCII = "ascii"
 
 
@@ -97,23 +94,14 @@ class GraphCharacters(Struct, frozen=True):
 
 
 MARKS = {
-    GraphKind.BRAILLE: GraphCharacters("⣀⣤⣶⣿", "⣿", "•", "╌", "│", "┤", "└", "─", "│", "▲", "×", ("━", "┅")),
     GraphKind.FILLED: GraphCharacters("⣀⣤⣶⣿", "⣿", "•", "╌", "│", "┤", "└", "─", "│", "▲", "×", ("⣿", "⠒")),
-    GraphKind.BLOCKS: GraphCharacters("▁▂▃▄▅▆▇█", "▒", "•", "╌", "│", "┤", "└", "─", "│", "▲", "×", ("█", "•")),
-    GraphKind.CONSOLE: GraphCharacters(".▒█", "░", "•", "-", "│", "┤", "└", "─", "│", "▲", "×", ("█", "•")),
     GraphKind.ASCII: GraphCharacters(".:#", "=", "o", "-", "|", "+", "+", "-", "|", "^", "x", ("#", "o")),
 }
 
 
 def kind_for(glyphs: Glyphs) -> GraphKind:
-    """Areas of dots where everything can be shown, else what the terminal has."""
-    return {"unicode": GraphKind.FILLED, "console": GraphKind.CONSOLE}.get(glyphs.name, GraphKind.ASCII)
-
-
-def kinds_for(glyphs: Glyphs) -> tuple[GraphKind, ...]:
-    """What a person can choose from on this terminal, the best first."""
-    everything = tuple(GraphKind)
-    return everything[everything.index(kind_for(glyphs)) :]
+    """Areas of dots where everything can be shown."""
+    return GraphKind.FILLED if glyphs is UNICODE else GraphKind.ASCII
 
 
 class Canvas:
@@ -139,12 +127,10 @@ class Canvas:
 def draw_curves(canvas: Canvas, kind: GraphKind, curves: Sequence[Sequence[Bucket | None]], scale: Scale) -> None:
     """Up to MAX_CURVES curves, each with PARTS buckets for every column of the canvas."""
     for number, curve in enumerate(curves[:MAX_CURVES]):
-        if kind is GraphKind.BRAILLE:
-            _dots(canvas, merged(curve, PARTS) if number else curve, scale, CURVE_PENS[number], PARTS if number else 1)
-        elif kind is GraphKind.FILLED:
+        if kind is GraphKind.FILLED:
             if number:
                 shade(canvas, curves[0], curve, scale, CellKind.SECOND)
-                _dots(canvas, curve, scale, CellKind.SECOND, over=MARKS[kind].dot)
+                _dots(canvas, curve, scale, MARKS[kind].dot)
             else:
                 _area(canvas, curve, scale)
         elif number:
@@ -155,7 +141,7 @@ def draw_curves(canvas: Canvas, kind: GraphKind, curves: Sequence[Sequence[Bucke
 
 def row_of(scale: Scale, value: float, kind: GraphKind, rows: int) -> int:
     """The row, from the top, in which a value is drawn."""
-    if kind in (GraphKind.BRAILLE, GraphKind.FILLED):
+    if kind is GraphKind.FILLED:
         return rows - 1 - _dot_level(scale, value, rows) // 4
     size = len(MARKS[kind].levels)
     return rows - 1 - (_height(scale, value, rows * size) - 1) // size
@@ -189,17 +175,9 @@ def _area(canvas: Canvas, curve: Sequence[Bucket | None], scale: Scale) -> None:
             canvas.put(x, canvas.rows - 1 - row, filled, CellKind.FIRST)
 
 
-def _dots(
-    canvas: Canvas,
-    curve: Sequence[Bucket | None],
-    scale: Scale,
-    pen: CellKind,
-    stride: int = 1,
-    *,
-    over: str = "",
-) -> None:
-    """From the least to the greatest value of each bucket. A curve without stride is one line: jumps are joined. `over`
-    is what marks it in a cell of another curve; without it both share the cell."""
+def _dots(canvas: Canvas, curve: Sequence[Bucket | None], scale: Scale, over: str) -> None:
+    """The second curve as one line, from the least to the greatest value of each bucket: jumps are joined. `over` marks
+    it in a cell of the first one."""
     before: tuple[int, int] | None = None
     for number, bucket in enumerate(curve):
         if bucket is None:
@@ -207,15 +185,15 @@ def _dots(
             continue
         low, high = (_dot_level(scale, value, canvas.rows) for value in (bucket.low, bucket.high))
         first, last = low, high
-        if before is not None and bucket.joined and stride == 1:
+        if before is not None and bucket.joined:
             first, last = min(low, before[1] + 1), max(high, before[0] - 1)
         for level in range(first, last + 1):
-            x, row = number * stride, canvas.rows - 1 - level // 4
-            char, own = canvas.get(x // 2, row)
+            x, row = number // 2, canvas.rows - 1 - level // 4
+            char, own = canvas.get(x, row)
             bits = ord(char) - _BRAILLE if _BRAILLE <= ord(char) < _BRAILLE + 256 else 0
-            dot = chr(_BRAILLE + (bits | (_RIGHT if x % 2 else _LEFT)[level % 4]))
-            crossed = over and (char == over or (own in CURVE_PENS and own != pen))
-            canvas.put(x // 2, row, over if crossed else dot, pen)
+            dot = chr(_BRAILLE + (bits | (_RIGHT if number % 2 else _LEFT)[level % 4]))
+            crossed = char == over or own == CellKind.FIRST
+            canvas.put(x, row, over if crossed else dot, CellKind.SECOND)
         before = low, high
 
 
