@@ -82,8 +82,8 @@ def test_least_and_greatest_are_seen_and_a_hole_is_empty(
         drawn = [y for y in range(rows) if canvas.get(x, y)[0] != " "]
         assert bool(drawn) == (pair is not None)
         if pair is not None:
-            top, foot = row_of(SCALE, max(pair), kind, rows), row_of(SCALE, min(pair), kind, rows)
-            if second:  # marks are in the middle of a row, columns end in one; a jump is joined to the column before
+            top, foot = row_of(SCALE, max(pair), rows), row_of(SCALE, min(pair), rows)
+            if second:  # a jump is joined to the column before
                 assert all(any(abs(y - end) <= 1 for y in drawn) for end in (top, foot))
             else:
                 assert {top, foot} <= set(drawn)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.metrics.graph import buckets, merged, totals
+from spark_tui.domain.metrics.graph import buckets, totals
 
 anything = st.floats(allow_nan=True, allow_infinity=True)
 NAN = math.nan
@@ -84,14 +84,3 @@ def test_the_mean_lies_between_the_extremes_even_of_the_largest_floats(values: S
 
 def test_totals_of_nothing_are_none() -> None:
     assert totals([None, None]) is None
-
-
-@given(series(), st.integers(1, 5))
-def test_merging_keeps_the_extremes(given_series: tuple[list[float], list[float]], size: int) -> None:
-    fine = buckets(*given_series, 0, 30, 10.0)
-    for number, coarse in enumerate(merged(fine, size)):
-        known = [part for part in fine[number * size : (number + 1) * size] if part is not None]
-        if coarse is None:
-            assert not known
-        else:
-            assert (coarse.low, coarse.high) == (min(p.low for p in known), max(p.high for p in known))

@@ -359,17 +359,6 @@ def _together(times: Sequence[float], values: Sequence[float], index: int, hole:
     )
 
 
-def merged(parts: Sequence[Bucket | None], size: int) -> list[Bucket | None]:
-    """Every `size` buckets as one; the last one may be made of fewer."""
-    found: list[Bucket | None] = []
-    for start in range(0, len(parts), size):
-        known = [part for part in parts[start : start + size] if part is not None]
-        low, high = min((part.low for part in known), default=0.0), max((part.high for part in known), default=0.0)
-        total, samples = _bounded_sum([part.total for part in known]), sum(part.samples for part in known)
-        found.append(Bucket(low, high, known[-1].last, total, samples, known[0].joined) if known else None)
-    return found
-
-
 def totals(parts: Sequence[Bucket | None]) -> Totals | None:
     """Least, mean and greatest value of all buckets together; None where there is none."""
     known = [part for part in parts if part is not None]

@@ -105,7 +105,7 @@ def curve_rows(curves: Curves, kind: GraphKind, width: int, height: int) -> tupl
             if canvas.get(x, y)[0] == " ":
                 canvas.put(x, y, MARKS[kind].side, CellKind.WARNING)
     for streams, rate in curves.rates:
-        canvas.put(axis.column(streams), row_of(scale, rate, kind, rows), MARKS[kind].dot, CellKind.TITLE)
+        canvas.put(axis.column(streams), row_of(scale, rate, rows), MARKS[kind].dot, CellKind.TITLE)
     lines = [_headline(curves, kind, width)]
     for row in rows_with_axis(canvas, scale, UNIT, kind):
         lines.append(PenRow(row.text + " " * RIGHT, row.pens + CellKind.NOTHING * RIGHT))

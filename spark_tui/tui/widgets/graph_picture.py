@@ -24,7 +24,6 @@ from spark_tui.domain.metrics.graph import (
     Curve,
     Scale,
     TimeAxis,
-    merged,
     next_scale,
     nice_scale,
     tick_texts,
@@ -76,11 +75,8 @@ CURVE_PENS = (CellKind.FIRST, CellKind.SECOND)
 
 
 class GraphCharacters(Struct, frozen=True):
-    """The characters of one kind. `levels` fill a cell from the foot, the last one wholly; the first one also marks
-    a value at the foot of the axis, which is not nothing."""
+    """The characters of one kind; `dot` is the second curve where it crosses the first, and all of it in ASCII."""
 
-    levels: str
-    spread: str
     dot: str
     threshold: str
     side: str
@@ -94,8 +90,8 @@ class GraphCharacters(Struct, frozen=True):
 
 
 MARKS = {
-    GraphKind.FILLED: GraphCharacters("⣀⣤⣶⣿", "⣿", "•", "╌", "│", "┤", "└", "─", "│", "▲", "×", ("⣿", "⠒")),
-    GraphKind.ASCII: GraphCharacters(".:#", "=", "o", "-", "|", "+", "+", "-", "|", "^", "x", ("#", "o")),
+    GraphKind.FILLED: GraphCharacters("•", "╌", "│", "┤", "└", "─", "│", "▲", "×", ("⣿", "⠒")),
+    GraphKind.ASCII: GraphCharacters("o", "-", "|", "+", "+", "-", "|", "^", "x", ("#", "o")),
 }
 
 
@@ -127,24 +123,17 @@ class Canvas:
 def draw_curves(canvas: Canvas, kind: GraphKind, curves: Sequence[Sequence[Bucket | None]], scale: Scale) -> None:
     """Up to MAX_CURVES curves, each with PARTS buckets for every column of the canvas."""
     for number, curve in enumerate(curves[:MAX_CURVES]):
+        if not number:
+            _area(canvas, curve, scale)
+            continue
         if kind is GraphKind.FILLED:
-            if number:
-                shade(canvas, curves[0], curve, scale, CellKind.SECOND)
-                _dots(canvas, curve, scale, MARKS[kind].dot)
-            else:
-                _area(canvas, curve, scale)
-        elif number:
-            _marks(canvas, merged(curve, PARTS), scale, MARKS[kind].dot)
-        else:
-            _columns(canvas, merged(curve, PARTS), scale, MARKS[kind])
+            shade(canvas, curves[0], curve, scale, CellKind.SECOND)
+        _dots(canvas, curve, scale, MARKS[kind].dot)
 
 
-def row_of(scale: Scale, value: float, kind: GraphKind, rows: int) -> int:
+def row_of(scale: Scale, value: float, rows: int) -> int:
     """The row, from the top, in which a value is drawn."""
-    if kind is GraphKind.FILLED:
-        return rows - 1 - _dot_level(scale, value, rows) // 4
-    size = len(MARKS[kind].levels)
-    return rows - 1 - (_height(scale, value, rows * size) - 1) // size
+    return rows - 1 - _dot_level(scale, value, rows) // 4
 
 
 # --- dots -------------------------------------------------------------------------------------------------
@@ -159,6 +148,13 @@ _AREA: Final = tuple(
     tuple(chr(_BRAILLE + sum(_LEFT[:left]) + sum(_RIGHT[:right])) for right in range(5)) for left in range(5)
 )
 """A cell by the dots that are filled from its foot, at its left and at its right."""
+_PLAIN: Final = {
+    ord(char): "#" if max(left, right) > 2 else ":" if max(left, right) > 1 else "."
+    for left, chars in enumerate(_AREA)
+    for right, char in enumerate(chars)
+    if left or right
+}
+"""The same cells in characters of every font."""
 
 
 def _dot_level(scale: Scale, value: float, rows: int) -> int:
@@ -212,37 +208,6 @@ def shade(
                 bits = ord(char) - _BRAILLE if own == pen else 0
                 dot = chr(_BRAILLE + (bits | (_RIGHT if x % 2 else _LEFT)[level % 4]))
                 canvas.put(x // 2, row, dot, pen)
-
-
-# --- columns ----------------------------------------------------------------------------------------------
-
-
-def _height(scale: Scale, value: float, units: int) -> int:
-    return max(1, round(scale.share(value) * units))
-
-
-def _columns(canvas: Canvas, curve: Sequence[Bucket | None], scale: Scale, marks: GraphCharacters) -> None:
-    """A column up to the greatest value; what lies above the least one is drawn lighter."""
-    size = len(marks.levels)
-    for x, bucket in enumerate(curve):
-        if bucket is None:
-            continue
-        low = _height(scale, bucket.low, canvas.rows * size)
-        high = _height(scale, bucket.high, canvas.rows * size)
-        for row in range((high - 1) // size + 1):
-            filled = min(size, high - row * size)
-            above = row * size >= low and filled == size
-            canvas.put(x, canvas.rows - 1 - row, marks.spread if above else marks.levels[filled - 1], CellKind.FIRST)
-
-
-def _marks(canvas: Canvas, curve: Sequence[Bucket | None], scale: Scale, mark: str) -> None:
-    """A mark at every row between the least and the greatest value."""
-    rows = canvas.rows
-    for x, bucket in enumerate(curve):
-        if bucket is not None:
-            low, high = (min(rows - 1, int(scale.share(value) * rows)) for value in (bucket.low, bucket.high))
-            for row in range(low, high + 1):
-                canvas.put(x, rows - 1 - row, mark, CellKind.SECOND)
 
 
 MARGIN: Final = LABEL_CELLS + 1
@@ -326,7 +291,7 @@ def picture_of(
     canvas = Canvas(axis.columns, rows)
     threshold = subject.alarm if subject.alarm is not None and scale.low <= subject.alarm <= scale.high else None
     if threshold is not None:
-        y = row_of(scale, threshold, kind, rows)
+        y = row_of(scale, threshold, rows)
         for x in range(axis.columns):
             canvas.put(x, y, MARKS[kind].threshold, CellKind.THRESHOLD)
     draw_curves(canvas, kind, found, scale)
@@ -381,11 +346,15 @@ def rows_with_axis(canvas: Canvas, scale: Scale, unit: str, kind: GraphKind) -> 
     texts = tick_texts(ticks, unit)
     labels: dict[int, str] = {}
     for index in (0, len(ticks) - 1, *range(1, len(ticks) - 1)):
-        labels.setdefault(row_of(scale, ticks[index], kind, canvas.rows), texts[index])
+        labels.setdefault(row_of(scale, ticks[index], canvas.rows), texts[index])
     rows = []
     for y, row in enumerate(canvas.lines()):
         side = MARKS[kind].tick if y in labels else MARKS[kind].side
-        rows.append(PenRow(f"{labels.get(y, ''):>{LABEL_CELLS}}{side}{row.text}", CellKind.QUIET * MARGIN + row.pens))
+        text = row.text
+        if kind is GraphKind.ASCII:
+            cells = zip(text.translate(_PLAIN), row.pens, strict=True)
+            text = "".join(MARKS[kind].dot if pen == CellKind.SECOND else char for char, pen in cells)
+        rows.append(PenRow(f"{labels.get(y, ''):>{LABEL_CELLS}}{side}{text}", CellKind.QUIET * MARGIN + row.pens))
     return rows
 
 
