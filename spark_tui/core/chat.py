@@ -42,38 +42,27 @@ from spark_tui.domain.errors import (
     UsageError,
 )
 from spark_tui.domain.logs.view import EngineView
+from spark_tui.domain.metrics.page import Change, Family, MetricPage, Snapshot, restarted
 from spark_tui.domain.text import clean_line
 from spark_tui.services.ports import Clock, ConversationStore, EngineApi, MetricsSource
 
 # --- the engine's own counters ----------------------------------------------------------------------------
 
 
-class EngineCounters(Struct, frozen=True):
-    """Counters of an engine since its start; None: the engine does not have it. Of vLLM: the sum and count of
-    `request_queue_time_seconds`, `spec_decode_num_draft_tokens_total` and `spec_decode_num_accepted_tokens_total`."""
-
-    queue_seconds: float | None = None
-    requests: float | None = None
-    drafted_tokens: float | None = None
-    accepted_tokens: float | None = None
-
-
-def engine_side(before: EngineCounters, after: EngineCounters) -> EngineSide | None:
-    """The difference; None when nothing grew, or when the engine was restarted in between."""
-
-    def grown(name: str) -> float | None:
-        first, last = getattr(before, name), getattr(after, name)
-        return None if first is None or last is None or last < first else last - first
-
-    requests, queue = grown("requests"), grown("queue_seconds")
-    drafted, accepted = grown("drafted_tokens"), grown("accepted_tokens")
-    if not requests and not drafted:
+def engine_side(before: MetricPage, after: MetricPage) -> EngineSide | None:
+    """What the engine counted between two of its pages; None when nothing grew, or when it was restarted in between."""
+    change = Change(Snapshot(0.0, before), Snapshot(0.0, after), None)
+    queue, drafted, accepted = (
+        change.histogram(Family.QUEUE), change.grown(Family.DRAFT_TOKENS), change.grown(Family.ACCEPTED),
+    )  # fmt: skip
+    requests = queue.count if queue is not None else 0.0
+    if not before.groups or restarted(before, after) or not (requests or drafted):
         return None
     return EngineSide(
-        queue / requests if queue is not None and requests else None,
+        queue.sum / requests if queue is not None and queue.sum is not None and requests else None,
         int(drafted) if drafted else None,
         int(accepted) if drafted and accepted is not None else None,
-        shared=bool(requests and requests > 1),
+        shared=requests > 1,
     )
 
 
@@ -88,32 +77,6 @@ class ChatTarget(Struct, frozen=True):
     model: str
     limit: int | None = None
     modalities: tuple[str, ...] = ()
-
-
-ReadCounters: TypeAlias = Callable[[ChatTarget], Awaitable[EngineCounters | None]]
-"""Reads the counters of an engine; None when there are none. Must not raise."""
-
-
-def meter_on(source: MetricsSource) -> ReadCounters:
-    """Reads the counters from metrics pages."""
-
-    async def read(target: ChatTarget) -> EngineCounters | None:
-        from spark_tui.domain.metrics.page import Family, SeriesPart
-
-        try:
-            page = await source.read(target.endpoint)
-        except SparkError:
-            return None  # an extra figure: the answer itself shows what is wrong with the engine
-
-        def queue(part: SeriesPart) -> float | None:
-            values = [value for slot, value in page.groups.get(Family.QUEUE, {}).items() if slot.part is part]
-            return sum(values) if values else None
-
-        return EngineCounters(
-            queue(SeriesPart.SUM), queue(SeriesPart.COUNT), page.total(Family.DRAFT_TOKENS), page.total(Family.ACCEPTED)
-        )
-
-    return read
 
 
 def target_of(view: EngineView, endpoint: Endpoint, *, model: str = "", modalities: tuple[str, ...] = ()) -> ChatTarget:
@@ -317,7 +280,7 @@ class Conversation:
         settings: ChatSettings = NO_SETTINGS,
         thread: ChatThread | None = None,
         journal: Journal | None = None,
-        meter: ReadCounters | None = None,
+        metrics: MetricsSource | None = None,
         advise: Advise | None = None,
         max_answer_chars: int = MAX_ANSWER_CHARS,
     ) -> None:
@@ -325,7 +288,7 @@ class Conversation:
         self._api = api
         self._clock = clock
         self._max_answer_chars = max_answer_chars
-        self._meter = meter
+        self._metrics = metrics
         self._advise = advise
         self._past = thread.exchanges
         self._live: LiveExchange | None = None
@@ -499,7 +462,7 @@ class Conversation:
 
     async def _read(self, live: LiveExchange, target: ChatTarget, request: ChatRequest) -> None:
         """Collects one answer, and how it ended."""
-        before = asyncio.ensure_future(self._meter(target)) if self._meter is not None else None
+        before = asyncio.ensure_future(self._page(target)) if self._metrics is not None else None
         try:
             async with aclosing(self._api.chat(target.endpoint, request)) as events:
                 async for event in events:
@@ -536,9 +499,15 @@ class Conversation:
                 "What had come is kept. Set a limit: max tokens.",
             )
 
-    async def _measure(self, live: LiveExchange, target: ChatTarget, before: Awaitable[EngineCounters | None]) -> None:
+    async def _page(self, target: ChatTarget) -> MetricPage | None:
         try:
-            first, last = await before, await self._meter(target) if self._meter is not None else None
+            return await self._metrics.read(target.endpoint) if self._metrics is not None else None
+        except SparkError:
+            return None  # an extra figure: the answer itself shows what is wrong with the engine
+
+    async def _measure(self, live: LiveExchange, target: ChatTarget, before: Awaitable[MetricPage | None]) -> None:
+        try:
+            first, last = await before, await self._page(target)
             side = engine_side(first, last) if first is not None and last is not None else None
             if side is not None:
                 self._past = tuple(

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from spark_tui.core.boot import BootUnits
     from spark_tui.core.cache import CacheControl
     from spark_tui.core.canary import CanaryRunner
-    from spark_tui.core.chat import ChatTarget, ReadCounters
+    from spark_tui.core.chat import ChatTarget
     from spark_tui.core.cluster import ClusterPlanner
     from spark_tui.core.cluster_doctor import ClusterDoctor, NodeExaminer
     from spark_tui.core.cluster_launch import ClusterLauncher
@@ -301,7 +301,7 @@ PARTS: Final[Mapping[str, Part]] = {
             c.api, c.clock, c.presets, Path(c.paths.store),
             store=c.ports.get("conversations"),
             files=c.ports.get("user_files"),
-            meter=c.chat_meter(), advise=c.chat_advice,
+            metrics=c.ports.get("metrics"), advise=c.chat_advice,
         ),
     ),
     "results": ("results:Results", lambda make, c: make(c.ports.results, c.clock)),
@@ -535,12 +535,6 @@ class Context:
 
         views: tuple[EngineView, ...] = value_of(self.store.world.engines) or ()
         return advised(error, target, self.secrets.path(target.engine), views)
-
-    def chat_meter(self) -> ReadCounters | None:
-        """Reads an engine's counters around an answer; None without metrics."""
-        from spark_tui.core.chat import meter_on
-
-        return meter_on(self.ports.metrics) if self.ports.has("metrics") else None
 
     @property
     def config(self) -> Config | None:

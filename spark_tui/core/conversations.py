@@ -7,14 +7,14 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from spark_tui.core.chat import Advise, Conversation, Journal, ReadCounters
+from spark_tui.core.chat import Advise, Conversation, Journal
 from spark_tui.domain.chat import records, request
 from spark_tui.domain.chat.conversation import ChatThread, ConversationHit, ConversationSummary
 from spark_tui.domain.chat.formats import exported, imported
 from spark_tui.domain.chat.message import Attachment, ToolSpec
 from spark_tui.domain.errors import RefusedError, SparkError, UsageError
 from spark_tui.domain.quantities import MIB
-from spark_tui.services.ports import Clock, ConversationStore, EngineApi, PresetSource, UserFiles
+from spark_tui.services.ports import Clock, ConversationStore, EngineApi, MetricsSource, PresetSource, UserFiles
 
 LATEST = "last"
 """Instead of an id: the conversation that was changed last."""
@@ -34,7 +34,7 @@ class Conversations:
         *,
         store: ConversationStore | None = None,
         files: UserFiles | None = None,
-        meter: ReadCounters | None = None,
+        metrics: MetricsSource | None = None,
         advise: Advise | None = None,
     ) -> None:
         self._api = api
@@ -43,7 +43,7 @@ class Conversations:
         self._root = root
         self._kept = store
         self._files = files
-        self._meter = meter
+        self._metrics = metrics
         self._advise = advise
 
     @property
@@ -104,7 +104,7 @@ class Conversations:
             settings=settings,
             thread=thread,
             journal=journal,
-            meter=self._meter,
+            metrics=self._metrics,
             advise=self._advise,
         )
 

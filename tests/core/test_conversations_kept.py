@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spark_tui.core.chat import ChatTarget, Conversation, EngineCounters, advised, engine_side, meter_on
+from spark_tui.core.chat import ChatTarget, Conversation, advised, engine_side
 from spark_tui.core.conversations import Conversations
 from spark_tui.domain.chat import records
 from spark_tui.domain.chat.conversation import AnswerOutcome, EngineSide, Exchange, ToolAnswer
@@ -383,19 +383,31 @@ async def test_a_recipes_system_prompt_is_read_from_the_store() -> None:
 
 # --- what the engine did ------------------------------------------------------------------------------------
 
+SLOTS = (
+    Slot(Family.QUEUE, SeriesPart.SUM), Slot(Family.QUEUE, SeriesPart.COUNT),
+    Slot(Family.DRAFT_TOKENS), Slot(Family.ACCEPTED),
+)  # fmt: skip
+
+
+def _page(*values: float | None) -> MetricPage:
+    """Seconds in the queue, requests, drafted and accepted tokens; None: not published."""
+    return page_of((slot, value) for slot, value in zip(SLOTS, values, strict=False) if value is not None)
+
 
 @pytest.mark.parametrize(
     ("before", "after", "side"),
     [
-        (EngineCounters(1.0, 4, 100, 60), EngineCounters(1.5, 5, 130, 80), EngineSide(0.5, 30, 20)),
-        (EngineCounters(1.0, 4), EngineCounters(3.0, 6), EngineSide(1.0, shared=True)),
-        (EngineCounters(1.0, 4), EngineCounters(0.1, 1), None),
-        (EngineCounters(), EngineCounters(), None),
-        (EngineCounters(1.0, 4, 0, 0), EngineCounters(1.0, 5, 0, 0), EngineSide(0.0)),
+        (_page(1, 4, 100, 60), _page(1.5, 5, 130, 80), EngineSide(0.5, 30, 20)),
+        (_page(1, 4), _page(3, 6), EngineSide(1.0, shared=True)),
+        (_page(1, 4), _page(0.1, 1), None),
+        (_page(), _page(), None),
+        (_page(), _page(1, 4, 100, 60), None),
+        (_page(1, 4, 0, 0), _page(1, 5, 0, 0), EngineSide(0.0)),
+        (_page(None, None, 100, 60), _page(None, None, 130, 60), EngineSide(None, 30, 0)),
     ],
 )
 def test_what_lies_between_two_readings_is_the_answers(
-    before: EngineCounters, after: EngineCounters, side: EngineSide | None
+    before: MetricPage, after: MetricPage, side: EngineSide | None
 ) -> None:
     assert engine_side(before, after) == side
 
@@ -416,15 +428,6 @@ class Pages:
         return
 
 
-def _page(queue: float, count: float, drafted: float, accepted: float) -> MetricPage:
-    return page_of(
-        [
-            (Slot(Family.QUEUE, SeriesPart.SUM), queue), (Slot(Family.QUEUE, SeriesPart.COUNT), count),
-            (Slot(Family.DRAFT_TOKENS), drafted), (Slot(Family.ACCEPTED), accepted),
-        ]
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("pages", "side"),
     [
@@ -438,8 +441,8 @@ async def test_metrics_pages_measure_an_answer_and_their_failure_is_nobodys(
     pages: tuple[MetricPage | SparkError, ...], side: EngineSide | None
 ) -> None:
     kept = Kept()
-    meter = meter_on(Pages(*pages))
-    conversations = Conversations(kept.api, kept.clock, FixedPresets(), Path("/"), store=kept.store, meter=meter)
+    source = Pages(*pages)
+    conversations = Conversations(kept.api, kept.clock, FixedPresets(), Path("/"), store=kept.store, metrics=source)
     conversation = conversations.new()
     assert await kept.run(conversation.ask("Why?", TARGET)) is None
     await conversation.settle()
