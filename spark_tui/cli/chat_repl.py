@@ -365,13 +365,12 @@ def _edit(talk: ReplSession, rest: str) -> None:
 
 
 def _number_and_text(conversation: Conversation, rest: str) -> tuple[int, str]:
-    """`3 New question`, `3`, `New question`, or nothing: the last one that has a question."""
+    """`3 New question`, `3`, `New question`, or nothing: the last one."""
     first, _, text = rest.partition(" ")
     numbers = [each.number for each in conversation.exchanges]
     if first.isdecimal() and len(first) < 10 and int(first) in numbers:
         return int(first), text.strip()
-    asked = [each.number for each in conversation.exchanges if not each.tool_answers]
-    return (asked[-1] if asked else 0), rest
+    return (numbers[-1] if numbers else 0), rest
 
 
 @command("past", "", "the questions, with their numbers")

@@ -377,20 +377,18 @@ class Conversation:
         return self._send(UserInput(question, attachments), target)
 
     def regenerate(self, target: ChatTarget) -> AsyncGenerator[Answer, None]:
-        """Sends the last question, or the last tool results, again; the answer replaces the old one.
+        """Sends the last question again; the answer replaces the old one.
 
         For a retry after a failure too: it never becomes a second exchange.
         """
         last = self._exchange()
         check_taken(last.attachments, target.modalities, target.model)
         self.cut(last.number)
-        return self._send(UserInput(last.question, last.attachments, last.tool_answers), target)
+        return self._send(UserInput(last.question, last.attachments), target)
 
     def edit(self, number: int, question: str, target: ChatTarget) -> AsyncGenerator[Answer, None]:
         """Replaces the question of exchange `number`, keeps its attachments, and removes all later exchanges."""
         edited = self._exchange(number)
-        if edited.tool_answers:
-            raise UsageError("These are answers to tool calls, not a question.", "Edit the question before them.")
         check_taken(edited.attachments, target.modalities, target.model)
         self.cut(number)
         return self._send(UserInput(question, edited.attachments), target)
@@ -413,7 +411,7 @@ class Conversation:
         request = ChatRequest(
             target.model, messages, settings.parameters, settings.tools, settings.tool_choice, go_on=True
         )
-        return self._start(UserInput(last.question, last.attachments, last.tool_answers), target, request, last.answer)
+        return self._start(UserInput(last.question, last.attachments), target, request, last.answer)
 
     def _check_free(self) -> None:
         if self.live:
@@ -441,7 +439,7 @@ class Conversation:
         builder = AnswerBuilder(self._clock.monotonic(), content=carried.content, reasoning=carried.reasoning)
         begun = Exchange(
             self._last_number, say.question, target.engine, target.model, self._clock.now(), builder.snapshot(),
-            attachments=say.attachments, tool_answers=say.tool_answers, settings=self.settings,
+            attachments=say.attachments, settings=self.settings,
             limit=target.limit, sent_from=self.sent_from,
         )  # fmt: skip
         live = self._live = LiveExchange(begun, builder)

@@ -33,9 +33,8 @@ _ROOM = {ContextRoom.NEAR: "nearly full", ContextRoom.OVER: "does not fit"}
 
 
 def brief(exchange: Exchange) -> str:
-    """The question on one short line; for results of tools, the tools."""
-    results = ", ".join(f"the result of {each.name}" for each in exchange.tool_answers)
-    return truncate(" ".join(clean_line(exchange.question or results).split()), BRIEF_CELLS)
+    """The question on one short line."""
+    return truncate(" ".join(clean_line(exchange.question).split()), BRIEF_CELLS)
 
 
 def phase(answer: Answer) -> str:
@@ -247,9 +246,6 @@ def _exchange_object(found: Exchange) -> Object:
     return {
         "question": found.question,
         "attachments": [{"kind": each.kind.value, "name": each.name} for each in found.attachments],
-        "tool_answers": [
-            {"call_id": each.call_id, "name": each.name, "content": each.content} for each in found.tool_answers
-        ],
         "asked_at": moment(found.asked_at),
         "error": None if error is None else {"id": error.id, "summary": error.summary, "remedy": error.remedy},
         **answered_object(found),

@@ -117,7 +117,8 @@ def test_tool_calls_are_shown_and_not_run_and_the_next_line_is_a_question(world:
     _, err = talk(world, f"/tools {world.folder}/tools.json", "Weather?", "22 C")
     assert 'tool call: weather({"city": "Bern"})' in err
     assert [tool.name for tool in world.api.asked[0].tools] == ["weather"]
-    assert asked(world) == [("user", "22 C")]
+    spoken = 'weather({"city": "Bern"})'
+    assert asked(world) == [("user", "Weather?"), ("assistant", spoken), ("user", "22 C")]
     assert len(world.api.asked) == 2
 
 

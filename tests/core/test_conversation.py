@@ -252,10 +252,10 @@ async def test_each_question_goes_to_the_engine_of_its_time() -> None:
     [
         [EngineFailed("boom", "log")],
         [ReasoningDelta("only thoughts"), AnswerFinished("length")],
-        [ToolCallDelta(0, "c", "f", "{}"), AnswerFinished("tool_calls")],
+        [ToolCallDelta(0, "c", "f", "{"), EngineFailed("boom", "log")],
         [ContentDelta(" \n"), AnswerFinished("stop")],
     ],
-    ids=["error", "reasoning", "tool call", "blank"],
+    ids=["error", "reasoning", "broken tool call", "blank"],
 )
 async def test_a_question_without_an_answer_is_not_sent_again(script: Script) -> None:
     talk = Talk()

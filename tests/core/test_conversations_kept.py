@@ -11,7 +11,7 @@ import pytest
 from spark_tui.core.chat import ChatTarget, Conversation, advised, engine_side
 from spark_tui.core.conversations import Conversations
 from spark_tui.domain.chat import records
-from spark_tui.domain.chat.conversation import AnswerOutcome, EngineSide, Exchange, ToolAnswer
+from spark_tui.domain.chat.conversation import AnswerOutcome, EngineSide, Exchange
 from spark_tui.domain.chat.message import (
     Answer,
     AnswerFinished,
@@ -253,14 +253,14 @@ async def test_a_failed_continuation_loses_nothing_and_reasoning_alone_cannot_co
         conversation.go_on(TARGET)
 
 
-async def test_tool_calls_are_kept_and_a_question_after_them_leaves_them_out() -> None:
+async def test_tool_calls_are_kept_and_sent_as_text_with_the_next_question() -> None:
     kept = Kept()
     conversation = kept.conversations.new()
     await kept.ask(conversation, "Weather?", list(CALL))
-    await kept.ask(conversation, "Never mind")
-    assert kept.sent() == [("user", "Never mind")]
+    await kept.ask(conversation, "22 C")
+    assert kept.sent() == [("user", "Weather?"), ("assistant", 'weather({"city": "Bern"})'), ("user", "22 C")]
     await conversation.close()
-    [call] = (await kept.opened().open("last")).exchanges[0].calls
+    [call] = (await kept.opened().open("last")).exchanges[0].answer.tool_calls
     assert (call.name, call.arguments) == ("weather", '{"city": "Bern"}')
 
 
@@ -269,26 +269,24 @@ async def test_tool_results_of_an_earlier_version_are_sent_asked_again_and_left_
     first = kept.conversations.new()
     await kept.ask(first, "Weather?", list(CALL))
     await first.close()
-    answered = Exchange(
-        2, "", "spark", "qwen", 1.0, Answer(0.0, "Sunny."), AnswerOutcome.COMPLETE,
-        tool_answers=(ToolAnswer("c1", "weather", "22 C"),),
-    )  # fmt: skip
-    await kept.store.append(first.id, [records.asked(answered, ()), records.answered(answered)])
+    answered = Exchange(2, "", "spark", "qwen", 1.0, Answer(0.0, "Sunny."), AnswerOutcome.COMPLETE)
+    results = {"tool_answers": [{"call_id": "c1", "name": "weather", "content": "22 C"}]}
+    await kept.store.append(first.id, [records.asked(answered, ()) | results, records.answered(answered)])
     file = kept.store.place / f"{first.id}.jsonl"
     before = file.read_bytes()
     conversation = await kept.opened().open(first.id)
-    assert [each.answer.content for each in conversation.exchanges] == ["", "Sunny."]
+    assert said(conversation) == [("Weather?", ""), ("Result of weather:\n22 C", "Sunny.")]
     assert file.read_bytes() == before
     await kept.ask(conversation, "Thanks")
     assert file.read_bytes().startswith(before)
-    assert [role for role, _ in kept.sent()] == ["user", "assistant", "tool", "assistant", "user"]
+    assert [role for role, _ in kept.sent()] == ["user", "assistant", "user", "assistant", "user"]
     await conversation.close()
     back = await kept.opened().open("last")
     assert back.messages("x") == conversation.messages("x")
     kept.api.scripts.append([ContentDelta("Again."), AnswerFinished("stop")])
     conversation.cut(3)
     await kept.run(conversation.regenerate(TARGET))
-    assert kept.sent()[-1] == ("tool", "22 C")
+    assert kept.sent()[-1] == ("user", "Result of weather:\n22 C")
 
 
 async def test_pictures_are_not_sent_to_a_model_that_takes_none() -> None:

@@ -81,7 +81,8 @@ async def test_tools_come_from_a_file_and_their_calls_are_shown_and_not_run() ->
         reply.end("tool_calls")
         await kit.until_seen("asks for tool weather   not run", '{"city": "[b]Bern"}', "asks for tool time   not run")
         await kit.until_seen("to qwen36-35b", "Enter send")
-        assert contents(await kit.ask("Never mind")) == ["Never mind"]
+        calls = 'weather({"city": "[b]Bern"})\n\ntime({})'
+        assert contents(await kit.ask("22 C at noon")) == ["Weather and time?", calls, "22 C at noon"]
 
 
 # --- change -------------------------------------------------------------------------------------------------

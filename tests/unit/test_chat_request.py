@@ -17,7 +17,6 @@ from spark_tui.domain.chat.message import (
     MediaKind,
     Message,
     Role,
-    ToolCall,
     ToolSpec,
 )
 from spark_tui.domain.chat.request import request_body, request_bytes
@@ -66,16 +65,6 @@ def test_an_answer_goes_on_where_the_last_message_ends() -> None:
 def test_a_number_that_json_does_not_know_is_refused_here(number: float) -> None:
     with pytest.raises(UsageError, match="temperature"):
         request_bytes(ChatRequest("m", HI, ChatParameters(temperature=number)))
-
-
-def test_a_tool_conversation_goes_back_as_the_api_wants_it() -> None:
-    messages = (
-        Message(Role.ASSISTANT, "", tool_calls=(ToolCall("c1", "f", "{}"),)),
-        Message(Role.TOOL, "42", tool_call_id="c1"),
-    )
-    called, result = request_body(ChatRequest("m", messages))["messages"]
-    assert called["tool_calls"] == [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
-    assert result == {"role": "tool", "content": "42", "tool_call_id": "c1"}
 
 
 def test_tools_are_offered_with_their_schema() -> None:

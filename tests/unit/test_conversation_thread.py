@@ -19,7 +19,6 @@ from spark_tui.domain.chat.conversation import (
     ContextRoom,
     EngineSide,
     Exchange,
-    ToolAnswer,
     UserInput,
     context_use,
     estimated_tokens,
@@ -33,7 +32,6 @@ from spark_tui.domain.chat.message import (
     Attachment,
     ChatParameters,
     MediaKind,
-    Role,
     ToolCall,
     Usage,
 )
@@ -64,46 +62,26 @@ def exchange(number: int, question: str = "", content: str = "", **more: Any) ->
 # --- what is sent -------------------------------------------------------------------------------------------
 
 
-def test_tool_calls_go_back_with_their_answers_and_the_reasoning_that_led_to_them() -> None:
-    asked = exchange(1, "Weather?", reasoning="I need a tool.", calls=(CALL,), finish="tool_calls")
-    say = UserInput(tool_answers=(ToolAnswer("c1", "weather", "sunny"),))
-    user, assistant, tool = history([asked], PLAIN, say)
-    assert (user.role, user.content) == (Role.USER, "Weather?")
-    assert (assistant.tool_calls, assistant.reasoning) == ((CALL,), "I need a tool.")
-    assert (tool.role, tool.content, tool.tool_call_id) == (Role.TOOL, "sunny", "c1")
-
-
-def test_after_a_round_of_tools_the_calls_stay_and_the_reasoning_goes() -> None:
-    exchanges = [
-        exchange(1, "Weather?", reasoning="hm", calls=(CALL,)),
-        exchange(2, content="Sunny.", tool_answers=(ToolAnswer("c1", "weather", "sunny"),)),
-    ]
-    told = history(exchanges, PLAIN, UserInput("Thanks"))
-    assert [m.role.value for m in told] == ["user", "assistant", "tool", "assistant", "user"]
-    assert told[1].tool_calls == (CALL,)
-    assert not any(m.reasoning for m in told)
+def test_reasoning_is_sent_where_it_is_asked_for() -> None:
+    exchanges = [exchange(1, "Weather?", "Sunny.", reasoning="hm")]
+    assert not any(m.reasoning for m in history(exchanges, PLAIN, UserInput("Thanks")))
     kept = history(exchanges, ChatSettings(parameters=ChatParameters(preserve_thinking=True)), UserInput("Thanks"))
     assert kept[1].reasoning == "hm"
 
 
-def test_calls_without_ids_get_some_that_match_their_answers() -> None:
-    asked = exchange(3, "x", calls=(ToolCall("", "f", "{}"), ToolCall("", "g", "{}")))
-    ids = [call.id for call in asked.calls]
-    assert len(set(ids)) == 2
-    told = history([asked], PLAIN, UserInput(tool_answers=tuple(ToolAnswer(i, "f", "1") for i in ids)))
-    assert [call.id for call in told[1].tool_calls] == ids
-
-
-ASKED, TYPED = exchange(1, "Weather?", "Let me look.", calls=(CALL,)), (ToolAnswer("c1", "weather", "sunny"),)
+SPOKEN = 'weather({"city": "Bern"})'
+ASKED = exchange(1, "Weather?", "Let me look.", calls=(CALL,))
 TALK = [exchange(1, "a", "b"), exchange(2, "Tell", "Once upon", outcome=AnswerOutcome.STOPPED, reasoning="hm")]
 
 
 @pytest.mark.parametrize(
     ("exchanges", "say", "sent_from", "sent"),
     [
-        ([exchange(1, "Weather?", calls=(CALL,))], UserInput("Never mind"), 0, ["user Never mind"]),
-        ([ASKED, exchange(2, outcome=AnswerOutcome.FAILED, tool_answers=TYPED)], UserInput("And?"), 0,
-         ["user Weather?", "assistant Let me look.", "user And?"]),
+        ([exchange(1, "Weather?", calls=(CALL,))], UserInput("22 C"), 0,
+         ["user Weather?", f"assistant {SPOKEN}", "user 22 C"]),
+        ([ASKED, exchange(2, "x", outcome=AnswerOutcome.FAILED)], UserInput("And?"), 0,
+         ["user Weather?", f"assistant Let me look.\n\n{SPOKEN}", "user And?"]),
+        ([exchange(1, "Weather?", calls=(CALL,), outcome=AnswerOutcome.FAILED)], UserInput("And?"), 0, ["user And?"]),
         (TALK, None, 0, ["user a", "assistant b", "user Tell", "assistant Once upon"]),
         (TALK, UserInput("e"), 2, ["user Tell", "assistant Once upon", "user e"]),
         (
@@ -113,38 +91,34 @@ TALK = [exchange(1, "a", "b"), exchange(2, "Tell", "Once upon", outcome=AnswerOu
             ["user (image a.png is no longer there)\nWhat?"],
         ),
     ],
-    ids=["calls without results", "a failed answer to a tool", "continued", "trimmed", "an attachment that is gone"],
+    ids=["a call", "a call and text", "a call that broke off", "continued", "trimmed", "an attachment that is gone"],
 )  # fmt: skip
 def test_what_is_sent(exchanges: list[Exchange], say: UserInput | None, sent_from: int, sent: list[str]) -> None:
     messages = history(exchanges, ChatSettings("sys"), say, sent_from=sent_from)
     assert [f"{each.role.value} {each.content}" for each in messages] == ["system sys", *sent]
-    assert not any(each.tool_calls for each in messages)
     assert all(attachment.data for each in messages for attachment in each.attachments)
 
 
 TEXT = st.sampled_from(["", " ", "x", "yes"])
 EXCHANGES = st.lists(
     st.builds(
-        lambda q, c, calls, tools, outcome: (q, c, calls, tools, outcome),
-        TEXT, TEXT, st.booleans(), st.booleans(), st.sampled_from(list(AnswerOutcome)[1:]),
+        lambda q, c, calls, outcome: (q, c, calls, outcome),
+        TEXT, TEXT, st.booleans(), st.sampled_from(list(AnswerOutcome)[1:]),
     ),
     max_size=7,
 )  # fmt: skip
 
 
 @given(EXCHANGES, st.integers(0, 8))
-def test_speakers_always_take_turns(told: list[tuple[str, str, bool, bool, AnswerOutcome]], sent_from: int) -> None:
-    exchanges: list[Exchange] = []
-    for number, (question, content, calls, tools, outcome) in enumerate(told, 1):
-        before = exchanges[-1] if exchanges else None
-        answering = tools and before is not None and before.calls and before.outcome is not AnswerOutcome.FAILED
-        answers = (ToolAnswer(before.calls[0].id, "f", "r"),) if before is not None and answering else ()
-        made = exchange(number, "" if answers else question, content, calls=(CALL,) if calls else (), outcome=outcome)
-        exchanges.append(replace(made, tool_answers=answers))
+def test_speakers_always_take_turns(told: list[tuple[str, str, bool, AnswerOutcome]], sent_from: int) -> None:
+    exchanges = [
+        exchange(number, question, content, calls=(CALL,) if calls else (), outcome=outcome)
+        for number, (question, content, calls, outcome) in enumerate(told, 1)
+    ]
     roles = [m.role.value for m in history(exchanges, PLAIN, UserInput("now"), sent_from=sent_from)]
     assert roles[0] == "user"
     assert roles[-1] == "user"
-    after = {"user": {"assistant"}, "assistant": {"user", "tool"}, "tool": {"assistant", "tool"}}
+    after = {"user": {"assistant"}, "assistant": {"user"}}
     assert all(second in after[first] for first, second in pairwise(roles))
 
 
@@ -218,16 +192,6 @@ def test_proposals_leave_out_the_oldest_and_keep_the_last() -> None:
     assert after.room is ContextRoom.ENOUGH
 
 
-def test_a_cut_never_parts_tool_calls_from_their_answers() -> None:
-    exchanges = [
-        exchange(1, "q" * 9000, "", calls=(CALL,)),
-        exchange(2, "", "a" * 9000, tool_answers=(ToolAnswer("c1", "f", "r"),)),
-        exchange(3, "q", "a"),
-    ]
-    use = context_use(exchanges, PLAIN, UserInput("x"), limit=4000, model="m")
-    assert [trim.sent_from for trim in proposals(exchanges, use)] == [3]
-
-
 # --- files --------------------------------------------------------------------------------------------------
 
 FULL = ChatThread(
@@ -237,12 +201,12 @@ FULL = ChatThread(
         Exchange(
             1, "What \x1b[31mis\ud800 it?", "spark", "qwen", 13.0,
             Answer(0.0, "A cat", "I see.", (), "length", Usage(10, 5, 2, 8), 0.4, 1.5, 1.0, 1),
-            AnswerOutcome.COMPLETE, None, (PICTURE,), (), ChatSettings("Be brief."), 4096,
+            AnswerOutcome.COMPLETE, None, (PICTURE,), ChatSettings("Be brief."), 4096,
             engine_side=EngineSide(0.25, 30, 20, shared=True),
         ),
         Exchange(
-            2, "", "spark", "qwen", 14.0, Answer(0.0, "So it is", carried=5), AnswerOutcome.FAILED,
-            SparkError("It broke.", "Again."), (), (ToolAnswer("c", "f", "42"),),
+            2, "Result of f:\n42", "spark", "qwen", 14.0, Answer(0.0, "So it is", carried=5), AnswerOutcome.FAILED,
+            SparkError("It broke.", "Again."), (),
             ChatSettings("Be brief.", ChatParameters(temperature=0.5)), None, 2,
         ),
     ),
@@ -330,7 +294,7 @@ JUNK = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=6,
 )
-KEYS = sorted({key for line in records.records_of(FULL, lambda _: "kept") for key in line})
+KEYS = sorted({"tool_answers", *(key for line in records.records_of(FULL, lambda _: "kept") for key in line)})
 
 
 @given(

@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from spark_tui.domain.chat.message import Answer, Attachment, Message, Role, ToolCall
+from spark_tui.domain.chat.message import Answer, Attachment, Message, Role
 from spark_tui.domain.chat.request import NO_SETTINGS, ChatSettings
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.quantities import human_count
@@ -25,14 +25,6 @@ class AnswerOutcome(StrEnum):
     COMPLETE = "complete"
     STOPPED = "stopped"
     FAILED = "failed"
-
-
-class ToolAnswer(Struct, frozen=True):
-    """A result of a tool call, in conversations of earlier versions. `call_id` is the call's, `name` the tool's."""
-
-    call_id: str
-    name: str
-    content: str
 
 
 class EngineSide(Struct, frozen=True):
@@ -58,9 +50,8 @@ class EngineSide(Struct, frozen=True):
 class Exchange(Struct, frozen=True):
     """A question and its answer so far. `number` counts from 1 and is never used twice; `asked_at` is epoch seconds.
 
-    `error` is set when the outcome is FAILED. `tool_answers` replace the question: they answer the tool calls of the
-    exchange before. `limit` is the engine's context in tokens, None where unknown; `sent_from` the number of the first
-    exchange that was sent with it.
+    `error` is set when the outcome is FAILED. `limit` is the engine's context in tokens, None where unknown;
+    `sent_from` the number of the first exchange that was sent with it.
     """
 
     number: int
@@ -72,7 +63,6 @@ class Exchange(Struct, frozen=True):
     outcome: AnswerOutcome = AnswerOutcome.LIVE
     error: SparkError | None = None
     attachments: tuple[Attachment, ...] = ()
-    tool_answers: tuple[ToolAnswer, ...] = ()
     settings: ChatSettings = NO_SETTINGS
     limit: int | None = None
     sent_from: int = 0
@@ -87,23 +77,21 @@ class Exchange(Struct, frozen=True):
         return self.outcome is AnswerOutcome.STOPPED
 
     @property
+    def spoken(self) -> str:
+        """The answer in later requests: its text, and its tool calls as text unless the answer broke off."""
+        calls = self.answer.tool_calls if self.outcome is AnswerOutcome.COMPLETE else ()
+        return "\n\n".join(filter(None, (self.answer.content, *(f"{each.name}({each.arguments})" for each in calls))))
+
+    @property
     def answered(self) -> bool:
         """There is text that later questions can build on."""
-        return bool(self.answer.content.strip())
+        return bool(self.spoken.strip())
 
     @property
     def unfinished(self) -> bool:
         """Stopped, broken off or cut at the token limit, after its text had begun."""
         ended = self.outcome in (AnswerOutcome.STOPPED, AnswerOutcome.FAILED) or self.answer.finish_reason == "length"
         return ended and not self.live and self.answered and not self.answer.tool_calls
-
-    @property
-    def calls(self) -> tuple[ToolCall, ...]:
-        """The answer's tool calls; where a server gave no ids, with ids that identify their answers."""
-        return tuple(
-            call if call.id else ToolCall(f"call-{self.number}-{place}", call.name, call.arguments)
-            for place, call in enumerate(self.answer.tool_calls, 1)
-        )
 
 
 class ConversationSummary(Struct, frozen=True):
@@ -182,11 +170,10 @@ def title_of(question: str, attachments: Sequence[Attachment] = ()) -> str:
 
 
 class UserInput(Struct, frozen=True):
-    """A question, or the answers to the last exchange's tool calls."""
+    """A question, with its images and audio."""
 
     question: str = ""
     attachments: tuple[Attachment, ...] = ()
-    tool_answers: tuple[ToolAnswer, ...] = ()
 
 
 def history(
@@ -194,51 +181,26 @@ def history(
 ) -> tuple[Message, ...]:
     """The messages that send `say` now; None continues the last exchange's answer.
 
-    A question without an answer is left out: many templates refuse two messages of one speaker in a row. So are tool
-    calls without results, and reasoning, which templates drop by themselves; it is sent within one round of tool
-    calls, where models build on it, and everywhere with `preserve_thinking`. A partial answer is kept.
+    A question without an answer is left out: many templates refuse two messages of one speaker in a row. So is
+    reasoning, which templates drop by themselves; it is sent of the answer that is continued, and everywhere with
+    `preserve_thinking`. A partial answer is kept. Tool calls are sent as text: without a result many templates refuse
+    them.
     """
     messages = [Message(Role.SYSTEM, settings.system)] if settings.system.strip() else []
-    rounds: list[list[Exchange]] = []  # a question and all that followed from it: tool calls, their answers, an answer
     for exchange in exchanges:
-        if exchange.number < sent_from:
-            continue
-        if not exchange.tool_answers or not rounds:
-            rounds.append([])
-        rounds[-1].append(exchange)
-    now = rounds.pop() if rounds and (say is None or say.tool_answers) else []
-    for past in rounds:
-        while past and not past[-1].answered:
-            past.pop()
-        if past and not past[0].tool_answers:  # a round whose beginning is no longer sent has no question
-            messages += _messages(past, keep_reasoning=bool(settings.parameters.preserve_thinking))
-    messages += _messages(now, keep_reasoning=True, calls_answered=bool(say))
+        if exchange.number >= sent_from and exchange.answered:
+            keep = settings.parameters.preserve_thinking or (say is None and exchange is exchanges[-1])
+            messages.append(_asked(exchange.question, exchange.attachments))
+            messages.append(Message(Role.ASSISTANT, exchange.spoken, exchange.answer.reasoning if keep else ""))
     if say is not None:
-        messages += _said(say)
+        messages.append(_asked(say.question, say.attachments))
     return tuple(messages)
 
 
-def _messages(
-    exchanges: Sequence[Exchange], *, keep_reasoning: bool, calls_answered: bool = False
-) -> Iterator[Message]:
-    """Exchanges as messages; the last one's tool calls only where `calls_answered`."""
-    for exchange in exchanges:
-        yield from _said(UserInput(exchange.question, exchange.attachments, exchange.tool_answers))
-        yield Message(
-            Role.ASSISTANT,
-            exchange.answer.content,
-            exchange.answer.reasoning if keep_reasoning else "",
-            exchange.calls if calls_answered or exchange is not exchanges[-1] else (),
-        )
-
-
-def _said(say: UserInput) -> Iterator[Message]:
-    for answer in say.tool_answers:
-        yield Message(Role.TOOL, answer.content, tool_call_id=answer.call_id)
-    if not say.tool_answers:
-        there = tuple(each for each in say.attachments if each.data)
-        gone = [f"({each.kind.value} {each.name} is no longer there)" for each in say.attachments if not each.data]
-        yield Message(Role.USER, "\n".join([*gone, say.question]), attachments=there)
+def _asked(question: str, attachments: Sequence[Attachment]) -> Message:
+    gone = [f"({each.kind.value} {each.name} is no longer there)" for each in attachments if not each.data]
+    there = tuple(each for each in attachments if each.data)
+    return Message(Role.USER, "\n".join([*gone, question]), attachments=there)
 
 
 # --- room in the context ------------------------------------------------------------------------------------
@@ -320,7 +282,7 @@ def context_use(
         (
             each
             for each in reversed(exchanges)
-            if each.model == model and not each.live and each.answer.usage and (each.answered or each.answer.tool_calls)
+            if each.model == model and not each.live and each.answer.usage and each.answered
         ),
         None,
     )
@@ -341,24 +303,22 @@ def context_use(
 
 
 def _estimated(say: UserInput) -> int:
-    texts = [*([say.question] if say.question else []), *(answer.content for answer in say.tool_answers)]
-    return sum(estimated_tokens(text) + FRAME_TOKENS for text in texts) + IMAGE_TOKENS * len(say.attachments)
+    text = estimated_tokens(say.question) + FRAME_TOKENS if say.question else 0
+    return text + IMAGE_TOKENS * len(say.attachments)
 
 
 def _size(exchange: Exchange) -> int:
     """Tokens of an exchange in later requests: its text, without reasoning."""
-    if not exchange.answered and not exchange.answer.tool_calls:
+    if not exchange.answered:
         return 0
-    calls = "".join(call.name + call.arguments for call in exchange.answer.tool_calls)
-    asked = _estimated(UserInput(exchange.question, exchange.attachments, exchange.tool_answers))
-    return asked + estimated_tokens(exchange.answer.content + calls) + FRAME_TOKENS
+    asked = _estimated(UserInput(exchange.question, exchange.attachments))
+    return asked + estimated_tokens(exchange.spoken) + FRAME_TOKENS
 
 
 def proposals(exchanges: Sequence[Exchange], use: ContextUse, *, sent_from: int = 0) -> tuple[TrimPlan, ...]:
     """The oldest exchanges to leave out so that the next question fits, fewest first; the last one always stays.
 
-    Cuts are only where a question begins: tool calls and their answers stay together. An exchange's tokens are its
-    share of what the engine counted.
+    An exchange's tokens are its share of what the engine counted.
     """
     sent = [exchange for exchange in exchanges if exchange.number >= sent_from]
     if use.limit is None or len(sent) < 2:
@@ -369,8 +329,6 @@ def proposals(exchanges: Sequence[Exchange], use: ContextUse, *, sent_from: int 
     for place, exchange in enumerate(sent[:-1], 1):
         estimated += _size(exchange)
         freed = int(estimated * per_estimate)
-        if sent[place].tool_answers:
-            continue
         left = use.tokens - freed + use.reserved
         if (left <= NEAR * use.limit and not found) or left <= ROOMY * use.limit:
             found.append(TrimPlan(sent[place].number, place, freed))

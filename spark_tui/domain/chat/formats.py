@@ -41,11 +41,7 @@ def to_markdown(exchanges: Sequence[Exchange], *, system: str = "", title: str =
 def _question(exchange: Exchange) -> Iterator[str]:
     for attachment in exchange.attachments:
         yield f"*({attachment.kind.value} {_code(attachment.name)})*"
-    for result in exchange.tool_answers:
-        yield f"Result of tool {_code(result.name)}:"
-        yield _fenced(clean(result.content), "")
-    if not exchange.tool_answers:
-        yield _body(exchange.question)
+    yield _body(exchange.question)
 
 
 def _answer(exchange: Exchange) -> Iterator[str]:

@@ -15,7 +15,6 @@ class Role(StrEnum):
     SYSTEM = "system"
     USER = "user"
     ASSISTANT = "assistant"
-    TOOL = "tool"
 
 
 class MediaKind(StrEnum):
@@ -49,8 +48,6 @@ class Message(Struct, frozen=True):
     role: Role
     content: str
     reasoning: str = ""
-    tool_calls: tuple[ToolCall, ...] = ()
-    tool_call_id: str = ""
     attachments: tuple[Attachment, ...] = ()
 
 

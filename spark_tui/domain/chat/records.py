@@ -10,13 +10,13 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from msgspec.structs import asdict, fields, replace
 
-from spark_tui.domain.chat.conversation import AnswerOutcome, ChatThread, EngineSide, Exchange, ToolAnswer, title_of
+from spark_tui.domain.chat.conversation import AnswerOutcome, ChatThread, EngineSide, Exchange, title_of
 from spark_tui.domain.chat.message import Answer, Attachment, MediaKind, ToolCall, Usage
 from spark_tui.domain.chat.request import NO_SETTINGS, ChatSettings, settings_from, settings_json
 from spark_tui.domain.errors import SparkError, UsageError
 
 Record: TypeAlias = dict[str, Any]
-T = TypeVar("T", ToolCall, ToolAnswer, Usage, EngineSide)
+T = TypeVar("T", ToolCall, Usage, EngineSide)
 
 FORMAT: Final = "spark-tui-conversation"
 VERSION: Final = 1
@@ -75,7 +75,6 @@ def asked(exchange: Exchange, files: Iterable[str]) -> Record:
         "model": exchange.model,
         "asked_at": exchange.asked_at,
         "attachments": attachments,
-        "tool_answers": [asdict(each) for each in exchange.tool_answers],
         "limit": exchange.limit,
         "sent_from": exchange.sent_from or None,
         "content": exchange.answer.content[:carried] if carried else None,
@@ -250,6 +249,9 @@ def _ended(exchange: Exchange) -> Exchange:
 
 def _asked(record: Mapping[str, Any], chosen: ChatSettings, load: Callable[[str], bytes]) -> Exchange:
     content, limit = _text(record, "content"), record.get("limit")
+    # In place of a question, earlier versions had results of tool calls.
+    typed = [f"Result of {_text(each, 'name')}:\n{_text(each, 'content')}" for each in record.get("tool_answers", ())]
+    question = "\n\n".join(typed) or _text(record, "question")
     attachments = tuple(
         Attachment(
             MediaKind(each["kind"]), _text(each, "media_type"), _text(each, "name"),
@@ -258,9 +260,9 @@ def _asked(record: Mapping[str, Any], chosen: ChatSettings, load: Callable[[str]
         for each in record.get("attachments", ())
     )  # fmt: skip
     return Exchange(
-        _whole(record, "number"), _text(record, "question"), _text(record, "engine"), _text(record, "model"),
+        _whole(record, "number"), question, _text(record, "engine"), _text(record, "model"),
         _float(record, "asked_at"), Answer(0.0, content, carried=len(content)), attachments=attachments,
-        tool_answers=tuple(_typed(ToolAnswer, each) for each in record.get("tool_answers", ())), settings=chosen,
+        settings=chosen,
         limit=limit if isinstance(limit, int) else None, sent_from=_optional(record, "sent_from") or 0,
     )  # fmt: skip
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.domain.chat.message import Attachment, ChatParameters, ChatRequest, MediaKind, Message, Role, ToolSpec
+from spark_tui.domain.chat.message import Attachment, ChatParameters, ChatRequest, MediaKind, Message, ToolSpec
 from spark_tui.domain.chat.parameters import SERVER_DEFAULTS, ParameterError, changed, known_parameters
 from spark_tui.domain.errors import RefusedError, UsageError
 from spark_tui.domain.presets.preset import Preset
@@ -93,13 +93,6 @@ def _message(message: Message) -> dict[str, Any]:
     body: dict[str, Any] = {"role": message.role.value, "content": content}
     if message.reasoning:  # every server reads this name: vLLM's own `reasoning` is younger
         body["reasoning_content"] = message.reasoning
-    if message.tool_calls:
-        body["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments or "{}"}}
-            for call in message.tool_calls
-        ]
-    if message.role is Role.TOOL:
-        body["tool_call_id"] = message.tool_call_id
     return body
 
 

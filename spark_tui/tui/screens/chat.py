@@ -196,7 +196,7 @@ class ChatScreen(FrameScreen):
     def _show_prompt(self) -> None:
         pane = self.query_one("#prompt-pane")
         if self._editing:
-            numbers = [each.number for each in self._conversation.exchanges if not each.tool_answers]
+            numbers = [each.number for each in self._conversation.exchanges]
             several = self._editing in numbers and len(numbers) > 1
             place = f" {numbers.index(self._editing) + 1} of {len(numbers)}" if several else ""
             entitle(pane, f"edit question{place}: later messages will be removed")
@@ -400,8 +400,8 @@ class ChatScreen(FrameScreen):
 
     def action_edit_question(self) -> None:
         """Brings the last question back into the prompt; pressed again, the one before it."""
-        asked = [each for each in self._conversation.exchanges if not each.tool_answers]
-        asked = [each for each in asked if each.number < self._editing or not self._editing]
+        exchanges = self._conversation.exchanges
+        asked = [each for each in exchanges if each.number < self._editing or not self._editing]
         if not asked:
             self._say("This is the first question." if self._editing else "No question yet.")
             return

@@ -123,10 +123,9 @@ class TurnLines:
         if laid is not None and laid.turn == turn and laid.open == open_:
             return laid
         exchange = turn.exchange
+        texts = [exchange.question]
         if turn.is_answer:
             texts = [exchange.answer.content, exchange.answer.reasoning if open_ else ""]
-        else:
-            texts = [exchange.question, *(result.content for result in exchange.tool_answers)]
         width = min(self.width, markdown.PROSE_CELLS)
         count = FRAME_LINES + sum(text.count("\n") + len(text) // width for text in texts)
         return TurnLayout(turn, open_, [_BLANK] * count, rough=True)
@@ -136,11 +135,7 @@ class TurnLines:
         lines.append(self._cut(_label("you", laid.turn, "bold $secondary")))
         for file in exchange.attachments:
             lines.append(self._cut(Content.assemble(("with ", "$dim"), fmt.safe(f"{file.kind.value} {file.name}"))))
-        for result in exchange.tool_answers:
-            lines.append(self._cut(Content.assemble(("result of ", "$dim"), fmt.safe(result.name, "bold $secondary"))))
-            lines += self._code(result.content)
-        if not exchange.tool_answers:
-            lines += markdown.plain_lines(exchange.question, self.width)
+        lines += markdown.plain_lines(exchange.question, self.width)
 
     def _answer(self, laid: TurnLayout) -> None:
         turn, lines = laid.turn, laid.lines
