@@ -25,9 +25,8 @@ from spark_tui.core.poller import pause
 from spark_tui.domain.chat.conversation import ContextRoom, Exchange
 from spark_tui.domain.chat.message import Answer, Attachment
 from spark_tui.domain.chat.request import Defaults, check_taken, check_together
-from spark_tui.domain.engine.container import ContainerStatus
 from spark_tui.domain.engine.state import Health
-from spark_tui.domain.errors import ApiKeyRejected, EngineDead, EngineUnreachable, SparkError, UsageError
+from spark_tui.domain.errors import ApiKeyRejected, SparkError, UsageError
 from spark_tui.domain.quantities import human_duration
 from spark_tui.domain.settings import folders_of, suggestion
 from spark_tui.domain.text import clean, clean_line, truncate
@@ -109,26 +108,7 @@ async def find_target(context: Context, name: str, model: str = "") -> tuple[Cha
     """The engine, and the defaults of its preset. Raises the error that says why it cannot be asked."""
     container = await find_container(context, name)
     watch = await context.supervisor.watch(container.id)
-    endpoint, restart = watch.endpoint, f"spark-tui restart {container.name}"
-    if not container.running:
-        raise EngineUnreachable(f"{container.name} is not running ({container.status.value}).", f"Start it: {restart}")
-    if container.status is ContainerStatus.PAUSED:
-        resume = f"Resume it: docker unpause {container.name}"
-        raise EngineUnreachable(f"{container.name} is paused in Docker.", resume)
-    if endpoint is None:
-        remedy = "Launch it from a preset, or publish its port: docker run -p ..."
-        raise EngineUnreachable(f"{container.name} publishes no port.", remedy)
-    health = await watch.check_health()
-    if health is Health.DEAD:
-        raise EngineDead(
-            f"The engine of {container.name} is dead; only its web server answers.",
-            f"Read why: spark-tui logs {container.name}\nStart it again: {restart}",
-        )
-    if health is Health.FAILING:
-        raise EngineUnreachable(
-            f"{container.name} is {health.value}.",
-            f"Read why: spark-tui logs {container.name}\nStart it again: {restart}",
-        )
+    endpoint, health = await watch.reach()
     served = watch.view().served_name
     if not served and health is Health.OK:
         try:
@@ -137,12 +117,9 @@ async def find_target(context: Context, name: str, model: str = "") -> tuple[Cha
             target = ChatTarget(container.name, endpoint, "")
             raise advised(error, target, context.secrets.path(container.name)) from error
         served = models[0].id if models else ""
-    view = watch.view()
     if not served or health is not Health.OK:
-        raise EngineUnreachable(
-            f"{container.name} is not ready yet: port {view.port} is {health.value}.",
-            f"Follow its start: spark-tui logs {container.name} -f",
-        )
+        raise watch.not_ready(health)
+    view = watch.view()
     defaults = await context.conversations.defaults(container.preset, served)
     target = target_of(view, endpoint, model=model or ("" if view.served_name else served))
     return replace(target, modalities=defaults.modalities), defaults

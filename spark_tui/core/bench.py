@@ -60,7 +60,6 @@ from spark_tui.domain.engine.state import Endpoint, Health
 from spark_tui.domain.errors import (
     ApiKeyRejected,
     ContainerNotFound,
-    EngineDead,
     EngineFailed,
     EngineUnreachable,
     MeasurementVoid,
@@ -70,7 +69,6 @@ from spark_tui.domain.errors import (
     UsageError,
 )
 from spark_tui.domain.host.memory import MemInfo
-from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.metrics.page import EMPTY_PAGE, Family, MetricPage, restarted
 from spark_tui.domain.quantities import gib
 from spark_tui.domain.reading import Ok, value_of
@@ -445,8 +443,6 @@ RESTORE_SECONDS: Final = 90.0
 """The same for one that launches: the engine of before is started again."""
 SETTLE_SECONDS: Final = 0.5
 """After the last answer the server still counts it."""
-HEALTH_TRIES: Final = 5
-"""An engine on a busy machine answers late; each look has its own short limit."""
 MOST_SILENT: Final = 2
 """Segments in a row without a single answer after which a running engine is taken for dead; a launched one: 1."""
 
@@ -512,7 +508,12 @@ class Benchmark(Struct, frozen=True):
     async def target(self, name: str) -> tuple[Endpoint, Conditions]:
         """The address of an engine, and everything that decides its figures. Raises the error that says why it cannot
         be asked."""
-        endpoint, view = await self._serving(name)
+        watch = await self.supervisor.watch(name)
+        endpoint, health = await watch.reach()
+        await watch.settled()
+        view = watch.view()
+        if health is not Health.OK or not view.served_name:
+            raise watch.not_ready(health)
         served = next((model for model in view.models if model.id == view.served_name), None)
         return endpoint, conditions_of(
             view,
@@ -526,37 +527,6 @@ class Benchmark(Struct, frozen=True):
             bandwidth=measured_bandwidth(self.state, view.container.listed(LABEL_NODES)),
             simulated=self.driver.simulated,
         )
-
-    async def _serving(self, name: str) -> tuple[Endpoint, EngineView]:
-        watch = await self.supervisor.watch(name)
-        container = watch.container
-        if not container.running:
-            raise EngineUnreachable(
-                f"{container.name} does not run ({container.status.value}).",
-                f"Start it: spark-tui restart {container.name}",
-            )
-        endpoint = watch.endpoint
-        if endpoint is None:
-            raise EngineUnreachable(
-                f"{container.name} publishes no port.",
-                "Launch it from a preset, or publish its port: docker run -p ...",
-            )
-        for _ in range(HEALTH_TRIES):
-            if (health := await watch.check_health()) is not Health.UNKNOWN:
-                break
-        if health is Health.DEAD:
-            raise EngineDead(
-                f"The engine of {container.name} is dead, only its web server answers.",
-                f"Read why: spark-tui logs {container.name}\nStart it again: spark-tui restart {container.name}",
-            )
-        await watch.settled()
-        view = watch.view()
-        if health is not Health.OK or not view.served_name:
-            raise EngineUnreachable(
-                f"{container.name} is not ready yet: its port {view.port} says {health.value}.",
-                f"Follow its start: spark-tui logs {container.name} -f",
-            )
-        return endpoint, view
 
 
 class _Run:

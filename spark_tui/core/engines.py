@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from spark_tui.core.logs import LogBuffer
 from spark_tui.core.poller import failure_of, keep, pause
 from spark_tui.core.store import Store
-from spark_tui.domain.engine.container import ContainerFacts, ImageFacts
+from spark_tui.domain.engine.container import ContainerFacts, ContainerStatus, ImageFacts
 from spark_tui.domain.engine.state import (
     Endpoint,
     EngineState,
@@ -31,7 +31,15 @@ from spark_tui.domain.engine.state import (
     runtime_of,
     state_of,
 )
-from spark_tui.domain.errors import ApiKeyRejected, ContainerNotFound, DaemonNotRunning, RefusedError, SparkError
+from spark_tui.domain.errors import (
+    ApiKeyRejected,
+    ContainerNotFound,
+    DaemonNotRunning,
+    EngineDead,
+    EngineUnreachable,
+    RefusedError,
+    SparkError,
+)
 from spark_tui.domain.event import Event, EventKind
 from spark_tui.domain.finding import Severity
 from spark_tui.domain.host.guard import GuardEntry, end_by_guard
@@ -62,6 +70,8 @@ SERVING_POLL_SECONDS = 15.0
 """Every probe writes an access line into the engine's own log: once it serves, ask seldom."""
 MOST_GRACE_SECONDS: Final = 600.0
 """Between a signal to end and the end: requests may be answered first."""
+HEALTH_TRIES: Final = 5
+"""An engine on a busy machine answers late; each look has its own short limit."""
 HEAD_LINES = 50_000
 TAIL_LINES = 20_000
 SLICE_LINES = 400
@@ -278,6 +288,36 @@ class EngineWatch:
             self._was_serving = self._was_serving or bool(self._models)
             await self._note()
         return health
+
+    async def reach(self) -> tuple[Endpoint, Health]:
+        """Where it can be asked, and what its health is. Raises EngineUnreachable or EngineDead, with the reason why it
+        cannot be asked."""
+        name, endpoint = self.container.name, self.endpoint
+        if not self.container.running:
+            status = self.container.status.value
+            raise EngineUnreachable(f"{name} is not running ({status}).", f"Start it: spark-tui restart {name}")
+        if self.container.status is ContainerStatus.PAUSED:
+            raise EngineUnreachable(f"{name} is paused in Docker.", f"Resume it: docker unpause {name}")
+        if endpoint is None:
+            remedy = "Launch it from a preset, or publish its port: docker run -p ..."
+            raise EngineUnreachable(f"{name} publishes no port.", remedy)
+        for _ in range(HEALTH_TRIES):
+            if (health := await self.check_health()) is not Health.UNKNOWN:
+                break
+        why = f"Read why: spark-tui logs {name}\nStart it again: spark-tui restart {name}"
+        if health is Health.DEAD:
+            raise EngineDead(f"The engine of {name} is dead; only its web server answers.", why)
+        if health is Health.FAILING:
+            raise EngineUnreachable(f"{name} is {health.value}.", why)
+        return endpoint, health
+
+    def not_ready(self, health: Health) -> EngineUnreachable:
+        """The error of an engine that cannot be asked yet."""
+        name = self.container.name
+        return EngineUnreachable(
+            f"{name} is not ready yet: port {self.view().port} is {health.value}.",
+            f"Follow its start: spark-tui logs {name} -f",
+        )
 
     # --- what others see ------------------------------------------------------------------------------
 

@@ -94,7 +94,7 @@ def test_as_data_a_run_is_one_object() -> None:
         (("bench", NAME, "--ab", "max_num_seqs=8", "--yes"), 2, "already uses max_num_seqs=8"),
         (("bench", NAME, "--ab", f"container={NAME}"), 2, "one and the same"),
         (("bench", NAME, "--ab", "container=nope"), 2, "no engine named nope"),
-        (("bench", "qwen-try"), 3, "does not run"),
+        (("bench", "qwen-try"), 3, "is not running"),
         (("results", "show", "nope"), 2, "no result nope"),
         (("results", "compare", "nope"), 2, "no result nope"),
         (("results", "mark", "m", "failed"), 2, "needs its reason"),

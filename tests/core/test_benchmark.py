@@ -411,7 +411,7 @@ async def test_an_engine_that_does_not_serve_is_not_asked(lab: Lab, arrange: obj
 
 async def test_a_stopped_container_is_told_how_to_start(lab: Lab, server: BenchServer) -> None:
     lab.engine(server, "ended", status=ContainerStatus.EXITED, exit_code=0)
-    with pytest.raises(EngineUnreachable, match=r"ended does not run \(exited\)"):
+    with pytest.raises(EngineUnreachable, match=r"ended is not running \(exited\)"):
         await lab.run(PLAN, "ended")
 
 
