@@ -28,7 +28,7 @@ from spark_tui.domain.chat.conversation import (
     proposals,
     title_of,
 )
-from spark_tui.domain.chat.message import Answer, AnswerBuilder, Attachment, ChatRequest, Message
+from spark_tui.domain.chat.message import Answer, AnswerBuilder, Attachment, ChatRequest
 from spark_tui.domain.chat.request import NO_SETTINGS, ChatSettings, check_taken, check_together
 from spark_tui.domain.engine.api_errors import model_not_served
 from spark_tui.domain.engine.state import Endpoint, EngineState
@@ -329,10 +329,6 @@ class Conversation:
     def live(self) -> bool:
         """An answer is coming."""
         return self._live is not None
-
-    def messages(self, question: str) -> tuple[Message, ...]:
-        """The messages that ask `question` now; the rules are those of `history`."""
-        return history(self.exchanges, self.settings, UserInput(question), sent_from=self.sent_from)
 
     def thread(self) -> ChatThread:
         """As it stands, for an export."""
