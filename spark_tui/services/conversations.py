@@ -28,12 +28,11 @@ from spark_tui.domain.quantities import MIB, human_bytes
 from spark_tui.domain.text import clean_line, truncate
 from spark_tui.domain.untrusted import load_json
 from spark_tui.services.executors import CallPool
-from spark_tui.services.files import FILE_MODE, FileLocks, PrivateFolder
+from spark_tui.services.files import APPEND_FLAGS, FILE_MODE, FileLocks, PrivateFolder, append_lines
 
 MOST_BYTES: Final = 256 * MIB
 """Of one conversation; a context of a million tokens is about 4 MB."""
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-_CHUNK: Final = 1 << 20
 _MOST_HITS: Final = 50
 
 
@@ -166,25 +165,10 @@ class FileConversations:
         path = self._path(conversation)
         with _os_errors("write", path):
             self._private.prepare()
-            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-            descriptor = os.open(path, flags, FILE_MODE)
-            try:
-                os.fchmod(descriptor, FILE_MODE)
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-                size = os.fstat(descriptor).st_size
-                if size and os.pread(descriptor, 1, size - 1) != b"\n":
-                    data = b"\n" + data  # a line that a crash tore off: the next ones must not become part of it
-                try:
-                    written = 0
-                    while written < len(data):
-                        written += os.write(descriptor, data[written : written + _CHUNK])
-                except OSError:
-                    os.ftruncate(descriptor, size)
-                    raise
-                if durable:
-                    os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            with os.fdopen(os.open(path, APPEND_FLAGS, FILE_MODE), "r+b", buffering=0) as file:
+                os.fchmod(file.fileno(), FILE_MODE)
+                fcntl.flock(file, fcntl.LOCK_EX)
+                append_lines(file.fileno(), data, durable=durable)
 
     def _keep(self, conversation: str, data: bytes) -> str:
         folder = PrivateFolder(self._path(conversation).with_suffix(".files"))

@@ -23,6 +23,7 @@ from spark_tui.services.ports import LogLine
 
 FOLDER_MODE: Final = 0o700
 FILE_MODE: Final = 0o600
+APPEND_FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _SAFE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_-]+")
 _CHUNK: Final = 1 << 16
@@ -55,6 +56,24 @@ def read_plain(path: Path, most: int = MIB) -> bytes:
     if len(data) > most:
         raise OSError(errno.EFBIG, f"too large (more than {human_bytes(most)})", str(path))
     return data
+
+
+def append_lines(descriptor: int, lines: bytes, *, durable: bool = True) -> int:
+    """Adds whole lines to an open, locked file, all or none; returns its size then. What a crash tore off at its end
+    gets a line of its own. `durable`: synced to the disk. Raises OSError."""
+    size = os.fstat(descriptor).st_size
+    if size and os.pread(descriptor, 1, size - 1) != b"\n":
+        lines = b"\n" + lines
+    written = 0
+    try:
+        while written < len(lines):
+            written += os.write(descriptor, lines[written:])
+    except OSError:
+        os.ftruncate(descriptor, size)
+        raise
+    if durable:
+        os.fsync(descriptor)
+    return size + written
 
 
 def end_of(path: Path, most: int) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import resource
+import signal
 import threading
 from pathlib import Path
 from typing import Any
@@ -117,6 +119,22 @@ def test_the_file_keeps_what_it_cannot_read_and_says_so(tmp_path: Path) -> None:
     assert all(f"{file}:{line}: " in problem for line, problem in enumerate(store.problems(), 2))
     assert b'{"version": 9}' in file.read_bytes()
     assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+
+
+def test_a_full_disk_adds_no_part_of_a_result(tmp_path: Path) -> None:
+    store = FileResults(tmp_path)
+    store.add(_full())
+    before = (tmp_path / FileResults.NAME).read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 10, limits[1]))
+    try:
+        with pytest.raises(SparkError, match="cannot be kept"):
+            store.add(_full())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert (tmp_path / FileResults.NAME).read_bytes() == before
 
 
 def test_a_result_that_cannot_be_written_says_so(tmp_path: Path) -> None:

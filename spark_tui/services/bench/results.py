@@ -20,12 +20,11 @@ from spark_tui.domain.errors import SparkError
 from spark_tui.domain.prove.run import Proof
 from spark_tui.domain.text import clean_line, truncate
 from spark_tui.domain.untrusted import load_json
-from spark_tui.services.files import FILE_MODE, FOLDER_MODE, open_plain, write_whole
+from spark_tui.services.files import APPEND_FLAGS, FILE_MODE, FOLDER_MODE, append_lines, open_plain, write_whole
 
 MOST_BYTES: Final = 64 * 1024 * 1024
 """Some thousand runs. A file that has grown beyond it loses its oldest results, a quarter of it at once."""
 _MOST_READ: Final = 4 * MOST_BYTES
-_FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class UnreadableResult(ValueError):
@@ -105,11 +104,7 @@ class JsonLines(Generic[E]):
         try:
             self._folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
             with self._locked() as file:
-                size = file.seek(0, os.SEEK_END)
-                torn = size > 0 and os.pread(file.fileno(), 1, size - 1) != b"\n"
-                size += file.write(b"\n" + line if torn else line)
-                os.fsync(file.fileno())
-                if size > self._most:
+                if (size := append_lines(file.fileno(), line)) > self._most:
                     write_whole(self._file, self._without_oldest(_lines(file), size - self._most * 3 // 4))
         except OSError as error:
             raise SparkError(
@@ -137,7 +132,7 @@ class JsonLines(Generic[E]):
     def _locked(self) -> Iterator[FileIO]:
         """The file, for one process at a time; opened again where another one replaced it meanwhile."""
         while True:
-            with os.fdopen(os.open(self._file, _FLAGS, FILE_MODE), "r+b", buffering=0) as file:
+            with os.fdopen(os.open(self._file, APPEND_FLAGS, FILE_MODE), "r+b", buffering=0) as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
                 mine = os.fstat(file.fileno())
                 if not mine.st_nlink or not os.path.samestat(mine, self._file.lstat()):
