@@ -6,9 +6,10 @@ import base64
 import binascii
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias
 
-from msgspec.structs import asdict, fields, replace
+from msgspec import ValidationError, convert
+from msgspec.structs import asdict, replace
 
 from spark_tui.domain.chat.conversation import AnswerOutcome, ChatThread, EngineSide, Exchange, title_of
 from spark_tui.domain.chat.message import Answer, Attachment, MediaKind, ToolCall, Usage
@@ -16,7 +17,6 @@ from spark_tui.domain.chat.request import NO_SETTINGS, ChatSettings, settings_fr
 from spark_tui.domain.errors import SparkError, UsageError
 
 Record: TypeAlias = dict[str, Any]
-T = TypeVar("T", ToolCall, Usage, EngineSide)
 
 FORMAT: Final = "spark-tui-conversation"
 VERSION: Final = 1
@@ -153,7 +153,7 @@ def thread_json(thread: ChatThread) -> Record:
 
 # --- read ---------------------------------------------------------------------------------------------------
 
-_DAMAGE: Final = (KeyError, TypeError, ValueError, AttributeError)
+_DAMAGE: Final = (KeyError, TypeError, ValueError, AttributeError, ValidationError)
 
 
 class ThreadReader:
@@ -277,9 +277,9 @@ def _with_answer(exchange: Exchange, record: Mapping[str, Any]) -> Exchange:
     times: dict[str, Any] = {f"{name}_at": _seconds(record, f"{name}_seconds") for name in TIMES}
     answer = replace(
         answer,
-        tool_calls=tuple(_typed(ToolCall, each) for each in record.get("tool_calls", ())),
+        tool_calls=convert(record.get("tool_calls", ()), tuple[ToolCall, ...]),
         finish_reason=_text(record, "finish_reason"),
-        usage=None if usage is None else _typed(Usage, usage),
+        usage=convert(usage, Usage | None),
         first_tokens=_optional(record, "first_tokens"),
         **times,
     )
@@ -290,13 +290,8 @@ def _with_answer(exchange: Exchange, record: Mapping[str, Any]) -> Exchange:
         error=None
         if error is None
         else SparkError(_text(error, "summary"), _text(error, "remedy"), detail=_text(error, "detail")),
-        engine_side=None if side is None else _typed(EngineSide, side),
+        engine_side=convert(side, EngineSide | None),
     )
-
-
-def _typed(kind: type[T], data: Mapping[str, Any]) -> T:
-    """A value of that class from a JSON object, each field by its annotation. Raises KeyError, TypeError."""
-    return kind(**{each.name: _READERS[each.type](data, each.name) for each in fields(kind)})
 
 
 def _text(data: Mapping[str, Any], key: str) -> str:
@@ -326,12 +321,3 @@ def _seconds(data: Mapping[str, Any], key: str) -> float | None:
 
 def _optional(data: Mapping[str, Any], key: str) -> int | None:
     return None if data.get(key) is None else _whole(data, key)
-
-
-_READERS: Final[Mapping[Any, Callable[[Mapping[str, Any], str], Any]]] = {
-    str: _text,
-    int: _whole,
-    int | None: _optional,
-    float | None: _seconds,
-    bool: lambda data, key: bool(data.get(key)),
-}
