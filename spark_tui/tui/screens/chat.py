@@ -443,12 +443,6 @@ class ChatScreen(FrameScreen):
             self._conversation, self._previous = self._previous, None
         self._show_conversation()
 
-    def _switch_to(self, conversation: Conversation) -> None:
-        self._stop()
-        self._close(self._conversation)
-        self._conversation, self._chosen = conversation, conversation.settings
-        self._show_conversation()
-
     def _show_conversation(self) -> None:
         self._editing = 0
         self._transcript.set_reasoning(None)
@@ -459,7 +453,11 @@ class ChatScreen(FrameScreen):
     async def action_open_conversation(self) -> None:
         chosen = await self.app.push_screen_wait(ConversationsDialog(self.context.conversations, self._conversation.id))
         if chosen is not None and chosen != self._conversation.id:
-            self._switch_to(await self.context.conversations.open(chosen))
+            conversation = await self.context.conversations.open(chosen)
+            self._stop()
+            self._close(self._conversation)
+            self._conversation, self._chosen = conversation, conversation.settings
+            self._show_conversation()
 
     @dialog
     async def action_save_chat(self) -> None:
