@@ -26,14 +26,14 @@ FIRST_PORT = 20_000
 PORTS_PER_WORKER = 1_000
 
 
-NEITHER_DOCKER_NOR_CACHE = (
+ALONE = (
     "test_connect",
     "test_hub_download",
     "test_hub_download_keys",
     "test_serving_browser",
     "test_sparkrun_reads_ours",
 )
-"""Files that use neither the shared Docker engine nor the machine's page cache."""
+"""Files that share nothing: their tests run anywhere, at any time."""
 
 ON_THE_RIG = (
     "test_cluster",
@@ -46,23 +46,33 @@ ON_THE_RIG = (
     "test_replicas",
     "test_rig",
 )
-"""Files that work on two hosts of their own. They run one after another, and so does what is in neither list."""
+"""Files that work on the two hosts, one after another."""
+
+HERE = Path(__file__).parent
+APART = HERE / "containers"
+"""Files on a Docker engine of their own, one after another. All others are so on the shared engine."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Every test here is `real`, has time for the lab unless it sets its own limit, and knows what it must not share.
 
-    With `--dist loadgroup` one worker has the shared Docker engine, one the two hosts, and one what needs neither.
+    With `--dist loadgroup` one worker has the shared Docker engine with the vLLMs, one the two hosts, and one an
+    engine apart, and then what shares nothing.
     """
-    here = Path(__file__).parent
     for item in items:
-        if item.path.is_relative_to(here):
+        if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.real)
-            if item.path.stem not in NEITHER_DOCKER_NOR_CACHE:
-                item.add_marker(pytest.mark.xdist_group("rig" if item.path.stem in ON_THE_RIG else "machine"))
+            if item.path.stem not in ALONE:
+                item.add_marker(pytest.mark.xdist_group(_group(item.path)))
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(BUILD_AND_TEST_SECONDS))
+
+
+def _group(path: Path) -> str:
+    if path.is_relative_to(APART):
+        return "apart"
+    return "rig" if path.stem in ON_THE_RIG else "machine"
 
 
 @pytest.fixture(scope="session")

@@ -21,9 +21,9 @@ import pytest
 
 from spark_tui.domain.presets.image_use import kept_tag
 from tests.pty_app import PtyApp, spark_tui
+from tests.real.containers.test_tune import ANSWER
 from tests.real.lab import Lab, PrivateEngine, PrivateRegistry
 from tests.real.lab.images import busybox_layer, image_archive, layer
-from tests.real.test_tune import ANSWER
 
 pytestmark = pytest.mark.timeout(1200)
 
