@@ -35,30 +35,20 @@ ALONE = (
 )
 """Files that share nothing: their tests run anywhere, at any time."""
 
-ON_THE_RIG = (
-    "test_cluster",
-    "test_cluster_copy",
-    "test_cluster_doctor",
-    "test_cluster_install",
-    "test_cluster_ways",
-    "test_keys_on_cluster",
-    "test_planted_faults",
-    "test_replicas",
-    "test_rig",
-)
-"""Files that work on the two hosts, one after another."""
+ON_THE_RIG = ("test_cluster", "test_cluster_ways", "test_keys_on_cluster", "test_replicas")
+"""Files that launch on the two hosts, one after another."""
 
 HERE = Path(__file__).parent
-APART = HERE / "containers"
-"""Files on a Docker engine of their own, one after another. All others are so on the shared engine."""
+APART = (HERE / "containers", HERE / "hosts")
+"""Files on a Docker engine and on two hosts of their own, one after another. All others are so on the shared engine."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Every test here is `real`, has time for the lab unless it sets its own limit, and knows what it must not share.
 
-    With `--dist loadgroup` one worker has the shared Docker engine with the vLLMs, one the two hosts, and one an
-    engine apart, and then what shares nothing.
+    With `--dist loadgroup` one worker has the shared Docker engine with the vLLMs, one the launches on two hosts, and
+    one an engine and two hosts apart, and then what shares nothing.
     """
     for item in items:
         if item.path.is_relative_to(HERE):
@@ -70,7 +60,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _group(path: Path) -> str:
-    if path.is_relative_to(APART):
+    if any(path.is_relative_to(folder) for folder in APART):
         return "apart"
     return "rig" if path.stem in ON_THE_RIG else "machine"
 

@@ -85,20 +85,21 @@ class Rig:
 
     The paths of this checkout, its Python and the lab's folder are the same inside the nodes, and read-only there;
     `share` alone is writable for the machine and for both nodes. Images that were loaded stay for the next `up`.
+    `tools` holds the programs of the nodes, for all rigs of a lab.
     """
 
-    def __init__(self, root: Path, toolbox: Toolbox, engine: PrivateEngine) -> None:
+    def __init__(self, root: Path, toolbox: Toolbox, engine: PrivateEngine, *, tools: Path) -> None:
         self.root = root
         self.share = root / "share"
         self.runtime = runtime_folder(root)
         self._toolbox = toolbox
-        self._node_tools = Toolbox(root / "tools", NODE_PROGRAMS)
+        self._node_tools = Toolbox(tools, NODE_PROGRAMS)
         self._engine = engine
         self._keys = root / "keys"
         self._programs = root / "desk"
         self._desk = self.runtime / "desk"
-        tools = (toolbox, self._node_tools)
-        self._nodes = {number: Node(number, root / f"node{number}", self.runtime, tools) for number in NUMBERS}
+        programs = (toolbox, self._node_tools)
+        self._nodes = {number: Node(number, root / f"node{number}", self.runtime, programs) for number in NUMBERS}
 
     @contextlib.contextmanager
     def lease(self, say: Say) -> Iterator[None]:
@@ -124,8 +125,9 @@ class Rig:
         """
         require_machine()
         require_plain_root()
-        self._toolbox.ensure(say)
-        self._node_tools.ensure(say)
+        with locked(self._node_tools.root.with_name("tools.lock")):
+            self._toolbox.ensure(say)
+            self._node_tools.ensure(say)
         self.down()
         say("booting two nodes")
         fresh_folder(self.share)

@@ -41,14 +41,17 @@ class State:
 
 
 class Lab:
-    """One engine, one registry, two vLLM images, three models, and two hosts to be had besides, in one folder."""
+    """One engine, one registry, two vLLM images, three models, and twice two hosts to be had besides, in one folder."""
 
     def __init__(self, root: Path | None = None) -> None:
         self.root = default_root() if root is None else root
         self.toolbox = Toolbox(self.root / "tools")
         self.engine = PrivateEngine(self.root / "engine", self.toolbox)
         self.registry = PrivateRegistry(self.root / "registry", self.toolbox)
-        self.rig = Rig(self.root / "rig", self.toolbox, self.engine)
+        self.rig, self.second_rig = (
+            Rig(self.root / name, self.toolbox, self.engine, tools=self.root / "rig/tools")
+            for name in ("rig", "second-rig")
+        )
         self.store = self.root / "models"
         self._lock = self.root / "lock"
         self._users = self.root / "users"
@@ -79,7 +82,8 @@ class Lab:
     def down(self, say: Say) -> None:
         """Takes everything down. Images and models stay for the next time."""
         require_machine()
-        self.rig.down()
+        for rig in (self.rig, self.second_rig):
+            rig.down()
         with locked(self._lock):
             self._down(say)
 
