@@ -1,4 +1,7 @@
-"""Real failures of a real vLLM, made on purpose, and what `spark-tui explain` says of each."""
+"""Real failures of a real vLLM, made on purpose, and what `spark-tui explain` says of each.
+
+A hang is spoken of after two minutes: the engine of that test is frozen at the start, and the others run meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import subprocess
 import threading
 import urllib.error
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +23,8 @@ import pytest
 from tests.pty_app import PtyApp, spark_tui
 from tests.real.lab.engine import PrivateEngine
 from tests.real.lab.lab import Lab
-from tests.real.lab.serving import Served, fetch_json, serve
-from tests.real.lab.support import wait_until
+from tests.real.lab.serving import Served, fetch_json, healthy, serve
+from tests.real.lab.support import send, wait_until
 from tests.real.lab.vllm_image import SERVE_TAG
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
@@ -108,6 +112,50 @@ def running(engine: PrivateEngine, name: str) -> bool:
     return bool(engine.api("GET", f"/containers/{name}/json")["State"]["Running"])
 
 
+SERVED = f"test-failures-{os.getpid()}"
+"""Of this run alone: others use the lab too."""
+
+
+@pytest.fixture(scope="module")
+def served(vllm_lab: Lab, take_port: Callable[[], int]) -> Iterator[Served]:
+    """The one engine here that comes to serve: it hangs, and then dies."""
+    flags = ("--max-model-len", "4096", "--max-num-seqs", "4", "--enforce-eager", "--kv-cache-memory-bytes", "256M")
+    engine = vllm_lab.engine
+    try:
+        model = vllm_lab.store / "smollm2"
+        yield serve(engine, model, name=SERVED, port=take_port(), served_as="smollm2", flags=flags)
+    finally:
+        engine.try_docker("rm", "--force", "--volumes", SERVED)
+
+
+@pytest.fixture(scope="module")
+def frozen(vllm_lab: Lab, served: Served) -> Iterator[Served]:
+    """Its core hangs in mid answer."""
+
+    def ask() -> None:
+        body = {
+            "model": "smollm2", "messages": [{"role": "user", "content": "Count."}], "max_tokens": 4000,
+            "ignore_eos": True,
+        }  # fmt: skip
+        with suppress(urllib.error.URLError, OSError):  # it never comes
+            fetch_json(f"{served.url}/v1/chat/completions", body)
+
+    engine = vllm_lab.engine
+    threading.Thread(target=ask, daemon=True).start()
+    pid = core_pid(engine, served.name)
+    assert wait_until(lambda: "Running: 1 reqs" in logged(engine, served.name), 60)
+    os.kill(pid, signal.SIGSTOP)
+    yield served
+    send(pid, signal.SIGCONT)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _frozen_first(request: pytest.FixtureRequest) -> None:
+    """Its two minutes pass while the other tests run, where the test of a hang is among those that were asked for."""
+    if any("frozen" in getattr(item, "fixturenames", ()) for item in request.session.items):
+        request.getfixturevalue("frozen")
+
+
 @pytest.mark.parametrize("case", FAILURES)
 def test_a_start_that_fails_names_its_cause(
     case: str, run: Callable[..., str], explain: Callable[[str], dict[str, Any]]
@@ -148,14 +196,6 @@ def logged(engine: PrivateEngine, name: str) -> str:
     return done.stdout + done.stderr
 
 
-@pytest.fixture
-def served(vllm_lab: Lab, container_name: str, free_port: int) -> Served:
-    return serve(
-        vllm_lab.engine, vllm_lab.store / "smollm2", name=container_name, port=free_port, served_as="smollm2",
-        flags=("--max-model-len", "4096", "--max-num-seqs", "4", "--enforce-eager", "--kv-cache-memory-bytes", "256M"),
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("waits_for", "signal_name", "outcome"),
     [
@@ -173,11 +213,27 @@ def test_who_was_asked_to_end_was_stopped_while_it_loaded_too(
         "run", "--detach", "--name", container_name, "--ipc", "host", "--env", "HF_HUB_OFFLINE=1",
         "--volume", f"{models}:/models:ro", SERVE_TAG, TINY, *LIGHT,
     )  # fmt: skip
-    assert wait_until(lambda: waits_for in logged(engine, container_name), END_SECONDS)
+    assert wait_until(lambda: waits_for in logged(engine, container_name), END_SECONDS, pause=0.3)
     engine.docker("kill", "--signal", signal_name, container_name)
     assert wait_until(lambda: not running(engine, container_name), END_SECONDS)
     told = explain(container_name)
     assert told["outcome"] == outcome, logged(engine, container_name)[-3000:]
+
+
+def test_an_engine_core_that_hangs_is_found_out_while_health_still_says_yes(
+    vllm_lab: Lab, frozen: Served, explain: Callable[[str], dict[str, Any]], environment: Mapping[str, str]
+) -> None:
+    def hang() -> dict[str, Any] | None:
+        return next((found for found in explain(frozen.name)["findings"] if found["id"] == "hang"), None)
+
+    found_out = wait_until(lambda: hang() is not None, FROZEN_SECONDS + 60, pause=2)
+    assert found_out, (explain(frozen.name), logged(vllm_lab.engine, frozen.name)[-3000:])
+    found = hang()
+    assert found is not None
+    assert found["severity"] == "critical"
+    assert healthy(frozen.port)
+    with PtyApp(spark_tui(), env=environment) as app:
+        app.wait_for(frozen.name, "no tokens for", "Restart the engine", timeout=60)
 
 
 def test_an_engine_core_that_is_killed_has_died(
@@ -189,40 +245,3 @@ def test_an_engine_core_that_is_killed_has_died(
     assert told["outcome"] == "failed"
     assert told["failure"]["cause"] in ("engine_died", "killed")
     assert told["phases"][-1]["state"] != "failed", "it had been ready; what ended was its serving"
-
-
-def test_an_engine_core_that_hangs_is_found_out_while_health_still_says_yes(
-    vllm_lab: Lab, served: Served, explain: Callable[[str], dict[str, Any]], environment: Mapping[str, str]
-) -> None:
-    engine, asked = vllm_lab.engine, threading.Event()
-
-    def ask() -> None:
-        body = {
-            "model": "smollm2", "messages": [{"role": "user", "content": "Count."}], "max_tokens": 4000,
-            "ignore_eos": True,
-        }  # fmt: skip
-        asked.set()
-        try:
-            fetch_json(f"{served.url}/v1/chat/completions", body)
-        except (urllib.error.URLError, OSError):
-            return  # it never comes
-
-    threading.Thread(target=ask, daemon=True).start()
-    assert asked.wait(5)
-    pid = core_pid(engine, served.name)
-    assert wait_until(lambda: "Running: 1 reqs" in logged(engine, served.name), 30)
-    os.kill(pid, signal.SIGSTOP)
-    try:
-
-        def hang() -> dict[str, Any] | None:
-            return next((found for found in explain(served.name)["findings"] if found["id"] == "hang"), None)
-
-        found_out = wait_until(lambda: hang() is not None, FROZEN_SECONDS + 60)
-        assert found_out, (explain(served.name), logged(engine, served.name)[-3000:])
-        found = hang()
-        assert found is not None
-        assert found["severity"] == "critical"
-        with PtyApp(spark_tui(), env=environment) as app:
-            app.wait_for(served.name, "no tokens for", "Restart the engine", timeout=60)
-    finally:
-        os.kill(pid, signal.SIGCONT)
