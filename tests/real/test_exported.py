@@ -104,7 +104,7 @@ def test_it_is_shown_and_talked_to_where_docker_publishes_it(
         engines = json.loads(run(*spark_tui("ps", "--json")).stdout)
         return next(each for each in engines if each["id"] == container_name)
 
-    assert wait_until(lambda: shown()["state"] == "ready", READY_SECONDS), shown()
+    assert wait_until(lambda: shown()["state"] == "ready", READY_SECONDS, pause=1), shown()
     assert shown()["port"] == free_port
     answer = run(*spark_tui("chat", container_name, "-m", "Hi", "--max-tokens", "4"))
     assert answer.returncode == 0, answer.stderr

@@ -103,7 +103,7 @@ def test_two_models_are_swapped_by_requests_alone(environment: Mapping[str, str]
                 assert error.code == 503, error.read()
             return False
 
-    assert wait_until(second_serves, SECONDS)
+    assert wait_until(second_serves, SECONDS, pause=1)
     assert running() == {SECOND}
 
     def swap_back() -> dict[str, Any]:
@@ -115,7 +115,7 @@ def test_two_models_are_swapped_by_requests_alone(environment: Mapping[str, str]
     with urllib.request.urlopen(ask(url, FIRST, stream=True), timeout=SECONDS) as answer:
         first = answer.readline().decode()
         assert "about" in first, "the time of the earlier start is the estimate"
-        assert wait_until(lambda: swap_back().get("stopped") == [SECOND], SECONDS)
+        assert wait_until(lambda: swap_back().get("stopped") == [SECOND], SECONDS, pause=1)
         assert swap_back()["ready_at"]
 
 
