@@ -1,23 +1,26 @@
 """The main job on real parts: a preset becomes a container, a real vLLM boots in it, a person talks to it.
 
-The tests of the command line share one engine; each stands alone, and finds it running after the other.
+The tests of the command line share one engine, and so does that of the metrics; each stands alone, and finds it running
+after the other.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests.pty_app import PtyApp, spark_tui
 from tests.real.lab.lab import Lab
-from tests.real.lab.serving import LIGHT
+from tests.real.lab.serving import LIGHT, fetch_json
 from tests.real.lab.support import wait_until
 from tests.real.lab.vllm_image import SERVE_TAG
 
@@ -26,6 +29,7 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 PRESET = "cpu-smollm2"
 BY_HAND = "first-by-hand"
 BOOT_SECONDS = 240
+TOKENS = 300
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +97,65 @@ def test_from_the_command_line(run, port: int) -> None:
     assert PRESET in taken.stderr, "the error names who has the port"
 
 
+def write(port: int, tokens: int) -> int:
+    """Has the engine write so many tokens, whatever it would say; returns how many it counted."""
+    body = {"model": "smollm2", "prompt": "One, two,", "max_tokens": tokens, "ignore_eos": True}
+    return int(fetch_json(f"http://127.0.0.1:{port}/v1/completions", body)["usage"]["completion_tokens"])
+
+
+def test_on_the_screen_it_works_ends_and_starts_again(run, environment: Mapping[str, str], port: int) -> None:
+    run("up", PRESET, "--port", str(port), "--wait")
+    with PtyApp(spark_tui(), env=environment, columns=170, rows=44) as app, ThreadPoolExecutor(1) as asking:
+        app.wait_for(f"{PRESET} ready", timeout=60)
+        app.send("5")
+        app.wait_for("live", "requests", "KV cache", "running 0")
+        asked = asking.submit(write, port, TOKENS)
+        app.wait_for("running 1", "decode", timeout=60)
+        assert asked.result(timeout=300) == TOKENS
+        app.wait_for("running 0", "since start", timeout=60)
+        counted = since_start(app.text())
+        assert counted >= 1
+
+        app.send("1")
+        app.wait_for("Engines")
+        app.send("x")
+        app.wait_for(f"Stop {PRESET}?")
+        app.send("y")
+        app.wait_for("stopped", timeout=90)
+        app.send("5")
+        app.wait_for("No response: the engine has ended")
+
+        app.send("1")
+        app.wait_for("Engines")
+        app.send("r")
+        app.wait_for(f"Restart {PRESET}?")
+        app.send("y")
+        app.wait_for(f"{PRESET} ready", timeout=BOOT_SECONDS)
+        app.send("5")
+        # An event of the first start may have been what was seen.
+        shown = app.wait_for("no values at", "the engine has ended", "R: engine restarted", timeout=BOOT_SECONDS)
+        assert least_rate(shown) >= 0, "a counter that began anew is no negative speed"
+        assert since_start(shown) <= 1, "only the first request of the new start"
+        assert asking.submit(write, port, 40).result(timeout=300) == 40
+        assert wait_until(lambda: since_start(app.text()) > since_start(shown), 60), app.text()
+        app.send("q")
+        assert app.wait_end() == 0
+
+
+def since_start(screen: str) -> int:
+    """How many first tokens the table on the right has counted; 0 where it says that there was none."""
+    line = next(line for line in screen.splitlines() if line.lstrip().startswith("TTFT ") and "p95" not in line)
+    right = line.split("TTFT ")[-1].split()
+    return int(right[-1]) if right[-1].isdigit() else 0
+
+
+def least_rate(screen: str) -> float:
+    """The least speed in view, the first of the three figures beside the graph of decode speed."""
+    found = re.search(r"decode\b.*?(?:min (-?[\d.]+)  avg|(-?[\d.]+) / -?[\d.]+ / )", screen)
+    assert found is not None, screen
+    return float(found[1] or found[2])
+
+
 def test_an_edit_that_fails_goes_back_also_when_it_is_killed_on_the_way(
     run, environment: Mapping[str, str], vllm_lab: Lab, port: int
 ) -> None:
@@ -110,8 +173,8 @@ def test_an_edit_that_fails_goes_back_also_when_it_is_killed_on_the_way(
     bad = ("--set", "max_model_len=1k", "--set", "extra_args=--no-such-option", "--yes")
     words = spark_tui("edit", PRESET, *bad)
     with subprocess.Popen(words, env=dict(environment), stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as edit:
-        wait_until(lambda: runs()[0] not in ("", first), BOOT_SECONDS)
-        goes_back = wait_until(lambda: runs() == (first, "2048"), BOOT_SECONDS)
+        wait_until(lambda: runs()[0] not in ("", first), BOOT_SECONDS, pause=0.5)
+        goes_back = wait_until(lambda: runs() == (first, "2048"), BOOT_SECONDS, pause=0.5)
         edit.kill()
         assert goes_back, edit.stdout and edit.stdout.read().decode()
     run("edit", PRESET)  # finishes what was interrupted
@@ -125,6 +188,7 @@ def test_an_edit_that_fails_goes_back_also_when_it_is_killed_on_the_way(
     [engine] = [e for e in json.loads(run("ps", "-a", "--json").stdout) if e["id"] == PRESET]
     assert engine["state"] == "stopped"
     assert "Application startup complete" in run("logs", PRESET).stdout, "a stopped container keeps its log"
+    run("metrics", PRESET, check=3)
 
 
 def test_in_the_terminal_by_keys_alone(environment: Mapping[str, str], run, free_port: int, tmp_path: Path) -> None:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.real.lab import Lab, LabFailed, PrivateEngine, PrivateRegistry, SlowLink
+from tests.real.lab import Lab, PrivateEngine, PrivateRegistry, SlowLink
 from tests.real.lab.images import BUSYBOX, LAYERED, ensure_layered
-from tests.real.lab.models import NAMES, SMOLLM2
-from tests.real.lab.serving import fetch_json, healthy, serve
+from tests.real.lab.models import NAMES
+from tests.real.lab.serving import Lent, Served
 from tests.real.lab.support import wait_until
 from tests.real.lab.vllm_image import SERVE_TAG, SHELL_ENTRYPOINT, SHELL_TAG, VERSION
 
@@ -111,6 +110,38 @@ class TestEngine:
         assert str(engine.root) not in Path("/proc/self/mounts").read_text()
 
 
+class TestLent:
+    """A web server stands for vLLM: what is asked is whether a change is seen."""
+
+    SERVE = "echo > /tmp/health; exec httpd -f -p 8000 -h /tmp"
+
+    def run(self, engine: PrivateEngine, name: str, port: int) -> None:
+        publish = ("--publish", f"127.0.0.1:{port}:8000")
+        engine.docker("run", "--detach", "--name", name, "--init", *publish, BUSYBOX, "sh", "-c", self.SERVE)
+
+    def test_who_changes_a_shared_engine_is_found_out(
+        self, engine: PrivateEngine, container_name: str, free_port: int
+    ) -> None:
+        self.run(engine, container_name, free_port)
+        lent = Lent(engine, Served(container_name, free_port, 0.0))
+        assert lent.change() == ""
+        engine.docker("stop", container_name)
+        assert "is exited" in lent.change()
+        engine.docker("start", container_name)
+        assert "was started again" in lent.change()
+        engine.docker("rm", "--force", container_name)
+        assert "is gone" in lent.change()
+        self.run(engine, container_name, free_port)
+        assert "is another container" in lent.change()
+
+    def test_one_that_runs_and_does_not_answer_is_found_out(
+        self, engine: PrivateEngine, container_name: str, free_port: int
+    ) -> None:
+        engine.docker("run", "--detach", "--name", container_name, "--init", BUSYBOX, "sleep", "1000")
+        lent = Lent(engine, Served(container_name, free_port, 0.0), healthy_seconds=0.5)
+        assert "does not serve" in lent.change()
+
+
 class TestPorts:
     def test_a_port_is_never_given_twice(self, take_port: Callable[[], int]) -> None:
         ports = [take_port() for _ in range(5)]
@@ -166,20 +197,3 @@ class TestVllm:
         for name in NAMES:
             assert (model_store / name / "config.json").is_file()
             assert list((model_store / name).glob("*.safetensors"))
-
-    def test_a_server_answers_and_goes(
-        self, vllm_lab: Lab, container_name: str, free_port: int, record_property: Callable[..., None]
-    ) -> None:
-        served = serve(vllm_lab.engine, vllm_lab.model(SMOLLM2), name=container_name, port=free_port, served_as="smol")
-        record_property("seconds_to_ready", round(served.seconds_to_ready, 1))
-        assert fetch_json(f"{served.url}/v1/models")["data"][0]["id"] == "smol"
-        assert "Paris" in served.chat("What is the capital of France?", model="smol")
-        memory = vllm_lab.engine.api("GET", f"/containers/{container_name}/stats?stream=false&one-shot=true")[
-            "memory_stats"
-        ]
-        assert memory["usage"] < 4 * 1024**3
-        vllm_lab.engine.docker("stop", container_name)
-        assert not healthy(free_port)
-        vllm_lab.engine.docker("rm", container_name)
-        with pytest.raises(LabFailed, match="No such container"):
-            vllm_lab.engine.api("GET", f"/containers/{container_name}/json")

@@ -7,12 +7,12 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tests.real.lab.engine import PrivateEngine
-from tests.real.lab.support import LabFailed
+from tests.real.lab.support import LabFailed, wait_until
 from tests.real.lab.vllm_image import SERVE_TAG
 
 LIGHT = ("--max-model-len", "1024", "--max-num-seqs", "4", "--kv-cache-memory-bytes", "64M", "--enforce-eager")
@@ -40,9 +40,48 @@ class Served:
             "messages": [{"role": "user", "content": text}],
             "max_tokens": max_tokens,
             "temperature": 0,
+            "chat_template_kwargs": {"enable_thinking": False},
         }
         answer = fetch_json(f"{self.url}/v1/chat/completions", body)
         return str(answer["choices"][0]["message"]["content"])
+
+
+@dataclass
+class Lent:
+    """A container that many tests use in turn, none of which may change it."""
+
+    engine: PrivateEngine
+    served: Served
+    changed: str = ""
+    """Which test did so all the same, and what was found then."""
+    healthy_seconds: float = 30.0
+    """For an answer of an engine that serves: it may take seconds on a busy machine."""
+    _first: dict[str, Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._first = self._facts()
+
+    def change(self) -> str:
+        """What is no longer as at the start; empty while the same start of the same container serves."""
+        name = self.served.name
+        try:
+            facts = self._facts()
+        except LabFailed as error:
+            return f"{name} is gone: {error}"
+        state = facts["State"]
+        if facts["Id"] != self._first["Id"]:
+            return f"{name} is another container"
+        if state["Status"] != "running":
+            return f"{name} is {state['Status']} (exit code {state['ExitCode']})"
+        if state["StartedAt"] != self._first["State"]["StartedAt"]:
+            return f"{name} was started again"
+        if not wait_until(lambda: healthy(self.served.port), self.healthy_seconds):
+            return f"{name} does not serve"
+        return ""
+
+    def _facts(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.engine.api("GET", f"/containers/{self.served.name}/json")
+        return found
 
 
 def fetch_json(url: str, body: object = None) -> Any:
