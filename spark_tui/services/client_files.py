@@ -7,13 +7,11 @@ import os
 import re
 import shlex
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
-from typing import Any, Final
-
-from msgspec import Struct
+from typing import Any, Final, TypeAlias
 
 from spark_tui.domain.connect import ClientFile, FileFormat, Keys, Named, Path
 from spark_tui.domain.errors import RefusedError, SparkError
@@ -26,6 +24,8 @@ from spark_tui.services.yaml_nodes import YamlProblem, compose_yaml
 
 MOST_BYTES: Final = 256 * 1024
 MOST_DEPTH: Final = 60
+_DECODER: Final = json.JSONDecoder()
+_Member: TypeAlias = tuple[int, int, int]
 
 
 class ClientFileUnreadable(ValueError):
@@ -204,7 +204,8 @@ def value_at(values: Any, path: Path) -> Any:
 def edited(text: str, kind: FileFormat, keys: Keys) -> str:
     """`text` with these values; None removes one, and mappings around it that are left empty. Raises NotEditable."""
     editor = _EDITORS[kind]
-    crlf = "\r\n" in text
+    crlf = "\r\n" in text and not re.search(r"(?<!\r)\n", text)
+    text = text.replace("\r\n", "\n") if crlf else text
     before = parsed(text, kind)
     for path, value in keys:
         wanted = plain(value)
@@ -217,7 +218,7 @@ def edited(text: str, kind: FileFormat, keys: Keys) -> str:
                 text, before = changed, after
                 continue
         raise ClientFileNotEditable(str(path))
-    return re.sub(r"(?<!\r)\n", "\r\n", text) if crlf else text
+    return text.replace("\n", "\r\n") if crlf else text
 
 
 def plain(value: Any) -> Any:
@@ -358,144 +359,102 @@ def _yaml_end(node: Any) -> int:
 # --- JSON with comments -----------------------------------------------------------------------------------
 
 
-class JsonNode(Struct):
-    """A value with its place in the text; `members` are an object's, each with the place of its key."""
-
-    start: int
-    end: int
-    value: Any
-    members: dict[str, tuple[int, JsonNode]] | None = None
-
-
 class JsonText:
-    """JSON, with comments and trailing commas where a program allows them. Raises Unreadable."""
+    """JSON, with comments and trailing commas where a program allows them. Raises Unreadable.
 
-    _TOKEN: Final = re.compile(
-        r'(?P<skip>[ \t\r\n\ufeff]+|//[^\n]*|/\*.*?\*/)|(?P<string>"(?:[^"\\\x00-\x1f]|\\.)*")|(?P<mark>[{}\[\],:])'
-        r"|(?P<word>[-+.\w]+)",
-        re.DOTALL,
-    )
+    What JSON does not have is blanked, for the standard library to read the rest: every place stays where it is.
+    """
+
+    _COMMENT: Final = re.compile(r'(//[^\n]*|/\*.*?\*/|\ufeff)|"(?:[^"\\]|\\.)*"?|/\*.*', re.DOTALL)
+    _COMMA: Final = re.compile(r'"(?:[^"\\]|\\.)*"?|[{\[:,]\s*,|(,)(?=\s*[}\]])', re.DOTALL)
+    _BOUNDED: Final = re.compile(r'"(?:[^"\\]|\\.)*"?|[{}\[\]]|(\d{4301})', re.DOTALL)  # Python reads no longer number
+    _TOKEN: Final = re.compile(r"\S|\Z")
+    _REMARK: Final = re.compile(r"(?:[ \t]*(?://[^\n]*|/\*[^\n]*?\*/))?")
 
     def __init__(self, text: str) -> None:
-        self.text = text
-        self._tokens = self._read()
-        self._token = next(self._tokens)
-        self.top = self._node(0)
-        if self._token[0]:
-            raise self._wrong(self._token[1])
-        self.value = self.top.value
-
-    def _wrong(self, at: int) -> ClientFileUnreadable:
-        return ClientFileUnreadable(self.text.count("\n", 0, at) + 1, "invalid JSON")
-
-    def _read(self) -> Iterator[tuple[str, int, int]]:
-        at = 0
-        while at < len(self.text):
-            found = self._TOKEN.match(self.text, at)
-            if found is None:
-                raise self._wrong(at)
-            if found.lastgroup != "skip":
-                yield found[0], at, found.end()
-            at = found.end()
-        yield "", at, at
-
-    def _next(self, wanted: str = "") -> tuple[str, int, int]:
-        token = self._token
-        if not token[0] or (wanted and token[0] != wanted):
-            raise self._wrong(token[1])
-        self._token = next(self._tokens)
-        return token
-
-    def _node(self, depth: int) -> JsonNode:
-        word, start, end = self._next()
-        if depth > MOST_DEPTH or word in ("}", "]", ",", ":"):
-            raise self._wrong(start)
-        if word not in ("{", "["):
-            try:
-                return JsonNode(start, end, load_json(word))
-            except ValueError:
-                raise self._wrong(start) from None
-        close, members, items = ("}" if word == "{" else "]"), dict[str, tuple[int, JsonNode]](), list[JsonNode]()
-        while self._token[0] != close:
-            if close == "}":
-                key, at, _ = self._next()
-                if not key.startswith('"'):
-                    raise self._wrong(at)
-                self._next(":")
-                members[load_json(key)] = (at, self._node(depth + 1))
-            else:
-                items.append(self._node(depth + 1))
-            if self._token[0] != close:
-                self._next(",")
-        _, _, end = self._next(close)
-        if close == "]":
-            return JsonNode(start, end, [node.value for node in items])
-        return JsonNode(start, end, {key: node.value for key, (_, node) in members.items()}, members)
+        self.text, depth = text, 0
+        self._bare = self._COMMENT.sub(lambda found: re.sub(r"[^\n]", " ", found[0]) if found[1] else found[0], text)
+        for found in self._BOUNDED.finditer(self._bare):
+            depth += (found[0] in "{[") - (found[0] in "]}")
+            if depth > MOST_DEPTH or found[1]:
+                raise ClientFileUnreadable(text.count("\n", 0, found.start()) + 1, "invalid JSON")
+        self._json = self._COMMA.sub(lambda found: " " if found[1] else found[0], self._bare)
+        try:
+            self.value = load_json(self._json)
+        except ValueError as error:
+            raise ClientFileUnreadable(getattr(error, "lineno", 0), "invalid JSON") from None
 
     def with_value(self, path: Path, value: Any) -> str:
-        """The text with that value; without one its member is removed."""
-        node, lines = self.top, [self.top]
+        """The text with that value; without one its member is removed, and objects that would be left empty."""
+        start = self._next(0)
+        end, inside = self._end(start), list[dict[str, _Member]]()
         for at, step in enumerate(path):
-            members = node.members
-            if members is None:  # something else is in its place
-                return self._replaced(node, _nested(path[at:], value))
+            if self._json[start] != "{":  # something else is in its place
+                value = _nested(path[at:], value)
+                break
+            members = self._members(start)
             if step not in members:
-                return self._added(node, str(step), _nested(path[at + 1 :], value))
-            node = members[str(step)][1]
-            lines.append(node)
+                return self._added(start, end, members, _nested(path[at:], value))
+            inside.append(members)
+            _, start, end = members[str(step)]
         if value is not None:
-            return self._replaced(node, value)
-        depth = len(path)  # an object that would be left empty is removed whole
-        while depth > 1 and len(lines[depth - 1].members or ()) == 1:
-            depth -= 1
-        return self._removed(lines[depth - 1], str(path[depth - 1]))
+            shown = json.dumps(value, indent=2, ensure_ascii=False).replace("\n", f"\n{self._indent(start)}")
+            return self.text[:start] + shown + self.text[end:]
+        while len(inside) > 1 and len(inside[-1]) == 1:
+            inside.pop()
+        return self._removed(inside[-1], str(path[len(inside) - 1]))
 
-    def _replaced(self, node: JsonNode, value: Any) -> str:
-        return self.text[: node.start] + self._shown(value, self._indent(node.start)) + self.text[node.end :]
+    def _end(self, start: int) -> int:
+        return _DECODER.raw_decode(self._json, start)[1]
 
-    def _added(self, node: JsonNode, key: str, value: Any) -> str:
-        text, members = self.text, list((node.members or {}).values())
-        outer = self._indent(node.start)
+    def _next(self, at: int) -> int:
+        """Where the next token starts, or the text ends."""
+        return next(self._TOKEN.finditer(self._bare, at)).start()
+
+    def _comma(self, end: int) -> int:
+        """Where the comma behind a value ends; 0 without one."""
+        at = self._next(end)
+        return at + 1 if self._bare[at : at + 1] == "," else 0
+
+    def _members(self, start: int) -> dict[str, _Member]:
+        """Of the object that starts there: where each key starts, and where its value starts and ends."""
+        members, at = dict[str, _Member](), self._next(start + 1)
+        while self._json[at] == '"':
+            key, colon = _DECODER.raw_decode(self._json, at)
+            value = self._next(self._json.index(":", colon) + 1)
+            members[key] = at, value, (end := self._end(value))
+            at = self._next(self._comma(end) or end)
+        return members
+
+    def _added(self, start: int, end: int, members: Mapping[str, _Member], new: Mapping[str, Any]) -> str:
+        text, shown = self.text, json.dumps(new, indent=2, ensure_ascii=False)[1:-2]
         if not members:
-            inner = outer + "  "
-            new = f"{{\n{inner}{json.dumps(key)}: {self._shown(value, inner)}\n{outer}}}"
-            return text[: node.start] + new + text[node.end :]
-        at, last = members[-1]
-        own_line = not text[text.rfind("\n", 0, at) + 1 : at].strip()
-        inner = self._indent(at) if own_line else ""
-        comma, place = self._after(last.end)
-        lead = f"\n{inner}" if own_line else " "
-        new = f"{lead}{json.dumps(key, ensure_ascii=False)}: {self._shown(value, inner)}" + "," * comma
-        return text[: last.end] + "," * (not comma) + text[last.end : place] + new + text[place:]
+            place, indent = len(text[: end - 1].rstrip()), self._indent(start)
+            rest = text[place:] if "\n" in text[place:end] else f"\n{indent}{text[end - 1 :]}"
+            return text[:place] + shown.replace("\n", f"\n{indent}") + rest
+        at, _, last = max(members.values())
+        shown = shown.replace("\n  ", f"\n{self._indent(at)}")
+        comma = self._comma(last)
+        place = next(self._REMARK.finditer(text, comma or last)).end()  # a remark belongs to the value before it
+        shown = f" {shown.lstrip()}" if self._line(at).strip() else shown
+        return text[:last] + "," * (not comma) + text[last:place] + shown + "," * bool(comma) + text[place:]
 
-    def _after(self, at: int) -> tuple[bool, int]:
-        """Whether a comma follows a value, and where what belongs to it ends: a comment on its line too."""
-        rest = re.compile(r"(?:[ \t\r\n]|//[^\n]*|/\*.*?\*/)*(,)?", re.DOTALL).match(self.text, at)
-        comma = rest is not None and rest[1] is not None
-        end = rest.end() if rest is not None and comma else at
-        comment = re.compile(r"[ \t]*(?://[^\n]*|/\*[^\n]*?\*/)").match(self.text, end)
-        return comma, comment.end() if comment else end
+    def _removed(self, members: Mapping[str, _Member], key: str) -> str:
+        text, (at, _, end) = self.text, members[key]
+        comma, before = self._comma(end), [last for _, _, last in members.values() if last < at]
+        if before and not comma:  # the comma before it goes, comments between them stay
+            mark = self._comma(max(before))
+            return text[: mark - 1] + text[mark:at].rstrip() + text[end:]
+        start = at if self._line(at).strip() else len(text[:at].rstrip(" \t").removesuffix("\n").removesuffix("\r"))
+        return text[:start] + text[comma or end :]
 
-    def _removed(self, node: JsonNode, key: str) -> str:
-        text, members = self.text, node.members or {}
-        at, value = members[key]
-        comma, _ = self._after(value.end)
-        end = text.index(",", value.end) + 1 if comma else value.end
-        start = text.rfind("\n", 0, at)
-        start = start if start > node.start and not text[start:at].strip() else at
-        before = [each.end for _, each in members.values() if each.end < at]
-        if not comma and before:
-            mark = text.index(",", before[-1])
-            start = mark + 1 if not text[mark + 1 : at].strip() else start
-            return text[:mark] + text[mark + 1 : start] + text[end:]
-        return text[:start] + text[end:]
+    def _line(self, at: int) -> str:
+        """What is before a place on its line."""
+        return self.text[self.text.rfind("\n", 0, at) + 1 : at]
 
     def _indent(self, at: int) -> str:
-        line = self.text[self.text.rfind("\n", 0, at) + 1 : at]
+        line = self._line(at)
         return line[: len(line) - len(line.lstrip())]
-
-    def _shown(self, value: Any, indent: str) -> str:
-        return json.dumps(value, indent=2, ensure_ascii=False).replace("\n", f"\n{indent}")
 
 
 def _nested(path: Path, value: Any) -> Any:

@@ -42,8 +42,10 @@ SERVED = Served("qwen", "http://127.0.0.1:8000", 131072, Secret("0123456789abcde
         (JSON, '{\n  "x": 1, // why\n}\n', ("a",), '{\n  "x": 1, // why\n  "a": "v",\n}\n'),
         (JSON, '{ "a": "old" /* c */ }', ("a",), '{ "a": "v" /* c */ }'),
         (JSON, '{"a": {"x": [1, {}]}, "z": 0}', ("a", "b"), '{"a": {"x": [1, {}], "b": "v"}, "z": 0}'),
+        (JSON, "{ // mine\n}", ("a",), '{ // mine\n  "a": "v"\n}'),
         (JSON, '{"a": null}', ("a", "b"), '{"a": {\n  "b": "v"\n}}'),
         (JSON, '{\r\n  "x": 1\r\n}\r\n', ("a",), '{\r\n  "x": 1,\r\n  "a": "v"\r\n}\r\n'),
+        (JSON, '{\r\n  "a": 1,\n  "x": 1\r\n}', ("a",), '{\r\n  "a": "v",\n  "x": 1\r\n}'),
         (TOML, "# mine\nx = 1\n\n[t]\ny = 2\n", ("a",), '# mine\nx = 1\na = "v"\n\n[t]\ny = 2\n'),
         (TOML, 'a = "old" # c\n', ("a",), 'a = "v" # c\n'),
         (TOML, "x = 1\n", ("t", "s", "a"), 'x = 1\n\n[t.s]\na = "v"\n'),
@@ -58,6 +60,25 @@ def test_a_value_is_set_and_everything_else_stays(
     kind: FileFormat, before: str, path: tuple[str, ...], after: str
 ) -> None:
     assert edited(before, kind, ((path, "v"),)) == after
+
+
+@all_cases(
+    ("before", "after"),
+    [
+        ('{"a": 1}', "{}"),
+        ('{"a": 1, "x": 1}', '{ "x": 1}'),
+        ('{"x": 1, "a": 1}', '{"x": 1}'),
+        ('{\n  "x": 1,\n  "a": 1,\n}\n', '{\n  "x": 1,\n}\n'),
+        ('{\n  "x": 1, // why\n  "a": 1\n}\n', '{\n  "x": 1 // why\n}\n'),
+        ('{\n  "x": 1 /* , */,\n  "a": 1\n}\n', '{\n  "x": 1 /* , */\n}\n'),
+        ('{\n  "a": 1 /* , */,\n  "x": 1\n}\n', '{\n  "x": 1\n}\n'),
+        ('{\r\n  "a": 1,\r\n  "x": 1\r\n}\r\n', '{\r\n  "x": 1\r\n}\r\n'),
+        ('{\r\n  "a": 1,\r\n  "x": 1\n}\n', '{\r\n  "x": 1\n}\n'),
+        ('{"x": {"y": ["a", "}"]}, "a": {"b": 1}}', '{"x": {"y": ["a", "}"]}}'),
+    ],
+)
+def test_a_member_is_removed_and_everything_else_stays(before: str, after: str) -> None:
+    assert edited(before, JSON, ((("a",), None),)) == after
 
 
 MODELS = """\
@@ -120,11 +141,13 @@ def test_every_clients_keys_go_in_and_out_again(client: object, fresh: bool) -> 
         assert not [line for line in before.splitlines() if line not in out.splitlines()]
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("kind", "text", "line"),
     [
         (JSON, '{\n  "a": 1\n  "b": 2\n}', 3), (JSON, '{"a": }', 1), (JSON, '{\n"a": "x', 2), (JSON, "{} {}", 1),
-        (JSON, "[" * 5000, 1), (JSON, "", 0), (TOML, "a = 1\nb = = 2\n", 2), (YAML, "a: 1\nb: [1\nc: 2\n", 3),
+        (JSON, "[" * 5000, 1), (JSON, "\n" + "[" * 61 + "]" * 61, 2), (JSON, '{\n"a": [1,,2]}', 2), (JSON, "[\n,]", 2),
+        (JSON, "{}\n/* open", 2), (JSON, '{\n"\\x": 1}', 2), (JSON, "// no value\n", 2), (JSON, "", 0),
+        (JSON, '{\n"a": ' + "9" * 5000 + "}", 2), (TOML, "a = 1\nb = = 2\n", 2), (YAML, "a: 1\nb: [1\nc: 2\n", 3),
     ],
 )  # fmt: skip
 def test_what_does_not_parse_names_its_line(kind: FileFormat, text: str, line: int) -> None:
