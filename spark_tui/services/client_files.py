@@ -10,6 +10,7 @@ import stat
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path as FilePath
 from typing import Any, Final, TypeAlias
 
@@ -271,33 +272,29 @@ def _toml(text: str, path: Path, value: Any) -> str:
     try:
         document = tomlkit.parse(text + "\n" * bool(text and not text.endswith("\n")))
         inside: Any = document
-        around = []
         for at, step in enumerate(tables):
             if step not in inside and value is not None:
                 if inside is document and document:
                     document.add(tomlkit.nl())
                 inside[step] = tomlkit.table(at + 1 < len(tables))
-            around.append((inside, step))
-            inside = inside[step]
+            inside = inside.get(step, {})
         if value is None:
-            del inside[name]
-            if tables and not inside:  # its heading alone goes, with the blank line before it: comments below it stay
-                heading = rf"(?:^\r?\n)?^\[{re.escape('.'.join(tables))}\][ \t]*\r?\n"
-                changed, count = re.subn(heading, "", tomlkit.dumps(document), flags=re.MULTILINE)
-                if count == 1:
-                    return changed
-            for outer, step in reversed(around):
-                if not outer[step]:
-                    del outer[step]
-        elif name in inside:
-            item, old = tomlkit.item(value), inside[name].trivia
-            item.trivia.comment_ws, item.trivia.comment = old.comment_ws, old.comment
-            inside[name] = item
+            inside.pop(name, None)
         else:
-            inside[name] = value
-        return tomlkit.dumps(document)
+            item = tomlkit.item(value)
+            if name in inside:
+                old = inside[name].trivia
+                item.trivia.comment_ws, item.trivia.comment = old.comment_ws, old.comment
+            inside[name] = item
+        changed = tomlkit.dumps(document)
     except (TOMLKitError, RecursionError, AttributeError, TypeError, KeyError, ValueError) as error:
         raise ClientFileNotEditable(str(error)) from None
+    if value is not None or inside or not tables:
+        return changed
+    # of a table that is left empty the heading alone goes, with the blank line before it: comments below it stay
+    heading = rf"(?:^\r?\n)?^\[{re.escape('.'.join(tables))}\][ \t]*\r?\n"
+    shorter, count = re.subn(heading, "", changed, flags=re.MULTILINE)
+    return shorter if count == 1 else _toml(changed, path[:-1], None)
 
 
 def _yaml(text: str, path: Path, value: Any) -> str:
@@ -308,49 +305,37 @@ def _yaml(text: str, path: Path, value: Any) -> str:
     pairs = top.value if isinstance(top, yaml.MappingNode) and not top.flow_style else []
     if top is not None and not pairs:
         raise ClientFileNotEditable(text)
-    found = next((node for key, node in pairs if key.value == path[0]), None)
-    name = path[1] if len(path) > 1 else None
-    if found is None:
-        shown = value if name is None else [value]
-        return text + "\n" * bool(text and not text.endswith("\n")) + _yaml_text({path[0]: shown})
-    if not isinstance(name, Named):
-        key = next(key for key, node in pairs if node is found)
-        return _spliced(text, key.start_mark.index, _yaml_end(found), _yaml_text({path[0]: value}).rstrip("\n"), value)
-    if not isinstance(found, yaml.SequenceNode) or found.flow_style or not found.value:
-        raise ClientFileNotEditable(text)
-    dash = text.rindex("-", 0, found.value[0].start_mark.index)
-    indent = " " * (dash - text.rindex("\n", 0, dash) - 1)
-    entry = _yaml_text([value]).rstrip("\n").replace("\n", f"\n{indent}") if value is not None else ""
-    for node in found.value:
-        if isinstance(node, yaml.MappingNode) and any(
-            key.value == "name" and each.value == name.name for key, each in node.value
-        ):
-            if value is None and len(found.value) == 1:
-                return _yaml(text, path[:1], None)
-            return _spliced(text, text.rindex("-", 0, node.start_mark.index), _yaml_end(node), entry, value)
-    end = text.find("\n", _yaml_end(found.value[-1]) - 1)  # behind a comment on its line
-    end = len(text) if end < 0 else end
-    return f"{text[:end]}\n{indent}{entry}{text[end:]}"
-
-
-def _spliced(text: str, start: int, end: int, new: str, value: Any) -> str:
-    """With that stretch replaced; for no value its lines are removed."""
+    dump: Any = partial(yaml.safe_dump, sort_keys=False, allow_unicode=True, width=1000)
+    step = path[-1] if isinstance(path[-1], Named) else None
+    key, node = next((pair for pair in pairs if pair[0].value == path[0]), (None, None))
+    if key is None:
+        line_end = "\n" if text and not text.endswith("\n") else ""
+        return f"{text}{line_end}{dump({path[0]: [value] if step else value})}"
+    start, new = key.start_mark.index, dump([value] if step else {path[0]: value}).rstrip("\n")
+    if step:
+        if not isinstance(node, yaml.SequenceNode) or node.flow_style or not node.value:
+            raise ClientFileNotEditable(text)
+        if value is None and len(node.value) == 1:
+            return _yaml(text, path[:1], None)
+        last, entries = node.value[-1], (each for each in node.value if isinstance(each, yaml.MappingNode))
+        name = ("name", step.name)
+        node = next((each for each in entries if any((k.value, v.value) == name for k, v in each.value)), None)
+        start = text.rindex("-", 0, (node or last).start_mark.index)
+        indent = " " * (start - text.rindex("\n", 0, start) - 1)
+        new = new.replace("\n", f"\n{indent}")
+        if node is None:
+            end = text.find("\n", _yaml_end(last) - 1)  # behind a comment on its line
+            end = len(text) if end < 0 else end
+            return f"{text[:end]}\n{indent}{new}{text[end:]}"
+    end = _yaml_end(node)
     if value is None:
-        start, end = text.rfind("\n", 0, start) + 1, text.find("\n", end) + 1 or len(text)
-    return text[:start] + new * (value is not None) + text[end:]
-
-
-def _yaml_text(value: Any) -> str:
-    import yaml
-
-    return str(yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=1000))
+        return text[: text.rfind("\n", 0, start) + 1] + text[text.find("\n", end) + 1 or len(text) :]
+    return f"{text[:start]}{new}{text[end:]}"
 
 
 def _yaml_end(node: Any) -> int:
     """Where a node's own text ends: the mark of a block is at the next token, behind comments."""
-    import yaml
-
-    while isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
+    while isinstance(node.value, list) and node.value and not node.flow_style:
         last = node.value[-1]
         node = last[1] if isinstance(last, tuple) else last
     return int(node.end_mark.index)
