@@ -186,7 +186,7 @@ def parsed(text: str, kind: FileFormat) -> Any:
                 mark = getattr(error, "problem_mark", None)
                 raise ClientFileUnreadable(mark.line + 1 if mark else 0, "invalid YAML") from None
         case FileFormat.ENV:
-            return {found[2]: found[3] for found in _ENV_LINE.finditer(text)}
+            return {found[2]: found[3] or found[4] or found[5] or "" for found in _ENV_LINE.finditer(text)}
         case FileFormat.TEXT:
             return text.rstrip("\n") or None
 
@@ -251,7 +251,8 @@ def _env(text: str, path: Path, value: Any) -> str:
     for found in _ENV_LINE.finditer(text):
         if found[2] == name:
             end = found.end() + (value is None and text[found.end() : found.end() + 1] == "\n")
-            return text[: found.start()] + (found[1] or "") * bool(line) + line + text[end:]
+            new = f"{found[1]}{line}{found[6] or ''}" if line else ""
+            return text[: found.start()] + new + text[end:]
     return text if value is None else text + "\n" * bool(text and not text.endswith("\n")) + f"{line}\n"
 
 
@@ -261,7 +262,12 @@ def _env_value(text: str) -> str:
     return text if re.fullmatch(r"[\w./:@+-]*", text) else f"'{text}'"
 
 
-_ENV_LINE: Final = re.compile(r"^([ \t]*(?:export[ \t]+)?)(\w+)[ \t]*=[ \t]*['\"]?(.*?)['\"]?[ \t]*\r?$", re.MULTILINE)
+_ENV_LINE: Final = re.compile(
+    r"""^([ \t]*(?:export[ \t]+)?)(\w+)[ \t]*=[ \t]*(?:'([^'\n]*)'|"([^"\n]*)"|"""
+    r"((?:(?<==)\#|[^#\s])[^ \t\r\n]*(?:[ \t]+[^# \t\r\n][^ \t\r\n]*)*)?)([ \t]+\#[^\r\n]*)?[ \t]*(?=\r?$)",
+    re.MULTILINE,
+)
+"""What leads, the name, the value in either quotes or in none, and the remark."""
 
 
 def _toml(text: str, path: Path, value: Any) -> str:

@@ -53,6 +53,9 @@ SERVED = Served("qwen", "http://127.0.0.1:8000", 131072, Secret("0123456789abcde
         (YAML, "a: old  # c\nx: 1\n", ("a",), "a: v  # c\nx: 1\n"),
         (ENV, "# mine\nexport a=old\nX=1", ("a",), "# mine\nexport a=v\nX=1"),
         (ENV, "X=1", ("a",), "X=1\na=v\n"),
+        (ENV, "a=old # c\n", ("a",), "a=v # c\n"),
+        (ENV, "a = 'x # y'\t# c\r\nX=1\n", ("a",), "a=v\t# c\r\nX=1\n"),
+        (ENV, "a= # c\n", ("a",), "a=v # c\n"),
         (TEXT, "", (), "v\n"),
     ],
 )
@@ -79,6 +82,19 @@ def test_a_value_is_set_and_everything_else_stays(
 )
 def test_a_member_is_removed_and_everything_else_stays(before: str, after: str) -> None:
     assert edited(before, JSON, ((("a",), None),)) == after
+
+
+@all_cases(
+    ("line", "value"),
+    [
+        ("a=b c  ", "b c"), ("a=b # c", "b"), ("a=b#c", "b#c"), ("a=#c", "#c"), ("a= #c", ""), ("a=", ""),
+        ("export a = 'b # c' # d", "b # c"), ('a="b\'s"', "b's"), ("a='b", "'b"), ("a=b=c\xa0d", "b=c\xa0d"),
+        ("a=" + " " * 200_000 + "x", "x"), ("a=" + " #" * 100_000, ""),
+    ],
+    ids=lambda each: each[:20],
+)  # fmt: skip
+def test_a_variable_is_read_as_its_clients_read_it(line: str, value: str) -> None:
+    assert parsed(f"X=1\n{line}\r\nY=2", ENV) == {"X": "1", "a": value, "Y": "2"}
 
 
 MODELS = """\
