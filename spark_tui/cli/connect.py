@@ -12,8 +12,7 @@ from spark_tui.core.context import Context
 from spark_tui.core.gateway import read_status
 from spark_tui.domain.connect import CLIENTS, Client
 from spark_tui.domain.errors import ExitCode, RefusedError, UsageError
-from spark_tui.domain.finding import Finding, Severity
-from spark_tui.domain.gateway import GatewayStatus
+from spark_tui.domain.finding import Severity
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.present import connect as show
 from spark_tui.present.page import Section
@@ -63,7 +62,9 @@ def connect(
         return _undo(session, chosen)
 
     async def look(context: Context) -> tuple[EngineView, Connection]:
-        status = await _gateway(context) if gateway else None
+        status = await context.in_thread(read_status, context.ports.state) if gateway else None
+        if gateway and status is None:
+            raise UsageError("No gateway is running.", "Start it: spark-tui gateway")
         address, keyed = (status.local_address, status.keyed) if status is not None else ("", False)
         view = engine_meant(await engines_here(context), engine)
         return view, await context.in_thread(context.connector.plan, view, chosen, where, address, keyed=keyed)
@@ -75,23 +76,13 @@ def connect(
         return _elsewhere(session, plan, show_key=show_key, force=force)
     written = plan
     if write:
-
-        async def work(context: Context) -> Connection:
-            return await context.in_thread(context.connector.write, plan, force=force)
-
-        written = session.run(work, changes=True)
+        written = session.run(
+            lambda context: context.in_thread(context.connector.write, plan, force=force), changes=True
+        )
     _show(session, plan, written=write, show_key=show_key, options=" --gateway" * gateway)
     if check:
         return _check(session, view, written)
     return ExitCode.DONE
-
-
-async def _gateway(context: Context) -> GatewayStatus:
-    """The running gateway. Raises UsageError without one."""
-    status = await context.in_thread(read_status, context.ports.state)
-    if status is None:
-        raise UsageError("No gateway is running.", "Start it: spark-tui gateway")
-    return status
 
 
 def _list(session: Session, engine: str) -> int:
@@ -133,10 +124,9 @@ def _elsewhere(session: Session, plan: Connection, *, show_key: bool, force: boo
     for finding in plan.errors if not force else ():
         raise RefusedError(finding.summary, plan.edit_command or finding.remedy)
 
-    async def work(context: Context) -> str:
-        return await context.in_thread(context.connector.script, plan, show_key=show_key) if plan.files else ""
-
-    script = session.run(work)
+    script = ""
+    if plan.files:
+        script = session.run(lambda context: context.in_thread(context.connector.script, plan, show_key=show_key))
     session.out.json({**show.connection_object(plan, show_key=show_key), "script": script})
     if script:
         session.err.say("Run this line there:")
@@ -147,21 +137,15 @@ def _elsewhere(session: Session, plan: Connection, *, show_key: bool, force: boo
 
 
 def _undo(session: Session, client: Client) -> int:
-    async def work(context: Context) -> tuple[str, ...]:
-        return await context.in_thread(context.connector.undo, client)
-
-    paths = session.run(work, changes=True)
+    paths = session.run(lambda context: context.in_thread(context.connector.undo, client), changes=True)
     session.out.json({"id": client.id, "restored": list(paths)})
     session.err.say(f"{client.title} is as before: {', '.join(paths)}")
     return ExitCode.DONE
 
 
 def _check(session: Session, view: EngineView, plan: Connection) -> int:
-    async def work(context: Context) -> Finding:
-        return await context.connector.check(view, plan)
-
     session.err.say(f"Asking {plan.engine} ...")
-    found = session.run(work)
+    found = session.run(lambda context: context.connector.check(view, plan))
     session.out.json(show.finding_object(found))
     session.err.page((Section(rows=tuple(show.finding_rows(found))),))
     return ExitCode.DONE if found.severity is Severity.OK or not plan.client.agent else ExitCode.FAILED

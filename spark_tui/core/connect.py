@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing, suppress
 from enum import StrEnum
 from functools import partial
@@ -237,7 +237,7 @@ class Connector:
             mode = kept[each.old.path].mode if each.old.path in kept else each.old.mode
             given = (served.name, served.base_url, served.context, _hash(served.sent_key.reveal()), plan.gateway)
             kept[each.old.path] = Backup(each.old.path, before, mode, _hash(each.new), given)
-        self._keep(plan.client, kept.values())
+        self._state.write(_PREFIX + plan.client.id, encode(list(kept.values())).encode())
         done: list[FileChange] = []
         try:
             if plan.new_key and served.key is not None:
@@ -303,9 +303,6 @@ class Connector:
                 keys.append((place, was(place)))
         text = self._files.edit(old, file.format, tuple(keys))
         return text if text.strip() or backup.before is not None else None
-
-    def _keep(self, client: Client, backups: Iterable[Backup]) -> None:
-        self._state.write(_PREFIX + client.id, encode(list(backups)).encode())
 
     def _backups(self, client: Client) -> tuple[Backup, ...]:
         data = self._state.read(_PREFIX + client.id)

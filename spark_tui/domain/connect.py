@@ -358,18 +358,36 @@ def findings_of(view: EngineView, client: Client, *, key: bool, elsewhere: bool)
 
 def _reach(view: EngineView, key: bool, elsewhere: bool) -> Iterator[Finding]:
     if not view.word.serves or not view.served_name:
-        text, remedy = f"{view.name} is {view.word.value}, not ready.", "Wait until it serves, or start it."
-        yield Finding("client_not_serving", Severity.ERROR, text, remedy=remedy)
+        yield Finding(
+            "client_not_serving",
+            Severity.ERROR,
+            f"{view.name} is {view.word.value}, not ready.",
+            remedy="Wait until it serves, or start it.",
+        )
     secured: Change = (("exposure", "lan"), ("api_key", "yes"))
     if view.exposure is Exposure.LAN_NO_KEY:
-        text, remedy = "The port is open to the network, and has no API key.", "Set api_key=yes, or exposure=local."
-        yield Finding("client_no_key", Severity.ERROR, text, remedy=remedy, change=secured)
+        yield Finding(
+            "client_no_key",
+            Severity.ERROR,
+            "The port is open to the network, and has no API key.",
+            remedy="Set api_key=yes, or exposure=local.",
+            change=secured,
+        )
     elif elsewhere and view.exposure is not Exposure.LAN:
-        text, remedy = "Only this machine reaches the engine.", "Set exposure=lan and api_key=yes."
-        yield Finding("client_local_only", Severity.ERROR, text, remedy=remedy, change=secured)
+        yield Finding(
+            "client_local_only",
+            Severity.ERROR,
+            "Only this machine reaches the engine.",
+            remedy="Set exposure=lan and api_key=yes.",
+            change=secured,
+        )
     elif view.exposure is Exposure.LAN and not key:
-        text, remedy = "The engine's API key is not known to spark-tui.", "Start it from a preset with api_key=yes."
-        yield Finding("client_key_unknown", Severity.ERROR, text, remedy=remedy)
+        yield Finding(
+            "client_key_unknown",
+            Severity.ERROR,
+            "The engine's API key is not known to spark-tui.",
+            remedy="Start it from a preset with api_key=yes.",
+        )
 
 
 def _needs(view: EngineView, severity: Severity) -> Iterator[Finding]:
@@ -377,28 +395,45 @@ def _needs(view: EngineView, severity: Severity) -> Iterator[Finding]:
     words = {word.partition("=")[0].replace("_", "-") for word in argv}
     chat = view.checkpoint.chat if view.checkpoint is not None else None
     if view.checkpoint is not None and "--chat-template" not in words and (chat is None or not chat.tools):
-        remedy = "Choose a preset whose model calls tools."
-        yield Finding("client_no_tools", severity, "The chat template has no tools.", (view.model,), remedy)
+        yield Finding(
+            "client_no_tools",
+            severity,
+            "The chat template has no tools.",
+            (view.model,),
+            "Choose a preset whose model calls tools.",
+        )
     elif view.runtime in ("vllm", "sglang") and not _calls_tools(view.runtime, words):
         known = parsers_of(view.model, view.runtime) or parsers_of(name, view.runtime)
-        remedy = "Set tool_calls=on." if known else "Set the tool_call_parser that the model's card names."
-        change: Change = (("tool_calls", "on"),) if known else ()
-        text = "The engine was started without a tool parser."
-        yield Finding("client_no_tool_parser", severity, text, (), remedy, change)
+        yield Finding(
+            "client_no_tool_parser",
+            severity,
+            "The engine was started without a tool parser.",
+            remedy="Set tool_calls=on." if known else "Set the tool_call_parser that the model's card names.",
+            change=(("tool_calls", "on"),) if known else (),
+        )
     if "/" in name:
         short = name.rstrip("/").rpartition("/")[2]
-        text, remedy = 'The served name contains "/", which clients split.', f"Set served_model_name={short}."
-        yield Finding("client_slash_in_name", severity, text, (name,), remedy, (("served_model_name", short),))
+        yield Finding(
+            "client_slash_in_name",
+            severity,
+            'The served name contains "/", which clients split.',
+            (name,),
+            f"Set served_model_name={short}.",
+            (("served_model_name", short),),
+        )
     context = context_of(view)
     if context is not None and context < LEAST_CONTEXT:
         most = view.checkpoint.max_position_embeddings if view.checkpoint is not None else None
         wanted = min(GOOD_CONTEXT, most or GOOD_CONTEXT)
         able = wanted >= LEAST_CONTEXT
-        remedy = f"Set max_model_len={wanted}." if able else f"Choose another model: this one ends at {most} tokens."
-        change = (("max_model_len", str(wanted)),) if able else ()
-        evidence = (f"{context} tokens; agents need {LEAST_CONTEXT}",)
-        text = "The context is too short for agents."
-        yield Finding("client_short_context", severity, text, evidence, remedy, change)
+        yield Finding(
+            "client_short_context",
+            severity,
+            "The context is too short for agents.",
+            (f"{context} tokens; agents need {LEAST_CONTEXT}",),
+            f"Set max_model_len={wanted}." if able else f"Choose another model: this one ends at {most} tokens.",
+            (("max_model_len", str(wanted)),) if able else (),
+        )
 
 
 def _calls_tools(runtime: str, words: set[str]) -> bool:
