@@ -32,7 +32,7 @@ from spark_tui.domain.errors import (
 )
 from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.presets.dialects.container_files import compose_text, quadlet_text, systemd_text
-from spark_tui.domain.presets.dialects.recipe_files import to_eugr, to_sparkrun
+from spark_tui.domain.presets.dialects.recipe_files import to_sparkrun
 from spark_tui.domain.presets.dialects.yaml_text import comment, yaml_text
 from spark_tui.domain.presets.diff import Diff
 from spark_tui.domain.presets.fit_verdict import LaunchVerdict
@@ -364,7 +364,7 @@ _OF_SPEC: Final[dict[str, tuple[str, str, _OfSpec]]] = {
 }
 
 
-_FORMATS = ("docker-run", "compose", "systemd", "quadlet", "sparkrun", "eugr")
+_FORMATS = ("docker-run", "compose", "systemd", "quadlet", "sparkrun")
 _EXPORT_EXAMPLES = """\
   spark-tui presets export gpt-oss-120b --format compose > compose.yaml
   spark-tui presets export gpt-oss-120b --format systemd -o gpt-oss-120b.service
@@ -389,7 +389,7 @@ def export_preset(session: Session, name: str, format_: str, settings: tuple[str
         if format_ in _OF_SPEC:
             await observe(session, context)
             return _of_plan((await context.checks.judge(preset, overrides)).plan, format_)
-        return _of_recipe(context, preset, overrides, format_)
+        return _of_recipe(context, preset, overrides)
 
     text, notes = session.run(work)
     if output:
@@ -417,15 +417,13 @@ def _of_plan(plan: LaunchPlan, format_: str) -> tuple[str, Sequence[str]]:
     return make(plan.spec, tuple(about)), notes
 
 
-def _of_recipe(context: Context, preset: Preset, overrides: Overrides, format_: str) -> tuple[str, Sequence[str]]:
+def _of_recipe(context: Context, preset: Preset, overrides: Overrides) -> tuple[str, Sequence[str]]:
     found = context.recipes.recipe(preset.file)
     if not isinstance(found.document, MappingValue):
         raise PresetError("The file holds no recipe any more.", "Restore it.", file=preset.file)
     exported = to_sparkrun(preset, found.document, overrides)
-    if exported.document is found.document and format_ == "sparkrun":
+    if exported.document is found.document:
         return found.text, exported.notes  # unchanged, with its comments
-    if format_ == "eugr":
-        exported = to_eugr(preset, exported)
     about = comment((f"Made by spark-tui from its preset {preset.name}.",))
     return about + yaml_text(exported.document), exported.notes
 

@@ -222,22 +222,12 @@ def test_sparkrun_gets_the_recipe_as_it_is_written_with_the_changes_in_it(heron:
     assert "API key" in result.err
 
 
-@pytest.mark.parametrize("form", ["sparkrun", "eugr"])
-def test_how_to_draft_stands_in_the_recipe_as_a_whole_config(heron: Place, form: str) -> None:
+def test_how_to_draft_stands_in_the_recipe_as_a_whole_config(heron: Place) -> None:
     drafting = ("--set", "speculation=mtp", "--set", "num_speculative_tokens=2")
-    recipe = yaml.safe_load(heron.run("export", "heron", "--format", form, *drafting).out)
+    recipe = yaml.safe_load(heron.run("export", "heron", "--format", "sparkrun", *drafting).out)
     assert recipe["defaults"]["speculative_config"] == '{"method":"mtp","num_speculative_tokens":2}'
     command = recipe["command"].format(**{"model": "acme/heron", "port": 8000, **recipe["defaults"]})
     assert """--speculative-config '{"method":"mtp","num_speculative_tokens":2}'""" in command
-
-
-def test_eugr_gets_a_recipe_of_its_own(heron: Place) -> None:
-    recipe = yaml.safe_load(heron.run("export", "heron", "--format", "eugr").out)
-    assert recipe["recipe_version"] == "1"
-    assert recipe["command"].format(**recipe["defaults"]) == "vllm serve acme/heron --max-model-len 4096 --port 8000"
-    found = heron.run("export", "heron", "--format", "eugr", "--json").json
-    assert (found["id"], found["format"], found["file"]) == ("heron", "eugr", None)
-    assert found["notes"] == ["Version 1 has no word for: scheduler, post_commands."]
 
 
 def test_a_file_is_written_where_there_is_none(heron: Place, tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ LINES = (
     f"huggingface_hub.errors.HfHubHTTPError: 401 Client Error: token {TOKEN} is invalid",
     f"ValueError: api_key={KEY} password: '{PASSWORD}' is refused",
 )
-EXPORTS = ("docker-run", "compose", "systemd", "quadlet", "sparkrun", "eugr")
+EXPORTS = ("docker-run", "compose", "systemd", "quadlet", "sparkrun")
 
 
 @pytest.fixture

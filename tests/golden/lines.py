@@ -164,7 +164,6 @@ DEMO: Final[dict[str, tuple[str | tuple[str, ...], ...]]] = {
         "presets import nofile.yaml",
         "presets export gpt-oss-120b -o /nonexistent/x",
         "presets export deepseek-v4-flash",
-        "presets export qwen3.5-27b-dflash --format eugr",
         "presets pin gpt-oss-120b --dry-run",
         "presets unpin gpt-oss-120b --dry-run",
         "presets allow gpt-oss-120b privileged",

@@ -32,7 +32,7 @@ from tests.pty_app import REPOSITORY
 
 GOLDEN: Final = Path(__file__).parent
 AGAIN: Final = "is it meant? Record it again: .venv/bin/python -m tests.golden.record"
-FORMS: Final = ("docker-run", "compose", "systemd", "quadlet", "sparkrun", "eugr")
+FORMS: Final = ("docker-run", "compose", "systemd", "quadlet", "sparkrun")
 TEXT: Final = "<text>"
 """What is written for people: that it is there is promised, its words are not."""
 

@@ -1,6 +1,6 @@
-"""Recipes of other tools: presets as sparkrun recipes (version 2), and eugr's recipes (version 1), read and written.
+"""Recipes of other tools: presets as sparkrun recipes (version 2), and eugr's recipes (version 1), which are read only.
 
-eugr's become the same launch on one Spark, with nothing dropped; what an import changed is put back by the export.
+eugr's become the same launch on one Spark, with nothing dropped.
 """
 
 from __future__ import annotations
@@ -8,22 +8,18 @@ from __future__ import annotations
 import re
 import shlex
 import string
-from collections.abc import Mapping
 from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.domain.engine.container import ALL_INTERFACES
 from spark_tui.domain.errors import PresetError, UsageError
 from spark_tui.domain.presets.command import (
     command_of,
     missing_values,
-    parts,
     placeholders,
     placeholders_in_value,
     render,
-    render_env,
     settled,
 )
 from spark_tui.domain.presets.dialects.yaml_text import (
@@ -36,8 +32,8 @@ from spark_tui.domain.presets.dialects.yaml_text import (
     without_keys,
 )
 from spark_tui.domain.presets.invocation import Invocation
-from spark_tui.domain.presets.located import Entry, MappingValue, Node, ScalarValue, compact, describe, masked, plain
-from spark_tui.domain.presets.options import OPTIONS, VLLM_KEYS, spellings
+from spark_tui.domain.presets.located import Entry, MappingValue, compact, describe, masked, plain
+from spark_tui.domain.presets.options import OPTIONS, spellings
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.presets.preset import Preset, Scalar
 from spark_tui.domain.presets.recipe import IMPORTED_KEY, OWN_KEY
@@ -49,43 +45,18 @@ SHARE, GIGABYTES = "gpu_memory_utilization", "gpu_memory_gb"
 PULLED_INSTEAD: Final = "ghcr.io/spark-arena/dgx-vllm-eugr-nightly:latest"
 """What sparkrun 0.4.2 pulls for `vllm-node`."""
 
-_BACKEND = re.compile(r"[ \t]*--distributed-executor-backend(?:[ =]|[ \t]*\\\n\s*)(\S+)")
+_BACKEND = re.compile(r"[ \t]*--distributed-executor-backend(?:[ =]|[ \t]*\\\n\s*)\S+")
 _BARE_LINES = re.compile(r"\n[ \t]*\\?[ \t]*(?=\n)")
 _SERVED_MODEL = re.compile(r"\bvllm\s+serve\s+(?:\\\n\s*)?([A-Za-z0-9/~][^\s\\'\"{}]*)")
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _PLACEHOLDER = re.compile(rf"\{{{_KEY.pattern}\}}")
 _JSON_OBJECT = re.compile(r'\{\s*"[^"\n]*"\s*:')
-_SPECIAL_IN_EXPORT = re.compile(r"""([\\$`"])""")
 _ESCAPED_IN_EXPORT = re.compile(r"""\\([\\$`"])""")
 _SHELL_VARIABLE = re.compile(r"(?<!\\)(?:\$[A-Za-z_{(]|`)")
 _OWN_REFERENCE = re.compile(r"\$\{?[A-Za-z_][A-Za-z0-9_]*(?::-)?\}?")
 _CLUSTER_FOLDER = re.compile(r"(?:^|[/-])(\d{1,2})x(?:[/-]|$)")
 # Names that eugr's build script gives to the images that it builds on the machine.
 _BUILT_HERE = re.compile(r"vllm-node(?:-[a-z0-9.-]+)?(?::[\w.-]+)?")
-
-# What sparkrun's launcher fills in by itself where a recipe is silent, and eugr's does not.
-_LAUNCHER_VALUES: Final[Mapping[str, Scalar]] = {
-    "host": ALL_INTERFACES,
-    "port": 8000,
-    "tensor_parallel": 1,
-    "pipeline_parallel": 1,
-    "gpu_memory_utilization": 0.8,
-}
-# What version 1 knows, in the order in which its recipes are written.
-_VERSION_1: Final = (
-    "recipe_version", "name", "description", "model", "container", "cluster_only", "solo_only",
-    "build_args", "mods", "defaults", "env", "command", "benchmark",
-)  # fmt: skip
-# What version 2 adds. Other keys are ignored by that tool: they are carried over.
-_VERSION_2: Final = frozenset(
-    ("min_sparkrun_version", "sparkrun_version", "model_revision", "runtime", "runtime_version", "mode", "min_nodes",
-     "max_nodes", "containers", "runtime_config", "metadata", "pre_exec", "post_exec", "post_commands",
-     "stop_after_post", "builder", "builder_config", "executor", "executor_config", "scheduler",
-     "distribution_config", "layout", "cluster_config", "runtime_cache", "readiness", "capabilities",
-     "unsupported_capabilities", "include", "overrides")
-)  # fmt: skip
-# Said by others of its keys, or by nothing that a launch depends on.
-_IMPLIED: Final = ("runtime", "mode", "min_nodes", "max_nodes", "metadata", "sparkrun_version", "min_sparkrun_version")
 
 
 # --- to sparkrun ------------------------------------------------------------------------------------------
@@ -196,14 +167,13 @@ def from_eugr(document: MappingValue, *, file: str, folder: str = "") -> Convert
 
 
 class _EugrImport:
-    """One conversion. `before` is what the export puts back."""
+    """One conversion."""
 
     def __init__(self, document: MappingValue, file: str) -> None:
         self.document = document
         self.file = file
         self.changes: list[str] = []
         self.cautions: list[str] = []
-        self.before: dict[str, Value] = {}
         self.defaults = sub_table(document, "defaults")
         self.command = self._command()
 
@@ -235,7 +205,6 @@ class _EugrImport:
             if found is None:
                 raise self.error("`model` is missing, and the command names none.", "Add: model: OWNER/NAME")
             made["model"] = found[1]
-            self.before["model"] = None
             self.changes.append(f"model is {found[1]}, from the command.")
         image = scalar(document, "container")
         if isinstance(image, str) and _BUILT_HERE.fullmatch(image):
@@ -250,7 +219,7 @@ class _EugrImport:
         own = sub_table(metadata, OWN_KEY)
         if self.cautions:
             own = with_value(own, "cautions", self.cautions)
-        own = with_value(own, IMPORTED_KEY, {"dialect": "eugr", "version": "1", **self.before})
+        own = with_value(own, IMPORTED_KEY, {"dialect": "eugr", "version": "1"})
         table = with_value(table, "metadata", with_value(metadata, OWN_KEY, own))
         return ConvertedRecipe(table, tuple(self.changes))
 
@@ -295,7 +264,6 @@ class _EugrImport:
         entries = (Entry(GIGABYTES, e.line, e.node) if e.key == SHARE else e for e in self.defaults.entries)
         self.defaults = MappingValue(tuple(entries), self.defaults.line)
         self.command = self.command.replace(f"{{{SHARE}}}", f"{{{GIGABYTES}}}")
-        self.before["renamed"] = {GIGABYTES: SHARE}
         self.changes.append(f"{SHARE} is a number of gigabytes here: it is called {GIGABYTES}.")
 
     def _nodes(self, folder: str) -> int:
@@ -315,14 +283,12 @@ class _EugrImport:
         """eugr's solo mode: one-way tensor parallelism."""
         ways = _ways(self.defaults, "tensor_parallel")
         if ways > 1:
-            self.before["tensor_parallel"] = ways
             self.changes.append(f"tensor_parallel is 1 instead of {ways}, as in eugr's solo mode.")
             self.defaults = with_value(self.defaults, "tensor_parallel", 1)
 
     def _executor(self, nodes: int) -> None:
         """No executor: solo mode has none, and for several machines eugr's launcher replaces it by vLLM's own."""
         if found := _BACKEND.search(self.command):
-            self.before["executor_backend"] = found[1]
             why = "is for a cluster: left out, as in eugr's solo mode" if nodes == 1 else "is left out, as eugr does"
             self.changes.append(f"{' '.join(found[0].split())} {why}.")
             rest = _BARE_LINES.sub("", _BACKEND.sub("", self.command)).rstrip().removesuffix("\\")
@@ -374,133 +340,3 @@ def with_json_doubled(template: str) -> str:
 def _ways(defaults: MappingValue, key: str) -> int:
     value = scalar(defaults, key)
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= 64 else 1
-
-
-# --- to eugr ----------------------------------------------------------------------------------------------
-
-
-def to_eugr(preset: Preset, exported: ExportedRecipe) -> ExportedRecipe:
-    """The recipe in version 1; `exported` is the preset in version 2. What was changed by an import is put back.
-
-    The notes name what version 1 cannot say. Raises UsageError for a value that its template would need and that the
-    recipe leaves open.
-    """
-    document = exported.document
-    before = sub_table(sub_table(sub_table(document, "metadata"), OWN_KEY), IMPORTED_KEY)
-    values = _template_values(preset, document)
-    command = _eugr_command(preset, document, values)
-    command, defaults = _as_before(before, command, _eugr_defaults(document, values, command))
-    made: dict[str, Value] = {
-        "recipe_version": "1",
-        "name": scalar(document, "name") or preset.facts.title or preset.name,
-        "description": scalar(document, "description") or preset.facts.description,
-        "model": preset.model,
-        "container": preset.image,
-        "defaults": defaults,
-        "command": command,
-    }
-    if (env := document.get("env")) is not None:
-        made["env"] = _eugr_env(env.node, values)
-    if preset.min_nodes > 1 and not is_true(document, "cluster_only") and not before.entries:
-        made["cluster_only"] = True
-    carried = {e.key: e.node for e in document.entries if e.key not in made and e.key not in _VERSION_2}
-    everything = {**made, **carried}
-    if any(entry.key == "model" for entry in before.entries):
-        del everything["model"]
-    ordered = [key for key in _VERSION_1 if everything.get(key) not in (None, "")]
-    others = [key for key in carried if key not in _VERSION_1]
-    lost = [e.key for e in document.entries if e.key in _VERSION_2 and e.key not in _IMPLIED]
-    notes = (*exported.notes, f"Version 1 has no word for: {', '.join(lost)}.") if lost else exported.notes
-    return ExportedRecipe(table_of({key: everything[key] for key in (*ordered, *others)}), notes)
-
-
-def _template_values(preset: Preset, document: MappingValue) -> dict[str, Scalar]:
-    """Every template value as text of its own: that tool does not look for names within values."""
-    known = dict(_LAUNCHER_VALUES)
-    for entry in sub_table(document, "defaults").entries:
-        value = entry.node.value if isinstance(entry.node, ScalarValue) else compact(entry.node)
-        if value is not None:
-            known[entry.key] = value
-    known |= {"model": preset.model, "resolved_model_path": preset.model}
-    if preset.model_revision:
-        known["model_revision"] = preset.model_revision
-    return {k: render(f"{{{k}}}", known).text if isinstance(v, str) and "{" in v else v for k, v in known.items()}
-
-
-def _eugr_command(preset: Preset, document: MappingValue, values: Mapping[str, Scalar]) -> str:
-    if preset.facts.runs_as_is:
-        raise UsageError(
-            "This image starts its server by itself, and an eugr recipe needs a command.", "Export it as docker-run."
-        )
-    template = scalar(document, "command")
-    if not isinstance(template, str) or not template.strip():
-        template = _command_from_values(document)
-    out: list[str] = []
-    for text, placeholder in parts(template):
-        key = text[1:-1]
-        if placeholder and key in values:
-            inlined = key in ("model", "resolved_model_path", "model_revision")
-            out.append(_doubled(str(values[key])) if inlined else text)
-        elif placeholder and _KEY.fullmatch(key):
-            raise UsageError(f"The command needs a value for {key}, and the recipe has none.", f"Set it: {key}=...")
-        else:
-            out.append(_doubled(text))
-    return "".join(out)
-
-
-def _command_from_values(document: MappingValue) -> str:
-    """vLLM's command from the values alone, each option on a line."""
-    lines = ["vllm serve {model}"]
-    defaults = sub_table(document, "defaults")
-    for key in VLLM_KEYS:
-        entry, option = defaults.get(key), spellings(key, "vllm")[0]
-        if entry is None:
-            continue
-        if OPTIONS[key].switch:
-            value = entry.node.value if isinstance(entry.node, ScalarValue) else None
-            lines += Invocation().with_option(key, value).words
-        else:
-            lines.append(f"{option} '{{{key}}}'" if "{" in compact(entry.node) else f"{option} {{{key}}}")
-    return " \\\n  ".join(lines) + "\n"
-
-
-def _eugr_defaults(document: MappingValue, values: Mapping[str, Scalar], command: str) -> MappingValue:
-    """The recipe's own values, and ours for those that its command names and that it leaves to the launcher."""
-    defaults = sub_table(document, "defaults")
-    for entry in defaults.entries:
-        node, text = entry.node, values.get(entry.key)
-        if not isinstance(node, ScalarValue):
-            defaults = with_value(defaults, entry.key, compact(node))
-        elif isinstance(node.value, str) and text != node.value:
-            defaults = with_value(defaults, entry.key, text)
-    for key, value in _LAUNCHER_VALUES.items():
-        if defaults.get(key) is None and f"{{{key}}}" in command:
-            defaults = with_value(defaults, key, value)
-    return defaults
-
-
-def _as_before(before: MappingValue, command: str, defaults: MappingValue) -> tuple[str, MappingValue]:
-    """What the import changed, as it was: names of values, parallelism over two machines, the executor."""
-    for entry in sub_table(before, "renamed").entries:
-        earlier, node = compact(entry.node), defaults.get(entry.key)
-        command = command.replace(f"{{{entry.key}}}", f"{{{earlier}}}")
-        if node is not None:
-            defaults = with_value(without_keys(defaults, entry.key), earlier, node.node)
-    ways, backend = scalar(before, "tensor_parallel"), scalar(before, "executor_backend")
-    if ways is not None and scalar(defaults, "tensor_parallel") == 1:
-        defaults = with_value(defaults, "tensor_parallel", ways)
-    if backend is not None:
-        command = f"{command.rstrip()} \\\n  --distributed-executor-backend {backend}\n"
-    return command, defaults
-
-
-def _eugr_env(node: Node, values: Mapping[str, Scalar]) -> Node:
-    """Values as that tool's `export NAME="value"` passes them on untouched."""
-    if not isinstance(node, MappingValue):
-        return node
-    env = node
-    for entry in node.entries:
-        escaped = _SPECIAL_IN_EXPORT.sub(r"\\\1", render_env(compact(entry.node), values, {}).text)
-        if isinstance(entry.node, ScalarValue) and isinstance(entry.node.value, str) and escaped != entry.node.value:
-            env = with_value(env, entry.key, escaped)
-    return env
