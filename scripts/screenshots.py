@@ -41,6 +41,7 @@ DIALOGS = {
     "edit": "1 e",
     "compare": "3 space down space C",
     "import": "3 i",
+    "judge": "3 greater_than_sign",
     "draft": "2 down down down down down enter",
     "hub": "2 h",
     "delete": "2 delete",

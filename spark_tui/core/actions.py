@@ -145,12 +145,8 @@ _TABLE: Final = (
     (Scope.PRESETS, "reverse_presets", "S", "Reverse", "Reverse the order", "-", ""),
     (Scope.PRESETS, "mark_preset", "space", "Mark", "Mark up to three presets to compare", "", ""),
     (Scope.PRESETS, "compare_presets", "C", "Compare", "Compare the marked presets", "", "presets compare A B"),
-    (Scope.PRESETS, "longer_context", "greater_than_sign", "Context", "Judge a longer context", "-",
-     "presets list --context 64k"),
-    (Scope.PRESETS, "shorter_context", "less_than_sign", "Context", "Judge a shorter context", "-", ""),
-    (Scope.PRESETS, "more_users", "plus equals_sign", "Users", "Judge more users at once", "-",
-     "presets list --users 2"),
-    (Scope.PRESETS, "fewer_users", "minus", "Users", "Judge fewer users at once", "-", ""),
+    (Scope.PRESETS, "judge_launch", "greater_than_sign less_than_sign plus minus", "Judge",
+     "Judge presets with another context and number of users", "-", "presets list --context 64k --users 2"),
     (Scope.PRESETS, "next_use", "U", "Use", "Only presets for one use: coding, agent, chat, ...", "-",
      "presets list --tag coding"),
     (Scope.PRESETS, "only_tools", "T", "Tools", "Only presets that call tools", "-", "presets list --tools"),
@@ -298,23 +294,11 @@ def action(id_: str) -> Action:
 DANGEROUS = frozenset(found.id for found in ACTIONS if found.dangerous)
 
 
-RETIRED: Final = frozenset(
-    (
-        "copy_fix",
-        "copy_command",
-        "copy_remedy",
-        "copy_line",
-        "copy_traceback",
-        "copy_values",
-        "copy_run",
-        "metrics_of_next",
-        "talk_to_next",
-        "token_chances",
-        "fork_chat",
-        "graph_kind",
-    )
-)
-"""Actions of earlier versions: a person's settings may still name them, without effect."""
+RETIRED: Final = (
+    "longer_context", "shorter_context", "more_users", "fewer_users",
+    "token_chances", "fork_chat", "graph_kind",
+)  # fmt: skip
+"""Actions of the last version: a person's settings may still name them, without effect."""
 
 
 def check_keymap(keymap: Keymap) -> None:

@@ -215,17 +215,13 @@ def _quantization(facts: PresetFacts) -> str:
     return facts.quantization[:MAX_CELL].partition(" ")[0].strip(",;")
 
 
-CONTEXTS: Final = (None, 8_192, 16_384, 32_768, 65_536, 131_072, 262_144, 1_048_576)
-USERS: Final = (None, 1, 2, 4, 8, 16, 32)
+CONTEXTS: Final = {"8k": 8_192, "16k": 16_384, "32k": 32_768, "64k": 65_536, "128k": 131_072, "256k": 262_144,
+                   "1M": 1_048_576}  # fmt: skip
+USERS: Final = ("1", "2", "4", "8", "16", "32")
+"""What a launch may be judged with besides each recipe's own values."""
 USES: Final[tuple[tuple[Tag, ...], ...]] = ((), *((tag,) for tag in Tag))
 NEEDS: Final = (None, 16 * GIB, 30 * GIB, 60 * GIB, 90 * GIB)
 """Steps of what a person asks for; None: no limit, or as each recipe has it."""
-
-
-def stepped(steps: Sequence[int | None], value: int | None, step: int) -> int | None:
-    """The next one in that direction; the ends hold."""
-    at = steps.index(value) if value in steps else 0
-    return steps[max(0, min(len(steps) - 1, at + step))]
 
 
 def asked(search: Search) -> tuple[tuple[str, bool], ...]:

@@ -31,6 +31,7 @@ DIALOGS: Final = {
     "draft": "draft:DraftDialog",
     "help": "help:HelpScreen",
     "hosts": "hosts:HostsDialog",
+    "judge_form": "presets:JudgeForm",
     "import_form": "import_form:ImportForm",
     "launch_form": "launch_form:LaunchForm",
     "tour": "help:TourScreen",

@@ -307,13 +307,18 @@ async def test_quick_filters_leave_out_what_has_it_not() -> None:
 async def test_context_and_users_drive_the_verdicts_and_go_into_the_form() -> None:
     async with seen(kit_of(GREEDY)) as sight:
         await sight.until(lambda: "fits" in row_of(sight, "Qwen3.6-35B-A3B"))
-        await sight.press("greater_than_sign", "greater_than_sign", "plus")
+        await sight.press("greater_than_sign", "right", "right", "down", "1", "enter")
         await sight.until(lambda: "16k" in row_of(sight, "Qwen3.6-35B-A3B"))
         assert "context 16k" in sight.text
         assert "users 1" in sight.text
         await sight.press("enter")
         texts = sight.on(LaunchForm).texts
         assert (texts["max_model_len"], texts["max_num_seqs"]) == ("16384", "1")
+        await sight.press("escape", "plus", "up", "escape")  # as it was
+        assert "context 16k" in sight.text
+        await sight.press("less_than_sign", "ctrl+r", "ctrl+l")
+        await sight.until(lambda: "context default" in sight.text)
+        assert "users default" in sight.text
 
 
 async def test_marked_presets_are_compared_side_by_side() -> None:

@@ -67,6 +67,7 @@ def test_the_default_keys_may_be_written_down() -> None:
     ("keymap", "says"),
     [
         ("stpo=X", "did you mean stop?"),
+        ("copy_line=q", "there is no action copy_line"),
         ("stop=r", "r would be stop and restart"),
         ("stop=D", "D would be stop and drop_cache"),
         ("quit=l", "l would be quit and launch"),
@@ -80,8 +81,8 @@ def test_an_unknown_action_and_a_clash_are_named(keymap: str, says: str) -> None
 def test_two_actions_may_change_places_and_screens_may_share_a_key() -> None:
     check_keymap(read_keymap("stop=r restart=x"))
     check_keymap(read_keymap("stop=w"))
-    for earlier in ("copy_line=q", "token_chances=q", "fork_chat=q", "graph_kind=q"):
-        check_keymap(read_keymap(earlier))  # of an earlier version: valid, without effect
+    for earlier in ("longer_context=q", "token_chances=q", "fork_chat=q", "graph_kind=q"):
+        check_keymap(read_keymap(earlier))  # of the last version: valid, without effect
 
 
 EXCEPTIONS = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from msgspec.structs import replace
@@ -36,6 +36,7 @@ from spark_tui.present.page import Page as Sections
 from spark_tui.present.page import Row, Section
 from spark_tui.present.presets import MARKS, PROBLEM, ImageStatus
 from spark_tui.present.update import check_page, stage_text, trial_page
+from spark_tui.tui.form_screen import FormField, FormScreen, Given
 from spark_tui.tui.frame import bindings
 from spark_tui.tui.list_screen import ListScreen
 from spark_tui.tui.screen_table import make_screen
@@ -48,11 +49,11 @@ from spark_tui.tui.yank import Yank
 
 RAIL_COLUMNS = 150
 """A terminal that is so wide has a third pane."""
-_KEYS_OF_PARTS = (
-    ("shorter_context", "longer_context"), ("fewer_users", "more_users"), ("next_use",), ("only_tools",),
-    ("only_vision",), ("only_on_disk",), ("only_fitting",), ("limit_need",), ("sort_presets",),
+_ACTIONS_OF_PARTS = (
+    "judge_launch", "judge_launch", "next_use", "only_tools", "only_vision", "only_on_disk", "only_fitting",
+    "limit_need", "sort_presets",
 )  # fmt: skip
-"""The keys of each part of `present.asked`."""
+"""The action of each part of `present.asked`."""
 
 
 MOST_COMPARED = 160
@@ -72,10 +73,8 @@ class FinderBar(Line):
 
     def say(self, width: int) -> Content:
         parts = [
-            Content.assemble(
-                (" ".join(map(key_of, ids)), "bold $primary"), " ", (text, "bold $accent" if is_set else "$dim")
-            )
-            for (text, is_set), ids in zip(present.asked(self.search), _KEYS_OF_PARTS, strict=True)
+            Content.assemble((key_of(id_), "bold $primary"), " ", (text, "bold $accent" if is_set else "$dim"))
+            for (text, is_set), id_ in zip(present.asked(self.search), _ACTIONS_OF_PARTS, strict=True)
         ]
         return Content("\n").join(packed(parts, Content("  "), width))
 
@@ -107,6 +106,38 @@ class CompareScreen(QuietModal[None]):
 
     def action_close(self) -> None:
         self.dismiss(None)
+
+
+class JudgeForm(FormScreen[Search]):
+    """Context and users of the launch that all presets are judged as."""
+
+    CSS_PATH: ClassVar = ["form_screen.tcss", "presets.tcss"]
+    VERB = "Judge"
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "submit", "Judge")]
+    HORIZONTAL_BREAKPOINTS = [(0, "-normal")]  # noqa: RUF012 - Textual's shape
+
+    def __init__(self, search: Search) -> None:
+        self._search = search
+        context = next((text for text, tokens in present.CONTEXTS.items() if tokens == search.context), "")
+        help_, unset = "Left and Right choose, or type it", "as preset"
+        fields = (
+            FormField("context", "context", help_, unset, choices=tuple(present.CONTEXTS)),
+            FormField("users", "users at once", help_, unset, choices=present.USERS),
+        )
+        super().__init__("Judge presets", fields, Given({"context": context, "users": str(search.users or "")}))
+
+    def check(self) -> Mapping[str, SparkError]:
+        return {}
+
+    def keys(self) -> tuple[tuple[str, str], ...]:
+        return (("Enter", "judge"), ("^r", "reset"), ("Esc", "back"))
+
+    def preview(self) -> None:
+        """Nothing: the list shows it."""
+
+    def submit(self) -> None:
+        context, users = present.CONTEXTS.get(self.texts.get("context", "")), self.texts.get("users")
+        self.dismiss(replace(self._search, context=context, users=int(users) if users else None))
 
 
 class PageQuestion(ConfirmScreen):
@@ -418,17 +449,12 @@ class PresetsScreen(ListScreen):
         at = present.USES.index(self._search.tags)
         self._ask(tags=present.USES[(at + 1) % len(present.USES)])
 
-    def action_longer_context(self) -> None:
-        self._ask(context=present.stepped(present.CONTEXTS, self._search.context, 1))
-
-    def action_shorter_context(self) -> None:
-        self._ask(context=present.stepped(present.CONTEXTS, self._search.context, -1))
-
-    def action_more_users(self) -> None:
-        self._ask(users=present.stepped(present.USERS, self._search.users, 1))
-
-    def action_fewer_users(self) -> None:
-        self._ask(users=present.stepped(present.USERS, self._search.users, -1))
+    @work(exit_on_error=False, exclusive=True, group="judge")
+    async def action_judge_launch(self) -> None:
+        """Asks for the context and the users that all presets are judged with."""
+        found = await self.app.push_screen_wait(make_screen("judge_form", self._search))
+        if found is not None:
+            self._ask(context=found.context, users=found.users)
 
     def action_only_tools(self) -> None:
         self._ask(tools=not self._search.tools)
