@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
 import json
 import math
 import os
@@ -397,64 +396,6 @@ async def test_the_file_stays_within_its_bound_and_the_oldest_go_first(tmp_path:
     assert (pages - free) * 4096 < most * 1.3
 
 
-# --- files of earlier versions ----------------------------------------------------------------------------------
-
-
-def earlier_version(folder: Path, version: int) -> Path:
-    """A history that an earlier version wrote: two hours two days ago, then three hours with a gap and a restart."""
-    folder.mkdir(mode=0o700)
-    packed = Path(__file__).parents[1] / f"fixtures/history/version-{version}.db.gz"
-    (folder / "history.db").write_bytes(gzip.decompress(packed.read_bytes()))
-    return folder
-
-
-@pytest.mark.parametrize("version", [1, 2])
-async def test_a_history_of_an_earlier_version_keeps_everything(tmp_path: Path, version: int) -> None:
-    day, end = T0 + 2 * DAY, T0 + 2 * DAY + 3 * HOUR
-    async with opened(earlier_version(tmp_path / "h", version)) as history:
-        minutes = await one(history, DECODE, T0, T0 + 2 * HOUR)
-        assert (minutes.step, len(known(minutes)), min(minutes.least), max(minutes.greatest)) == (60.0, 120, 50.0, 56.0)
-        assert sum(minutes.mean) == pytest.approx(6359.866668701172)
-        tens, ttft, power = ok(await history.series([DECODE, TTFT, POWER], day, end, 10_000))
-        assert (tens.step, len(known(tens)), len(known(ttft)), len(known(power))) == (10.0, 1080, 180, 1080)
-        assert sum(tens.mean) == pytest.approx(57239.5, rel=1e-4)
-        assert {ttft.least[0], ttft.greatest[0]} == {0.5}
-        raw = await one(history, DECODE, end - 1800, end + 60)
-        assert (raw.step, len(known(raw)), raw.greatest[0]) == (1.0, 1798, 50.0 + (end - 1800) % 7)
-        assert raw.gaps == (Gap(end + 10, end + 40, "connection refused"),)
-        assert raw.restarts == (end + 40,)
-        failed, first = ok(await history.starts())
-        assert first == START
-        assert (failed.engine, failed.failed, failed.cause, failed.exit_code) == ("other", True, "no_kv_room", 1)
-        assert ok(await history.records("bench"))[0].body == {"run": 1, "rows": [1.5, None, "é"]}
-        assert ok(await history.records("event"))[0].key == "the cache was dropped"
-        assert history.state.notes == ()
-        history.add_sample(decode(end + 60, 3.0))
-        await history.flush()
-    async with opened(tmp_path / "h") as again:
-        assert known(await one(again, DECODE, end + 60, end + 61)) == {end + 60: (3.0, 3.0, 3.0)}
-        assert len(known(await one(again, DECODE, T0, T0 + 2 * HOUR))) == 120
-
-
-@pytest.mark.parametrize("version", [1, 2])
-async def test_a_migration_that_is_interrupted_leaves_the_old_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
-) -> None:
-    with monkeypatch.context() as patched:
-
-        def full(*_: object) -> None:
-            error = sqlite3.OperationalError("database or disk is full")
-            error.sqlite_errorcode = sqlite3.SQLITE_FULL
-            raise error
-
-        patched.setattr("spark_tui.services.history.samples.add_buckets", full)
-        async with opened(earlier_version(tmp_path / "h", version)) as history:
-            assert isinstance(await history.starts(), Missing)
-    async with opened(tmp_path / "h") as history:
-        assert len(ok(await history.starts())) == 2
-        assert len(known(await one(history, DECODE, T0, T0 + 2 * HOUR))) == 120
-
-
 # --- several processes ----------------------------------------------------------------------------------------
 
 
@@ -567,6 +508,13 @@ def newer(path: Path) -> None:
     db.close()
 
 
+def older(path: Path) -> None:
+    asyncio.run(filled(path.parent))
+    db = sqlite3.connect(path)
+    db.execute("PRAGMA user_version=2")
+    db.close()
+
+
 def without_a_table(path: Path) -> None:
     asyncio.run(filled(path.parent))
     db = sqlite3.connect(path)
@@ -615,8 +563,9 @@ async def filled(folder: Path) -> None:
         (unreadable_schema, "unreadable"),
         (other_program, "unreadable"),
         (newer, "newer"),
+        (older, "older"),
     ],
-    ids=["text", "noise", "torn", "without-a-table", "unreadable-schema", "another-program", "newer"],
+    ids=["text", "noise", "torn", "without-a-table", "unreadable-schema", "another-program", "newer", "older"],
 )
 @pytest.mark.parametrize("reads_first", [True, False])
 def test_a_file_that_cannot_be_used_is_set_aside_whole_and_told_of(

@@ -52,7 +52,7 @@ CLOSE_SECONDS: Final = 5.0
 BUSY_SECONDS: Final = 5.0
 APPLICATION_ID: Final = 0x53_50_4B_48  # "SPKH"
 VERSION: Final = 3
-"""Files of versions 1 and 2 are migrated when they are opened; one of a higher version is quarantined."""
+"""A file of another version is quarantined: this one is as old as 23 November 2026."""
 MOST_STARTS: Final = 5000
 STARTS_BETWEEN: Final = 250
 """Starts that are written between two deletions of the oldest, which read every start."""
@@ -64,6 +64,7 @@ _MOST_STARTS_WAITING: Final = 100
 _MOST_NOTES: Final = 8
 _TRIM_PAGES: Final = 256
 _NEWER: Final = "it was written by a newer version of spark-tui"
+_OLDER: Final = "it was written by a much older version of spark-tui"
 _RETRIED: Final = "It is tried again automatically."
 
 _SCHEMA: Final = (
@@ -509,30 +510,24 @@ class HistoryFile:
             db.execute("PRAGMA auto_vacuum=INCREMENTAL")
             db.execute("PRAGMA journal_mode=WAL")
             self._upgrade(db)
-        elif owner == APPLICATION_ID and version < VERSION:
-            self._upgrade(db)
         version, owner = _identity(db)
         if owner != APPLICATION_ID:
             raise Unreadable("it is a database of another program")
-        if version > VERSION:
-            raise Unreadable(_NEWER)
+        if version != VERSION:
+            raise Unreadable(_NEWER if version > VERSION else _OLDER)
         for table, columns in _COLUMNS.items():
             db.execute(f"SELECT {columns} FROM {table} LIMIT 0")  # noqa: S608 - our own names
         if not set(MetricId) <= set(samples.metrics_in(db)):
             self._upgrade(db)
 
     def _upgrade(self, db: Connection) -> None:
-        """Makes the tables, migrates those of earlier versions, adds columns of new metrics: all or nothing, and only
-        what another process has not done meanwhile."""
+        """Makes the tables, adds columns of new metrics: all or nothing, and only what another process has not done
+        meanwhile."""
         with transaction(db, "EXCLUSIVE"):
             version, _ = _identity(db)
             if version == 0:
                 for statement in _SCHEMA:
                     db.execute(statement)
-            elif version == 1:
-                samples.migrate_1(db)
-            elif version == 2:
-                samples.migrate_2(db)
             samples.add_columns(db, MetricId)
             db.execute(f"PRAGMA user_version={max(version, VERSION)}")
             db.execute(f"PRAGMA application_id={APPLICATION_ID}")
@@ -552,7 +547,7 @@ class HistoryFile:
                 "Close the other one: the next start moves the file away.",
             ) from None
         try:
-            word = "newer" if why == _NEWER else "unreadable"
+            word = {_NEWER: "newer", _OLDER: "older"}.get(why, "unreadable")
             stem = f"history-{word}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(self._now()))}"
             kept, number = self.path.with_name(f"{stem}.db"), 1
             while kept.exists() or Path(f"{kept}-wal").exists():

@@ -11,18 +11,16 @@ two engines takes 4 MB, a sixth of what a row per bucket takes. Values are whole
 from __future__ import annotations
 
 import math
-import struct
 import zlib
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
 from spark_tui.domain.history import COARSE_SECONDS, COARSE_STEP, FINE_SECONDS, FINE_STEP, RAW_SECONDS
-from spark_tui.domain.metrics.series import Gap, MetricId, Sample, SeriesKey, SeriesSlice
+from spark_tui.domain.metrics.series import Gap, Sample, SeriesKey, SeriesSlice
 
 if TYPE_CHECKING:  # sqlite3 is loaded by the threads that use it
     from sqlite3 import Connection
@@ -42,14 +40,11 @@ _LARGEST_WHOLE: Final = 2**40
 """Beyond it a value is stored as a float: sums of whole numbers must stay within 64 bits."""
 _LARGEST: Final = 3.0e38
 
-BUCKETS_SCHEMA: Final = (
-    "CREATE TABLE buckets (step INTEGER NOT NULL, start INTEGER NOT NULL, source INTEGER NOT NULL, "
-    "body BLOB NOT NULL, PRIMARY KEY (step, start, source))"
-)
 SAMPLES_SCHEMA: Final = (
     "CREATE TABLE sources (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)",
     f"CREATE TABLE {RAW} (at INTEGER NOT NULL, source INTEGER NOT NULL, PRIMARY KEY (at, source)) WITHOUT ROWID",
-    BUCKETS_SCHEMA,
+    "CREATE TABLE buckets (step INTEGER NOT NULL, start INTEGER NOT NULL, source INTEGER NOT NULL, "
+    "body BLOB NOT NULL, PRIMARY KEY (step, start, source))",
 )
 MARKS_SCHEMA: Final = (
     "CREATE TABLE marks (id INTEGER PRIMARY KEY, source TEXT NOT NULL, kind TEXT NOT NULL, begin REAL NOT NULL, "
@@ -326,86 +321,3 @@ def _marks(db: Connection, source: str, begin: int, until: float) -> tuple[tuple
     ).fetchall()[::-1]
     gaps = tuple(Gap(first, last, text) for kind, first, last, text in rows if kind == "gap")
     return gaps, tuple(first for kind, first, _, _ in rows if kind == "restart")
-
-
-# --- earlier versions of the file -----------------------------------------------------------------------
-
-
-def migrate_2(db: Connection) -> None:
-    """Takes over the buckets of a version 2 file, where each was a row with four columns per metric."""
-    db.execute(BUCKETS_SCHEMA)
-    for table, step in (("samples_10s", FINE_STEP), ("samples_60s", COARSE_STEP)):
-        columns = [row[1] for row in db.execute(f"PRAGMA table_info({table})")]
-        metrics = [(at, columns[at].removesuffix("_n")) for at in range(2, len(columns), 4)]
-        rows = db.execute(f"SELECT * FROM {table} ORDER BY source, at")
-        for (source, _), block in groupby(rows, key=lambda row: (row[1], row[0] // (BLOCK * step))):
-            found = ((row[0], metric, row[at : at + 4]) for row in block for at, metric in metrics if row[at])
-            add_buckets(db, step, source, found)
-        db.execute(f"DROP TABLE {table}")
-
-
-def migrate_1(db: Connection) -> None:
-    """Takes over the samples of a version 1 file and drops its tables.
-
-    There a row of `ticks` held a second (32-bit floats in the order of its `layouts` row), a row of `blocks` sixty
-    buckets of one series (compressed), and the last hour was in both.
-    """
-    series = {id_: (source, metric) for id_, source, metric in db.execute("SELECT id, source, metric FROM series")}
-    names = {metric for _, metric in series.values() if metric.isidentifier()}
-    for statement in SAMPLES_SCHEMA:
-        db.execute(statement)
-    add_columns(db, [*MetricId, *sorted(names)])
-    sources = {source: source_id(db, source) for source, _ in series.values()}
-    known = {id_: (sources[source], metric) for id_, (source, metric) in series.items() if metric in names}
-
-    layouts = {
-        id_: struct.unpack(f"<{len(ids) // 4}I", ids) for id_, ids in db.execute("SELECT id, series FROM layouts")
-    }
-    thinned = db.execute("SELECT coalesce(max(value), 0) FROM meta WHERE name = 'thinned'").fetchone()[0]
-    first = db.execute("SELECT min(at) FROM ticks WHERE id <= ?", (thinned,)).fetchone()[0]
-    fresh = db.execute("SELECT min(at) FROM ticks").fetchone()[0]
-    boundary = -(-first // FINE_STEP) * FINE_STEP if first is not None else fresh if fresh is not None else math.inf
-    for at, layout, body in db.execute("SELECT at, layout, body FROM ticks WHERE at >= ?", (boundary,)).fetchall():
-        ids = layouts.get(layout, ())
-        if len(body) != 4 * len(ids):
-            continue
-        rows: dict[int, dict[str, Value | None]] = {}
-        for id_, value in zip(ids, struct.unpack(f"<{len(ids)}f", body), strict=True):
-            if id_ in known:
-                source, metric = known[id_]
-                rows.setdefault(source, {})[metric] = stored(metric, value)
-        for source, values in rows.items():
-            columns = "".join(f", {metric}" for metric in values)
-            db.execute(
-                f"INSERT OR REPLACE INTO {RAW} (at, source{columns}) VALUES (?, ?{', ?' * len(values)})",
-                (at, source, *values.values()),
-            )
-
-    def buckets_of(start: int, span: int, metric: str, body: bytes) -> Iterator[Row]:
-        try:
-            raw = zlib.decompress(body[1:]) if body[:1] == b"\x01" else b""
-        except zlib.error:
-            return  # it was a gap on screen, and stays one
-        if len(raw) != 60 + 720:
-            return
-        planes = bytearray(720)
-        for byte in range(4):
-            planes[byte::4] = raw[60 + 180 * byte : 240 + 180 * byte]
-        floats = struct.unpack("<180f", planes)
-        for bucket, count in enumerate(raw[:60]):
-            at = start + bucket * span
-            if count and at < boundary:
-                low, mean, high = (stored(metric, floats[bucket + 60 * part]) or 0 for part in range(3))
-                yield at, metric, (count, low, mean * count, high)
-
-    old = db.execute("SELECT series, span, start, body FROM blocks ORDER BY span, start")
-    for (span, start), block in groupby(old, key=lambda row: row[1:3]):
-        found: dict[int, list[Row]] = {}
-        for id_, _, _, body in block:
-            if id_ in known and span in (FINE_STEP, COARSE_STEP):
-                source, metric = known[id_]
-                found.setdefault(source, []).extend(buckets_of(start, span, metric, body))
-        for source, buckets in found.items():
-            add_buckets(db, span, source, buckets)
-    for table in ("ticks", "layouts", "blocks", "series", "meta"):
-        db.execute(f"DROP TABLE {table}")
