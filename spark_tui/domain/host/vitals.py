@@ -20,7 +20,7 @@ TWO_READINGS_NEEDED: Final = Missing("two readings are needed")
 # --- the GPU ----------------------------------------------------------------------------------------------
 
 
-class GpuProcess(Struct, frozen=True):
+class GpuProcess(Struct, frozen=True, array_like=True):
     """A process with a GPU context. `memory` is None where the driver does not report it; `compute` is false for those
     that only draw (Xorg, a desktop)."""
 

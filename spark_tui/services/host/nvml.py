@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import IO, Any, Final
 
+from msgspec import ValidationError, convert
 from msgspec.structs import replace
 
-from spark_tui.domain.host.vitals import GpuProcess, GpuReading, Throttle, Throttled, throttled_between, throttled_now
+from spark_tui.domain.host.vitals import GpuReading, Throttle, Throttled, throttled_between, throttled_now
 from spark_tui.domain.reading import Missing, Ok, Reading
 from spark_tui.domain.text import clean_line
 from spark_tui.domain.untrusted import load_json
@@ -90,11 +91,11 @@ class NvmlGpu:
 
     def _throttled(self, given: Mapping[str, Any]) -> tuple[Throttled, ...] | None:
         """By the counters since the last answer; by the momentary bits where there are no counters."""
-        counters, now = _counters(given.get("throttle_ns")), self._clock.monotonic()
+        counters, now = convert(given["throttle_ns"] or {}, dict[Throttle, int]), self._clock.monotonic()
         before, self._counted = self._counted, (now, counters)
         if counters:
             return throttled_between(before[1], counters, now - before[0]) if before[1] else None
-        bits = _whole(given.get("throttle_bits"))
+        bits = given["throttle_bits"]
         return None if bits is None else throttled_now(bits)
 
     async def _late(self) -> Missing:
@@ -224,43 +225,9 @@ class _Helper:
 
 
 def reading_of(given: object) -> GpuReading | None:
-    """The helper's JSON as a value; a field of the wrong type counts as not reported."""
-    if not isinstance(given, dict):
+    """The helper's JSON as a value; None for anything else."""
+    try:
+        found = convert(given, GpuReading)
+    except ValidationError:
         return None
-    listed = given.get("processes")
-    return GpuReading(
-        name=clean_line(_text(given.get("name"))) or "NVIDIA GPU",
-        utilization_percent=_whole(given.get("utilization_percent")),
-        power_watts=_real(given.get("power_watts")),
-        temperature_c=_whole(given.get("temperature_c")),
-        sm_clock_mhz=_whole(given.get("sm_clock_mhz")),
-        memory_used=_whole(given.get("memory_used")),
-        memory_total=_whole(given.get("memory_total")),
-        unified=given.get("unified") is True,
-        driver=clean_line(_text(given.get("driver"))),
-        processes=tuple(map(_process, listed)) if isinstance(listed, list) else None,
-    )
-
-
-def _counters(given: object) -> dict[Throttle, int]:
-    if not isinstance(given, dict):
-        return {}
-    kinds = {kind.value: kind for kind in Throttle}
-    return {kinds[name]: value for name, value in given.items() if name in kinds and _whole(value) is not None}
-
-
-def _process(given: Sequence[Any]) -> GpuProcess:
-    pid, memory, compute = given
-    return GpuProcess(int(pid), _whole(memory), bool(compute))
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _real(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    return replace(found, name=clean_line(found.name), driver=clean_line(found.driver))

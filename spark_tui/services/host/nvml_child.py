@@ -86,8 +86,8 @@ class Gpu:
         power = self._try(nvml.nvmlDeviceGetPowerUsage, gpu)
         load = self._try(nvml.nvmlDeviceGetUtilizationRates, gpu)
         return {
-            "name": name,
-            "driver": self._try(nvml.nvmlSystemGetDriverVersion),
+            "name": name or "NVIDIA GPU",
+            "driver": self._try(nvml.nvmlSystemGetDriverVersion) or "",
             "utilization_percent": None if load is None else load.gpu,
             "power_watts": None if power is None else power / 1000,
             "temperature_c": self._try(nvml.nvmlDeviceGetTemperature, gpu, nvml.NVML_TEMPERATURE_GPU),
