@@ -27,6 +27,7 @@ from spark_tui.domain.secret import mask_secrets
 from spark_tui.domain.text import clean, last_overwrite
 from spark_tui.present.cluster import cleared_object
 from spark_tui.present.engines import ago, engine_object
+from spark_tui.services.executors import end_tasks
 from spark_tui.services.ports import LogLine
 
 GATHER_SECONDS: Final = 0.2
@@ -262,9 +263,7 @@ async def _in_step(
             for at in {at for at, batch in enumerate(waiting) if not batch} - ended - set(reads.values()):
                 reads[asyncio.ensure_future(anext(streams[at], None))] = at
     finally:
-        for read in reads:
-            read.cancel()
-        await asyncio.gather(*reads, return_exceptions=True)
+        await end_tasks(*reads)
         for stream in streams:
             await stream.aclose()
 

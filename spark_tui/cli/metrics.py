@@ -27,6 +27,7 @@ from spark_tui.present.cluster import vitals_objects, vitals_section
 from spark_tui.present.engines import engine_status
 from spark_tui.present.json import Object, moment
 from spark_tui.present.page import Page
+from spark_tui.services.executors import end_tasks
 
 ACCESS_LINES: Final = 5_000
 """Of a log's end, in which clients are counted."""
@@ -188,9 +189,7 @@ async def _samples(context: Context, name: str) -> AsyncIterator[AsyncIterator[S
                 yield stream
     finally:
         end()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(*tasks)
 
 
 async def _watch(session: Session, context: Context, name: str, count: int | None) -> None:

@@ -17,6 +17,7 @@ from spark_tui.cli.session import Session
 from spark_tui.core.context import Context
 from spark_tui.domain.cluster.protocol import COMMAND, Hello, NodeError
 from spark_tui.domain.errors import SparkError, UsageError
+from spark_tui.services.executors import end_tasks
 from spark_tui.services.wire import decode, encode
 
 T = TypeVar("T")
@@ -84,5 +85,4 @@ async def _while_read(output: int | None, do: Callable[[T], Awaitable[object]], 
             loop.remove_reader(hangup)
             for each in signals:
                 loop.remove_signal_handler(each)
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await end_tasks(task)

@@ -60,7 +60,7 @@ from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.secret import Secret
 from spark_tui.domain.text import clean_line, truncate
-from spark_tui.services.executors import in_thread
+from spark_tui.services.executors import end_tasks, in_thread
 from spark_tui.services.wire import decode, encode
 
 if TYPE_CHECKING:
@@ -324,9 +324,7 @@ class Gateway:
             try:
                 await server.serve(self, host, port, ready)
             finally:
-                for task in (*loops, *self._tasks):
-                    task.cancel()
-                await asyncio.gather(*loops, *self._tasks, return_exceptions=True)
+                await end_tasks(*loops, *self._tasks)
         finally:
             state.remove(FILE)
             state.release(FILE)

@@ -23,6 +23,7 @@ from spark_tui.domain.remote import (
     not_installed,
     read_status,
 )
+from spark_tui.services.executors import end_tasks
 from spark_tui.services.ports import RemoteShell
 
 READ_ONLY: Final = "--read-only"
@@ -51,9 +52,7 @@ class Hosts:
             for answer in asyncio.as_completed(asked):
                 yield await answer
         finally:
-            for each in asked:
-                each.cancel()
-            await asyncio.gather(*asked, return_exceptions=True)
+            await end_tasks(*asked)
 
     async def ask(self, host: RemoteHost) -> HostView:
         """The status of one. Never raises: a failure is the answer."""

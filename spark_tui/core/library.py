@@ -17,6 +17,7 @@ from spark_tui.domain.models.store import Deleted, DeleteExtent, DeletePlan, Sto
 from spark_tui.domain.presets.model_use import LibraryEntry, LibraryView, PresetUses, User, container_use
 from spark_tui.domain.quantities import human_bytes
 from spark_tui.domain.reading import Ok, Reading, aged, value_of
+from spark_tui.services.executors import end_tasks
 from spark_tui.services.ports import Clock, ContainerEngine, ModelStore, PresetSource
 
 REFRESH_SECONDS = 5.0
@@ -116,11 +117,8 @@ class Library:
 
     async def cancel_verify(self, model: str) -> None:
         """Ends a verification; nothing of it is kept. None under way is no error."""
-        task = self._tasks.get(model)
-        if task is None:
-            return
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        if (task := self._tasks.get(model)) is not None:
+            await end_tasks(task)
 
     def verifying(self, model: str) -> bool:
         return model in self._tasks

@@ -24,7 +24,7 @@ from spark_tui.domain.event import EventKind
 from spark_tui.domain.finding import Severity
 from spark_tui.domain.presets.overrides import Overrides, pairs_of
 from spark_tui.domain.presets.preset import Preset
-from spark_tui.services.executors import in_thread
+from spark_tui.services.executors import end_tasks, in_thread
 
 if TYPE_CHECKING:  # for launches on several nodes
     from spark_tui.core.cluster_launch import ClusterLauncher
@@ -224,9 +224,7 @@ class JobRunner:
             raise RefusedError(f"No launch of {name} is under way.", "Nothing to cancel.")
         if job.nodes and job.steps[0].id == STOP.id:
             raise RefusedError(f"{name} is being stopped.", "Wait until all nodes have answered.")
-        task = self._tasks[job.id]
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await end_tasks(self._tasks[job.id])
         if job.nodes:
             left = self._on_nodes.read(name)
             if left is not None:  # a node did not answer, or a recovery was cancelled
@@ -247,10 +245,7 @@ class JobRunner:
         self._launcher.let_go()
         if any(job.nodes and job.id in self._tasks for job in self._store.world.jobs):
             self._on_nodes.let_go()
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(*self._tasks.values())
 
     def _begin(
         self, name: str, work: Callable[[Report], Awaitable[object]], steps: tuple[Step, ...] = (),

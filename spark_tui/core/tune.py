@@ -53,7 +53,7 @@ from spark_tui.domain.presets.preset import Preset, PresetCatalogue
 from spark_tui.domain.presets.rules.context import given_settings
 from spark_tui.domain.quantities import human_duration
 from spark_tui.domain.reading import value_of
-from spark_tui.services.executors import in_thread
+from spark_tui.services.executors import end_tasks, in_thread
 from spark_tui.services.ports import CheckpointSource, Clock, RecipeStore, StateFiles
 from spark_tui.services.wire import decode, encode
 
@@ -368,9 +368,7 @@ class _Search:
             try:
                 await asyncio.wait((launch, waiting), return_when=asyncio.FIRST_COMPLETED)
             finally:
-                for task in (launch, waiting):
-                    task.cancel()
-                await asyncio.gather(launch, waiting, return_exceptions=True)
+                await end_tasks(launch, waiting)
         if launch.cancelled():
             if not self._stop.is_set() and not self._record.trials:
                 raise RefusedError(
@@ -490,8 +488,7 @@ class _Search:
         try:
             yield ended
         finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await end_tasks(task)
 
     async def _watch(self, ended: asyncio.Event, *, hangs: bool) -> None:
         baseline = 0.0

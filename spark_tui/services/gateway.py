@@ -16,6 +16,7 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
+import msgspec
 from msgspec import Struct
 
 from spark_tui.domain.errors import (
@@ -131,13 +132,10 @@ class _Ask(Struct, frozen=True):
         """The body, with the engine's own name of the model; everything else byte by byte as it came."""
         if model == self.model:
             return self.body
-        import msgspec
-
         return msgspec.json.encode({**self.fields, "model": model})
 
     def prompt(self) -> PromptPrint:
         """The print of its prompt, in the order in which engines read its parts."""
-        import msgspec
 
         def field(*names: str) -> bytes:
             return next((bytes(self.fields[name]) for name in names if name in self.fields), b"")
@@ -536,8 +534,6 @@ async def _disconnected(receive: Receive) -> None:
 
 def _read(client: str, scope: Scope, body: bytes) -> _Ask:
     """Raises BadRequest for a body that is no JSON object with a `model`."""
-    import msgspec
-
     kind = next((value for name, value in scope["headers"] if name == b"content-type"), b"")
     if kind.partition(b";")[0].strip().lower() != b"application/json":
         raise BadRequest("The request is not JSON.", "Send Content-Type: application/json.")
@@ -604,8 +600,6 @@ def _error_object(error: SparkError, path: str) -> dict[str, Any]:
 
 
 def _error_event(error: SparkError, path: str) -> bytes:
-    import msgspec
-
     if path == "/v1/responses":
         found = {"type": "error", "code": error.id, "message": str(error), "param": None, "sequence_number": 0}
         return b"event: error\ndata: %b\n\n" % msgspec.json.encode(found)
@@ -616,8 +610,6 @@ def _error_event(error: SparkError, path: str) -> bytes:
 
 
 async def _send_error(send: Send, error: SparkError, path: str) -> None:
-    import msgspec
-
     body = msgspec.json.encode(_error_object(error, path))
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     headers += [(name.lower().encode(), value.encode()) for name, value in _retry(error).items()]
