@@ -27,13 +27,13 @@ from textual.theme import Theme
 from textual.worker import Worker, WorkerState
 
 from spark_tui.core.actions import ACTIONS, DANGEROUS, Scope, key_of, use_keys, use_screen
-from spark_tui.domain.errors import RefusedError, SparkError
+from spark_tui.domain.errors import RefusedError
 from spark_tui.domain.reading import value_of
 from spark_tui.domain.secret import mask_secrets
 from spark_tui.domain.settings import THEME_NAMES, SettingsError
 from spark_tui.domain.text import clean, clean_line
 from spark_tui.tui.format import Glyphs, PlainCharacters, choose
-from spark_tui.tui.frame import FrameApp, FrameScreen, bindings
+from spark_tui.tui.frame import FrameApp, FrameScreen, acting, bindings
 from spark_tui.tui.key_queue import GUARD_S, KeyHandled, KeyQueue
 from spark_tui.tui.screen_table import make_screen, modes
 from spark_tui.tui.themes import THEMES, in_console_colours, own_theme, theme_for
@@ -321,44 +321,37 @@ class SparkApp(FrameApp):
             return
         super().action_suspend_process()
 
-    @work(exit_on_error=False, exclusive=True, group="drop_cache")
+    @acting("drop_cache")
     async def action_drop_cache(self) -> None:
         """Frees the page cache, after asking where something has to be asked."""
         from spark_tui.tui.screens.modals import free_cache_question
 
         cache = self.context.cache
-        try:
-            plan = await cache.plan()
-            question = free_cache_question(plan)
-            if question is not None and not await self.push_screen_wait(question):
-                return
+        plan = await cache.plan()
+        question = free_cache_question(plan)
+        if question is not None and not await self.push_screen_wait(question):
+            return
 
-            async def on_terminal(argv: Sequence[str]) -> int:
-                async def run() -> int:
-                    return cache.dropper.on_terminal(argv)
+        async def on_terminal(argv: Sequence[str]) -> int:
+            async def run() -> int:
+                return cache.dropper.on_terminal(argv)
 
-                return await self.lend_terminal(run, "sudo", "spark-tui drop-caches")
+            return await self.lend_terminal(run, "sudo", "spark-tui drop-caches")
 
-            consent = plan.route is None and plan.consent is not None
-            result = await cache.drop(consent=consent, on_terminal=on_terminal)
-        except SparkError as error:
-            self.report(error)
-        else:
-            self.notify(result.sentence, timeout=10, markup=False)
+        consent = plan.route is None and plan.consent is not None
+        result = await cache.drop(consent=consent, on_terminal=on_terminal)
+        self.notify(result.sentence, timeout=10, markup=False)
 
-    @work(exit_on_error=False, exclusive=True, group="hosts")
+    @acting("hosts")
     async def action_open_hosts(self) -> None:
         """Opens another host through ssh. Everything here keeps running meanwhile."""
-        try:
-            hosts = self.context.hosts  # the demo has none
-            host: Any = await self.push_screen_wait(make_screen("hosts", hosts))
-            if host is not None:
-                await self.lend_terminal(
-                    partial(hosts.open, host), "ssh", f"spark-tui --host {host.name}",
-                    f"{host.name}: ssh {host.destination} ... (q comes back here)",
-                )  # fmt: skip
-        except SparkError as error:
-            self.report(error)
+        hosts = self.context.hosts  # the demo has none
+        host: Any = await self.push_screen_wait(make_screen("hosts", hosts))
+        if host is not None:
+            await self.lend_terminal(
+                partial(hosts.open, host), "ssh", f"spark-tui --host {host.name}",
+                f"{host.name}: ssh {host.destination} ... (q comes back here)",
+            )  # fmt: skip
 
     async def lend_terminal(self, work: Callable[[], Awaitable[T]], program: str, command: str, note: str = "") -> T:
         """Gives the terminal to another program until `work` is done. Nothing is painted meanwhile, although the core

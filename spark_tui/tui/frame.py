@@ -7,9 +7,9 @@ repaints nothing: it catches up when it is shown.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, cast
 
 from msgspec.structs import replace
 from textual import work
@@ -21,6 +21,7 @@ from textual.notifications import Notify, SeverityLevel
 from textual.reactive import var
 from textual.widget import Widget
 from textual.widgets import Static
+from textual.worker import Worker
 
 from spark_tui.core.actions import DANGEROUS, Scope, allowed, key_of, of_scope, shown
 from spark_tui.domain.cluster.protocol import rank_of
@@ -73,6 +74,29 @@ TOAST_SECONDS = 3.0
 ERROR_SECONDS = 86_400.0
 """Until a key is pressed."""
 MINIMUM_WIDTH, MINIMUM_HEIGHT = 60, 15
+
+
+P = ParamSpec("P")
+
+
+def acting(
+    group: str, *, exclusive: bool = True
+) -> Callable[[Callable[P, Coroutine[Any, Any, None]]], Callable[P, Worker[None]]]:
+    """Makes a method of a screen or the app a worker, `exclusive`: the only one of its group. Its SparkError is
+    reported."""
+
+    def decorated(method: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, Worker[None]]:
+        @work(exit_on_error=False, exclusive=exclusive, group=group)
+        @wraps(method)
+        async def run(*args: P.args, **options: P.kwargs) -> None:
+            try:
+                await method(*args, **options)
+            except SparkError as error:
+                cast("FrameApp", cast("Widget", args[0]).app).report(error)
+
+        return run
+
+    return decorated
 
 
 class FrameApp(PlainCrashApp[None]):
@@ -263,18 +287,14 @@ class FrameApp(PlainCrashApp[None]):
             self.selected = name
             self.switch_mode("home")
 
-    @work(exit_on_error=False, exclusive=True, group="proofs")
+    @acting("proofs")
     async def read_proofs(self) -> None:
         """Reads the kept proofs, in a thread: the command line may have added one."""
 
         def read() -> tuple[Proof, ...]:
             return self.context.ports.proofs.all()  # its modules are imported in the thread too
 
-        try:
-            kept = await self.context.in_thread(read)
-        except SparkError as error:
-            self.report(error)
-            return
+        kept = await self.context.in_thread(read)
         known = {proof.id: proof for proof in (*kept, *self.context.store.world.proofs)}  # one may be new since
         self.context.store.update(proofs=tuple(sorted(known.values(), key=lambda proof: -proof.at)))
 

@@ -20,7 +20,7 @@ from spark_tui.domain.finding import Finding
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.present import connect as present
 from spark_tui.present.page import Section
-from spark_tui.tui.frame import bindings
+from spark_tui.tui.frame import acting, bindings
 from spark_tui.tui.list_screen import ListScreen
 from spark_tui.tui.widgets.page import Page
 from spark_tui.tui.widgets.row_list import NO_ROWS
@@ -184,7 +184,7 @@ class ConnectScreen(ListScreen):
             self.notify(how if write else f"{plan.client.title} is as before.", markup=False)
         self._read(self.selected_engine)
 
-    @work(exit_on_error=False, exclusive=True, group="check-client")
+    @acting("check-client")
     async def action_check_client(self) -> None:
         """One request with a tool call, as the client sends it."""
         view, plan = self.selected_engine, self.plan
@@ -192,12 +192,8 @@ class ConnectScreen(ListScreen):
             self.notify("No engine is selected.", markup=False)
             return
         self.notify(f"Asking {view.name} ...", markup=False)
-        try:
-            self._checks[view.name, plan.client.id] = await self.context.connector.check(view, plan)
-        except SparkError as error:
-            self.spark.report(error)
-        else:
-            self.show_selected()
+        self._checks[view.name, plan.client.id] = await self.context.connector.check(view, plan)
+        self.show_selected()
 
     def action_toggle_gateway(self) -> None:
         """All clients of the page are given the gateway's address, or the engine's."""

@@ -20,15 +20,18 @@ from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import reason_of, value_of
 from spark_tui.present.engines import (
     LiveCells,
+    boot_question,
+    boot_text,
     docker_command,
     docker_page,
     engine_page,
     home_table,
     latest_job,
     next_step_page,
+    schedule_text,
 )
 from spark_tui.present.page import Row, Section
-from spark_tui.tui.frame import FrameScreen, bindings
+from spark_tui.tui.frame import FrameScreen, acting, bindings
 from spark_tui.tui.screen_table import make_screen
 from spark_tui.tui.screens.help import TourText
 from spark_tui.tui.widgets.home_lines import LABEL_WIDTH, EventFeed, LaunchSteps, LogTail
@@ -671,7 +674,7 @@ class HomeScreen(FrameScreen):
             return
         self.app.push_screen(make_screen("confirm", f"{verb} {name}?", what, verb=verb, type_to_confirm=typed), decided)
 
-    @work(exit_on_error=False, exclusive=True, group="secure")
+    @acting("secure")
     async def action_secure_engine(self) -> None:
         """Restarts the selected engine open to the network with a key, after saying what that means."""
         view = self.selected_engine
@@ -683,17 +686,13 @@ class HomeScreen(FrameScreen):
             return
         if self.spark.refuses("Restart"):
             return
-        try:
-            secured = await self.context.securing.plan(view, publish=True)
-            question = make_screen(
-                "confirm", f"Open {view.name} to the network with an API key?", secured.what, verb="Restart"
-            )
-            if not (await self.app.push_screen_wait(question) and await self.spark.may("Restart", view.name)):
-                return
-            self.context.jobs.launch(secured.request)
-        except SparkError as error:
-            self.spark.report(error)
+        secured = await self.context.securing.plan(view, publish=True)
+        question = make_screen(
+            "confirm", f"Open {view.name} to the network with an API key?", secured.what, verb="Restart"
+        )
+        if not (await self.app.push_screen_wait(question) and await self.spark.may("Restart", view.name)):
             return
+        self.context.jobs.launch(secured.request)
         self.notify(f"API key file: {secured.key_file}", markup=False, timeout=12)
         self.spark.copy(Yank("Path of the key file", "f", secured.key_file))
 
@@ -703,23 +702,18 @@ class HomeScreen(FrameScreen):
             self.notify("No engine is selected.", markup=False)
         return None if self.spark.refuses(verb) else self.selected_engine
 
-    @work(exit_on_error=False, exclusive=True, group="boot")
+    @acting("boot")
     async def action_toggle_boot(self) -> None:
         """Asks first: a unit of systemd is written or removed."""
-        from spark_tui.present.engines import boot_question, boot_text
-
-        view, boot = self._engine_for("Start at boot"), self.context.boot
+        view = self._engine_for("Start at boot")
         if view is None:
             return
-        try:
-            now = await boot.status(view.name)
-            title, what, verb = boot_question(now)
-            if not await self.app.push_screen_wait(make_screen("confirm", title, what, verb=verb)):
-                return
-            after = await (boot.disable(view.name) if now.on else boot.enable(view.name))
-        except SparkError as error:
-            self.spark.report(error)
+        boot = self.context.boot
+        now = await boot.status(view.name)
+        title, what, verb = boot_question(now)
+        if not await self.app.push_screen_wait(make_screen("confirm", title, what, verb=verb)):
             return
+        after = await (boot.disable(view.name) if now.on else boot.enable(view.name))
         self.notify(f"{view.name}: {boot_text(after)}.", markup=False)
         self.context.store.update(boot=boot.known)
 
@@ -727,7 +721,6 @@ class HomeScreen(FrameScreen):
     async def action_set_schedule(self) -> None:
         """One line: the times and days. A timer of systemd is written or removed."""
         from spark_tui.domain.engine.schedule import schedule_of
-        from spark_tui.present.engines import schedule_text
         from spark_tui.tui.screens.modals import TextDialog
 
         view, boot = self._engine_for("A schedule"), self.context.boot
@@ -756,21 +749,18 @@ class HomeScreen(FrameScreen):
             return
         self._act("Cancel", name)
 
-    @work(exit_on_error=False, group="act")
+    @acting("act", exclusive=False)
     async def _act(self, verb: str, name: str) -> None:
         supervisor, jobs = self.context.supervisor, self.context.jobs
-        try:
-            if verb != "Cancel" and not await self.spark.may(verb, name):
-                return
-            self.notify(f"{verb} {name} ...", markup=False, timeout=3)
-            match verb:
-                case "Stop":
-                    await supervisor.stop(name)
-                case "Restart":
-                    await supervisor.restart(name, settle=self.context.memory_gate.await_return)
-                case "Remove":
-                    await supervisor.remove(name)
-                case "Cancel":
-                    await jobs.cancel(name)
-        except SparkError as error:
-            self.spark.report(error)
+        if verb != "Cancel" and not await self.spark.may(verb, name):
+            return
+        self.notify(f"{verb} {name} ...", markup=False, timeout=3)
+        match verb:
+            case "Stop":
+                await supervisor.stop(name)
+            case "Restart":
+                await supervisor.restart(name, settle=self.context.memory_gate.await_return)
+            case "Remove":
+                await supervisor.remove(name)
+            case "Cancel":
+                await jobs.cancel(name)

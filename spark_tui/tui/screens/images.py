@@ -17,7 +17,7 @@ from spark_tui.domain.reading import NOT_READ_YET, Stale, reason_of, value_of
 from spark_tui.domain.text import clean_line, quoted
 from spark_tui.present import images as present
 from spark_tui.tui import format as fmt
-from spark_tui.tui.frame import bindings
+from spark_tui.tui.frame import acting, bindings
 from spark_tui.tui.list_screen import ListScreen
 from spark_tui.tui.widgets.line import Line, entitle
 from spark_tui.tui.widgets.row_list import NO_ROWS
@@ -135,7 +135,7 @@ class ImagesScreen(ListScreen):
         except SparkError:
             self.show_rows()  # the slice has the reason
 
-    @work(exit_on_error=False, exclusive=True, group="read-images")
+    @acting("read-images")
     async def action_check_images(self) -> None:
         self._set_busy("Asking registries...")
         try:
@@ -144,12 +144,10 @@ class ImagesScreen(ListScreen):
             moved = sum(each.state is TagState.MOVED for each in view.entries)
             known = f"{moved} tags have moved" if moved != 1 else "1 tag has moved"
             self._toast(f"{known}{f', {failed} unknown: see their pages' if failed else ''}.")
-        except SparkError as error:
-            self.spark.report(error)
         finally:
             self._set_busy("")
 
-    @work(exit_on_error=False, exclusive=True, group="inspect-image")
+    @acting("inspect-image")
     async def action_inspect_image(self) -> None:
         entry = self.entry
         if entry is None:
@@ -159,8 +157,6 @@ class ImagesScreen(ListScreen):
         try:
             found = await self.context.images.inspect(entry.name)
             self._toast(f"{present.short_name(entry.name)}: {len(found.versions)} versions read.")
-        except SparkError as error:
-            self.spark.report(error)
         finally:
             self._set_busy("")
 

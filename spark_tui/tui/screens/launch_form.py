@@ -41,6 +41,7 @@ from spark_tui.present.launch import ModelStatus, judgement_page, model_page
 from spark_tui.present.page import Page, Row, Section, Tone
 from spark_tui.present.presets import ImageStatus, changes_of, plan_notes, refusal
 from spark_tui.tui.form_screen import FieldRow, FormField, FormScreen, Given
+from spark_tui.tui.frame import FrameApp, acting
 from spark_tui.tui.screens.modals import ConfirmScreen
 from spark_tui.tui.widgets.fit_bar import FitBar
 from spark_tui.tui.widgets.page import Page as PageView
@@ -49,7 +50,6 @@ from spark_tui.tui.widgets.page import one_line
 if TYPE_CHECKING:
     from spark_tui.core.cluster import ClusterVerdict
     from spark_tui.core.edit import EditPlan
-    from spark_tui.tui.frame import FrameApp
 
 MAX_FIELDS = 40
 """A recipe may hold any number of values; the rest is reached with `spark-tui up PRESET --set`."""
@@ -474,50 +474,42 @@ class LaunchForm(FormScreen[str]):
             because="It will fail or may freeze the machine.",
         )
 
-    @work(exit_on_error=False, exclusive=True, group="begin")
+    @acting("begin")
     async def _begin_on_nodes(self, cluster: Cluster) -> None:
         """Launches on the nodes once they have answered, after a question where it does not fit or the name runs."""
         from spark_tui.present.cluster import replace_question
 
         core, app = self._core, cast("FrameApp", self.app)
-        try:
-            verdict = self._on_nodes or await self._judge_nodes(cluster)
-            if isinstance(verdict, SparkError):
-                raise verdict
-            preset = verdict.plan.head.plan.preset
-            record = record_of(verdict.plan, patience=preset.ready_timeout_seconds or DEFAULT_READY_TIMEOUT_SECONDS)
-            if verdict.fit.blocked and not await app.push_screen_wait(self._unfit(verdict.fit)):
-                return
-            if not (await self._approved() and await app.may(self.verb, record.name)):
-                return
-            runs = [view.name for view in value_of(core.store.world.engines) or () if view.container.running]
-            taken = record.name in (*runs, *(each.name for each in core.store.world.launches))
-            if taken:
-                question, what = replace_question(record.name, record.nodes)
-                if not await app.push_screen_wait(ConfirmScreen(question, what, verb="Replace")):
-                    return
-            core.jobs.launch_on_nodes(record, replace_running=taken)
-        except SparkError as error:
-            self.notify(str(error), severity="error", markup=False)
+        verdict = self._on_nodes or await self._judge_nodes(cluster)
+        if isinstance(verdict, SparkError):
+            raise verdict
+        preset = verdict.plan.head.plan.preset
+        record = record_of(verdict.plan, patience=preset.ready_timeout_seconds or DEFAULT_READY_TIMEOUT_SECONDS)
+        if verdict.fit.blocked and not await app.push_screen_wait(self._unfit(verdict.fit)):
             return
+        if not (await self._approved() and await app.may(self.verb, record.name)):
+            return
+        runs = [view.name for view in value_of(core.store.world.engines) or () if view.container.running]
+        taken = record.name in (*runs, *(each.name for each in core.store.world.launches))
+        if taken:
+            question, what = replace_question(record.name, record.nodes)
+            if not await app.push_screen_wait(ConfirmScreen(question, what, verb="Replace")):
+                return
+        core.jobs.launch_on_nodes(record, replace_running=taken)
         self._keep()
         self.dismiss(record.name)
 
-    @work(exit_on_error=False, exclusive=True, group="begin")
+    @acting("begin")
     async def _begin(self, *, force: bool) -> None:
         """Launches; an engine of that name that runs with other settings is changed, after a question."""
         core, name, app = self._core, self.overrides.name or self._preset.name, cast("FrameApp", self.app)
-        try:
-            if not (await self._approved() and await app.may(self.verb, name)):
-                return
-            views = value_of(core.store.world.engines) or ()
-            running = next((view for view in views if view.name == name and view.container.running), None)
-            if running is None or not running.container.ours or core.jobs.running(name) is not None:
-                core.jobs.launch(LaunchRequest(self._preset, self.overrides, force=force, fetch=self.fetch))
-            elif not await self._edit(running, force=force):
-                return
-        except SparkError as error:
-            self.notify(str(error), severity="error", markup=False)
+        if not (await self._approved() and await app.may(self.verb, name)):
+            return
+        views = value_of(core.store.world.engines) or ()
+        running = next((view for view in views if view.name == name and view.container.running), None)
+        if running is None or not running.container.ours or core.jobs.running(name) is not None:
+            core.jobs.launch(LaunchRequest(self._preset, self.overrides, force=force, fetch=self.fetch))
+        elif not await self._edit(running, force=force):
             return
         self._keep()
         self.dismiss(name)

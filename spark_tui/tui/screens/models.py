@@ -39,7 +39,7 @@ from spark_tui.present.models import DOWNLOAD, FINDING, OTHER
 from spark_tui.present.page import Page, Row, Section, Tone
 from spark_tui.tui import format as fmt
 from spark_tui.tui.format import UNICODE, Glyphs
-from spark_tui.tui.frame import bindings
+from spark_tui.tui.frame import acting, bindings
 from spark_tui.tui.list_screen import TALL_ENOUGH, ListScreen
 from spark_tui.tui.screen_table import make_screen
 from spark_tui.tui.screens.models_hub import FetchDialog, HubSearch, SearchDialog
@@ -378,7 +378,7 @@ class ModelsScreen(ListScreen):
             self.spark.report(error)
         self.show_rows()
 
-    @work(exit_on_error=False, exclusive=True, group="ask")
+    @acting("ask")
     async def action_cancel_work(self) -> None:
         """Cancels the verification, or the download; asks what to do with the downloaded data."""
         from spark_tui.tui.screens.modals import ChoiceDialog
@@ -404,30 +404,23 @@ class ModelsScreen(ListScreen):
         answer = await self.app.push_screen_wait(ChoiceDialog(f"Cancel the download of {title}?", choices))
         if answer not in ("keep", "discard"):
             return
-        try:
-            freed = await self.context.downloads.cancel(download.id, discard=answer == "discard")
-        except SparkError as error:
-            self.spark.report(error)
-            return
+        freed = await self.context.downloads.cancel(download.id, discard=answer == "discard")
         self._toast(f"{title}: cancelled{f', {human_bytes(freed)} freed' if freed else ''}.")
         await self.context.library.refresh()
         self.show_rows()
 
-    @work(exit_on_error=False, exclusive=True, group="ask")
+    @acting("ask")
     async def action_limit_downloads(self) -> None:
         from spark_tui.tui.screens.modals import TextDialog
 
-        try:
-            now = await self.context.downloads.limits()
-            cap = docker_size(int(now.bytes_per_second)) if now.bytes_per_second else ""
-            hint = "All downloads together, per second: 50m, 1g, or none."
-            text = await self.app.push_screen_wait(TextDialog("Bandwidth cap", hint, value=cap, placeholder="no cap"))
-            if text is not None:
-                rate = rate_typed(text, "Bandwidth cap") or None
-                await self.context.downloads.set_limits(Limits(rate, now.at_once))
-                self._toast(f"Bandwidth cap: {text}/s for all downloads." if rate else "No bandwidth cap.")
-        except SparkError as error:
-            self.spark.report(error)
+        now = await self.context.downloads.limits()
+        cap = docker_size(int(now.bytes_per_second)) if now.bytes_per_second else ""
+        hint = "All downloads together, per second: 50m, 1g, or none."
+        text = await self.app.push_screen_wait(TextDialog("Bandwidth cap", hint, value=cap, placeholder="no cap"))
+        if text is not None:
+            rate = rate_typed(text, "Bandwidth cap") or None
+            await self.context.downloads.set_limits(Limits(rate, now.at_once))
+            self._toast(f"Bandwidth cap: {text}/s for all downloads." if rate else "No bandwidth cap.")
 
     # --- keys: verify, delete, repair -----------------------------------------------------------------
 

@@ -37,7 +37,7 @@ from spark_tui.present.page import Row, Section
 from spark_tui.present.presets import MARKS, PROBLEM, ImageStatus
 from spark_tui.present.update import check_page, stage_text, trial_page
 from spark_tui.tui.form_screen import FormField, FormScreen, Given
-from spark_tui.tui.frame import bindings
+from spark_tui.tui.frame import acting, bindings
 from spark_tui.tui.list_screen import ListScreen
 from spark_tui.tui.screen_table import make_screen
 from spark_tui.tui.screens.modals import ConfirmScreen
@@ -449,12 +449,14 @@ class PresetsScreen(ListScreen):
         at = present.USES.index(self._search.tags)
         self._ask(tags=present.USES[(at + 1) % len(present.USES)])
 
-    @work(exit_on_error=False, exclusive=True, group="judge")
-    async def action_judge_launch(self) -> None:
+    def action_judge_launch(self) -> None:
         """Asks for the context and the users that all presets are judged with."""
-        found = await self.app.push_screen_wait(make_screen("judge_form", self._search))
-        if found is not None:
-            self._ask(context=found.context, users=found.users)
+
+        def judged(found: Search | None) -> None:
+            if found is not None:
+                self._ask(context=found.context, users=found.users)
+
+        self.app.push_screen(make_screen("judge_form", self._search), judged)
 
     def action_only_tools(self) -> None:
         self._ask(tools=not self._search.tools)
@@ -516,57 +518,51 @@ class PresetsScreen(ListScreen):
         else:
             self._open_form(self.preset, fixes)
 
-    @work(exit_on_error=False, exclusive=True, group="pin")
+    @acting("pin")
     async def action_pin_preset(self) -> None:
         """Shows the change of the file, and writes it on consent; of a pinned preset, back to the tag."""
         preset, pins = self.preset, self.context.pins
         if preset is None:
             return
         pinned = bool(digest_of(preset.reference))
-        try:
-            await self.context.history.load()
-            plan = pins.unpin_plan(preset) if pinned else await pins.plan(preset)
-            verb = "Unpin" if pinned else "Pin"
-            if await self.app.push_screen_wait(PageQuestion(f"{verb} {preset.name}?", pin_page(plan), verb)):
-                found = pins.apply(plan)
-                self.notify(f"{found.name}: {found.reference}\n{found.file}", markup=False)
-        except SparkError as error:
-            self.notify(f"{error.summary}\n{error.remedy}", severity="error", markup=False)
+        await self.context.history.load()
+        plan = pins.unpin_plan(preset) if pinned else await pins.plan(preset)
+        verb = "Unpin" if pinned else "Pin"
+        if await self.app.push_screen_wait(PageQuestion(f"{verb} {preset.name}?", pin_page(plan), verb)):
+            found = pins.apply(plan)
+            self.notify(f"{found.name}: {found.reference}\n{found.file}", markup=False)
 
-    @work(exit_on_error=False, exclusive=True, group="update")
+    @acting("update")
     async def action_update_preset(self) -> None:
         """Asks the registry and tries a newer image; of one that is tried or kept, the decision."""
         preset, updater, jobs = self.preset, self.context.updater, self.context.jobs
         if preset is None:
             return
-        try:
-            record = updater.record(preset.name)
-            engine = record.engine if record is not None else preset.name
-            if record is None or record.stage in (UpdateStage.KEPT, UpdateStage.PULL):
-                found = await updater.check(preset)
-                page, verb, other = check_page(found), "Update" if found.moved else "", ""
-                if record is not None and record.stage is UpdateStage.KEPT:
-                    verb, other = (verb, "Go back") if verb else ("Go back", "")
-                if not verb:
-                    self.notify(f"{preset.reference} has not moved.", markup=False)
-                    return
-                what = "Go back to the old image of" if verb == "Go back" else "Update"
-                asked = PageQuestion(f"{what} {preset.name}?", page, verb, other=other)
-                keep = False if verb == "Go back" else None
-            elif record.stage is UpdateStage.DECIDE:
-                page = trial_page(record, *await updater.starts(record))
-                asked, keep = PageQuestion(f"Keep the new image of {preset.name}?", page, "Keep", other="Go back"), True
-            else:
-                page = (Section(rows=(Row(stage_text(record)),)),)
-                asked, keep = (
-                    PageQuestion(f"Continue the update of {preset.name}?", page, "Continue", other="Go back"),
-                    None,
-                )
-            yes = await self.app.push_screen_wait(asked)
-            if (yes or asked.other_chosen) and await self.spark.may("Update", engine):
-                jobs.update(preset, engine, keep=keep if yes else False)
-        except SparkError as error:
-            self.notify(f"{error.summary}\n{error.remedy}", severity="error", markup=False)
+        record = updater.record(preset.name)
+        engine = record.engine if record is not None else preset.name
+        if record is None or record.stage in (UpdateStage.KEPT, UpdateStage.PULL):
+            found = await updater.check(preset)
+            page, verb, other = check_page(found), "Update" if found.moved else "", ""
+            if record is not None and record.stage is UpdateStage.KEPT:
+                verb, other = (verb, "Go back") if verb else ("Go back", "")
+            if not verb:
+                self.notify(f"{preset.reference} has not moved.", markup=False)
+                return
+            what = "Go back to the old image of" if verb == "Go back" else "Update"
+            asked = PageQuestion(f"{what} {preset.name}?", page, verb, other=other)
+            keep = False if verb == "Go back" else None
+        elif record.stage is UpdateStage.DECIDE:
+            page = trial_page(record, *await updater.starts(record))
+            asked, keep = PageQuestion(f"Keep the new image of {preset.name}?", page, "Keep", other="Go back"), True
+        else:
+            page = (Section(rows=(Row(stage_text(record)),)),)
+            asked, keep = (
+                PageQuestion(f"Continue the update of {preset.name}?", page, "Continue", other="Go back"),
+                None,
+            )
+        yes = await self.app.push_screen_wait(asked)
+        if (yes or asked.other_chosen) and await self.spark.may("Update", engine):
+            jobs.update(preset, engine, keep=keep if yes else False)
 
     def action_import_recipes(self) -> None:
         """Asks for a path, and shows what became of each recipe."""
