@@ -9,7 +9,7 @@ import click
 from spark_tui.cli.command import command, yes_option
 from spark_tui.cli.progress import supervised
 from spark_tui.cli.session import Session, confirm
-from spark_tui.core.canary import UNIT, CanaryResult, verdicts_of
+from spark_tui.core.canary import UNIT, verdicts_of
 from spark_tui.core.context import Context
 from spark_tui.domain.bench.canary import CanaryVerdict
 from spark_tui.domain.errors import ExitCode, RefusedError, UsageError
@@ -46,11 +46,7 @@ def canary(session: Session, install: bool, at: str, status: bool, remove: bool,
     if install:
         return _install(session, at, yes=yes)
     if remove:
-
-        async def take_away(context: Context) -> bool:
-            return await context.in_thread(context.ports.boot.remove_timer, UNIT)
-
-        was = session.run(take_away, changes=True)
+        was = session.run(lambda context: context.in_thread(context.ports.boot.remove_timer, UNIT), changes=True)
         session.out.json({"id": UNIT, "installed": False, "was_installed": was})
         session.err.say("The timer is removed." if was else "No timer is installed.")
         return ExitCode.DONE
@@ -63,10 +59,12 @@ def _install(session: Session, at: str, *, yes: bool) -> int:
     if not confirm(session, f"Measure idle engines each night at {at}?", yes=yes):
         raise RefusedError("Nothing was written.", "Skip the question with --yes.")
 
-    async def write(context: Context) -> None:
-        await context.in_thread(context.ports.boot.install_timer, UNIT, _TITLE, ("canary",), (f"*-*-* {at}:00",))
-
-    session.run(write, changes=True)
+    session.run(
+        lambda context: context.in_thread(
+            context.ports.boot.install_timer, UNIT, _TITLE, ("canary",), (f"*-*-* {at}:00",)
+        ),
+        changes=True,
+    )
     session.out.json({"id": UNIT, "installed": True, "at": at})
     session.err.say("Installed. See the last night: spark-tui canary --status")
     return ExitCode.DONE
@@ -90,12 +88,12 @@ def _status(session: Session) -> int:
 
 
 def _measure(session: Session) -> int:
-    async def work(context: Context) -> tuple[CanaryResult, ...]:
-        return await supervised(
+    results = session.run(
+        lambda context: supervised(
             context, context.canary.run(lambda name: session.err.say(f"Measuring {name}...", "dim"))
-        )
-
-    results = session.run(work, changes=True)
+        ),
+        changes=True,
+    )
     found = tuple(each.verdict for each in results if each.verdict is not None)
     skipped = [{"id": each.engine, "reason": each.skipped} for each in results if each.skipped]
     void = {each.engine: each.void for each in results if each.void is not None}

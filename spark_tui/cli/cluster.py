@@ -88,10 +88,7 @@ def cluster_show(session: Session, name: str) -> None:
     """Show the nodes of a cluster: addresses, interfaces, RDMA devices, versions."""
     found = _named(_clusters(session), name)
 
-    async def ask(context: Context) -> list[Reading[str]]:
-        return await context.nodes.versions(found.nodes)
-
-    versions = session.run(ask)
+    versions = session.run(lambda context: context.nodes.versions(found.nodes))
     _show(session, found, versions)
     if note := show.versions_note(found, versions):
         session.err.note(note)

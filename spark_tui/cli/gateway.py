@@ -158,10 +158,7 @@ def _install(session: Session, policy: GatewayPolicy, address: str, port: int, *
 
 
 def _uninstall(session: Session) -> None:
-    async def disable(context: Context) -> bool:
-        return await context.in_thread(context.ports.boot.disable, _UNIT)
-
-    was = session.run(disable, changes=True)
+    was = session.run(lambda context: context.in_thread(context.ports.boot.disable, _UNIT), changes=True)
     session.out.json({"id": "gateway-unit", "installed": False, "was_installed": was})
     session.err.say("The gateway does not start at boot any more." if was else "No gateway unit is installed.")
 
@@ -218,15 +215,11 @@ def list_keys(session: Session) -> None:
 
 
 def _list_keys(session: Session) -> None:
-    found = session.run(_all_keys)
+    found = session.run(lambda context: context.in_thread(GatewayKeys(context.ports.state, context.clock).all))
     session.out.json([show.key_object(each) for each in found])
     session.out.lines(f"{each.client}  {show.key_object(each)['added']}" for each in found)
     if not found:
         session.err.say("No keys. Only this machine can use the gateway.")
-
-
-async def _all_keys(context: Context) -> Any:
-    return GatewayKeys(context.ports.state, context.clock).all()
 
 
 @keys.sub("revoke", "  spark-tui gateway keys revoke laptop")
@@ -234,10 +227,9 @@ async def _all_keys(context: Context) -> Any:
 def revoke(session: Session, client: str) -> None:
     """Revoke a client's key. A running gateway refuses it, and ends its open answers, within two seconds."""
 
-    async def work(context: Context) -> None:
-        GatewayKeys(context.ports.state, context.clock).revoke(client)
-
-    session.run(work, changes=True)
+    session.run(
+        lambda context: context.in_thread(GatewayKeys(context.ports.state, context.clock).revoke, client), changes=True
+    )
     session.out.json({"id": client, "revoked": True})
     session.err.say(f"The key of {client} is revoked.")
 
@@ -253,10 +245,8 @@ def use(session: Session, peer: str) -> None:
     if not key.strip():
         raise UsageError("There is no key on standard input.", f"On that machine: spark-tui gateway keys add {peer}")
 
-    async def work(context: Context) -> None:
-        context.secrets.env_file(key_name(peer), {KEY_VARIABLES[0]: Secret(key.strip())})
-
-    session.run(work, changes=True)
+    kept = {KEY_VARIABLES[0]: Secret(key.strip())}
+    session.run(lambda context: context.in_thread(context.secrets.env_file, key_name(peer), kept), changes=True)
     session.out.json({"id": peer, "kept": True})
     session.err.say(f"Kept. Use it: spark-tui gateway --peer {peer}=URL")
 

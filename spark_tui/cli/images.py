@@ -10,7 +10,7 @@ from spark_tui.cli.session import Session, confirm
 from spark_tui.core.context import Context
 from spark_tui.core.images import find
 from spark_tui.domain.errors import ExitCode, RefusedError, SparkError
-from spark_tui.domain.presets.image_use import ImageDeletion, ImagesView, TagState
+from spark_tui.domain.presets.image_use import ImagesView, TagState
 from spark_tui.domain.quantities import human_bytes
 from spark_tui.present import images as show
 
@@ -82,10 +82,7 @@ _DELETE_EXAMPLES = """\
 def delete_image(session: Session, name: str, dry_run: bool, unchecked: bool, yes: bool) -> None:
     """Delete an image. Refused while a container, a pin or the last good start of a preset uses it."""
 
-    async def prepare(context: Context) -> ImageDeletion:
-        return await context.images.plan_delete(name, unchecked=unchecked)
-
-    plan = session.run(prepare, changes=not dry_run)
+    plan = session.run(lambda context: context.images.plan_delete(name, unchecked=unchecked), changes=not dry_run)
     if dry_run:
         session.out.json({**show.deletion_object(plan), "deleted": False})
         session.out.line(show.deletion_text(plan))

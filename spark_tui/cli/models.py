@@ -21,7 +21,6 @@ from spark_tui.domain.models.inspection import Inspection, inspected
 from spark_tui.domain.models.store import (
     Completeness,
     DeleteExtent,
-    DeletePlan,
     Layout,
     StoredFile,
     VerifyProgress,
@@ -368,10 +367,9 @@ def models_rm(
         raise click.UsageError("Use either --revision or --leftovers.")
     extent = DeleteExtent.LEFTOVERS if leftovers else DeleteExtent.REVISION if revision else DeleteExtent.MODEL
 
-    async def prepare(context: Context) -> DeletePlan:
-        return await context.library.plan_delete(name, extent, revision, unchecked=unchecked)
-
-    plan = session.run(prepare, changes=not dry_run)
+    plan = session.run(
+        lambda context: context.library.plan_delete(name, extent, revision, unchecked=unchecked), changes=not dry_run
+    )
     if dry_run:
         session.out.json({**show.delete_object(plan), "deleted": False})
         session.out.line(plan.sentence)

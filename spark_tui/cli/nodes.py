@@ -8,7 +8,6 @@ from spark_tui.cli.names import find_preset
 from spark_tui.cli.output import Interrupted
 from spark_tui.cli.progress import LaunchProgress, shown
 from spark_tui.cli.session import Session
-from spark_tui.core.cluster import ClusterVerdict
 from spark_tui.core.context import Context
 from spark_tui.core.fit import WillNotFit
 from spark_tui.core.launch import DEFAULT_READY_TIMEOUT_SECONDS
@@ -29,10 +28,9 @@ def launch_on_nodes(
     """`up --nodes`: a launch over several machines, planned alone with `dry_run`."""
     overrides = overrides_from_pairs(pairs)
 
-    async def judge(context: Context) -> ClusterVerdict:
-        return await context.cluster_planner.judge(find_preset(context, name), overrides, nodes.split(","), spread)
-
-    verdict = session.run(judge)
+    verdict = session.run(
+        lambda context: context.cluster_planner.judge(find_preset(context, name), overrides, nodes.split(","), spread)
+    )
     plan = verdict.plan
     if dry_run and session.as_json:
         session.out.json(cluster.verdict_object(verdict))

@@ -10,7 +10,7 @@ from spark_tui.cli.session import Session
 from spark_tui.core.context import Context
 from spark_tui.core.registries import RegistryUpdate
 from spark_tui.domain.presets.preset import Preset
-from spark_tui.domain.presets.registry import PinnedRegistry, RegistryRecipe
+from spark_tui.domain.presets.registry import RegistryRecipe
 from spark_tui.domain.presets.rights import findings_of, unallowed
 from spark_tui.present.launch import finding_object, finding_section
 from spark_tui.present.registries import registries_table, registry_object, update_object, update_page
@@ -32,10 +32,7 @@ def list_registries(session: Session) -> None:
 
 
 def _list(session: Session) -> None:
-    async def work(context: Context) -> tuple[PinnedRegistry, ...]:
-        return context.registries.all()
-
-    pins = session.run(work)
+    pins = session.run(lambda context: context.in_thread(context.registries.all))
     session.out.json([registry_object(pin) for pin in pins])
     session.out.table(registries_table(pins))
 
@@ -109,9 +106,6 @@ def approve_recipe(session: Session, name: str) -> None:
 def remove_registry(session: Session, name: str) -> None:
     """Remove a registry and its recipes from this machine. Running engines stay."""
 
-    async def work(context: Context) -> None:
-        context.registries.remove(name)
-
-    session.run(work, changes=True)
+    session.run(lambda context: context.in_thread(context.registries.remove, name), changes=True)
     session.out.json({"id": name, "removed": True})
     session.err.say(f"{name} is removed.")
