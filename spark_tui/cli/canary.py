@@ -106,8 +106,7 @@ def _measure(session: Session) -> int:
     )
     for error in void.values():
         session.keep_void(error)
-    for each in skipped:
-        session.err.note(f"{each['id']}: not measured. {each['reason']}")
+    session.err.note(*(f"{each['id']}: not measured. {each['reason']}" for each in skipped))
     if found:
         _show(session, found)
     elif not results:

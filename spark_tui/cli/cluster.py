@@ -265,8 +265,7 @@ def cluster_logs(session: Session, launch: str, follow: bool, stamps: bool) -> i
         return await context.clusters.logs(record, line, follow=follow)
 
     problems = session.run(work)
-    for each in problems:
-        session.err.problem(each)
+    session.err.problem(*problems)
     return ExitCode.UNREACHABLE if problems else ExitCode.DONE
 
 

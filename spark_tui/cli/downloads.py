@@ -126,8 +126,7 @@ def models_pull(
 
 def _note_plans(session: Session, plans: Sequence[DownloadPlan]) -> None:
     for plan in plans:
-        for note in plan.notes:
-            session.err.note(note)
+        session.err.note(*plan.notes)
         if plan.left_out:
             left_out = show.left_out_text(plan, " (") + ")"
             session.err.note(f"{plan.request.title}: {left_out} left out, no engine reads them. Add: --all-files")

@@ -86,8 +86,7 @@ def edit(
 def _finish(session: Session, name: str) -> None:
     async def work(context: Context) -> None:
         if name not in [entry.name for entry in context.editor.interrupted()]:
-            for problem in context.editor.unreadable():
-                session.err.note(f"{problem.summary} {problem.remedy}")
+            session.err.note(*(f"{problem.summary} {problem.remedy}" for problem in context.editor.unreadable()))
             raise UsageError("No change given.", f"For example: spark-tui edit {name} --set max_model_len=64k")
         progress = LaunchProgress(session, context, name, {})
         view = await supervised(context, shown(progress, context.editor.finish(name, progress.step)))

@@ -42,8 +42,7 @@ def images(session: Session, check: bool, inspected: str) -> int:
             failed.setdefault(entry.remote.summary, entry.remote)
         elif entry.state is TagState.MOVED:
             session.err.note(f"{entry.name} has moved. Get the new image: {show.update_command(entry)}")
-    for error in failed.values():
-        session.err.note(f"{error.summary} {error.remedy}")
+    session.err.note(*(f"{error.summary} {error.remedy}" for error in failed.values()))
     if view.starts_unknown:
         session.err.note(f"Last good starts unknown: {view.starts_unknown}.")
     if view.unused:

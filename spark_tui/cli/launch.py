@@ -183,17 +183,14 @@ def _dry_run(session: Session, name: str, pairs: dict[str, str], *, fetch: bool)
     )
     session.out.line(render_text(plan.spec))
     _note(session, name, plan, pairs, findings)
-    for path in plan.spec.env_files:
-        session.err.note(f"{path} holds the keys; spark-tui writes it at launch.")
+    session.err.note(*(f"{path} holds the keys; spark-tui writes it at launch." for path in plan.spec.env_files))
 
 
 def _note(session: Session, name: str, plan: LaunchPlan, pairs: dict[str, str], findings: tuple[Finding, ...]) -> None:
     """The plan's notes, errors and warnings of the rules, and the number of further notes; nothing is refused."""
-    for note in plan.notes:
-        session.err.note(note)
+    session.err.note(*plan.notes)
     loud = [each for each in findings if each.severity is not Severity.INFO]
-    for each in loud:
-        session.err.note(f"{each.summary} {finding_fix(each, flags=True)}")
+    session.err.note(*(f"{each.summary} {finding_fix(each, flags=True)}" for each in loud))
     more = len(findings) - len(loud)
     if more:
         again = f"spark-tui presets check {name} {set_options(tuple(pairs.items()))}".rstrip()

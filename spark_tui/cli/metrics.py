@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from spark_tui.cli.command import command, optional_engine_argument
-from spark_tui.cli.names import engine_name, find_container
+from spark_tui.cli.names import engine_name, find_view
 from spark_tui.cli.session import Session
 from spark_tui.core.context import Context
 from spark_tui.core.gateway import read_status
@@ -143,14 +143,11 @@ async def _launch_on_nodes(context: Context, name: str) -> ClusterRecord | None:
 
 async def _serving(context: Context, name: str) -> EngineView:
     """The engine of that name or id, which must serve. Raises ContainerNotFound or EngineUnreachable."""
-    container = await find_container(context, name)
-    views = await context.supervisor.look(docker=not container.bare)
-    view = next((view for view in views if view.container.id == container.id), None)
-    if view is None or view.state is not EngineState.SERVING:
-        state = "gone" if view is None else engine_status(view).text
+    view = await find_view(context, name)
+    if view.state is not EngineState.SERVING:
         raise EngineUnreachable(
-            f"{container.name} is not serving: {state}. Metrics need a serving engine.",
-            f"See its log: spark-tui logs {container.name}",
+            f"{view.name} is not serving: {engine_status(view).text}. Metrics need a serving engine.",
+            f"See its log: spark-tui logs {view.name}",
         )
     return view
 

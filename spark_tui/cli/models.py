@@ -86,14 +86,11 @@ def list_models(session: Session) -> None:
     session.err.say(show.disk_summary(view))
     for entry in view.entries:
         model = entry.model
-        for reason in model.reasons:
-            session.err.note(f"{model.id}: {reason}")
+        session.err.note(*(f"{model.id}: {reason}" for reason in model.reasons))
         if model.layout is Layout.CACHE and not model.writing and model.completeness in _REMEDIES:
             session.err.say(_REMEDIES[model.completeness].format(model=shlex.quote(clean_line(model.id))), "dim")
-        for finding in model.findings:
-            session.err.note(f"{model.id}: {show.finding_text(finding)}")
-    for finding in view.contents.findings:
-        session.err.note(show.finding_text(finding))
+        session.err.note(*(f"{model.id}: {show.finding_text(finding)}" for finding in model.findings))
+    session.err.note(*(show.finding_text(finding) for finding in view.contents.findings))
     for other in view.contents.others:
         names = ", ".join(model.id for model in other.models[:3]) + " ..." * (len(other.models) > 3)
         session.err.note(

@@ -38,8 +38,7 @@ def launch_on_nodes(
     if dry_run:
         session.out.line(cluster.commands(plan))
         session.err.page(cluster.verdict_page(verdict))
-    for note in plan.notes:
-        session.err.note(note)
+    session.err.note(*plan.notes)
     for each in verdict.findings:
         if each.severity is not Severity.INFO:
             session.err.note(f"{each.summary} {finding_fix(each, flags=True)}")

@@ -211,9 +211,9 @@ class Diagnostics:
             shown = clean_line(text) if width is None else truncate(clean_line(text), width)
             self._line(shown.replace(f" {word}", f" {self.terminal.paint(word, style)}", 1))
 
-    def note(self, text: str) -> None:
-        """Something that the person should know, wrapped to the window."""
-        if not self.as_json:
+    def note(self, *texts: str) -> None:
+        """What the person should know, each wrapped to the window."""
+        for text in () if self.as_json else texts:
             first, *rest = wrapped(clean_line(text), self._room(6))
             self._line(f"{self.terminal.paint('note:', 'yellow')} {first}")
             for line in rest:
@@ -240,9 +240,10 @@ class Diagnostics:
             self._write(_ERASE)
             self._standing = ""
 
-    def problem(self, error: SparkError) -> None:
-        """Something was skipped; the command continues."""
-        self.error(error, "Skipped:")
+    def problem(self, *errors: SparkError) -> None:
+        """What was skipped; the command continues."""
+        for error in errors:
+            self.error(error, "Skipped:")
 
     def error(self, error: SparkError, word: str = "") -> None:
         word = word or ("Interrupted:" if isinstance(error, Interrupted) else "Error:")

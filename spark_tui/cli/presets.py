@@ -122,8 +122,7 @@ def list_presets(session: Session, search: Search = Search()) -> None:  # noqa: 
     if session.as_json:
         session.out.json([candidate_object(each) for each in found])
     session.out.table(names_table(found))
-    for problem in catalogue.problems:
-        session.err.problem(problem)
+    session.err.problem(*catalogue.problems)
 
 
 @presets.sub("compare", "  spark-tui presets compare gpt-oss-20b gpt-oss-120b --context 64k --users 2")
@@ -295,8 +294,7 @@ def import_presets(session: Session, source: str, name: str, replace: bool) -> N
     session.out.json(_report_object(report))
     session.out.page(import_page(report, refused=False))
     if not session.as_json:
-        for problem in (*refused, *report.passed_over):
-            session.err.problem(problem)
+        session.err.problem(*(*refused, *report.passed_over))
         done = [recipe.recipe.name for recipe in report.recipes if recipe.problem is None]
         if done:
             session.err.say(f"The exact docker run: spark-tui up {done[0]} --dry-run")
@@ -398,8 +396,7 @@ def export_preset(session: Session, name: str, format_: str, settings: tuple[str
     session.out.json({"id": name, "format": format_, "text": text, **file, "notes": list(notes)})
     if not output:
         session.out.write(text)
-    for note in notes:
-        session.err.note(note)
+    session.err.note(*notes)
 
 
 def _of_plan(plan: LaunchPlan, format_: str) -> tuple[str, Sequence[str]]:

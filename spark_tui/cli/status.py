@@ -98,10 +98,13 @@ def ps(session: Session, everything: bool) -> None:
 
     async def look(context: Context) -> tuple[tuple[EngineView, ...], float]:
         if _has_edits(context):
-            for problem in context.editor.unreadable():
-                session.err.note(f"{problem.summary} {problem.remedy}")
-            for entry in context.editor.interrupted():
-                session.err.note(f"The edit of {entry.name} was interrupted. Finish it: spark-tui edit {entry.name}")
+            session.err.note(*(f"{problem.summary} {problem.remedy}" for problem in context.editor.unreadable()))
+            session.err.note(
+                *(
+                    f"The edit of {entry.name} was interrupted. Finish it: spark-tui edit {entry.name}"
+                    for entry in context.editor.interrupted()
+                )
+            )
         try:
             return await context.supervisor.look(), context.clock.now()
         except SparkError as error:  # what runs outside Docker is still shown
