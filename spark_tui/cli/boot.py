@@ -36,8 +36,7 @@ def status(session: Session, name: str | None) -> None:
         _print(session, session.run(_statuses))
         return
     found = session.run(lambda context: context.boot.status(name))
-    session.out.json(boot_object(found))
-    session.out.line(f"{found.name}  {boot_text(found)}")
+    session.out.answer(boot_object(found), f"{found.name}  {boot_text(found)}")
 
 
 @boot.sub("on", "  spark-tui boot on qwen3.6-35b")

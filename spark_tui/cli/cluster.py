@@ -216,13 +216,13 @@ def cluster_status(session: Session) -> None:
         return found
 
     found = session.run(work)
-    session.out.json(
+    session.out.answer(
         [
             {**show.record_object(record), "states": [show.state_words(state).text for state in states]}
             for record, states in found
-        ]
+        ],
+        show.launches_table(found),
     )
-    session.out.table(show.launches_table(found))
     for record, _ in found:
         if record.problem:
             session.err.note(show.problem_text(record))

@@ -30,8 +30,7 @@ def _config(session: Session) -> Config:
 
 def _list(session: Session) -> None:
     entries = _config(session).entries()
-    session.out.json([show.setting_object(entry) for entry in entries])
-    session.out.table(show.settings_table(entries))
+    session.out.answer([show.setting_object(entry) for entry in entries], show.settings_table(entries))
     session.err.say("Change one: spark-tui config set SETTING VALUE", "dim")
 
 
@@ -52,8 +51,7 @@ def config_list(session: Session) -> None:
 def config_get(session: Session, key: str) -> None:
     """Print one value on stdout, its origin on stderr."""
     entry = _config(session).entry(key)
-    session.out.json(show.setting_object(entry))
-    session.out.line(show.value_text(entry.value))
+    session.out.answer(show.setting_object(entry), show.value_text(entry.value))
     session.err.say(f"from {entry.origin.where or 'the defaults'}", "dim")
 
 
@@ -88,16 +86,14 @@ def _change(session: Session, key: str, value: str | None) -> None:
 def config_keys(session: Session) -> None:
     """List actions of the control centre: id for `keymap`, keys, screen."""
     use_keys(dict(_config(session).keymap))
-    session.out.json(show.keys_object())
-    session.out.table(show.keys_table())
+    session.out.answer(show.keys_object(), show.keys_table())
 
 
 @config.sub("path", "  $EDITOR $(spark-tui config path)")
 def config_path(session: Session) -> None:
     """Print the path of the settings file, which need not exist."""
     path = _config(session).path
-    session.out.json({"id": str(path), "exists": path.exists()})
-    session.out.line(str(path))
+    session.out.answer({"id": str(path), "exists": path.exists()}, str(path))
 
 
 @command("last-copy", "  spark-tui last-copy | xclip")

@@ -92,8 +92,7 @@ def _list(session: Session, engine: str) -> int:
         return await context.in_thread(context.connector.plans, serving or [engine_meant(views, engine)])
 
     plans = session.run(look)
-    session.out.json([show.connection_object(each) for each in plans])
-    session.out.table(show.clients_table(plans))
+    session.out.answer([show.connection_object(each) for each in plans], show.clients_table(plans))
     return ExitCode.DONE
 
 

@@ -35,8 +35,7 @@ def fit(session: Session, name: str, settings: tuple[str, ...]) -> None:
         return (await context.checks.judge(preset, overrides)).fit
 
     found = session.run(work)
-    session.out.json(fit_object(name, found))
-    session.out.page((*fit_verdict(found), *fit_figures(found)))
+    session.out.answer(fit_object(name, found), (*fit_verdict(found), *fit_figures(found)))
     for change in found.changes:
         if change.pairs:
             words = set_options(tuple((typed | dict(change.pairs)).items()))

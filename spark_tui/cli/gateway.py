@@ -203,8 +203,7 @@ def add(session: Session, client: str) -> None:
         return key.reveal()
 
     key = session.run(work, changes=True)
-    session.out.json({"id": client, "key": key})
-    session.out.line(key)
+    session.out.answer({"id": client, "key": key}, key)
     session.err.say("Shown only now. Clients send it as their API key. Restart a gateway that runs without keys.")
 
 

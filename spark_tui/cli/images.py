@@ -62,8 +62,7 @@ def _inspect(session: Session, name: str, *, check: bool) -> int:
 
     view, found, now = session.run(look, changes=True)
     entry = find(view, found)
-    session.out.json(show.image_object(entry))
-    session.out.page(show.image_page(entry, view, now))
+    session.out.answer(show.image_object(entry), show.image_page(entry, view, now))
     return ExitCode.FAILED if entry.state in (TagState.GONE, TagState.FAILED) else ExitCode.DONE
 
 
@@ -83,8 +82,7 @@ def delete_image(session: Session, name: str, dry_run: bool, unchecked: bool, ye
 
     plan = session.run(lambda context: context.images.plan_delete(name, unchecked=unchecked), changes=not dry_run)
     if dry_run:
-        session.out.json({**show.deletion_object(plan), "deleted": False})
-        session.out.line(show.deletion_text(plan))
+        session.out.answer({**show.deletion_object(plan), "deleted": False}, show.deletion_text(plan))
         if plan.obstacles:
             session.out.line("Would be refused:")
             reasons = [f"{each.summary}. {each.remedy}" for each in plan.obstacles]
@@ -94,6 +92,12 @@ def delete_image(session: Session, name: str, dry_run: bool, unchecked: bool, ye
     if not confirm(session, show.deletion_text(plan), yes=yes):
         raise RefusedError(f"{plan.entry.name} was not deleted.", "Answer y when asked, or use --yes.")
     freed = session.run(lambda context: context.images.delete(plan, unchecked=unchecked))
-    session.out.json({**show.deletion_object(plan), "deleted": True, "freed_bytes": freed,
-                      **({"freed_bytes_reason": "Docker did not measure"} if freed is None else {})})  # fmt: skip
-    session.out.line(f"{plan.entry.name}: deleted, {'size unknown' if freed is None else human_bytes(freed)} freed.")
+    session.out.answer(
+        {
+            **show.deletion_object(plan),
+            "deleted": True,
+            "freed_bytes": freed,
+            **({"freed_bytes_reason": "Docker did not measure"} if freed is None else {}),
+        },
+        f"{plan.entry.name}: deleted, {'size unknown' if freed is None else human_bytes(freed)} freed.",
+    )

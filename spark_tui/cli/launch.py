@@ -164,7 +164,7 @@ def _dry_run(session: Session, name: str, pairs: dict[str, str], *, fetch: bool)
 
     verdict = session.run(work)
     plan, findings = verdict.plan, verdict.findings
-    session.out.json(
+    session.out.answer(
         {
             "id": plan.spec.name,
             "preset": plan.preset.name,
@@ -179,9 +179,9 @@ def _dry_run(session: Session, name: str, pairs: dict[str, str], *, fetch: bool)
             "notes": list(plan.notes),
             "fit": verdict_object(verdict.fit),
             "findings": [finding_object(each) for each in findings],
-        }
+        },
+        render_text(plan.spec),
     )
-    session.out.line(render_text(plan.spec))
     _note(session, name, plan, pairs, findings)
     session.err.note(*(f"{path} holds the keys; spark-tui writes it at launch." for path in plan.spec.env_files))
 

@@ -46,6 +46,5 @@ def man(session: Session, install: bool) -> None:
     except OSError as error:
         what = f"{error.filename or file}: {error.strerror or error}."
         raise SparkError(what, f"The same text, command by command: {PROGRAM} --help") from error
-    session.out.json({"id": PROGRAM, "installed": True, "files": [str(file)]})
-    session.out.line(str(file))
+    session.out.answer({"id": PROGRAM, "installed": True, "files": [str(file)]}, str(file))
     session.err.say(f"Installed. Read it: man {PROGRAM}")

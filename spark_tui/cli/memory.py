@@ -57,8 +57,7 @@ def memory(session: Session, watch: bool) -> None:
         session.run(lambda context: _watch(session, context))
         return
     mem, found, world = session.run(_look)
-    session.out.json({"id": "memory", **show.memory_object(found, mem, world)})
-    session.out.page(show.memory_page(found, mem, world))
+    session.out.answer({"id": "memory", **show.memory_object(found, mem, world)}, show.memory_page(found, mem, world))
 
 
 async def _look(context: Context) -> tuple[MemInfo, MemoryBreakdown, World]:
@@ -168,8 +167,7 @@ def _drop(session: Session, image: str, *, yes: bool) -> None:
         return await context.cache.drop(image=image, consent=consent, on_terminal=on_terminal if terminal else None)
 
     result = session.run(drop)
-    session.out.json(show.drop_object(result))
-    session.out.line(result.sentence)
+    session.out.answer(show.drop_object(result), result.sentence)
 
 
 async def _core(context: Context) -> Context:

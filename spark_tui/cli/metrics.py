@@ -113,8 +113,7 @@ def metrics(
         return {**show.look_object(look), "nodes": objects}, (*show.metrics_page(look), *nodes), now.notes
 
     found, page, notes = session.run(work)
-    session.out.json(found)
-    session.out.page(page)
+    session.out.answer(found, page)
     for note in notes:
         session.err.say(note, "dim")
 

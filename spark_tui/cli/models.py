@@ -277,8 +277,7 @@ def draft(session: Session, name: str, saved: str, launch: bool) -> None:
         context = click.get_current_context()
         context.invoke(up, name=kept.name)
         return
-    session.out.json(draft_object(found, verdict, file))
-    session.out.page(draft_page(found, verdict))
+    session.out.answer(draft_object(found, verdict, file), draft_page(found, verdict))
     if file:
         session.err.say(f"Saved: {file}. Launch it: spark-tui up {kept.name if kept is not None else ''}")
     else:
@@ -368,8 +367,7 @@ def models_rm(
         lambda context: context.library.plan_delete(name, extent, revision, unchecked=unchecked), changes=not dry_run
     )
     if dry_run:
-        session.out.json({**show.delete_object(plan), "deleted": False})
-        session.out.line(plan.sentence)
+        session.out.answer({**show.delete_object(plan), "deleted": False}, plan.sentence)
         session.out.lines(f"  {clean_line(path)}" for path in (*plan.removes, *plan.shared))
         if plan.obstacles:
             session.out.line("Would be refused:")
@@ -382,8 +380,10 @@ def models_rm(
         raise RefusedError(f"{plan.model} was not deleted.", "Type its name when asked, or use --yes.")
 
     done = session.run(lambda context: context.library.delete(plan, plan.name, unchecked=unchecked))
-    session.out.json({**show.delete_object(done.plan), "deleted": True, "freed_bytes": done.freed})
-    session.out.line(f"{plan.model}: deleted, {human_bytes(done.freed)} freed.")
+    session.out.answer(
+        {**show.delete_object(done.plan), "deleted": True, "freed_bytes": done.freed},
+        f"{plan.model}: deleted, {human_bytes(done.freed)} freed.",
+    )
 
 
 models.add(

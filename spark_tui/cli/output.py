@@ -152,6 +152,17 @@ class Output:
         if self.as_json:
             self._write(json.dumps(cleaned(value), ensure_ascii=not self.terminal.unicode, indent=2) + "\n")
 
+    def answer(self, value: Any, shown: Page | Table | str) -> None:
+        """A command's answer: one JSON document as data; for a person a page, a table or a line."""
+        self.json(value)
+        match shown:
+            case Table():
+                self.table(shown)
+            case str():
+                self.line(shown)
+            case _:
+                self.page(shown)
+
     def json_line(self, value: Any) -> None:
         self.json_lines((value,))
 

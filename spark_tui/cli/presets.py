@@ -143,8 +143,7 @@ def compare_presets(session: Session, names: tuple[str, ...], context: int | Non
         return [found[preset.name] for preset in chosen]
 
     found = session.run(work)
-    session.out.json([candidate_object(each) for each in found])
-    session.out.page(comparison(found))
+    session.out.answer([candidate_object(each) for each in found], comparison(found))
 
 
 @presets.sub("show", "  spark-tui presets show gpt-oss-120b")
@@ -211,8 +210,7 @@ def _pin(session: Session, make: Callable[[Context], Awaitable[PinPlan]], *, dry
         return plan, "" if dry_run else context.pins.apply(plan).file
 
     plan, file = session.run(work, changes=not dry_run)
-    session.out.json(pin_object(plan, file))
-    session.out.page(pin_page(plan, file))
+    session.out.answer(pin_object(plan, file), pin_page(plan, file))
     if dry_run:
         session.err.say("Nothing written.")
 
@@ -245,10 +243,10 @@ def allow_rights(session: Session, name: str, rights: tuple[str, ...], revoke: b
 
     preset = session.run(work, changes=bool(rights) or revoke)
     found = findings_of(preset, ())
-    session.out.json(
-        {"id": preset.name, "allowed": list(preset.allowed), "findings": [finding_object(each) for each in found]}
+    session.out.answer(
+        {"id": preset.name, "allowed": list(preset.allowed), "findings": [finding_object(each) for each in found]},
+        tuple(finding_section(each, flags=True) for each in found),
     )
-    session.out.page(tuple(finding_section(each, flags=True) for each in found))
     if not found:
         session.err.say(f"{preset.name} asks for no more rights than an engine needs.")
 
@@ -291,8 +289,7 @@ def import_presets(session: Session, source: str, name: str, replace: bool) -> N
     refused = [recipe.problem for recipe in report.recipes if recipe.problem is not None]
     if len(refused) == len(report.recipes) == 1:
         raise refused[0]
-    session.out.json(_report_object(report))
-    session.out.page(import_page(report, refused=False))
+    session.out.answer(_report_object(report), import_page(report, refused=False))
     if not session.as_json:
         session.err.problem(*(*refused, *report.passed_over))
         done = [recipe.recipe.name for recipe in report.recipes if recipe.problem is None]
@@ -455,8 +452,10 @@ def diff_preset(session: Session, name: str, container: str, settings: tuple[str
 
     found = session.run(work)
     rows = found.rows if everything else found.differing
-    session.out.json({"id": found.preset, "container": found.container or None, "rows": [asdict(row) for row in rows]})
-    session.out.page(diff_page(found, rows, launch=bool(settings)))
+    session.out.answer(
+        {"id": found.preset, "container": found.container or None, "rows": [asdict(row) for row in rows]},
+        diff_page(found, rows, launch=bool(settings)),
+    )
 
 
 @presets.sub("check", "  spark-tui presets check\n  spark-tui presets check gpt-oss-120b --set kv_cache_dtype=fp8")

@@ -78,11 +78,9 @@ def prove(
         earlier = compared_proof(proof, proofs, other)
         if earlier is None:
             raise UsageError(f"No proof to compare with: {other}.", f"Prove it again: spark-tui prove {name}")
-        session.out.json(present.comparison_object(earlier, proof))
-        session.out.page(present.comparison(earlier, proof))
+        session.out.answer(present.comparison_object(earlier, proof), present.comparison(earlier, proof))
         return ExitCode.FAILED if changes(earlier, proof).broken else ExitCode.DONE
-    session.out.json(present.proof_object(proof))
-    session.out.table(capitals(present.case_table(proof.cases)))
+    session.out.answer(present.proof_object(proof), capitals(present.case_table(proof.cases)))
     session.out.page((Section(rows=present.summary(proof, proofs)),))
     if junit:
         session.err.say(f"written: {write_new(junit, present.junit(proof), '--junit')}", "dim")

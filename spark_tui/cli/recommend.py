@@ -41,8 +41,7 @@ def recommend(session: Session, use: str, most: int, context: int | None, users:
         return await context.finder.judged(context.store.world, search)
 
     picks, others = ranked(session.run(work), purpose)
-    session.out.json(recommendation_object(picks, others))
-    session.out.page(recommendation(picks, others, most))
+    session.out.answer(recommendation_object(picks, others), recommendation(picks, others, most))
     if picks:
         session.err.say(f"Launch the first: spark-tui up {picks[0].candidate.preset.name}")
 
@@ -71,8 +70,7 @@ def from_ollama(session: Session, address: str, context: int | None, users: int 
         return store, replacements(store.models, await context.finder.judged(context.store.world, search), purpose)
 
     store, found = session.run(work)
-    session.out.json(replacements_object(store, found))
-    session.out.page(replacements_page(store, found))
+    session.out.answer(replacements_object(store, found), replacements_page(store, found))
     if store.left_out:
         session.err.note(f"{store.left_out} more models of Ollama's are left out.")
     first = next((each.picks[0].candidate.preset.name for each in found if each.picks), "")

@@ -33,8 +33,7 @@ def list_registries(session: Session) -> None:
 
 def _list(session: Session) -> None:
     pins = session.run(lambda context: context.in_thread(context.registries.all))
-    session.out.json([registry_object(pin) for pin in pins])
-    session.out.table(registries_table(pins))
+    session.out.answer([registry_object(pin) for pin in pins], registries_table(pins))
 
 
 _ADD_EXAMPLES = """\
@@ -74,8 +73,7 @@ def update_registry(session: Session, name: str, commit: str) -> None:
 
 
 def _show(session: Session, update: RegistryUpdate, *, whole: bool = True) -> None:
-    session.out.json(update_object(update))
-    session.out.page(update_page(update, whole=whole))
+    session.out.answer(update_object(update), update_page(update, whole=whole))
 
 
 @registries.sub("approve", "  spark-tui registries approve eugr.qwen3-coder")
@@ -92,11 +90,15 @@ def approve_recipe(session: Session, name: str) -> None:
 
     preset, recipe = session.run(work, changes=True)
     found = findings_of(preset, ())
-    session.out.json(
-        {"id": recipe.name, "sha256": recipe.digest, "approved": True,
-         "findings": [finding_object(each) for each in found]}
-    )  # fmt: skip
-    session.out.page(tuple(finding_section(each, flags=True) for each in found))
+    session.out.answer(
+        {
+            "id": recipe.name,
+            "sha256": recipe.digest,
+            "approved": True,
+            "findings": [finding_object(each) for each in found],
+        },
+        tuple(finding_section(each, flags=True) for each in found),
+    )
     if not unallowed(preset):
         session.err.say(f"{recipe.name} may be launched: spark-tui up {recipe.name}")
 

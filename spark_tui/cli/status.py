@@ -57,8 +57,10 @@ def status(session: Session, plain: bool, watch: bool) -> None:
         plain_status(session, watch=watch)
         return
     look = session.run(_look)
-    session.out.json(status_object(look.world, look.daemon, look.views, look.error, look.now, demo=look.demo))
-    session.out.page(status_page(look.world, look.daemon, look.views, look.error))
+    session.out.answer(
+        status_object(look.world, look.daemon, look.views, look.error, look.now, demo=look.demo),
+        status_page(look.world, look.daemon, look.views, look.error),
+    )
     if look.views:
         session.out.line()
         session.out.table(engine_table(look.views, look.now))
@@ -115,8 +117,7 @@ def ps(session: Session, everything: bool) -> None:
     if failed and not views:
         raise failed[0]
     shown = views if everything else tuple(view for view in views if view.container.running)
-    session.out.json([engine_object(view, now) for view in shown])
-    session.out.table(engine_table(shown, now))
+    session.out.answer([engine_object(view, now) for view in shown], engine_table(shown, now))
     _note_failures(session, shown)
     hidden = len(views) - len(shown)
     if hidden:

@@ -112,8 +112,7 @@ def _stopped(name: str) -> Interrupted:
 def _check(session: Session, name: str) -> int:
     async def look(context: Context) -> None:
         found = await context.updater.check(find_preset(context, name))
-        session.out.json(show.check_object(found))
-        session.out.page(show.check_page(found))
+        session.out.answer(show.check_object(found), show.check_page(found))
 
     session.run(look)
     return ExitCode.DONE
