@@ -57,5 +57,4 @@ def off(session: Session, name: str) -> None:
 
 
 def _done(session: Session, found: BootStatus) -> None:
-    session.out.json(boot_object(found))
-    session.err.say(f"{found.name}: {boot_text(found)}.")
+    session.done(boot_object(found), f"{found.name}: {boot_text(found)}.")

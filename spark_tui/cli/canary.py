@@ -47,8 +47,10 @@ def canary(session: Session, install: bool, at: str, status: bool, remove: bool,
         return _install(session, at, yes=yes)
     if remove:
         was = session.run(lambda context: context.in_thread(context.ports.boot.remove_timer, UNIT), changes=True)
-        session.out.json({"id": UNIT, "installed": False, "was_installed": was})
-        session.err.say("The timer is removed." if was else "No timer is installed.")
+        session.done(
+            {"id": UNIT, "installed": False, "was_installed": was},
+            "The timer is removed." if was else "No timer is installed.",
+        )
         return ExitCode.DONE
     return _status(session) if status else _measure(session)
 
@@ -65,8 +67,7 @@ def _install(session: Session, at: str, *, yes: bool) -> int:
         ),
         changes=True,
     )
-    session.out.json({"id": UNIT, "installed": True, "at": at})
-    session.err.say("Installed. See the last night: spark-tui canary --status")
+    session.done({"id": UNIT, "installed": True, "at": at}, "Installed. See the last night: spark-tui canary --status")
     return ExitCode.DONE
 
 

@@ -137,8 +137,7 @@ def _elsewhere(session: Session, plan: Connection, *, show_key: bool, force: boo
 
 def _undo(session: Session, client: Client) -> int:
     paths = session.run(lambda context: context.in_thread(context.connector.undo, client), changes=True)
-    session.out.json({"id": client.id, "restored": list(paths)})
-    session.err.say(f"{client.title} is as before: {', '.join(paths)}")
+    session.done({"id": client.id, "restored": list(paths)}, f"{client.title} is as before: {', '.join(paths)}")
     return ExitCode.DONE
 
 

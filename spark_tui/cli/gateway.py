@@ -153,14 +153,15 @@ def _install(session: Session, policy: GatewayPolicy, address: str, port: int, *
         return boot_text(await context.boot.status(_UNIT))
 
     text = session.run(enable, changes=True)
-    session.out.json({"id": "gateway-unit", "installed": True})
-    session.err.say(f"The gateway {text}. See: spark-tui gateway status")
+    session.done({"id": "gateway-unit", "installed": True}, f"The gateway {text}. See: spark-tui gateway status")
 
 
 def _uninstall(session: Session) -> None:
     was = session.run(lambda context: context.in_thread(context.ports.boot.disable, _UNIT), changes=True)
-    session.out.json({"id": "gateway-unit", "installed": False, "was_installed": was})
-    session.err.say("The gateway does not start at boot any more." if was else "No gateway unit is installed.")
+    session.done(
+        {"id": "gateway-unit", "installed": False, "was_installed": was},
+        "The gateway does not start at boot any more." if was else "No gateway unit is installed.",
+    )
 
 
 # --- status and keys ------------------------------------------------------------------------------------
@@ -229,8 +230,7 @@ def revoke(session: Session, client: str) -> None:
     session.run(
         lambda context: context.in_thread(GatewayKeys(context.ports.state, context.clock).revoke, client), changes=True
     )
-    session.out.json({"id": client, "revoked": True})
-    session.err.say(f"The key of {client} is revoked.")
+    session.done({"id": client, "revoked": True}, f"The key of {client} is revoked.")
 
 
 @keys.sub("use", "  ssh spark-2 spark-tui gateway keys add spark-1 | spark-tui gateway keys use spark-2")
@@ -246,8 +246,7 @@ def use(session: Session, peer: str) -> None:
 
     kept = {KEY_VARIABLES[0]: Secret(key.strip())}
     session.run(lambda context: context.in_thread(context.secrets.env_file, key_name(peer), kept), changes=True)
-    session.out.json({"id": peer, "kept": True})
-    session.err.say(f"Kept. Use it: spark-tui gateway --peer {peer}=URL")
+    session.done({"id": peer, "kept": True}, f"Kept. Use it: spark-tui gateway --peer {peer}=URL")
 
 
 @gateway.sub("export", "  spark-tui gateway export llama-swap > config.yaml")

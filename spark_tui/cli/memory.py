@@ -227,8 +227,7 @@ def _uninstall(session: Session, *, polkit: bool) -> None:
     if code := session.run(_core, changes=True).cache.dropper.remove_files(paths):
         what = "unit" if polkit else "grant"
         raise SparkError(f"The {what} was not removed: sudo exited {code}.", f"By hand: sudo rm {' '.join(paths)}")
-    session.out.json(_grant_object(polkit=polkit, installed=False))
-    session.err.say(f"Removed: {' and '.join(paths)}")
+    session.done(_grant_object(polkit=polkit, installed=False), f"Removed: {' and '.join(paths)}")
 
 
 def _grant_object(*, polkit: bool, installed: bool) -> Object:
@@ -276,8 +275,10 @@ def guard(
     elif uninstall:
         units = session.run(_core, changes=True).guarding.units
         was, path = units.uninstall(UNIT_NAME), str(units.path(UNIT_NAME))
-        session.out.json({"id": "guard-unit", "file": path, "installed": False, "was_installed": was})
-        session.err.say(f"Removed: {path}" if was else "No guard unit is installed.")
+        session.done(
+            {"id": "guard-unit", "file": path, "installed": False, "was_installed": was},
+            f"Removed: {path}" if was else "No guard unit is installed.",
+        )
     else:
         _guard(session, every_engine=every_engine, while_engines_run=while_engines_run)
 
@@ -350,5 +351,7 @@ def _install_unit(session: Session, *, every_engine: bool, yes: bool) -> None:
     text, path = unit_text(words, [("DOCKER_HOST", address)] if address else []), str(units.path(UNIT_NAME))
     _show_files(session, [(path, text)], "Write, enable and start it?", yes=yes)
     units.install(UNIT_NAME, text)
-    session.out.json({"id": "guard-unit", "file": path, "installed": True})
-    session.err.say("The guard is running. To keep it running after logout: loginctl enable-linger")
+    session.done(
+        {"id": "guard-unit", "file": path, "installed": True},
+        "The guard is running. To keep it running after logout: loginctl enable-linger",
+    )

@@ -109,5 +109,4 @@ def remove_registry(session: Session, name: str) -> None:
     """Remove a registry and its recipes from this machine. Running engines stay."""
 
     session.run(lambda context: context.in_thread(context.registries.remove, name), changes=True)
-    session.out.json({"id": name, "removed": True})
-    session.err.say(f"{name} is removed.")
+    session.done({"id": name, "removed": True}, f"{name} is removed.")

@@ -49,8 +49,7 @@ def schedule(
         _apply(session, name)
     elif remove:
         session.run(lambda context: context.boot.unschedule(name), changes=True)
-        session.out.json({"id": name, "removed": True})
-        session.err.say(f"{name} has no schedule any more.")
+        session.done({"id": name, "removed": True}, f"{name} has no schedule any more.")
     else:
         wanted = schedule_of(f"{stop}-{start} {days}")
 
@@ -59,8 +58,7 @@ def schedule(
             return await context.boot.schedule(container.name, wanted, system=system)
 
         made = session.run(write, changes=True)
-        session.out.json(schedule_object(made, True))
-        session.err.say(f"{made.name} {schedule_text(made)}.")
+        session.done(schedule_object(made, True), f"{made.name} {schedule_text(made)}.")
 
 
 def _show(session: Session, name: str | None) -> None:

@@ -140,6 +140,11 @@ class Session:
             for each in ends:
                 loop.remove_signal_handler(each)
 
+    def done(self, value: Any, text: str) -> None:
+        """What the command has done: one JSON document as data, a sentence on standard error for a person."""
+        self.out.json(value)
+        self.err.say(text)
+
     def keep_void(self, error: MeasurementVoid) -> None:
         """Keeps it as an event, and says it."""
         self.run(lambda context: context.history.keep_void(error))

@@ -70,8 +70,7 @@ def tune(
     record = session.run(begin)
     if discard:
         session.run(lambda context: _discard(context, record, progress), changes=True)
-        session.out.json(present.tune_object(record))
-        session.err.say("Dropped. The engine of before is restored.")
+        session.done(present.tune_object(record), "Dropped. The engine of before is restored.")
         return ExitCode.DONE
     if not (resume and record.finished):
         question, what = present.question(record)
