@@ -39,20 +39,16 @@ class CanaryResult(Struct, frozen=True):
     void: MeasurementVoid | None = None
 
 
-class CanaryRunner:
+class CanaryRunner(Struct, eq=False):
     """Measures and keeps. `in_flight` asks an engine how many requests it answers."""
 
-    def __init__(
-        self, benchmark: Benchmark, prover: Prover, supervisor: EngineSupervisor, history: HistoryStore,
-        state: StateFiles, clock: Clock, in_flight: Callable[[str], Awaitable[int | None]],
-    ) -> None:  # fmt: skip
-        self._benchmark = benchmark
-        self._prover = prover
-        self._supervisor = supervisor
-        self._history = history
-        self._state = state
-        self._clock = clock
-        self._in_flight = in_flight
+    _benchmark: Benchmark
+    _prover: Prover
+    _supervisor: EngineSupervisor
+    _history: HistoryStore
+    _state: StateFiles
+    _clock: Clock
+    _in_flight: Callable[[str], Awaitable[int | None]]
 
     async def run(self, say: Callable[[str], None]) -> tuple[CanaryResult, ...]:
         """One short bench and a proof of every engine that serves and is idle, without what may make it compile. The

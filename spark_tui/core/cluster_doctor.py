@@ -153,13 +153,12 @@ class NodeExaminer(Struct, eq=False):
         return NodeProbe(tuple(pings), known, ssh, dials, deaf, tuple(transfers))
 
 
-class ClusterDoctor:
+class ClusterDoctor(Struct, eq=False):
     """Examines clusters from this machine: every node by its own spark-tui, all at once."""
 
-    def __init__(self, nodes: Nodes, state: StateFiles, clock: Clock) -> None:
-        self._nodes = nodes
-        self._state = state
-        self._clock = clock
+    _nodes: Nodes
+    _state: StateFiles
+    _clock: Clock
 
     async def readings(
         self, cluster: Cluster, image: str = "", model: str = "", *, preset: Preset | None = None,

@@ -74,13 +74,12 @@ def checked_keys(settings: Settings) -> None:
         raise SettingsError(f"{where}: {KEYMAP} {error}.", "Correct it, or remove it.") from None
 
 
-class Config:
+class Config(Struct, eq=False):
     """The settings of one user. `current` reads them all, `usual` are the defaults."""
 
-    def __init__(self, file: SettingsFile, current: Callable[[], Settings], usual: Settings) -> None:
-        self._file = file
-        self._current = current
-        self._usual = usual
+    _file: SettingsFile
+    _current: Callable[[], Settings]
+    _usual: Settings
 
     @property
     def path(self) -> Path:

@@ -42,13 +42,12 @@ BUSY_SECONDS: Final = 0.5
 IDLE_SECONDS: Final = 3.0
 
 
-class Hub:
+class Hub(Struct, eq=False):
     """The Hub with the person's token: search, cards, and what is in a checkpoint that is not here."""
 
-    def __init__(self, client: HubClient, secrets: SecretStore, host: HostProbe) -> None:
-        self._client = client
-        self._secrets = secrets
-        self._host = host
+    _client: HubClient
+    _secrets: SecretStore
+    _host: HostProbe
 
     @property
     def memory(self) -> int:
@@ -76,18 +75,15 @@ class Hub:
         return self._secrets.hf_token()
 
 
-class Downloads:
+class Downloads(Struct, eq=False):
     """Plans, starts and follows downloads. They continue when this program ends."""
 
-    def __init__(
-        self, hub: Hub, downloader: Downloader, host: HostProbe, store: Store, clock: Clock, folder: Path
-    ) -> None:
-        self._hub = hub
-        self._downloader = downloader
-        self._host = host
-        self._store = store
-        self._clock = clock
-        self._folder = folder
+    _hub: Hub
+    _downloader: Downloader
+    _host: HostProbe
+    _store: Store
+    _clock: Clock
+    _folder: Path
 
     # --- before -------------------------------------------------------------------------------------------
 

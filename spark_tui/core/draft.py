@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 from pathlib import Path
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from spark_tui.core.downloads import Hub
@@ -35,21 +36,17 @@ from spark_tui.services.executors import in_thread
 from spark_tui.services.ports import CheckpointSource, ContainerEngine, PresetSource, RecipeStore
 
 
-class Drafts:
+class Drafts(Struct, eq=False):
     """Drafts presets and saves them into the person's folder. Raises DraftRefused where none can be made."""
 
-    def __init__(
-        self, library: Library, checkpoints: CheckpointSource, hub: Hub, docker: ContainerEngine, presets: PresetSource,
-        recipes: RecipeStore | None, store: Store, paths: HostPaths,
-    ) -> None:  # fmt: skip
-        self._library = library
-        self._checkpoints = checkpoints
-        self._hub = hub
-        self._docker = docker
-        self._presets = presets
-        self._recipes = recipes
-        self._store = store
-        self._paths = paths
+    _library: Library
+    _checkpoints: CheckpointSource
+    _hub: Hub
+    _docker: ContainerEngine
+    _presets: PresetSource
+    _recipes: RecipeStore | None
+    _store: Store
+    _paths: HostPaths
 
     async def of(self, name: str) -> Draft:
         """By a model's name, stored or on the Hub, or a container's. Raises UsageError for a name that nothing has."""

@@ -106,35 +106,21 @@ class EditEntry(Struct, frozen=True):
     stops: str = ""
 
 
-class Editor:
+class Editor(Struct, eq=False):
     """Plans edits, carries them out, and finishes those that were interrupted. `in_flight` asks an engine how many
     requests it answers; `who` names this program to another one."""
 
-    def __init__(
-        self,
-        launcher: Launcher,
-        preflight: Preflight,
-        checks: LaunchChecks,
-        docker: ContainerEngine,
-        archive: LogArchive,
-        secrets: SecretStore,
-        state: StateFiles,
-        catalogue: Callable[[], PresetCatalogue],
-        history: History,
-        in_flight: Callable[[str], Awaitable[int | None]],
-        who: str,
-    ) -> None:
-        self._launcher = launcher
-        self._preflight = preflight
-        self._checks = checks
-        self._docker = docker
-        self._archive = archive
-        self._secrets = secrets
-        self._state = state
-        self._catalogue = catalogue
-        self._history = history
-        self._in_flight = in_flight
-        self._who = who
+    _launcher: Launcher
+    _preflight: Preflight
+    _checks: LaunchChecks
+    _docker: ContainerEngine
+    _archive: LogArchive
+    _secrets: SecretStore
+    _state: StateFiles
+    _catalogue: Callable[[], PresetCatalogue]
+    _history: History
+    _in_flight: Callable[[str], Awaitable[int | None]]
+    _who: str
 
     # --- plan -----------------------------------------------------------------------------------------
 

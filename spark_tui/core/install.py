@@ -75,14 +75,13 @@ class Installed(Struct, frozen=True):
     host: RemoteHost | None = None
 
 
-class Installer:
+class Installer(Struct, eq=False):
     """Installs the running program on nodes."""
 
-    def __init__(self, hosts: Hosts, nodes: Nodes, shell: RemoteShell, program: ProgramSource) -> None:
-        self._hosts = hosts
-        self._nodes = nodes
-        self._shell = shell
-        self._program = program
+    _hosts: Hosts
+    _nodes: Nodes
+    _shell: RemoteShell
+    _program: ProgramSource
 
     async def install(
         self, nodes: Sequence[ClusterNode], on_step: Callable[[ClusterNode, str], None]

@@ -122,15 +122,14 @@ class MemoryDetail(Struct, frozen=True):
     guard: Reading[GuardStatus] = NOT_READ_YET
 
 
-class MemoryInspector:
+class MemoryInspector(Struct, eq=False):
     """Processes, containers and vital signs, read when asked; of two looks the second one has rates. `guarding` is None
     in the demo."""
 
-    def __init__(self, probe: VitalsProbe, store: Store, clock: Clock, guarding: GuardPorts | None) -> None:
-        self._probe = probe
-        self._store = store
-        self._clock = clock
-        self._guarding = guarding
+    _probe: VitalsProbe
+    _store: Store
+    _clock: Clock
+    _guarding: GuardPorts | None
 
     async def look(self) -> MemoryDetail:
         """One look, in a thread: it reads hundreds of files. Never raises."""

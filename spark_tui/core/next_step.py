@@ -30,16 +30,13 @@ class NextPreset(Struct, frozen=True):
     started: bool
 
 
-class NextStep:
+class NextStep(Struct, eq=False):
     """Reads the model store, and judges the presets of what is there; those that have served here come first."""
 
-    def __init__(
-        self, library: Library, checks: LaunchChecks, store: Store, starts: Callable[[], Iterable[StartRecord]]
-    ) -> None:
-        self._library = library
-        self._checks = checks
-        self._store = store
-        self._starts = starts
+    _library: Library
+    _checks: LaunchChecks
+    _store: Store
+    _starts: Callable[[], Iterable[StartRecord]]
 
     async def candidates(self) -> tuple[NextPreset, ...]:
         """At most `MOST`; none where no downloaded model fits."""

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from spark_tui import __version__
@@ -67,13 +68,12 @@ def _bandwidth_file(nodes: Sequence[str]) -> str:
     return f"bandwidth-{'+'.join(sorted(nodes))}"
 
 
-class Nodes:
+class Nodes(Struct, eq=False):
     """Asks nodes through the user's own ssh. `hosts` are those of the settings."""
 
-    def __init__(self, hosts: Hosts, shell: RemoteShell, host: HostProbe) -> None:
-        self._hosts = hosts
-        self._shell = shell
-        self._host = host
+    _hosts: Hosts
+    _shell: RemoteShell
+    _host: HostProbe
 
     def reach(self, node: ClusterNode) -> RemoteHost:
         """How to work the node: the host of that name in the settings, else its address; this machine without ssh."""

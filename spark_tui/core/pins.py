@@ -78,22 +78,17 @@ class PinPlan(Struct, frozen=True):
         return tuple(clean_line(line) for line in lines)[3:]
 
 
-class Pins:
+class Pins(Struct, eq=False):
     """Plans pins and writes them. `reviewed` raises for a registry's preset that the person has not approved."""
 
-    def __init__(
-        self, history: History, presets: PresetSource, recipes: RecipeStore | None, docker: ContainerEngine,
-        store: Store, results: Callable[[], Sequence[Result]], proofs: Callable[[], Sequence[Proof]],
-        reviewed: Callable[[Preset], None],
-    ) -> None:  # fmt: skip
-        self._history = history
-        self._presets = presets
-        self._recipes = recipes
-        self._docker = docker
-        self._store = store
-        self._results = results
-        self._proofs = proofs
-        self._reviewed = reviewed
+    _history: History
+    _presets: PresetSource
+    _recipes: RecipeStore | None
+    _docker: ContainerEngine
+    _store: Store
+    _results: Callable[[], Sequence[Result]]
+    _proofs: Callable[[], Sequence[Proof]]
+    _reviewed: Callable[[Preset], None]
 
     # --- good starts ----------------------------------------------------------------------------------
 

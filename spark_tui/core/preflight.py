@@ -50,14 +50,13 @@ class PreflightStatus(Struct, frozen=True):
     runs: bool = False
 
 
-class Preflight:
+class Preflight(Struct, eq=False):
     """Checks a launch against Docker and the host."""
 
-    def __init__(self, docker: ContainerEngine, host: HostProbe, secrets: SecretStore, paths: HostPaths) -> None:
-        self._docker = docker
-        self._host = host
-        self._secrets = secrets
-        self._paths = paths
+    _docker: ContainerEngine
+    _host: HostProbe
+    _secrets: SecretStore
+    _paths: HostPaths
 
     async def plan(self, preset: Preset, overrides: Overrides) -> LaunchPlan:
         """The plan with the downloaded image, without checking anything else and without writing any key."""

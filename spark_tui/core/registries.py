@@ -47,16 +47,13 @@ class RegistryUpdate(Struct, frozen=True):
     skipped: tuple[str, ...] = ()
 
 
-class RegistryManager:
+class RegistryManager(Struct, eq=False):
     """The person's registries. `recipes` reads folders of recipes, `catalogue` gives the presets."""
 
-    def __init__(
-        self, store: RegistryStore, recipes: RecipeStore, clock: Clock, catalogue: Callable[[], PresetCatalogue]
-    ) -> None:
-        self._store = store
-        self._recipes = recipes
-        self._clock = clock
-        self._catalogue = catalogue
+    _store: RegistryStore
+    _recipes: RecipeStore
+    _clock: Clock
+    _catalogue: Callable[[], PresetCatalogue]
 
     def all(self) -> tuple[PinnedRegistry, ...]:
         return self._store.pins()

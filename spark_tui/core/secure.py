@@ -31,13 +31,12 @@ class Secured(Struct, frozen=True):
     what: str
 
 
-class Securing:
+class Securing(Struct, eq=False):
     """Plans such launches; changes nothing."""
 
-    def __init__(self, presets: PresetSource, preflight: Preflight, secrets: SecretStore) -> None:
-        self._presets = presets
-        self._preflight = preflight
-        self._secrets = secrets
+    _presets: PresetSource
+    _preflight: Preflight
+    _secrets: SecretStore
 
     async def plan(self, view: EngineView, *, publish: bool = False) -> Secured:
         """The launch for an engine of ours that is LAN NO KEY, with `publish` also for one that only this machine

@@ -110,24 +110,19 @@ class UpdateCheck(Struct, frozen=True):
         return True if self.downloaded else None if self.free is None else self.free >= self.image.size
 
 
-class Updater:
+class Updater(Struct, eq=False):
     """Plans, tries, keeps and undoes updates of presets. One program at a time works on a preset."""
 
-    def __init__(
-        self, docker: ContainerEngine, host: HostProbe, editor: Editor, launcher: Launcher,
-        supervisor: EngineSupervisor, history: History, archive: LogArchive, state: StateFiles, clock: Clock,
-        catalogue: Callable[[], PresetCatalogue],
-    ) -> None:  # fmt: skip
-        self._docker = docker
-        self._host = host
-        self._editor = editor
-        self._launcher = launcher
-        self._supervisor = supervisor
-        self._history = history
-        self._archive = archive
-        self._state = state
-        self._clock = clock
-        self._catalogue = catalogue
+    _docker: ContainerEngine
+    _host: HostProbe
+    _editor: Editor
+    _launcher: Launcher
+    _supervisor: EngineSupervisor
+    _history: History
+    _archive: LogArchive
+    _state: StateFiles
+    _clock: Clock
+    _catalogue: Callable[[], PresetCatalogue]
 
     # --- look -----------------------------------------------------------------------------------------
 
