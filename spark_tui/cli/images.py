@@ -46,12 +46,10 @@ def images(session: Session, check: bool, inspected: str) -> int:
     if view.starts_unknown:
         session.err.note(f"Last good starts unknown: {view.starts_unknown}.")
     if view.unused:
-        session.err.say(f"Delete one that nothing uses: spark-tui images delete {show.short_name(_unused(view))}")
+        session.err.say(
+            f"Delete one that nothing uses: spark-tui images delete {show.short_name(view.names_of(view.unused[0])[0])}"
+        )
     return ExitCode.FAILED if failed else ExitCode.DONE
-
-
-def _unused(view: ImagesView) -> str:
-    return view.names_of(view.unused[0])[0]
 
 
 def _inspect(session: Session, name: str, *, check: bool) -> int:

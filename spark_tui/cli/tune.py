@@ -69,7 +69,7 @@ def tune(
 
     record = session.run(begin)
     if discard:
-        session.run(lambda context: _discard(context, record, progress), changes=True)
+        session.run(lambda context: supervised(context, context.tuner.discard(record, progress)), changes=True)
         session.done(present.tune_object(record), "Dropped. The engine of before is restored.")
         return ExitCode.DONE
     if not (resume and record.finished):
@@ -115,10 +115,6 @@ async def _search(
         session.err.say(SIMULATED, "dim")
     await observe(session, context)
     return await supervised(context, context.tuner.run(replace(record, **more), progress))
-
-
-async def _discard(context: Context, record: TuneRecord, progress: _Progress) -> None:
-    await supervised(context, context.tuner.discard(record, progress))
 
 
 class _Progress:

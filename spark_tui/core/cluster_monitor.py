@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
 from spark_tui.core.actions import key_of
@@ -75,7 +75,7 @@ class ClusterMonitor:
         known = [node for cluster in self._clusters for node in cluster.nodes] if only is None else []
         records = self._store.world.launches if only is None else (only,)
         known += [rank.node for record in records for rank in record.ranks]
-        await asyncio.gather(*map(self._ask, _distinct(known)))
+        await asyncio.gather(*map(self._ask, {node.host: node for node in known}.values()))
 
     async def _ask(self, node: ClusterNode) -> None:
         try:
@@ -127,7 +127,3 @@ def node_values(look: NodeLook) -> dict[MetricId, float]:
         MetricId.LINK_RATE: traffic,
     }
     return {metric: value for metric, value in values.items() if value is not None}
-
-
-def _distinct(nodes: Iterable[ClusterNode]) -> tuple[ClusterNode, ...]:
-    return tuple({node.host: node for node in nodes}.values())

@@ -12,7 +12,6 @@ from spark_tui.domain.presets.image_use import (
     ImagesView,
     ImageUse,
     ImageUser,
-    ImageVersion,
     TagState,
 )
 from spark_tui.domain.quantities import human_bytes
@@ -203,16 +202,14 @@ def image_object(entry: ImageEntry) -> Object:
         **maybe("size_bytes", image.size if image is not None else None, absent),
         **maybe("unique_bytes", image.unique if image is not None else None, absent or _NOT_MEASURED),
         **maybe("created", made, absent or "the image does not say"),
-        "versions": [_version_object(each) for each in entry.versions],
+        "versions": [
+            {"program": each.title, "version": each.version, "source": each.source} for each in entry.versions
+        ],
         "used_by": [{"kind": use.kind.value, "name": use.name, "keeps": use.keeps} for use in entry.uses],
         "tag_state": entry.state.value,
         **maybe("registry_digest", None if error else entry.remote, error.summary if error else _NOT_CHECKED),
         **({"error": {"id": error.id, "summary": error.summary, "remedy": error.remedy}} if error else {}),
     }
-
-
-def _version_object(each: ImageVersion) -> Object:
-    return {"program": each.title, "version": each.version, "source": each.source}
 
 
 def deletion_object(plan: ImageDeletion) -> Object:

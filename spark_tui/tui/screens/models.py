@@ -159,10 +159,7 @@ class ModelsScreen(ListScreen):
         key = self.rows.key
         if key.startswith(DOWNLOAD):
             return next((each for each in self.downloads if each.id == key.removeprefix(DOWNLOAD)), None)
-        return self._download_for(self.entry) if self.entry is not None else None
-
-    def _download_for(self, entry: LibraryEntry) -> Download | None:
-        return present.download_of(entry.model, self.downloads)
+        return present.download_of(self.entry.model, self.downloads) if self.entry is not None else None
 
     # --- show -----------------------------------------------------------------------------------------
 
