@@ -85,7 +85,7 @@ def test_any_bytes_give_a_record(data: bytes) -> None:
 
 _UNITS = (
     "(A pid=1) ", "[Stage-0] ", "x.py:1 ", "INFO ", " ", "^", "a.", "%|", "| ", '{"message":', "[", "1", "\r ",
-    "INFO: ", "a ", "~ ", "a-1 | ", "[pod/a] ", "2026-05-21T21:02:50Z ", "<30>1 a ", "(pid=1) ", "WARNING:a:",
+    "INFO: ", "a ", "~ ", "a-1 | ", "2026-05-21T21:02:50Z ", "<30>1 a ", "(pid=1) ", "WARNING:a:",
     "[rank0]: ", 'time=2026-05-21 21:02:57 level=INFO msg="', "eyJ", "--api-key a1b2c3d4e5 ", "?sig=abcdefgh", "://a:b",
     "api_key=", "'", '\\"', "\x1b[", "\t", "Error: ", ": 1% Completed | 1/1 [",
 )  # fmt: skip

@@ -82,8 +82,6 @@ DRESSES: dict[str, Callable[[Text, str], str]] = {
     "syslog": lambda text, message: f"<30>1 2026-11-21T02:16:18.1Z spark docker 812 - - {old_era(text, message)}",
     "compose": lambda text, message: f"vllm-1  | {old_era(text, message)}",
     "docker logs -t": lambda text, message: f"2026-11-21T02:16:18.123456789Z {old_era(text, message)}",
-    "kubectl --prefix": lambda text, message: f"[pod/vllm-0/vllm] {old_era(text, message)}",
-    "containerd": lambda text, message: f"2026-11-21T02:16:18.123456789Z stdout F {old_era(text, message)}",
 }  # fmt: skip
 
 

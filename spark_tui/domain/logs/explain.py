@@ -16,7 +16,6 @@ from spark_tui.domain.finding import Finding
 from spark_tui.domain.logs.causes.diagnosis import explain_failure
 from spark_tui.domain.logs.findings import findings
 from spark_tui.domain.logs.kernels import Fp4Verdict, fp4_verdict
-from spark_tui.domain.logs.quotes import Unquoter, unglued
 from spark_tui.domain.logs.serving import DraftStats, ServingSample, drafting
 from spark_tui.domain.logs.sizing import GraphMemory, graph_memory
 from spark_tui.domain.logs.timeline import BootTimeline, PhaseId, PhaseState, StartOutcome
@@ -155,7 +154,7 @@ _MARKS: Final = (
         "llama-cpp",
         lazy_pattern(
             r"llama_model_load|ggml[-_]cuda|libggml|ggml_\w{1,20}_init: found \d|llama_context|\bsrv +\w+(?:\(\))?: |"
-            r"llama-server|\bllamafile\b|(?:llm_load|llama_(?:new|init|kv|perf|print))_\w{1,40}: |"
+            r"llama-server|(?:llm_load|llama_(?:new|init|kv|perf|print))_\w{1,40}: |"
             r"llama server listening|\bslot +\w+: id +\d|\bprint_info: |load_backend: loaded|system_info: n_threads|"
             r"main: (?:router )?server is listening on http|update_slots\b|launch_slot|alloc_compute_meta: |"
             r"warmup: (?:WARNING: )?flash attention|\b(?:clip|mtmd)_(?:init|model_loader)\w{0,20}: "
@@ -166,9 +165,6 @@ _MARK_LINES: Final = 2_000
 """Lines examined to learn which engine wrote them."""
 _VLLM_LINES: Final = 200
 """Of these, lines of vLLM may come from kernels that SGLang imports."""
-_OWN: Final = ("(", "INFO", "WARNING", "ERROR", "\x1b")
-"""With what most lines of engines begin, and no quoted one."""
-_FIRST_LINES: Final = 20
 _DOCKER_JSON: Final = '{"log":"'
 
 
@@ -178,7 +174,6 @@ class LogExplainer:
     def __init__(self, started_at: float | None = None, runtime: str = "") -> None:
         self._tracker = LogTracker(started_at, runtime)
         self._engines: set[str] = set()
-        self._unquote = Unquoter()
         self._in_form = self._decided = False
         """A line is in an engine's form; one is in a form by which the engine is certain."""
         self.lines = 0
@@ -192,17 +187,8 @@ class LogExplainer:
     def feed_many(self, batch: Iterable[tuple[str, str]]) -> None:
         """Lines as `(stamp, text)`; the stamp is RFC 3339 or empty. Docker's own log files (`{"log":...}`) are
         unpacked."""
-        unquote = self._unquote
-        batch = [(stamp, line) for stamp, text in batch for line in unglued(text)]
-        if not self.lines:
-            unquote.begin(text for _, text in batch[:_FIRST_LINES])
-        lines = [
-            (stamp, text if text[:1] == "(" or (text.startswith(_OWN) and " pid=" not in text[:160]) else unquote(text))
-            if text[:1] != "{" or not text.startswith(_DOCKER_JSON)
-            else _unpacked(stamp, text)
-            for stamp, text in batch
-        ]
-        for at, (_, text) in enumerate(batch[: max(0, _MARK_LINES - self.lines)], self.lines):
+        lines = [_unpacked(stamp, text) if text.startswith(_DOCKER_JSON) else (stamp, text) for stamp, text in batch]
+        for at, (_, text) in enumerate(lines[: max(0, _MARK_LINES - self.lines)], self.lines):
             if self._decided or ("vllm" in self._engines and at >= _VLLM_LINES):
                 break
             if _SGLANG.search(text, 0, 2_000):

@@ -25,7 +25,7 @@ from spark_tui.domain.logs.line import (
     parse_line,
 )
 from spark_tui.domain.logs.rules import rule as r
-from spark_tui.domain.logs.rules.llama_cpp import LLAMA_CPP, OLLAMA, SERVERS
+from spark_tui.domain.logs.rules.llama_cpp import LLAMA_CPP, OLLAMA
 from spark_tui.domain.logs.rules.sglang import SGLANG
 from spark_tui.domain.logs.rules.trtllm import TRTLLM
 from spark_tui.domain.logs.rules.vllm import VLLM
@@ -55,7 +55,7 @@ TABLES: Final[dict[str, r.Table]] = {
     "ollama": r.joined(r.COMMON, OLLAMA, LLAMA_CPP),
 }
 """Rules by the id of a runtime."""
-UNKNOWN: Final = r.joined(r.COMMON, r.PYTHON_ENGINE, VLLM, SGLANG, TRTLLM, LLAMA_CPP, SERVERS, OLLAMA)
+UNKNOWN: Final = r.joined(r.COMMON, r.PYTHON_ENGINE, VLLM, SGLANG, TRTLLM, LLAMA_CPP, OLLAMA)
 """For a log of an unknown runtime, until a line that an engine prints once per start names it."""
 MAX_NEWS: Final = 200
 MAX_SILENCE_SECONDS: Final = 600.0

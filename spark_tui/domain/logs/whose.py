@@ -35,7 +35,7 @@ _OURS: Final = lazy_pattern(
     r"[Cc][Uu][Dd][Aa][- ]?[Gg]raph|Tokenizer class|V cache|adaptive_verification|mpirun noticed|mpi4py|"
     r"The cluster was started with|caused pair closure|RepositoryNotFoundError|huggingface|gated repo|sgl_kernel|"
     r"Scheduler (?:hit|or Data)|scheduler died|client socket has|Watchdog caught|by watchdog|GGML_ASSERT|ggml_|"
-    r"MPI_ABORT|warmup error|Workspace is locked but|due to insufficient system resources|LM Studio|LLM engine|"
+    r"MPI_ABORT|warmup error|Workspace is locked but|LLM engine|"
     r"different model and/or config|ray\.exceptions|tensorrt_llm|no kernel image|Ray killed|\(raylet\)|"
     r"lib(?:nvrtc|cu\w+)\.so|model requires more system memory|for ModelConfig|for VllmConfig|ParallelConfig|"
     r"SpeculativeConfig|architectures|digest mismatch|pull model manifest|version of Ollama|ROCm error|\bhip[A-Z]\w+|"
@@ -71,13 +71,6 @@ _DAEMON: Final = lazy_pattern(
     r"failed to resolve reference| - manifest unknown: |nvidia-container-cli: |NVIDIA Container Runtime Hook|"
     r"unresolvable CDI devices|could not select device driver|"
     rf"no runtime for \"nvidia\"|{NO_PROGRAM}"
-)
-_ELECTRON_SAYS: Final = lazy_pattern(
-    r"(?:- Caused By: |\[ERROR\] )?Error: (?:Failed to load|Error loading|The model has)|"
-    r"- Caused By: (?:[A-Z]\w{0,30})?Error: "
-)
-_ELECTRON: Final = lazy_pattern(
-    r"LM[ \-]?Stu|LMSInternal|LLMEngineWrapper|llmworker|lmstudio|\blms (?:load|server|get)\b"
 )
 _DOCKER: Final = (
     "rror response from daemon",
@@ -330,23 +323,6 @@ def _while_serving(end: Ending) -> bool | None:
     return DEADLY.search(end.message) is not None or (inner and end.record.kind is LineKind.EXCEPTION)
 
 
-def _by_a_status(end: Ending) -> bool | None:
-    """Windows' status, as a shell prints it; a signal, as the C library of llamafile does."""
-    if end.own.lstrip("-").isdigit():
-        return any(_GGML.match(text) or LLAMA_OWN.match(text) for text in end.above(_NEAR))
-    if end.message.startswith("error: Uncaught SIG"):
-        return any("llamafile" in text for text in end.around(12, 4))
-    return None
-
-
-def _by_lm_studio(end: Ending) -> bool | None:
-    """Of a model, not of another of its windows."""
-    if not _ELECTRON_SAYS.match(end.message):
-        return None
-    said = "Error: Failed to load" in end.message or not end.message.startswith("- Caused By: ")
-    return any(_ELECTRON.search(text) and (said or "loadModel" in text) for text in end.around(40, 40))
-
-
 def _by_llama_cpp(end: Ending) -> bool | None:
     """Its own sentences; options that it refuses before anything is loaded; what Ollama's command line prints."""
     message, above = end.message, end.above(8)
@@ -460,7 +436,7 @@ def _by_its_frames(end: Ending) -> bool | None:
 
 _WITHIN_TRACEBACK: Final = (LineKind.TRACEBACK, LineKind.CONTINUATION, LineKind.BLANK, LineKind.EXCEPTION)
 _JUDGES: Final[tuple[Callable[[Ending], bool | None], ...]] = (
-    _by_docker, _by_a_native_crash, _by_the_shell, _while_serving, _by_a_status, _by_lm_studio, _by_llama_cpp,
+    _by_docker, _by_a_native_crash, _by_the_shell, _while_serving, _by_llama_cpp,
     _by_a_client, _by_tensorrt_llm, _by_the_machine, _in_a_request, _by_a_launcher, _by_a_setting, _by_another_program,
     _by_the_command, _by_its_words, _by_its_frames,
 )  # fmt: skip

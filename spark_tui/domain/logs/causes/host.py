@@ -532,20 +532,6 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     ),
     rule(
         CauseId.ENGINE_DIED,
-        r"\(Exit code: (\d{2,20})\)\. Unknown error",
-        "LM Studio's engine ended without a reason (exit code {0}).",
-        "Update its runtime, choose a smaller model or a shorter context, and see its log: `lms log stream`.",
-        vague=True,
-    ),
-    rule(
-        CauseId.ENGINE_DIED,
-        r"Error: (?:Failed to load (?:the )?model|Error loading model|The model has crashed|Received load-error)",
-        "LM Studio's engine could not load the model, or ended, without a reason in this line.",
-        "See its log: `lms log stream`. Update its runtime, choose a smaller model or a shorter context.",
-        vague=True,
-    ),
-    rule(
-        CauseId.ENGINE_DIED,
         r"(?:[Ss]cheduler|SubprocessWatchdog|Detokenizer) [Ww]atchdog timeout|Watchdog timeout \(self",
         "SGLang's scheduler made no progress, and its watchdog ended it.",
         "A kernel is stuck, or memory ran out: check `journalctl -k`, start once with {eager}, or raise "

@@ -245,27 +245,18 @@ LLAMA_RULES: Final[tuple[CauseRule, ...]] = (
         "Ollama cannot convert or run models of this architecture.",
         "Use {newer}, or pull a GGUF file of the model.",
     ),
-    # --- how a process ended: Windows' words for it, as hexadecimal and decimal numbers
+    # --- how a process ended
     rule(
         CauseId.MISSING_MODULE,
-        rf"{_STATUS}(?:0x)?(?i:c0000135|c0000139|c0000142|c000007b)\b|"
-        r"(?<!\d)(?:3221225781|3221225785|3221225794|3221225595|-1073741515|-1073741511|-1073741502|-1073741701)(?!\d)|"
         r"terminated: exit status 127\b",
-        "A library (DLL) of {engine} is missing or does not fit: {match}.",
-        "Install {engine} again as a whole. On Windows install the Visual C++ runtime (vc_redist.x64) and the GPU's "
-        "driver; or use {other}.",
+        "A library of {engine} is missing or does not fit: {match}.",
+        "Install {engine} again as a whole, or use {other}.",
     ),
     rule(
         CauseId.ARCH_NOT_COMPILED,
-        rf"{_STATUS}(?:0x)?(?i:c000001d)\b|(?<!\d)(?:3221225501|-1073741795)(?!\d)|terminated: exit status 132\b",
+        r"terminated: exit status 132\b",
         "This build uses instructions that this processor does not have: {match}.",
         "Use a build for this processor (without AVX2 or AVX-512 where it has none). {gb10}",
-    ),
-    rule(
-        CauseId.OUT_OF_MEMORY_LOADING,
-        rf"{_STATUS}(?:0x)?(?i:c0000017|c000012d)\b|(?<!\d)(?:3221225495|3221225773|-1073741801|-1073741523)(?!\d)",
-        "Windows has no more memory for {engine}: {match}.",
-        f"{FREE_MEMORY}, enlarge the page file, or choose a smaller or more quantized model{{offload}}.",
     ),
     # --- memory
     CauseRule(

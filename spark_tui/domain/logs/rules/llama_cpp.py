@@ -142,44 +142,6 @@ LLAMA_CPP: Final[r.Table] = r.table(
 )  # fmt: skip
 
 
-def server_error(match: re.Match[str], known: r.RuleContext) -> Iterator[r.Fact]:
-    """A server around llama.cpp that answers a request with its engine's failure."""
-    if _WRAPS.search(match.string):
-        yield r.Signal.ANSWERS if match[0].startswith("Server") else r.Signal.RUNNER_ENDED
-        yield from r.keep(Topic.RUNNER_FAILED, match.string, known)
-
-
-_WRAPS: Final = lazy_pattern(
-    r"could not load model|failed to load model|rpc error: code = |grpc service not ready|backend"
-)
-
-
-def lm_studio(sign: r.Signal) -> Callable[[re.Match[str], r.RuleContext], Iterable[r.Fact]]:
-    return lambda _match, known: (sign,) if "LM STUDIO SERVER" in known.record.message else ()
-
-
-SERVERS: Final[r.Table] = r.table(  # LocalAI, LM Studio
-    ("Server", r.found("Server error error=", server_error)),
-    ("Failed Stream", r.found(
-        r"Failed to load model (?:\S{1,200} with backend \S{1,60} error=|modelID=)|Stream ended with error: ",
-        server_error,
-    )),
-    ("Request HTTP", r.found(  # llama-swap too
-        r"(?:Request|HTTP request) (?:.{0,300}method=.{0,300}\b(?:url|path)=\"?/v1/|"
-        r"\S{1,60} \"POST /v1/\S{1,80} HTTP/1\.1\" 200)",
-        lambda _m, _known: (r.Signal.ANSWERS,),
-    )),
-    ("LocalAI", r.found("LocalAI (?:API is listening|is started and running)", lambda _m, _known: (r.Signal.READY,))),
-    ("Success!", r.found("Success! HTTP server listening on port", lm_studio(r.Signal.READY))),
-    ("Running", r.found("Running chat completion on conversation", lambda _m, _known: (r.Signal.ANSWERS,))),
-    ("Error Error:", r.found(
-        r"(?:Error: )?(?:Error in channel handler: )?(?:Error: )?(?:The model has crashed|Failed to load model \"|"
-        r"Error loading model|Model (?:has )?(?:un|re)loaded)",
-        lambda m, known: r.keep(Topic.RUNNER_FAILED, m.string, known) if known.serving else (),
-    )),
-)  # fmt: skip
-
-
 def _by_go(pattern: str, facts: Callable[[re.Match[str]], Iterable[r.Fact]]) -> r.Rule:
     """A rule for lines that a program in Go wrote."""
     return r.found(pattern, lambda match, known: facts(match) if ".go:" in known.record.source else ())
