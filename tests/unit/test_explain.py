@@ -172,12 +172,6 @@ SAID = [
         "error: unknown argument: --flash-attention",
     ),
     (
-        "bad_argument",
-        "quantize",
-        "INFO text_generation_launcher: Args {",
-        "error: invalid value 'a' for '--quantize <Q>'",
-    ),
-    (
         "gated_repo",
         "foo/bar",
         "thread 'main' panicked at a.rs:1:2:",

@@ -204,7 +204,7 @@ class LogExplainer:
         """What was read so far means, in its context. A container that has ended is said to have; without a context
         the log is a text that is over."""
         if context is None:
-            self._tracker.text_ended(docker=not self._engines, ollama="ollama" in self._engines)
+            self._tracker.text_ended(engine=bool(self._engines))
             context = LogContext()
         if context.ended:
             self._tracker.container_ended(context.exit_code)

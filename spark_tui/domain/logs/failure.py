@@ -29,12 +29,11 @@ from spark_tui.domain.logs.tail import (
     PYDANTIC_TAIL,
     WITHOUT_SIZE,
     WORKER_FAILED,
-    command_settings,
     interrupted,
     last_failure,
 )
 from spark_tui.domain.logs.timeline import PhaseId, StartFailure
-from spark_tui.domain.logs.whose import BENCH, FRAME
+from spark_tui.domain.logs.whose import BENCH, FRAME, known_sure
 from spark_tui.domain.text import lazy_pattern
 
 MAX_KEPT = 4_000
@@ -103,19 +102,10 @@ class FailureReader:
     def failure(self) -> StartFailure | None:
         """The deciding line, with the few around it that help."""
         if self._chosen is not None and self._complete is None:
-            lines = deciding_lines(self._chosen.line, self._before, self._after)
             line, above = traced(self._chosen.line, self._before)
-            if line != self._chosen.line:
-                ended, lines = "", deciding_lines(line, above, ())
-            else:
-                line = better_line(line, lines, self._after)
-                if "ActorDiedError: The actor died" in line:  # why stands below its names
-                    said = (parse_line(text).message.strip() for text in self._after)
-                    reason = next((text for text in said if text.startswith("The actor is dead because")), "")
-                    line = shown(f"{line.partition(': ')[0]}: {reason}") if reason else line
-                if line == self._chosen.line:
-                    line = sentence_above(line, self._before)
-                ended = self._chosen.line if line != self._chosen.line else ""
+            lines = deciding_lines(line, above, self._after if above is self._before else ())
+            line = better_line(line, lines, above, self._after)
+            ended = self._chosen.line if line != self._chosen.line and above is self._before else ""
             chosen = replace(self._chosen, line=line, ended=ended)
             self._complete = replace(
                 chosen,
@@ -128,7 +118,7 @@ class FailureReader:
                     serving=self._serving,
                     starting=self._block is Broken.START_FAILED,
                 ),
-                asked=tuple(sorted((self.asked or command_settings(self._before)).items())),
+                asked=tuple(sorted(self.asked.items())),
                 module=module_of(above, self._chosen.process),
             )
         return self._complete
@@ -265,7 +255,7 @@ class FailureReader:
         """The container has ended. Without a reason in the log its last line is a guess."""
         weak = self._chosen is None or (self._chosen.guess and self._weight < _Weight.NATIVE)
         if weak and exit_code != 137:
-            self.stopped(docker=False)
+            self.stopped(engine=True)
         if self._chosen is not None:
             guess = self._chosen.guess and self._weight != _Weight.NATIVE
             self._chosen, self._complete = replace(self._chosen, exit_code=exit_code, guess=guess), None
@@ -284,11 +274,11 @@ class FailureReader:
         """The line by which a person ended it, as the last one of the log."""
         return "KeyboardInterrupt" if interrupted(tuple(self.recent)) else ""
 
-    def stopped(self, *, docker: bool, ollama: bool = False, serving: bool | None = None) -> bool:
+    def stopped(self, *, engine: bool, serving: bool | None = None) -> bool:
         """The log is over, and no exit code says why: whether it ends in a failure, which then is a guess."""
         lines = tuple(self.recent)
         serving = self._serving = self._serving if serving is None else serving
-        found = last_failure(lines, serving=serving, docker=docker, ollama=ollama)
+        found = last_failure(lines, serving=serving, engine=engine)
         if found is None:
             return False
         self._before, self._after, self._complete = lines[: found.at + 1], [*lines[found.at + 1 :][:KEPT_AFTER]], None
@@ -296,41 +286,47 @@ class FailureReader:
         return True
 
 
-_NAMES_IT: Final = ("Cannot access gated repo for url", "Repository Not Found for url", "Revision Not Found for url")
 _RESULTS: Final = (CauseId.ENGINE_DIED, CauseId.WEIGHTS_MISSING)
 """Vague, they follow from what stands above."""
-_COMPILER: Final = lazy_pattern(r"ptxas|nvcc fatal|: (?:fatal )?error: |died due to signal")
-_SHARED: Final = lazy_pattern(r"shared memory segment|/dev/shm/nccl-|^(?:Last error: ?)?Cuda failure \d{1,4} '")
-"""What NCCL logs above an error that only says that it failed."""
+_SAYS_MORE: Final = (
+    (lazy_pattern(r"AssertionError$"), lazy_pattern(r"^assert .+"), "{line}: {more}"),  # its only words are its code
+    (lazy_pattern(r".*device-side assert triggered"), lazy_pattern(r"Assertion `.+"), "{line} ({more})"),
+    (lazy_pattern(r"ray\.exceptions\.ActorDied"), lazy_pattern(r"^The actor is dead because.*"), "{line} {more}"),
+    (lazy_pattern(r"ptxas fatal"), lazy_pattern(r".*; error  .*"), "{more}"),
+    (lazy_pattern(r"terminate called"), lazy_pattern(r"^what\(\): .*"), "{more}"),
+    (lazy_pattern(rf".*{WITHOUT_SIZE}"), lazy_pattern(r".*(?:failed to allocate .{0,40}buffer of size|"
+                                                     r"allocating [\d.]{1,12} MiB on device).*"), "{more}"),
+    (lazy_pattern(r"(?:[\w.]{0,60}DistBackend|Runtime)Error: NCCL|.{0,40}NCCL error"), lazy_pattern(
+        r".*(?:shared memory segment|/dev/shm/nccl-).*|^(?:Last error: ?)?Cuda failure \d{1,4} '.*"), "{more}"),
+    (lazy_pattern(r"(?!.*http).*(?:[Gg]ated|[Rr]epository|revision|401 Client)"), lazy_pattern(
+        r"^(?:Cannot access gated repo|Repository Not Found|Revision Not Found) for url.*"), "{more}"),
+)  # fmt: skip
+"""Lines that say less than one near them: what the other one looks like, and how both are shown."""
 
 
-_WITH_SIZE: Final = lazy_pattern(r"failed to allocate .{0,40}buffer of size|allocating [\d.]{1,12} MiB on device")
-
-
-def better_line(line: str, lines: Sequence[str], after: Sequence[str] = ()) -> str:
-    """Of the lines around one that says nothing by itself, the nearest that does; `after` are all that follow."""
-    if line == "AssertionError":  # its only words are its code
-        return next((f"{line}: {other}" for other in lines if other.startswith("assert ")), line)
+def better_line(line: str, lines: Sequence[str], before: Sequence[str], after: Sequence[str]) -> str:
+    """Of the lines around one that says little by itself, the nearest that says more."""
+    for less, other, told in _SAYS_MORE:
+        if less.match(line):
+            near = (*reversed(lines), *map(_message, after), *map(_message, reversed(before[-_FAR:])))
+            more = next((match[0] for text in near if text != line and (match := other.search(text))), "")
+            return shown(told.format(line=line, more=more)) if more else line
     known = recognise(line)
-    if known is not None and known[0].vague and known[0].id is CauseId.NCCL:
-        return next((shown(other) for other in (*reversed(lines), *after) if _SHARED.search(other)), line)
-    if known is not None and known[0].id in (CauseId.GATED_REPO, CauseId.REPO_NOT_FOUND) and "http" not in line:
-        return next((other for other in lines if other.startswith(_NAMES_IT)), line)  # the one that names it
-    if known is not None and known[0].vague and known[0].id is CauseId.KERNEL_FAILURE:  # the compiler's own words
-        said = ((other, rule[0]) for other in lines if _COMPILER.search(other) and (rule := recognise(other)))
-        return next((other for other, rule in said if not rule.vague), line)
-    if WITHOUT_SIZE.search(line):
-        return next((other for other in reversed(lines) if _WITH_SIZE.search(other)), line)
-    if line.startswith("terminate called"):
-        return next((other for other in lines if other.startswith("what(): ")), line)
     consequence = known is not None and known[0].vague and known[0].id in _RESULTS
     if not consequence and (known is not None or exception_name(line)):
         return line
     found = [(other, rule[0]) for other in reversed(lines) if (rule := recognise(other)) is not None]
-    told = next((other for other, rule in found if not rule.vague), "")
-    return told or next((other for other, rule in found if rule.id not in _RESULTS), line)
+    said = [other for other, rule in found if not rule.vague]
+    if not said and consequence:
+        loud = (
+            each for text in before[-_NEAR:] if (each := parse_line(text)).level not in ("INFO", "DEBUG", "WARNING")
+        )
+        said = [each.message for each in loud if each.kind is not LineKind.TRACEBACK and known_sure(each.message)][::-1]
+    return shown(next(iter((*said, *(other for other, rule in found if rule.id not in _RESULTS), line))))
 
 
+_NEAR: Final = 12
+_FAR: Final = 300
 _TRACED: Final = lazy_pattern(r"torch\._dynamo\.exc\.TorchRuntimeError: ")
 _GOT: Final = lazy_pattern(r"got (\w{1,60}Error)\((['\"])(.{1,300})\2")
 
@@ -351,27 +347,6 @@ def traced(line: str, before: Sequence[str]) -> tuple[str, Sequence[str]]:
 _TRACE_LINES: Final = 200
 
 
-def sentence_above(line: str, before: Sequence[str]) -> str:
-    """For a consequence (`See root cause above`) the sentence above it, also one broken over two lines."""
-    if "device-side assert triggered" in line:  # the kernel has said which
-        said = next((parse_line(text).message for text in reversed(before) if "Assertion `" in text), "")
-        return shown(f"{line} ({said[said.index('Assertion `') :]})") if said else line
-    if line.startswith("ptxas fatal"):  # its errors stand above
-        return next((shown(text.strip()) for text in reversed(before[-20:]) if "; error  " in text), line)
-    known = recognise(line)
-    if known is None or not known[0].vague or known[0].id is not CauseId.ENGINE_DIED:
-        return line
-    near = [parse_line(text) for text in before[-_SENTENCE_LINES:] if text.strip() and text != line]
-    texts = [each.message.strip() for each in near if each.level not in ("INFO", "DEBUG", "WARNING")]
-    for first, second in zip(reversed(texts[:-1]), reversed(texts[1:]), strict=True):
-        for text in (second, f"{first} {second}"):
-            found = recognise(text) if " " in text and not text.startswith("File ") else None
-            if found is not None and found[0].sure and not found[0].vague:
-                return shown(text)
-    return line
-
-
-_SENTENCE_LINES: Final = 12
 _STANDARD: Final = lazy_pattern(r"/lib/python3[.\d]*/(?!site-|dist-)|^<")
 """Files of Python's own library."""
 
@@ -469,7 +444,9 @@ def deciding_lines(line: str, before: Sequence[str], after: Sequence[str]) -> tu
             if _SAYS_NOTHING.search(message):
                 continue
             loud = record.kind is not LineKind.TRACEBACK and (not record.level or record.severity >= 30)
-            if (raised and linked and record.kind is LineKind.EXCEPTION) or (loud and _says_why(message)):
+            if (raised and linked and record.kind is LineKind.EXCEPTION) or (
+                loud and (_says_why(message) or "NCCL WARN" in text)
+            ):
                 above.append(message)
     below: list[str] = []
     compiled = "Ninja build failed" in line or "Error building extension" in line

@@ -5,32 +5,31 @@ For texts whose rest is unknown: what people paste, a stopped container, a serve
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from spark_tui.domain.logs.causes.cause import CauseId
 from spark_tui.domain.logs.causes.diagnosis import recognise
-from spark_tui.domain.logs.causes.engines import RAYLET, WAITS_FOR_CORE
+from spark_tui.domain.logs.causes.engines import RAYLET
 from spark_tui.domain.logs.causes.host import GPU_FAULT, NO_PROGRAM
+from spark_tui.domain.logs.causes.llama_cpp import CRASH, FATAL, NAMED
 from spark_tui.domain.logs.line import LineKind, LogRecord, exception_name, parse_line
-from spark_tui.domain.logs.whose import (
-    COMMAND,
-    DEADLY,
-    ENGINE_PATH,
-    LLAMA_CRASH,
-    LLAMA_FATAL,
-    LLAMA_NAMED,
-    LLAMA_OWN,
-    NAMED,
-    SHELL,
-    TRT,
-    USAGE,
-    Ending,
-    in_form,
-    is_ours,
-    known_sure,
-)
+from spark_tui.domain.logs.whose import DEADLY, ENGINE_PATH, Ending, is_ours, known_sure
 from spark_tui.domain.text import lazy_pattern
+
+USAGE: Final = r"error: (?:unrecognized arguments|the following arguments are required|argument -)"
+"""How argparse refuses an option."""
+SHELL: Final = r"(?:Killed|(?:Aborted|Segmentation fault|Bus error|Illegal instruction)(?: \(core dumped\))?)$"
+"""How a shell says by which signal its command ended."""
+_SHELL: Final = lazy_pattern(rf"{SHELL}|\S{{1,80}}: line \d{{1,5}}: +\d{{1,9}} Killed ")
+_CRASH: Final = lazy_pattern(CRASH)
+TRT: Final = ("TensorRT-LLM", "TRT-LLM", "TRT")
+"""TensorRT-LLM's loggers: C++, Python, and TensorRT's own."""
+_TRT_ENDS: Final = lazy_pattern(
+    r"Failed to initialize executor|Executor worker |Engine building failed|Hang detected on rank|"
+    r"Failed to parse the arguments for the LLM|(?:tensorrt_llm::\S{0,60}TllmException: .{0,40})?Assertion failed: "
+)
 
 CONSEQUENCES: Final = (
     "WorkerProc initialization failed",
@@ -98,7 +97,7 @@ _LINES: Final = lazy_pattern(  # lines that end a program, or a start, and are n
     r"failed to start\b|.{0,100}Shard process was signaled to shutdown with signal|listen tcp \S{3,60}:11434: bind: |"
     r"This kernel only supports sm|Unhandled exception(?:: .{0,60}what\(\): | caught in c10/)|"
     r"ptxas application ptx input.{0,40}error|.{0,80}\bnvcc: not found|"
-    rf"{SHELL}"
+    rf"{SHELL}|{FATAL}|{NAMED}|{CRASH}"
 )
 _WITHIN: Final = (
     "Failed to start model server: ",
@@ -126,7 +125,6 @@ _LOADED: Final = lazy_pattern(
     r"Available plugins for group|All plugins in this group|- \w+ -> |Automatically detected platform"
 )
 """What each process of vLLM's says when it imports it: another one begins."""
-_CUT: Final = lazy_pattern(r"[\w,;:(\[/\-]$")
 _GOES_ON: Final = lazy_pattern(
     r"Based on the available|Exit code: -9|Try |Decrease |See stack trace|Please |"
     r"The following component could not be created|The model you are attempting to pull"
@@ -138,26 +136,6 @@ PYDANTIC_TAIL: Final = lazy_pattern(r" \[type=\w+, input_value=.*$")
 _PARSED: Final = "Failed to parse the arguments"
 """TensorRT-LLM's line with pydantic's sentences below it."""
 _FIELD: Final = lazy_pattern(r"[\w.]{1,80}$")
-_PERSON: Final = lazy_pattern(r"(?:I|We|My|When|After|If|And|But|So)\b")
-"""With what a sentence of a person begins, and no message of a program in Rust."""
-_JOINED: Final = 4
-_NARROW: Final = 40
-"""A terminal breaks no shorter line."""
-
-
-_GIVEN: Final = lazy_pattern(r"--([a-z][\w\-]{2,40})(?:[= ]+([\w.]{1,24})(?=\s|$))?")
-_COMMAND_LINES: Final = 30
-
-
-def command_settings(lines: Sequence[str]) -> dict[str, str]:
-    """Options of the command that starts an engine, where a text shows it; values only where they are plain."""
-    start = next((at for at, text in enumerate(lines) if COMMAND.search(text, 0, 400)), len(lines))
-    given: dict[str, str] = {}
-    for text in lines[start : start + _COMMAND_LINES]:
-        given.update((each[1].replace("-", "_"), each[2] or "") for each in _GIVEN.finditer(text[:2_000]))
-        if not text.rstrip().endswith("\\"):
-            break
-    return {name: value for name, value in given.items() if "key" not in name and "token" not in name}
 
 
 class LastFailure(NamedTuple):
@@ -167,50 +145,27 @@ class LastFailure(NamedTuple):
     record: LogRecord
 
 
-def last_failure(
-    lines: Sequence[str], *, serving: bool = False, docker: bool = False, ollama: bool = False
-) -> LastFailure | None:
+def last_failure(lines: Sequence[str], *, serving: bool, engine: bool) -> LastFailure | None:
     """The failure that the lines end in; None where they end in life, or in what another program says.
 
     Of the exceptions since the last sign of life the last one that a rule knows counts, then the last one, then a mere
-    consequence. `serving`: only what ends an engine's processes counts. `docker`: Docker's own errors count, for no
-    engine has started.
+    consequence. `serving`: only what ends an engine's processes counts. `engine`: the text shows one.
     """
     found: list[LastFailure] = []
     went_on = False
     for at in reversed(range(len(lines))):
         record = parse_line(lines[at])
         went_on = went_on or _WENT_ON.match(record.message) is not None
-        if record.message[:1] == " " and any(
-            ENGINE_PATH.search(text) or in_form(text) for text in lines[max(0, at - 12) : at]
-        ):
-            record = _dedented(record)
         if _alive(record):
             break
         sentence, _, trace = record.message.partition("\nTraceback (most recent call last)")
         if trace and not serving and ENGINE_PATH.search(trace):  # a record of JSON, with its traceback
             found.append(LastFailure(at, record._replace(message=sentence)))
-            continue
-        if _fatal(record) and not (went_on and _survived(record, lines[max(0, at - 80) : at])):
-            whole = _whole(record, lines, at)
-            if is_ours(Ending(whole, lines, at, serving, docker, ollama)):
+        elif _fatal(record) and not (went_on and _reported(record)):
+            whole = _whole(record, lines[at + 1 : at + 3])
+            if is_ours(Ending(whole, lines, at, serving, engine)):
                 found.append(LastFailure(at, whole))
-    if not found and not serving and lines:
-        found = _cut_off(lines) or _unjoined(lines)
-    ranks = [_rank(each.record) for each in found]
-    best = [each for each, rank in zip(found, ranks, strict=True) if rank == max(ranks)]
-    tries = all(_TRIED.match(each.record.message) for each in best)  # of one command: later ones only work around
-    return (min if tries else max)(best, key=lambda each: each.at, default=None)
-
-
-_TRIED: Final = lazy_pattern(r"(?:[Ee]rror: )?(?:[Ii]nvalid argument|unknown (?:argument|option|flag)): -")
-
-
-def interrupted(lines: Sequence[str]) -> bool:
-    """Whether the lines end in the traceback of Ctrl-C, through an engine's code."""
-    last = next((text for text in reversed(lines) if text.strip()), "")
-    own = parse_line(last).message.strip() == "KeyboardInterrupt"
-    return own and any("File " in text and ENGINE_PATH.search(text) for text in lines[-60:])
+    return max(found, key=lambda each: (_rank(each.record), each.at), default=None)
 
 
 _WENT_ON: Final = lazy_pattern(
@@ -220,97 +175,25 @@ _WENT_ON: Final = lazy_pattern(
 """Steps of a start, of SGLang and TensorRT-LLM."""
 
 
-def _survived(record: LogRecord, above: Sequence[str]) -> bool:
-    """An exception that was only reported: steps of the start follow, and no process says that it ends by it."""
-    if record.kind is not LineKind.EXCEPTION or record.process or record.source:
-        return False
-    head = next((text for text in reversed(above) if "Traceback (most recent" in text or "[E]" in text), "")
-    return "hit an exception" not in head and "[E]" not in head
+def _reported(record: LogRecord) -> bool:
+    """An exception that no process says it ends by."""
+    return record.kind is LineKind.EXCEPTION and not (record.process or record.source)
 
 
-_CLOSED: Final = lazy_pattern(r"Did the remote server shutdown or crash")
-_QUIET: Final = ("INFO", "DEBUG")
-
-
-def _cut_off(lines: Sequence[str]) -> list[LastFailure]:
-    """A text that ends within an engine's traceback: the last line that a rule knows for certain."""
-    records = [parse_line(text) for text in lines[-80:]]
-    first = max(0, len(lines) - 80)
-    closed = [at for at, each in enumerate(records[-40:], max(0, len(records) - 40)) if _CLOSED.search(each.message)]
-    if closed and not any("HTTP/1" in text for text in lines[first + closed[-1] :]):
-        return [LastFailure(first + closed[-1], records[closed[-1]])]
-    said = [each for each in records if each.message.strip(" ^~")]
-    code = said[-1].message.startswith("    ") if said else False  # below its frame
-    if not said or said[-1 - (code and len(said) > 1)].kind is not LineKind.TRACEBACK:
-        return _retold(lines) if not any(map(in_form, lines)) else []
-    if not any("File " in text and ENGINE_PATH.search(text) for text in lines[-40:]):
-        return []
-    loud = (at for at, each in enumerate(records) if each.kind is not LineKind.TRACEBACK and each.level not in _QUIET)
-    known = [at for at in loud if known_sure(records[at].message)]
-    if known:
-        return [LastFailure(first + known[-1], records[known[-1]])]
-    last = said[-1]
-    at = max(at for at, each in enumerate(records) if each is last)
-    core = last.source.startswith(("core.py:", "multiproc_executor.py:")) and last.level == "ERROR"
-    main = last.process in ("APIServer", "") and not last.source
-    own = [text for text in lines[-80:] if "File " in text and parse_line(text).process == last.process]
-    top = _AT_TOP if last.process else _PROGRAM
-    ends = (core and not any(_CALLED.search(text) for text in own)) or (main and any(map(top.search, own)))
-    waits = next((text for text in own if main and WAITS_FOR_CORE in text), "")
-    message = parse_line(waits).message if waits else last.message
-    return [LastFailure(first + at, last._replace(message=message.strip()))] if ends and own else []
-
-
-def _unjoined(lines: Sequence[str]) -> list[LastFailure]:
-    """A text that ends in the chain of returns by which NCCL gives up a group of ranks: its first warning."""
-    first = max(0, len(lines) - 80)
-    records = [parse_line(text) for text in lines[first:]]
-    chain = next((at for at in reversed(range(len(records))) if _RETURNS.match(records[at].message)), None)
-    if chain is None or any(map(_alive, records[chain:])):
-        return []
-    at = next((at for at in range(chain) if "NCCL WARN" in lines[first + at]), None)
-    if at is None:
-        return []
-    return [LastFailure(first + at, records[at]._replace(message=f"NCCL WARN {records[at].message}"))]
-
-
-_RETURNS: Final = lazy_pattern(r"(?:\S{0,60}/)?(?:init|bootstrap|group)\.cc:\d{1,5} -> [1-7]\b")
-_CALLED: Final = lazy_pattern(r", in _handle_client_request\b")
-"""The engine core only answers for a call."""
-_AT_TOP: Final = lazy_pattern(r"[/\\](?:vllm|entrypoints)[/\\\"].{1,80}, in (?:<module>|main|run_server\w*|cmd)\b")
-"""Frames of the API server outside any request."""
-_PROGRAM: Final = lazy_pattern(
-    r"[/\\](?:bin[/\\](?:vllm|sglang|trtllm-serve)|sglang[/\\]launch_server\.py|"
-    r"api_server\.py)\", line \d{1,6}, in <module>"
-)
-"""The outermost frame of an engine, also where no line says which process writes."""
-_RETOLD: Final = lazy_pattern(
-    r"^(?:(?!\b(?:[Ii]f|[Ww]hen(?:ever)?|may|might|can|could|would|should|used to|no longer|not|"
-    r"fixed)\b).){0,400}\b(?:fail(?:s|ed)|crash(?:es|ed)|die[sd]|abort(?:s|ed)|end(?:s|ed)) (?:\w+ ){0,4}(?:with|by|on|"
-    r"due to):? +`([\w.]{1,80}(?:Error|Exception): [^`]{10,400})`"
-    r"(?!.{0,300}\b(?:[Ww]hen (?:an?|the|your?) |(?:[Ii]f|[Uu]nless|fix|fixed|resolved|solved)\b))"
-)
-
-
-def _retold(lines: Sequence[str]) -> list[LastFailure]:
-    """The exception by which an engine ended, in a person's own words: a text without a line of the engine's."""
-    if not any(NAMED.search(text, 0, 400) or "vllm serve" in text or "launch_server" in text for text in lines):
-        return []
-    said = ((at, found[1]) for at, text in enumerate(lines) if "`" in text and (found := _RETOLD.search(text)))
-    return [LastFailure(at, parse_line(message)) for at, message in said if known_sure(message)]
-
-
-_ENDED: Final = lazy_pattern(rf"{SHELL}|\S{{1,80}}: line \d{{1,5}}: +\d{{1,9}} Killed ")
-"""What a shell says of a command that a signal ended."""
+def interrupted(lines: Sequence[str]) -> bool:
+    """Whether the lines end in the traceback of Ctrl-C, through an engine's code."""
+    last = next((text for text in reversed(lines) if text.strip()), "")
+    own = parse_line(last).message.strip() == "KeyboardInterrupt"
+    return own and any("File " in text and ENGINE_PATH.search(text) for text in lines[-60:])
 
 
 def _rank(record: LogRecord) -> float:
     message = record.message
     if message == "EOFError" or any(words in message for words in CONSEQUENCES):
         return 0
-    if LLAMA_CRASH.match(message) and "what(): " not in message:  # the system's word for what stands above
+    if _CRASH.match(message) and "what(): " not in message:  # the system's word for what stands above
         return 0
-    if _ENDED.match(message):  # below an exception: what ended the rest
+    if _SHELL.match(message):  # below an exception: what ended the rest
         return 0.5
     if message.startswith("nccl"):  # the second half of torch's message
         return 2
@@ -320,25 +203,21 @@ def _rank(record: LogRecord) -> float:
         return 4.5 if own and ": " in message else 3 if ": " in message or "Timeout" not in message else 0
     if known[0].id is CauseId.NCCL and not record.process and not known[0].vague:  # most often it waits for others
         return 4.2
-    if WITHOUT_SIZE.search(message):
+    if re.search(WITHOUT_SIZE, message):
         return 4.8
     if "has no device code compatible" in message:  # CUDA's own error follows from it
         return 5.5
     return 1 if known[0].id is CauseId.ENGINE_DIED else 4 if known[0].vague else 5
 
 
-WITHOUT_SIZE: Final = lazy_pattern(r"failed to allocate (?:compute buffers?|buffer for)")
+WITHOUT_SIZE: Final = r"failed to allocate (?:compute buffers?|buffer for)"
 """llama.cpp's lines below the one that says how much it could not allocate."""
 
 
-def _dedented(record: LogRecord) -> LogRecord:
-    """An exception below frames that all were indented by a forum."""
-    text = record.message.lstrip()
-    if record.kind is LineKind.EXCEPTION or not 1 <= len(record.message) - len(text) <= 8 or not exception_name(text):
-        return record
-    return record._replace(message=text, kind=LineKind.EXCEPTION)
-
-
+_UNJOINED: Final = lazy_pattern(
+    r"Did the remote server shutdown or crash|^(?:\S{0,60}/)?(?:init|bootstrap|group)\.cc:\d{1,5} -> [1-7]\b"
+)
+"""What torch and NCCL say, as of no error, when they give up a group of ranks."""
 _TRITON: Final = lazy_pattern(
     r"\"?(?:ERROR: )?(?:[Ff]ailed to (?:load|create) |Invalid argument: ensemble |Poll failed for model directory)"
 )
@@ -356,11 +235,11 @@ def _alive(record: LogRecord) -> bool:
 
 def _fatal(record: LogRecord) -> bool:
     if record.level in ("INFO", "DEBUG", "WARNING"):
-        return False
+        return _UNJOINED.search(record.message) is not None
     if _REQUEST.match(record.source) and not DEADLY.search(record.message):
         return False
     if record.source in TRT and record.severity >= 40:
-        return True
+        return known_sure(record.message) or _TRT_ENDS.match(record.message) is not None
     if record.level == "CRITICAL" and record.process and record.source.partition(":")[0].endswith((".cc", ".h")):
         return True  # a check of Ray's that failed, in a worker or beside it
     if ".cc:" in record.source and record.severity >= 40 and _TRITON.match(record.message):
@@ -368,48 +247,26 @@ def _fatal(record: LogRecord) -> bool:
     if record.kind is LineKind.EXCEPTION:
         return not exception_name(record.message).endswith(INTERRUPTED)
     text = record.message.lstrip()
-    if any(pattern.match(text) for pattern in (_LINES, LLAMA_FATAL, LLAMA_NAMED, LLAMA_CRASH)):
-        return True
-    return any(words in text for words in _WITHIN)
+    return _LINES.match(text) is not None or any(words in text for words in _WITHIN)
 
 
-def _whole(record: LogRecord, lines: Sequence[str], at: int) -> LogRecord:
-    """With its continuation: pydantic's sentence in place of its heading, and the rest of a broken line."""
+def _whole(record: LogRecord, below: Sequence[str]) -> LogRecord:
+    """With its continuation on the next two lines: pydantic's sentence in place of its heading, and the rest of a
+    sentence."""
     if inner := _IN_WORKER.match(record.message) or WORKER_FAILED.search(record.message):
         return record._replace(message=inner[1])
-    if DETAIL.match(record.message):
-        return record._replace(message=PYDANTIC_TAIL.sub("", record.message).strip())
-    open_ended = (
-        record.message.rstrip().endswith(":")
-        or "panicked at " in record.message
-        or "scheduler is dead" in record.message
-        or record.message.startswith(("Failed to initialize executor", _PARSED))
-    )
-    if record.kind is not LineKind.EXCEPTION and not open_ended:
-        return record
-    message, below, gap = record.message, lines[at + 1 : at + 1 + _JOINED], False
-    following = [parse_line(text) for text in below]
+    message, following = record.message, [parse_line(text) for text in below]
     if exception_name(message).endswith("ValidationError") or message.startswith(_PARSED):
         detail = next((each.message for each in following if DETAIL.match(each.message)), "")
         if not detail and len(following) > 1 and following[1].message.startswith("  ") and _FIELD.match(below[0]):
             detail = f"{following[0].message}: {following[1].message.strip()}"
-        return record._replace(message=PYDANTIC_TAIL.sub("", detail).strip()) if detail else record
-    for each in following:
-        text = each.message.strip()
-        if not text:
-            gap = True
-            continue
-        plain = each.kind in (LineKind.PLAIN, LineKind.CONTINUATION, LineKind.RECORD) and each.level in (
-            "",
-            record.level,
-        )
-        plain = plain and each.time in ("", record.time)
-        wide = message.endswith(":") or (": " in message and len(message) >= _NARROW)
-        cut = not gap and wide and _CUT.search(message) and not (_LINES.match(text) or _WITHIN[0] in text)
-        cut = cut and not ("panicked at " in message and (LLAMA_OWN.match(text) or _PERSON.match(text)))
-        if not plain or not (cut or _GOES_ON.match(text)):
-            break
-        spaced, glued = f"{message} {text}", message + text  # a terminal breaks words, a forum between them
-        path = message.endswith("/") or (cut and recognise(glued) and not recognise(spaced))
-        message = glued if path else spaced
+        message = detail or message
+    if DETAIL.match(message) or message is not record.message:
+        return record._replace(message=PYDANTIC_TAIL.sub("", message).strip())
+    open_ended = (
+        message.endswith(":") or "panicked at " in message or message.startswith("Failed to initialize executor")
+    )
+    for each in following if record.kind is LineKind.EXCEPTION or open_ended else ():
+        if (open_ended and each is following[0]) or _GOES_ON.match(each.message.strip()):
+            message = f"{message} {each.message.strip()}"
     return record._replace(message=message)

@@ -92,8 +92,6 @@ _AT_WORK: Final = ("download.go:", "upload.go:")
 _DULL: Final = frozenset(("", "Route:", "█", "▀▀", "▄▄", "█▄█▀", "non-default", "Found", "Engine", "Available"))
 
 
-_IN_PROCESS: Final = "rocBLAS error: "
-"""By which a library ends the process that loaded it."""
 _CONNECTED: Final = lazy_pattern(r"Init COMPLETE|Connected all (?:rings|trees)")
 """NCCL has joined the ranks."""
 
@@ -480,9 +478,9 @@ class LogTracker:
         self.failures.ended(exit_code)
         self.phases.end(PhaseState.FAILED)
 
-    def text_ended(self, *, docker: bool = False, ollama: bool = False) -> bool:
+    def text_ended(self, *, engine: bool = True) -> bool:
         """The log is over, and nothing beside it says how: it may end in a failure that no line proves. Returns
-        whether it does. `docker`: the text may be Docker's own, for no engine is in it."""
+        whether it does. `engine`: the text shows one."""
         if self._signalled:
             self._stop()
             self._dirty = True
@@ -490,12 +488,11 @@ class LogTracker:
             return not self._stopped
         self.failures.phase = self.phases.current
         serving = self._ready and not self._childless
-        inside = any(text.startswith(_IN_PROCESS) for text in self.failures.recent)
-        if serving and self._rules is TABLES["ollama"] and not inside:  # its runners end, it does not
+        if serving and self._rules is TABLES["ollama"]:  # its runners end, it does not
             return False
         begun = self._ready or self.phases.current not in (None, PhaseId.CONTAINER)
-        docker = docker and not begun and self._known.facts == EngineFacts()
-        if self.failures.stopped(docker=docker, ollama=ollama and not self._childless, serving=serving):
+        engine = engine or begun or self._known.facts != EngineFacts()
+        if self.failures.stopped(engine=engine, serving=serving):
             self.phases.end(PhaseState.FAILED)
             self._dirty = True
         elif not self._ready and (request_failed(recent := tuple(self.failures.recent)) or under_way(recent)):

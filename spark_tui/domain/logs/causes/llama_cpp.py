@@ -53,11 +53,6 @@ CRASH: Final = (
     r"(?:\S{0,80} )?(?:Segmentation fault|Illegal instruction|Aborted|Bus error)(?: +\(core dumped\))?$"
 )
 """What the system says of a crash: theirs right below lines of theirs."""
-OWN: Final = (
-    r"(?:slot|srv|que) +[\w():]{1,30} |main: |(?:llama|llm|ggml|gguf|clip|mtmd|load|common|print)_\w{1,60}: |"
-    r"  Device \d+: |system_info: "
-)
-"""llama.cpp's own lines."""
 SAYS_WHY: Final = (
     r"(?:llama|ggml|gguf|clip|mtmd|common)_\w{1,60}: .{0,200}(?:fail|error|invalid|unknown|unsupported|bad |mismatch|"
     r"not |no |must |extremely|number of|key '|encountered|duplicate|GGUFv1|this GGUF|insufficient|tensor ')|"
