@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from spark_tui.domain.logs.groups import GroupKind, group_lines
 from spark_tui.domain.logs.line import SEVERITIES, LineKind, exception_name, parse_line
 from spark_tui.domain.logs.timeline import PhaseId, StartOutcome
 from spark_tui.domain.logs.tracker import LogTracker
@@ -116,17 +115,6 @@ def test_a_raised_text_names_its_exception(form: str) -> None:
             line = f"Nov 21 02:16:18 spark docker[812]: {line}"
         record = parse_line(line)
         assert (record.kind, exception_name(record.message)) == (LineKind.EXCEPTION, text.raised), text
-
-
-def test_a_message_of_several_lines_is_one_group() -> None:
-    several = [text for text in LOGGED if "\n" in text.message.strip()]
-    assert len(several) > 5
-    for text in several:
-        lines = [old_era(text, part) + "\r" for part in text.message.split("\n")]
-        lines[-1] = lines[-1].removesuffix("\r")
-        groups = list(group_lines([*lines, old_era(text, "another message")]))
-        assert groups[0].lines == tuple(range(len(lines))), text
-        assert groups[0].kind in (GroupKind.MESSAGE, GroupKind.TRACEBACK)
 
 
 def started() -> LogTracker:

@@ -1,178 +1,82 @@
-"""Lines that belong together, one group each: a traceback with what raised it, a message of several lines, a bar.
+"""Lines that belong together: a traceback with what raised it, and lines that repeat with other figures.
 
 A log mixes the lines of several processes: two workers that fail at once write their tracebacks into one another. A
-group holds the lines of one process only, so each traceback can be read, folded and copied by itself.
+traceback holds the lines of one process only, so it can be copied by itself.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from enum import StrEnum
+from collections.abc import Sequence
 from typing import Final, NamedTuple
-
-from msgspec import Struct, field
 
 from spark_tui.domain.logs.line import LineKind, LogRecord, parse_line
 from spark_tui.domain.text import lazy_pattern
 
-MAX_LINES: Final = 2_000
-"""Lines of a group; a traceback through a recursion has more."""
 MAX_APART: Final = 400
-"""Maximum number of other lines between two lines of a group."""
-REACH: Final = MAX_LINES
+"""Maximum number of other lines between two lines of a traceback."""
+REACH: Final = 2_000
+"""Lines of a traceback; one through a recursion has more."""
 MAX_TAIL: Final = 30
 """Lines without a form of their own that may follow the line that names an exception."""
-
-_CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
-
-
-class GroupKind(StrEnum):
-    """What holds the lines together."""
-
-    TRACEBACK = "traceback"
-    """From the record that reports it, where there is one, to the last exception of the chain."""
-    MESSAGE = "message"
-    """A record and its continuation lines."""
-    PROGRESS = "progress"
-    """A progress bar in all its states."""
-    LINE = "line"
-
-
-class LineGroup(Struct, frozen=True):
-    """`lines` are numbers, ascending; lines of others may stand between them. `title` is the one line to show for all:
-    the exception of a traceback, a bar's last state, else the first message."""
-
-    kind: GroupKind
-    process: str
-    pid: int | None
-    lines: tuple[int, ...]
-    title: str
-
-
-class _Open(Struct):
-    first: LogRecord
-    last: LogRecord
-    lines: list[int]
-    bare: bool
-    carried_on: bool
-    """Its last line ended in a carriage return: vLLM's way to say that the message continues."""
-    kind: GroupKind = GroupKind.LINE
-    title: str = ""
-    raised: bool = False
-    tail: int = 0
-    blanks: list[int] = field(default_factory=list)
-    open: bool = True
-
-    def joined_by(self, record: LogRecord, bare: bool, number: int) -> bool:
-        """Whether a line of the same process continues this group."""
-        last, right_below = self.last, self.lines[-1] == number - 1
-        if not bare:  # vLLM gives every line of a message the head of the first
-            if record.kind is LineKind.PROGRESS:
-                return self.kind is GroupKind.PROGRESS and _same_bar(last.message, record.message)
-            if self.kind is GroupKind.PROGRESS or self.bare:
-                return False
-            if (record.level, record.time, record.source) != (last.level, last.time, last.source):
-                return False
-            return self.carried_on or self.kind is GroupKind.TRACEBACK or record.kind in _WITHIN
-        if not self.bare:  # Python's warnings have a second line, uvicorn's errors a traceback
-            if self.kind is GroupKind.PROGRESS or not right_below:
-                return False
-            traceback = record.kind is LineKind.TRACEBACK
-            return self.first.severity >= 40 if traceback else record.kind is LineKind.CONTINUATION
-        if record.kind is LineKind.BLANK or record.message.startswith(_CHAINED):
-            return self.kind is GroupKind.TRACEBACK
-        if self.raised:  # the rest of an exception's text, up to a blank line
-            plain = record.kind in (LineKind.PLAIN, LineKind.CONTINUATION)
-            return plain and not self.blanks and self.tail < MAX_TAIL
-        # of a traceback frames, code and notes: all up to the line that names the exception
-        return self.kind is GroupKind.TRACEBACK or (record.kind is LineKind.CONTINUATION and right_below)
-
-    def add(self, number: int, record: LogRecord, carried_on: bool) -> None:
-        self.lines += [*self.blanks, number]
-        self.blanks.clear()
-        self.last, self.carried_on = record, carried_on
-        if record.kind is LineKind.TRACEBACK:
-            self.kind, self.raised, self.tail = GroupKind.TRACEBACK, False, 0
-            self.bare = self.bare or not record.level
-        elif self.kind is GroupKind.PROGRESS:
-            self.title = record.message
-        elif record.kind is LineKind.EXCEPTION and self.kind is GroupKind.TRACEBACK:
-            self.raised, self.title = True, record.message.strip()
-        else:
-            self.tail += self.raised
-            self.kind = GroupKind.MESSAGE if self.kind is GroupKind.LINE else self.kind
-
-    def done(self) -> list[LineGroup]:
-        process, pid = self.first.process, self.first.pid
-        own = LineGroup(self.kind, process, pid, tuple(self.lines), self.title or self.first.message.strip())
-        return [own, *(LineGroup(GroupKind.LINE, process, pid, (blank,), "") for blank in self.blanks)]
-
-
-def group_lines(lines: Iterable[str], first: int = 0) -> Iterator[LineGroup]:
-    """The lines of a log in groups, in the order of their first lines; every line is in exactly one group.
-
-    `first` is the number of the first line. Works on a stream: a group is given as soon as nothing can be added to it
-    and to those before it. Never raises.
-    """
-    waiting: deque[_Open] = deque()
-    # By process and pid, with a form of its own and without one: bare tracebacks come by another stream than the
-    # records around them.
-    opened: dict[tuple[str, int | None, bool], _Open] = {}
-    latest: dict[tuple[str, int | None], _Open] = {}
-    for number, text in enumerate(lines, first):
-        record, carried_on = parse_line(text), text.endswith("\r")
-        bare = not (record.level or record.source) and record.kind is not LineKind.PROGRESS
-        who = (record.process, record.pid)
-        for group in (opened.get((*who, bare)), latest.get(who)):
-            if group is not None and group.open and group.joined_by(record, bare, number):
-                if record.kind is LineKind.BLANK and bare:
-                    group.blanks.append(number)
-                else:
-                    group.add(number, record, carried_on)
-                latest[who] = group
-                break
-        else:
-            group = _Open(record, record, [number], bare, carried_on)
-            if record.kind is LineKind.TRACEBACK:
-                group.kind = GroupKind.TRACEBACK
-            elif record.kind is LineKind.PROGRESS:
-                group.kind, group.title = GroupKind.PROGRESS, record.message
-            group.raised = record.kind is LineKind.EXCEPTION
-            group.open = record.kind not in (LineKind.BLANK, LineKind.ACCESS)
-            waiting.append(group)
-            if group.open:
-                if (*who, bare) in opened:
-                    opened[(*who, bare)].open = False
-                opened[(*who, bare)] = latest[who] = group
-        while waiting:
-            group = waiting[0]
-            if group.open and number - group.lines[-1] < MAX_APART and len(group.lines) < MAX_LINES:
-                break
-            group.open = False
-            waiting.popleft()
-            who = (group.first.process, group.first.pid)
-            for key in ((*who, False), (*who, True)):
-                if opened.get(key) is group:
-                    del opened[key]
-            if latest.get(who) is group:
-                del latest[who]
-            yield from group.done()
-    for group in waiting:
-        yield from group.done()
+_CHAINED: Final = ("During handling of the above exception", "The above exception was the direct cause")
+_PLAIN: Final = (LineKind.PLAIN, LineKind.CONTINUATION)
+_WITHIN: Final = (LineKind.TRACEBACK, LineKind.CONTINUATION)
 
 
 def traceback_at(number: int, lines: Sequence[str], first: int = 0) -> tuple[int, ...]:
     """The numbers of the lines of the traceback that line `number` is part of, ascending; empty where it is of none.
+    The record that reports it is one of them.
 
     `lines` are those around it, the first of them has the number `first`; `REACH` of them on each side are enough.
     """
-    for group in group_lines(lines, first):
-        if number in group.lines:
-            return group.lines if group.kind is GroupKind.TRACEBACK else ()
-        if group.lines[0] > number:
-            break
-    return ()
+    records = {at: parse_line(text) for at, text in enumerate(lines, first)}
+    own = records[number]
+    records = {at: each for at, each in records.items() if (each.process, each.pid) == (own.process, own.pid)}
+    bare = _is_bare(own)
+    if not bare and _reports(number, records):
+        return traceback_at(number + 1, lines, first)
+    group: list[int] = []
+    blanks: list[int] = []
+    traced, raised, tail, last = False, False, 0, own
+    for at, record in records.items():
+        if _is_bare(record) is not bare:  # bare tracebacks come by another stream than the records around them
+            continue
+        if not group or at - group[-1] >= MAX_APART:
+            joins = False
+        elif not bare:  # vLLM gives every line of a message the head of the first
+            alike = (record.level, record.time, record.source) == (last.level, last.time, last.source)
+            joins = alike and (traced or record.kind in _WITHIN)
+        elif raised and record.kind is not LineKind.BLANK and not record.message.startswith(_CHAINED):
+            joins = record.kind in _PLAIN and not blanks and tail < MAX_TAIL  # the rest of an exception's text
+        else:
+            joins = traced
+        if joins and bare and record.kind is LineKind.BLANK:
+            blanks.append(at)
+            continue
+        if not joins:
+            if number in group:
+                break
+            group, blanks, traced, raised = [], [], False, False
+        group += [*blanks, at]
+        blanks, last = [], record
+        tail = tail + 1 if raised else 0
+        traced = traced or record.kind is LineKind.TRACEBACK
+        raised = (raised or record.kind is LineKind.EXCEPTION) and record.kind is not LineKind.TRACEBACK
+    if not traced or number not in group:
+        return ()
+    return (group[0] - 1, *group) if bare and _reports(group[0] - 1, records) else tuple(group)
+
+
+def _is_bare(record: LogRecord) -> bool:
+    return not (record.level or record.source) and record.kind is not LineKind.PROGRESS
+
+
+def _reports(number: int, records: dict[int, LogRecord]) -> bool:
+    """Whether a record stands right above a traceback without heads: uvicorn's, of an error."""
+    above, below = records.get(number), records.get(number + 1)
+    if above is None or below is None or _is_bare(above) or not _is_bare(below):
+        return False
+    return above.severity >= 40 and above.kind is LineKind.RECORD and below.kind is LineKind.TRACEBACK
 
 
 _STATISTICS: Final = (
@@ -214,15 +118,3 @@ def repeat_of(text: str) -> Repeat | None:
         if word in head:
             return Repeat(STATISTICS)
     return Repeat(REQUESTS) if ("HTTP/" in text or "[GIN]" in head) and _REQUEST.search(text, 0, 700) else None
-
-
-_WITHIN: Final = (LineKind.TRACEBACK, LineKind.CONTINUATION)
-_PERCENT: Final = lazy_pattern(r"(\d{1,3})%")
-
-
-def _same_bar(before: str, now: str) -> bool:
-    """Whether two states are one bar's: the same words before the figure, and no step back (a drafter's shards)."""
-    old, new = _PERCENT.search(before, 0, 400), _PERCENT.search(now, 0, 400)
-    if old is None or new is None:
-        return old is new and before[:20] == now[:20]
-    return before[: old.start()].rstrip() == now[: new.start()].rstrip() and int(old[1]) <= int(new[1])
