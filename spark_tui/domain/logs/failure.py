@@ -390,10 +390,10 @@ _SAYS_WHY = lazy_pattern(
     r"not enough GPU memory|shared memory segment|/dev/shm/nccl-|Cuda error|illegal memory access|"
     r"unknown projector type|[Oo]ut of memory|NV_ERR_NO_MEMORY|NCCL WARN|ibv_\w+ failed|"
     r"ptxas (?:fatal|error|.{0,60}error)|died due to signal|: (?:fatal )?error: |nvcc fatal|no kernel image|"
-    r"only supports sm|error: linker|Cannot access gated repo|[45]\d\d Client Error|Repository Not Found|"
-    r"Network is unreachable|Name or service not known|name resolution|gguf_init_from_file\w*: |error loading model|"
+    r"only supports sm|Cannot access gated repo|[45]\d\d Client Error|Repository Not Found|"
+    r"Network is unreachable|Name or service not known|gguf_init_from_file\w*: |error loading model|"
     r"failed to (?:open|load|initialize|allocate)|unknown model architecture|what\(\): |llama_init_from_model: |"
-    r"Duplicate GPU|gloo/transport/|Timed out waiting \d{1,9} ?ms for|died unexpectedly|"
+    r"gloo/transport/|Timed out waiting \d{1,9} ?ms for|died unexpectedly|"
     r"Failed to (?:load model|initialize executor)|Fatal Python error|panicked at"
 )
 _SAYS_NOTHING = lazy_pattern(
