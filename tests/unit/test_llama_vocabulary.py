@@ -447,8 +447,6 @@ OTHERS = [  # compilers and linkers name the same files
     "double free or corruption (out)\nAborted (core dumped)",
     "2026-03-25T19:27:07+02:00 nginx[17276]: [error] 12#12: *1 connect() failed (111: Connection refused)",
     "Error: boom\n- Caused By: TypeError: Cannot read properties of undefined\n    at /app/index.js:3:1",
-    "$ llamafactory-cli train a.yaml\nImportError: cannot import name 'LLM' from 'vllm' "
-    "(/env/lib/python3.10/site-packages/vllm/__init__.py)",
     "panic: failed to decode config",
 ]
 

@@ -245,7 +245,6 @@ TEXTS = [
      "kernel_failure"),
     ("[2025-10-21 18:12:02 TP0] Load weight begin. avail mem=108.21 GB\nFileNotFoundError: [Errno 2] No such file or "
      "directory: 'ninja'", "failed", "missing_file"),
-    ("llamafactory-cli train a.yaml\n\nImportError: cannot import name 'wait_for_server' from 'sglang.utils'", "", ""),
     # managers/scheduler.py
     ("[2026-03-01 10:00:00 TP0] Watchdog timeout (self.watchdog_last_forward_ct=12, self.cur_batch=None)", "failed",
      "engine_died"),

@@ -97,6 +97,7 @@ _LINES: Final = lazy_pattern(  # lines that end a program, or a start, and are n
     r"failed to start\b|.{0,100}Shard process was signaled to shutdown with signal|listen tcp \S{3,60}:11434: bind: |"
     r"This kernel only supports sm|Unhandled exception(?:: .{0,60}what\(\): | caught in c10/)|"
     r"ptxas application ptx input.{0,40}error|.{0,80}\bnvcc: not found|"
+    r"Timed out after \d{1,6} seconds waiting for clients|"
     rf"{SHELL}|{FATAL}|{NAMED}|{CRASH}"
 )
 _WITHIN: Final = (

@@ -95,22 +95,6 @@ _SPEAKS: Final = lazy_pattern(
     r"^\[\w{1,40}\.py:\d{1,6}\] |^Using \w{1,60}Kernel for \w{2,12} GEMM"
 )
 """Lines in the form that engines give them; a text that only names an engine has none."""
-_BUILD: Final = lazy_pattern(
-    r"The command '/bin/sh -c|docker (?:build|buildx)\b|subprocess-exited-with-error|"
-    r"failed to solve|Building wheel|^g?make(?:\[\d\])?: \*\*\*|^compilation terminated|"
-    r"^Collecting \S|Requirement already satisfied|Getting requirements to build|"
-    r"dependency resolver|"
-    r"(?:^|[\s\"])(?:llamafactory-cli|swift (?:sft|pt|rlhf)|axolotl (?:train|preprocess)|accelerate launch) |"
-    r"^\$ (?:hf|huggingface-cli|pip3?|uv|apt|git|conda|curl|cmake|make) "
-)
-_SCRIPT: Final = lazy_pattern(
-    r"[$# ]{0,4}python[\d.]{0,5} +(?!\S{0,200}(?:vllm|sglang|trtllm|llama|api_server|launch_server|serve|"
-    r"convert_checkpoint|build\.py +--))[\w./\-]{1,200}\.py\b|"
-    r"[$# ]{0,4}(?:[A-Z]\w{0,60}=(?:\"[^\"]{0,200}\"|'[^']{0,200}'|\S{0,200}) +){0,12}(?:llamafactory-cli (?:train|"
-    r"export|webui)|accelerate launch|deepspeed |axolotl |streamlit run|jupyter|swift (?:sft|pt|rlhf|export)|"
-    r"torchrun (?!.{0,200}(?:vllm|sglang|trtllm|serve)).{0,200}\.py\b)"
-)
-"""A command of a script's or a trainer's."""
 _CLIENT: Final = lazy_pattern(
     r"Error: could not connect to |"
     r"(?:openai|litellm|anthropic|ollama|aiohttp|tenacity|gradio|streamlit|instructor|langchain\w*)\.|"
@@ -141,9 +125,7 @@ def another_program(lines: Sequence[str]) -> bool:
     frames = [match[1] for text in lines if "File " in text and (match := FRAME.search(text))]
     if any(ENGINE_PATH.search(frame) for frame in frames):
         return any(BENCH.search(text) for text in lines)
-    if any(_OTHERS.search(frame) or not _KNOWN_PATH.search(frame) for frame in frames):
-        return True
-    return any(_BUILD.search(text, 0, 400) or _SCRIPT.match(text) for text in lines)
+    return any(_OTHERS.search(frame) or not _KNOWN_PATH.search(frame) for frame in frames)
 
 
 def request_failed(lines: Sequence[str]) -> bool:
