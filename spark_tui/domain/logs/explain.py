@@ -1,6 +1,9 @@
 """A log explained: its phases, verdicts, the cause of a failure, and findings, in one value. Pure: lines go in.
 
 `LogExplainer` reads any log once with bounded memory; `explain_view` takes an engine under watch.
+
+Outcome, phase, deciding line and cause are promised for the log of an engine that has a table of rules, whole or its
+end. Any other text is not recognised.
 """
 
 from __future__ import annotations

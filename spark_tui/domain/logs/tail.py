@@ -15,7 +15,7 @@ from spark_tui.domain.logs.causes.engines import RAYLET
 from spark_tui.domain.logs.causes.host import GPU_FAULT, NO_PROGRAM
 from spark_tui.domain.logs.causes.llama_cpp import CRASH, FATAL, NAMED
 from spark_tui.domain.logs.line import LineKind, LogRecord, exception_name, parse_line
-from spark_tui.domain.logs.whose import DEADLY, ENGINE_PATH, Ending, is_ours, known_sure
+from spark_tui.domain.logs.whose import DEADLY, ENGINE_PATH, is_ours, known_sure
 from spark_tui.domain.text import lazy_pattern
 
 USAGE: Final = r"error: (?:unrecognized arguments|the following arguments are required|argument -)"
@@ -164,7 +164,7 @@ def last_failure(lines: Sequence[str], *, serving: bool, engine: bool) -> LastFa
             found.append(LastFailure(at, record._replace(message=sentence)))
         elif _fatal(record) and not (went_on and _reported(record)):
             whole = _whole(record, lines[at + 1 : at + 3])
-            if is_ours(Ending(whole, lines, at, serving, engine)):
+            if is_ours(whole, lines, at, serving=serving, engine=engine):
                 found.append(LastFailure(at, whole))
     return max(found, key=lambda each: (_rank(each.record), each.at), default=None)
 

@@ -7,7 +7,7 @@ shows no engine counts only where the line itself names one, or where Docker say
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from spark_tui.domain.logs.causes.diagnosis import recognise
 from spark_tui.domain.logs.causes.host import NO_PROGRAM
@@ -139,35 +139,25 @@ def under_way(lines: Sequence[str]) -> bool:
     return any(_UNDER_WAY.search(text) for text in lines)
 
 
-class Ending(NamedTuple):
-    """A line that may end a program: its record with the whole message, and its place in the text.
+def is_ours(record: LogRecord, lines: Sequence[str], at: int, *, serving: bool, engine: bool) -> bool:
+    """Whether an engine's start or life ends by line `at`, read as `record` with its whole message.
 
     `serving`: an engine serves already. `engine`: the text shows one.
     """
-
-    record: LogRecord
-    lines: Sequence[str]
-    at: int
-    serving: bool
-    engine: bool
-
-
-def is_ours(end: Ending) -> bool:
-    """Whether an engine's start or life ends by that line."""
-    message, process = end.record.message, end.record.process
-    above = end.lines[max(0, end.at - NEAR) : end.at]
+    message, process = record.message, record.process
+    above = lines[max(0, at - NEAR) : at]
     inner = process.startswith(("EngineCore", "rank")) or "Worker" in process or bool(_SGLANG_RANK.match(process))
     deadly = DEADLY.search(message) is not None
-    if end.serving:  # requests fail without an engine's end: only what ends its processes counts
+    if serving:  # requests fail without an engine's end: only what ends its processes counts
         inner = inner or any("hit an exception" in text for text in above)
-        return deadly or (inner and end.record.kind is LineKind.EXCEPTION)
+        return deadly or (inner and record.kind is LineKind.EXCEPTION)
     if _LLAMA_CPP.match(message):
         return True
     if _CLIENT.match(message) or (not inner and not deadly and request_failed(above)):
         return False
-    if another_program([*above, *end.lines[end.at : end.at + NEAR // 2]] if end.engine else end.lines):
+    if another_program([*above, *lines[at : at + NEAR // 2]] if engine else lines):
         return inner and not process.startswith("rank")
-    if end.engine or inner:
+    if engine or inner:
         return True
     if _DAEMON.search(message):
         return recognise(message) is not None
