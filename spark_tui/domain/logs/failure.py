@@ -27,7 +27,6 @@ from spark_tui.domain.logs.tail import (
     DETAIL,
     INTERRUPTED,
     PYDANTIC_TAIL,
-    WITHOUT_SIZE,
     WORKER_FAILED,
     interrupted,
     last_failure,
@@ -294,8 +293,8 @@ _SAYS_MORE: Final = (
     (lazy_pattern(r"ray\.exceptions\.ActorDied"), lazy_pattern(r"^The actor is dead because.*"), "{line} {more}"),
     (lazy_pattern(r"ptxas fatal"), lazy_pattern(r".*; error  .*"), "{more}"),
     (lazy_pattern(r"terminate called"), lazy_pattern(r"^what\(\): .*"), "{more}"),
-    (lazy_pattern(rf".*{WITHOUT_SIZE}"), lazy_pattern(r".*(?:failed to allocate .{0,40}buffer of size|"
-                                                     r"allocating [\d.]{1,12} MiB on device).*"), "{more}"),
+    (lazy_pattern(r".*failed to allocate (?:compute buffers?|buffer for)"), lazy_pattern(
+        r".*(?:failed to allocate .{0,40}buffer of size|allocating [\d.]{1,12} MiB on device).*"), "{more}"),
     (lazy_pattern(r"(?:[\w.]{0,60}DistBackend|Runtime)Error: NCCL|.{0,40}NCCL error"), lazy_pattern(
         r".*(?:shared memory segment|/dev/shm/nccl-).*|^(?:Last error: ?)?Cuda failure \d{1,4} '.*"), "{more}"),
     (lazy_pattern(r"(?!.*http).*(?:[Gg]ated|[Rr]epository|revision|401 Client)"), lazy_pattern(

@@ -5,7 +5,6 @@ For texts whose rest is unknown: what people paste, a stopped container, a serve
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -204,15 +203,7 @@ def _rank(record: LogRecord) -> float:
         return 4.5 if own and ": " in message else 3 if ": " in message or "Timeout" not in message else 0
     if known[0].id is CauseId.NCCL and not record.process and not known[0].vague:  # most often it waits for others
         return 4.2
-    if re.search(WITHOUT_SIZE, message):
-        return 4.8
-    if "has no device code compatible" in message:  # CUDA's own error follows from it
-        return 5.5
     return 1 if known[0].id is CauseId.ENGINE_DIED else 4 if known[0].vague else 5
-
-
-WITHOUT_SIZE: Final = r"failed to allocate (?:compute buffers?|buffer for)"
-"""llama.cpp's lines below the one that says how much it could not allocate."""
 
 
 _UNJOINED: Final = lazy_pattern(
