@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
+import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -13,7 +14,9 @@ import pytest
 import textual.app
 import textual.pilot
 from textual._context import active_app
+from textual._styles_cache import StylesCache
 from textual.app import App
+from textual.dom import DOMNode
 from textual.pilot import Pilot
 from textual.screen import Screen
 
@@ -101,8 +104,20 @@ def _drawn(screen: Screen[Any]) -> bool:
         or screen._callbacks
     ):
         return False
-    screen._on_timer_update()
+    _draw(screen)
     return True
+
+
+_draw = Screen._on_timer_update
+
+
+def _is_drawn_when_quiet(screen: Screen[Any]) -> None:
+    """In place of a picture each sixtieth of a second: how many there are before the last is a matter of the machine,
+    and nobody sees them. Every state that a test waits for is drawn."""
+    if screen.app.screen_stack[-1:] == [screen]:  # one behind a dialog keeps its time: it is never done
+        screen._update_timer.pause()
+    else:
+        _draw(screen)
 
 
 async def _idle(min_sleep: float = 0.0, max_sleep: float = 0.0) -> None:
@@ -114,8 +129,32 @@ async def _screen_is_ready(pilot: Pilot[Any], timeout: float = 0.0) -> bool:
     return True
 
 
+_init = DOMNode.__init__
+
+
+def taken_apart(patch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """What takes every widget apart that was made from now on, for when its app has ended: apps refer to themselves,
+    and finding them as garbage costs a tenth of the test."""
+    made: list[weakref.ref[DOMNode]] = []
+
+    def remembered(node: DOMNode, *arguments: Any, **named: Any) -> None:
+        made.append(weakref.ref(node))
+        _init(node, *arguments, **named)
+
+    def take_apart() -> None:
+        for kept in made:
+            if (node := kept()) is not None and not isinstance(node, App):  # its log handler flushes at the end
+                node.__dict__.clear()
+        made.clear()
+        StylesCache.get_inner_outer.cache_clear()  # by widget: it keeps what a thousand of them have drawn
+
+    patch.setattr(DOMNode, "__init__", remembered)
+    return take_apart
+
+
 def wait_for_states(patch: pytest.MonkeyPatch) -> None:
-    """Has every pilot wait so, for `press`, `click` and `pause`."""
+    """Has every pilot wait so, for `press`, `click` and `pause`, and draw then."""
     patch.setattr(textual.app, "wait_for_idle", _idle)
     patch.setattr(textual.pilot, "wait_for_idle", _idle)
     patch.setattr(Pilot, "_wait_for_screen", _screen_is_ready)
+    patch.setattr(Screen, "_on_timer_update", _is_drawn_when_quiet)
