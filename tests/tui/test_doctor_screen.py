@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from spark_tui.core.context import build_demo
 from spark_tui.domain.settings import Settings
 from spark_tui.tui.app import SparkApp
@@ -21,40 +19,45 @@ async def settle(app: SparkApp, pilot: Any, *words: str) -> str:
     return text_of(app)
 
 
-@pytest.mark.parametrize("size", SIZES)
-async def test_the_first_problem_is_under_the_cursor_with_its_remedy(size: tuple[int, int]) -> None:
+async def test_the_first_problem_is_under_the_cursor_with_its_remedy() -> None:
     app = SparkApp(build_demo(), UNICODE)
-    async with app.run_test(size=size, notifications=True) as pilot:
-        await pilot.press("8")
-        await settle(app, pilot, "earlyoom", "--avoid", "WARN", "passed")
-        assert app.screen.query_one(RowList).key == "earlyoom"
-        await pilot.press("y")
-        assert "--avoid" in app.clipboard
-        assert "PASS" not in text_of(app), "what passed is folded while something needs attention"
-        await pilot.press("z", "end", "y")
-        await settle(app, pilot, "PASS")
-        assert any("Nothing to copy here." in notice.message for notice in app._notifications)
-        await pilot.press("escape")
-        await settle(app, pilot, "[1 Home]")
+    async with app.run_test(size=SIZES[0], notifications=True) as pilot:
+        for size in SIZES:
+            await pilot.resize_terminal(*size)
+            await pilot.press("8", "home")
+            await settle(app, pilot, "earlyoom", "--avoid", "WARN", "passed")
+            assert app.screen.query_one(RowList).key == "earlyoom", size
+            app.copy_to_clipboard("")
+            await pilot.press("y")
+            assert "--avoid" in app.clipboard, size
+            assert "PASS" not in text_of(app), f"{size}: what passed is folded while something needs attention"
+            app.clear_notifications()
+            await pilot.press("z", "end", "y")
+            await settle(app, pilot, "PASS")
+            assert any("Nothing to copy here." in notice.message for notice in app._notifications), size
+            await pilot.press("z", "escape")
+            await settle(app, pilot, "[1 Home]")
 
 
-@pytest.mark.parametrize(("size", "below"), [((120, 36), True), ((160, 50), True), ((120, 24), False)])
-async def test_what_passed_stands_below_a_short_list_where_there_is_room(size: tuple[int, int], below: bool) -> None:
+async def test_what_passed_stands_below_a_short_list_where_there_is_room() -> None:
     app = SparkApp(build_demo(), UNICODE)
-    async with app.run_test(size=size) as pilot:
+    async with app.run_test(size=(120, 24)) as pilot:
         await pilot.press("8")
         await settle(app, pilot, "earlyoom", "Needs attention")
-        if below:
-            await settle(app, pilot, "The clock is synchronised.")
-        assert app.screen.query_one("#more").display is below
-        assert ("The clock is synchronised." in text_of(app)) is below
-        if below:
+        assert not app.screen.query_one("#more").display, "no room"
+        assert "The clock is synchronised." not in text_of(app)
+        for size in ((120, 36), (160, 50)):
+            await pilot.resize_terminal(*size)
+            await settle(app, pilot, "earlyoom", "Needs attention", "The clock is synchronised.")
+            assert app.screen.query_one("#more").display, size
             await pilot.press("z")
             await settle(app, pilot, "PASS")
-            assert not app.screen.query_one("#more").display, "they are in the list now"
-        else:
-            await pilot.resize_terminal(120, 40)
-            await settle(app, pilot, "The clock is synchronised.")
+            assert not app.screen.query_one("#more").display, f"{size}: they are in the list now"
+            await pilot.press("z")
+        await pilot.resize_terminal(120, 24)
+        assert not app.screen.query_one("#more").display, "no room again"
+        await pilot.resize_terminal(120, 40)
+        await settle(app, pilot, "The clock is synchronised.")
 
 
 async def test_the_gpu_container_is_tried_only_after_a_yes() -> None:
