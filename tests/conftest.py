@@ -4,6 +4,7 @@ garbage is looked for seldom."""
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 # A property is about what holds, not how fast: on a busy machine one example may take many times as long.
-settings.register_profile("no clock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# Before a change goes in there are more examples: SPARK_TUI_EXAMPLES in .ci/run.
+EXAMPLES = int(os.environ.get("SPARK_TUI_EXAMPLES", "50"))
+settings.register_profile(
+    "no clock", deadline=None, max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("no clock")
 
 # A shell that starts the tests in the background has them ignore Ctrl-C, nohup a lost terminal; children would too.
