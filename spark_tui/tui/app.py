@@ -10,7 +10,7 @@ import sys
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
@@ -105,8 +105,9 @@ class SparkApp(FrameApp):
         use_screen()
         self.set_keymap({id_: ",".join(keys) for id_, keys in own.items()})
 
-    @property
+    @cached_property
     def available_themes(self) -> dict[str, Theme]:
+        # One dictionary, to which the palette adds: Textual looks a theme up for every line that it draws.
         return {self._opening_theme.name: self._opening_theme} | super().available_themes | _OUR_THEMES
 
     def get_line_filters(self) -> Sequence[LineFilter]:

@@ -245,7 +245,7 @@ def choose_theme(app: FrameApp) -> None:
         """Files are read now: one that was changed is previewed as it is."""
         found = await app.context.in_thread(app.context.user_themes)
         for each in found.themes:
-            app.register_theme(own_theme(each))
+            app.available_themes[each.name] = own_theme(each)
         app.push_screen(ThemeChooser([*THEME_NAMES[1:], *(each.name for each in found.themes)], found.problems), chosen)
 
     app.run_worker(choose(), name="themes", exit_on_error=False)
