@@ -351,7 +351,8 @@ class EngineWatch:
             models=self._models,
             version=self._version or timeline.facts.version,
             timeline=timeline,
-            samples=self._tracker.samples,
+            # Of its first minute alone they say nothing about now, and are as many as came with its last line.
+            samples=self._tracker.samples if self.follows.is_set() else (),
             checkpoint=self._checkpoint,
             first_line=self._first_line,
             stopping=self.stop_requested and self.container.running,
