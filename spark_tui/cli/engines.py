@@ -152,7 +152,9 @@ def restart(session: Session, name: str, wait: bool, grace_seconds: int, yes: bo
         if wait:
             view = await supervised(context, resumed(session, context, container.name))
         else:
-            view = (await context.supervisor.watch(container.name)).view()
+            watch = await context.supervisor.watch(container.name)
+            await watch.settled()
+            view = watch.view()
         session.out.json_line({"type": "result", **engine_object(view, context.clock.now())})
         if wait:
             session.out.line(view.base_url)
