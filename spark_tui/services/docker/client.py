@@ -12,9 +12,11 @@ import socket
 import warnings
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
 import docker
+import docker.api.client
 import docker.auth
 import docker.utils.config
 import urllib3.exceptions
@@ -40,6 +42,10 @@ FAILURES: Final = (
 )
 """All that a call of the SDK, and reading its answer, can raise."""
 
+# The SDK's constructor reads the settings and logins in this user's home before it can be told others.
+_sdk: Any = docker.api.client
+_sdk.config = SimpleNamespace(load_general_config=lambda: {"HttpHeaders": {}})
+
 
 class DockerClient(docker.APIClient):
     """One daemon; each call has a connection of its own. Asks for the daemon's API version unless it is given."""
@@ -47,7 +53,6 @@ class DockerClient(docker.APIClient):
     def __init__(self, host: DockerHost, config: Path, *, version: str = "", timeout: float = 60.0) -> None:
         tls = TLSConfig(**host.tls) if isinstance(host.tls, dict) else host.tls or False
         super().__init__(host.url, version=version or "auto", timeout=timeout, tls=tls)  # type: ignore[arg-type]
-        self.trust_env = False  # a proxy for the internet is not for a daemon; ~/.netrc is not read for each call
         self.headers["Connection"] = "close"  # the SDK keeps a connection for every URL, up to 25
         self._general_configs = docker.utils.config.load_general_config(str(config))
         proxies: Any = self._general_configs.get("proxies") or {}
@@ -55,6 +60,12 @@ class DockerClient(docker.APIClient):
         chosen: Any = proxies.get(named) or proxies.get("default") or {}
         self._proxy_configs = ProxyConfig.from_dict(chosen)
         self._auth_configs = docker.auth.load_config(str(config))
+
+    def _retrieve_server_version(self) -> str:
+        """The constructor's only request. A proxy for the internet is not for a daemon; ~/.netrc is not read."""
+        self.trust_env = False
+        sdk: Any = super()  # a name that its type stubs leave out
+        return str(sdk._retrieve_server_version())
 
     def image_disk(self) -> Any:
         """`GET /system/df` of images alone. The SDK's `df` measures volumes and the build cache too, which takes long;
