@@ -1,4 +1,4 @@
-"""The demo's Docker simulator, moved on by hand: containers, images, logs, pulls, events, and failures on demand.
+"""A Docker engine in memory, moved on by hand: containers, images, logs, pulls, events, and failures on demand.
 
     docker = FakeDocker()
     docker.add_image("vllm/vllm-openai:nightly", entrypoint=("vllm", "serve"))
@@ -39,12 +39,15 @@ from spark_tui.domain.engine.container import (
     StoredImage,
 )
 from spark_tui.domain.errors import (
+    ContainerNotFound,
     DaemonNotRunning,
+    DockerError,
+    ImageInUse,
     ImageNotFound,
+    NameInUse,
     SparkError,
     StreamBroken,
 )
-from spark_tui.services.demo.docker import SimulatedDocker
 from spark_tui.services.ports import LogLine
 
 EPOCH = 1_799_996_400.0
@@ -77,7 +80,20 @@ def _names_digest(image: ImageFacts, reference: str) -> bool:
     )  # fmt: skip
 
 
-class FakeDocker(SimulatedDocker[_FakeContainer]):
+BATCH_LINES = 200
+"""A log is handed out in batches of at most this many lines."""
+
+
+def _microseconds(stamp: str) -> int:
+    """Since the epoch; 0 for an empty or unreadable stamp."""
+    try:
+        at = datetime.fromisoformat(stamp if stamp[-1:] == "Z" or "+" in stamp else f"{stamp}Z")
+    except ValueError:
+        return 0
+    return round(at.timestamp() * 1_000_000)
+
+
+class FakeDocker:
     """Implements `spark_tui.services.ports.ContainerEngine`.
 
     `calls` records what was asked, as `(method, argument)`; `created` keeps every spec. `on_start` is called with the
@@ -85,7 +101,10 @@ class FakeDocker(SimulatedDocker[_FakeContainer]):
     """
 
     def __init__(self, facts: DaemonFacts = DAEMON) -> None:
-        super().__init__()
+        self.all_containers: dict[str, _FakeContainer] = {}
+        """The containers by id."""
+        self.journal: list[ContainerEvent | SparkError] = []
+        """All events so far; an error breaks the streams of those who follow."""
         self.facts = facts
         self.calls: list[tuple[str, str]] = []
         self.created: list[ContainerSpec] = []
@@ -234,6 +253,14 @@ class FakeDocker(SimulatedDocker[_FakeContainer]):
 
     # --- look -------------------------------------------------------------------------------------------
 
+    def find(self, container: str) -> _FakeContainer:
+        """By name, id or the beginning of an id. Raises ContainerNotFound."""
+        for id_, found in self.all_containers.items():
+            if container in (found.facts.name, id_) or (len(container) >= 12 and id_.startswith(container)):
+                return found
+        known = ", ".join(sorted(found.facts.name for found in self.all_containers.values())) or "none"
+        raise ContainerNotFound(f"No container named {container}.", f"Containers: {known}.")
+
     def asked(self, method: str) -> list[str]:
         """The arguments with which a method was called, in order."""
         return [argument for name, argument in self.calls if name == method]
@@ -247,6 +274,89 @@ class FakeDocker(SimulatedDocker[_FakeContainer]):
     async def daemon(self) -> DaemonFacts:
         await self._called("daemon")
         return self.facts
+
+    async def containers(self) -> tuple[ContainerFacts, ...]:
+        await self._called("containers")
+        return tuple(sorted((found.facts for found in self.all_containers.values()), key=lambda facts: facts.name))
+
+    async def inspect(self, container: str) -> ContainerFacts:
+        await self._called("inspect", container)
+        return self.find(container).facts
+
+    async def image(self, reference: str) -> ImageFacts | None:
+        await self._called("image", reference)
+        return self._image(reference)
+
+    async def tag_image(self, image: str, name: str) -> None:
+        await self._called("tag_image", name)
+        found = self._image(image)
+        if found is None:
+            raise ImageNotFound(f"The image {image} is not downloaded.", "List them: spark-tui images")
+        self._image_tagged(found, name)
+
+    async def remove_image(self, reference: str) -> None:
+        await self._called("remove_image", reference)
+        image = self._image(reference)
+        if image is None:
+            raise ImageNotFound(f"The image {reference} is not downloaded.", "List them: spark-tui images")
+        others = [each for each in (await self.images()).images if each.id == image.id and len(each.tags) > 1]
+        if not others and any(found.facts.image_id == image.id for found in self.all_containers.values()):
+            raise ImageInUse(f"The image {reference} is in use.", "Remove its containers first.")
+        self._image_removed(reference)
+
+    async def create(self, spec: ContainerSpec) -> str:
+        await self._called("create", spec.name)
+        self._check_free(spec.name)
+        image = self._image(spec.image)
+        if image is None:
+            raise ImageNotFound(f"The image {spec.image} is not downloaded.", "Pull it first.")
+        return self._created(spec, image)
+
+    def _check_free(self, name: str) -> None:
+        if any(found.facts.name == name for found in self.all_containers.values()):
+            raise NameInUse(f"A container named {name} exists.", f"Remove it: docker rm {name}")
+
+    async def rename(self, container: str, name: str) -> None:
+        await self._called("rename", container)
+        self._check_free(name)
+        self._renamed(self.find(container), name)
+
+    async def remove(self, container: str, *, force: bool = False) -> None:
+        await self._called("remove", container)
+        found = self.find(container)
+        if found.facts.running and not force:
+            raise DockerError(f"{found.facts.name} is running.", "Stop it first.")
+        self._removed(found)
+
+    async def events(self) -> AsyncGenerator[ContainerEvent, None]:
+        await self._called("events")
+        position = len(self.journal)
+        while True:
+            while position < len(self.journal):
+                position += 1
+                event = self.journal[position - 1]
+                if isinstance(event, SparkError):
+                    raise event
+                yield event
+            await self._changed(None)
+
+    async def logs(
+        self, container: str, *, tail: int | None = None, follow: bool = True, since: str = ""
+    ) -> AsyncGenerator[Sequence[LogLine], None]:
+        await self._called("logs", container)
+        found = self.find(container)
+        run, moment = self._run_of(found), _microseconds(since)
+        position = sum(_microseconds(line.stamp) <= moment for line in found.lines) if moment else 0
+        if tail is not None:
+            position = max(position, len(found.lines) - tail)
+        while True:
+            while position < len(found.lines):
+                batch = found.lines[position : position + BATCH_LINES]
+                position += len(batch)
+                yield batch
+            if not follow or run is None or self._run_of(found) is not run:
+                return
+            await self._changed(found)
 
     async def pull(self, reference: str) -> AsyncGenerator[PullProgress, None]:
         """See the port: one report per stage of `add_remote_image`; the image is here once the last one was taken."""

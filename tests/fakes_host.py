@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import select
+import socket
+import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -27,6 +31,8 @@ from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Missing, Ok, Reading, value_of
 from spark_tui.domain.secret import Secret
 from spark_tui.services.ports import LogLine
+
+T = TypeVar("T")
 
 EPOCH = 1_800_000_000.0
 """2027-01-15 08:00:00 UTC: where a FakeClock starts."""
@@ -91,10 +97,12 @@ class FakeClock:
 
 
 async def settle(rounds: int = 50) -> None:
-    """Gives every ready task its turns, and waits for calls on threads. A task that is always ready gets `rounds`
-    turns, a call that hangs `PATIENCE_SECONDS`; other input and output is not waited for."""
+    """Gives every ready task its turns, and waits for calls on threads and for Docker's streams, but not for what a
+    simulated daemon answers later by this clock. A task that is always ready gets `rounds` turns, a call that hangs
+    `PATIENCE_SECONDS`; other input and output is not waited for."""
     loop: Any = asyncio.get_running_loop()
-    latest = time.monotonic() + PATIENCE_SECONDS
+    began, worked = time.monotonic(), time.process_time()
+    before: frozenset[object] | None = None
     while True:
         idle = 0
         for _ in range(rounds):
@@ -102,11 +110,83 @@ async def settle(rounds: int = 50) -> None:
             idle = 0 if loop._ready else idle + 1
             if idle == 3:
                 break
-        waiting = [call for call in _CALLS if call.get_loop() is loop]
-        if not waiting or time.monotonic() > latest:
-            _CALLS.difference_update(waiting)  # one that hangs is waited for once
+        waits = _all_wait(loop)
+        # Where they wait since before these turns, all that they have asked and handed over has had its turns.
+        if waits is not None and (not waits or waits == before) and not (idle == 3 and loop._ready):
             return
-        await asyncio.sleep(0.0005)
+        if time.monotonic() - began > PATIENCE_SECONDS and time.process_time() - worked > WORK_SECONDS:
+            _CALLS.difference_update([call for call in _CALLS if call.get_loop() is loop])  # waited for once
+            return
+        before = waits
+        if waits is None:
+            await asyncio.sleep(0.0005)
+
+
+def _all_wait(loop: Any) -> frozenset[object] | None:
+    """The waits of Docker's threads for their daemon, if all that these do now is to wait; else None. Each wait is
+    another object: where the same ones are found twice, no thread has done anything in between."""
+    calls = sum(call.get_loop() is loop for call in _CALLS)
+    threads = [thread for thread in threading.enumerate() if _LOOPS.get(thread) is loop]
+    streams = {thread for thread in threads if thread.name in STREAMS}
+    waits = {thread: wait for thread in threads if (wait := _WAITS.get(thread)) is not None and wait.lasts()}
+    if not streams <= waits.keys() or calls > len(waits) - len(streams):
+        return None
+    return frozenset(waits.values())
+
+
+class _Wait:
+    """A thread of Docker's client waits here until there is something to read, and only then reads it."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._thread = threading.current_thread()
+
+    def until_readable(self, seconds: float | None) -> None:
+        _WAITS[self._thread] = self
+        self._readable(seconds)
+        del _WAITS[self._thread]
+
+    def lasts(self) -> bool:
+        try:
+            return not self._readable(0) and _WAITS.get(self._thread) is self
+        except ValueError:  # it has just been closed
+            return False
+
+    def _readable(self, seconds: float | None) -> bool:
+        waiting = select.poll()
+        waiting.register(self._sock, select.POLLIN)
+        return bool(waiting.poll(None if seconds is None else seconds * 1000))
+
+
+def _read_into(reader: Any, buffer: Any) -> Any:
+    """`socket.SocketIO.readinto`, through which every answer of a daemon comes."""
+    if threading.current_thread().name.startswith("docker-"):
+        _Wait(reader._sock).until_readable(reader._sock.gettimeout())
+    return _readinto(reader, buffer)
+
+
+def _begin(thread: threading.Thread) -> None:
+    """`threading.Thread.start`: who began it. A thread may outlive its loop, and waits then for nobody."""
+    with suppress(RuntimeError):
+        _LOOPS[thread] = asyncio.get_running_loop()
+    _start(thread)
+
+
+STREAMS = ("docker-log", "docker-events", "docker-pull")
+_LOOPS: weakref.WeakKeyDictionary[threading.Thread, asyncio.AbstractEventLoop] = weakref.WeakKeyDictionary()
+_start = threading.Thread.start
+threading.Thread.start = _begin  # type: ignore[assignment,method-assign]
+_WAITS: dict[threading.Thread, _Wait] = {}
+_readinto = socket.SocketIO.readinto
+socket.SocketIO.readinto = _read_into  # type: ignore[assignment,method-assign]
+
+
+async def begun(clock: FakeClock, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """That work, as a task which now sleeps on this clock, or has ended. It may do so through a call on a thread."""
+    sleepers, task = clock.sleepers, asyncio.create_task(work)
+    while clock.sleepers <= sleepers and not task.done():
+        await asyncio.sleep(0.001)
+    return task
 
 
 def _counted(call: Any, *, loop: Any = None) -> asyncio.Future[Any]:
@@ -118,6 +198,8 @@ def _counted(call: Any, *, loop: Any = None) -> asyncio.Future[Any]:
 
 
 PATIENCE_SECONDS = 2.0
+WORK_SECONDS = 1.0
+"""Of a processor, before a call is taken for one that hangs: a machine may have much else to do."""
 _CALLS: weakref.WeakSet[asyncio.Future[Any]] = weakref.WeakSet()
 _wrap_future = asyncio.wrap_future
 asyncio.wrap_future = _counted

@@ -213,9 +213,18 @@ REAL: Final[Mapping[str, Adapter]] = {
 DEMO: Final[Mapping[str, Adapter]] = {
     **_SHARED,
     "world": ("demo.world:DemoWorld", lambda make, p: make(p.clock)),
-    "docker": ("demo.docker:DemoDocker", lambda make, p: make(p.world)),
-    "api": ("demo.api:DemoApi", lambda make, p: make(p.world)),
-    "metrics": ("demo.metrics:DemoMetrics", lambda make, p: make(p.world)),
+    "simulator": ("simulator.spark:SimulatedSpark", lambda make, p: make(p.world, p.demo_folder.path / "wire")),
+    "docker": (
+        "docker.engine:DockerEngine",
+        lambda make, p: p.simulator.reached_by(
+            make(p.simulator.docker_environ, port_owner=p.host.port_owner, read_env_file=p.key_folder.content)
+        ),
+    ),
+    "api": (
+        "engine_api:VllmApi",
+        lambda make, p: p.simulator.reached_by(make(uds=p.simulator.socket), ask=p.simulator.ask),
+    ),
+    "metrics": ("engine_api:HttpMetrics", lambda make, p: p.simulator.reached_by(make(uds=p.simulator.socket))),
     "machine": (
         "simulator.machine:Machine",
         lambda make, p: make(p.world, p.demo_folder, lambda: p.downloader.rate if "downloader" in p.made() else 0.0),
@@ -247,7 +256,7 @@ DEMO: Final[Mapping[str, Adapter]] = {
     "hub": ("demo.hub:DemoHub", lambda make, p: make(p.clock)),
     "downloader": ("demo.hub:DemoDownloads", lambda make, p: make(p.clock, p.hub, p.models)),
     "history": ("simulator.history:SimulatedHistory", lambda make, p: make(p.demo_folder.path / "history", p.world)),
-    "load": ("demo.api:DemoLoad", lambda make, p: make(p.world)),
+    "load": ("demo.load:DemoLoad", lambda make, p: make(p.world)),
     "results": ("bench.results:FileResults", lambda make, p: make(p.demo_folder.path)),
     "proofs": ("bench.results:FileProofs", lambda make, p: make(p.demo_folder.path)),
     "conversations": ("conversations:FileConversations", lambda make, p: make(p.demo_folder.path / "conversations")),

@@ -125,11 +125,11 @@ def refused(error: BaseException) -> bool:
 
 
 class VllmApi:
-    """The EngineApi port. One pool of connections per scheme, for all engines."""
+    """The EngineApi port. One pool of connections per scheme, for all engines; with `uds` through that socket."""
 
-    def __init__(self, read_seconds: float = READ_SECONDS) -> None:
+    def __init__(self, read_seconds: float = READ_SECONDS, uds: str = "") -> None:
         self._read_seconds = read_seconds
-        self._pools = ClientPools(read_seconds)
+        self._pools = ClientPools(read_seconds, uds=uds)
 
     async def close(self) -> None:
         await self._pools.close()
@@ -391,11 +391,11 @@ class PageReader:
 
 
 class HttpMetrics:
-    """The MetricsSource port. One pool of connections per scheme, for all engines."""
+    """The MetricsSource port. One pool of connections per scheme, for all engines; with `uds` through that socket."""
 
-    def __init__(self, read_seconds: float = PAGE_SECONDS) -> None:
+    def __init__(self, read_seconds: float = PAGE_SECONDS, uds: str = "") -> None:
         self._read_seconds = read_seconds
-        self._pools = ClientPools(read_seconds)
+        self._pools = ClientPools(read_seconds, uds=uds)
         self._reader = PageReader()
 
     async def close(self) -> None:

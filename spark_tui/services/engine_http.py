@@ -17,9 +17,9 @@ KEEP_ALIVE_SECONDS: Final = 2.0
 """uvicorn closes an idle connection after 5 s; a request must not be sent into one that is just being closed."""
 
 
-def new_client(read_seconds: float | None, *, secure: bool, idle: int = 8) -> httpx2.AsyncClient:
+def new_client(read_seconds: float | None, *, secure: bool, idle: int = 8, uds: str = "") -> httpx2.AsyncClient:
     """A pool for engines, over https if `secure`. `read_seconds` is how long the next piece of an answer may take
-    (None: for ever), `idle` how many connections are kept for later."""
+    (None: for ever), `idle` how many connections are kept for later. With `uds` all are behind that unix socket."""
     import ssl
 
     import httpx2
@@ -31,6 +31,7 @@ def new_client(read_seconds: float | None, *, secure: bool, idle: int = 8) -> ht
         verify=context,
         timeout=httpx2.Timeout(read_seconds, connect=CONNECT_SECONDS, pool=CONNECT_SECONDS),
         limits=httpx2.Limits(max_connections=None, max_keepalive_connections=idle, keepalive_expiry=KEEP_ALIVE_SECONDS),
+        transport=httpx2.AsyncHTTPTransport(uds=uds, verify=context) if uds else None,
         headers={"Accept-Encoding": "identity"},  # what is small on the wire stays small here
     )
 
@@ -58,15 +59,16 @@ async def beginning_of(response: httpx2.Response, most: int) -> bytes:
 class ClientPools:
     """One pool of connections per scheme, for all engines, made when it is first needed."""
 
-    def __init__(self, read_seconds: float | None, idle: int = 8) -> None:
+    def __init__(self, read_seconds: float | None, idle: int = 8, uds: str = "") -> None:
         self._read_seconds = read_seconds
         self._idle = idle
+        self._uds = uds
         self._clients: dict[bool, httpx2.AsyncClient] = {}
 
     def of(self, endpoint: Endpoint) -> httpx2.AsyncClient:
         secure = endpoint.base_url.lower().startswith("https:")
         if secure not in self._clients:
-            self._clients[secure] = new_client(self._read_seconds, secure=secure, idle=self._idle)
+            self._clients[secure] = new_client(self._read_seconds, secure=secure, idle=self._idle, uds=self._uds)
         return self._clients[secure]
 
     async def close(self) -> None:

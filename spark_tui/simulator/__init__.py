@@ -1,1 +1,2 @@
-"""One simulated Spark: the outside world of the demo and of tests, seen through the real adapters."""
+"""One simulated Spark on the wire: what the real adapters ask of Docker and of engines is answered over HTTP/1.1 on a
+private unix socket, from a world that depends on its clock alone."""

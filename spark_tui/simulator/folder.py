@@ -49,3 +49,10 @@ class SimulatedFolder(PrivateFolder):
 
     def read(self, path: Path, most: int = 4096) -> bytes | None:
         return self._real.read(self._real.path / path.name, most) if path.parent == self.path else None
+
+    def content(self, path: Path) -> bytes:
+        """All of a file. Raises OSError for one that is not there."""
+        found = self.read(path)
+        if found is None:
+            raise FileNotFoundError(f"there is no {path}")
+        return found

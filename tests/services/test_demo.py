@@ -16,25 +16,26 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import spark_tui.services.demo
 from spark_tui.core.context import build_demo
 from spark_tui.core.launch import launched_with
 from spark_tui.core.preset_imports import ImportOutcome, import_recipes
+from spark_tui.core.wiring import DEMO, Ports
 from spark_tui.domain.chat.message import (
     Answer,
     AnswerBuilder,
     ChatParameters,
     ChatRequest,
-    ContentDelta,
     Message,
+    ReasoningDelta,
     Role,
 )
 from spark_tui.domain.engine.container import (
-    LABEL_API_KEY_FILE,
-    LABEL_SERVED_NAME,
     ContainerSpec,
     ContainerStatus,
+    EnvVar,
     PublishedPort,
     PullProgress,
 )
@@ -48,6 +49,7 @@ from spark_tui.domain.errors import (
     ModelNotServed,
     NameInUse,
     PortInUse,
+    RefusedError,
     ReplyCutOff,
 )
 from spark_tui.domain.host.memory import MemInfo, memory_breakdown
@@ -58,8 +60,6 @@ from spark_tui.domain.presets.overrides import overrides_from_pairs
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Missing, Ok, value_of
 from spark_tui.domain.secret import Secret
-from spark_tui.services.demo.api import DemoApi, canned_answer, tokens_of
-from spark_tui.services.demo.docker import PULL_SECONDS, DemoDocker
 from spark_tui.services.demo.engines import EngineProfile, vllm_start
 from spark_tui.services.demo.folders import SAMPLES
 from spark_tui.services.demo.world import (
@@ -72,10 +72,11 @@ from spark_tui.services.demo.world import (
     VLLM_IMAGE,
     DemoWorld,
 )
-from spark_tui.services.ports import ContainerEngine, HostProbe, LogLine
+from spark_tui.services.ports import ContainerEngine, LogLine
+from spark_tui.simulator.docker import PULL_SECONDS
+from spark_tui.simulator.engine import canned_answer, tokens_of
 from spark_tui.simulator.folder import DemoFolder
-from spark_tui.simulator.machine import Machine, SimulatedGpu, SimulatedHost
-from tests.fakes_host import FakeClock
+from tests.fakes_host import FakeClock, begun, settle
 
 BOOT_SECONDS = vllm_start(EngineProfile("vllm", "nvidia/Some-Model"))[1].ready / 20
 STANDING = Endpoint(f"http://127.0.0.1:{SERVING_PORT}")
@@ -88,11 +89,12 @@ class Spark:
     def __init__(self, seed: int = 0) -> None:
         self.clock = FakeClock()
         self.world = DemoWorld(self.clock, seed)
-        self.docker = DemoDocker(self.world)
-        self.api = DemoApi(self.world)
-        machine = Machine(self.world, DemoFolder())
-        self.host: HostProbe = machine.fresh(SimulatedHost(machine.root, now=self.clock.now))
-        self.gpu = SimulatedGpu(self.world)
+        self.ports = ports = Ports(DEMO, clock=self.clock, world=self.world)
+        self.docker, self.api, self.host, self.gpu = ports.docker, ports.api, ports.host, ports.gpu
+
+    async def close(self) -> None:
+        await self.docker.close()
+        await self.api.close()
 
     async def launch(self, name: str = "new", port: int = 8000, **labels: str) -> str:
         """Creates and starts a container."""
@@ -110,7 +112,7 @@ class Spark:
 
     async def spend(self, seconds: float, work: Coroutine[Any, Any, None]) -> None:
         """Lets it run while so much time passes, after which it is over."""
-        task = asyncio.create_task(work)
+        task = await begun(self.clock, work)
         await self.clock.advance(seconds)
         await task
 
@@ -166,8 +168,10 @@ def spec(name: str, port: int = 8000, image: str = VLLM_IMAGE, **labels: str) ->
 
 
 @pytest.fixture
-def spark() -> Spark:
-    return Spark()
+async def spark() -> AsyncIterator[Spark]:
+    spark = Spark()
+    yield spark
+    await spark.close()
 
 
 def story(lines: list[LogLine], started_at: float | None) -> LogTracker:
@@ -277,15 +281,14 @@ async def test_memory_follows_the_start_cache_first_then_weights_then_the_kv_cac
 async def test_an_engine_for_which_nothing_is_left_fails_as_vllm_does(spark: Spark) -> None:
     await spark.launch("second", 8000)
     await spark.clock.advance(60)
-    events, seen = spark.docker.events(), []
-    pending = asyncio.ensure_future(anext(events))
-    await spark.clock.advance(0)
-    await spark.launch("third", 8002)
-    for _ in range(3):
-        await spark.clock.until(pending.done)
-        seen.append(await pending)
+    async with aclosing(spark.docker.events()) as events:
         pending = asyncio.ensure_future(anext(events))
-    pending.cancel()
+        while not spark.world.waiters:
+            await asyncio.sleep(0.001)
+        await spark.launch("third", 8002)
+        seen = [await pending, await anext(events)]
+        await spark.clock.advance(60)
+        seen.append(await anext(events))
     assert [(event.action, event.name) for event in seen] == [(a, "third") for a in ("create", "start", "die")]
     assert seen[-1].exit_code == 1
     facts = await spark.docker.inspect("third")
@@ -316,7 +319,7 @@ async def launched(preset_name: str, **pairs: str) -> tuple[BootTimeline, str]:
     assert preset is not None
     plan = context.preflight.dry_plan(preset, overrides)
     for work in (docker.stop(SERVING_NAME), _pulled(docker, plan.spec.image)):
-        task = asyncio.create_task(work)
+        task = await begun(clock, work)
         await clock.advance(20)
         await task
     await docker.start(await docker.create(plan.spec))
@@ -324,6 +327,7 @@ async def launched(preset_name: str, **pairs: str) -> tuple[BootTimeline, str]:
     facts = await docker.inspect(plan.spec.name)
     async with aclosing(docker.logs(plan.spec.name, follow=False)) as batches:
         lines = [line async for batch in batches for line in batch]
+    await context.close()
     tracker = story(lines, facts.started_at)
     if facts.exit_code is not None:
         tracker.container_ended(facts.exit_code)
@@ -385,9 +389,10 @@ async def test_more_memory_and_a_smaller_cache_type_hold_more_tokens() -> None:
     assert tokens[2] > 1.8 * tokens[1] > 3 * tokens[0] > 0
 
 
-def test_what_serves_was_launched_from_a_preset_of_the_catalogue() -> None:
+async def test_what_serves_was_launched_from_a_preset_of_the_catalogue() -> None:
     context = build_demo(clock=FakeClock())
-    facts = context.ports.get("world").named(SERVING_NAME).facts
+    facts = await context.docker.inspect(SERVING_NAME)
+    await context.close()
     preset = context.presets.load().get(facts.preset)
     assert preset is not None
     assert (preset.name, preset.model) == (SERVING_PRESET, SERVING_MODEL)
@@ -449,16 +454,16 @@ async def test_removing_takes_the_log_along(spark: Spark) -> None:
 async def test_a_pull_takes_five_seconds_and_then_the_image_is_here(spark: Spark) -> None:
     reference = "nvcr.io/nvidia/vllm:26.05.post1-py3"
     assert await spark.docker.image(reference) is None
-    began = spark.clock.now()
 
     async def pull() -> list[PullProgress]:
         async with aclosing(spark.docker.pull(reference)) as progress:
             return [step async for step in progress]
 
-    task = asyncio.create_task(pull())
-    await spark.clock.until(task.done)
+    task = await begun(spark.clock, pull())
+    await spark.clock.advance(PULL_SECONDS - 0.2)
+    assert await spark.docker.image(reference) is None
+    await spark.clock.advance(0.3)
     seen = await task
-    assert spark.clock.now() - began == pytest.approx(PULL_SECONDS, abs=0.3)
     sizes = [step.current_bytes for step in seen]
     assert sizes == sorted(sizes)
     assert (sizes[0], sizes[-1]) == (0, seen[-1].total_bytes)
@@ -470,9 +475,11 @@ async def test_a_pull_takes_five_seconds_and_then_the_image_is_here(spark: Spark
 
 
 async def test_a_pull_that_is_given_up_leaves_no_image(spark: Spark) -> None:
-    progress: AsyncIterator[PullProgress] = spark.docker.pull("vllm/vllm-openai")
-    assert (await anext(progress)).current_bytes == 0
-    await progress.aclose()  # type: ignore[attr-defined]
+    async with aclosing(spark.docker.pull("vllm/vllm-openai")) as progress:
+        assert not (await begun(spark.clock, anext(progress))).result().current_bytes  # type: ignore[arg-type]
+        while not (await anext(progress)).layers:
+            pass
+    await spark.clock.advance(2 * PULL_SECONDS)
     assert await spark.docker.image("vllm/vllm-openai:latest") is None
 
 
@@ -490,11 +497,11 @@ async def test_a_follower_gets_every_line_once_and_ends_with_the_container(spark
             async for batch in batches:
                 got.extend(batch)
 
-    task = asyncio.create_task(follow())
+    task = await begun(spark.clock, follow())
     await spark.clock.advance(BOOT_SECONDS)
     assert not task.done(), "it goes on while the engine serves"
     await spark.spend(3, spark.docker.stop("new"))
-    assert task.done()
+    await task
     assert [*head, *got] == await spark.log("new")
 
 
@@ -547,10 +554,12 @@ async def test_a_chat_makes_the_gpu_work(spark: Spark) -> None:
     await spark.spend(20, spark.docker.stop(SERVING_NAME))
     await spark.launch()
     await spark.clock.advance(60)
-    stream = spark.api.chat(NEW, ChatRequest("new", (Message(Role.USER, "Hello"),)))
-    assert await anext(stream) == ContentDelta("")
-    assert (await spark.gpu_now()).utilization_percent == 96
-    await stream.aclose()  # type: ignore[attr-defined]
+    async with aclosing(spark.api.chat(NEW, ChatRequest("new", (Message(Role.USER, "Hello"),)))) as stream:
+        first = await begun(spark.clock, anext(stream))  # type: ignore[arg-type]
+        await spark.clock.advance(4.0)
+        assert isinstance(await first, ReasoningDelta)
+        assert (await spark.gpu_now()).utilization_percent == 96
+    await settle()
     assert (await spark.gpu_now()).utilization_percent == 0, "closing the stream frees the slot"
 
 
@@ -567,12 +576,20 @@ async def test_what_a_server_would_refuse_is_refused(spark: Spark) -> None:
         await spark.ask("Hello", NEW)
     with pytest.raises(ModelNotServed, match=SERVING_NAME):
         await spark.ask("Hello", model="gpt")
-    await spark.launch("locked", 8000, **{LABEL_API_KEY_FILE: "/k", LABEL_SERVED_NAME: "locked"})
+    locked = replace(spec("locked"), env=(EnvVar("VLLM_API_KEY", "k"),))
+    await spark.docker.start(await spark.docker.create(locked))
     await spark.clock.advance(60)
     assert await spark.api.health(NEW) is Health.OK, "health needs no key"
     with pytest.raises(ApiKeyRejected):
         await spark.api.models(NEW)
     assert await spark.api.models(Endpoint(NEW.base_url, Secret("k")))
+
+
+async def test_canned_answers_prove_nothing() -> None:
+    context = build_demo()
+    with pytest.raises(RefusedError, match="simulated"):
+        await context.prover.run(SERVING_NAME, lambda progress: None)
+    await context.close()
 
 
 @given(st.text())
@@ -607,8 +624,13 @@ def test_the_same_clock_gives_the_same_world_however_often_it_is_looked_at(pause
         for pause in pauses:
             spark.clock.tick(pause)
             if often:
-                await snapshot(spark)
-        return await snapshot(spark)
+                await spark.docker.containers()
+                await spark.log("new", tail=3)
+                await spark.gpu.read()
+                spark.memory()
+        found = await snapshot(spark)
+        await spark.close()
+        return found
 
     assert asyncio.run(look(True)) == asyncio.run(look(False))
 
@@ -631,6 +653,7 @@ def test_whatever_is_done_the_pool_never_overflows(deeds: list[tuple[str, float]
             assert memory.free > GIB
             assert 0 < memory.available <= memory.total
             assert parts.engine_memory is not None
+        await spark.close()
 
     asyncio.run(live())
 
@@ -639,6 +662,8 @@ async def test_the_seed_changes_names_and_phase_but_not_the_story() -> None:
     one, other = Spark(1), Spark(2)
     assert (await one.docker.inspect(SERVING_NAME)).id != (await other.docker.inspect(SERVING_NAME)).id
     assert await one.gpu.read() != await other.gpu.read()
+    await one.close()
+    await other.close()
 
 
 # --- the rest -------------------------------------------------------------------------------------------
@@ -711,6 +736,34 @@ def test_what_a_demo_that_was_killed_has_left_is_removed_by_the_next() -> None:
     DemoFolder()
     assert kept.path.exists()
     assert not left.exists()
+
+
+async def test_keys_of_the_demo_stay_in_memory_and_its_docker_has_them(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_of_the_person")
+    secrets = spark.ports.secrets
+    assert secrets.hf_token() is None
+    key = secrets.new_key()
+    path = secrets.env_file("new", {"VLLM_API_KEY": key})
+    assert secrets.api_key(str(path))
+    assert not path.exists()
+    assert secrets.api_key("/other") is None
+    made = await spark.docker.create(replace(spec("new"), env_files=(str(path),)))
+    assert spark.world.containers[made].key == key.reveal()
+    with pytest.raises(DockerError, match="cannot be read"):
+        await spark.docker.create(replace(spec("other"), env_files=("/other",)))
+
+
+def test_the_demos_docker_is_behind_a_socket_of_its_own_and_reads_nobodys_settings(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "tcp://192.0.2.1:2375")
+    environ = build_demo().ports.get("simulator").docker_environ
+    folder = Path(environ["DOCKER_CONFIG"])
+    assert environ["DOCKER_HOST"].startswith(f"unix://{folder}/")
+    for each in (spark.ports.get("simulator").docker_environ["HOME"], spark.ports.get("demo_folder").path):
+        assert not Path(each).stat().st_mode & 0o077
 
 
 def test_the_data_is_small_and_its_sources_are_named() -> None:

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from spark_tui.domain.engine.state import Endpoint
 from spark_tui.domain.metrics.page import Snapshot
 from spark_tui.domain.metrics.series import HOST, MetricId, Sample, SeriesKey, SeriesSlice
 from spark_tui.domain.metrics.serving import MetricWindow, engine_values
 from spark_tui.domain.reading import Ok
-from spark_tui.services.demo.metrics import DemoMetrics
-from spark_tui.services.demo.world import MOST_STREAMS, SERVING_NAME, SERVING_PORT, DemoWorld
+from spark_tui.services.demo.metrics import page_at
+from spark_tui.services.demo.world import MOST_STREAMS, SERVING_NAME, DemoWorld
 from spark_tui.simulator.history import SimulatedHistory
 from tests.fakes_host import FakeClock
 
@@ -75,11 +74,11 @@ async def test_the_past_has_a_start_a_crowd_and_a_silence(world: DemoWorld, hist
 async def test_the_past_is_what_would_have_been_measured(world: DemoWorld, history: SimulatedHistory) -> None:
     clock = world.clock
     assert isinstance(clock, FakeClock)
-    window = MetricWindow()
+    window, run = MetricWindow(), world.named(SERVING_NAME).run
+    assert run is not None
     for _ in range(12):
         await clock.advance(10)
-        page = await DemoMetrics(world).read(Endpoint(f"http://127.0.0.1:{SERVING_PORT}"))
-        window.add(Snapshot(clock.monotonic(), page))
+        window.add(Snapshot(clock.monotonic(), page_at(run, clock.now())))
     now = window.metrics()
     assert now is not None
     live, _ = engine_values(now)

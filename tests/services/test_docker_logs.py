@@ -80,8 +80,18 @@ async def read(engine: DockerEngine, **options: object) -> list[LogLine]:
     return lines
 
 
+EARLIER: set[threading.Thread] = set()
+"""What tests of other files left to wait for a daemon that is no more."""
+
+
+@pytest.fixture(autouse=True)
+def _threads_of_this_test() -> None:
+    EARLIER.clear()
+    EARLIER.update(log_threads())
+
+
 def log_threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "docker-log"]
+    return [each for each in threading.enumerate() if each.name == "docker-log" and each not in EARLIER]
 
 
 def numbered(count: int, step: int = 1000) -> list[Entry]:

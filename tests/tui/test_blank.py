@@ -6,7 +6,9 @@ from textual.pilot import Pilot
 
 from spark_tui.core.context import build_demo
 from spark_tui.core.launch import LaunchRequest
+from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.presets.overrides import Overrides
+from spark_tui.domain.reading import value_of
 from spark_tui.tui.app import SparkApp
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.screens.bench_form import BenchForm
@@ -25,7 +27,12 @@ SIZES = ((120, 36), (160, 50))
 
 async def measured(app: SparkApp, pilot: Pilot[None], clock: FakeClock) -> None:
     """The demo's engine, benchmarked once with what the form proposes."""
-    await clock.until(lambda: bool(app.selected))
+
+    def serves() -> bool:
+        views = value_of(app.context.store.world.engines) or ()
+        return bool(app.selected) and views[0].state is EngineState.SERVING
+
+    await clock.until(serves)
     await pilot.press("7", "b")
     await clock.until(lambda: isinstance(app.screen, BenchForm))
     await pilot.pause()

@@ -1,1 +1,2 @@
-"""A simulated Spark: the same ports, fed with recorded data, so that the program can be tried without one."""
+"""The world of the simulated Spark, for which `spark_tui.simulator` answers on the wire, and the ports that are
+simulated as such: host, models, Hub, load, history."""

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from spark_tui.domain.engine.state import Endpoint
 from spark_tui.domain.metrics.page import Family, MetricPage, Slot, page_of
 from spark_tui.services.demo.world import (
     PREFIX_HITS,
     REQUEST_INTERVALS,
     STATS_SECONDS,
     Counters,
-    DemoWorld,
     Run,
     accepted_length,
     decode_rate,
@@ -28,26 +26,16 @@ _JITTER: Final = (0.86, 0.93, 1.0, 1.06, 1.31)
 _CHAT_KV: Final = 0.004
 
 
-class DemoMetrics:
-    """The MetricsSource port."""
-
-    def __init__(self, world: DemoWorld) -> None:
-        self._world = world
-
-    async def read(self, endpoint: Endpoint) -> MetricPage:
-        """What the server on that port has counted; raises EngineUnreachable where none is up."""
-        _, run = self._world.serving(endpoint.base_url)
-        return page_at(run, self._world.clock.now())
-
-    async def close(self) -> None:
-        """Nothing is kept open."""
-
-
 def page_at(run: Run, now: float) -> MetricPage:
     """What a server has counted by then; not to be asked for an earlier time than before."""
+    return page_of(counted(run, now))
+
+
+def counted(run: Run, now: float) -> Iterator[tuple[Slot, float]]:
+    """The series of `page_at`."""
     if run.traffic:
         _count_traffic(run, now)
-    return page_of(_samples(run, now))
+    yield from _samples(run, now)
 
 
 def _count_traffic(run: Run, now: float) -> None:

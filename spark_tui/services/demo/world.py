@@ -19,7 +19,6 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from spark_tui.domain.engine.container import (
-    LABEL_API_KEY_FILE,
     LABEL_MODEL,
     LABEL_OVERRIDES,
     LABEL_PORT,
@@ -28,13 +27,11 @@ from spark_tui.domain.engine.container import (
     LABEL_SERVED_NAME,
     LOOPBACK,
     ContainerEvent,
-    ContainerFacts,
     ContainerSpec,
-    ContainerStatus,
-    Mount,
     PublishedPort,
 )
-from spark_tui.domain.errors import EngineUnreachable, SparkError
+from spark_tui.domain.engine.runtimes import KEY_VARIABLES
+from spark_tui.domain.errors import EngineUnreachable
 from spark_tui.domain.metrics.page import Family, SeriesPart, Slot
 from spark_tui.domain.quantities import GIB
 from spark_tui.services.demo.engines import (
@@ -378,7 +375,6 @@ STORE: Final = "/home/spark/vllm"
 DISK_FREE: Final = 2_448_240_345_088
 DISK_TOTAL: Final = 3_936_818_806_784
 """Bytes free on the disk of the store."""
-_MOUNTS: Final = (Mount(STORE, "/models"),)
 
 
 _RUNTIME_MARKS: Final = (
@@ -399,7 +395,6 @@ class DemoContainer(Struct):
     ports: tuple[PublishedPort, ...] = ()
     network_mode: str = "bridge"
     variables: tuple[tuple[str, str], ...] = ()
-    needs_key: bool = False
     log: DemoLog = field(default_factory=DemoLog)
     runs: list[Run] = field(default_factory=list)
     exit_code: int | None = None
@@ -424,6 +419,12 @@ class DemoContainer(Struct):
         return replace(profile, model=model)
 
     @property
+    def key(self) -> str:
+        """The API key that requests need; empty without one."""
+        given = dict(self.variables)
+        return next((given[name] for name in KEY_VARIABLES if name in given), "")
+
+    @property
     def model(self) -> str:
         return self.profile.model
 
@@ -436,35 +437,6 @@ class DemoContainer(Struct):
     @property
     def max_model_len(self) -> int:
         return self.profile.context
-
-    @property
-    def lines(self) -> list[LogLine]:
-        return self.log.lines
-
-    @property
-    def facts(self) -> ContainerFacts:
-        last = self.runs[-1] if self.runs else None
-        alive = self.run is not None
-        status = ContainerStatus.RUNNING if alive else ContainerStatus.EXITED if last else ContainerStatus.CREATED
-        before = self.runs[-2].ended_at if alive and len(self.runs) > 1 else None
-        return ContainerFacts(
-            id=self.id,
-            name=self.name,
-            image=self.image,
-            image_id=self.image_id,
-            status=status,
-            argv=self.argv,
-            labels=self.labels,
-            ports=self.ports,
-            network_mode=self.network_mode,
-            environment=tuple(name for name, _ in self.variables),
-            pid=last.pid if alive and last else 0,
-            exit_code=None if alive else self.exit_code,
-            created_at=self.created_at,
-            started_at=last.started_at if last else None,
-            finished_at=before if alive or last is None else last.ended_at,
-            mounts=_MOUNTS,
-        )
 
 
 TOTAL_BYTES: Final = 127_535_084 * 1024  # MemTotal of a GB10 with current firmware
@@ -522,8 +494,9 @@ class DemoWorld:
         """All starts ever: memory of one that has ended comes back late."""
         self.chats = 0
         """Answers that stream now."""
-        self.journal: list[ContainerEvent | SparkError] = []
-        self._waiters: set[asyncio.Event] = set()
+        self.journal: list[ContainerEvent] = []
+        self.waiters: set[asyncio.Event] = set()
+        """Of those who follow a stream."""
         self._made = 0
         self._furnish()
 
@@ -565,14 +538,14 @@ class DemoWorld:
     async def until(self, at: float | None) -> None:
         """Returns at that time, or at the next change; None waits for a change."""
         woken = asyncio.Event()
-        self._waiters.add(woken)
+        self.waiters.add(woken)
         tasks: list[asyncio.Future[Any]] = [asyncio.ensure_future(woken.wait())]
         if at is not None:
             tasks.append(asyncio.ensure_future(self.clock.sleep(max(0.01, at - self.clock.now()))))
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self._waiters.discard(woken)
+            self.waiters.discard(woken)
             for task in tasks:
                 task.cancel()
 
@@ -583,7 +556,7 @@ class DemoWorld:
 
     def wake(self) -> None:
         """Something was written or changed."""
-        for waiter in self._waiters:
+        for waiter in self.waiters:
             waiter.set()
 
     # --- containers -----------------------------------------------------------------------------------
@@ -612,11 +585,11 @@ class DemoWorld:
         """64 hexadecimal digits that depend on the seed and the arguments."""
         return hashlib.sha256(repr((self.seed, *what)).encode()).hexdigest()
 
-    def add(self, spec: ContainerSpec, entrypoint: tuple[str, ...], at: float) -> DemoContainer:
-        """A container that has not been started."""
+    def new(self, spec: ContainerSpec, entrypoint: tuple[str, ...], at: float) -> DemoContainer:
+        """A container that is not one of this world's engines."""
         self._made += 1
         first = spec.entrypoint if spec.entrypoint is not None else entrypoint
-        container = DemoContainer(
+        return DemoContainer(
             id=self.fingerprint("container", spec.name, self._made),
             name=spec.name,
             image=spec.image,
@@ -627,8 +600,11 @@ class DemoWorld:
             ports=spec.ports,
             network_mode=spec.network or "bridge",
             variables=tuple((each.name, each.value) for each in spec.env),
-            needs_key=bool(spec.label(LABEL_API_KEY_FILE)),
         )
+
+    def add(self, spec: ContainerSpec, entrypoint: tuple[str, ...], at: float) -> DemoContainer:
+        """A container that has not been started."""
+        container = self.new(spec, entrypoint, at)
         self.containers[container.id] = container
         self.note(container, "create", at)
         return container
@@ -681,7 +657,7 @@ class DemoWorld:
         values = {  # in place of the recorded engine's own
             "model": profile.model,
             "served": container.served_name,
-            "key": "'api_key': ['***'], " if container.needs_key else "",
+            "key": "'api_key': ['***'], " if container.key else "",
             "len": str(profile.context),
             "len,": f"{profile.context:,}",
             "kv_gib": f"{kv / GIB:.4g}",

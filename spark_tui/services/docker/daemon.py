@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 PortOwner = Callable[[int], str | None]
+ReadFile = Callable[[Path], bytes]
 
 CALL_SECONDS: Final = 30.0
 START_SECONDS: Final = 120.0
@@ -68,12 +69,16 @@ _UNMASKED: Final = "systempaths=unconfined"
 class Daemon:
     """The daemon that the docker program would use in `environ`. Safe to use from several threads.
 
-    `port_owner` says which process listens on a port of this machine, for the error about a used port.
+    `port_owner` says which process listens on a port of this machine, for the error about a used port. `read_env_file`
+    may raise OSError.
     """
 
-    def __init__(self, environ: Mapping[str, str], port_owner: PortOwner | None = None) -> None:
+    def __init__(
+        self, environ: Mapping[str, str], port_owner: PortOwner | None = None, read_env_file: ReadFile = read_plain
+    ) -> None:
         self._environ = environ
         self._port_owner = port_owner
+        self._read_env_file = read_env_file
         self._lock = threading.Lock()
         self._host: DockerHost | None = None
         self._clients: dict[float, DockerClient] = {}
@@ -201,7 +206,7 @@ class Daemon:
 
     def create(self, spec: ContainerSpec) -> str:
         request = Request(f"create {spec.name or 'a container'}", container=spec.name, image=spec.image)
-        environment = _environment(spec, self._environ)
+        environment = _environment(spec, self._environ, self._read_env_file)
         try:
             return self.call(request, lambda client: _create(client, canonical(spec), environment), START_SECONDS)
         except NameInUse as error:
@@ -402,15 +407,15 @@ def _security(option: str) -> str:
         ) from error
 
 
-def _environment(spec: ContainerSpec, environ: Mapping[str, str]) -> list[str]:
+def _environment(spec: ContainerSpec, environ: Mapping[str, str], read: ReadFile) -> list[str]:
     """`NAME=value` entries of the env files and of `-e`. Env files are read here, so that keys travel in the request
     and nowhere else. Raises DockerError, which never shows a value."""
-    entries = [entry for path in spec.env_files for entry in _env_file(path, environ)]
+    entries = [entry for path in spec.env_files for entry in _env_file(path, environ, read)]
     last = {variable.name: variable.value for variable in spec.env}  # as for the docker program, the last one counts
     return [*entries, *(f"{name}={value}" for name, value in last.items())]
 
 
-def _env_file(path: str, environ: Mapping[str, str]) -> list[str]:
+def _env_file(path: str, environ: Mapping[str, str], read: ReadFile) -> list[str]:
     """`NAME=value` entries, by the docker program's rules: no quoting, `#` begins a comment line, a bare NAME takes
     its value from `environ` and is left out where that has none."""
 
@@ -418,7 +423,7 @@ def _env_file(path: str, environ: Mapping[str, str]) -> list[str]:
         return DockerError(f"{path}, line {number}, {what}.", "Write each line as NAME=value, without quotes.")
 
     try:
-        content = read_plain(Path(path))
+        content = read(Path(path))
         text = content.decode("utf-8-sig")
     except OSError as error:
         raise DockerError(

@@ -27,9 +27,10 @@ from spark_tui.domain.errors import ContainerNotFound, DockerError, SparkError, 
 from spark_tui.domain.presets.image import registry_of
 from spark_tui.domain.text import clean_line
 from spark_tui.services.docker import wire
-from spark_tui.services.docker.daemon import Daemon, PortOwner
+from spark_tui.services.docker.daemon import Daemon, PortOwner, ReadFile
 from spark_tui.services.docker.errors import Request, broken, from_message
 from spark_tui.services.executors import CallPool, StreamThreads, ThreadQueue
+from spark_tui.services.files import read_plain
 from spark_tui.services.ports import LogLine
 
 if TYPE_CHECKING:
@@ -62,9 +63,10 @@ class DockerEngine:
         environ: Mapping[str, str] | None = None,
         *,
         port_owner: PortOwner | None = None,
+        read_env_file: ReadFile = read_plain,
         away_seconds: float = AWAY_SECONDS,
     ) -> None:
-        self._daemon = Daemon(os.environ if environ is None else environ, port_owner)
+        self._daemon = Daemon(os.environ if environ is None else environ, port_owner, read_env_file)
         self._away_seconds = away_seconds
         self._quick = CallPool("docker", _QUICK_WORKERS)
         self._slow = CallPool("docker-slow", _SLOW_WORKERS)
