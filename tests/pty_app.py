@@ -164,12 +164,13 @@ class PtyApp:
             time.sleep(0.02)
 
     def wait_end(self, timeout: float = 10.0) -> int | None:
-        """Waits until the program has ended; its exit status."""
+        """Waits until the program has ended and all that it wrote is read; its exit status."""
         deadline = time.monotonic() + timeout
         while self.alive:
             if time.monotonic() > deadline:
                 raise AssertionError(f"still running; the screen:\n{self.text()}")
             time.sleep(0.02)
+        self._reader.join(max(5.0, deadline - time.monotonic()))
         status: int | None = self._process.exitstatus
         return status
 
