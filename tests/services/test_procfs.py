@@ -7,6 +7,7 @@ import os
 import re
 import socket
 import stat
+import time
 import timeit
 from pathlib import Path
 
@@ -71,8 +72,8 @@ def test_this_kernels_memory_is_parsed_in_a_few_times_the_reading_of_its_file() 
     reading = host.memory()
     assert isinstance(reading, Ok)
     assert 0 < reading.value.free <= reading.value.total
-    ours = min(timeit.repeat(host.memory, number=200, repeat=5))
-    bare = min(timeit.repeat(Path("/proc/meminfo").read_bytes, number=200, repeat=5))
+    ours = min(timeit.repeat(host.memory, timer=time.process_time, number=200, repeat=5))
+    bare = min(timeit.repeat(Path("/proc/meminfo").read_bytes, timer=time.process_time, number=200, repeat=5))
     assert ours < 12 * bare, f"{ours / bare:.1f} times"
 
 
