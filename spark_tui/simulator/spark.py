@@ -18,7 +18,7 @@ class SimulatedSpark:
 
     def __init__(self, world: DemoWorld, folder: Path) -> None:
         folder.mkdir(mode=0o700)
-        # Without any login the SDK looks for one in the folder of whoever runs the demo.
+        # Without any login the SDK reads those of the user of this machine.
         (folder / "config.json").write_text('{"auths": {"registry.invalid": {}}}', encoding="utf-8")
         self.socket = str(folder / "spark.sock")
         self._daemon, self._engines = SimulatedDaemon(world), SimulatedEngines(world)

@@ -159,7 +159,7 @@ def is_ours(record: LogRecord, lines: Sequence[str], at: int, *, serving: bool, 
         return inner and not process.startswith("rank")
     if engine or inner:
         return True
-    if _DAEMON.search(lines[at]):  # and not what another program's line goes on with
+    if _DAEMON.search(lines[at]):  # its own words, not those of the line below it
         return recognise(message) is not None
     if _ANY_PROGRAM.match(message):
         return False
