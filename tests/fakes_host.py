@@ -98,8 +98,8 @@ class FakeClock:
 
 async def settle(rounds: int = 50) -> None:
     """Gives every ready task its turns, and waits for calls on threads and for Docker's streams, but not for what a
-    simulated daemon answers later by this clock. A task that is always ready gets `rounds` turns, a call that hangs
-    `PATIENCE_SECONDS`; other input and output is not waited for."""
+    simulated daemon or Hub answers later by this clock. A task that is always ready gets `rounds` turns, a call that
+    hangs `PATIENCE_SECONDS`; other input and output is not waited for."""
     loop: Any = asyncio.get_running_loop()
     began, worked = time.monotonic(), time.process_time()
     before: frozenset[object] | None = None
@@ -123,7 +123,7 @@ async def settle(rounds: int = 50) -> None:
 
 
 def _all_wait(loop: Any) -> frozenset[object] | None:
-    """The waits of Docker's threads for their daemon, if all that these do now is to wait; else None. Each wait is
+    """The waits of clients' threads for their server, if all that these do now is to wait; else None. Each wait is
     another object: where the same ones are found twice, no thread has done anything in between."""
     calls = sum(call.get_loop() is loop for call in _CALLS)
     threads = [thread for thread in threading.enumerate() if _LOOPS.get(thread) is loop]
@@ -135,7 +135,7 @@ def _all_wait(loop: Any) -> frozenset[object] | None:
 
 
 class _Wait:
-    """A thread of Docker's client waits here until there is something to read, and only then reads it."""
+    """A thread of a client waits here until there is something to read, and only then reads it."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -160,9 +160,19 @@ class _Wait:
 
 def _read_into(reader: Any, buffer: Any) -> Any:
     """`socket.SocketIO.readinto`, through which every answer of a daemon comes."""
-    if threading.current_thread().name.startswith("docker-"):
-        _Wait(reader._sock).until_readable(reader._sock.gettimeout())
+    _wait_for(reader._sock)
     return _readinto(reader, buffer)
+
+
+def _received(sock: socket.socket, *arguments: Any) -> Any:
+    """`socket.socket.recv`, through which every answer of a Hub comes."""
+    _wait_for(sock)
+    return _recv(sock, *arguments)
+
+
+def _wait_for(sock: socket.socket) -> None:
+    if threading.current_thread().name.startswith(CLIENTS):
+        _Wait(sock).until_readable(sock.gettimeout())
 
 
 def _begin(thread: threading.Thread) -> None:
@@ -172,6 +182,7 @@ def _begin(thread: threading.Thread) -> None:
     _start(thread)
 
 
+CLIENTS = ("docker-", "hub-")
 STREAMS = ("docker-log", "docker-events", "docker-pull")
 _LOOPS: weakref.WeakKeyDictionary[threading.Thread, asyncio.AbstractEventLoop] = weakref.WeakKeyDictionary()
 _start = threading.Thread.start
@@ -179,6 +190,8 @@ threading.Thread.start = _begin  # type: ignore[assignment,method-assign]
 _WAITS: dict[threading.Thread, _Wait] = {}
 _readinto = socket.SocketIO.readinto
 socket.SocketIO.readinto = _read_into  # type: ignore[assignment,method-assign]
+_recv = socket.socket.recv
+socket.socket.recv = _received  # type: ignore[assignment,method-assign]
 
 
 async def begun(clock: FakeClock, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:

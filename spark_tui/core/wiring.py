@@ -251,10 +251,16 @@ DEMO: Final[Mapping[str, Adapter]] = {
     ),
     "folder_recipes": ("presets.imports:FolderRecipeStore", lambda make, p: make(p.demo_folder.path)),
     "recipes": ("demo.folders:DemoRecipes", lambda make, p: make(p.folder_recipes, p.demo_folder.path)),
-    "checkpoints": ("demo.models:DemoCheckpoints", lambda make, p: make(p.models)),
+    "checkpoints": ("demo.models:DemoModels", lambda _, p: p.models),
     "models": ("demo.models:DemoModels", lambda make, p: make(p.clock)),
-    "hub": ("demo.hub:DemoHub", lambda make, p: make(p.clock)),
-    "downloader": ("demo.hub:DemoDownloads", lambda make, p: make(p.clock, p.hub, p.models)),
+    "simulated_hub": ("simulator.hub:SimulatedHub", lambda make, p: make(p.clock, p.demo_folder.path / "hub.sock")),
+    "hub": (
+        "hub.client:HuggingFaceHub",
+        lambda make, p: p.simulated_hub.reached_by(
+            make({"HF_ENDPOINT": p.simulated_hub.endpoint}, uds=p.simulated_hub.socket)
+        ),
+    ),
+    "downloader": ("demo.downloads:DemoDownloads", lambda make, p: make(p.clock, p.models)),
     "history": ("simulator.history:SimulatedHistory", lambda make, p: make(p.demo_folder.path / "history", p.world)),
     "load": ("demo.load:DemoLoad", lambda make, p: make(p.world)),
     "results": ("bench.results:FileResults", lambda make, p: make(p.demo_folder.path)),

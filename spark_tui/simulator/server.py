@@ -44,6 +44,7 @@ class Answer(NamedTuple):
     content: bytes | AsyncGenerator[bytes, None] = b""
     status: int = 200
     kind: str = "application/json"
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 class ClosedWithoutAnswer(Exception):
@@ -70,6 +71,10 @@ class Server:
         self._socket.setblocking(False)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+
+    def reached_by(self, adapter: Any, **instead: Any) -> Any:
+        """That adapter, with some methods replaced; each use of it makes this server listen on the running loop."""
+        return _Reaching(self, adapter, instead)
 
     def listen(self) -> None:
         """Answers on the running loop from now on; without one nothing changes."""
@@ -107,6 +112,17 @@ class Server:
                 loop.remove_reader(connection)
 
 
+class _Reaching:
+    def __init__(self, server: Server, adapter: Any, instead: Mapping[str, Any]) -> None:
+        self._server = server
+        self._adapter = adapter
+        vars(self).update(instead)
+
+    def __getattr__(self, name: str) -> Any:
+        self._server.listen()
+        return getattr(self._adapter, name)
+
+
 async def _request(http: h11.Connection, connection: socket.socket, loop: asyncio.AbstractEventLoop) -> Request:
     """Raises h11.RemoteProtocolError where there is none."""
     head, body = None, b""
@@ -132,7 +148,7 @@ async def _send(
     async def send(*events: h11.Event) -> None:
         await loop.sock_sendall(connection, b"".join(http.send(event) or b"" for event in events))
 
-    headers = [("Content-Type", answer.kind), ("Connection", "close")]
+    headers = [("Content-Type", answer.kind), ("Connection", "close"), *answer.headers]
     if isinstance(answer.content, bytes):
         headers.append(("Content-Length", str(len(answer.content))))
         head = h11.Response(status_code=answer.status, headers=headers)

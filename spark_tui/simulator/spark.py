@@ -22,7 +22,7 @@ class SimulatedSpark:
         (folder / "config.json").write_text('{"auths": {"registry.invalid": {}}}', encoding="utf-8")
         self.socket = str(folder / "spark.sock")
         self._daemon, self._engines = SimulatedDaemon(world), SimulatedEngines(world)
-        self._server = Server(folder / "spark.sock", self._answer)
+        self.reached_by = Server(folder / "spark.sock", self._answer).reached_by
         self.docker_environ: Mapping[str, str] = {
             "DOCKER_HOST": f"unix://{self.socket}", "DOCKER_CONFIG": str(folder), "HOME": str(folder)
         }  # fmt: skip
@@ -32,21 +32,6 @@ class SimulatedSpark:
         asked = self._engines if ":" in request.headers.get("host", "") else self._daemon
         return await asked.answer(request)
 
-    def reached_by(self, adapter: Any, **instead: Any) -> Any:
-        """That adapter, with some methods replaced; each use of it makes this Spark listen on the running loop."""
-        return _Reaching(self._server, adapter, instead)
-
     def ask(self, *_: object) -> Any:
         """Canned answers prove nothing: raises RefusedError."""
         raise RefusedError("A simulated engine cannot be proved.", "Start without --demo.")
-
-
-class _Reaching:
-    def __init__(self, server: Server, adapter: Any, instead: Mapping[str, Any]) -> None:
-        self._server = server
-        self._adapter = adapter
-        vars(self).update(instead)
-
-    def __getattr__(self, name: str) -> Any:
-        self._server.listen()
-        return getattr(self._adapter, name)

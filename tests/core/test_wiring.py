@@ -9,7 +9,8 @@ from spark_tui.core.wiring import DEMO, REAL, Ports, adapter_at
 from spark_tui.domain.errors import RefusedError
 from tests.cases import all_cases
 
-INPUTS = {"builtin_presets", "world", "machine", "simulator", "demo_folder", "folder_recipes", "folders", "key_folder"}
+INPUTS = {"builtin_presets", "world", "machine", "simulator", "simulated_hub", "demo_folder", "folder_recipes",
+          "folders", "key_folder"}  # fmt: skip
 NOT_IN_THE_DEMO = {"guarding", "user_files", "remote_shell", "watchers", "routers", "transfers", "fabric",
                    "program", "gateway_server", "registries", "ollama"}  # fmt: skip
 OF_OTHER_MACHINES = ("hosts", "cluster_planner", "clusters", "cluster_monitor", "nodes", "installer", "cluster_copier",

@@ -170,7 +170,7 @@ class Machine:
         settings = Settings(read_only=options.read_only)
         made = build_demo(settings, folders_for(options, environment), clock=self._clock)
         self._ports = self._ports or made.ports
-        for closed in ("conversations", "history", "docker"):  # by the command before: this one opens its own
+        for closed in ("conversations", "history", "docker", "hub"):  # by the command before: this one opens its own
             vars(self._ports).pop(closed, None)
         return Context(made.settings, self._ports, made.paths, demo=True)
 

@@ -10,12 +10,11 @@ import pytest
 from spark_tui.core.context import build_demo
 from spark_tui.domain.errors import RefusedError, UsageError
 from spark_tui.domain.models.download import Download, DownloadPhase, DownloadRequest, Limits
-from spark_tui.domain.models.hub import Fits, SearchQuery
-from spark_tui.domain.models.hub_errors import HubGated, HubRepoMissing
+from spark_tui.domain.models.hub_errors import HubRepoMissing
 from spark_tui.domain.models.store import Completeness, DeleteExtent
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.reading import value_of
-from spark_tui.services.demo.hub import PAUSED_AT_START, RATE, DemoDownloads, DemoHub
+from spark_tui.services.demo.downloads import PAUSED_AT_START, RATE, DemoDownloads
 from spark_tui.services.demo.models import DemoModels
 from spark_tui.simulator.machine import SimulatedHost
 from tests.fakes_host import FakeClock
@@ -27,8 +26,8 @@ LARGE = DownloadRequest("nvidia/Llama-3.3-70B-Instruct-NVFP4")
 class Line:
     def __init__(self) -> None:
         self.clock = FakeClock()
-        self.models, self.hub = DemoModels(self.clock), DemoHub(self.clock)
-        self.downloads = DemoDownloads(self.clock, self.hub, self.models)
+        self.models = DemoModels(self.clock)
+        self.downloads = DemoDownloads(self.clock, self.models)
 
     async def of(self, request: DownloadRequest) -> Download:
         return next(each for each in await self.downloads.all() if each.id == request.id)
@@ -77,19 +76,9 @@ async def test_pausing_keeps_what_has_arrived_and_cancelling_can_discard_it(line
         await line.downloads.pause(SMALL.id)
 
 
-async def test_the_shelf_can_be_searched_and_tells_what_is_too_large_gated_or_missing(line: Line) -> None:
-    async def ask(query: SearchQuery) -> list[str]:
-        work = asyncio.ensure_future(line.hub.search(query))
-        await line.clock.until(work.done)
-        return [f"{hit.repo} {hit.fits}" for hit in work.result()]
-
-    assert await ask(SearchQuery("gpt oss-20b")) == [f"openai/gpt-oss-20b {Fits.YES}"]
-    assert await ask(SearchQuery("deepseek", fits=True)) == []
-    assert await ask(SearchQuery("deepseek")) == [f"deepseek-ai/DeepSeek-V3.2 {Fits.NO}"]
-    with pytest.raises(HubGated):
-        await line.hub.access("google/gemma-3-27b-it")
+async def test_what_is_not_on_the_hub_is_not_fetched(line: Line) -> None:
     with pytest.raises(HubRepoMissing):
-        line.hub.card("no/such")
+        await line.downloads.start(DownloadRequest("no/such"))
 
 
 async def test_the_demo_plans_with_files_and_sizes_and_leaves_copies_out() -> None:

@@ -463,7 +463,7 @@ class Hasty(TransferState):
 
 
 def fetch_of(box: Box, repo: Repo, server: HubServer) -> FileFetch:
-    prepare()
+    prepare("")
     content = repo.files[SHARD]
     file = RepoFile(SHARD, content.size, sha256=content.sha256)
     place = Places(box.store, TINY, COMMIT).of(file)
@@ -498,7 +498,7 @@ async def test_a_hub_that_sends_a_file_in_small_pieces_is_asked_until_it_is_whol
 
 
 async def test_a_file_from_elsewhere_has_a_most_and_leaves_nothing(box: Box, server: HubServer) -> None:
-    prepare()
+    prepare("")
     server.flood = Flood(itertools.repeat(bytes(MIB)))
     place, call = FilePlace(box.store / "plugin.py", box.store / "part"), HubCall(server.url)
     fetch = FileFetch(Hasty(box.store, None), RepoFile("plugin.py", None), place, f"{server.url}/x", call, hub=False)

@@ -9,13 +9,11 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from spark_tui.core.context import Context
+from spark_tui.core.wiring import DEMO, Ports
 from spark_tui.domain.engine.container import Mount
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.settings import Settings
-from spark_tui.services.demo.hub import DemoDownloads, DemoHub
-from spark_tui.services.demo.models import DemoCheckpoints, DemoModels
-from spark_tui.services.ports import CheckpointSource, Downloader, HubClient, ModelStore
 from spark_tui.services.store.checkpoints import StoreCheckpoints
 from spark_tui.services.store.store import FolderModelStore
 from spark_tui.tui.app import SparkApp
@@ -28,21 +26,20 @@ from tests.tui.kit import Sight
 
 
 class Stock(Kit):
-    """A Kit with a store in `root`; with `simulated`, the one of the demo."""
+    """A Kit with a store in `root`; with `simulated`, store, Hub and downloads are those of the demo."""
 
     def __init__(self, root: Path, *presets: Preset, simulated: bool = False, read_only: bool = False) -> None:
         super().__init__(*presets)
         self.root = root
         self.hub, self.downloader = FakeHub(), FakeDownloader()
-        hub: HubClient = self.hub
-        downloader: Downloader = self.downloader
-        models: ModelStore = FolderModelStore(root, home=root / "home")
-        checkpoints: CheckpointSource = StoreCheckpoints(root)
+        parts = {
+            "models": FolderModelStore(root, home=root / "home"), "checkpoints": StoreCheckpoints(root),
+            "hub": self.hub, "downloader": self.downloader,
+        }  # fmt: skip
         if simulated:
-            simulation, shelf = DemoModels(self.clock), DemoHub(self.clock)
-            hub, models, checkpoints = shelf, simulation, DemoCheckpoints(simulation)
-            downloader = DemoDownloads(self.clock, shelf, simulation)
-        ports = self.context.ports.changed(models=models, hub=hub, downloader=downloader, checkpoints=checkpoints)
+            self.demo = Ports(DEMO, clock=self.clock)
+            parts = {name: getattr(self.demo, name) for name in parts}
+        ports = self.context.ports.changed(**parts)
         settings = replace(Settings(), read_only=read_only)
         self.context = Context(settings, ports, HostPaths(str(root), "/caches", "/home/test"))
 

@@ -331,6 +331,18 @@ async def test_a_search_asks_with_what_the_fields_say_and_only_with_enter(kit: S
         assert "tiny-NVFP4" in sight.text, "the last search stands there"
 
 
+async def test_the_hub_of_the_demo_is_searched_looked_into_and_fetched_from(tmp_path: Path) -> None:
+    async with seen(Stock(tmp_path, simulated=True), (120, 36), "h") as sight:
+        await sight.type("gpt-oss")
+        await sight.press("enter")
+        await sight.until_seen("2 found", "openai/gpt-oss-20b", "MXFP4")
+        await sight.press("enter")
+        await sight.until_seen("12.8 GiB in 7 files", "Enter download")
+        await sight.until_seen("tok/s")
+        await sight.press("enter")
+        await sight.until(lambda: "%" in row_of(sight, "gpt-oss-20b"))
+
+
 async def test_arrows_lead_from_the_fields_to_the_hits_and_back(kit: Stock) -> None:
     async with search(kit) as sight:
         assert isinstance(sight.app.focused, RowList)

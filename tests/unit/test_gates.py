@@ -39,7 +39,8 @@ OWN_MODULES: Final = {
 SIMULATION: Final = (
     "spark_tui.services.demo", "spark_tui.simulator",
     "spark_tui.services.docker", "spark_tui.services.engine_api", "spark_tui.services.engine_http",
-    "spark_tui.services.files", "spark_tui.services.history", "spark_tui.services.host", "spark_tui.services.secrets",
+    "spark_tui.services.files", "spark_tui.services.history", "spark_tui.services.host", "spark_tui.services.hub",
+    "spark_tui.services.secrets",
 )  # fmt: skip
 """With the adapters of a real machine that it runs where it had its own, which were left out."""
 
@@ -116,6 +117,8 @@ def test_no_command_imports_more_modules_of_our_own(tmp_path: Path) -> None:
     counts = [sum(not name.startswith(SIMULATION) for name in each) for each in modules]
     found = dict(zip(OWN_MODULES, counts, strict=True))
     assert over(OWN_MODULES, found) == []
+    hub = [line for line, each in zip(OWN_MODULES, modules, strict=True) if "spark_tui.services.hub.client" in each]
+    assert hub == ["up gpt-oss-20b --dry-run"], "what does not ask the Hub does not import its client"
 
 
 def test_a_module_that_is_imported_late_counts(tmp_path: Path) -> None:

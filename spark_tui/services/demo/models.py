@@ -41,7 +41,7 @@ RATE: Final = 2_400_000_000
 """Bytes a second that a verification reads, on one NVMe disk."""
 _DAY: Final = 86_400.0
 _STEP_SECONDS: Final = 0.25
-_COMMIT: Final = "4f2c1e7a9b3d5860c1f2e3d4a5b6978812345678"
+COMMIT: Final = "4f2c1e7a9b3d5860c1f2e3d4a5b6978812345678"
 _DIGEST: Final = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 
 # name, GiB, shards, state, shards that are here, days since it was read
@@ -56,7 +56,7 @@ _MODELS: Final = (
 
 
 class DemoModels:
-    """The ModelStore port of a disk that is not there."""
+    """The ModelStore and CheckpointSource ports of a disk that is not there."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -127,6 +127,11 @@ class DemoModels:
             size = float(sum(file.size or 0 for file in files))
         self._models[model] = _cached(self._clock.now(), model, size / GIB, shards, Completeness.COMPLETE, shards, 0.0)
 
+    def read(self, model: str, revision: str = "") -> Reading[CheckpointFacts]:
+        """The same whatever the revision."""
+        found = FACTS.get(model) if self.sizes(model) else None
+        return Missing("its config.json is not here") if found is None else Ok(found)
+
     async def close(self) -> None:
         pass
 
@@ -154,13 +159,14 @@ def _cached(now: float, name: str, gib: float, shards: int, state: Completeness,
         missing = (_shard(2, shards),)
         reasons = (f"{missing[0]} has 3.1 GiB of 4.6 GiB",)
     revision = StoredRevision(
-        _COMMIT, f"{path}/snapshots/{_COMMIT}", ("main",), here + 3, size, int(gib * GIB), state, reasons, missing, now
+        COMMIT, f"{path}/snapshots/{COMMIT}", ("main",), here + 3, size, int(gib * GIB), state, reasons, missing, now
     )
-    left = "an interrupted download has left 1.2 GiB"
-    remedy = "Resume the download, or delete the unfinished files."
-    finding = Finding("interrupted_download", Severity.WARNING, left, remedy=remedy)
+    finding = Finding(
+        "interrupted_download", Severity.WARNING, "an interrupted download has left 1.2 GiB",
+        remedy="Resume the download, or delete the unfinished files.",
+    )  # fmt: skip
     return StoredModel(
-        id=name, layout=Layout.CACHE, path=path, revisions=(revision,), commit=_COMMIT, completeness=state,
+        id=name, layout=Layout.CACHE, path=path, revisions=(revision,), commit=COMMIT, completeness=state,
         reasons=reasons, size=size, disk=size + sum(each.have for each in partials), partials=partials,
         used=now - days * _DAY, findings=(finding,) if partials else (),
     )  # fmt: skip
@@ -169,10 +175,10 @@ def _cached(now: float, name: str, gib: float, shards: int, state: Completeness,
 def _folder(now: float) -> StoredModel:
     size, path = int(3.3 * GIB), f"{STORE}/qwen3.5-27b-dflash"
     revision = StoredRevision("", path, (), 5, size, None)
-    words = "5 of its files and folders belong to root: a container has fetched them"
     finding = Finding(
-        "foreign_files", Severity.WARNING, words, remedy=f'sudo chown -R "$(id -u):$(id -g)" {path}', subject=path
-    )
+        "foreign_files", Severity.WARNING, "5 of its files and folders belong to root: a container has fetched them",
+        remedy=f'sudo chown -R "$(id -u):$(id -g)" {path}', subject=path,
+    )  # fmt: skip
     return StoredModel(
         id="/models/qwen3.5-27b-dflash", layout=Layout.FOLDER, path=path, revisions=(revision,), size=size, disk=size,
         used=now - 12 * _DAY, foreign=5, owner="root", findings=(finding,),
@@ -206,15 +212,3 @@ def _check(file: StoredFile, state: Completeness) -> FileCheck:
     if _damaged(file, state):
         return FileCheck(file.name, FileVerdict.SIZE, file.payload.size, detail="3,328,599,654 of 4,939,212,390 bytes")
     return FileCheck(file.name, FileVerdict.MATCHES, file.payload.size, Algorithm.SHA256)
-
-
-class DemoCheckpoints:
-    """The CheckpointSource port of the simulated store."""
-
-    def __init__(self, models: DemoModels) -> None:
-        self._models = models
-
-    def read(self, model: str, revision: str = "") -> Reading[CheckpointFacts]:
-        """The same whatever the revision."""
-        found = FACTS.get(model) if self._models.sizes(model) else None
-        return Missing("its config.json is not here") if found is None else Ok(found)

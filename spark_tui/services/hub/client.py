@@ -91,9 +91,10 @@ def endpoint_of(environ: Mapping[str, str]) -> str:
     return given if given.startswith(("http://", "https://")) else DEFAULT_ENDPOINT
 
 
-@functools.cache
-def prepare() -> None:
-    """Gives huggingface_hub our session. Once in a process, before its first request."""
+@functools.lru_cache(maxsize=1)
+def prepare(uds: str) -> None:
+    """Gives huggingface_hub our session, before each question. A process asks one Hub: that of the network, or with
+    `uds` all that it asks is behind that unix socket, and nothing leaves the machine."""
     import httpx2
     from huggingface_hub import set_client_factory
 
@@ -105,9 +106,11 @@ def prepare() -> None:
         def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
             from huggingface_hub import constants
 
-            if constants.HF_HUB_OFFLINE:
+            if constants.HF_HUB_OFFLINE and not uds:
                 raise NoResponse(_SWITCHED_OFF)
             request.extensions["timeout"] = timeouts
+            if uds:
+                request.url = request.url.copy_with(scheme="http")
             time_left()
             try:
                 response = super().send(request, stream=True, **options)
@@ -153,7 +156,12 @@ def prepare() -> None:
         return httpx2.Response(response.status_code, headers=headers, content=bytes(body), request=response.request)
 
     limits = httpx2.Limits(max_connections=64, max_keepalive_connections=16)
-    set_client_factory(lambda: HubSession(follow_redirects=True, limits=limits, event_hooks={"response": [bound]}))
+    set_client_factory(
+        lambda: HubSession(
+            follow_redirects=True, limits=limits, event_hooks={"response": [bound]},
+            transport=httpx2.HTTPTransport(verify=False, uds=uds) if uds else None,  # neither a proxy nor https
+        )
+    )  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -281,11 +289,13 @@ _EXPAND: Final = (
 
 
 class HuggingFaceHub:
-    """The Hub of `HF_ENDPOINT`, else huggingface.co. `seconds` is how long the answers to one question may take."""
+    """The Hub of `HF_ENDPOINT`, else huggingface.co; with `uds` it is behind that unix socket. `seconds` is how long
+    the answers to one question may take."""
 
-    def __init__(self, environ: Mapping[str, str], seconds: float = CALL_SECONDS) -> None:
+    def __init__(self, environ: Mapping[str, str], seconds: float = CALL_SECONDS, uds: str = "") -> None:
         self.endpoint = endpoint_of(environ)
         self._seconds = seconds
+        self._uds = uds
         self._pool = CallPool("hub", WORKERS)
 
     async def search(self, query: SearchQuery, token: Secret | None = None) -> tuple[SearchHit, ...]:
@@ -321,7 +331,7 @@ class HuggingFaceHub:
 
     async def inspect(self, facts: RepoFacts, token: Secret | None = None) -> Reading[CheckpointFacts]:
         def read() -> Reading[CheckpointFacts]:
-            prepare()
+            prepare(self._uds)
             source = f"{facts.page} at {facts.commit[:12] or facts.revision}"
             files = RemoteFiles(facts, self.endpoint, token)
             return read_checkpoint(files, source, licence=facts.licence, most_files=MOST_SHARDS)
@@ -339,7 +349,7 @@ class HuggingFaceHub:
             raise translate(CutOff(_NO_END), asked) from None
 
     def _api(self, token: Secret | None) -> Any:
-        prepare()
+        prepare(self._uds)
         from huggingface_hub import HfApi
 
         return HfApi(endpoint=self.endpoint, token=token_of(token))

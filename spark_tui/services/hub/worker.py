@@ -243,7 +243,7 @@ class DownloadJob:
 
     def run(self) -> None:
         """To the end. Raises Stopped, or a SparkError."""
-        prepare()
+        prepare("")
         request = self._request
         self._places = Places(self._store, request, self.commit)
         if request.url and self._places.single is not None:  # a file that is not on the Hub
