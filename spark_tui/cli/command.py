@@ -139,7 +139,7 @@ def complete(kind: str) -> Callable[[click.Context, click.Parameter, str], list[
         session = ctx.find_object(Session)
         if session is None:
             return []
-        names: list[str] = import_module(f"{__package__}.completion").names(session, kind)
+        names: list[str] = import_module("spark_tui.cli.completion").names(session, kind)
         return [CompletionItem(name) for name in names if name.startswith(typed)]
 
     return found

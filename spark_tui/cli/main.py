@@ -19,54 +19,63 @@ from spark_tui.cli.session import PROGRAM, Opener, Session, Streams
 from spark_tui.domain.errors import ExitCode, MeasurementVoid, RefusedError, SparkError, UsageError
 
 COMMANDS: Final = {
-    "status": ("status", "Show the machine, Docker and what is serving."),
-    "memory": ("memory", "Show unified memory: engines, applications, driver, cache, free, available."),
-    "presets": ("presets", "List and show recipes."),
-    "registries": ("registries", "Use recipes of public registries, pinned to a commit."),
-    "recommend": ("recommend", "Recommend presets for a purpose on this machine, and say why others are left out."),
-    "from-ollama": ("recommend", "Propose presets for the models that Ollama has, with the speed to expect."),
-    "models": ("models", "List, download, inspect, verify and delete checkpoints."),
-    "images": ("images", "List container images: disk, versions inside, used by, moved tags."),
-    "draft": ("models", "Draft a preset for a model that has none."),
-    "fit": ("fit", "Check whether a preset fits in the memory that is free now."),
-    "up": ("launch", "Launch a preset and follow it until it serves."),
-    "ps": ("status", "List engines: name, state, port, exposure, model."),
-    "logs": ("engines", "Print a container's log, or those of several by time."),
-    "explain": ("explain", "Explain a start-up log: phases, kernels, memory, root cause, fix."),
-    "history": ("history", "Show earlier starts: duration, measurements, failures."),
-    "events": ("history", "Show what happened on this machine."),
-    "chat": ("chat", "Chat with an engine."),
-    "connect": ("connect", "Connect a coding agent or a chat front end to an engine."),
-    "metrics": ("metrics", "Show how fast an engine serves, by its own counters."),
-    "conversations": ("conversations", "Manage saved conversations."),
-    "bench": ("bench", "Measure how fast an engine is: one stream, several, long prompts."),
-    "tune": ("tune", "Search for the settings that make a preset fastest, by measuring them in turn."),
-    "results": ("bench", "List, show, compare and export benchmark results."),
-    "prove": ("prove", "Prove that an engine does what agents need: tool calls, reasoning, structured output, depth."),
-    "canary": ("canary", "Measure idle engines each night, and show when their figures change."),
-    "edit": ("edit", "Change the settings of a running engine."),
-    "update": ("update", "Try a preset's newer image beside the old one, then keep it or go back."),
-    "restart": ("engines", "Stop and start an engine with its current settings."),
-    "secure": ("engines", "Give an engine that is open to the network an API key."),
-    "down": ("engines", "Stop an engine."),
-    "boot": ("boot", "Start engines with the machine."),
-    "schedule": ("schedule", "Stop and start an engine at set times, by a systemd timer."),
-    "gateway": ("gateway", "Serve all engines at one address, and launch models on request."),
-    "drop-caches": ("memory", "Free the page cache, which CUDA counts as used."),
-    "guard": ("memory", "Stop an engine before the machine runs out of memory and freezes."),
-    "doctor": ("doctor", "Check this machine: what is wrong and how to fix it."),
-    "config": ("config", "Show and change settings."),
-    "serve": ("serve", "Open the control centre in a browser, behind a token."),
-    "hosts": ("remote", "List other machines: reachable, serving, available memory."),
-    "cluster": ("cluster", "Manage sets of machines that serve one model together."),
-    "last-copy": ("config", "Print what was copied last on the screen."),
-    "completion": ("completion", "Set up shell completion for bash, zsh or fish."),
-    "man": ("man", "Print the manual page, or install it for man."),
+    "status": ("spark_tui.cli.status", "Show the machine, Docker and what is serving."),
+    "memory": ("spark_tui.cli.memory", "Show unified memory: engines, applications, driver, cache, free, available."),
+    "presets": ("spark_tui.cli.presets", "List and show recipes."),
+    "registries": ("spark_tui.cli.registries", "Use recipes of public registries, pinned to a commit."),
+    "recommend": (
+        "spark_tui.cli.recommend",
+        "Recommend presets for a purpose on this machine, and say why others are left out.",
+    ),
+    "from-ollama": (
+        "spark_tui.cli.recommend",
+        "Propose presets for the models that Ollama has, with the speed to expect.",
+    ),
+    "models": ("spark_tui.cli.models", "List, download, inspect, verify and delete checkpoints."),
+    "images": ("spark_tui.cli.images", "List container images: disk, versions inside, used by, moved tags."),
+    "draft": ("spark_tui.cli.models", "Draft a preset for a model that has none."),
+    "fit": ("spark_tui.cli.fit", "Check whether a preset fits in the memory that is free now."),
+    "up": ("spark_tui.cli.launch", "Launch a preset and follow it until it serves."),
+    "ps": ("spark_tui.cli.status", "List engines: name, state, port, exposure, model."),
+    "logs": ("spark_tui.cli.engines", "Print a container's log, or those of several by time."),
+    "explain": ("spark_tui.cli.explain", "Explain a start-up log: phases, kernels, memory, root cause, fix."),
+    "history": ("spark_tui.cli.history", "Show earlier starts: duration, measurements, failures."),
+    "events": ("spark_tui.cli.history", "Show what happened on this machine."),
+    "chat": ("spark_tui.cli.chat", "Chat with an engine."),
+    "connect": ("spark_tui.cli.connect", "Connect a coding agent or a chat front end to an engine."),
+    "metrics": ("spark_tui.cli.metrics", "Show how fast an engine serves, by its own counters."),
+    "conversations": ("spark_tui.cli.conversations", "Manage saved conversations."),
+    "bench": ("spark_tui.cli.bench", "Measure how fast an engine is: one stream, several, long prompts."),
+    "tune": ("spark_tui.cli.tune", "Search for the settings that make a preset fastest, by measuring them in turn."),
+    "results": ("spark_tui.cli.bench", "List, show, compare and export benchmark results."),
+    "prove": (
+        "spark_tui.cli.prove",
+        "Prove that an engine does what agents need: tool calls, reasoning, structured output, depth.",
+    ),
+    "canary": ("spark_tui.cli.canary", "Measure idle engines each night, and show when their figures change."),
+    "edit": ("spark_tui.cli.edit", "Change the settings of a running engine."),
+    "update": ("spark_tui.cli.update", "Try a preset's newer image beside the old one, then keep it or go back."),
+    "restart": ("spark_tui.cli.engines", "Stop and start an engine with its current settings."),
+    "secure": ("spark_tui.cli.engines", "Give an engine that is open to the network an API key."),
+    "down": ("spark_tui.cli.engines", "Stop an engine."),
+    "boot": ("spark_tui.cli.boot", "Start engines with the machine."),
+    "schedule": ("spark_tui.cli.schedule", "Stop and start an engine at set times, by a systemd timer."),
+    "gateway": ("spark_tui.cli.gateway", "Serve all engines at one address, and launch models on request."),
+    "drop-caches": ("spark_tui.cli.memory", "Free the page cache, which CUDA counts as used."),
+    "guard": ("spark_tui.cli.memory", "Stop an engine before the machine runs out of memory and freezes."),
+    "doctor": ("spark_tui.cli.doctor", "Check this machine: what is wrong and how to fix it."),
+    "config": ("spark_tui.cli.config", "Show and change settings."),
+    "serve": ("spark_tui.cli.serve", "Open the control centre in a browser, behind a token."),
+    "hosts": ("spark_tui.cli.remote", "List other machines: reachable, serving, available memory."),
+    "cluster": ("spark_tui.cli.cluster", "Manage sets of machines that serve one model together."),
+    "last-copy": ("spark_tui.cli.config", "Print what was copied last on the screen."),
+    "completion": ("spark_tui.cli.completion", "Set up shell completion for bash, zsh or fish."),
+    "man": ("spark_tui.cli.man", "Print the manual page, or install it for man."),
 }
 """Every command in the order of the help: the module that declares it, and its first sentence. `--help` imports none
 of the modules; a command's own is imported when it is asked for."""
 
-UNLISTED: Final = {"node": "node"}
+UNLISTED: Final = {"node": "spark_tui.cli.node"}
 """Commands that the program itself uses, with their modules."""
 
 SSH_DEFAULTS: Final = (("TEXTUAL_FPS", "20"), ("TEXTUAL_ANIMATIONS", "none"), ("TEXTUAL_SMOOTH_SCROLL", "0"))
@@ -103,7 +112,7 @@ class Program(Commands):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         module_name = COMMANDS[cmd_name][0] if cmd_name in COMMANDS else UNLISTED.get(cmd_name)
         if module_name and cmd_name not in self.commands:
-            module = import_module(f"{__package__}.{module_name}")
+            module = import_module(module_name)
             self.add_command(getattr(module, cmd_name.replace("-", "_")))
         return super().get_command(ctx, cmd_name)
 

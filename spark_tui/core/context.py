@@ -7,7 +7,6 @@ import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import cached_property, partial
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeAlias, TypeVar
 
@@ -15,7 +14,7 @@ from msgspec.structs import replace
 
 from spark_tui.core.poller import keep, pause
 from spark_tui.core.store import Store
-from spark_tui.core.wiring import GuardPorts, Ports, demo_ports, real_ports
+from spark_tui.core.wiring import GuardPorts, Ports, class_at, demo_ports, real_ports
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.finding import Finding
 from spark_tui.domain.host.identity import HostPaths
@@ -104,7 +103,7 @@ FIRST_GPU_SECONDS = 0.05
 """The first frame waits no longer for the GPU: its helper has answered by then, or does soon after it."""
 METRICS_DELAY_SECONDS = 0.3
 """The first frame does not wait for what is not on it."""
-OTHER_PARTS = ("metrics", "history", "health", "crash_loops", "guard", "downloads", "launch", "runner")
+OTHER_PARTS = ("metrics", "history", "health", "restart_breaker", "load_guard", "downloads", "launcher", "jobs")
 """Most of the core: a third of a second of imports."""
 ENGINES_SECONDS = 2.0
 """The rest begins when the engines are listed, or after this long."""
@@ -479,8 +478,7 @@ class Context:
             if name not in PARTS:
                 raise AttributeError(f"Context has no part {name!r}")
             place, make = PARTS[name]
-            module, _, factory = place.partition(":")
-            part = make(getattr(import_module(f"spark_tui.core.{module}"), factory), self)
+            part = make(class_at(f"spark_tui.core.{place}"), self)
             return vars(self).setdefault(name, part)
 
     # --- what parts are given -------------------------------------------------------------------------
@@ -578,7 +576,7 @@ class Context:
     def preload(self, names: Iterable[str]) -> None:
         """Imports those parts of the core, and makes nothing: may be called in a thread."""
         for name in names:
-            import_module(f"spark_tui.core.{name}")
+            class_at(f"spark_tui.core.{PARTS[name][0]}")
 
     async def run(self) -> None:
         """Collects and watches until cancelled; the TUI runs this beside its own loop. A part that fails is begun
@@ -590,7 +588,7 @@ class Context:
         async with asyncio.TaskGroup() as group:
             await self.in_thread(self.ports.preload, ("host", "gpu"))
             group.create_task(self._keep("Collectors", self.collectors.run))
-            await self.in_thread(self.preload, ("engines",))
+            await self.in_thread(self.preload, ("supervisor",))
             group.create_task(self._keep("Engines", self.supervisor.run))
             await self.supervisor.listed(ENGINES_SECONDS)
             group.create_task(self._keep("Presets", self._read_presets))

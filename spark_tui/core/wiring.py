@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from spark_tui.services import ports as types
 
 Adapter: TypeAlias = tuple[str, Callable[[Any, Any], Any] | None]
-"""Where the adapter's class is, below spark_tui.services or in spark_tui.simulator, and how it is made of that and the
-other ports (None: of nothing)."""
+"""Where the adapter's class is, and how it is made of that and the other ports (None: of nothing)."""
 
 
 _ABSENT: Final = {
@@ -34,10 +33,10 @@ _ABSENT: Final = {
 }
 
 
-def adapter_at(place: str) -> Any:
+def class_at(place: str) -> Any:
     """The class at that place of a table, imported."""
     module, _, name = place.partition(":")
-    return getattr(import_module(f"spark_tui.{'' if module.startswith('simulator.') else 'services.'}{module}"), name)
+    return getattr(import_module(module), name)
 
 
 class Ports:
@@ -101,7 +100,7 @@ class Ports:
         """Imports those adapters, and makes none: may be called in a thread."""
         for name in names:
             if name in self._adapters:
-                adapter_at(self._adapters[name][0])
+                class_at(self._adapters[name][0])
 
     def made(self) -> tuple[str, ...]:
         """The names of what was used so far."""
@@ -115,7 +114,7 @@ class Ports:
             if name not in self._adapters:
                 raise RefusedError(f"{_ABSENT.get(name, name)} not available in the demo.", "Start without --demo.")
             place, make = self._adapters[name]
-            adapter = adapter_at(place)
+            adapter = class_at(place)
             return vars(self).setdefault(name, make(adapter, self) if make else adapter())
 
 
@@ -147,27 +146,33 @@ def _private(folder: Path) -> Any:
 
 
 _SHARED: Final[Mapping[str, Adapter]] = {
-    "clock": ("executors:SystemClock", None),
-    "archive": ("files:FileLogArchive", lambda make, p: make(p.folders.logs)),
-    "screen_files": ("files:ScreenFolder", lambda make, p: make(p.folders.state)),
-    "builtin_presets": ("presets.store:builtin_directory", None),
+    "clock": ("spark_tui.services.executors:SystemClock", None),
+    "archive": ("spark_tui.services.files:FileLogArchive", lambda make, p: make(p.folders.logs)),
+    "screen_files": ("spark_tui.services.files:ScreenFolder", lambda make, p: make(p.folders.state)),
+    "builtin_presets": ("spark_tui.services.presets.store:builtin_directory", None),
 }
 
 REAL: Final[Mapping[str, Adapter]] = {
     **_SHARED,
-    "docker": ("docker.engine:DockerEngine", lambda make, p: make(p.docker_environ, port_owner=p.host.port_owner)),
-    "api": ("engine_api:VllmApi", None),
-    "metrics": ("engine_api:HttpMetrics", None),
-    "host": ("host.procfs:ProcfsHost", None),
-    "vitals": ("host.vitals:HostVitals", None),
-    "gpu": ("host.nvml:NvmlGpu", lambda make, p: make(p.clock)),
-    "dropper": ("host.drop_caches:SystemCacheDropper", None),
-    "guarding": ("guard:GuardProcess", _guarding),
-    "boot": ("systemd:SystemdBoot", lambda make, p: make(p.folders.home, p.environ, p.dropper, str(p.folders.config))),
-    "doctor_probe": ("host.doctor:FileDoctorProbe", lambda make, p: make(p.environ)),
-    "fabric": ("host.fabric:SystemFabric", lambda make, p: make(p.environ)),
+    "docker": (
+        "spark_tui.services.docker.engine:DockerEngine",
+        lambda make, p: make(p.docker_environ, port_owner=p.host.port_owner),
+    ),
+    "api": ("spark_tui.services.engine_api:VllmApi", None),
+    "metrics": ("spark_tui.services.engine_api:HttpMetrics", None),
+    "host": ("spark_tui.services.host.procfs:ProcfsHost", None),
+    "vitals": ("spark_tui.services.host.vitals:HostVitals", None),
+    "gpu": ("spark_tui.services.host.nvml:NvmlGpu", lambda make, p: make(p.clock)),
+    "dropper": ("spark_tui.services.host.drop_caches:SystemCacheDropper", None),
+    "guarding": ("spark_tui.services.guard:GuardProcess", _guarding),
+    "boot": (
+        "spark_tui.services.systemd:SystemdBoot",
+        lambda make, p: make(p.folders.home, p.environ, p.dropper, str(p.folders.config)),
+    ),
+    "doctor_probe": ("spark_tui.services.host.doctor:FileDoctorProbe", lambda make, p: make(p.environ)),
+    "fabric": ("spark_tui.services.host.fabric:SystemFabric", lambda make, p: make(p.environ)),
     "presets": (
-        "presets.store:PresetFiles",
+        "spark_tui.services.presets.store:PresetFiles",
         lambda make, p: import_module("spark_tui.core.rights").AllowedPresets(
             make(
                 p.builtin_presets,
@@ -178,101 +183,146 @@ REAL: Final[Mapping[str, Adapter]] = {
             p.state,
         ),
     ),
-    "ollama": ("ollama:HttpOllama", lambda make, p: make(p.environ)),
-    "registries": ("registries:GitRegistries", lambda make, p: make(p.folders.registries, p.environ)),
-    "recipes": ("presets.imports:FolderRecipeStore", lambda make, p: make(p.settings.presets)),
-    "checkpoints": ("store.checkpoints:StoreCheckpoints", lambda make, p: make(Path(p.settings.store))),
+    "ollama": ("spark_tui.services.ollama:HttpOllama", lambda make, p: make(p.environ)),
+    "registries": (
+        "spark_tui.services.registries:GitRegistries",
+        lambda make, p: make(p.folders.registries, p.environ),
+    ),
+    "recipes": ("spark_tui.services.presets.imports:FolderRecipeStore", lambda make, p: make(p.settings.presets)),
+    "checkpoints": (
+        "spark_tui.services.store.checkpoints:StoreCheckpoints",
+        lambda make, p: make(Path(p.settings.store)),
+    ),
     "models": (
-        "store.store:FolderModelStore",  # what a scan found is kept in the cache folder
+        "spark_tui.services.store.store:FolderModelStore",  # what a scan found is kept in the cache folder
         lambda make, p: make(
             Path(p.settings.store), _private(p.folders.cache / "models"), environ=p.environ, home=p.folders.home
         ),
     ),
-    "hub": ("hub.client:HuggingFaceHub", lambda make, p: make(p.environ)),
+    "hub": ("spark_tui.services.hub.client:HuggingFaceHub", lambda make, p: make(p.environ)),
     "downloader": (
-        "hub.downloads:DetachedDownloads",
+        "spark_tui.services.hub.downloads:DetachedDownloads",
         lambda make, p: make(p.folders.downloads, Path(p.settings.store), p.environ),
     ),
-    "history": ("history.db:HistoryDb", lambda make, p: make(p.folders.history, now=p.clock.now)),
-    "load": ("bench.driver:HttpLoadDriver", None),
-    "results": ("bench.results:FileResults", lambda make, p: make(p.folders.benchmarks)),
-    "proofs": ("bench.results:FileProofs", lambda make, p: make(p.folders.benchmarks)),
-    "conversations": ("conversations:FileConversations", lambda make, p: make(p.folders.conversations)),
-    "user_files": ("files:SystemUserFiles", lambda make, p: make(p.folders.home)),
-    "client_files": ("client_files:HomeFiles", lambda make, p: make(p.folders.home, p.environ)),
-    "secrets": ("secrets:FileSecrets", lambda make, p: make(_private(p.folders.secrets), p.environ, p.folders.home)),
-    "state": ("files:StateFolder", lambda make, p: make(p.folders.state / "launches")),
-    "remote_shell": ("ssh:SshHosts", lambda make, p: make(p.environ)),
-    "watchers": ("detached:DetachedWatchers", lambda make, p: make(p.folders.state / "clusters", p.environ)),
-    "routers": ("detached:DetachedRouters", lambda make, p: make(p.folders.state / "clusters", p.environ)),
-    "transfers": ("copying:SshTransfers", lambda make, p: make(p.docker_environ)),
-    "program": ("bundle:InstalledProgram", lambda make, p: make(p.builtin_presets)),
-    "gateway_server": ("gateway:HttpGateway", None),
+    "history": ("spark_tui.services.history.db:HistoryDb", lambda make, p: make(p.folders.history, now=p.clock.now)),
+    "load": ("spark_tui.services.bench.driver:HttpLoadDriver", None),
+    "results": ("spark_tui.services.bench.results:FileResults", lambda make, p: make(p.folders.benchmarks)),
+    "proofs": ("spark_tui.services.bench.results:FileProofs", lambda make, p: make(p.folders.benchmarks)),
+    "conversations": (
+        "spark_tui.services.conversations:FileConversations",
+        lambda make, p: make(p.folders.conversations),
+    ),
+    "user_files": ("spark_tui.services.files:SystemUserFiles", lambda make, p: make(p.folders.home)),
+    "client_files": ("spark_tui.services.client_files:HomeFiles", lambda make, p: make(p.folders.home, p.environ)),
+    "secrets": (
+        "spark_tui.services.secrets:FileSecrets",
+        lambda make, p: make(_private(p.folders.secrets), p.environ, p.folders.home),
+    ),
+    "state": ("spark_tui.services.files:StateFolder", lambda make, p: make(p.folders.state / "launches")),
+    "remote_shell": ("spark_tui.services.ssh:SshHosts", lambda make, p: make(p.environ)),
+    "watchers": (
+        "spark_tui.services.detached:DetachedWatchers",
+        lambda make, p: make(p.folders.state / "clusters", p.environ),
+    ),
+    "routers": (
+        "spark_tui.services.detached:DetachedRouters",
+        lambda make, p: make(p.folders.state / "clusters", p.environ),
+    ),
+    "transfers": ("spark_tui.services.copying:SshTransfers", lambda make, p: make(p.docker_environ)),
+    "program": ("spark_tui.services.bundle:InstalledProgram", lambda make, p: make(p.builtin_presets)),
+    "gateway_server": ("spark_tui.services.gateway:HttpGateway", None),
 }
 
 DEMO: Final[Mapping[str, Adapter]] = {
     **_SHARED,
-    "world": ("demo.world:DemoWorld", lambda make, p: make(p.clock)),
-    "simulator": ("simulator.spark:SimulatedSpark", lambda make, p: make(p.world, p.demo_folder.path / "wire")),
+    "world": ("spark_tui.services.demo.world:DemoWorld", lambda make, p: make(p.clock)),
+    "simulator": (
+        "spark_tui.simulator.spark:SimulatedSpark",
+        lambda make, p: make(p.world, p.demo_folder.path / "wire"),
+    ),
     "docker": (
-        "docker.engine:DockerEngine",
+        "spark_tui.services.docker.engine:DockerEngine",
         lambda make, p: p.simulator.reached_by(
             make(p.simulator.docker_environ, port_owner=p.host.port_owner, read_env_file=p.key_folder.content)
         ),
     ),
     "api": (
-        "engine_api:VllmApi",
+        "spark_tui.services.engine_api:VllmApi",
         lambda make, p: p.simulator.reached_by(make(uds=p.simulator.socket), ask=p.simulator.ask),
     ),
-    "metrics": ("engine_api:HttpMetrics", lambda make, p: p.simulator.reached_by(make(uds=p.simulator.socket))),
+    "metrics": (
+        "spark_tui.services.engine_api:HttpMetrics",
+        lambda make, p: p.simulator.reached_by(make(uds=p.simulator.socket)),
+    ),
     "machine": (
-        "simulator.machine:Machine",
+        "spark_tui.simulator.machine:Machine",
         lambda make, p: make(p.world, p.demo_folder, lambda: p.downloader.rate if "downloader" in p.made() else 0.0),
     ),
-    "host": ("simulator.machine:SimulatedHost", lambda make, p: p.machine.fresh(make(p.machine.root, now=p.clock.now))),
+    "host": (
+        "spark_tui.simulator.machine:SimulatedHost",
+        lambda make, p: p.machine.fresh(make(p.machine.root, now=p.clock.now)),
+    ),
     "vitals": (
-        "host.vitals:HostVitals",
+        "spark_tui.services.host.vitals:HostVitals",
         lambda make, p: p.machine.fresh(make(p.machine.root, monotonic=p.clock.monotonic, now=p.clock.now)),
     ),
-    "gpu": ("simulator.machine:SimulatedGpu", lambda make, p: make(p.world)),
-    "dropper": ("simulator.machine:SimulatedDropper", lambda make, p: make(p.machine)),
-    "boot": ("simulator.machine:SimulatedBoot", None),
+    "gpu": ("spark_tui.simulator.machine:SimulatedGpu", lambda make, p: make(p.world)),
+    "dropper": ("spark_tui.simulator.machine:SimulatedDropper", lambda make, p: make(p.machine)),
+    "boot": ("spark_tui.simulator.machine:SimulatedBoot", None),
     "doctor_probe": (
-        "simulator.machine:SimulatedDoctor",
+        "spark_tui.simulator.machine:SimulatedDoctor",
         lambda make, p: p.machine.fresh(make({"HOME": str(p.machine.root)}, p.machine.root)),
     ),
-    "demo_folder": ("simulator.folder:DemoFolder", None),  # what is kept there lasts as long as the program
-    "folders": ("simulator.folder:own_folders", lambda make, p: make(p.demo_folder)),  # without those of a user
+    "demo_folder": ("spark_tui.simulator.folder:DemoFolder", None),  # what is kept there lasts as long as the program
+    "folders": (
+        "spark_tui.simulator.folder:own_folders",
+        lambda make, p: make(p.demo_folder),
+    ),  # without those of a user
     "presets": (
-        "presets.store:PresetFiles",
+        "spark_tui.services.presets.store:PresetFiles",
         lambda make, p: import_module("spark_tui.core.rights").AllowedPresets(
             make(p.builtin_presets, p.demo_folder.path), p.state
         ),
     ),
-    "folder_recipes": ("presets.imports:FolderRecipeStore", lambda make, p: make(p.demo_folder.path)),
-    "recipes": ("demo.folders:DemoRecipes", lambda make, p: make(p.folder_recipes, p.demo_folder.path)),
-    "checkpoints": ("demo.models:DemoModels", lambda _, p: p.models),
-    "models": ("demo.models:DemoModels", lambda make, p: make(p.clock)),
-    "simulated_hub": ("simulator.hub:SimulatedHub", lambda make, p: make(p.clock, p.demo_folder.path / "hub.sock")),
+    "folder_recipes": (
+        "spark_tui.services.presets.imports:FolderRecipeStore",
+        lambda make, p: make(p.demo_folder.path),
+    ),
+    "recipes": (
+        "spark_tui.services.demo.folders:DemoRecipes",
+        lambda make, p: make(p.folder_recipes, p.demo_folder.path),
+    ),
+    "checkpoints": ("spark_tui.services.demo.models:DemoModels", lambda _, p: p.models),
+    "models": ("spark_tui.services.demo.models:DemoModels", lambda make, p: make(p.clock)),
+    "simulated_hub": (
+        "spark_tui.simulator.hub:SimulatedHub",
+        lambda make, p: make(p.clock, p.demo_folder.path / "hub.sock"),
+    ),
     "hub": (
-        "hub.client:HuggingFaceHub",
+        "spark_tui.services.hub.client:HuggingFaceHub",
         lambda make, p: p.simulated_hub.reached_by(
             make({"HF_ENDPOINT": p.simulated_hub.endpoint}, uds=p.simulated_hub.socket)
         ),
     ),
-    "downloader": ("demo.downloads:DemoDownloads", lambda make, p: make(p.clock, p.models)),
-    "history": ("simulator.history:SimulatedHistory", lambda make, p: make(p.demo_folder.path / "history", p.world)),
-    "load": ("demo.load:DemoLoad", lambda make, p: make(p.world)),
-    "results": ("bench.results:FileResults", lambda make, p: make(p.demo_folder.path)),
-    "proofs": ("bench.results:FileProofs", lambda make, p: make(p.demo_folder.path)),
-    "conversations": ("conversations:FileConversations", lambda make, p: make(p.demo_folder.path / "conversations")),
-    "client_files": ("client_files:MemoryFiles", None),
+    "downloader": ("spark_tui.services.demo.downloads:DemoDownloads", lambda make, p: make(p.clock, p.models)),
+    "history": (
+        "spark_tui.simulator.history:SimulatedHistory",
+        lambda make, p: make(p.demo_folder.path / "history", p.world),
+    ),
+    "load": ("spark_tui.services.demo.load:DemoLoad", lambda make, p: make(p.world)),
+    "results": ("spark_tui.services.bench.results:FileResults", lambda make, p: make(p.demo_folder.path)),
+    "proofs": ("spark_tui.services.bench.results:FileProofs", lambda make, p: make(p.demo_folder.path)),
+    "conversations": (
+        "spark_tui.services.conversations:FileConversations",
+        lambda make, p: make(p.demo_folder.path / "conversations"),
+    ),
+    "client_files": ("spark_tui.services.client_files:MemoryFiles", None),
     "key_folder": (
-        "simulator.folder:SimulatedFolder",
+        "spark_tui.simulator.folder:SimulatedFolder",
         lambda make, p: make(Path("/home/demo/.config/spark-tui/secrets"), p.demo_folder.path / "secrets"),
     ),
-    "secrets": ("secrets:FileSecrets", lambda make, p: make(p.key_folder, {}, p.demo_folder.path)),
-    "state": ("files:StateFolder", lambda make, p: make(p.demo_folder.path / "launches")),
+    "secrets": ("spark_tui.services.secrets:FileSecrets", lambda make, p: make(p.key_folder, {}, p.demo_folder.path)),
+    "state": ("spark_tui.services.files:StateFolder", lambda make, p: make(p.demo_folder.path / "launches")),
 }
 
 

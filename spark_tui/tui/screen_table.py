@@ -10,39 +10,39 @@ from typing import Any, Final
 from textual.screen import Screen
 
 MODES: Final = {
-    "home": "home:HomeScreen",
-    "models": "models:ModelsScreen",
-    "presets": "presets:PresetsScreen",
-    "logs": "logs:LogsScreen",
-    "metrics": "metrics:MetricsScreen",
-    "memory": "memory:MemoryScreen",
-    "events": "events:EventsScreen",
-    "cluster": "cluster:ClusterScreen",
-    "cluster_doctor": "cluster_doctor:ClusterDoctorScreen",
-    "connect": "connect:ConnectScreen",
-    "chat": "chat:ChatScreen",
-    "bench": "bench:BenchScreen",
-    "doctor": "doctor:DoctorScreen",
-    "images": "images:ImagesScreen",
+    "home": "spark_tui.tui.screens.home:HomeScreen",
+    "models": "spark_tui.tui.screens.models:ModelsScreen",
+    "presets": "spark_tui.tui.screens.presets:PresetsScreen",
+    "logs": "spark_tui.tui.screens.logs:LogsScreen",
+    "metrics": "spark_tui.tui.screens.metrics:MetricsScreen",
+    "memory": "spark_tui.tui.screens.memory:MemoryScreen",
+    "events": "spark_tui.tui.screens.events:EventsScreen",
+    "cluster": "spark_tui.tui.screens.cluster:ClusterScreen",
+    "cluster_doctor": "spark_tui.tui.screens.cluster_doctor:ClusterDoctorScreen",
+    "connect": "spark_tui.tui.screens.connect:ConnectScreen",
+    "chat": "spark_tui.tui.screens.chat:ChatScreen",
+    "bench": "spark_tui.tui.screens.bench:BenchScreen",
+    "doctor": "spark_tui.tui.screens.doctor:DoctorScreen",
+    "images": "spark_tui.tui.screens.images:ImagesScreen",
 }
 DIALOGS: Final = {
-    "compare_presets": "presets:CompareScreen",
-    "confirm": "modals:ConfirmScreen",
-    "draft": "draft:DraftDialog",
-    "help": "help:HelpScreen",
-    "hosts": "hosts:HostsDialog",
-    "judge_form": "presets:JudgeForm",
-    "import_form": "import_form:ImportForm",
-    "launch_form": "launch_form:LaunchForm",
-    "tour": "help:TourScreen",
-    "yank": "modals:YankMenu",
+    "compare_presets": "spark_tui.tui.screens.presets:CompareScreen",
+    "confirm": "spark_tui.tui.screens.modals:ConfirmScreen",
+    "draft": "spark_tui.tui.screens.draft:DraftDialog",
+    "help": "spark_tui.tui.screens.help:HelpScreen",
+    "hosts": "spark_tui.tui.screens.hosts:HostsDialog",
+    "judge_form": "spark_tui.tui.screens.presets:JudgeForm",
+    "import_form": "spark_tui.tui.screens.import_form:ImportForm",
+    "launch_form": "spark_tui.tui.screens.launch_form:LaunchForm",
+    "tour": "spark_tui.tui.screens.help:TourScreen",
+    "yank": "spark_tui.tui.screens.modals:YankMenu",
 }
 
 
 def make_screen(name: str, *arguments: Any, **options: Any) -> Screen[Any]:
     """A new screen of that name. Raises KeyError for a name that is in neither table."""
     module, _, class_ = {**MODES, **DIALOGS}[name].partition(":")
-    screen: Screen[Any] = getattr(import_module(f"spark_tui.tui.screens.{module}"), class_)(*arguments, **options)
+    screen: Screen[Any] = getattr(import_module(module), class_)(*arguments, **options)
     return screen
 
 

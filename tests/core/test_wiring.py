@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_tui.core.context import PARTS, PORTS, Context, build_demo
-from spark_tui.core.wiring import DEMO, REAL, Ports, adapter_at
+from spark_tui.core.wiring import DEMO, REAL, Ports, class_at
 from spark_tui.domain.errors import RefusedError
 from tests.cases import all_cases
 
@@ -25,7 +25,7 @@ def test_every_port_has_an_adapter() -> None:
 
 @all_cases("place", sorted({place for table in (REAL, DEMO) for place, _ in table.values()}))
 def test_every_adapter_is_where_the_table_says(place: str) -> None:
-    assert callable(adapter_at(place))
+    assert callable(class_at(place))
 
 
 def test_every_part_can_be_made() -> None:
