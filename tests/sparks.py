@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from spark_tui.core.cluster_launch import ClusterLauncher
 from spark_tui.core.context import Context
+from spark_tui.core.node import Node
 from spark_tui.core.nodes import Nodes
 from spark_tui.domain.cluster.plan import Spread, plan_cluster
 from spark_tui.domain.cluster.protocol import FabricLink
@@ -161,9 +162,9 @@ class Sparks:
             return ShellResult(0, "", "")
         if arguments[1] in self.late:
             await self.late[arguments[1]].wait()
-        kit.context.node._fabric = self.links[host.destination]  # type: ignore[assignment]
-        kit.context.node._models = partial(self.models.__getitem__, host.destination)  # type: ignore[arg-type]
-        kind, work = kit.context.node.verbs()[arguments[1]]
+        kit.context[Node]._fabric = self.links[host.destination]  # type: ignore[assignment]
+        kit.context[Node]._models = partial(self.models.__getitem__, host.destination)  # type: ignore[arg-type]
+        kind, work = kit.context[Node].verbs()[arguments[1]]
         for line in filter(None, (self.greeting, encode({"protocol": self.version, "version": "0.1"}))):
             on_line(line)
         try:

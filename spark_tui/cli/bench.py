@@ -13,9 +13,11 @@ from spark_tui.cli.names import engine_name, find_container
 from spark_tui.cli.output import Interrupted
 from spark_tui.cli.progress import supervised
 from spark_tui.cli.session import Session, confirm
-from spark_tui.core.bench import BenchProgress, BenchStep
-from spark_tui.core.bench_ab import Variant, running_engine
+from spark_tui.core.bench import Benchmark, BenchProgress, BenchStep
+from spark_tui.core.bench_ab import ABPlanner, Variant, running_engine
 from spark_tui.core.context import Context
+from spark_tui.core.engines import EngineSupervisor
+from spark_tui.core.results import Results
 from spark_tui.domain.bench.compare import Comparison, compare
 from spark_tui.domain.bench.plan import BenchPlan, Content, PlanError, PromptCache, PromptForm, check_plan
 from spark_tui.domain.bench.run import BenchRun, Result, RunOutcome, Status, result_to_json
@@ -107,7 +109,7 @@ def bench(
     async def work(context: Context) -> tuple[BenchRun, ...]:
         if context.demo:
             session.err.say(present.SIMULATED, "dim")
-        measured = context.benchmark.run(variants, plan, ticker)
+        measured = context[Benchmark].run(variants, plan, ticker)
         return await (measured if variants[0].request is None else supervised(context, measured))
 
     runs = session.run(work, on_interrupt=ticker.interrupted)
@@ -137,9 +139,9 @@ async def _variants(name: str, other: str, context: Context) -> tuple[Variant, .
             running = other
     if running:
         return first, Variant((await find_container(context, running)).id)
-    watch = await context.supervisor.watch(container.id)
+    watch = await context[EngineSupervisor].watch(container.id)
     await watch.settled()
-    return context.ab_planner.plan(watch.view(), other)
+    return context[ABPlanner].plan(watch.view(), other)
 
 
 class Ticker:
@@ -198,7 +200,7 @@ def show_run(session: Session, context: Context, run: BenchRun) -> None:
         err.say(f"{run.ending.value}: {run.reason}", "yellow")
     for caveat in run.caveats:
         err.note(caveat)
-    if published := context.results.published(run):
+    if published := context[Results].published(run):
         rows = tuple(row for each in published for row in present.beside_rows(each))
         out.page((Section("Published by others", rows),))
     if judged := present.agreement_row(run.checks):
@@ -247,10 +249,10 @@ def list_results(session: Session, model: str = "", status: str = "") -> None:
     async def work(context: Context) -> None:
         kept = [
             result
-            for result in context.results.all()
+            for result in context[Results].all()
             if model.lower() in f"{result.model} {result.engine}".lower() and status in ("", result.status.value)
         ]
-        for problem in context.results.problems():
+        for problem in context[Results].problems():
             session.err.note(problem)
         session.out.json([result_object(result) for result in kept])
         if kept:
@@ -267,7 +269,7 @@ def show_results(session: Session, keys: tuple[str, ...]) -> None:
     """Show a result in full, with published results for its model."""
 
     async def work(context: Context) -> None:
-        found = [context.results.find(key) for key in keys or ("last",)]
+        found = [context[Results].find(key) for key in keys or ("last",)]
         objects = [result_object(result, whole=True) for result in found]
         session.out.json(objects[0] if len(objects) == 1 else objects)
         for result in found:
@@ -289,7 +291,7 @@ def compare_results(session: Session, first: str, second: str) -> int:
     """
 
     async def work(context: Context) -> Comparison:
-        return context.results.compare(first, second)
+        return context[Results].compare(first, second)
 
     found: Comparison = session.run(work)
     session.out.json(comparison_object(found))
@@ -304,10 +306,10 @@ def export_results(session: Session, keys: tuple[str, ...], format_: str) -> Non
     """Export results on stdout; all of them when none is named."""
 
     async def work(context: Context) -> None:
-        kept = context.results.all()
-        for problem in context.results.problems():
+        kept = context[Results].all()
+        for problem in context[Results].problems():
             session.err.note(problem)
-        found = tuple(context.results.find(key) for key in keys) if keys else kept
+        found = tuple(context[Results].find(key) for key in keys) if keys else kept
         session.out.as_json |= format_ == "json"
         session.out.json([result_to_json(result) for result in found])
         session.out.write(exported(found, format_))
@@ -326,7 +328,7 @@ def mark_result(session: Session, model: str, status: str, reason: str, quantiza
 
     async def work(context: Context) -> None:
         host = context.host.identity()
-        result = context.results.mark(
+        result = context[Results].mark(
             model,
             Status(status),
             quantization=quantization,
@@ -347,7 +349,7 @@ def remove_results(session: Session, keys: tuple[str, ...], yes: bool) -> None:
     """Delete results for good; asks first."""
 
     async def find(context: Context) -> tuple[tuple[Result, ...], float]:
-        found = {result.id: result for result in (context.results.find(key) for key in keys)}
+        found = {result.id: result for result in (context[Results].find(key) for key in keys)}
         return tuple(found.values()), context.clock.now()
 
     found, now = session.run(find)
@@ -359,7 +361,7 @@ def remove_results(session: Session, keys: tuple[str, ...], yes: bool) -> None:
         return
 
     async def delete(context: Context) -> int:
-        return context.results.delete(found)
+        return context[Results].delete(found)
 
     count = session.run(delete)
     session.out.json({"id": " ".join(result.id for result in found), "deleted": count})

@@ -6,6 +6,7 @@ import click
 
 from spark_tui.cli.command import engine_argument, group
 from spark_tui.cli.session import Session
+from spark_tui.core.boot import BootUnits
 from spark_tui.core.context import Context
 from spark_tui.domain.engine.boot import BootStatus
 from spark_tui.present.engines import boot_object, boot_text
@@ -18,7 +19,7 @@ def boot(session: Session) -> None:
 
 
 async def _statuses(context: Context) -> tuple[BootStatus, ...]:
-    return tuple((await context.boot.look()).values())
+    return tuple((await context[BootUnits].look()).values())
 
 
 def _print(session: Session, found: tuple[BootStatus, ...]) -> None:
@@ -35,7 +36,7 @@ def status(session: Session, name: str | None) -> None:
     if name is None:
         _print(session, session.run(_statuses))
         return
-    found = session.run(lambda context: context.boot.status(name))
+    found = session.run(lambda context: context[BootUnits].status(name))
     session.out.answer(boot_object(found), f"{found.name}  {boot_text(found)}")
 
 
@@ -45,7 +46,7 @@ def status(session: Session, name: str | None) -> None:
 def on(session: Session, name: str, system: bool) -> None:
     """Start an engine at boot, with the settings of its last launch."""
 
-    _done(session, session.run(lambda context: context.boot.enable(name, system=system), changes=True))
+    _done(session, session.run(lambda context: context[BootUnits].enable(name, system=system), changes=True))
 
 
 @boot.sub("off", "  spark-tui boot off qwen3.6-35b")
@@ -53,7 +54,7 @@ def on(session: Session, name: str, system: bool) -> None:
 def off(session: Session, name: str) -> None:
     """Do not start an engine at boot. The engine keeps running."""
 
-    _done(session, session.run(lambda context: context.boot.disable(name), changes=True))
+    _done(session, session.run(lambda context: context[BootUnits].disable(name), changes=True))
 
 
 def _done(session: Session, found: BootStatus) -> None:

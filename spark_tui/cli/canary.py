@@ -9,7 +9,7 @@ import click
 from spark_tui.cli.command import command, yes_option
 from spark_tui.cli.progress import supervised
 from spark_tui.cli.session import Session, confirm
-from spark_tui.core.canary import UNIT, verdicts_of
+from spark_tui.core.canary import UNIT, CanaryRunner, verdicts_of
 from spark_tui.core.context import Context
 from spark_tui.domain.bench.canary import CanaryVerdict
 from spark_tui.domain.errors import ExitCode, RefusedError, UsageError
@@ -91,7 +91,7 @@ def _status(session: Session) -> int:
 def _measure(session: Session) -> int:
     results = session.run(
         lambda context: supervised(
-            context, context.canary.run(lambda name: session.err.say(f"Measuring {name}...", "dim"))
+            context, context[CanaryRunner].run(lambda name: session.err.say(f"Measuring {name}...", "dim"))
         ),
         changes=True,
     )

@@ -9,17 +9,21 @@ from typing import Any
 import click
 
 from spark_tui.cli.session import Session
+from spark_tui.core.collectors import Collectors
 from spark_tui.core.context import Context
+from spark_tui.core.engines import EngineSupervisor
+from spark_tui.core.history import History
+from spark_tui.core.library import Library
 from spark_tui.domain.errors import SparkError, UnreachableError, UsageError
 from spark_tui.domain.text import clean_line
 
 
 async def observe(session: Session, context: Context) -> None:
     """Reads memory, GPU, engines and their earlier starts once: what a launch is judged by."""
-    await context.history.load()
-    await context.collectors.collect_once()
+    await context[History].load()
+    await context[Collectors].collect_once()
     try:
-        await context.supervisor.look()
+        await context[EngineSupervisor].look()
     except UnreachableError as error:
         session.err.note(f"{error.summary} Other engines are unknown.")
 
@@ -27,13 +31,13 @@ async def observe(session: Session, context: Context) -> None:
 async def look_around(context: Context) -> None:
     """What a verdict depends on: memory, engines, earlier starts, presets, the model store. What cannot be read stays
     unknown."""
-    context.collectors.load_presets(shown=True)
-    await context.history.load()
-    await context.collectors.collect_once()
+    context[Collectors].load_presets(shown=True)
+    await context[History].load()
+    await context[Collectors].collect_once()
     with contextlib.suppress(UnreachableError):
-        await context.supervisor.look()
+        await context[EngineSupervisor].look()
     if context.ports.has("models"):
-        await context.library.refresh()
+        await context[Library].refresh()
     with contextlib.suppress(SparkError):
         context.store.update(proofs=tuple(sorted(context.ports.proofs.all(), key=lambda proof: -proof.at)))
 

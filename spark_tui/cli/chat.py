@@ -15,6 +15,7 @@ from spark_tui.cli.command import F, command, optional_engine_argument
 from spark_tui.cli.names import engine_name, find_container
 from spark_tui.cli.session import Session
 from spark_tui.core.context import Context
+from spark_tui.core.conversations import Conversations
 from spark_tui.domain.chat.request import NO_SETTINGS, check_together
 from spark_tui.domain.errors import RefusedError, UsageError
 from spark_tui.domain.quantities import MIB, human_bytes
@@ -136,7 +137,7 @@ def start_chat(session: Session, name: str, options: ChatOptions, *, ask: Callab
 
 async def _open(session: Session, options: ChatOptions, name: str, context: Context, *, single: bool) -> ReplSession:
     """A conversation with that engine, which must be serving."""
-    conversations = context.conversations
+    conversations = context[Conversations]
     target, defaults = await find_target(context, name, options.model)
     typed = NO_SETTINGS
     for key, value in options.settings:

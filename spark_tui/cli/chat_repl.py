@@ -21,6 +21,8 @@ from spark_tui.cli.output import Interrupted, table_lines
 from spark_tui.cli.session import Session
 from spark_tui.core.chat import ChatTarget, Conversation, advised, target_of
 from spark_tui.core.context import Context
+from spark_tui.core.conversations import Conversations
+from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.poller import pause
 from spark_tui.domain.chat.conversation import ContextRoom, Exchange
 from spark_tui.domain.chat.message import Answer, Attachment
@@ -107,7 +109,7 @@ class AnswerWriter:
 async def find_target(context: Context, name: str, model: str = "") -> tuple[ChatTarget, Defaults]:
     """The engine, and the defaults of its preset. Raises the error that says why it cannot be asked."""
     container = await find_container(context, name)
-    watch = await context.supervisor.watch(container.id)
+    watch = await context[EngineSupervisor].watch(container.id)
     endpoint, health = await watch.reach()
     served = watch.view().served_name
     if not served and health is Health.OK:
@@ -120,7 +122,7 @@ async def find_target(context: Context, name: str, model: str = "") -> tuple[Cha
     if not served or health is not Health.OK:
         raise watch.not_ready(health)
     view = watch.view()
-    defaults = await context.conversations.defaults(container.preset, served)
+    defaults = await context[Conversations].defaults(container.preset, served)
     target = target_of(view, endpoint, model=model or ("" if view.served_name else served))
     return replace(target, modalities=defaults.modalities), defaults
 
@@ -275,7 +277,7 @@ async def _set(talk: ReplSession, rest: str, context: Context) -> None:
 
 
 async def _change(talk: ReplSession, context: Context, name: str, text: str | None) -> None:
-    settings = await context.conversations.with_setting(talk.conversation.settings, name, text)
+    settings = await context[Conversations].with_setting(talk.conversation.settings, name, text)
     talk.conversation.settings = settings
     talk.say(
         f"System prompt: {len(settings.system):,} characters." if name == "system" else f"{name}: {text or 'default'}"
@@ -295,7 +297,7 @@ async def _think(talk: ReplSession, rest: str, context: Context) -> None:
 @command("tools", "[FILE|off]", "offer the tools of a JSON file; calls are shown, not run")
 async def _tools(talk: ReplSession, rest: str, context: Context) -> None:
     if rest:
-        tools = () if rest == "off" else await context.conversations.tools(rest)
+        tools = () if rest == "off" else await context[Conversations].tools(rest)
         talk.conversation.settings = replace(talk.conversation.settings, tools=tools, tool_choice="")
     for tool in talk.conversation.settings.tools:
         talk.session.err.say(f"  {tool.name}  {truncate(tool.description, chat.VALUE_CELLS)}")
@@ -309,7 +311,7 @@ async def _attach(talk: ReplSession, rest: str, context: Context) -> None:
     if rest == "off":
         talk.attachments = ()
     elif rest:
-        found = (*talk.attachments, await context.conversations.attachment(rest))
+        found = (*talk.attachments, await context[Conversations].attachment(rest))
         check_together(found)
         check_taken(found, talk.target.modalities, talk.target.model)
         talk.attachments = found
@@ -409,13 +411,13 @@ async def _model(talk: ReplSession, rest: str, context: Context) -> None:
 @command("new", "", "start a new conversation")
 async def _new(talk: ReplSession, _: str, context: Context) -> None:
     kept = talk.conversation.journal is not None
-    await talk.switch_to(context.conversations.new(talk.conversation.settings, keep=kept))
+    await talk.switch_to(context[Conversations].new(talk.conversation.settings, keep=kept))
     talk.say("New conversation, with the same settings.")
 
 
 @command("list", "", "the saved conversations")
 async def _list(talk: ReplSession, _: str, context: Context) -> None:
-    table, err = chat.conversation_table(await context.conversations.summaries()), talk.session.err
+    table, err = chat.conversation_table(await context[Conversations].summaries()), talk.session.err
     for line in table_lines(table, err.terminal.width, err.terminal.paint):
         err.stream(f"{line}\n")
 
@@ -424,7 +426,7 @@ async def _list(talk: ReplSession, _: str, context: Context) -> None:
 async def _load(talk: ReplSession, rest: str, context: Context) -> None:
     if not rest:
         raise UsageError("/load needs an id or a file.", "/list shows the ids.")
-    conversations = context.conversations
+    conversations = context[Conversations]
     known = {each.id for each in await conversations.summaries()} if conversations.kept else set()
     is_file = "/" in rest or rest.lower().endswith((".json", ".md")) or (rest not in known and "." in rest)
     await talk.switch_to(await (conversations.import_file(rest) if is_file else conversations.open(rest)))
@@ -436,7 +438,7 @@ async def _save(talk: ReplSession, rest: str, context: Context) -> None:
     if not rest:
         kept = f"It is saved as {talk.conversation.id}." if talk.conversation.id else "It is not saved."
         raise UsageError("/save needs a file name.", f"NAME.md to read it, NAME.json to import it again. {kept}")
-    talk.say(f"Saved: {await context.conversations.export(talk.conversation.thread(), rest)}")
+    talk.say(f"Saved: {await context[Conversations].export(talk.conversation.thread(), rest)}")
 
 
 @command("title", "[TEXT]", "show or set the title")

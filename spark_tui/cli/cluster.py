@@ -12,10 +12,13 @@ from spark_tui.cli.names import find_preset
 from spark_tui.cli.output import error_object
 from spark_tui.cli.session import Session
 from spark_tui.cli.settings import folders_for
-from spark_tui.core.config import SettingEntry
-from spark_tui.core.context import Context, open_config
-from spark_tui.core.install import Installed
+from spark_tui.core.cluster_doctor import ClusterDoctor
+from spark_tui.core.cluster_launch import ClusterLauncher
+from spark_tui.core.config import SettingEntry, open_config
+from spark_tui.core.context import Context
+from spark_tui.core.install import Installed, Installer
 from spark_tui.core.jobs import Step
+from spark_tui.core.nodes import Nodes
 from spark_tui.domain.cluster.doctor import examine, netplan
 from spark_tui.domain.cluster.facts import ClusterReadings
 from spark_tui.domain.cluster.protocol import RankState
@@ -88,7 +91,7 @@ def cluster_show(session: Session, name: str) -> None:
     """Show the nodes of a cluster: addresses, interfaces, RDMA devices, versions."""
     found = _named(_clusters(session), name)
 
-    versions = session.run(lambda context: context.nodes.versions(found.nodes))
+    versions = session.run(lambda context: context[Nodes].versions(found.nodes))
     _show(session, found, versions)
     if note := show.versions_note(found, versions):
         session.err.note(note)
@@ -131,7 +134,7 @@ def cluster_add(session: Session, name: str, nodes: tuple[str, ...], topology: s
         raise UsageError(f"A cluster {error}.", "See: spark-tui cluster add --help") from None
 
     async def look(context: Context) -> Cluster:
-        return Cluster(name, await context.nodes.complete(given), wiring)
+        return Cluster(name, await context[Nodes].complete(given), wiring)
 
     found = session.run(look)
     entry = _change(session, f"clusters.{name}", cluster_text(found))
@@ -178,7 +181,7 @@ def cluster_doctor(session: Session, name: str, preset: str | None, image: str, 
         named = _named(context.settings.clusters, name)
         given = find_preset(context, preset) if preset else None
         try:
-            return await context.cluster_doctor.readings(
+            return await context[ClusterDoctor].readings(
                 named, image, model, preset=given, bandwidth=bandwidth, report=report
             )
         finally:
@@ -209,10 +212,10 @@ def cluster_status(session: Session) -> None:
 
     async def work(context: Context) -> list[tuple[ClusterRecord, tuple[RankState | SparkError | None, ...]]]:
         found = []
-        for record in context.clusters.records():
+        for record in context[ClusterLauncher].records():
             now = await _settled(context, record)
             if now is not None:
-                found.append((now, await context.clusters.seen(now)))
+                found.append((now, await context[ClusterLauncher].seen(now)))
         return found
 
     found = session.run(work)
@@ -236,9 +239,9 @@ async def _settled(context: Context, record: ClusterRecord) -> ClusterRecord | N
     if context.settings.read_only:
         return record
     try:
-        found = await context.clusters.recover(record) if record.stage in UNFINISHED else record
+        found = await context[ClusterLauncher].recover(record) if record.stage in UNFINISHED else record
         if found is not None and found.stage is Stage.READY:
-            context.clusters.watched(found)
+            context[ClusterLauncher].watched(found)
     except RefusedError:
         return record
     return found
@@ -252,7 +255,7 @@ def cluster_logs(session: Session, launch: str, follow: bool, stamps: bool) -> i
     """Print the logs of all ranks of a launch by time, each line with its node."""
 
     async def work(context: Context) -> tuple[SparkError, ...]:
-        record = context.clusters.read(launch)
+        record = context[ClusterLauncher].read(launch)
         if record is None:
             raise UsageError(f"Unknown launch {launch[:60]!r}.", "See: spark-tui cluster status")
         width = max(len(rank.node.name) for rank in record.ranks)
@@ -262,7 +265,7 @@ def cluster_logs(session: Session, launch: str, follow: bool, stamps: bool) -> i
             session.out.json_line({"node": node, "stamp": found.stamp, "text": text})
             session.out.line(f"{node:<{width}} | {f'{found.stamp} ' * stamps}{text}")
 
-        return await context.clusters.logs(record, line, follow=follow)
+        return await context[ClusterLauncher].logs(record, line, follow=follow)
 
     problems = session.run(work)
     session.err.problem(*problems)
@@ -276,7 +279,7 @@ def cluster_watch(session: Session, launch: str) -> None:
 
     `up --nodes` starts this by itself. At most three restarts an hour; ends when the launch is stopped.
     """
-    session.run(lambda context: context.clusters.watch(launch, session.err.say), changes=True)
+    session.run(lambda context: context[ClusterLauncher].watch(launch, session.err.say), changes=True)
 
 
 cluster.add(copying.cluster_copy)
@@ -326,7 +329,7 @@ def cluster_install(session: Session, names: tuple[str, ...]) -> int:
 
     async def work(context: Context) -> list[tuple[ClusterNode, Installed | SparkError]]:
         nodes = find_machines(context.settings.clusters, context.settings.hosts, names)
-        return await context.installer.install(nodes, step)
+        return await context[Installer].install(nodes, step)
 
     ended, objects = session.run(work, changes=True), []
     for node, each in ended:

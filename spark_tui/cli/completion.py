@@ -13,7 +13,10 @@ from click.shell_completion import BashComplete, FishComplete, ShellComplete, Zs
 from spark_tui.cli.command import command
 from spark_tui.cli.session import PROGRAM, Session
 from spark_tui.cli.settings import folders_for
-from spark_tui.core.context import Context, open_config
+from spark_tui.core.config import open_config
+from spark_tui.core.context import Context
+from spark_tui.core.downloads import Downloads
+from spark_tui.core.library import Library
 from spark_tui.domain.engine.state import runtime_of
 from spark_tui.domain.errors import RefusedError, SparkError
 from spark_tui.domain.reading import value_of
@@ -48,7 +51,7 @@ async def _engines(context: Context) -> Iterable[str]:
 
 
 async def _models(context: Context) -> Iterable[str]:
-    view = value_of(await context.library.refresh())
+    view = value_of(await context[Library].refresh())
     return () if view is None else (entry.model.id for entry in view.entries)
 
 
@@ -61,7 +64,7 @@ async def _clusters(context: Context) -> Iterable[str]:
 
 
 async def _downloads(context: Context) -> Iterable[str]:
-    return (download.id for download in await context.downloads.refresh())
+    return (download.id for download in await context[Downloads].refresh())
 
 
 SOURCES: Final[dict[str, Callable[[Context], Awaitable[Iterable[str]]]]] = {

@@ -8,8 +8,7 @@ from spark_tui.cli.command import command, group, setting_argument
 from spark_tui.cli.session import Session
 from spark_tui.cli.settings import folders_for
 from spark_tui.core.actions import use_keys
-from spark_tui.core.config import Config
-from spark_tui.core.context import open_config
+from spark_tui.core.config import Config, open_config
 from spark_tui.domain.errors import RefusedError, SparkError
 from spark_tui.domain.settings import SettingSource
 from spark_tui.present import config as show

@@ -7,9 +7,9 @@ import click
 from spark_tui.cli.command import command, complete
 from spark_tui.cli.names import engines_here
 from spark_tui.cli.session import Session
-from spark_tui.core.connect import Connection, Place, engine_meant
+from spark_tui.core.connect import Connection, Connector, Place, engine_meant
 from spark_tui.core.context import Context
-from spark_tui.core.gateway import read_status
+from spark_tui.core.gateway_keys import read_status
 from spark_tui.domain.connect import CLIENTS, Client
 from spark_tui.domain.errors import ExitCode, RefusedError, UsageError
 from spark_tui.domain.finding import Severity
@@ -67,7 +67,7 @@ def connect(
             raise UsageError("No gateway is running.", "Start it: spark-tui gateway")
         address, keyed = (status.local_address, status.keyed) if status is not None else ("", False)
         view = engine_meant(await engines_here(context), engine)
-        return view, await context.in_thread(context.connector.plan, view, chosen, where, address, keyed=keyed)
+        return view, await context.in_thread(context[Connector].plan, view, chosen, where, address, keyed=keyed)
 
     view, plan = session.run(look)
     if plan.problem is not None:
@@ -77,7 +77,7 @@ def connect(
     written = plan
     if write:
         written = session.run(
-            lambda context: context.in_thread(context.connector.write, plan, force=force), changes=True
+            lambda context: context.in_thread(context[Connector].write, plan, force=force), changes=True
         )
     _show(session, plan, written=write, show_key=show_key, options=" --gateway" * gateway)
     if check:
@@ -89,7 +89,7 @@ def _list(session: Session, engine: str) -> int:
     async def look(context: Context) -> list[Connection]:
         views = await engines_here(context)
         serving = [] if engine else [view for view in views if view.word.serves]
-        return await context.in_thread(context.connector.plans, serving or [engine_meant(views, engine)])
+        return await context.in_thread(context[Connector].plans, serving or [engine_meant(views, engine)])
 
     plans = session.run(look)
     session.out.answer([show.connection_object(each) for each in plans], show.clients_table(plans))
@@ -125,7 +125,7 @@ def _elsewhere(session: Session, plan: Connection, *, show_key: bool, force: boo
 
     script = ""
     if plan.files:
-        script = session.run(lambda context: context.in_thread(context.connector.script, plan, show_key=show_key))
+        script = session.run(lambda context: context.in_thread(context[Connector].script, plan, show_key=show_key))
     session.out.json({**show.connection_object(plan, show_key=show_key), "script": script})
     if script:
         session.err.say("Run this line there:")
@@ -136,14 +136,14 @@ def _elsewhere(session: Session, plan: Connection, *, show_key: bool, force: boo
 
 
 def _undo(session: Session, client: Client) -> int:
-    paths = session.run(lambda context: context.in_thread(context.connector.undo, client), changes=True)
+    paths = session.run(lambda context: context.in_thread(context[Connector].undo, client), changes=True)
     session.done({"id": client.id, "restored": list(paths)}, f"{client.title} is as before: {', '.join(paths)}")
     return ExitCode.DONE
 
 
 def _check(session: Session, view: EngineView, plan: Connection) -> int:
     session.err.say(f"Asking {plan.engine} ...")
-    found = session.run(lambda context: context.connector.check(view, plan))
+    found = session.run(lambda context: context[Connector].check(view, plan))
     session.out.json(show.finding_object(found))
     session.err.page((Section(rows=tuple(show.finding_rows(found))),))
     return ExitCode.DONE if found.severity is Severity.OK or not plan.client.agent else ExitCode.FAILED

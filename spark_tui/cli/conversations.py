@@ -7,6 +7,7 @@ import click
 from spark_tui.cli.command import group, yes_option
 from spark_tui.cli.session import Session, confirm
 from spark_tui.core.context import Context
+from spark_tui.core.conversations import Conversations
 from spark_tui.domain.chat.conversation import ConversationSummary
 from spark_tui.domain.chat.formats import exported
 from spark_tui.present.chat import conversation_table, hit_table, summary_object, thread_object
@@ -34,10 +35,10 @@ def conversations_list(session: Session, search: str) -> None:
 
 def list_conversations(session: Session, search: str = "") -> None:
     async def look(context: Context) -> tuple[tuple[ConversationSummary, ...], tuple[str, ...]]:
-        return await context.conversations.summaries(), context.conversations.problems
+        return await context[Conversations].summaries(), context[Conversations].problems
 
     if search:
-        hits = session.run(lambda context: context.conversations.search(search))
+        hits = session.run(lambda context: context[Conversations].search(search))
         data = [{"id": hit.id, "title": hit.title, "number": hit.number, "excerpt": hit.excerpt} for hit in hits]
         table, none = hit_table(hits), "No matches."
     else:
@@ -57,7 +58,7 @@ def list_conversations(session: Session, search: str = "") -> None:
 @_conversation
 def show_conversation(session: Session, name: str) -> None:
     """Show one conversation as Markdown, or as data with --json."""
-    thread = session.run(lambda context: context.conversations.read(name))
+    thread = session.run(lambda context: context[Conversations].read(name))
     session.out.json(thread_object(thread))
     session.out.write(exported(thread, "markdown"))
     if thread.damaged:
@@ -73,7 +74,7 @@ def export_conversation(session: Session, name: str, form: str, output: str, for
     """Export one conversation: Markdown to read, JSON with everything, to import again."""
     if force and not output:
         raise click.UsageError("--force needs --output.")
-    thread = session.run(lambda context: context.conversations.read(name))
+    thread = session.run(lambda context: context[Conversations].read(name))
     text, written = exported(thread, form), ""
     if output:
         written = session.run(lambda context: context.user_files.write(output, text, replace=force))
@@ -90,7 +91,7 @@ def import_conversation(session: Session, path: str) -> None:
     """Import our own JSON or Markdown, or a JSON list of messages. Prints the new id."""
 
     async def import_file(context: Context) -> tuple[str, str, int]:
-        made = await context.conversations.import_file(path)
+        made = await context[Conversations].import_file(path)
         try:
             return made.id, made.title, len(made.exchanges)
         finally:
@@ -107,7 +108,7 @@ def import_conversation(session: Session, path: str) -> None:
 @click.argument("title")
 def rename_conversation(session: Session, name: str, title: str) -> None:
     """Rename a conversation."""
-    id_ = session.run(lambda context: context.conversations.rename(name, title))
+    id_ = session.run(lambda context: context[Conversations].rename(name, title))
     session.err.say(f"{id_}: {title}")
     session.out.json({"id": id_, "title": title})
 
@@ -117,9 +118,9 @@ def rename_conversation(session: Session, name: str, title: str) -> None:
 @yes_option
 def remove_conversation(session: Session, name: str, yes: bool) -> None:
     """Delete a conversation and its images."""
-    thread = session.run(lambda context: context.conversations.read(name))
+    thread = session.run(lambda context: context[Conversations].read(name))
     if not confirm(session, f"Delete {thread.title!r}, {len(thread.exchanges)} exchanges?", yes=yes):
         return
-    id_ = session.run(lambda context: context.conversations.delete(thread.id))
+    id_ = session.run(lambda context: context[Conversations].delete(thread.id))
     session.err.say(f"Deleted: {id_}")
     session.out.json({"id": id_, "deleted": True})

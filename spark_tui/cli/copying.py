@@ -8,7 +8,7 @@ from spark_tui.cli.command import command, complete
 from spark_tui.cli.output import Interrupted
 from spark_tui.cli.session import Session
 from spark_tui.core.context import Context
-from spark_tui.core.copying import Copied
+from spark_tui.core.copying import ClusterCopier, Copied
 from spark_tui.domain.cluster.copying import CopyPhase, CopyProgress, InventoryRequest
 from spark_tui.present import copying as show
 
@@ -52,7 +52,7 @@ def cluster_copy(session: Session, kind: str, name: str, nodes: str, source: str
 
     async def work(context: Context) -> tuple[Copied, ...]:
         request = InventoryRequest(image=name) if kind == IMAGE else InventoryRequest(model=name)
-        return await context.cluster_copier.copy(request, nodes.split(","), source, _Report(session))
+        return await context[ClusterCopier].copy(request, nodes.split(","), source, _Report(session))
 
     def interrupted() -> Interrupted:
         kept = "What has arrived is kept." if kind == MODEL else "Docker keeps nothing of it."

@@ -15,7 +15,7 @@ from spark_tui.cli.command import command
 from spark_tui.cli.output import PRIVATE, STYLES, wrapped, write_new
 from spark_tui.cli.session import Session
 from spark_tui.core.context import Context
-from spark_tui.core.doctor import terminal_state
+from spark_tui.core.doctor import Doctor, terminal_state
 from spark_tui.domain.doctor import CHECK_BY_ID
 from spark_tui.domain.errors import ExitCode, SparkError
 from spark_tui.domain.finding import Finding, Severity, worst
@@ -52,7 +52,7 @@ def doctor(session: Session, gpu_container: bool, report: str) -> int:
             session.environment, (size.columns, size.lines), "utf-8" if terminal.unicode else "ascii",
             interactive=terminal.interactive and size.columns > 0,
         )  # fmt: skip
-        results = await context.doctor.examine(state, gpu_container=gpu_container)
+        results = await context[Doctor].examine(state, gpu_container=gpu_container)
         return results, await _report(context, results) if report else ""
 
     results, text = session.run(work, changes=gpu_container)
@@ -97,9 +97,11 @@ async def _report(context: Context, results: tuple[Finding, ...]) -> str:
         "",
         *(line for result in results for line in _lines(result, f"{VERDICTS[result.severity]:<5}")),
     ]
+    from spark_tui.core.engines import EngineSupervisor
+
     try:
-        for view in await context.supervisor.look():
-            facts, watch = view.container, context.supervisor.find(view.container.name)
+        for view in await context[EngineSupervisor].look():
+            facts, watch = view.container, context[EngineSupervisor].find(view.container.name)
             parts += [
                 "",
                 f"== {facts.name}: {engine_status(view).text}, {facts.image}, runtime {view.runtime}",

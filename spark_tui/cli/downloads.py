@@ -16,6 +16,8 @@ from spark_tui.cli.names import find_preset
 from spark_tui.cli.output import Interrupted, bar
 from spark_tui.cli.session import Session
 from spark_tui.core.context import Context
+from spark_tui.core.downloads import Downloads
+from spark_tui.core.preflight import Preflight
 from spark_tui.domain.errors import UsageError
 from spark_tui.domain.models.download import (
     Download,
@@ -88,7 +90,7 @@ def models_pull(
             preset = find_preset(context, what)
         except UsageError as error:
             raise UsageError(error.summary, f"{error.remedy} A repository is named OWNER/NAME.") from None
-        wanted = downloads_of(context.preflight.dry_plan(preset, Overrides()))
+        wanted = downloads_of(context[Preflight].dry_plan(preset, Overrides()))
         return tuple(replace(each, again=again) for each in wanted)
 
     async def prepare(context: Context) -> tuple[DownloadPlan, ...]:
@@ -97,7 +99,7 @@ def models_pull(
             raise UsageError(
                 f"{what} downloads nothing from the Hub.", "Its model is in the store, or its engine downloads it."
             )
-        plans = tuple([await context.downloads.plan(request) for request in wanted])
+        plans = tuple([await context[Downloads].plan(request) for request in wanted])
         if not dry_run:
             refusal = next((plan.refusal for plan in plans if plan.refusal is not None), None)
             refusal = refusal or room_refusal(plans, str(context.settings.store))
@@ -117,9 +119,9 @@ def models_pull(
 
     async def start(context: Context) -> list[str]:
         if rate is not None:
-            now = await context.downloads.limits()
-            await context.downloads.set_limits(Limits(rate or None, now.at_once))
-        return [await context.downloads.start(request) for request in wanted]
+            now = await context[Downloads].limits()
+            await context[Downloads].set_limits(Limits(rate or None, now.at_once))
+        return [await context[Downloads].start(request) for request in wanted]
 
     _follow(session, session.run(start), plans, background=background)
 
@@ -192,7 +194,7 @@ def _follow(
             err.standing("   ".join(drawn))
 
     async def watch(context: Context) -> list[Download]:
-        async with aclosing(context.downloads.watch(ids)) as looks:
+        async with aclosing(context[Downloads].watch(ids)) as looks:
             async for found in looks:
                 report(found)
         return list(found)
@@ -228,7 +230,7 @@ def _print_result(session: Session, ended: Sequence[Download], plans: Sequence[D
 
 async def _pause_all(context: Context, ids: Sequence[str]) -> None:
     for id_ in ids:
-        await context.downloads.pause(id_)
+        await context[Downloads].pause(id_)
 
 
 # --- the list and its commands ----------------------------------------------------------------------------
@@ -245,16 +247,16 @@ def models_downloads(session: Session, limit: str, at_once: int | None, clear: b
     rate = rate_typed(limit, "--limit")
 
     async def work(context: Context) -> tuple[tuple[Download, ...], Limits]:
-        limits = await context.downloads.limits()
+        limits = await context[Downloads].limits()
         if rate is not None or at_once is not None:
             session.refuse_if_read_only(context)
             cap = limits.bytes_per_second if rate is None else rate or None
             limits = Limits(cap, at_once or limits.at_once)
-            await context.downloads.set_limits(limits)
+            await context[Downloads].set_limits(limits)
         if clear:
             session.refuse_if_read_only(context)
-            await context.downloads.clear()
-        return await context.downloads.refresh(), limits
+            await context[Downloads].clear()
+        return await context[Downloads].refresh(), limits
 
     found, limits = session.run(work)
     session.out.json({
@@ -287,9 +289,9 @@ def models_pause(session: Session, names: tuple[str, ...]) -> None:
     """Pause downloads, by id or repository. Downloaded data is kept."""
 
     async def pause(context: Context) -> list[Download]:
-        found = [await context.downloads.get(name) for name in names]
+        found = [await context[Downloads].get(name) for name in names]
         await _pause_all(context, [each.id for each in found])
-        return [await context.downloads.get(each.id) for each in found]
+        return [await context[Downloads].get(each.id) for each in found]
 
     found = session.run(pause, changes=True)
     session.out.json([show.download_object(each) for each in found])
@@ -303,7 +305,7 @@ def models_resume(session: Session, names: tuple[str, ...], background: bool) ->
     """Resume paused, interrupted or failed downloads."""
 
     async def resume(context: Context) -> list[str]:
-        return [await context.downloads.resume(name) for name in names]
+        return [await context[Downloads].resume(name) for name in names]
 
     _follow(session, session.run(resume, changes=True), background=background)
 
@@ -315,8 +317,8 @@ def models_cancel(session: Session, names: tuple[str, ...], discard: bool) -> No
     """Cancel downloads and remove them from the list. Whole files stay; so do parts, unless --discard."""
 
     async def cancel(context: Context) -> list[tuple[str, int]]:
-        found = [await context.downloads.get(name) for name in names]
-        return [(each.id, await context.downloads.cancel(each.id, discard=discard)) for each in found]
+        found = [await context[Downloads].get(name) for name in names]
+        return [(each.id, await context[Downloads].cancel(each.id, discard=discard)) for each in found]
 
     done = session.run(cancel, changes=True)
     session.out.json([{"id": id_, "freed_bytes": freed} for id_, freed in done])

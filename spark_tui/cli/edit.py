@@ -9,9 +9,12 @@ from spark_tui.cli.names import find_container, find_view
 from spark_tui.cli.output import Interrupted
 from spark_tui.cli.progress import LaunchProgress, may, shown, supervised
 from spark_tui.cli.session import Session, confirm
+from spark_tui.core.collectors import Collectors
 from spark_tui.core.context import Context
-from spark_tui.core.edit import EditPlan
+from spark_tui.core.edit import Editor, EditPlan
+from spark_tui.core.history import History
 from spark_tui.core.jobs import StepState
+from spark_tui.core.last_launches import LastLaunches
 from spark_tui.domain.errors import UsageError
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.presets.overrides import pairs_from
@@ -51,9 +54,9 @@ def edit(
 
     async def look(context: Context) -> EditPlan:
         await find_container(context, name)
-        await context.history.load()
-        await context.collectors.collect_once()
-        return await context.editor.plan(await find_view(context, name), changes)
+        await context[History].load()
+        await context[Collectors].collect_once()
+        return await context[Editor].plan(await find_view(context, name), changes)
 
     plan = session.run(look, changes=True)
     if session.as_json and (dry_run or not plan.differences):
@@ -73,9 +76,9 @@ def edit(
 
     async def work(context: Context) -> None:
         progress = LaunchProgress(session, context, plan.name, moved)
-        running = context.editor.run(plan, progress.step, rollback=rollback, force=force)
+        running = context[Editor].run(plan, progress.step, rollback=rollback, force=force)
         view = await supervised(context, shown(progress, running))
-        problem = context.last_launches.keep(plan.after.preset, plan.after.overrides)
+        problem = context[LastLaunches].keep(plan.after.preset, plan.after.overrides)
         if problem:
             session.err.note(problem)
         _show(session, context, view)
@@ -85,11 +88,11 @@ def edit(
 
 def _finish(session: Session, name: str) -> None:
     async def work(context: Context) -> None:
-        if name not in [entry.name for entry in context.editor.interrupted()]:
-            session.err.note(*(f"{problem.summary} {problem.remedy}" for problem in context.editor.unreadable()))
+        if name not in [entry.name for entry in context[Editor].interrupted()]:
+            session.err.note(*(f"{problem.summary} {problem.remedy}" for problem in context[Editor].unreadable()))
             raise UsageError("No change given.", f"For example: spark-tui edit {name} --set max_model_len=64k")
         progress = LaunchProgress(session, context, name, {})
-        view = await supervised(context, shown(progress, context.editor.finish(name, progress.step)))
+        view = await supervised(context, shown(progress, context[Editor].finish(name, progress.step)))
         if view is None:
             session.err.say(f"{name} still runs as before: the edit had changed nothing.")
         else:

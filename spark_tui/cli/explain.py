@@ -18,6 +18,8 @@ from spark_tui.cli.names import engine_name, find_container
 from spark_tui.cli.output import bulleted, labelled, wrapped
 from spark_tui.cli.session import Session
 from spark_tui.core.context import Context
+from spark_tui.core.engines import explain_container
+from spark_tui.core.results import Results
 from spark_tui.domain.errors import ContainerNotFound, UnreachableError, UsageError
 from spark_tui.domain.logs.explain import Explanation, LogExplainer
 from spark_tui.domain.text import clean_line, truncate
@@ -74,12 +76,10 @@ def _is_piped(session: Session) -> bool:
 
 def _from_container(session: Session, name: str) -> Explanation:
     async def work(context: Context) -> Explanation:
-        from spark_tui.core.engines import explain_container
-
         container = await find_container(context, name, engines_only=False)
         return await explain_container(
             container, context.docker, context.api, context.host, context.clock, context.checkpoints,
-            context.results.baseline(container),
+            context[Results].baseline(container),
             context.guarding.journal if context.ports.has("guarding") else None,
         )  # fmt: skip
 

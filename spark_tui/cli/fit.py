@@ -7,6 +7,7 @@ from spark_tui.cli.command import command, preset_argument, settings_option
 from spark_tui.cli.names import find_preset
 from spark_tui.cli.session import Session
 from spark_tui.core.context import Context
+from spark_tui.core.fit import LaunchChecks
 from spark_tui.domain.finding import set_options
 from spark_tui.domain.presets.fit import Fit
 from spark_tui.domain.presets.overrides import overrides_from_pairs, pairs_from
@@ -32,7 +33,7 @@ def fit(session: Session, name: str, settings: tuple[str, ...]) -> None:
     async def work(context: Context) -> Fit:
         preset = find_preset(context, name)
         await observe(session, context)
-        return (await context.checks.judge(preset, overrides)).fit
+        return (await context[LaunchChecks].judge(preset, overrides)).fit
 
     found = session.run(work)
     session.out.answer(fit_object(name, found), (*fit_verdict(found), *fit_figures(found)))

@@ -12,8 +12,10 @@ from spark_tui.cli.command import complete, group, yes_option
 from spark_tui.cli.names import find_preset
 from spark_tui.cli.progress import supervised
 from spark_tui.cli.session import Session, confirm
+from spark_tui.core.boot import BootUnits
 from spark_tui.core.context import Context
-from spark_tui.core.gateway import Gateway, GatewayKeys, read_status
+from spark_tui.core.gateway import Gateway
+from spark_tui.core.gateway_keys import GatewayKeys, read_status
 from spark_tui.core.gateway_peers import key_name
 from spark_tui.domain.engine.container import LOOPBACK
 from spark_tui.domain.engine.runtimes import KEY_VARIABLES
@@ -101,7 +103,7 @@ def _serve(session: Session, policy: GatewayPolicy, address: str, port: int) -> 
         session.err.say("Ctrl-C stops the gateway. Engines keep running.")
 
     async def work(context: Context) -> None:
-        gateway = context.new_gateway(policy)
+        gateway = Gateway(context, policy)
         is_open = address not in LOOPBACK_NAMES
         if is_open and not gateway.keys.all():
             raise RefusedError(
@@ -150,7 +152,7 @@ def _install(session: Session, policy: GatewayPolicy, address: str, port: int, *
 
     async def enable(context: Context) -> str:
         await context.in_thread(context.ports.boot.enable, _UNIT, words)
-        return boot_text(await context.boot.status(_UNIT))
+        return boot_text(await context[BootUnits].status(_UNIT))
 
     text = session.run(enable, changes=True)
     session.done({"id": "gateway-unit", "installed": True}, f"The gateway {text}. See: spark-tui gateway status")
@@ -259,7 +261,7 @@ def export(session: Session, kind: str, presets: tuple[str, ...], ttl: float) ->
     async def work(context: Context) -> str:
         _check_presets(context, presets)
         await observe(session, context)
-        gateway: Gateway = context.new_gateway(GatewayPolicy(presets))
+        gateway: Gateway = Gateway(context, GatewayPolicy(presets))
         await gateway.load()
         if kind == "llama-swap":
             return show.llama_swap_config(gateway.plans(), ttl * 60)

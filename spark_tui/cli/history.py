@@ -7,7 +7,8 @@ import click
 from spark_tui.cli.command import command, complete
 from spark_tui.cli.session import Session
 from spark_tui.core.context import Context
-from spark_tui.core.pins import GoodStart
+from spark_tui.core.history import History
+from spark_tui.core.pins import GoodStart, Pins
 from spark_tui.domain.errors import UsageError
 from spark_tui.domain.event import Event
 from spark_tui.domain.history import HistoryOff
@@ -41,7 +42,7 @@ def history(session: Session, name: str | None, failed: bool, good: bool, limit:
 
     async def look(context: Context) -> tuple[tuple[StartRecord, ...], tuple[GoodStart, ...]]:
         starts = await _find(context, name, failed=failed, good=good, limit=limit)
-        measured = context.pins.measured(starts) if good else ()
+        measured = context[Pins].measured(starts) if good else ()
         return starts, measured
 
     starts, measured = session.run(look)
@@ -90,7 +91,7 @@ def events(session: Session, limit: int) -> None:
     """
 
     async def look(context: Context) -> tuple[tuple[Event, ...], float]:
-        reading = await context.history.events(limit)
+        reading = await context[History].events(limit)
         if isinstance(reading, Missing):
             raise _off(context, reading.reason)
         return reading.value, context.clock.now()
@@ -124,11 +125,11 @@ async def _find(context: Context, name: str | None, *, failed: bool, good: bool,
 async def _starts(
     context: Context, *, engine: str = "", preset: str = "", failed: bool = False, ready: bool = False, limit: int
 ) -> tuple[StartRecord, ...]:
-    reading = await context.history.find_starts(engine=engine, preset=preset, failed=failed, ready=ready, limit=limit)
+    reading = await context[History].find_starts(engine=engine, preset=preset, failed=failed, ready=ready, limit=limit)
     if isinstance(reading, Missing):
         raise _off(context, reading.reason)
     return reading.value
 
 
 def _off(context: Context, reason: str) -> HistoryOff:
-    return HistoryOff(f"The history is off: {reason}.", context.history.state.remedy or "Engines serve without it.")
+    return HistoryOff(f"The history is off: {reason}.", context[History].state.remedy or "Engines serve without it.")

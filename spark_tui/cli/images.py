@@ -8,7 +8,7 @@ from spark_tui.cli.command import complete, group, yes_option
 from spark_tui.cli.output import bulleted
 from spark_tui.cli.session import Session, confirm
 from spark_tui.core.context import Context
-from spark_tui.core.images import find
+from spark_tui.core.images import Images, find
 from spark_tui.domain.errors import ExitCode, RefusedError, SparkError
 from spark_tui.domain.presets.image_use import ImagesView, TagState
 from spark_tui.domain.quantities import human_bytes
@@ -28,7 +28,7 @@ def images(session: Session, check: bool, inspected: str) -> int:
         return _inspect(session, inspected, check=check)
 
     async def look(context: Context) -> tuple[ImagesView, float]:
-        found = await (context.images.check() if check else context.images.refresh())
+        found = await (context[Images].check() if check else context[Images].refresh())
         return found, context.clock.now()
 
     view, now = session.run(look)
@@ -54,8 +54,8 @@ def images(session: Session, check: bool, inspected: str) -> int:
 
 def _inspect(session: Session, name: str, *, check: bool) -> int:
     async def look(context: Context) -> tuple[ImagesView, str, float]:
-        entry = await context.images.inspect(name)
-        view = await (context.images.check() if check else context.images.refresh())
+        entry = await context[Images].inspect(name)
+        view = await (context[Images].check() if check else context[Images].refresh())
         return view, entry.name, context.clock.now()
 
     view, found, now = session.run(look, changes=True)
@@ -78,7 +78,7 @@ _DELETE_EXAMPLES = """\
 def delete_image(session: Session, name: str, dry_run: bool, unchecked: bool, yes: bool) -> None:
     """Delete an image. Refused while a container, a pin or the last good start of a preset uses it."""
 
-    plan = session.run(lambda context: context.images.plan_delete(name, unchecked=unchecked), changes=not dry_run)
+    plan = session.run(lambda context: context[Images].plan_delete(name, unchecked=unchecked), changes=not dry_run)
     if dry_run:
         session.out.answer({**show.deletion_object(plan), "deleted": False}, show.deletion_text(plan))
         if plan.obstacles:
@@ -89,7 +89,7 @@ def delete_image(session: Session, name: str, dry_run: bool, unchecked: bool, ye
     plan.check()
     if not confirm(session, show.deletion_text(plan), yes=yes):
         raise RefusedError(f"{plan.entry.name} was not deleted.", "Answer y when asked, or use --yes.")
-    freed = session.run(lambda context: context.images.delete(plan, unchecked=unchecked))
+    freed = session.run(lambda context: context[Images].delete(plan, unchecked=unchecked))
     session.out.answer(
         {
             **show.deletion_object(plan),

@@ -12,10 +12,14 @@ from spark_tui.cli.names import find_preset
 from spark_tui.cli.output import Interrupted
 from spark_tui.cli.progress import LaunchProgress, keeps_starting, may, shown, supervised
 from spark_tui.cli.session import Session, typed
+from spark_tui.core.boot import BootUnits
 from spark_tui.core.context import Context
-from spark_tui.core.fit import WillNotFit
+from spark_tui.core.downloads import launch_downloads
+from spark_tui.core.fit import LaunchChecks, WillNotFit
 from spark_tui.core.jobs import StepState
-from spark_tui.core.launch import LaunchRequest, LaunchResult
+from spark_tui.core.last_launches import LastLaunches
+from spark_tui.core.launch import Launcher, LaunchRequest, LaunchResult
+from spark_tui.core.rights import require_reviewed
 from spark_tui.domain.cluster.plan import Spread
 from spark_tui.domain.engine.docker_run import render_argv, render_text
 from spark_tui.domain.engine.state import Exposure
@@ -125,25 +129,25 @@ def _launch(
         preset = find_preset(context, name)
         engine = overrides.name or preset.name  # as it is written, however it was typed
         if service:
-            await context.boot.await_docker()
-            if await context.boot.due(engine) == ("stop", False):
+            await context[BootUnits].await_docker()
+            if await context[BootUnits].due(engine) == ("stop", False):
                 session.err.say(f"{engine} is stopped by its schedule: spark-tui schedule {engine}")
                 return
-        context.reviewed(preset)
+        require_reviewed(context, preset)
         await observe(session, context)
-        verdict = await context.checks.judge(preset, overrides)
+        verdict = await context[LaunchChecks].judge(preset, overrides)
         findings = verdict.findings
         _note(session, name, verdict.plan, pairs, findings)
         request = LaunchRequest(preset, overrides, **how)
         progress = LaunchProgress(session, context, engine, moved)
-        problem = context.last_launches.keep(preset, overrides)
+        problem = context[LastLaunches].keep(preset, overrides)
         if problem:
             session.err.note(problem)
-        launched = await supervised(context, shown(progress, context.launcher.launch(request, progress.step)))
+        launched = await supervised(context, shown(progress, context[Launcher].launch(request, progress.step)))
         lan = context.store.world.identity.lan_address
         _show_result(session, launched, request, findings, context.clock.now(), lan)
         if service:
-            await context.boot.stay(engine)
+            await context[BootUnits].stay(engine)
 
     session.run(work, changes=True, on_interrupt=lambda: _interrupted(session.command, engine, moved))
 
@@ -154,9 +158,10 @@ def _dry_run(session: Session, name: str, pairs: dict[str, str], *, fetch: bool)
     async def work(context: Context) -> LaunchVerdict:
         preset = find_preset(context, name)
         await observe(session, context)
-        verdict = await context.checks.judge(preset, overrides)
+        verdict = await context[LaunchChecks].judge(preset, overrides)
         plan = verdict.plan
-        missing = await context.fetching.missing(plan) if fetch and context.fetching is not None else ()
+        fetching = context.once(launch_downloads) if fetch else None
+        missing = await fetching.missing(plan) if fetching is not None else ()
         if missing:
             titles = ", ".join(dict.fromkeys(clean_line(each.title) for each in missing))
             session.err.note(f"Fetched first: {titles}. How much that is: spark-tui models pull {name} --dry-run")

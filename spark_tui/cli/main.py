@@ -33,11 +33,11 @@ COMMANDS: Final = {
     ),
     "models": ("spark_tui.cli.models", "List, download, inspect, verify and delete checkpoints."),
     "images": ("spark_tui.cli.images", "List container images: disk, versions inside, used by, moved tags."),
-    "draft": ("spark_tui.cli.models", "Draft a preset for a model that has none."),
+    "draft": ("spark_tui.cli.draft", "Draft a preset for a model that has none."),
     "fit": ("spark_tui.cli.fit", "Check whether a preset fits in the memory that is free now."),
     "up": ("spark_tui.cli.launch", "Launch a preset and follow it until it serves."),
     "ps": ("spark_tui.cli.status", "List engines: name, state, port, exposure, model."),
-    "logs": ("spark_tui.cli.engines", "Print a container's log, or those of several by time."),
+    "logs": ("spark_tui.cli.logs", "Print a container's log, or those of several by time."),
     "explain": ("spark_tui.cli.explain", "Explain a start-up log: phases, kernels, memory, root cause, fix."),
     "history": ("spark_tui.cli.history", "Show earlier starts: duration, measurements, failures."),
     "events": ("spark_tui.cli.history", "Show what happened on this machine."),
@@ -169,7 +169,9 @@ def open_control_centre(session: Session) -> int:
             os.environ.setdefault(name, value)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup too: without its terminal a screen has no purpose
     context = session.opened()
-    context.start_early()
+    from spark_tui.core.first import start_early
+
+    start_early(context)
     from spark_tui.tui.app import run_app
 
     return run_app(context)
@@ -200,7 +202,9 @@ def _run(session: Session, arguments: Sequence[str]) -> ExitCode | int:
             name, rest = there
             session.err.as_json = "--json" in rest
             typed = session.stdin is not None and session.stdin.isatty()
-            session.opened().hosts.become(name, rest, terminal=typed and session.out.terminal.interactive)
+            from spark_tui.core.hosts import Hosts
+
+            session.opened()[Hosts].become(name, rest, terminal=typed and session.out.terminal.interactive)
         code: Any = cli.main(list(arguments), prog_name=PROGRAM, standalone_mode=False, obj=session)
         session.out.flush()
     except MeasurementVoid as error:

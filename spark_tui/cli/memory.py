@@ -14,8 +14,12 @@ import click
 
 from spark_tui.cli.command import command, yes_option
 from spark_tui.cli.session import Session, confirm
-from spark_tui.core.cache import DropPlan
+from spark_tui.core.cache import CacheControl, DropPlan
+from spark_tui.core.collectors import Collectors
 from spark_tui.core.context import Context
+from spark_tui.core.engines import EngineSupervisor
+from spark_tui.core.guard import Guard, guard_policy
+from spark_tui.core.memory import BreakdownReader
 from spark_tui.core.store import World
 from spark_tui.domain.errors import RefusedError, SparkError, UsageError
 from spark_tui.domain.finding import Severity
@@ -62,18 +66,18 @@ def memory(session: Session, watch: bool) -> None:
 
 async def _look(context: Context) -> tuple[MemInfo, MemoryBreakdown, World]:
     """Memory and its breakdown, with the names of containers where Docker answers. Raises SparkError."""
-    await context.collectors.collect_once()
+    await context[Collectors].collect_once()
     world = context.store.world
     mem = value_of(world.memory)
     if mem is None:
         raise SparkError(f"Memory cannot be read: {reason_of(world.memory)}.", "Is /proc mounted? Only Linux has it.")
-    found = value_of(context.breakdown.read(world))
+    found = value_of(context[BreakdownReader].read(world))
     if found is not None and any(share.container for share in found.engines or ()):
         try:
             names = {each.id: each.name for each in await context.docker.containers()}
         except SparkError:  # then their ids have to do
             names = {}
-        found = value_of(context.breakdown.read(world, names))
+        found = value_of(context[BreakdownReader].read(world, names))
     if found is None:
         raise SparkError("The memory breakdown is not available.", "Try again.")
     return mem, found, world
@@ -137,10 +141,10 @@ def _drop(session: Session, image: str, *, yes: bool) -> None:
 
     async def look(context: Context) -> DropPlan:
         try:
-            await context.supervisor.look()
+            await context[EngineSupervisor].look()
         except SparkError as error:
             session.err.note(f"Cannot check for starting engines: {error.summary}")
-        return await context.cache.plan(image)
+        return await context[CacheControl].plan(image)
 
     plan = session.run(look, changes=True)
     if plan.warning:
@@ -161,10 +165,12 @@ def _drop(session: Session, image: str, *, yes: bool) -> None:
         async def on_terminal(argv: Sequence[str]) -> int:
             """sudo asks by itself where a person sits at the keyboard."""
             session.err.say(f"$ {' '.join(argv[:2])} ...")
-            return context.cache.dropper.on_terminal(argv)
+            return context[CacheControl].dropper.on_terminal(argv)
 
-        context.cache.warned()
-        return await context.cache.drop(image=image, consent=consent, on_terminal=on_terminal if terminal else None)
+        context[CacheControl].warned()
+        return await context[CacheControl].drop(
+            image=image, consent=consent, on_terminal=on_terminal if terminal else None
+        )
 
     result = session.run(drop)
     session.out.answer(show.drop_object(result), result.sentence)
@@ -188,7 +194,7 @@ def _install(session: Session, *, polkit: bool, yes: bool) -> None:
     """Shows the sudo rule, or the systemd unit and the polkit rule, and writes them through sudo."""
 
     async def prepare(context: Context) -> tuple[Context, tuple[SystemFile, ...]]:
-        dropper = context.cache.dropper
+        dropper = context[CacheControl].dropper
         name, uid = dropper.user()
         if uid == 0:
             raise UsageError("root needs no grant.", "Run it as the user who needs it; sudo asks when it must.")
@@ -209,7 +215,7 @@ def _install(session: Session, *, polkit: bool, yes: bool) -> None:
     context, files = session.run(prepare, changes=True)
     shown = [(f"{file.path}, {file.mode}, owner root", file.text) for file in files]
     _show_files(session, shown, "Write both?" if polkit else "Write it?", yes=yes)
-    if code := context.cache.dropper.write_files(files):
+    if code := context[CacheControl].dropper.write_files(files):
         undo = ". Undo: spark-tui drop-caches --uninstall --polkit" if polkit else ""
         raise SparkError(
             f"The {'unit' if polkit else 'grant'} was not written: sudo exited {code}.",
@@ -224,7 +230,7 @@ def _uninstall(session: Session, *, polkit: bool) -> None:
     """Removes the sudo rule, or unit and polkit rule, through sudo."""
 
     paths = (RULE_FILE, UNIT_FILE) if polkit else (GRANT_FILE,)
-    if code := session.run(_core, changes=True).cache.dropper.remove_files(paths):
+    if code := session.run(_core, changes=True)[CacheControl].dropper.remove_files(paths):
         what = "unit" if polkit else "grant"
         raise SparkError(f"The {what} was not removed: sudo exited {code}.", f"By hand: sudo rm {' '.join(paths)}")
     session.done(_grant_object(polkit=polkit, installed=False), f"Removed: {' and '.join(paths)}")
@@ -299,8 +305,10 @@ def _guard(session: Session, *, every_engine: bool, while_engines_run: bool) -> 
             raise RefusedError("A guard is already running.", "See what it did: spark-tui guard --status")
         before = {each: signal.signal(each, lambda *_: stop.set()) for each in (signal.SIGINT, signal.SIGTERM)}
         try:
-            watch = context.new_guard(on_entry=write, only_ours=not every_engine, while_engines_run=while_engines_run)
-            policy, engine = context.guard_policy, "any engine" if every_engine else "an engine of spark-tui"
+            watch = Guard.from_context(
+                context, on_entry=write, only_ours=not every_engine, while_engines_run=while_engines_run
+            )
+            policy, engine = guard_policy(context), "any engine" if every_engine else "an engine of spark-tui"
             session.err.say(
                 f"Guarding: stops {engine} below {gib(policy.serving_floor)} GiB of available memory "
                 f"({gib(policy.loading_floor)} while one loads), or earlier if memory falls fast. "
@@ -322,7 +330,7 @@ def _guard(session: Session, *, every_engine: bool, while_engines_run: bool) -> 
 
 
 async def _guard_status(session: Session, context: Context) -> None:
-    guarding, policy = context.guarding, context.guard_policy
+    guarding, policy = context.guarding, guard_policy(context)
     running, entries = guarding.journal.running(), guarding.journal.entries()
     session.out.json(
         {

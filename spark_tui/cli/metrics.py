@@ -12,9 +12,12 @@ import click
 from spark_tui.cli.command import command, optional_engine_argument
 from spark_tui.cli.names import engine_name, find_view
 from spark_tui.cli.session import Session
+from spark_tui.core.collectors import Collectors
 from spark_tui.core.context import Context
-from spark_tui.core.gateway import read_status
-from spark_tui.core.nodes import HERE
+from spark_tui.core.engines import EngineSupervisor
+from spark_tui.core.gateway_keys import read_status
+from spark_tui.core.metrics import EngineMetricsCollector
+from spark_tui.core.nodes import HERE, Nodes
 from spark_tui.domain.cluster.record import ClusterRecord
 from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.errors import EngineUnreachable
@@ -88,7 +91,7 @@ def metrics(
         looks = context.store.world.nodes
         nodes = () if record is None else (vitals_section(record, looks),)
         objects = [] if record is None else vitals_objects(record, looks)
-        if record is not None and (host := context.nodes.reach(record.head.node)).destination != HERE:
+        if record is not None and (host := context[Nodes].reach(record.head.node)).destination != HERE:
             there = f"Speed and latency: spark-tui --host {host.name} metrics {record.name}"
             return {"id": record.name, "nodes": objects}, nodes, (there,)
         view = await _serving(context, name)
@@ -99,7 +102,7 @@ def metrics(
                 first = sample.at if first is None else first
                 if sample.at - first >= window:
                     break
-        collector = context.metrics
+        collector = context[EngineMetricsCollector]
         now = value_of(collector.current(view.name))
         if now is None:
             raise EngineUnreachable(f"{view.name} reported no metrics.", f"See its log: spark-tui logs {view.name}")
@@ -133,10 +136,12 @@ async def _launch_on_nodes(context: Context, name: str) -> ClusterRecord | None:
     """The launch on several nodes of that name, once each of its nodes was asked what it does; None for another."""
     if not context.settings.clusters or not context.ports.has("remote_shell"):
         return None
-    await context.cluster_monitor.read()
+    from spark_tui.core.cluster_monitor import ClusterMonitor
+
+    await context[ClusterMonitor].read()
     record = next((each for each in context.store.world.launches if each.name == name), None)
     if record is not None:
-        await context.cluster_monitor.look(record)
+        await context[ClusterMonitor].look(record)
     return record
 
 
@@ -156,9 +161,9 @@ async def _samples(context: Context, name: str) -> AsyncIterator[AsyncIterator[S
     """The engine's samples as they come, while the machine and its engines are watched. A failed reading raises its
     error in the consumer; so does a fault of the watch."""
     queue: asyncio.Queue[Sample] = asyncio.Queue()
-    collector = context.metrics
+    collector = context[EngineMetricsCollector]
     end = collector.subscribe(lambda sample: queue.put_nowait(sample) if sample.engine == name else None)
-    works = (context.collectors.run(), context.supervisor.run(), collector.run())
+    works = (context[Collectors].run(), context[EngineSupervisor].run(), collector.run())
     tasks: list[asyncio.Task[Any]] = [asyncio.create_task(work) for work in works]
 
     async def samples() -> AsyncGenerator[Sample, None]:
@@ -194,7 +199,11 @@ async def _watch(session: Session, context: Context, name: str, count: int | Non
     written = 0
     async with _samples(context, view.name) as samples:
         async for sample in samples:
-            host = {metric: context.metrics.series("", metric, 10.0).last for metric in MetricId if metric.of_host}
+            host = {
+                metric: context[EngineMetricsCollector].series("", metric, 10.0).last
+                for metric in MetricId
+                if metric.of_host
+            }
             values = {**{metric: value for metric, value in host.items() if value is not None}, **sample.values}
             session.out.json_line(show.sample_object(sample, values))
             if written % HEADING_LINES == 0:

@@ -10,10 +10,13 @@ from typing import Final
 import click
 
 from spark_tui.cli import downloads
-from spark_tui.cli.command import command, complete, group, model_argument
+from spark_tui.cli.command import command, group, model_argument
 from spark_tui.cli.output import bar, bulleted
 from spark_tui.cli.session import Session, typed
+from spark_tui.core.collectors import Collectors
 from spark_tui.core.context import Context
+from spark_tui.core.downloads import Hub
+from spark_tui.core.library import Library
 from spark_tui.domain.errors import ExitCode, RefusedError, SparkError, UsageError
 from spark_tui.domain.models.download import size_typed
 from spark_tui.domain.models.hub import RepoFacts, SearchHit, SearchQuery, Sort
@@ -27,25 +30,19 @@ from spark_tui.domain.models.store import (
     fetch_again,
 )
 from spark_tui.domain.models.weights import formats_typed
-from spark_tui.domain.presets.draft import Draft
-from spark_tui.domain.presets.fit_verdict import LaunchVerdict
 from spark_tui.domain.presets.model_use import LibraryEntry, LibraryView
-from spark_tui.domain.presets.overrides import overrides_from_pairs
-from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.quantities import human_bytes
 from spark_tui.domain.reading import Missing, Reading, reason_of, value_of
 from spark_tui.domain.settings import Settings
 from spark_tui.domain.text import clean_line
 from spark_tui.present import inspection as checkpoint
 from spark_tui.present import models as show
-from spark_tui.present.draft import draft_object, draft_page
 
 _REMEDIES: Final = {
     Completeness.PARTIAL: "Download the rest: spark-tui models pull {model}",
     Completeness.CORRUPT: "List files to download again: spark-tui models verify {model}",
 }
 _BAR: Final = 20
-_SHARE: Final = "gpu_memory_utilization"
 
 _revision = click.option("--revision", default="", metavar="REF", help="A branch, tag or commit.  [the current one]")
 
@@ -72,8 +69,8 @@ def list_models(session: Session) -> None:
     """The store's models as a table; what else there is to know on stderr."""
 
     async def look(context: Context) -> tuple[LibraryView, float]:
-        context.collectors.load_presets(shown=True)
-        reading = await context.library.refresh()
+        context[Collectors].load_presets(shown=True)
+        reading = await context[Library].refresh()
         view = value_of(reading)
         if view is None:
             raise SparkError(f"The store cannot be read: {reason_of(reading)}", "Check the setting `store`.")
@@ -135,7 +132,7 @@ def models_search(
     )  # fmt: skip
 
     async def search(context: Context) -> tuple[tuple[SearchHit, ...], float]:
-        return await context.hub.search(query), context.clock.now()
+        return await context[Hub].search(query), context.clock.now()
 
     hits, now = session.run(search)
     session.out.json([checkpoint.hit_object(hit) for hit in hits])
@@ -172,17 +169,17 @@ def models_inspect(session: Session, name: str, revision: str, files: bool, hub:
 
     async def look(context: Context) -> tuple[LibraryEntry, tuple[StoredFile, ...], Reading[Inspection]]:
         try:
-            entry = await context.library.entry(name)
+            entry = await context[Library].entry(name)
         except UsageError as error:
             if "/" not in name.strip("/"):
                 raise
             on_hub = f"On the Hub: spark-tui models inspect {shlex.quote(clean_line(name))} --hub"
             raise UsageError(error.summary, f"{error.remedy}\n{on_hub}") from None
-        listed = await context.library.files(entry.model.id, revision) if entry.model.revisions else ()
+        listed = await context[Library].files(entry.model.id, revision) if entry.model.revisions else ()
         wanted = entry.model.revision(revision)
         commit = wanted.commit if wanted is not None and wanted.refs != () else revision
         facts = await context.in_thread(context.checkpoints.read, entry.model.id, commit)
-        return entry, listed, inspected(facts, entry.model.id, context.hub.memory)
+        return entry, listed, inspected(facts, entry.model.id, context[Hub].memory)
 
     entry, listed, found = session.run(look)
     model = entry.model
@@ -213,8 +210,8 @@ def _print_inspection(
 
 def _inspect_on_hub(session: Session, repo: str, revision: str, *, files: bool) -> None:
     async def look(context: Context) -> tuple[RepoFacts, Reading[Inspection]]:
-        card = await context.hub.repo(repo, revision or "main")
-        return card, inspected(await context.hub.inspect(card), card.repo, card.memory)
+        card = await context[Hub].repo(repo, revision or "main")
+        return card, inspected(await context[Hub].inspect(card), card.repo, card.memory)
 
     card, found = session.run(look)
     session.out.json(checkpoint.repo_object(card) | checkpoint.checkpoint_object(found))
@@ -233,55 +230,6 @@ def _inspect_on_hub(session: Session, repo: str, revision: str, *, files: bool) 
         session.out.lines(
             f"{checkpoint.size_or_unknown(each.size):>10}  {clean_line(each.path)}" for each in card.files
         )
-
-
-# --- draft ------------------------------------------------------------------------------------------------
-
-_DRAFT_EXAMPLES = """\
-  spark-tui draft RedHatAI/Qwen3.6-35B-A3B-NVFP4
-  spark-tui draft RedHatAI/Qwen3.6-35B-A3B-NVFP4 --save qwen36 --launch
-  spark-tui draft my-container --save mine
-"""
-
-
-@command("draft", _DRAFT_EXAMPLES)
-@click.argument("name", metavar="MODEL|CONTAINER", shell_complete=complete("models"))
-@click.option("--save", "saved", metavar="NAME", default="", help="Save it as your preset of that name.")
-@click.option("--launch", is_flag=True, help="Save and launch it; as `up` does.")
-def draft(session: Session, name: str, saved: str, launch: bool) -> None:
-    """Draft a preset for a model that has none.
-
-    A stored model, one on the Hub, or a container that was started by hand. Prints each value with its source, and
-    marks uncertain ones with `?`. Without --save nothing is changed.
-    """
-
-    async def work(context: Context) -> tuple[Draft, LaunchVerdict | None, Preset | None]:
-        found = await context.drafts.of(name)
-        kept = context.drafts.save(found, saved) if saved or launch else None
-        verdict = None
-        if not launch:
-            await context.collectors.collect_once()
-            try:
-                await context.supervisor.look()
-                verdict = await context.checks.judge(kept or found.preset, overrides_from_pairs({_SHARE: "auto"}))
-            except SparkError as error:
-                session.err.note(f"Fit unknown: {error.summary}")
-        return found, verdict, kept
-
-    found, verdict, kept = session.run(work, changes=bool(saved or launch))
-    file = kept.file if kept is not None else ""
-    if launch and kept is not None:
-        from spark_tui.cli.launch import up
-
-        session.err.say(f"Saved: {file}")
-        context = click.get_current_context()
-        context.invoke(up, name=kept.name)
-        return
-    session.out.answer(draft_object(found, verdict, file), draft_page(found, verdict))
-    if file:
-        session.err.say(f"Saved: {file}. Launch it: spark-tui up {kept.name if kept is not None else ''}")
-    else:
-        session.err.say(f"Save it: spark-tui draft {shlex.quote(clean_line(name))} --save {found.name}")
 
 
 # --- verify -----------------------------------------------------------------------------------------------
@@ -315,8 +263,8 @@ def models_verify(session: Session, name: str, revision: str) -> int:
             session.err.say(show.verify_progress(progress))
 
     async def verify(context: Context) -> tuple[LibraryEntry, Settings]:
-        entry = await context.library.entry(name)
-        async with aclosing(context.library.verify(entry.model.id, revision)) as found:
+        entry = await context[Library].entry(name)
+        async with aclosing(context[Library].verify(entry.model.id, revision)) as found:
             async for progress in found:
                 last[:] = [progress]
                 report(progress)
@@ -364,7 +312,7 @@ def models_rm(
     extent = DeleteExtent.LEFTOVERS if leftovers else DeleteExtent.REVISION if revision else DeleteExtent.MODEL
 
     plan = session.run(
-        lambda context: context.library.plan_delete(name, extent, revision, unchecked=unchecked), changes=not dry_run
+        lambda context: context[Library].plan_delete(name, extent, revision, unchecked=unchecked), changes=not dry_run
     )
     if dry_run:
         session.out.answer({**show.delete_object(plan), "deleted": False}, plan.sentence)
@@ -379,7 +327,7 @@ def models_rm(
     if not yes and not typed(session, f"Type {clean_line(plan.name)} to delete: ", plan.name):
         raise RefusedError(f"{plan.model} was not deleted.", "Type its name when asked, or use --yes.")
 
-    done = session.run(lambda context: context.library.delete(plan, plan.name, unchecked=unchecked))
+    done = session.run(lambda context: context[Library].delete(plan, plan.name, unchecked=unchecked))
     session.out.answer(
         {**show.delete_object(done.plan), "deleted": True, "freed_bytes": done.freed},
         f"{plan.model}: deleted, {human_bytes(done.freed)} freed.",

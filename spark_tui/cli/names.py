@@ -10,6 +10,7 @@ import click
 
 from spark_tui.cli.session import Session
 from spark_tui.core.context import Context
+from spark_tui.core.engines import EngineSupervisor
 from spark_tui.domain.engine.container import ContainerFacts
 from spark_tui.domain.engine.state import runtime_of
 from spark_tui.domain.errors import ContainerNotFound, SparkError, UsageError
@@ -112,9 +113,9 @@ async def _containers(context: Context, name: str = "") -> tuple[ContainerFacts,
 async def engines_here(context: Context) -> tuple[EngineView, ...]:
     """Every engine; without Docker those outside it. Raises Docker's error where there are none."""
     try:
-        return await context.supervisor.look()
+        return await context[EngineSupervisor].look()
     except SparkError:
-        views = await context.supervisor.look(docker=False)
+        views = await context[EngineSupervisor].look(docker=False)
         if not views:
             raise
         return views
@@ -123,7 +124,7 @@ async def engines_here(context: Context) -> tuple[EngineView, ...]:
 async def find_view(context: Context, name: str) -> EngineView:
     """That engine as it is now. Raises ContainerNotFound."""
     container = await find_container(context, name)
-    views = await context.supervisor.look(docker=not container.bare)
+    views = await context[EngineSupervisor].look(docker=not container.bare)
     view = next((each for each in views if each.name == container.name), None)
     if view is None:
         raise ContainerNotFound(f"{container.name} was removed meanwhile.", "See: spark-tui ps -a")

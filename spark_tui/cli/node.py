@@ -15,6 +15,7 @@ from spark_tui.cli.command import command
 from spark_tui.cli.output import Interrupted
 from spark_tui.cli.session import Session
 from spark_tui.core.context import Context
+from spark_tui.core.node import Node
 from spark_tui.domain.cluster.protocol import COMMAND, Hello, NodeError
 from spark_tui.domain.errors import SparkError, UsageError
 from spark_tui.services.executors import end_tasks
@@ -39,10 +40,15 @@ def node(session: Session, verb: str) -> None:
         session.out.line(encode({"progress": progress}))
 
     async def work(context: Context) -> object:
-        verbs = context.node.verbs()
-        long = context.examiner.verbs() if verb not in verbs and context.ports.has("fabric") else {}
-        long |= context.node_copier.verbs(say) if verb not in verbs and context.ports.has("transfers") else {}
-        known = verbs | long
+        known = quick = context[Node].verbs()
+        if verb not in quick:  # asked for once, not again and again
+            from spark_tui.core.cluster_doctor import NodeExaminer
+            from spark_tui.core.copying import NodeCopier
+
+            if context.ports.has("fabric"):
+                known = known | context[NodeExaminer].verbs()
+            if context.ports.has("transfers"):
+                known = known | context[NodeCopier].verbs(say)
         if verb not in known:
             raise UsageError(f"Unknown verb {verb[:40]!r}.", f"Known: {', '.join(known)}")
         kind, do = known[verb]
@@ -50,7 +56,7 @@ def node(session: Session, verb: str) -> None:
             request = decode(session.stdin.read(_MOST_CHARS) if session.stdin is not None else "", kind)
         except ValueError as error:
             raise UsageError(f"The request is not understood: {error}.", "Use the same version on both.") from None
-        return await (_while_read(session.out.descriptor, do, request) if verb in long else do(request))
+        return await (_while_read(session.out.descriptor, do, request) if verb not in quick else do(request))
 
     session.out.line(encode(Hello(version=__version__)))
     try:

@@ -8,9 +8,12 @@ from spark_tui.cli.names import find_preset
 from spark_tui.cli.output import Interrupted
 from spark_tui.cli.progress import LaunchProgress, shown
 from spark_tui.cli.session import Session
+from spark_tui.core.cluster import ClusterPlanner
+from spark_tui.core.cluster_launch import ClusterLauncher
 from spark_tui.core.context import Context
 from spark_tui.core.fit import WillNotFit
 from spark_tui.core.launch import DEFAULT_READY_TIMEOUT_SECONDS
+from spark_tui.core.rights import require_reviewed
 from spark_tui.domain.cluster.plan import Spread
 from spark_tui.domain.cluster.record import record_of
 from spark_tui.domain.engine.container import LOOPBACK
@@ -29,7 +32,7 @@ def launch_on_nodes(
     overrides = overrides_from_pairs(pairs)
 
     verdict = session.run(
-        lambda context: context.cluster_planner.judge(find_preset(context, name), overrides, nodes.split(","), spread)
+        lambda context: context[ClusterPlanner].judge(find_preset(context, name), overrides, nodes.split(","), spread)
     )
     plan = verdict.plan
     if dry_run and session.as_json:
@@ -48,14 +51,14 @@ def launch_on_nodes(
         raise WillNotFit(plan.head.plan.spec.name, verdict.fit)
 
     async def work(context: Context) -> None:
-        context.reviewed(plan.head.plan.preset)
+        require_reviewed(context, plan.head.plan.preset)
         record = record_of(plan, patience=plan.head.plan.preset.ready_timeout_seconds or DEFAULT_READY_TIMEOUT_SECONDS)
         progress = LaunchProgress(session, context, record.name)
         ready = await shown(
-            progress, context.clusters.launch(record, progress.step, replace_running=how["replace_running"])
+            progress, context[ClusterLauncher].launch(record, progress.step, replace_running=how["replace_running"])
         )
         try:
-            context.clusters.watched(ready)
+            context[ClusterLauncher].watched(ready)
         except SparkError as error:
             session.err.note(str(error))
         session.out.json_line({"type": "result", **cluster.record_object(ready)})

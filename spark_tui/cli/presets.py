@@ -16,10 +16,14 @@ from spark_tui.cli.output import error_object, write_new
 from spark_tui.cli.session import Session
 from spark_tui.core.candidates import Candidate
 from spark_tui.core.context import Context
-from spark_tui.core.finder import SORTS, Search
-from spark_tui.core.pins import LastGood, PinPlan
-from spark_tui.core.preflight import container_of, preset_diff
+from spark_tui.core.finder import SORTS, PresetFinder, Search
+from spark_tui.core.fit import LaunchChecks
+from spark_tui.core.history import History
+from spark_tui.core.pins import LastGood, PinPlan, Pins
+from spark_tui.core.preflight import Preflight, container_of, preset_diff
 from spark_tui.core.preset_imports import ImportedRecipe, ImportReport, PastedText, import_copy, import_recipes
+from spark_tui.core.registries import RegistryManager
+from spark_tui.core.rights import drifts
 from spark_tui.domain.engine.container import ContainerSpec
 from spark_tui.domain.engine.docker_run import render_text
 from spark_tui.domain.errors import (
@@ -114,7 +118,7 @@ def list_presets(session: Session, search: Search = Search()) -> None:  # noqa: 
     async def work(context: Context) -> tuple[tuple[Candidate, ...], PresetCatalogue]:
         await look_around(context)
         world = context.store.world
-        return await context.finder.judged(world, search), world.presets
+        return await context[PresetFinder].judged(world, search), world.presets
 
     found, catalogue = session.run(work)
     if search.sort == "preset":
@@ -138,8 +142,8 @@ def compare_presets(session: Session, names: tuple[str, ...], context: int | Non
         await look_around(context)
         chosen = [find_preset(context, name) for name in names]
         for preset in chosen:
-            await context.finder.judge(preset, search)
-        found = {each.preset.name: each for each in context.finder.candidates(context.store.world, search)}
+            await context[PresetFinder].judge(preset, search)
+        found = {each.preset.name: each for each in context[PresetFinder].candidates(context.store.world, search)}
         return [found[preset.name] for preset in chosen]
 
     found = session.run(work)
@@ -153,9 +157,9 @@ def show_preset(session: Session, name: str) -> None:
 
     async def load(context: Context) -> tuple[Preset, Finding | None, LastGood]:
         preset = find_preset(context, name)
-        await context.history.load()
-        last = context.pins.last_good(preset, await context.pins.image(preset))
-        return preset, context.drifts((preset,)).get(preset.name), last
+        await context[History].load()
+        last = context[Pins].last_good(preset, await context[Pins].image(preset))
+        return preset, drifts(context, (preset,)).get(preset.name), last
 
     preset, drift, last = session.run(load)
     session.out.json({**preset_detail(preset), **drift_object(drift), **last_good_object(last)})
@@ -186,8 +190,8 @@ def pin_preset(session: Session, name: str, digest: str, dry_run: bool) -> None:
 
     async def work(context: Context) -> PinPlan:
         preset = find_preset(context, name)
-        await context.history.load()
-        return await context.pins.plan(preset, digest)
+        await context[History].load()
+        return await context[Pins].plan(preset, digest)
 
     _pin(session, work, dry_run=dry_run)
 
@@ -199,7 +203,7 @@ def unpin_preset(session: Session, name: str, dry_run: bool) -> None:
     """Let a pinned preset follow its image tag again."""
 
     async def work(context: Context) -> PinPlan:
-        return context.pins.unpin_plan(find_preset(context, name))
+        return context[Pins].unpin_plan(find_preset(context, name))
 
     _pin(session, work, dry_run=dry_run)
 
@@ -207,7 +211,7 @@ def unpin_preset(session: Session, name: str, dry_run: bool) -> None:
 def _pin(session: Session, make: Callable[[Context], Awaitable[PinPlan]], *, dry_run: bool) -> None:
     async def work(context: Context) -> tuple[PinPlan, str]:
         plan = await make(context)
-        return plan, "" if dry_run else context.pins.apply(plan).file
+        return plan, "" if dry_run else context[Pins].apply(plan).file
 
     plan, file = session.run(work, changes=not dry_run)
     session.out.answer(pin_object(plan, file), pin_page(plan, file))
@@ -281,7 +285,7 @@ def import_presets(session: Session, source: str, name: str, replace: bool) -> N
         builtin = [preset.name for preset in catalogue.presets if preset.origin is Origin.BUILTIN]
         preset = catalogue.get(source)
         if preset is not None and preset.origin is Origin.REGISTRY and not is_file:
-            copy = context.registries.copy(preset, name)
+            copy = context[RegistryManager].copy(preset, name)
             return import_copy(context.recipes, copy, builtin=builtin, replace=replace)
         return import_recipes(context.recipes, given, builtin=builtin, name=name, replace=replace, paths=context.paths)
 
@@ -383,7 +387,7 @@ def export_preset(session: Session, name: str, format_: str, settings: tuple[str
         preset = find_preset(context, name)
         if format_ in _OF_SPEC:
             await observe(session, context)
-            return _of_plan((await context.checks.judge(preset, overrides)).plan, format_)
+            return _of_plan((await context[LaunchChecks].judge(preset, overrides)).plan, format_)
         return _of_recipe(context, preset, overrides)
 
     text, notes = session.run(work)
@@ -448,7 +452,7 @@ def diff_preset(session: Session, name: str, container: str, settings: tuple[str
             containers, image = (), None  # without Docker the recipe can still be compared with the changes
         if container and container_of(preset, containers, container) is None:
             raise ContainerNotFound(f"There is no container named {container}.", "List them: spark-tui ps -a")
-        return preset_diff(context.preflight, preset, overrides, image, containers, container)
+        return preset_diff(context[Preflight], preset, overrides, image, containers, container)
 
     found = session.run(work)
     rows = found.rows if everything else found.differing
@@ -484,7 +488,7 @@ def check_presets(session: Session, name: str | None, settings: tuple[str, ...],
 
 async def _checked(context: Context, preset: Preset, overrides: Overrides) -> LaunchVerdict | SparkError:
     try:
-        return await context.checks.judge(preset, overrides)
+        return await context[LaunchChecks].judge(preset, overrides)
     except SparkError as error:
         return error
 

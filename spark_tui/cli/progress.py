@@ -13,7 +13,10 @@ from typing import Any, Final, TypeVar
 from spark_tui.cli.output import STYLES, Interrupted
 from spark_tui.cli.session import Session, confirm
 from spark_tui.core.context import Context
+from spark_tui.core.engines import EngineSupervisor
+from spark_tui.core.history import History, remember
 from spark_tui.core.jobs import Step, StepState
+from spark_tui.core.launch import Launcher
 from spark_tui.core.under_way import UnderWay, disturbed
 from spark_tui.domain.logs.starts import UNKNOWN, Eta, EtaBasis, eta_text
 from spark_tui.domain.logs.timeline import PhaseState
@@ -42,8 +45,8 @@ class LaunchProgress:
     ) -> None:
         self._session = session
         self._clock = context.clock
-        self._supervisor = context.supervisor
-        self._history = context.history
+        self._supervisor = context[EngineSupervisor]
+        self._history = context[History]
         self._name = name
         self._states = {} if states is None else states
         self._current: Step | None = None
@@ -148,7 +151,7 @@ async def resumed(session: Session, context: Context, name: str) -> EngineView:
         if step.id in _RESUMED:
             progress.step(step)
 
-    return await shown(progress, context.launcher.resume(name, report))
+    return await shown(progress, context[Launcher].resume(name, report))
 
 
 async def shown(progress: LaunchProgress, work: Awaitable[T]) -> T:
@@ -174,11 +177,11 @@ def may(session: Session, then: str, name: str, *, yes: bool) -> bool:
 async def supervised(context: Context, work: Coroutine[Any, Any, T]) -> T:
     """Runs `work` while the supervisor watches: without it the end of a container would go unnoticed."""
     try:
-        await context.remember()
+        await remember(context)
     except BaseException:
         work.close()
         raise
-    watching = asyncio.ensure_future(context.supervisor.run())
+    watching = asyncio.ensure_future(context[EngineSupervisor].run())
     working = asyncio.ensure_future(work)  # after the supervisor has begun
     try:
         return await working  # cancelled, it may bring back what ran before, and is watched while it does

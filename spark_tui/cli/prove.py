@@ -10,7 +10,8 @@ from spark_tui.cli.names import engine_name, find_container
 from spark_tui.cli.output import Interrupted, write_new
 from spark_tui.cli.session import Session
 from spark_tui.core.context import Context
-from spark_tui.core.prove import ProofProgress
+from spark_tui.core.library import Library
+from spark_tui.core.prove import ProofProgress, Prover
 from spark_tui.domain.errors import ExitCode, UsageError
 from spark_tui.domain.prove.request import Verdict
 from spark_tui.domain.prove.run import Proof, changes, compared_proof
@@ -58,7 +59,7 @@ def prove(
 
     async def work(context: Context) -> tuple[Proof, tuple[Proof, ...]]:
         if kept or other:  # a proof outlives its engine
-            proofs = context.prover.kept()
+            proofs = context[Prover].kept()
             engine = same_name(name, [proof.conditions.engine for proof in proofs])
             if not engine:
                 engine = (await find_container(context, name)).name
@@ -66,9 +67,9 @@ def prove(
             return next(proof for proof in proofs if proof.conditions.engine == engine), proofs
         engine = (await find_container(context, name)).name
         if context.ports.has("models"):
-            await context.library.refresh()
-        proof = await context.prover.run(engine, follow, full=full, only=only)
-        return proof, context.prover.kept()
+            await context[Library].refresh()
+        proof = await context[Prover].run(engine, follow, full=full, only=only)
+        return proof, context[Prover].kept()
 
     saved = "" if only or kept or other else f"Verdicts so far are saved: spark-tui prove {name} --kept"
     stopped = Interrupted("The proof was stopped.", saved)

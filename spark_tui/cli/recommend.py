@@ -9,7 +9,7 @@ from spark_tui.cli.command import command
 from spark_tui.cli.session import Session
 from spark_tui.core.candidates import Candidate
 from spark_tui.core.context import Context
-from spark_tui.core.finder import Search
+from spark_tui.core.finder import PresetFinder, Search
 from spark_tui.core.from_ollama import Replacement, replacements
 from spark_tui.core.recommend import Use, purpose_of
 from spark_tui.core.recommend import recommend as ranked
@@ -38,7 +38,7 @@ def recommend(session: Session, use: str, most: int, context: int | None, users:
 
     async def work(context: Context) -> tuple[Candidate, ...]:
         await look_around(context)
-        return await context.finder.judged(context.store.world, search)
+        return await context[PresetFinder].judged(context.store.world, search)
 
     picks, others = ranked(session.run(work), purpose)
     session.out.answer(recommendation_object(picks, others), recommendation(picks, others, most))
@@ -67,7 +67,9 @@ def from_ollama(session: Session, address: str, context: int | None, users: int 
     async def work(context: Context) -> tuple[OllamaModels, tuple[Replacement, ...]]:
         store = await context.ports.ollama.models(address)
         await look_around(context)
-        return store, replacements(store.models, await context.finder.judged(context.store.world, search), purpose)
+        return store, replacements(
+            store.models, await context[PresetFinder].judged(context.store.world, search), purpose
+        )
 
     store, found = session.run(work)
     session.out.answer(replacements_object(store, found), replacements_page(store, found))

@@ -8,7 +8,7 @@ from spark_tui.cli.command import group, preset_argument
 from spark_tui.cli.names import find_preset
 from spark_tui.cli.session import Session
 from spark_tui.core.context import Context
-from spark_tui.core.registries import RegistryUpdate
+from spark_tui.core.registries import RegistryManager, RegistryUpdate
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.presets.registry import RegistryRecipe
 from spark_tui.domain.presets.rights import findings_of, unallowed
@@ -32,7 +32,7 @@ def list_registries(session: Session) -> None:
 
 
 def _list(session: Session) -> None:
-    pins = session.run(lambda context: context.in_thread(context.registries.all))
+    pins = session.run(lambda context: context.in_thread(context[RegistryManager].all))
     session.out.answer([registry_object(pin) for pin in pins], registries_table(pins))
 
 
@@ -47,7 +47,7 @@ _ADD_EXAMPLES = """\
 @click.argument("address", required=False, default="")
 def add_registry(session: Session, name: str, address: str) -> None:
     """Fetch a registry and pin its newest commit."""
-    update = session.run(lambda context: context.registries.add(name, address), changes=True)
+    update = session.run(lambda context: context[RegistryManager].add(name, address), changes=True)
     _show(session, update, whole=False)
     session.err.say(f"Find its recipes: spark-tui presets list {update.pinned.name}")
 
@@ -64,9 +64,9 @@ _UPDATE_EXAMPLES = """\
 def update_registry(session: Session, name: str, commit: str) -> None:
     """Show what changed since the pin, commands and images first; move the pin only with --to."""
     if commit:
-        _show(session, session.run(lambda context: context.registries.move(name, commit), changes=True))
+        _show(session, session.run(lambda context: context[RegistryManager].move(name, commit), changes=True))
         return
-    update = session.run(lambda context: context.registries.look(name))
+    update = session.run(lambda context: context[RegistryManager].look(name))
     _show(session, update)
     if update.commit != update.pinned.commit:
         session.err.say(f"To use it: spark-tui registries update {name} --to {update.commit[:12]}")
@@ -86,7 +86,7 @@ def approve_recipe(session: Session, name: str) -> None:
 
     async def work(context: Context) -> tuple[Preset, RegistryRecipe]:
         preset = find_preset(context, name)
-        return preset, context.registries.approve(preset)
+        return preset, context[RegistryManager].approve(preset)
 
     preset, recipe = session.run(work, changes=True)
     found = findings_of(preset, ())
@@ -108,5 +108,5 @@ def approve_recipe(session: Session, name: str) -> None:
 def remove_registry(session: Session, name: str) -> None:
     """Remove a registry and its recipes from this machine. Running engines stay."""
 
-    session.run(lambda context: context.in_thread(context.registries.remove, name), changes=True)
+    session.run(lambda context: context.in_thread(context[RegistryManager].remove, name), changes=True)
     session.done({"id": name, "removed": True}, f"{name} is removed.")

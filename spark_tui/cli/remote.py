@@ -6,7 +6,7 @@ from spark_tui.cli.command import command
 from spark_tui.cli.output import error_object
 from spark_tui.cli.session import Session
 from spark_tui.core.context import Context
-from spark_tui.core.hosts import HostView
+from spark_tui.core.hosts import Hosts, HostView
 from spark_tui.domain.errors import ExitCode
 from spark_tui.domain.remote import RemoteEngine, memory_words, serving_words
 from spark_tui.present.json import Object, maybe, read
@@ -30,7 +30,7 @@ def hosts(session: Session) -> int:
     """
 
     async def look(context: Context) -> list[HostView]:
-        return sorted([view async for view in context.hosts.look()], key=lambda view: view.host.name)
+        return sorted([view async for view in context[Hosts].look()], key=lambda view: view.host.name)
 
     views = session.run(look)
     session.out.json([_host_object(view) for view in views])

@@ -11,6 +11,7 @@ from spark_tui.cli.engines import down
 from spark_tui.cli.launch import up
 from spark_tui.cli.names import find_container
 from spark_tui.cli.session import Session
+from spark_tui.core.boot import BootUnits
 from spark_tui.core.context import Context
 from spark_tui.domain.engine.schedule import ScheduleStatus, schedule_of
 from spark_tui.domain.errors import SparkError, UsageError
@@ -48,14 +49,14 @@ def schedule(
     elif apply_now:
         _apply(session, name)
     elif remove:
-        session.run(lambda context: context.boot.unschedule(name), changes=True)
+        session.run(lambda context: context[BootUnits].unschedule(name), changes=True)
         session.done({"id": name, "removed": True}, f"{name} has no schedule any more.")
     else:
         wanted = schedule_of(f"{stop}-{start} {days}")
 
         async def write(context: Context) -> ScheduleStatus:
             container = await find_container(context, name)
-            return await context.boot.schedule(container.name, wanted, system=system)
+            return await context[BootUnits].schedule(container.name, wanted, system=system)
 
         made = session.run(write, changes=True)
         session.done(schedule_object(made, True), f"{made.name} {schedule_text(made)}.")
@@ -63,7 +64,7 @@ def schedule(
 
 def _show(session: Session, name: str | None) -> None:
     async def look(context: Context) -> tuple[list[ScheduleStatus], dict[str, str] | None, set[str]]:
-        known = [each for each in (await context.boot.look_at_schedules()).values() if name in (None, each.name)]
+        known = [each for each in (await context[BootUnits].look_at_schedules()).values() if name in (None, each.name)]
         engines = None
         with suppress(SparkError):  # without Docker the engines are unknown
             engines = {each.name: each.preset for each in await context.docker.containers()} if known else None
@@ -86,8 +87,8 @@ def _apply(session: Session, name: str) -> None:
     """Run by the timer: what its schedule asks for now."""
 
     async def look(context: Context) -> tuple[str, ...]:
-        await context.boot.await_docker()
-        return await context.boot.due_command(name)
+        await context[BootUnits].await_docker()
+        return await context[BootUnits].due_command(name)
 
     words = session.run(look)
     found = {"up": up, "down": down}.get(words[0]) if words else None

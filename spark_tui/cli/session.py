@@ -147,7 +147,9 @@ class Session:
 
     def keep_void(self, error: MeasurementVoid) -> None:
         """Keeps it as an event, and says it."""
-        self.run(lambda context: context.history.keep_void(error))
+        from spark_tui.core.history import History
+
+        self.run(lambda context: context[History].keep_void(error))
         self.err.error(error)
 
     def opened(self) -> Context:

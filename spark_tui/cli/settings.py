@@ -8,8 +8,9 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from spark_tui.cli.options import Options
-from spark_tui.core.config import checked_keys
-from spark_tui.core.context import DEMO_HOME, Context, build, build_demo, read_settings
+from spark_tui.core.config import checked_keys, read_settings
+from spark_tui.core.context import Context
+from spark_tui.core.program import DEMO_HOME, build, build_demo
 from spark_tui.domain.settings import (
     LOOKS,
     Folders,

@@ -11,8 +11,9 @@ from msgspec import Struct
 
 from spark_tui.cli.command import command
 from spark_tui.cli.session import Session
+from spark_tui.core.collectors import Collectors
 from spark_tui.core.context import Context
-from spark_tui.core.engines import EDITS
+from spark_tui.core.engines import EDITS, EngineSupervisor
 from spark_tui.core.store import World
 from spark_tui.domain.engine.container import DaemonFacts
 from spark_tui.domain.engine.state import EngineState
@@ -70,12 +71,12 @@ def status(session: Session, plain: bool, watch: bool) -> None:
 
 
 async def _look(context: Context) -> _Snapshot:
-    host = asyncio.ensure_future(context.collectors.collect_once())
+    host = asyncio.ensure_future(context[Collectors].collect_once())
     try:
-        views = await context.supervisor.look()  # first: it gives up early where Docker is silent
+        views = await context[EngineSupervisor].look()  # first: it gives up early where Docker is silent
         daemon = await context.docker.daemon()
     except SparkError as error:
-        views = await context.supervisor.look(docker=False)
+        views = await context[EngineSupervisor].look(docker=False)
         await host
         return _Snapshot(context.store.world, context.clock.now(), None, views, error, demo=context.demo)
     except asyncio.CancelledError:
@@ -100,18 +101,20 @@ def ps(session: Session, everything: bool) -> None:
 
     async def look(context: Context) -> tuple[tuple[EngineView, ...], float]:
         if _has_edits(context):
-            session.err.note(*(f"{problem.summary} {problem.remedy}" for problem in context.editor.unreadable()))
+            from spark_tui.core.edit import Editor
+
+            session.err.note(*(f"{problem.summary} {problem.remedy}" for problem in context[Editor].unreadable()))
             session.err.note(
                 *(
                     f"The edit of {entry.name} was interrupted. Finish it: spark-tui edit {entry.name}"
-                    for entry in context.editor.interrupted()
+                    for entry in context[Editor].interrupted()
                 )
             )
         try:
-            return await context.supervisor.look(), context.clock.now()
+            return await context[EngineSupervisor].look(), context.clock.now()
         except SparkError as error:  # what runs outside Docker is still shown
             failed.append(error)
-            return await context.supervisor.look(docker=False), context.clock.now()
+            return await context[EngineSupervisor].look(docker=False), context.clock.now()
 
     views, now = session.run(look)
     if failed and not views:

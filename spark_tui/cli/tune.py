@@ -14,7 +14,7 @@ from spark_tui.cli.output import Interrupted
 from spark_tui.cli.progress import supervised
 from spark_tui.cli.session import Session, confirm
 from spark_tui.core.context import Context
-from spark_tui.core.tune import DEFAULT_MINUTES, TuneProgress, TuneRecord
+from spark_tui.core.tune import DEFAULT_MINUTES, TuneProgress, Tuner, TuneRecord
 from spark_tui.domain.bench.tune import TuneGoal, best_settings
 from spark_tui.domain.errors import ExitCode, RefusedError, UsageError
 from spark_tui.present import tune as present
@@ -59,17 +59,17 @@ def tune(
         preset = find_preset(context, name)
         if not resume and not discard:
             await observe(session, context)
-            return await context.tuner.plan(
+            return await context[Tuner].plan(
                 preset, TuneGoal(goal), minutes=DEFAULT_MINUTES if minutes is None else minutes, **load
             )
-        record = context.tuner.record(preset.name)
+        record = context[Tuner].record(preset.name)
         if record is None:
             raise RefusedError(f"No search for {preset.name} to continue.", f"Begin one: spark-tui tune {preset.name}")
         return record
 
     record = session.run(begin)
     if discard:
-        session.run(lambda context: supervised(context, context.tuner.discard(record, progress)), changes=True)
+        session.run(lambda context: supervised(context, context[Tuner].discard(record, progress)), changes=True)
         session.done(present.tune_object(record), "Dropped. The engine of before is restored.")
         return ExitCode.DONE
     if not (resume and record.finished):
@@ -92,7 +92,7 @@ def _finish(session: Session, record: TuneRecord, save: str) -> int:
 
     async def write(context: Context) -> str:
         about = f"Tuned: {present.winner_text(record)}"
-        return (await context.tuner.save(record, save, about)).file
+        return (await context[Tuner].save(record, save, about)).file
 
     saved = session.run(write, changes=True) if save and won else ""
     session.out.json(present.tune_object(record, saved))
@@ -114,7 +114,7 @@ async def _search(
     if context.demo:
         session.err.say(SIMULATED, "dim")
     await observe(session, context)
-    return await supervised(context, context.tuner.run(replace(record, **more), progress))
+    return await supervised(context, context[Tuner].run(replace(record, **more), progress))
 
 
 class _Progress:

@@ -13,8 +13,11 @@ from spark_tui.cli.names import find_preset
 from spark_tui.cli.output import Interrupted
 from spark_tui.cli.progress import LaunchProgress, may, shown, supervised
 from spark_tui.cli.session import Session, confirm
+from spark_tui.core.bench import Benchmark
+from spark_tui.core.collectors import Collectors
 from spark_tui.core.context import Context
-from spark_tui.core.update import UpdateRecord, UpdateStage
+from spark_tui.core.prove import Prover
+from spark_tui.core.update import Updater, UpdateRecord, UpdateStage
 from spark_tui.domain.bench.compare import Comparison, SpeedVerdict, compare
 from spark_tui.domain.bench.plan import BenchPlan
 from spark_tui.domain.bench.run import RunOutcome
@@ -111,7 +114,7 @@ def _stopped(name: str) -> Interrupted:
 
 def _check(session: Session, name: str) -> int:
     async def look(context: Context) -> None:
-        found = await context.updater.check(find_preset(context, name))
+        found = await context[Updater].check(find_preset(context, name))
         session.out.answer(show.check_object(found), show.check_page(found))
 
     session.run(look)
@@ -120,14 +123,14 @@ def _check(session: Session, name: str) -> int:
 
 async def _try(session: Session, context: Context, name: str) -> UpdateRecord | None:
     preset = find_preset(context, name)
-    before = context.updater.record(preset.name)
+    before = context[Updater].record(preset.name)
     if before is not None and before.stage is not UpdateStage.KEPT:
         session.err.say(show.stage_text(before))
-    await context.collectors.collect_once()
+    await context[Collectors].collect_once()
     progress = LaunchProgress(session, context, before.engine if before is not None else preset.name)
-    record = await supervised(context, shown(progress, context.updater.run(preset, progress.step)))
+    record = await supervised(context, shown(progress, context[Updater].run(preset, progress.step)))
     if record is None:
-        left = context.updater.record(preset.name)
+        left = context[Updater].record(preset.name)
         if before is not None and before.stage in (UpdateStage.KEEP, UpdateStage.BACK):
             session.err.say("The interrupted update is finished.")
         else:
@@ -135,7 +138,7 @@ async def _try(session: Session, context: Context, name: str) -> UpdateRecord | 
         result = show.record_object(left) if left is not None else {"id": preset.name, "stage": None}
         session.out.json_line({"type": "result", "moved": False, **result})
         return None
-    starts = await context.updater.starts(record)
+    starts = await context[Updater].starts(record)
     if session.as_json:
         session.out.json_line({"type": "trial", **show.trial_object(record, *starts)})
     session.out.page(show.trial_page(record, *starts))
@@ -145,11 +148,11 @@ async def _try(session: Session, context: Context, name: str) -> UpdateRecord | 
 def _back(session: Session, name: str) -> int:
     async def work(context: Context) -> None:
         preset = find_preset(context, name).name
-        before = context.updater.record(preset)
+        before = context[Updater].record(preset)
         if before is not None:
             session.err.say(show.stage_text(before))
         progress = LaunchProgress(session, context, before.engine if before is not None else preset)
-        done = await supervised(context, shown(progress, context.updater.back(preset, progress.step)))
+        done = await supervised(context, shown(progress, context[Updater].back(preset, progress.step)))
         _result(session, done, kept=False)
         session.err.say(f"{done.tag} is the old image again ({done.old_digest[:19]}).")
 
@@ -159,9 +162,9 @@ def _back(session: Session, name: str) -> int:
 
 def _decided(session: Session, name: str, *, keep: bool) -> UpdateRecord:
     async def work(context: Context) -> UpdateRecord:
-        record = context.updater.record(name)
+        record = context[Updater].record(name)
         progress = LaunchProgress(session, context, record.engine if record is not None else name)
-        decide = context.updater.keep if keep else context.updater.back
+        decide = context[Updater].keep if keep else context[Updater].back
         return await supervised(context, shown(progress, decide(name, progress.step)))
 
     return session.run(work, on_interrupt=lambda: _stopped(name))
@@ -175,8 +178,8 @@ def _measure(session: Session, record: UpdateRecord, plan: BenchPlan) -> Compari
     ticker = Ticker(session)
 
     async def work(context: Context) -> Comparison | None:
-        runs = await context.updater.measure(
-            record, lambda sides: context.benchmark.run(sides, plan, ticker), lambda _: None
+        runs = await context[Updater].measure(
+            record, lambda sides: context[Benchmark].run(sides, plan, ticker), lambda _: None
         )
         complete = len(runs) == 2 and all(run.ending is RunOutcome.COMPLETED for run in runs)
         return compare(runs[1], runs[0]) if complete else None
@@ -203,7 +206,7 @@ def _prove(session: Session, record: UpdateRecord) -> tuple[Proof, Proof] | None
     there is none of the old one."""
 
     async def work(context: Context) -> tuple[Proof | None, Proof]:
-        prover = context.prover
+        prover = context[Prover]
         old = (each for each in prover.kept() if each.conditions.preset == record.preset)
         earlier = next((each for each in old if each.conditions.image_id == record.old_id), None)
         proof = await prover.run(record.engine, lambda _: None)

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager, aclosing, asynccontextmanager, contextmanager, nullcontext
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,8 +17,11 @@ from msgspec.structs import replace
 import spark_tui
 from spark_tui.core.actions import by_front_end, key_of
 from spark_tui.core.bench_ab import Variant
+from spark_tui.core.context import Context
+from spark_tui.core.edit import Editor
 from spark_tui.core.engines import MEASURES, EngineSupervisor, EngineWatch
 from spark_tui.core.fit import MemoryGate
+from spark_tui.core.guard import guard_policy
 from spark_tui.core.jobs import Step, StepState
 from spark_tui.core.launch import Launcher
 from spark_tui.core.nodes import measured_bandwidth
@@ -74,9 +77,6 @@ from spark_tui.domain.quantities import gib
 from spark_tui.domain.reading import Ok, value_of
 from spark_tui.services.executors import end_tasks
 from spark_tui.services.ports import Clock, ContainerEngine, GpuProbe, HostProbe, LoadDriver, MetricsSource, StateFiles
-
-if TYPE_CHECKING:
-    from spark_tui.core.edit import Editor
 
 CALIBRATION_WORDS: Final = 200
 OnTick = Callable[[Tick], None]
@@ -463,6 +463,24 @@ class Benchmark(Struct, frozen=True):
     state: StateFiles
     gate: MemoryGate
     editor: Callable[[], Editor]
+
+    @classmethod
+    def from_context(cls, context: Context) -> Benchmark:
+        return cls(
+            context.ports.load,
+            context.ports.metrics,
+            context.docker,
+            context.host,
+            context.ports.gpu,
+            context[EngineSupervisor],
+            context[Launcher],
+            context[Results],
+            context.clock,
+            guard_policy(context).serving_floor,
+            context.ports.state,
+            context[MemoryGate],
+            lambda: context[Editor],
+        )
 
     async def run(
         self, variants: Sequence[Variant], plan: BenchPlan, report: OnProgress, *, stop: asyncio.Event | None = None,

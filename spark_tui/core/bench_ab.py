@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from spark_tui.core.catalogue import catalogue
+from spark_tui.core.context import Context
 from spark_tui.core.launch import LaunchRequest, launched_with, request_of, same_place
 from spark_tui.core.preflight import Preflight
 from spark_tui.domain.bench.plan import BenchPlan
@@ -42,6 +45,10 @@ def starts_of(plan: BenchPlan) -> int:
 
 class ABPlanner:
     """Plans comparisons of launches; changes nothing."""
+
+    @classmethod
+    def from_context(cls, context: Context) -> ABPlanner:
+        return cls(partial(catalogue, context), context[Preflight])
 
     def __init__(self, catalogue: Callable[[], PresetCatalogue], preflight: Preflight) -> None:
         self._catalogue = catalogue

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from spark_tui.core.context import Context
 from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.launch import launched_with
 from spark_tui.domain.engine.boot import BootStatus
@@ -29,6 +30,10 @@ GONE_SECONDS: Final = 20.0
 
 class BootUnits:
     """The units of this machine. `known` and `schedules` are what the last look found, by engine."""
+
+    @classmethod
+    def from_context(cls, context: Context) -> BootUnits:
+        return cls(context.ports.boot, context[EngineSupervisor], context.docker, context.clock)
 
     def __init__(self, port: BootPort, supervisor: EngineSupervisor, docker: ContainerEngine, clock: Clock) -> None:
         self._port = port

@@ -10,6 +10,7 @@ from typing import Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from spark_tui.core.context import Context
 from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.store import Store
 from spark_tui.domain.engine.container import ContainerSpec, Mount
@@ -84,6 +85,12 @@ class CacheControl(Struct, eq=False):
     clock: Clock
     _warned: set[str] = field(default_factory=set)
     _busy: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @classmethod
+    def from_context(cls, context: Context) -> CacheControl:
+        return cls(
+            context.ports.dropper, context.docker, context.host, context[EngineSupervisor], context.store, context.clock
+        )
 
     # --- before ---------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 from msgspec import Struct
@@ -10,7 +11,9 @@ from msgspec import Struct
 from spark_tui.core.actions import by_front_end, key_of
 from spark_tui.core.bench import Benchmark
 from spark_tui.core.bench_ab import Variant
+from spark_tui.core.context import Context
 from spark_tui.core.engines import MEASURES, EngineSupervisor
+from spark_tui.core.metrics import in_flight
 from spark_tui.core.prove import Prover
 from spark_tui.core.store import AlarmBoard
 from spark_tui.domain.bench.canary import KIND, CanaryVerdict, conditions_of_night, night_of, verdicts
@@ -49,6 +52,18 @@ class CanaryRunner(Struct, eq=False):
     _state: StateFiles
     _clock: Clock
     _in_flight: Callable[[str], Awaitable[int | None]]
+
+    @classmethod
+    def from_context(cls, context: Context) -> CanaryRunner:
+        return cls(
+            context[Benchmark],
+            context[Prover],
+            context[EngineSupervisor],
+            context.ports.history,
+            context.ports.state,
+            context.clock,
+            partial(in_flight, context),
+        )
 
     async def run(self, say: Callable[[str], None]) -> tuple[CanaryResult, ...]:
         """One short bench and a proof of every engine that serves and is idle, without what may make it compile. The

@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spark_tui.core.actions import key_of
+from spark_tui.core.context import Context
 from spark_tui.core.poller import pause
 from spark_tui.domain.chat import records
 from spark_tui.domain.chat.conversation import (
@@ -43,6 +44,7 @@ from spark_tui.domain.errors import (
 )
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.metrics.page import Change, Family, MetricPage, Snapshot, restarted
+from spark_tui.domain.reading import value_of
 from spark_tui.domain.text import clean_line
 from spark_tui.services.ports import Clock, ConversationStore, EngineApi, MetricsSource
 
@@ -584,3 +586,9 @@ class Conversation:
             await asyncio.wait(tuple(self._measuring))
         if self.journal is not None:
             await self.journal.close()
+
+
+def advice(context: Context, error: SparkError, target: ChatTarget) -> SparkError:
+    """The error of an answer, with what this program knows of the engine."""
+    views = value_of(context.store.world.engines) or ()
+    return advised(error, target, context.secrets.path(target.engine), views)

@@ -10,6 +10,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spark_tui.core import hosts
+from spark_tui.core.context import Context
+from spark_tui.core.hosts import Hosts
 from spark_tui.core.nodes import Nodes
 from spark_tui.core.preflight import Preflight
 from spark_tui.domain.cluster.plan import ClusterPlan, Spread
@@ -47,6 +49,18 @@ class ClusterVerdict(Struct, frozen=True):
 
 class ClusterPlanner:
     """Plans launches over several nodes; nothing is changed anywhere."""
+
+    @classmethod
+    def from_context(cls, context: Context) -> ClusterPlanner:
+        return cls(
+            context.settings.clusters,
+            context[Hosts],
+            context.docker,
+            context[Preflight],
+            context.checkpoints,
+            context[Nodes],
+            auto=context.settings.memory_share == "auto",
+        )
 
     def __init__(
         self, clusters: Clusters, hosts: hosts.Hosts, docker: ContainerEngine, preflight: Preflight,

@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spark_tui import __version__
+from spark_tui.core.context import Context
 from spark_tui.core.jobs import Report, Step, StepReporter
 from spark_tui.core.nodes import Nodes, keep_bandwidth
 from spark_tui.domain.cluster.facts import (
@@ -75,6 +76,18 @@ class NodeExaminer(Struct, eq=False):
     _models: ModelStore
     _clock: Clock
     _paths: HostPaths
+
+    @classmethod
+    def from_context(cls, context: Context) -> NodeExaminer:
+        return cls(
+            context.docker,
+            context.host,
+            context.ports.doctor_probe,
+            context.ports.fabric,
+            context.ports.models,
+            context.clock,
+            context.paths,
+        )
 
     def verbs(self) -> dict[str, tuple[type[Any], Callable[[Any], Awaitable[object]]]]:
         """What it does by name: the type of the request, and the work."""
@@ -159,6 +172,10 @@ class ClusterDoctor(Struct, eq=False):
     _nodes: Nodes
     _state: StateFiles
     _clock: Clock
+
+    @classmethod
+    def from_context(cls, context: Context) -> ClusterDoctor:
+        return cls(context[Nodes], context.ports.state, context.clock)
 
     async def readings(
         self, cluster: Cluster, image: str = "", model: str = "", *, preset: Preset | None = None,

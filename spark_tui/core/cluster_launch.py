@@ -15,6 +15,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from spark_tui.core.actions import by_front_end, key_of
+from spark_tui.core.context import Context
 from spark_tui.core.jobs import Report, Step, StepReporter
 from spark_tui.core.nodes import Nodes
 from spark_tui.domain.cluster.blame import blame, merged_lines
@@ -153,6 +154,17 @@ class RankLog(Struct, eq=False):
 
 class ClusterLauncher:
     """Carries out launches over several nodes. One object serves many."""
+
+    @classmethod
+    def from_context(cls, context: Context) -> ClusterLauncher:
+        return cls(
+            context[Nodes],
+            context.ports.state,
+            context.archive,
+            context.ports.get("watchers"),
+            context.clock,
+            f"{context.ports.dropper.user()[0]} on {context.host.identity().hostname}",
+        )
 
     def __init__(
         self, nodes: Nodes, state: StateFiles, archive: LogArchive, watchers: Watchers | None, clock: Clock, who: str

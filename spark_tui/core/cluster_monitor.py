@@ -8,6 +8,8 @@ from typing import Final
 
 from spark_tui.core.actions import key_of
 from spark_tui.core.cluster_launch import ClusterLauncher
+from spark_tui.core.context import Context
+from spark_tui.core.history import History
 from spark_tui.core.nodes import Nodes
 from spark_tui.core.store import Store
 from spark_tui.domain.cluster.protocol import LookRequest, NodeLook, NodeVitals
@@ -29,6 +31,17 @@ NODE_SECONDS: Final = 10.0
 
 class ClusterMonitor:
     """Publishes `launches` and `nodes` of the World. What the watcher of a launch does becomes an event."""
+
+    @classmethod
+    def from_context(cls, context: Context) -> ClusterMonitor:
+        return cls(
+            context.settings.clusters,
+            context[ClusterLauncher],
+            context[Nodes],
+            context.store,
+            context.clock,
+            *((context[History].note,) if context.ports.has("history") else ()),
+        )
 
     def __init__(
         self, clusters: Clusters, launcher: ClusterLauncher, nodes: Nodes, store: Store, clock: Clock,

@@ -5,20 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
+from spark_tui.core.context import Context
+from spark_tui.core.memory import MemoryWatch
 from spark_tui.core.poller import Poller
 from spark_tui.core.store import Store
+from spark_tui.core.wiring import Ports
+from spark_tui.domain.engine.container import DaemonFacts
+from spark_tui.domain.errors import SparkError
 from spark_tui.domain.host.memory import steady
+from spark_tui.domain.host.vitals import GpuReading, Vitals
 from spark_tui.domain.reading import NOT_READ_YET, Ok, Reading, aged, value_of
 from spark_tui.services.executors import in_thread
-
-if TYPE_CHECKING:  # memory is on the screen before the rest is imported
-    from spark_tui.core.memory import MemoryWatch
-    from spark_tui.core.wiring import Ports
-    from spark_tui.domain.engine.container import DaemonFacts
-    from spark_tui.domain.errors import SparkError
-    from spark_tui.domain.host.vitals import GpuReading, Vitals
 
 HOST_SECONDS = 1.0
 GPU_SECONDS = 2.0
@@ -31,19 +29,22 @@ DAEMON_SECONDS = 20.0
 class Collectors:
     """Feeds the store until cancelled. A port is made with its first reading."""
 
+    @classmethod
+    def from_context(cls, context: Context) -> Collectors:
+        return cls(context.store, context.ports, context.settings.refresh_seconds, context[MemoryWatch])
+
     def __init__(
         self,
         store: Store,
         ports: Ports,
         refresh_seconds: float = HOST_SECONDS,
         memory_watch: MemoryWatch | None = None,
-        on_gpu: Callable[[Reading[GpuReading]], None] | None = None,
     ) -> None:
         self._store = store
         self._ports = ports
         self._clock = clock = ports.clock
         self._memory_watch = memory_watch
-        self._on_gpu = on_gpu
+        self.on_gpu: Callable[[Reading[GpuReading]], None] | None = None
         self._gpu_asked: float | None = None
         self.daemon = Poller(
             "Docker", self._ask_docker, lambda facts: store.update(docker=Ok(facts, clock.now())),
@@ -129,8 +130,8 @@ class Collectors:
         self._store.update(gpu=reading)
         if first:
             self.sample_host()  # now it is known which engine holds how much
-        if self._on_gpu is not None:
-            self._on_gpu(reading)
+        if self.on_gpu is not None:
+            self.on_gpu(reading)
 
     def _failed(self, slice_: str) -> Callable[[SparkError], object]:
         """What was read last stays, and is stale from now on."""

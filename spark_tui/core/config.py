@@ -9,22 +9,25 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import Struct
 
 from spark_tui.core.actions import ACTIONS, action, check_keymap
+from spark_tui.core.context import Context
 from spark_tui.domain.keymap import Keymap, keymap_text, read_keymap
 from spark_tui.domain.nodes import cluster_plain, cluster_text, clusters_text, read_cluster, read_clusters
 from spark_tui.domain.remote import check_name, host_plain, host_text, hosts_text, read_host, read_hosts
 from spark_tui.domain.settings import (
     KEYS,
+    Folders,
     SettingOrigin,
     Settings,
     SettingsError,
     SettingSource,
+    defaults,
     read_value,
     suggestion,
     variable_of,
 )
 
 if TYPE_CHECKING:
-    from spark_tui.services.settings import SettingsFile
+    from spark_tui.services.settings import SettingsFile, UserThemes
 
 T = TypeVar("T")
 
@@ -202,3 +205,34 @@ def _read(key: str, read: Callable[[], T]) -> T:
         return read()
     except ValueError as error:
         raise SettingsError(f"{key} {error}.", "Nothing was changed.") from None
+
+
+def read_settings(folders: Folders, environ: Mapping[str, str]) -> Settings:
+    """Defaults, the settings file, the environment. Raises SettingsError."""
+    from spark_tui.services.settings import load_settings
+
+    settings = load_settings(environ, folders)
+    if settings.keymap:
+        checked_keys(settings)
+    return settings
+
+
+def open_config(folders: Folders, environ: Mapping[str, str]) -> Config:
+    """The settings, to look at and to change."""
+    from spark_tui.services.settings import SettingsFile
+
+    return Config(SettingsFile(folders), lambda: read_settings(folders, environ), defaults(folders))
+
+
+def config_of(context: Context) -> Config | None:
+    """The settings, to change them; None in a demo."""
+    folders = context.ports.get("folders")
+    return None if context.demo or folders is None else open_config(folders, context.ports.get("environ") or {})
+
+
+def user_themes(context: Context) -> UserThemes:
+    """The user's own themes, read now: call it in a thread."""
+    from spark_tui.services.settings import UserThemes, read_themes
+
+    folders = context.ports.get("folders")
+    return UserThemes() if folders is None else read_themes(folders.themes)

@@ -15,7 +15,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spark_tui.core.actions import by_front_end, key_of
-from spark_tui.core.gateway import GatewayKeys
+from spark_tui.core.context import Context
+from spark_tui.core.gateway_keys import GatewayKeys
 from spark_tui.domain.connect import (
     CLIENTS,
     NO_KEY,
@@ -114,6 +115,12 @@ class Backup(Struct, frozen=True):
 
 class Connector:
     """Plans connections, and carries them out. Reads and writes small files."""
+
+    @classmethod
+    def from_context(cls, context: Context) -> Connector:
+        return cls(
+            context.ports.client_files, context.ports.state, context.secrets, context.api, context.host, context.clock
+        )
 
     def __init__(
         self,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
 
-from spark_tui.core.chat import Advise, Conversation, Journal
+from spark_tui.core.chat import Advise, Conversation, Journal, advice
+from spark_tui.core.context import Context
 from spark_tui.domain.chat import records, request
 from spark_tui.domain.chat.conversation import ChatThread, ConversationHit, ConversationSummary
 from spark_tui.domain.chat.formats import exported, imported
@@ -24,6 +26,19 @@ MOST_PROMPT_BYTES = MIB
 
 class Conversations:
     """Makes and opens conversations. `root` is the model store, where recipes keep their system prompts."""
+
+    @classmethod
+    def from_context(cls, context: Context) -> Conversations:
+        return cls(
+            context.api,
+            context.clock,
+            context.presets,
+            Path(context.paths.store),
+            store=context.ports.get("conversations"),
+            files=context.ports.get("user_files"),
+            metrics=context.ports.get("metrics"),
+            advise=partial(advice, context),
+        )
 
     def __init__(
         self,

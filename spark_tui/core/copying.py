@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 from msgspec.structs import replace
 
+from spark_tui.core.context import Context
 from spark_tui.core.nodes import Nodes
 from spark_tui.domain.cluster.copying import (
     RSYNC_INSTALL,
@@ -62,6 +63,17 @@ class NodeCopier(Struct, eq=False):
     _transfers: Transfers
     _clock: Clock
     _store: Path
+
+    @classmethod
+    def from_context(cls, context: Context) -> NodeCopier:
+        return cls(
+            context.docker,
+            context.host,
+            context.ports.models,
+            context.ports.transfers,
+            context.clock,
+            Path(context.paths.store),
+        )
 
     def verbs(self, say: Say) -> dict[str, tuple[type[Any], Callable[[Any], Awaitable[object]]]]:
         """As `Node.verbs`; `say` gets the progress of what takes long."""
@@ -192,6 +204,10 @@ class _Delivery(Struct, frozen=True):
 
 class ClusterCopier:
     """Copies from one node of a cluster to the others, over the fabric. Nothing passes through this machine."""
+
+    @classmethod
+    def from_context(cls, context: Context) -> ClusterCopier:
+        return cls(context.settings.clusters, context[Nodes])
 
     def __init__(self, clusters: Clusters, nodes: Nodes) -> None:
         self._clusters = clusters

@@ -13,6 +13,7 @@ from typing import Final
 
 from msgspec import Struct, field
 
+from spark_tui.core.context import Context
 from spark_tui.core.engines import EngineSupervisor, stamp_before
 from spark_tui.core.store import AlarmBoard, Store
 from spark_tui.domain.engine.container import ContainerFacts
@@ -163,6 +164,18 @@ class RestartBreaker(Struct, eq=False):
     _guarded: GuardEntries = tuple
     acting: bool = True
     _loops: dict[str, Restarts] = field(default_factory=dict)
+
+    @classmethod
+    def from_context(cls, context: Context) -> RestartBreaker:
+        return cls(
+            context.docker,
+            context[EngineSupervisor],
+            context.store,
+            context.clock,
+            context.alarms,
+            context.guarding.journal.entries if context.ports.has("guarding") else tuple,
+            acting=context.settings.stop_crash_loops and (not context.settings.read_only),
+        )
 
     async def run(self) -> None:
         async for world in self._store.changes(min_interval=LOOK_SECONDS):

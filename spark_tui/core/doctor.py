@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +12,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spark_tui.core.actions import by_front_end, key_of
+from spark_tui.core.config import user_themes
+from spark_tui.core.context import Context
+from spark_tui.core.rights import drifts
 from spark_tui.domain.doctor import DockerState, Readings, TerminalState, examine
 from spark_tui.domain.engine.container import ContainerSpec, Gpus
 from spark_tui.domain.engine.state import runtime_of
@@ -47,6 +51,23 @@ class Doctor(Struct, eq=False):
     """Whether a memory guard runs. None: this machine has none."""
     drifts: Callable[[Iterable[Preset]], Mapping[str, Finding]] = lambda _: {}
     """Copies of registries' recipes that are outdated, by the preset's name."""
+
+    @classmethod
+    def from_context(cls, context: Context) -> Doctor:
+        return cls(
+            context.ports.doctor_probe,
+            context.host,
+            context.ports.gpu,
+            context.docker,
+            context.ports.dropper,
+            context.secrets,
+            context.presets,
+            store=Path(context.paths.store),
+            caches=Path(context.paths.caches),
+            themes=lambda: user_themes(context).problems,
+            guarded=context.guarding.journal.running if context.ports.has("guarding") else lambda: True,
+            drifts=partial(drifts, context),
+        )
 
     async def examine(
         self, terminal: TerminalState | None = None, *, gpu_container: bool = False

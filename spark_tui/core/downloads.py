@@ -11,6 +11,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spark_tui.core.actions import by_front_end
+from spark_tui.core.context import Context
+from spark_tui.core.preflight import Preflight
 from spark_tui.core.store import Store
 from spark_tui.domain.errors import RefusedError, SparkError, UsageError
 from spark_tui.domain.event import EventKind
@@ -49,6 +51,10 @@ class Hub(Struct, eq=False):
     _secrets: SecretStore
     _host: HostProbe
 
+    @classmethod
+    def from_context(cls, context: Context) -> Hub:
+        return cls(context.ports.hub, context.secrets, context.host)
+
     @property
     def memory(self) -> int:
         """The machine's memory in bytes: what its advice on sizes is for."""
@@ -84,6 +90,17 @@ class Downloads(Struct, eq=False):
     _store: Store
     _clock: Clock
     _folder: Path
+
+    @classmethod
+    def from_context(cls, context: Context) -> Downloads:
+        return cls(
+            context[Hub],
+            context.ports.downloader,
+            context.host,
+            context.store,
+            context.clock,
+            Path(context.paths.store),
+        )
 
     # --- before -------------------------------------------------------------------------------------------
 
@@ -393,3 +410,11 @@ def _progress(found: Sequence[Download]) -> tuple[str, float | None]:
         if total and total > done:
             parts.append(f"{human_duration((total - done) / speed)} left")
     return ", ".join(parts), done / total if total else None
+
+
+def launch_downloads(context: Context) -> LaunchDownloads | None:
+    """None without a Hub."""
+    if not context.ports.has("hub"):
+        return None
+    downloads, preflight = context[Downloads], context[Preflight]
+    return LaunchDownloads(downloads, context.ports.models, preflight.has_file, context.clock, context.paths.store)

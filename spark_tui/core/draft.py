@@ -8,6 +8,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
+from spark_tui.core.context import Context
 from spark_tui.core.downloads import Hub
 from spark_tui.core.library import Library
 from spark_tui.core.store import Store
@@ -47,6 +48,19 @@ class Drafts(Struct, eq=False):
     _recipes: RecipeStore | None
     _store: Store
     _paths: HostPaths
+
+    @classmethod
+    def from_context(cls, context: Context) -> Drafts:
+        return cls(
+            context[Library],
+            context.checkpoints,
+            context[Hub],
+            context.docker,
+            context.presets,
+            context.ports.get("recipes"),
+            context.store,
+            context.paths,
+        )
 
     async def of(self, name: str) -> Draft:
         """By a model's name, stored or on the Hub, or a container's. Raises UsageError for a name that nothing has."""

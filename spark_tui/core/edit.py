@@ -6,9 +6,11 @@ finishes its work. The former container is set aside until the new one serves: g
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from enum import StrEnum
+from functools import partial
 from statistics import median
 from typing import Final
 
@@ -17,7 +19,9 @@ from msgspec.structs import replace
 
 from spark_tui.core.actions import by_front_end
 from spark_tui.core.actions import key_of as action_key
+from spark_tui.core.catalogue import catalogue
 from spark_tui.core.containers import clear_container
+from spark_tui.core.context import Context
 from spark_tui.core.engines import EDITS
 from spark_tui.core.fit import LaunchChecks
 from spark_tui.core.history import History
@@ -30,6 +34,7 @@ from spark_tui.core.launch import (
     launched_with,
     request_of,
 )
+from spark_tui.core.metrics import in_flight
 from spark_tui.core.preflight import Preflight
 from spark_tui.domain.engine.container import ContainerFacts
 from spark_tui.domain.engine.runtimes import KEY_VARIABLES
@@ -121,6 +126,22 @@ class Editor(Struct, eq=False):
     _history: History
     _in_flight: Callable[[str], Awaitable[int | None]]
     _who: str
+
+    @classmethod
+    def from_context(cls, context: Context) -> Editor:
+        return cls(
+            context[Launcher],
+            context[Preflight],
+            context[LaunchChecks],
+            context.docker,
+            context.archive,
+            context.secrets,
+            context.ports.state,
+            partial(catalogue, context),
+            context[History],
+            partial(in_flight, context),
+            f"spark-tui on {context.host.identity().hostname} (pid {os.getpid()})",
+        )
 
     # --- plan -----------------------------------------------------------------------------------------
 

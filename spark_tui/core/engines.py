@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec.structs import replace
 
+from spark_tui.core.context import Context
 from spark_tui.core.logs import LogBuffer
 from spark_tui.core.poller import failure_of, keep, pause
 from spark_tui.core.store import Store
+from spark_tui.core.wiring import Ports
 from spark_tui.domain.engine.container import ContainerFacts, ContainerStatus, ImageFacts
 from spark_tui.domain.engine.state import (
     Endpoint,
@@ -49,19 +51,18 @@ from spark_tui.domain.models.checkpoint import CheckpointFacts
 from spark_tui.domain.quantities import GIB, human_duration
 from spark_tui.domain.reading import Ok, aged, value_of
 from spark_tui.services.executors import end_tasks, in_thread
+from spark_tui.services.ports import (
+    CheckpointSource,
+    Clock,
+    ContainerEngine,
+    EngineApi,
+    GuardJournal,
+    HostProbe,
+    LogLine,
+)
 
 if TYPE_CHECKING:
-    from spark_tui.core.wiring import Ports
     from spark_tui.domain.logs.explain import Explanation
-    from spark_tui.services.ports import (
-        CheckpointSource,
-        Clock,
-        ContainerEngine,
-        EngineApi,
-        GuardJournal,
-        HostProbe,
-        LogLine,
-    )
 
 T = TypeVar("T")
 
@@ -405,6 +406,10 @@ LISTED_SECONDS: Final = 10.0
 class EngineSupervisor:
     """Finds engines, watches each, and publishes their views to the store."""
 
+    @classmethod
+    def from_context(cls, context: Context) -> EngineSupervisor:
+        return cls(context.ports, context.store)
+
     def __init__(self, ports: Ports, store: Store) -> None:
         self._ports = ports
         self._store = store
@@ -597,6 +602,11 @@ class EngineSupervisor:
             if name in (found.name, found.id) or (len(name) >= 12 and found.id.startswith(name)):
                 return watch
         return None
+
+    def endpoint_of(self, name: str) -> Endpoint | None:
+        """Where that engine's server is."""
+        watch = self.find(name)
+        return watch.endpoint if watch else None
 
     def get(self, name: str) -> EngineWatch:
         """Like `find`; raises ContainerNotFound."""

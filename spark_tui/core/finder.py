@@ -4,35 +4,35 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from functools import lru_cache, partial
+from typing import Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from spark_tui.core.candidates import Candidate, Disk, on_cpu
+from spark_tui.core.context import Context
+from spark_tui.core.fit import LaunchChecks, Stored
+from spark_tui.core.history import History
 from spark_tui.core.recommend import score
-from spark_tui.domain.engine.container import local_model_path
+from spark_tui.core.results import Results
+from spark_tui.core.rights import drifts
+from spark_tui.core.store import World
+from spark_tui.domain.bench.run import Result
+from spark_tui.domain.engine.container import ImageFacts, local_model_path
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.finding import Finding, Severity
+from spark_tui.domain.logs.starts import StartRecord
 from spark_tui.domain.models.store import Completeness
 from spark_tui.domain.presets.command import ToolCalls, settable, tool_calls_of
 from spark_tui.domain.presets.fit import FitWord
 from spark_tui.domain.presets.fit_verdict import LaunchVerdict
+from spark_tui.domain.presets.model_use import LibraryView
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.presets.preset import Preset, Tag
 from spark_tui.domain.prove.request import Verdict
 from spark_tui.domain.prove.run import Badge, preset_badge, stored_commit
 from spark_tui.domain.reading import value_of
-
-if TYPE_CHECKING:
-    from spark_tui.core.fit import LaunchChecks, Stored
-    from spark_tui.core.store import World
-    from spark_tui.domain.bench.run import Result
-    from spark_tui.domain.engine.container import ImageFacts
-    from spark_tui.domain.logs.starts import StartRecord
-    from spark_tui.domain.presets.model_use import LibraryView
-
 
 _DISK: Final = {
     Completeness.COMPLETE: Disk.YES,
@@ -171,6 +171,15 @@ class PresetFinder(Struct):
 
     _image_ids: dict[str, str] = field(default_factory=dict)
     """Of downloaded images, by their references."""
+
+    @classmethod
+    def from_context(cls, context: Context) -> PresetFinder:
+        return cls(
+            context[LaunchChecks],
+            context[Results].all if context.ports.has("results") else tuple,
+            lambda: context[History].starts,
+            partial(drifts, context),
+        )
 
     def forget(self) -> None:
         self._verdicts.clear()

@@ -13,7 +13,10 @@ from msgspec.structs import replace
 
 from spark_tui.core.actions import by_front_end
 from spark_tui.core.cache import CacheControl
+from spark_tui.core.collectors import Collectors
+from spark_tui.core.context import Context
 from spark_tui.core.engines import EngineSupervisor
+from spark_tui.core.history import History
 from spark_tui.core.memory import BreakdownReader
 from spark_tui.core.preflight import Preflight
 from spark_tui.core.store import Store
@@ -58,6 +61,19 @@ Stored: TypeAlias = Mapping[tuple[str, str], CheckpointFacts | None]
 class LaunchChecks:
     """Rules and fit of a launch, by the World's last readings: they must have been collected. `starts` are earlier
     starts on this machine. `auto`: a launch that names no memory share gets what it needs, else the preset's."""
+
+    @classmethod
+    def from_context(cls, context: Context) -> LaunchChecks:
+        return cls(
+            context.docker,
+            context.host,
+            context.secrets,
+            context[Preflight],
+            context.checkpoints,
+            context.store,
+            lambda: context[History].starts,
+            auto=context.settings.memory_share == "auto",
+        )
 
     def __init__(
         self,
@@ -280,6 +296,17 @@ class MemoryGate(Struct, eq=False):
     _store: Store
     _clock: Clock
     _read: Callable[[], Awaitable[None]]
+
+    @classmethod
+    def from_context(cls, context: Context) -> MemoryGate:
+        return cls(
+            context[LaunchChecks],
+            context[CacheControl],
+            context[EngineSupervisor],
+            context.store,
+            context.clock,
+            context[Collectors].collect_ready,
+        )
 
     async def resolve(self, preset: Preset, overrides: Overrides) -> Overrides:
         """The overrides of a launch with its memory share as a number, by the memory now."""

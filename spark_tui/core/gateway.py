@@ -7,23 +7,31 @@ same model wait for the same launch. An engine that answers is never ended.
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import hmac
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from statistics import median
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from spark_tui.core.agent_lens import AgentLens
-from spark_tui.core.finder import Search
-from spark_tui.core.fit import WillNotFit, short_of_memory
+from spark_tui.core.catalogue import catalogue
+from spark_tui.core.context import Context
+from spark_tui.core.edit import Editor
+from spark_tui.core.engines import EngineSupervisor
+from spark_tui.core.finder import PresetFinder, Search
+from spark_tui.core.fit import LaunchChecks, MemoryGate, WillNotFit, short_of_memory
+from spark_tui.core.gateway_keys import FILE, GatewayKeys
 from spark_tui.core.gateway_peers import Peers
+from spark_tui.core.history import History
 from spark_tui.core.jobs import Step, StepState
-from spark_tui.core.launch import LaunchRequest, request_of
+from spark_tui.core.last_launches import LastLaunches
+from spark_tui.core.launch import Launcher, LaunchRequest, request_of
+from spark_tui.core.library import Library
+from spark_tui.core.metrics import in_flight
 from spark_tui.core.poller import failure_of, keep, pause
+from spark_tui.core.preflight import Preflight
 from spark_tui.domain.engine.state import Endpoint, EngineState
 from spark_tui.domain.errors import (
     ApiKeyRejected,
@@ -31,18 +39,15 @@ from spark_tui.domain.errors import (
     RefusedError,
     SparkError,
     UnreachableError,
-    UsageError,
 )
 from spark_tui.domain.event import EventKind
 from spark_tui.domain.finding import Severity
 from spark_tui.domain.gateway import (
     GatewayEngine,
-    GatewayKey,
     GatewayModel,
     GatewayPolicy,
     GatewayStatus,
     GatewaySwap,
-    KeysUnreadable,
     NotServing,
     Resident,
     SwapRefused,
@@ -58,31 +63,11 @@ from spark_tui.domain.presets.fit import Fit
 from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs
 from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import Preset
-from spark_tui.domain.secret import Secret
 from spark_tui.domain.text import clean_line, truncate
 from spark_tui.services.executors import end_tasks, in_thread
-from spark_tui.services.wire import decode, encode
+from spark_tui.services.wire import encode
 
-if TYPE_CHECKING:
-    from spark_tui.core.edit import Editor
-    from spark_tui.core.engines import EngineSupervisor
-    from spark_tui.core.finder import PresetFinder
-    from spark_tui.core.fit import LaunchChecks, MemoryGate
-    from spark_tui.core.history import History
-    from spark_tui.core.last_launches import LastLaunches
-    from spark_tui.core.launch import Launcher
-    from spark_tui.core.library import Library
-    from spark_tui.core.preflight import Preflight
-    from spark_tui.core.store import Store
-    from spark_tui.core.wiring import Ports
-    from spark_tui.domain.presets.preset import PresetCatalogue
-    from spark_tui.services.ports import Clock, StateFiles
-
-FILE: Final = "gateway"
-"""The running gateway's status; its claim is held as long as it runs."""
-_KEYS_FILE: Final = "gateway-keys"
 _LOOK_SECONDS: Final = 2.0
-_KEYS_SECONDS: Final = 1.0
 _SWEEP_SECONDS: Final = 15.0
 _RELOAD_SECONDS: Final = 10.0
 _DRAIN_AFTER_SECONDS: Final = 60.0
@@ -93,84 +78,7 @@ _ROUTE_SECONDS: Final = 60.0
 """An engine that serves is reachable at once; one with an unreadable key file never."""
 _CLAIM_TRIES: Final = 5
 _CLAIM_SECONDS: Final = 0.2
-_MOST_KEYS: Final = 1000
 _MOST_PORTS: Final = 200
-
-
-# --- keys ---------------------------------------------------------------------------------------------
-
-
-class GatewayKeys:
-    """The keys of the gateway's clients. Only their digests are kept. Raises SparkError."""
-
-    def __init__(self, state: StateFiles, clock: Clock) -> None:
-        self._state = state
-        self._clock = clock
-        self._read_at = float("-inf")
-        self._known: tuple[GatewayKey, ...] = ()
-
-    def all(self) -> tuple[GatewayKey, ...]:
-        data = self._state.read(_KEYS_FILE)
-        try:
-            return decode((data or b"[]").decode("utf-8", "replace"), tuple[GatewayKey, ...])
-        except ValueError:
-            raise RefusedError(
-                f"The gateway's keys cannot be read: {clean_line(self._state.path(_KEYS_FILE))} is damaged.",
-                "Delete that file and add the keys again.",
-            ) from None
-
-    def has(self, client: str, key: Secret) -> bool:
-        """Whether that is the client's key."""
-        return any(each.client == client and each.digest == _digest(key.reveal()) for each in self.all())
-
-    def add(self, client: str, key: Secret) -> None:
-        """Keeps a client's key. Raises RefusedError for a name that has one."""
-        known = self.all()
-        if any(each.client == client for each in known) or len(known) >= _MOST_KEYS:
-            raise RefusedError(f"{client} has a key already.", f"Revoke it: spark-tui gateway keys revoke {client}")
-        self._write((*known, GatewayKey(client, _digest(key.reveal()), self._clock.now())))
-
-    def revoke(self, client: str) -> None:
-        known = self.all()
-        kept = tuple(each for each in known if each.client != client)
-        if kept == known:
-            raise UsageError(f"{client} has no key.", "See: spark-tui gateway keys list")
-        self._write(kept)
-
-    def client_of(self, key: str) -> str | None:
-        """The client that has that key, None for an unknown key; a change counts after a second. Raises
-        KeysUnreadable."""
-        if self._clock.monotonic() - self._read_at >= _KEYS_SECONDS:
-            try:
-                self._known, self._read_at = self.all(), self._clock.monotonic()
-            except SparkError as error:
-                raise KeysUnreadable(
-                    "The gateway cannot check keys now.", "Ask its owner: its log has the reason.", detail=str(error)
-                ) from error
-        digest = _digest(key)
-        return next((each.client for each in self._known if hmac.compare_digest(digest, each.digest)), None)
-
-    def _write(self, keys: Iterable[GatewayKey]) -> None:
-        self._state.write(_KEYS_FILE, encode(tuple(keys)).encode())
-
-
-def _digest(key: str) -> str:
-    """A key has 192 random bits: it needs no salt and no slow hash."""
-    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def read_status(state: StateFiles) -> GatewayStatus | None:
-    """The gateway that runs now, None without one. Raises SparkError for a file that cannot be read."""
-    data = state.read(FILE)
-    if data is None:
-        return None
-    if state.claim(FILE):  # it was killed
-        state.release(FILE)
-        return None
-    try:
-        return decode(data.decode("utf-8", "replace"), GatewayStatus)
-    except ValueError:
-        return None  # of another version
 
 
 # --- routes -------------------------------------------------------------------------------------------
@@ -241,33 +149,10 @@ class _Failures(Struct):
     cause: SparkError | None = None
 
 
-class GatewayParts(Protocol):
-    """What of the core a gateway works with."""
-
-    ports: Ports
-    clock: Clock
-    supervisor: EngineSupervisor
-    history: History
-    library: Library
-    preflight: Preflight
-    checks: LaunchChecks
-    finder: PresetFinder
-    memory_gate: MemoryGate
-    launcher: Launcher
-    editor: Editor
-    last_launches: LastLaunches
-
-    @property
-    def store(self) -> Store: ...
-    def catalogue(self) -> PresetCatalogue: ...
-    def endpoint_of(self, name: str) -> Endpoint | None: ...
-    async def in_flight(self, name: str) -> int | None: ...
-
-
 class Gateway:
     """The GatewayRouter of this machine's engines. `run` keeps it at work."""
 
-    def __init__(self, context: GatewayParts, policy: GatewayPolicy) -> None:
+    def __init__(self, context: Context, policy: GatewayPolicy) -> None:
         self._context = context
         self._clock = context.clock
         self.policy = policy
@@ -308,15 +193,17 @@ class Gateway:
 
         try:
             await self.load()
-            watch = self._context.supervisor.on_views
+            watch = self._context[EngineSupervisor].on_views
 
             def observe(views: tuple[EngineView, ...]) -> None:
                 if watch is not None:
                     watch(views)
                 self.observe(views)
 
-            self._context.supervisor.on_views = observe
-            self.observe(self._context.supervisor.views())  # or the first request would launch what serves already
+            self._context[EngineSupervisor].on_views = observe
+            self.observe(
+                self._context[EngineSupervisor].views()
+            )  # or the first request would launch what serves already
             loops = [
                 asyncio.ensure_future(keep("Gateway", loop, self._clock, self._context.store.fail))
                 for loop in (self._report, self._sweep, self._peers.watch)
@@ -339,8 +226,8 @@ class Gateway:
         if allowed:
             found = [each for each in catalogue.presets if each.name in allowed]
         else:
-            await context.library.refresh()
-            candidates = context.finder.candidates(context.store.world, Search())
+            await context[Library].refresh()
+            candidates = context[PresetFinder].candidates(context.store.world, Search())
             found = [each.preset for each in candidates if each.served or Search(on_disk=True).finds(each)]
         offers = (await in_thread(self._offer, preset) for preset in found if preset.min_nodes == 1)
         self._offers = {offer.preset.name: offer async for offer in offers if offer is not None}
@@ -348,13 +235,13 @@ class Gateway:
     def _offer(self, preset: Preset) -> _Offer | None:
         """None for a preset that cannot be planned."""
         with suppress(SparkError):
-            overrides = overrides_from_pairs(self._context.last_launches.of(preset).pairs)
-            return _Offer(preset, overrides, self._context.preflight.dry_plan(preset, overrides).served_name)
+            overrides = overrides_from_pairs(self._context[LastLaunches].of(preset).pairs)
+            return _Offer(preset, overrides, self._context[Preflight].dry_plan(preset, overrides).served_name)
         return None
 
     def plans(self) -> tuple[LaunchPlan, ...]:
         """The launch of each preset that a request may launch."""
-        plan = self._context.preflight.dry_plan
+        plan = self._context[Preflight].dry_plan
         return tuple(plan(each.preset, each.overrides) for each in self._offers.values())
 
     def observe(self, views: Iterable[EngineView]) -> None:
@@ -370,7 +257,7 @@ class Gateway:
             before.view = view
             if view.state is EngineState.SERVING and before.endpoint is None:
                 with suppress(SparkError):  # a key file that cannot be read: the engine stays unreachable
-                    before.endpoint = self._context.endpoint_of(view.name)
+                    before.endpoint = self._context[EngineSupervisor].endpoint_of(view.name)
             if before.serving and not was:
                 before.used = now
             engines[view.name] = before
@@ -490,7 +377,7 @@ class Gateway:
 
     def _offer_of(self, view: EngineView) -> _Offer | None:
         with suppress(SparkError):
-            request = request_of(view, self._context.catalogue())
+            request = request_of(view, catalogue(self._context))
             return _Offer(request.preset, request.overrides, view.served_name)
         return None
 
@@ -541,7 +428,7 @@ class Gateway:
 
     async def _bring_up(self, swap: _Swap, ended: list[LaunchRequest]) -> None:
         """Makes way for the engine, launches it, and returns when requests reach it. `ended` gets what was stopped."""
-        offer, launcher = swap.offer, self._context.launcher
+        offer, launcher = swap.offer, self._context[Launcher]
 
         def report(step: Step) -> None:
             if step.state is StepState.RUNNING:
@@ -551,7 +438,7 @@ class Gateway:
         if running is not None and not running.serving:
             await launcher.resume(running.view.name, report)
         elif running is None:
-            if self._context.editor.is_busy(offer.name):
+            if self._context[Editor].is_busy(offer.name):
                 raise RefusedError(f"{offer.name} is being edited.", "Retry when the edit is finished.")
             overrides = await self._make_way(swap, ended)
             await launcher.launch(LaunchRequest(offer.preset, overrides), report)
@@ -573,9 +460,9 @@ class Gateway:
             swap.phase, swap.detail = "memory", text
 
         while True:
-            overrides = await context.memory_gate.resolve(offer.preset, await self._placed(offer))
-            fit_now = await context.checks.fit_reader(context.preflight.dry_plan(offer.preset, overrides))
-            await context.memory_gate.await_return(say, lambda fit_now=fit_now: short_of_memory(fit_now()))  # type: ignore[misc]
+            overrides = await context[MemoryGate].resolve(offer.preset, await self._placed(offer))
+            fit_now = await context[LaunchChecks].fit_reader(context[Preflight].dry_plan(offer.preset, overrides))
+            await context[MemoryGate].await_return(say, lambda fit_now=fit_now: short_of_memory(fit_now()))  # type: ignore[misc]
             fit = fit_now()
             if fit.blocked and not short_of_memory(fit):
                 raise WillNotFit(offer.name, fit)
@@ -601,7 +488,7 @@ class Gateway:
     async def _placed(self, offer: _Offer) -> Overrides:
         """The offer's settings, on the next free port where another one has its own."""
         overrides, host = offer.overrides, self._context.ports.host
-        wanted = self._context.preflight.dry_plan(offer.preset, overrides).host_port
+        wanted = self._context[Preflight].dry_plan(offer.preset, overrides).host_port
         taken = {each.view.port for each in self._engines.values()}
         for port in range(wanted, wanted + _MOST_PORTS):
             if port not in taken and await in_thread(host.port_owner, port) is None:
@@ -626,7 +513,7 @@ class Gateway:
         elif engine.in_flight or not engine.serving or (idle or 0.0) < self.policy.stay_seconds:
             idle = None
         else:
-            running = await self._context.in_flight(name)
+            running = await in_flight(self._context, name)
             fixed = "number of running requests unknown" if running is None else ""  # unknown is not idle
             idle = None if running else idle
         return Resident(name, holds, idle, fixed)
@@ -634,17 +521,17 @@ class Gateway:
     async def _end(self, engine: _Engine, why: str, ended: list[LaunchRequest]) -> None:
         view = engine.view
         with suppress(SparkError):
-            ended.append(request_of(view, self._context.catalogue()))
+            ended.append(request_of(view, catalogue(self._context)))
         self._draining.add(view.name)
         self._context.store.say(f"{view.name}: stopped by the gateway {why}", kind=EventKind.STOPPED, subject=view.name)
-        await self._context.supervisor.stop(view.name)
+        await self._context[EngineSupervisor].stop(view.name)
 
     async def _bring_back(self, ended: list[LaunchRequest]) -> None:
         """Starts again what was ended for a launch that failed; the last one first."""
         for request in reversed(ended):
             name = request.overrides.name or request.preset.name
             try:
-                await self._context.launcher.launch(replace(request, force=True, fetch=False), lambda _: None)
+                await self._context[Launcher].launch(replace(request, force=True, fetch=False), lambda _: None)
             except SparkError as error:
                 self._failed(request.preset.name, error)
                 self._context.store.say(
@@ -663,7 +550,7 @@ class Gateway:
     async def _revive(self, name: str) -> None:
         """Launches an engine again that has died; one that is there was only slow to answer."""
         engine = self._engines.get(name)
-        await self._context.supervisor.refresh()
+        await self._context[EngineSupervisor].refresh()
         if engine is None or name in self._engines:
             return
         preset = engine.view.container.preset
@@ -683,8 +570,8 @@ class Gateway:
         """The rest of the launch that runs, the usual time of those in front, and its own; None when one is unknown."""
         total = 0.0
         for each in self._swaps.values():
-            watch = self._context.supervisor.find(each.offer.name)
-            left = self._context.history.eta(watch.view()).seconds if watch is not None and each.began else None
+            watch = self._context[EngineSupervisor].find(each.offer.name)
+            left = self._context[History].eta(watch.view()).seconds if watch is not None and each.began else None
             usual = self._usual(each.offer)
             if left is None and usual is not None:
                 passed = self._clock.monotonic() - each.began if each.began is not None else 0.0
@@ -697,7 +584,7 @@ class Gateway:
         return total
 
     def _usual(self, offer: _Offer) -> float | None:
-        starts = [each for each in self._context.history.starts if each.preset == offer.preset.name and each.ready]
+        starts = [each for each in self._context[History].starts if each.preset == offer.preset.name and each.ready]
         past = [each.seconds for each in starts if each.seconds is not None]
         return median(past[-MAX_STARTS:]) if past else None
 

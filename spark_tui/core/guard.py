@@ -12,12 +12,13 @@ import queue
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from spark_tui.core.cache import CacheControl, measuring
+from spark_tui.core.context import Context
 from spark_tui.core.crash_loops import LoopEnder
 from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.store import Store
@@ -37,6 +38,7 @@ from spark_tui.domain.host.guard import (
     sample_of,
     victim,
 )
+from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Ok, value_of
 from spark_tui.services.executors import in_thread
 from spark_tui.services.ports import Clock, GuardActuator, GuardJournal, GuardStarter, HostProbe
@@ -53,8 +55,25 @@ OnEntry = Callable[[GuardEntry], None]
 """Called from the guard's second thread."""
 
 
+def guard_policy(context: Context) -> Policy:
+    """The floors of the settings."""
+    return Policy(
+        serving_floor=int(context.settings.guard_serving_gib * GIB),
+        loading_floor=int(context.settings.guard_loading_gib * GIB),
+    )
+
+
 class Guard:
     """The watchdog. `tick` is one look and what follows from it; `run` does that until it is asked to end."""
+
+    @classmethod
+    def from_context(cls, context: Context, **options: Any) -> Guard:
+        """Each time another one, with these options."""
+        guarding, loops = context.guarding, context.settings.stop_crash_loops
+        return cls(
+            context.host, guarding.actuator, guarding.journal, context.clock, guard_policy(context),
+            end_loops=loops, **options,
+        )  # fmt: skip
 
     def __init__(
         self,
@@ -212,6 +231,10 @@ class LoadGuard:
     """Keeps memory free while one launch loads its weights: the driver takes what is free, and the checkpoint's pages
     fill that up. Where nothing allows dropping the cache without a person, it does nothing."""
 
+    @classmethod
+    def from_context(cls, context: Context) -> LoadGuard:
+        return cls(context.host, context[CacheControl], context[EngineSupervisor], context.clock, guard_policy(context))
+
     def __init__(
         self,
         host: HostProbe,
@@ -308,3 +331,12 @@ class GuardLauncher(Struct, eq=False):
             await in_thread(self.starter.start)
         except SparkError as error:
             self.supervisor.say(error.summary, Severity.WARNING, error.remedy)
+
+
+def guard_launcher(context: Context) -> GuardLauncher | None:
+    """None where the settings or the demo want no guard of their own."""
+    settings = context.settings
+    if not context.ports.has("guarding") or not settings.guard_auto or settings.read_only:
+        return None
+    starter, journal = context.guarding.starter, context.guarding.journal
+    return GuardLauncher(starter, journal, context[EngineSupervisor], context.store, context.clock) if starter else None

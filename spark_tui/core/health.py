@@ -9,7 +9,9 @@ from typing import Final
 
 from msgspec import Struct, field
 
+from spark_tui.core.context import Context
 from spark_tui.core.engines import EngineSupervisor
+from spark_tui.core.metrics import EngineMetricsCollector
 from spark_tui.core.store import AlarmBoard, Store
 from spark_tui.domain.chat.message import ChatParameters, ChatRequest, Message, Role
 from spark_tui.domain.engine.state import Endpoint, EngineState
@@ -56,6 +58,19 @@ class HealthWatch(Struct, eq=False):
     read_only: bool = False
     _engines: dict[str, _WatchedStart] = field(default_factory=dict)
     _power: detectors.LowPowerState = field(default_factory=detectors.LowPowerState)
+
+    @classmethod
+    def from_context(cls, context: Context) -> HealthWatch:
+        return cls(
+            context.store,
+            context.clock,
+            context.host,
+            context.api,
+            context[EngineSupervisor],
+            context.alarms,
+            lambda engine: context[EngineMetricsCollector].of(engine).token_sample(),
+            read_only=context.settings.read_only,
+        )
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:

@@ -8,6 +8,8 @@ from typing import Final, TypeAlias
 
 from msgspec.structs import replace
 
+from spark_tui.core.context import Context
+from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.store import Store
 from spark_tui.domain.bench.conditions import flags_of
 from spark_tui.domain.engine.container import ContainerFacts, ImageFacts
@@ -19,7 +21,7 @@ from spark_tui.domain.history import HistoryOff, HistoryState, Record
 from spark_tui.domain.host.guard import GuardEntry
 from spark_tui.domain.logs.starts import MOST_GOOD, Eta, StartRecord, eta, merged, past_starts, start_record
 from spark_tui.domain.logs.timeline import BootTimeline
-from spark_tui.domain.logs.view import EngineView
+from spark_tui.domain.logs.view import Baseline, EngineView
 from spark_tui.domain.metrics.series import HOST, MetricId, Sample, SeriesKey, SeriesSlice
 from spark_tui.domain.presets.invocation import parse
 from spark_tui.domain.reading import Missing, Ok, Reading, value_of
@@ -38,6 +40,15 @@ _Seen: TypeAlias = tuple[BootTimeline, EngineState, bool, str, ImageFacts | None
 
 class History:
     """One object for both front ends. `load` first: until then no start is known, and none is kept."""
+
+    @classmethod
+    def from_context(cls, context: Context) -> History:
+        return cls(
+            context.ports.history,
+            context.clock,
+            context.store,
+            (lambda: context.guarding.journal.entries()) if context.ports.has("guarding") else None,  # noqa: PLW0108 - made when asked
+        )
 
     def __init__(
         self, db: HistoryStore, clock: Clock, store: Store, acts: Callable[[], Sequence[GuardEntry]] | None = None
@@ -219,3 +230,17 @@ class History:
             except HistoryOff:
                 return  # `state` has the reason, and `_report` shows it
             self._last_event = event
+
+
+async def remember(context: Context) -> None:
+    """From here on earlier starts are known, and those that end are kept."""
+
+    def baseline(container: ContainerFacts) -> Baseline | None:
+        from spark_tui.core.results import Results
+
+        return context[Results].baseline(container)
+
+    history, supervisor = context[History], context[EngineSupervisor]
+    await history.load()
+    supervisor.on_views = history.observe
+    supervisor.baseline = baseline

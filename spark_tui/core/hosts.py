@@ -8,6 +8,7 @@ from typing import Final, NoReturn
 
 from msgspec import Struct
 
+from spark_tui.core.context import Context
 from spark_tui.domain import remote
 from spark_tui.domain.errors import ExitCode, SparkError
 from spark_tui.domain.remote import (
@@ -39,6 +40,10 @@ class HostView(Struct, frozen=True):
 
 class Hosts:
     """The hosts of the settings. In read-only mode the remote control centre is read-only too."""
+
+    @classmethod
+    def from_context(cls, context: Context) -> Hosts:
+        return cls(context.settings.hosts, context.ports.remote_shell, read_only=context.settings.read_only)
 
     def __init__(self, known: remote.Hosts, shell: RemoteShell, *, read_only: bool = False) -> None:
         self.known = known

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from spark_tui.core.context import Context
 from spark_tui.core.store import Store
 from spark_tui.domain.engine.container import StoredImage
 from spark_tui.domain.engine.runtimes import runtime_named
@@ -76,6 +77,10 @@ _MOST_CELLS: Final = 60
 
 class Images:
     """Publishes the slice `images` of the World. Without a history no versions and last good starts are remembered."""
+
+    @classmethod
+    def from_context(cls, context: Context) -> Images:
+        return cls(context.docker, context.presets, context.ports.get("history"), context.store, context.clock)
 
     def __init__(
         self, docker: ContainerEngine, presets: PresetSource, history: HistoryStore | None, store: Store, clock: Clock

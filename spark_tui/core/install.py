@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spark_tui import __version__
+from spark_tui.core.context import Context
 from spark_tui.core.nodes import Nodes
 from spark_tui.domain.cluster.install import (
     LINK,
@@ -82,6 +83,10 @@ class Installer(Struct, eq=False):
     _nodes: Nodes
     _shell: RemoteShell
     _program: ProgramSource
+
+    @classmethod
+    def from_context(cls, context: Context) -> Installer:
+        return cls(context.settings.hosts, context[Nodes], context.ports.remote_shell, context.ports.program)
 
     async def install(
         self, nodes: Sequence[ClusterNode], on_step: Callable[[ClusterNode, str], None]

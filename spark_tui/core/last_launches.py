@@ -11,6 +11,7 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from spark_tui.core.context import Context
 from spark_tui.core.preflight import Preflight
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.presets.overrides import Overrides, all_pairs, overrides_from_pairs
@@ -37,6 +38,10 @@ class LastValues(Struct, frozen=True):
 class LastLaunches:
     """Remembers them, the latest launch last. What is damaged or outdated is ignored; what cannot be read is not
     overwritten, and `keep` says so."""
+
+    @classmethod
+    def from_context(cls, context: Context) -> LastLaunches:
+        return cls(context.ports.state, context[Preflight])
 
     def __init__(self, state: StateFiles, preflight: Preflight) -> None:
         self._state = state

@@ -9,18 +9,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import aclosing, nullcontext, suppress
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from spark_tui.core.containers import clear_container
-from spark_tui.core.downloads import LaunchDownloads
+from spark_tui.core.context import Context
+from spark_tui.core.downloads import LaunchDownloads, launch_downloads
 from spark_tui.core.engines import EngineSupervisor, EngineWatch, outside_docker
 from spark_tui.core.fit import MemoryGate, share_of
-from spark_tui.core.guard import GuardLauncher, LoadGuard
+from spark_tui.core.guard import GuardLauncher, LoadGuard, guard_launcher
 from spark_tui.core.jobs import Report, Step, StepReporter, StepState
 from spark_tui.core.poller import pause
 from spark_tui.core.preflight import Preflight, PreflightStatus
+from spark_tui.core.rights import require_reviewed
 from spark_tui.domain.chat.message import ChatParameters, ChatRequest, Message, Role
 from spark_tui.domain.engine.container import ContainerFacts
 from spark_tui.domain.engine.runtimes import runtime_named
@@ -101,6 +104,22 @@ class Launcher(Struct, eq=False):
     _fetching: LaunchDownloads | None
     _guard_launcher: GuardLauncher | None
     _reviewed: Callable[[Preset], None] = lambda _: None
+
+    @classmethod
+    def from_context(cls, context: Context) -> Launcher:
+        return cls(
+            context.docker,
+            context.api,
+            context.archive,
+            context[EngineSupervisor],
+            context[Preflight],
+            context.clock,
+            context[LoadGuard],
+            context[MemoryGate],
+            context.once(launch_downloads),
+            context.once(guard_launcher),
+            partial(require_reviewed, context),
+        )
 
     async def launch(self, request: LaunchRequest, report: Report, *, keep: str = "") -> LaunchResult:
         """Brings the preset up. A container of the id `keep` is set aside and not removed. Raises the error of the step

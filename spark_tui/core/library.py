@@ -8,6 +8,7 @@ from contextlib import aclosing
 
 from msgspec.structs import replace
 
+from spark_tui.core.context import Context
 from spark_tui.core.store import Store
 from spark_tui.domain.engine.container import ContainerFacts
 from spark_tui.domain.errors import RefusedError, SparkError, UsageError
@@ -25,6 +26,18 @@ REFRESH_SECONDS = 5.0
 
 class Library:
     """Publishes the slice `library` of the World. `root` and `home` are folders of the host."""
+
+    @classmethod
+    def from_context(cls, context: Context) -> Library:
+        return cls(
+            context.ports.models,
+            context.docker,
+            context.presets,
+            context.store,
+            context.clock,
+            context.paths.store,
+            context.paths.home,
+        )
 
     def __init__(
         self, models: ModelStore, docker: ContainerEngine, presets: PresetSource, store: Store, clock: Clock, root: str,

@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from spark_tui.core.context import Context
 from spark_tui.core.store import AlarmBoard, Store, World
+from spark_tui.core.wiring import GuardPorts
 from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.finding import AlarmId, Severity
 from spark_tui.domain.host.memory import MemInfo, MemoryBreakdown, fall_rate, memory_breakdown, memory_finding
+from spark_tui.domain.host.vitals import ContainerMemory, HostProcess, Vitals
 from spark_tui.domain.reading import NOT_READ_YET, Missing, Ok, Reading, Stale, value_of
 from spark_tui.services.executors import in_thread
+from spark_tui.services.ports import Clock, HostProbe, VitalsProbe
 
 if TYPE_CHECKING:  # the first frame shows memory, and nothing of these
-    from spark_tui.core.wiring import GuardPorts
     from spark_tui.domain.host.guard import GuardEntry
-    from spark_tui.domain.host.vitals import ContainerMemory, HostProcess, Vitals
-    from spark_tui.services.ports import Clock, HostProbe, VitalsProbe
 
 PROCESSES: Final = 40
 TREND_SECONDS: Final = 6.0
@@ -35,6 +36,10 @@ _MOST_REMEMBERED: Final = 256
 class BreakdownReader:
     """Splits the memory by the World's readings, each CUDA process mapped to its container. One look into /proc per new
     process: a pid's container does not change while it lives."""
+
+    @classmethod
+    def from_context(cls, context: Context) -> BreakdownReader:
+        return cls(context.host)
 
     def __init__(self, host: HostProbe) -> None:
         self._host = host
@@ -60,6 +65,10 @@ class BreakdownReader:
 
 class MemoryWatch:
     """Called once a second with what was read."""
+
+    @classmethod
+    def from_context(cls, context: Context) -> MemoryWatch:
+        return cls(context.store, context.clock, context[BreakdownReader], context.alarms)
 
     def __init__(self, store: Store, clock: Clock, breakdown: BreakdownReader, alarms: AlarmBoard) -> None:
         self._store = store
@@ -130,6 +139,10 @@ class MemoryInspector(Struct, eq=False):
     _store: Store
     _clock: Clock
     _guarding: GuardPorts | None
+
+    @classmethod
+    def from_context(cls, context: Context) -> MemoryInspector:
+        return cls(context.ports.vitals, context.store, context.clock, context.ports.get("guarding"))
 
     async def look(self) -> MemoryDetail:
         """One look, in a thread: it reads hundreds of files. Never raises."""

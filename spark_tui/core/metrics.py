@@ -14,6 +14,8 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from spark_tui.core.context import Context
+from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.jobs import JobView, StepState
 from spark_tui.core.poller import Poller, pause
 from spark_tui.core.store import Store
@@ -21,7 +23,7 @@ from spark_tui.domain.engine.state import Endpoint, EngineState
 from spark_tui.domain.errors import EngineUnreachable, SparkError
 from spark_tui.domain.host.detectors import TokenSample
 from spark_tui.domain.logs.view import EngineView
-from spark_tui.domain.metrics.page import MetricPage, Snapshot
+from spark_tui.domain.metrics.page import Family, MetricPage, Snapshot
 from spark_tui.domain.metrics.series import Gap, MetricId, Sample, SeriesView
 from spark_tui.domain.metrics.serving import (
     EngineMetrics,
@@ -259,6 +261,10 @@ class EngineMetricsCollector:
     `endpoint` gives the address of an engine's API, by its name; None while it has none.
     """
 
+    @classmethod
+    def from_context(cls, context: Context) -> EngineMetricsCollector:
+        return cls(context.ports.metrics, context.store, context.clock, context[EngineSupervisor].endpoint_of)
+
     def __init__(
         self, source: MetricsSource, store: Store, clock: Clock, endpoint: Callable[[str], Endpoint | None]
     ) -> None:
@@ -433,3 +439,17 @@ def _why_not(view: EngineView | None) -> str:
         return f"the engine is {view.word.value}"
     code = "" if container.exit_code is None else f" with exit code {container.exit_code}"
     return f"the engine has ended{code}"
+
+
+async def in_flight(context: Context, name: str) -> int | None:
+    """How many requests that engine answers now, by its last metrics, else by asking it; None where it does not say."""
+    collector = context.made(EngineMetricsCollector)
+    latest = value_of(collector.current(name)) if collector is not None else None
+    running = value_of(latest.running) if latest is not None else None
+    endpoint = context[EngineSupervisor].endpoint_of(name)
+    if running is None and endpoint is not None:
+        try:
+            running = (await context.ports.metrics.read(endpoint)).total(Family.RUNNING)
+        except SparkError:
+            return None
+    return None if running is None else int(running)

@@ -7,7 +7,9 @@ from typing import Final
 
 from msgspec import Struct
 
+from spark_tui.core.context import Context
 from spark_tui.core.fit import LaunchChecks
+from spark_tui.core.history import History
 from spark_tui.core.library import Library
 from spark_tui.core.store import Store
 from spark_tui.domain.errors import SparkError
@@ -37,6 +39,15 @@ class NextStep(Struct, eq=False):
     _checks: LaunchChecks
     _store: Store
     _starts: Callable[[], Iterable[StartRecord]]
+
+    @classmethod
+    def from_context(cls, context: Context) -> NextStep:
+        return cls(
+            context[Library],
+            context[LaunchChecks],
+            context.store,
+            lambda: context[History].starts if context.ports.has("history") else (),
+        )
 
     async def candidates(self) -> tuple[NextPreset, ...]:
         """At most `MOST`; none where no downloaded model fits."""

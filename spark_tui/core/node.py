@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +14,7 @@ from msgspec.structs import replace
 
 from spark_tui import __version__
 from spark_tui.core.containers import clear_container
+from spark_tui.core.context import Context
 from spark_tui.domain.chat.message import (
     AnswerFinished,
     ChatParameters,
@@ -90,6 +92,18 @@ _STOPPED: Final = "node-stopped"
 _ANSWERS: Final = (ContentDelta, ReasoningDelta, ToolCallDelta, AnswerFinished)
 
 
+def _cache(context: Context) -> CacheControl:
+    from spark_tui.core.cache import CacheControl
+
+    return context[CacheControl]
+
+
+def _guard_launcher(context: Context) -> GuardLauncher | None:
+    from spark_tui.core.guard import guard_launcher
+
+    return context.once(guard_launcher)
+
+
 class Node(Struct, eq=False):
     """This machine as a node. What it starts, its own guard watches."""
 
@@ -109,6 +123,27 @@ class Node(Struct, eq=False):
     _clock: Clock
     _paths: HostPaths
     _models: Callable[[], ModelStore]
+
+    @classmethod
+    def from_context(cls, context: Context) -> Node:
+        return cls(
+            context.docker,
+            context.api,
+            context.ports.metrics,
+            context.host,
+            context.ports.get("fabric"),
+            context.secrets,
+            context.archive,
+            context.ports.state,
+            partial(_cache, context),
+            partial(_guard_launcher, context),
+            context.ports.gpu,
+            context.ports.vitals,
+            context.ports.get("routers"),
+            context.clock,
+            context.paths,
+            lambda: context.ports.models,
+        )
 
     def verbs(self) -> dict[str, tuple[type[Any], Callable[[Any], Awaitable[object]]]]:
         """What it does by name: the type of the request, and the work."""

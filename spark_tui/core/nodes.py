@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spark_tui import __version__
+from spark_tui.core.context import Context
 from spark_tui.domain.cluster.protocol import (
     COMMAND,
     PROTOCOL,
@@ -74,6 +75,10 @@ class Nodes(Struct, eq=False):
     _hosts: Hosts
     _shell: RemoteShell
     _host: HostProbe
+
+    @classmethod
+    def from_context(cls, context: Context) -> Nodes:
+        return cls(context.settings.hosts, context.ports.remote_shell, context.host)
 
     def reach(self, node: ClusterNode) -> RemoteHost:
         """How to work the node: the host of that name in the settings, else its address; this machine without ssh."""

@@ -5,12 +5,16 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Sequence
 from enum import StrEnum
+from functools import partial
 from typing import Final, TypeVar
 
 from msgspec import Struct
 
 from spark_tui.core.actions import by_front_end, key_of
+from spark_tui.core.context import Context
 from spark_tui.core.history import History
+from spark_tui.core.results import Results
+from spark_tui.core.rights import require_reviewed
 from spark_tui.core.store import Store
 from spark_tui.domain.bench.conditions import Conditions
 from spark_tui.domain.bench.run import Result
@@ -89,6 +93,19 @@ class Pins(Struct, eq=False):
     _results: Callable[[], Sequence[Result]]
     _proofs: Callable[[], Sequence[Proof]]
     _reviewed: Callable[[Preset], None]
+
+    @classmethod
+    def from_context(cls, context: Context) -> Pins:
+        return cls(
+            context[History],
+            context.presets,
+            context.ports.get("recipes"),
+            context.docker,
+            context.store,
+            lambda: context[Results].all() if context.ports.has("results") else (),
+            lambda: context.ports.proofs.all() if context.ports.has("proofs") else (),
+            partial(require_reviewed, context),
+        )
 
     # --- good starts ----------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spark_tui.core.actions import by_front_end, key_of
+from spark_tui.core.context import Context
 from spark_tui.domain.engine.container import (
     ContainerFacts,
     DaemonFacts,
@@ -57,6 +58,10 @@ class Preflight(Struct, eq=False):
     _host: HostProbe
     _secrets: SecretStore
     _paths: HostPaths
+
+    @classmethod
+    def from_context(cls, context: Context) -> Preflight:
+        return cls(context.docker, context.host, context.secrets, context.paths)
 
     async def plan(self, preset: Preset, overrides: Overrides) -> LaunchPlan:
         """The plan with the downloaded image, without checking anything else and without writing any key."""

@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spark_tui.core.bench import Benchmark, EngineCheck, finish_when_cancelled
+from spark_tui.core.context import Context
 from spark_tui.core.store import Store
 from spark_tui.domain.bench.conditions import Conditions
 from spark_tui.domain.bench.run import RunOutcome
@@ -90,6 +91,10 @@ class Prover(Struct, frozen=True):
     proofs: ProofStore
     store: Store
     clock: Clock
+
+    @classmethod
+    def from_context(cls, context: Context) -> Prover:
+        return cls(context.api, context[Benchmark], context.ports.proofs, context.store, context.clock)
 
     def kept(self) -> tuple[Proof, ...]:
         """The newest first. Raises SparkError when they cannot be read."""

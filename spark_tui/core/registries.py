@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
+from spark_tui.core.context import Context
 from spark_tui.domain.errors import SparkError, UsageError
 from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.presets.dialects.importing import ExaminedRecipe, examine, plain_name, with_commands, with_source
@@ -54,6 +55,10 @@ class RegistryManager(Struct, eq=False):
     _recipes: RecipeStore
     _clock: Clock
     _catalogue: Callable[[], PresetCatalogue]
+
+    @classmethod
+    def from_context(cls, context: Context) -> RegistryManager:
+        return cls(context.ports.registries, context.recipes, context.clock, context.presets.load)
 
     def all(self) -> tuple[PinnedRegistry, ...]:
         return self._store.pins()

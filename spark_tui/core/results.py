@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from statistics import median
 
+from spark_tui.core.context import Context
 from spark_tui.domain.bench.compare import Comparison, compare
 from spark_tui.domain.bench.conditions import flags_of
 from spark_tui.domain.bench.published import SOURCES, PublishedComparison, beside, references
@@ -23,6 +24,10 @@ LEAST_ID = 3
 
 class Results:
     """Both front ends' way to the results."""
+
+    @classmethod
+    def from_context(cls, context: Context) -> Results:
+        return cls(context.ports.results, context.clock)
 
     def __init__(self, store: ResultStore, clock: Clock) -> None:
         self._store = store

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Final
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from spark_tui.core.context import Context
 from spark_tui.domain.errors import SparkError, UsageError
-from spark_tui.domain.presets.preset import Preset, PresetCatalogue
-from spark_tui.domain.presets.rights import fingerprint, rights_of
+from spark_tui.domain.finding import Finding
+from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue
+from spark_tui.domain.presets.rights import fingerprint, require_allowed, rights_of
 from spark_tui.domain.text import clean_line, truncate
 from spark_tui.services.ports import PresetSource, StateFiles
 from spark_tui.services.wire import decode, encode
+
+if TYPE_CHECKING:
+    from spark_tui.core.registries import RegistryManager
 
 _FILE: Final = "rights"
 
@@ -55,3 +60,23 @@ class AllowedPresets:
             return decode((self._state.read(_FILE) or b"{}").decode(), dict[str, tuple[str, ...]])
         except (SparkError, ValueError):
             return {}
+
+
+def require_reviewed(context: Context, preset: Preset) -> None:
+    """Raises NotReviewed for a recipe of a registry that the person has not approved, NotAllowed for one that takes
+    rights over the machine which the person has not allowed it."""
+    if preset.origin is Origin.REGISTRY:
+        _registries(context).check(preset)
+    require_allowed(preset)
+
+
+def drifts(context: Context, presets: Iterable[Preset]) -> Mapping[str, Finding]:
+    """Copies of registries' recipes that are outdated, by the preset's name."""
+    copies = tuple(each for each in presets if each.facts.copy_of is not None)
+    return _registries(context).drifts(copies) if copies and context.ports.has("registries") else {}
+
+
+def _registries(context: Context) -> RegistryManager:
+    from spark_tui.core.registries import RegistryManager
+
+    return context[RegistryManager]

@@ -6,18 +6,23 @@ import asyncio
 import itertools
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec.structs import replace
 
 from spark_tui.core.actions import key_of
+from spark_tui.core.cluster_launch import STEPS as CLUSTER_STEPS
+from spark_tui.core.cluster_launch import ClusterLauncher, NotClean
+from spark_tui.core.context import Context
 from spark_tui.core.edit import Editor, EditPlan
 from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.jobs import STEP_EVENTS, JobView, Report, Step, StepState, put, step_news
 from spark_tui.core.launch import Launcher, LaunchRequest, pending_steps
 from spark_tui.core.store import Store
+from spark_tui.core.update import STEPS as UPDATE_STEPS
+from spark_tui.core.update import Updater
 from spark_tui.domain.cluster.protocol import rank_of
-from spark_tui.domain.cluster.record import UNFINISHED, Stage
+from spark_tui.domain.cluster.record import UNFINISHED, ClusterRecord, Stage
 from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.errors import RefusedError, SparkError
 from spark_tui.domain.event import EventKind
@@ -26,11 +31,6 @@ from spark_tui.domain.presets.overrides import Overrides, pairs_of
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.services.executors import end_tasks, in_thread
 
-if TYPE_CHECKING:  # for launches on several nodes
-    from spark_tui.core.cluster_launch import ClusterLauncher
-    from spark_tui.core.update import Updater
-    from spark_tui.domain.cluster.record import ClusterRecord
-
 MAX_JOBS = 20
 STOP: Final = Step("stop", "Stop on all nodes")
 RECOVER: Final = Step("recover", "Finish or undo")
@@ -38,6 +38,17 @@ RECOVER: Final = Step("recover", "Finish or undo")
 
 class JobRunner:
     """One task per launch. A failure is kept in the job's view, never raised into the loop."""
+
+    @classmethod
+    def from_context(cls, context: Context) -> JobRunner:
+        return cls(
+            context[Launcher],
+            context[EngineSupervisor],
+            context.store,
+            context[Editor],
+            (lambda: context[ClusterLauncher]) if context.ports.has("remote_shell") else None,
+            lambda: context[Updater],
+        )
 
     def __init__(
         self, launcher: Launcher, supervisor: EngineSupervisor, store: Store, editor: Editor,
@@ -74,7 +85,6 @@ class JobRunner:
     def update(self, preset: Preset, engine: str, *, keep: bool | None = None) -> str:
         """Like `launch`: tries the newer image of a preset up to the decision, or with `keep` carries that out. A
         cancelled one brings what ran before back, and can be continued."""
-        from spark_tui.core.update import STEPS
 
         async def work(report: Report) -> None:
             if keep is not None:
@@ -89,7 +99,7 @@ class JobRunner:
                 text = f"{preset.name}: the new image serves. Keep it or go back: {key_of('update_preset')} on Presets"
                 self._store.say(text, Severity.WARNING, kind=EventKind.IMAGE, subject=engine)
 
-        steps = (*(STEPS if keep is None else ()), *pending_steps())
+        steps = (*(UPDATE_STEPS if keep is None else ()), *pending_steps())
         job = self._begin(engine, work, steps, what="update")
         self._updates.add(job)
         return job
@@ -105,9 +115,7 @@ class JobRunner:
     def launch_on_nodes(self, record: ClusterRecord, *, replace_running: bool = False) -> str:
         """Like `launch`, on the nodes of the record; `replace_running` stops another launch of that name first. One
         that fails or is cancelled is undone on all nodes; one that is ready is watched from then on."""
-        from spark_tui.core.cluster_launch import STEPS
-
-        steps = tuple(Step(id_, label) for id_, label in STEPS)
+        steps = tuple(Step(id_, label) for id_, label in CLUSTER_STEPS)
 
         async def work(report: Report) -> None:
             ready = await self._on_nodes.launch(record, report, replace_running=replace_running)
@@ -130,8 +138,6 @@ class JobRunner:
             self._store.say(error.summary, Severity.WARNING, error.remedy, subject=record.name)
 
     async def _stop(self, record: ClusterRecord, report: Report) -> None:
-        from spark_tui.core.cluster_launch import NotClean
-
         report(replace(STOP, state=StepState.RUNNING, detail=", ".join(record.nodes)))
         results = await self._on_nodes.stop(record.name)
         left = [each for each in results if not each.clean]
@@ -158,8 +164,6 @@ class JobRunner:
                 await self._watch(record)
 
     async def _recover(self, record: ClusterRecord, report: Report) -> None:
-        from spark_tui.core.cluster_launch import NotClean
-
         what = "launch" if record.stage is Stage.STARTING else "stop"
         report(replace(RECOVER, state=StepState.RUNNING, detail=f"an interrupted {what}"))
         try:

@@ -7,6 +7,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from spark_tui.core.context import Context
 from spark_tui.core.engines import outside_docker
 from spark_tui.core.launch import LaunchRequest, launched_overrides
 from spark_tui.core.preflight import Preflight
@@ -37,6 +38,10 @@ class Securing(Struct, eq=False):
     _presets: PresetSource
     _preflight: Preflight
     _secrets: SecretStore
+
+    @classmethod
+    def from_context(cls, context: Context) -> Securing:
+        return cls(context.presets, context[Preflight], context.secrets)
 
     async def plan(self, view: EngineView, *, publish: bool = False) -> Secured:
         """The launch for an engine of ours that is LAN NO KEY, with `publish` also for one that only this machine

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from spark_tui.domain.errors import SparkError
 from spark_tui.domain.event import Event, EventKind, appended
 from spark_tui.domain.finding import AlarmId, Finding, Severity
 from spark_tui.domain.host.identity import HostIdentity
-from spark_tui.domain.host.memory import ALL_WELL
+from spark_tui.domain.host.memory import ALL_WELL, MemInfo, MemoryBreakdown
+from spark_tui.domain.host.vitals import GpuReading, Vitals
 from spark_tui.domain.presets.preset import PresetCatalogue
 from spark_tui.domain.reading import NOT_READ_YET, Reading
 from spark_tui.domain.secret import mask_secrets
@@ -24,11 +26,8 @@ if TYPE_CHECKING:
     from spark_tui.domain.engine.boot import BootStatus
     from spark_tui.domain.engine.container import DaemonFacts
     from spark_tui.domain.engine.schedule import ScheduleStatus
-    from spark_tui.domain.errors import SparkError
     from spark_tui.domain.gateway import GatewayStatus
     from spark_tui.domain.host.drop_caches import DropResult
-    from spark_tui.domain.host.memory import MemInfo, MemoryBreakdown
-    from spark_tui.domain.host.vitals import GpuReading, Vitals
     from spark_tui.domain.logs.explain import Explanation
     from spark_tui.domain.logs.view import EngineView
     from spark_tui.domain.models.download import Download

@@ -10,13 +10,17 @@ import asyncio
 import shlex
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from spark_tui.core.bench import RESTORE_SECONDS, Benchmark, BenchProgress, BenchStep, finish_when_cancelled
 from spark_tui.core.bench_ab import ABPlanner, Variant
+from spark_tui.core.catalogue import catalogue
+from spark_tui.core.context import Context
+from spark_tui.core.draft import Drafts
 from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.fit import LaunchChecks, MemoryGate, WillNotFit
 from spark_tui.core.history import History
@@ -46,6 +50,7 @@ from spark_tui.domain.presets.command import settable, tool_calls_of
 from spark_tui.domain.presets.dialects.recipe_files import to_sparkrun
 from spark_tui.domain.presets.dialects.yaml_text import comment, sub_table, with_value, yaml_text
 from spark_tui.domain.presets.draft import Draft
+from spark_tui.domain.presets.fit_verdict import LaunchVerdict
 from spark_tui.domain.presets.located import MappingValue
 from spark_tui.domain.presets.options import SETTABLE, TOOLS
 from spark_tui.domain.presets.overrides import Overrides, all_pairs, overrides_from_pairs
@@ -56,10 +61,6 @@ from spark_tui.domain.reading import value_of
 from spark_tui.services.executors import end_tasks, in_thread
 from spark_tui.services.ports import CheckpointSource, Clock, RecipeStore, StateFiles
 from spark_tui.services.wire import decode, encode
-
-if TYPE_CHECKING:
-    from spark_tui.core.draft import Drafts
-    from spark_tui.domain.presets.fit_verdict import LaunchVerdict
 
 FILE: Final = "tune"
 DEFAULT_MINUTES: Final = 120.0
@@ -136,6 +137,25 @@ class Tuner(Struct, eq=False):
     state: StateFiles
     clock: Clock
     acts: Callable[[], tuple[GuardEntry, ...]] = tuple
+
+    @classmethod
+    def from_context(cls, context: Context) -> Tuner:
+        return cls(
+            context[Benchmark],
+            context[ABPlanner],
+            context[Launcher],
+            context[EngineSupervisor],
+            context[LaunchChecks],
+            context[MemoryGate],
+            context.checkpoints,
+            context[History],
+            partial(catalogue, context),
+            context.ports.get("recipes"),
+            context[Drafts],
+            context.ports.state,
+            context.clock,
+            *([context.guarding.journal.entries] if context.ports.has("guarding") else []),
+        )
 
     # --- plan and record ------------------------------------------------------------------------------
 

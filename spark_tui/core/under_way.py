@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
 
 from spark_tui.core.engines import EDITS, MEASURES
 from spark_tui.core.jobs import StepState
-
-if TYPE_CHECKING:
-    from spark_tui.core.store import World
-    from spark_tui.services.ports import StateFiles
+from spark_tui.core.store import World
+from spark_tui.services.ports import StateFiles
 
 # What a claim says that a program does. A measurement comes before the edit that it may be made of.
 _CLAIMS: Final = {MEASURES: "measurement of ", "update-": "update of ", EDITS: "edit of ", "tune": "search with tune"}

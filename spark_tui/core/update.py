@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -18,7 +19,9 @@ from msgspec.structs import replace
 
 from spark_tui.core.actions import by_front_end, key_of
 from spark_tui.core.bench_ab import Variant
+from spark_tui.core.catalogue import catalogue
 from spark_tui.core.containers import clear_container
+from spark_tui.core.context import Context
 from spark_tui.core.edit import Editor, EditStage
 from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.history import History
@@ -123,6 +126,21 @@ class Updater(Struct, eq=False):
     _state: StateFiles
     _clock: Clock
     _catalogue: Callable[[], PresetCatalogue]
+
+    @classmethod
+    def from_context(cls, context: Context) -> Updater:
+        return cls(
+            context.docker,
+            context.host,
+            context[Editor],
+            context[Launcher],
+            context[EngineSupervisor],
+            context[History],
+            context.archive,
+            context.ports.state,
+            context.clock,
+            partial(catalogue, context),
+        )
 
     # --- look -----------------------------------------------------------------------------------------
 

@@ -58,7 +58,7 @@ class Ports:
     boot: types.BootPort
     doctor_probe: types.DoctorProbe
     fabric: types.FabricProbe
-    presets: types.PresetSource
+    presets: types.PresetGrants
     recipes: types.RecipeStore
     checkpoints: types.CheckpointSource
     models: types.ModelStore

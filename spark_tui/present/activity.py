@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -11,15 +12,12 @@ from spark_tui.core.jobs import StepState
 from spark_tui.domain.engine.state import EngineState, EngineWord
 from spark_tui.domain.quantities import human_duration
 from spark_tui.domain.reading import Missing, value_of
-from spark_tui.present.engines import engine_status, latest_job
+from spark_tui.present.engines import EngineStatus, engine_status, latest_job
 from spark_tui.present.page import Cell, Tone
 
 if TYPE_CHECKING:  # at the first frame nothing is under way
-    from collections.abc import Callable, Mapping
-
     from spark_tui.core.store import World
     from spark_tui.domain.logs.view import EngineView
-    from spark_tui.present.engines import EngineStatus
 
 UNDER_WAY = (
     EngineWord.QUEUED, EngineWord.FETCHING, EngineWord.PULLING, EngineWord.STARTING, EngineWord.LOADING,

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
 from spark_tui.core.jobs import JobView, Step, StepState
-from spark_tui.domain.engine.boot import BootState
+from spark_tui.domain.engine.boot import BootState, BootStatus
+from spark_tui.domain.engine.container import ContainerFacts, DaemonFacts
 from spark_tui.domain.engine.state import EngineState, EngineWord, Exposure
+from spark_tui.domain.errors import SparkError
 from spark_tui.domain.quantities import GIB, gib, human_duration
 from spark_tui.domain.reading import Missing, Reading, reason_of, value_of
 from spark_tui.domain.secret import mask_secrets
@@ -18,15 +21,10 @@ from spark_tui.present.json import Object, maybe, moment, read, rounded
 from spark_tui.present.page import Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
 
 if TYPE_CHECKING:  # the first frame shows an empty list of engines, and loads nothing of logs and hosts for it
-    from collections.abc import Mapping, Sequence
-
     from spark_tui.core.next_step import NextPreset
     from spark_tui.core.store import World
     from spark_tui.domain.cluster.record import ClusterRecord
-    from spark_tui.domain.engine.boot import BootStatus
-    from spark_tui.domain.engine.container import ContainerFacts, DaemonFacts
     from spark_tui.domain.engine.schedule import ScheduleStatus
-    from spark_tui.domain.errors import SparkError
     from spark_tui.domain.host.identity import HostIdentity
     from spark_tui.domain.host.vitals import GpuReading
     from spark_tui.domain.logs.starts import Eta

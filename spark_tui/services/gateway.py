@@ -10,7 +10,7 @@ import asyncio
 import logging
 import re
 import socket
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from time import monotonic
@@ -42,17 +42,15 @@ from spark_tui.domain.text import clean_line, truncate
 from spark_tui.services.engine_http import ClientPools, bearer, beginning_of
 from spark_tui.services.executors import end_tasks
 from spark_tui.services.optional import install_command
+from spark_tui.services.ports import GatewayRouter
 from spark_tui.services.wire import decode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import httpx2
     from starlette.applications import Starlette
     from starlette.requests import Request
 
     from spark_tui.services.gateway_door import DoorLimits
-    from spark_tui.services.ports import GatewayRouter
 
 _log = logging.getLogger(__name__)
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
 
 from msgspec import Struct
 
 if TYPE_CHECKING:  # the shapes are many, and a port names them only
-    from contextlib import AbstractContextManager
-
     from spark_tui.domain.bench.load import Load, LoadEvent
     from spark_tui.domain.bench.run import Result
     from spark_tui.domain.chat.conversation import ChatThread, ConversationHit, ConversationSummary
@@ -60,7 +59,7 @@ if TYPE_CHECKING:  # the shapes are many, and a port names them only
         VerifyProgress,
     )
     from spark_tui.domain.presets.dialects.importing import CollectedFiles, FoundFile
-    from spark_tui.domain.presets.preset import PresetCatalogue
+    from spark_tui.domain.presets.preset import Preset, PresetCatalogue
     from spark_tui.domain.presets.registry import PinnedRegistry
     from spark_tui.domain.prove.run import Proof
     from spark_tui.domain.reading import Reading
@@ -378,6 +377,14 @@ class PresetSource(Protocol):
 
     def glance(self) -> PresetCatalogue:
         """The same, sooner: for what is only shown. What is launched, changed or exported comes from `load`."""
+
+
+class PresetGrants(PresetSource, Protocol):
+    """A source of presets with the rights that the person allowed them."""
+
+    def allow(self, preset: Preset, names: Collection[str]) -> Preset:
+        """Records rights by their names, beside those allowed earlier; without names takes all back. Raises UsageError
+        for a name that the recipe does not ask for."""
 
 
 class CheckpointSource(Protocol):

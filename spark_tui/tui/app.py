@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from functools import cached_property, partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 from rich.text import Text
 from textual import work
@@ -27,6 +27,9 @@ from textual.theme import Theme
 from textual.worker import Worker, WorkerState
 
 from spark_tui.core.actions import ACTIONS, DANGEROUS, Scope, key_of, use_keys, use_screen
+from spark_tui.core.config import user_themes
+from spark_tui.core.context import Context
+from spark_tui.core.first import first_figures, run
 from spark_tui.domain.errors import RefusedError
 from spark_tui.domain.reading import value_of
 from spark_tui.domain.secret import mask_secrets
@@ -37,9 +40,6 @@ from spark_tui.tui.frame import FrameApp, FrameScreen, acting, bindings
 from spark_tui.tui.key_queue import GUARD_S, KeyHandled, KeyQueue
 from spark_tui.tui.screen_table import make_screen, modes
 from spark_tui.tui.themes import THEMES, in_console_colours, own_theme, theme_for
-
-if TYPE_CHECKING:
-    from spark_tui.core.context import Context
 
 T = TypeVar("T")
 
@@ -93,7 +93,7 @@ class SparkApp(FrameApp):
         glyphs = glyphs or choose(context.settings.glyphs)
         self._plain = PlainCharacters(glyphs)
         wanted = context.settings.theme
-        self._own_themes = None if wanted in THEME_NAMES else context.user_themes()
+        self._own_themes = None if wanted in THEME_NAMES else user_themes(context)
         found = () if self._own_themes is None else self._own_themes.themes
         named = (own_theme(each) for each in found if each.name == wanted)
         self._opening_theme = next(named, theme or theme_for(wanted))
@@ -120,7 +120,7 @@ class SparkApp(FrameApp):
         # After `fg` the terminal holds what the shell wrote: every cell is written again.
         self.app_resume_signal.subscribe(self, lambda _: self.call_later(self.screen.refresh, layout=True))
         self.key_queue.guard = 0.0 if self.is_headless else GUARD_S
-        await self.context.first_figures()
+        await first_figures(self.context)
         self.take(self.context.store.world)
         self.notices.begin(self.context.clock.now())
         self.call_after_refresh(self._start)
@@ -142,7 +142,7 @@ class SparkApp(FrameApp):
         gc.set_threshold(_COLLECT_OBJECTS)
         self.set_interval(_COLLECT_SECONDS, self._collect)
         try:
-            await self.context.run()
+            await run(self.context)
         finally:
             gc.set_threshold(*before)
             gc.unfreeze()  # of an app that ended, nothing stays behind
@@ -325,9 +325,10 @@ class SparkApp(FrameApp):
     @acting("drop_cache")
     async def action_drop_cache(self) -> None:
         """Frees the page cache, after asking where something has to be asked."""
+        from spark_tui.core.cache import CacheControl
         from spark_tui.tui.screens.modals import free_cache_question
 
-        cache = self.context.cache
+        cache = self.context[CacheControl]
         plan = await cache.plan()
         question = free_cache_question(plan)
         if question is not None and not await self.push_screen_wait(question):
@@ -346,7 +347,9 @@ class SparkApp(FrameApp):
     @acting("hosts")
     async def action_open_hosts(self) -> None:
         """Opens another host through ssh. Everything here keeps running meanwhile."""
-        hosts = self.context.hosts  # the demo has none
+        from spark_tui.core.hosts import Hosts
+
+        hosts = self.context[Hosts]  # the demo has none
         host: Any = await self.push_screen_wait(make_screen("hosts", hosts))
         if host is not None:
             await self.lend_terminal(

@@ -24,12 +24,17 @@ from textual.widgets import Static
 from textual.worker import Worker
 
 from spark_tui.core.actions import DANGEROUS, Scope, allowed, key_of, of_scope, shown
-from spark_tui.domain.cluster.protocol import rank_of
+from spark_tui.core.catalogue import catalogue
+from spark_tui.core.jobs import BenchStatus, JobView
+from spark_tui.domain.cluster.protocol import NodeLook, rank_of
+from spark_tui.domain.engine.boot import BootStatus
+from spark_tui.domain.engine.container import DaemonFacts
 from spark_tui.domain.errors import SparkError
-from spark_tui.domain.event import EventKind
-from spark_tui.domain.finding import Severity
+from spark_tui.domain.event import Event, EventKind
+from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.host.identity import HostIdentity
-from spark_tui.domain.host.memory import ALL_WELL
+from spark_tui.domain.host.memory import ALL_WELL, MemInfo, MemoryBreakdown
+from spark_tui.domain.host.vitals import GpuReading, Vitals
 from spark_tui.domain.presets.preset import PresetCatalogue
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import NOT_READ_YET, Reading, value_of
@@ -47,20 +52,12 @@ from spark_tui.tui.yank import LAST_COPY, Yank
 
 if TYPE_CHECKING:
     from spark_tui.core.context import Context
-    from spark_tui.core.jobs import BenchStatus, JobView
     from spark_tui.core.store import World
     from spark_tui.core.under_way import Measurement
-    from spark_tui.domain.cluster.protocol import NodeLook
     from spark_tui.domain.cluster.record import ClusterRecord
-    from spark_tui.domain.engine.boot import BootStatus
-    from spark_tui.domain.engine.container import DaemonFacts
     from spark_tui.domain.engine.schedule import ScheduleStatus
-    from spark_tui.domain.event import Event
-    from spark_tui.domain.finding import Finding
     from spark_tui.domain.gateway import GatewayStatus
     from spark_tui.domain.host.drop_caches import DropResult
-    from spark_tui.domain.host.memory import MemInfo, MemoryBreakdown
-    from spark_tui.domain.host.vitals import GpuReading, Vitals
     from spark_tui.domain.logs.explain import Explanation
     from spark_tui.domain.logs.view import EngineView
     from spark_tui.domain.models.download import Download
@@ -225,10 +222,11 @@ class FrameApp(PlainCrashApp[None]):
         if record is None:
             self.notify("Nothing runs on several nodes.", markup=False)
             return
+        from spark_tui.core.runner import JobRunner
         from spark_tui.present.cluster import stop_question
 
         async def act() -> None:
-            jobs = self.context.jobs
+            jobs = self.context[JobRunner]
             try:
                 if jobs.running(record.name) is not None:
                     await jobs.cancel(record.name)
@@ -254,7 +252,7 @@ class FrameApp(PlainCrashApp[None]):
     def apply_fix(self, view: EngineView | None) -> None:
         """The launch form of the engine's preset, with the change written into it that its log suggests."""
         proposed = self.explain(view).proposal if view is not None else None
-        preset = self.context.catalogue().get(view.container.preset) if view is not None else None
+        preset = catalogue(self.context).get(view.container.preset) if view is not None else None
         if view is None or proposed is None:
             self.notify("No fix available for this engine.", markup=False)
         elif preset is None:
@@ -267,16 +265,18 @@ class FrameApp(PlainCrashApp[None]):
 
     def draft_engine(self, view: EngineView | None) -> None:
         """The draft of a preset for an engine that was started by hand, with the change that its log suggests."""
+        from spark_tui.core.draft import Drafts
+
         if view is None:
             self.notify("No engine is selected.", markup=False)
-        elif self.context.catalogue().get(view.container.preset) is not None:
+        elif catalogue(self.context).get(view.container.preset) is not None:
             self.notify(f"{view.name} runs from the preset {view.container.preset}.", markup=False)
         else:
             proposed = self.explain(view).proposal
             changes = dict(proposed.change) if proposed is not None else {}
             container = view.container
             dialog = make_screen(
-                "draft", self.context, f"Draft: {view.name}", lambda: self.context.drafts.of_container(container),
+                "draft", self.context, f"Draft: {view.name}", lambda: self.context[Drafts].of_container(container),
                 changes=changes,
             )  # fmt: skip
             self.push_screen(dialog, self.launched)
@@ -322,8 +322,10 @@ class FrameApp(PlainCrashApp[None]):
             return
         if self.refuses("Edit"):
             return
+        from spark_tui.core.edit import Editor
+
         try:
-            preset = self.context.editor.running(view).preset
+            preset = self.context[Editor].running(view).preset
         except SparkError as error:
             self.report(error)
         else:
@@ -447,9 +449,14 @@ class FrameScreen(QuietScreen[None]):
         top.counts = engine_counts(world, statuses)
         top.renew()
 
+    def _seconds_left(self, view: EngineView) -> float | None:
+        from spark_tui.core.history import History
+
+        return self.context[History].eta(view).seconds
+
     def _show_activities(self, line: ActivityLine) -> None:
         world = self.context.store.world
-        line.activities = activities(world, lambda view: self.context.history.eta(view).seconds)
+        line.activities = activities(world, self._seconds_left)
         line.alarms = world.alarms
         line.renew()
 

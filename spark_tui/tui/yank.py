@@ -73,19 +73,23 @@ def engine_yanks(context: Context, view: EngineView | None, preset: Preset | Non
 
         def command() -> str:
             from spark_tui.core.launch import launched_with
+            from spark_tui.core.preflight import Preflight
             from spark_tui.domain.engine.docker_run import render_text
             from spark_tui.domain.presets.overrides import overrides_from_pairs
 
             pairs = {**launched_with(container), "name": view.name}
-            return render_text(context.preflight.dry_plan(preset, overrides_from_pairs(pairs)).spec)
+            return render_text(context[Preflight].dry_plan(preset, overrides_from_pairs(pairs)).spec)
 
         yield Yank("Command", "c", command)
 
 
 def log_and_event_yanks(context: Context, engine: str) -> Iterator[Yank]:
     """The last line of the engine's log, and the last event."""
-    watch = context.supervisor.find(engine) if engine else None
-    if watch is not None and len(watch.buffer):
-        yield Yank("Last log line", "l", clean(watch.buffer.line(watch.buffer.end - 1).text))
+    if engine:
+        from spark_tui.core.engines import EngineSupervisor
+
+        watch = context[EngineSupervisor].find(engine)
+        if watch is not None and len(watch.buffer):
+            yield Yank("Last log line", "l", clean(watch.buffer.line(watch.buffer.end - 1).text))
     if context.store.world.events:
         yield Yank("Last event", "e", clean(context.store.world.events[-1].text))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from spark_tui.core.gateway import GatewayKeys
+from spark_tui.core.gateway_keys import GatewayKeys
 from spark_tui.domain.connect import CLIENTS
 from spark_tui.domain.engine.container import ALL_INTERFACES, LABEL_API_KEY_FILE, ContainerFacts
 from spark_tui.domain.engine.state import ServedModel

@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from spark_tui.core.context import Context
+from spark_tui.core.engines import EngineSupervisor
+from spark_tui.core.first import run
 from spark_tui.core.jobs import Step, put
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue
@@ -108,13 +110,13 @@ class Kit:
     @asynccontextmanager
     async def supervised(self) -> AsyncIterator[None]:
         """With the supervisor's loops running."""
-        async with running(self.context.supervisor.run()):
+        async with running(self.context[EngineSupervisor].run()):
             yield
 
     @asynccontextmanager
     async def whole(self) -> AsyncIterator[None]:
         """With everything running that runs beside a screen."""
-        async with running(self.context.run()):
+        async with running(run(self.context)):
             yield
 
     async def until(self, condition: Callable[[], bool]) -> None:

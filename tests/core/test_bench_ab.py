@@ -9,10 +9,13 @@ from itertools import pairwise
 import pytest
 from msgspec.structs import replace
 
-from spark_tui.core.bench import BenchProgress, BenchStep, finish_when_cancelled
-from spark_tui.core.bench_ab import Variant, running_engine, starts_of
+from spark_tui.core.bench import Benchmark, BenchProgress, BenchStep, finish_when_cancelled
+from spark_tui.core.bench_ab import ABPlanner, Variant, running_engine, starts_of
 from spark_tui.core.context import Context
-from spark_tui.core.launch import LaunchRequest
+from spark_tui.core.edit import Editor
+from spark_tui.core.engines import EngineSupervisor
+from spark_tui.core.launch import Launcher, LaunchRequest
+from spark_tui.core.runner import JobRunner
 from spark_tui.domain.bench.compare import SpeedVerdict, compare
 from spark_tui.domain.bench.load import Load, LoadEvent, LoadResult
 from spark_tui.domain.bench.plan import BenchPlan
@@ -76,21 +79,21 @@ class ABKit(Kit):
 
     async def launched(self, overrides: Overrides | None = None) -> None:
         task = asyncio.create_task(
-            self.context.launcher.launch(LaunchRequest(PRESET, overrides or Overrides()), self.report)
+            self.context[Launcher].launch(LaunchRequest(PRESET, overrides or Overrides()), self.report)
         )
         await self.until(task.done)
         task.result()
 
     async def variants(self, other: str) -> tuple[Variant, Variant]:
-        view = (await self.context.supervisor.watch("qwen")).view()
-        return self.context.ab_planner.plan(view, other)
+        view = (await self.context[EngineSupervisor].watch("qwen")).view()
+        return self.context[ABPlanner].plan(view, other)
 
     async def ab(
         self, other: str, plan: BenchPlan = PLAN, *, stop: asyncio.Event | None = None,
         meanwhile: Callable[[], None] = lambda: None,
     ) -> tuple[BenchRun, ...]:  # fmt: skip
         variants = await self.variants(other)
-        task = asyncio.create_task(self.context.benchmark.run(variants, plan, self.seen.append, stop=stop))
+        task = asyncio.create_task(self.context[Benchmark].run(variants, plan, self.seen.append, stop=stop))
 
         def done() -> bool:
             meanwhile()
@@ -181,7 +184,7 @@ async def test_a_container_whose_server_is_gone_is_restarted(health: Health) -> 
     await kit.launched()
     before = kit.docker.named("qwen")
     kit.docker.on_start = lambda facts: kit.api.serve()
-    task = asyncio.create_task(kit.context.benchmark.run((Variant("qwen"),), PLAN, kit.seen.append))
+    task = asyncio.create_task(kit.context[Benchmark].run((Variant("qwen"),), PLAN, kit.seen.append))
 
     def lose_it() -> bool:
         if len(kit.asked) == 5:
@@ -227,7 +230,7 @@ async def test_a_program_that_ends_within_an_ab_leaves_the_engine_of_before_to_t
 ) -> None:
     kit = ABKit()
     await kit.launched()
-    task = asyncio.create_task(kit.context.benchmark.run(await kit.variants(other), PLAN, kit.seen.append))
+    task = asyncio.create_task(kit.context[Benchmark].run(await kit.variants(other), PLAN, kit.seen.append))
     await kit.until(lambda: second in kit.asked)
     stops = len(kit.docker.asked("stop"))
     kit.docker.hold("stop")
@@ -239,9 +242,9 @@ async def test_a_program_that_ends_within_an_ab_leaves_the_engine_of_before_to_t
     assert kit.running() == second
     await kit.context.close()
     kit.context = kit.opened()
-    assert [entry.name for entry in kit.context.editor.interrupted()] == ["qwen"]
+    assert [entry.name for entry in kit.context[Editor].interrupted()] == ["qwen"]
     async with kit.whole():
-        await kit.until(lambda: not kit.context.editor.interrupted() and not kit.context.jobs.running("qwen"))
+        await kit.until(lambda: not kit.context[Editor].interrupted() and not kit.context[JobRunner].running("qwen"))
     assert kit.running() == "qwen 4096"
 
 

@@ -9,10 +9,11 @@ from functools import partial
 import pytest
 from msgspec.structs import replace
 
-from spark_tui.core.bench import BenchProgress, BenchSession, BenchStep
+from spark_tui.core.bench import Benchmark, BenchProgress, BenchSession, BenchStep
 from spark_tui.core.bench_ab import Variant
 from spark_tui.core.context import Context
 from spark_tui.core.engines import MEASURES
+from spark_tui.core.results import Results
 from spark_tui.core.wiring import GuardPorts
 from spark_tui.domain.bench.conditions import Conditions
 from spark_tui.domain.bench.plan import BenchPlan, PromptCache, PromptForm
@@ -97,7 +98,7 @@ class Lab:
     async def run(self, plan: BenchPlan, *names: str, stop: asyncio.Event | None = None) -> tuple[BenchRun, ...]:
         """Measures these engines, or the one that is always there."""
         variants = tuple(map(Variant, names or ("tiny",)))
-        return await self.context.benchmark.run(variants, plan, self.seen.append, stop=stop)
+        return await self.context[Benchmark].run(variants, plan, self.seen.append, stop=stop)
 
     async def until(self, condition: object) -> None:
         """Until what was seen fulfils it."""
@@ -141,12 +142,12 @@ async def test_a_sweep_with_depths_measures_what_the_server_does(lab: Lab, serve
     assert run.lateness is not None and run.lateness.count > 5
     assert run.conditions.flags == ("--max-num-seqs 4",)
     assert (run.conditions.driver, run.conditions.context_tokens) == ("580.142", 4096)
-    assert lab.context.results.all()[0].run == run
+    assert lab.context[Results].all()[0].run == run
 
 
 async def test_other_programs_see_that_an_engine_is_measured(lab: Lab, server: BenchServer) -> None:
-    state, seen = lab.context.benchmark.state, set[tuple[str, ...]]()
-    await lab.context.benchmark.run((Variant("tiny"),), PLAN, lambda _: seen.add(state.claimed(MEASURES)))
+    state, seen = lab.context[Benchmark].state, set[tuple[str, ...]]()
+    await lab.context[Benchmark].run((Variant("tiny"),), PLAN, lambda _: seen.add(state.claimed(MEASURES)))
     assert (seen, state.claimed(MEASURES)) == ({(f"{MEASURES}tiny",)}, ())
 
 
@@ -228,7 +229,7 @@ async def test_an_engine_that_answers_nothing_any_more_ends_the_run_and_voids_it
     with pytest.raises(MeasurementVoid):
         await lab.run(replace(PLAN, warmup=0, passes=9))
     assert len(server.bodies) < 12, "it did not go on for all nine passes"
-    assert lab.context.results.all() == ()
+    assert lab.context[Results].all() == ()
 
 
 CORE_DIED = (
@@ -292,7 +293,7 @@ async def test_an_engine_that_is_not_the_same_voids_its_figures_and_one_that_end
         await lab.run(PLAN)
     await happened[0]
     assert (void.value.engine, void.value.exit_code, bool(void.value.remedy)) == ("tiny", 1, True)
-    assert lab.context.results.all() == ()
+    assert lab.context[Results].all() == ()
     now = lab.docker.named("tiny")
     assert (now is not None and now.running) is runs
 
@@ -331,7 +332,7 @@ async def test_of_two_engines_that_end_both_run_again(lab: Lab, server: BenchSer
             await lab.run(PLAN, "tiny", "other")
     found = [lab.docker.named(name) for name in ("tiny", "other")]
     assert [each is not None and each.running for each in found] == [True, True]
-    assert lab.context.results.all() == ()
+    assert lab.context[Results].all() == ()
 
 
 async def test_an_engine_that_ends_is_not_measured_to_the_end_of_the_plan(lab: Lab, server: BenchServer) -> None:
@@ -352,7 +353,7 @@ async def test_counters_that_began_again_are_those_of_another_process(lab: Lab, 
     server.fail = fail
     with pytest.raises(MeasurementVoid):
         await lab.run(PLAN)
-    assert lab.context.results.all() == ()
+    assert lab.context[Results].all() == ()
     assert not lab.docker.asked("stop") and not lab.docker.asked("restart"), "it runs"
 
 
@@ -366,7 +367,7 @@ async def test_an_engine_that_answers_nothing_is_an_error_and_no_result(lab: Lab
     server.fail = lambda number, body: "refuse"
     with pytest.raises(EngineFailed, match="none of 1 warm-up requests"):
         await lab.run(PLAN)
-    assert lab.context.results.all() == ()
+    assert lab.context[Results].all() == ()
 
 
 async def test_requests_of_others_are_told(lab: Lab, server: BenchServer) -> None:
@@ -431,7 +432,7 @@ async def test_a_stop_keeps_what_was_measured_and_frees_the_server(lab: Lab, ser
     assert run.counts.cancelled >= 1
     assert run.sweep[0].passes == 1
     await lab.until(lambda: server.open == 0)
-    assert [result.id for result in lab.context.results.all()] == [run.id]
+    assert [result.id for result in lab.context[Results].all()] == [run.id]
 
 
 async def test_a_cancelled_task_keeps_what_was_measured(lab: Lab, server: BenchServer) -> None:
@@ -442,7 +443,7 @@ async def test_a_cancelled_task_keeps_what_was_measured(lab: Lab, server: BenchS
     work.cancel()
     with pytest.raises(asyncio.CancelledError):
         await work
-    (kept,) = lab.context.results.all()
+    (kept,) = lab.context[Results].all()
     assert kept.run is not None and kept.run.ending is RunOutcome.CANCELLED
     assert kept.run.counts.complete >= 1
 
@@ -464,7 +465,7 @@ async def test_a_stop_before_anything_was_measured_keeps_nothing(lab: Lab) -> No
     stop.set()
     (run,) = await lab.run(PLAN, stop=stop)
     assert (run.ending, run.levels) == (RunOutcome.CANCELLED, ())
-    assert lab.context.results.all() == ()
+    assert lab.context[Results].all() == ()
 
 
 # --- two in turn ---------------------------------------------------------------------------------------
@@ -482,7 +483,7 @@ async def test_two_engines_are_measured_in_turn_and_never_at_once(lab: Lab, serv
     assert order == ["tiny", "slower", "slower", "tiny", "tiny", "slower", "slower", "tiny"]
     assert (one.pair, two.pair) == (two.id, one.id)
     assert [body["prompt"] for body in server.bodies] == [body["prompt"] for body in other.bodies], "the same prompts"
-    found = lab.context.results.compare(one.id, two.id)
+    found = lab.context[Results].compare(one.id, two.id)
     assert found.paired
     assert found.rows[0].ratio is not None and found.rows[0].ratio < 0.9
     with pytest.raises(UsageError, match="one and the same"):
@@ -508,7 +509,7 @@ async def test_progress_only_moves_forward_and_shows_the_figures_so_far(lab: Lab
 
 
 async def test_results_are_found_by_id_by_engine_and_as_the_last(lab: Lab) -> None:
-    results = lab.context.results
+    results = lab.context[Results]
     for key, said in (("last", "no result yet"), ("nope", "no result nope: nothing was measured yet")):
         with pytest.raises(UsageError, match=said) as none:
             results.find(key)
@@ -523,7 +524,7 @@ async def test_results_are_found_by_id_by_engine_and_as_the_last(lab: Lab) -> No
 
 
 async def test_a_verdict_needs_its_reason(lab: Lab) -> None:
-    results = lab.context.results
+    results = lab.context[Results]
     kept = results.mark("acme/big", Status.FAILED, reason="error 35")
     assert results.find("acme/big") == kept
     with pytest.raises(UsageError, match="needs its reason"):

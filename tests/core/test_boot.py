@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from spark_tui.core.boot import GONE_SECONDS, BootUnits
+from spark_tui.core.engines import EngineSupervisor
 from spark_tui.domain.engine.boot import BootState, BootStatus
 from spark_tui.domain.engine.container import (
     LABEL_LAUNCH,
@@ -72,7 +73,7 @@ def port() -> FakeBoot:
 
 @pytest.fixture
 def boot(kit: Kit, port: FakeBoot) -> BootUnits:
-    return BootUnits(port, kit.context.supervisor, kit.docker, kit.clock)
+    return BootUnits(port, kit.context[EngineSupervisor], kit.docker, kit.clock)
 
 
 async def test_an_engine_is_enabled_with_its_settings_and_disabled_again(

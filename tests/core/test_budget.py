@@ -6,9 +6,10 @@ import asyncio
 
 from msgspec.structs import replace
 
-from spark_tui.core.fit import CALM_SECONDS, RETURN_SECONDS, STILL_SECONDS, WillNotFit
+from spark_tui.core.engines import EngineSupervisor
+from spark_tui.core.fit import CALM_SECONDS, RETURN_SECONDS, STILL_SECONDS, MemoryGate, WillNotFit
 from spark_tui.core.jobs import StepState
-from spark_tui.core.launch import LaunchRequest
+from spark_tui.core.launch import Launcher, LaunchRequest
 from spark_tui.domain.engine.container import ContainerStatus
 from spark_tui.domain.errors import ExitCode
 from spark_tui.domain.presets.overrides import Overrides
@@ -45,7 +46,7 @@ def kit_on_dockers_clock() -> Kit:
 
 async def launched(kit: Kit, **changes: object) -> asyncio.Task[object]:
     request = LaunchRequest(BIG, Overrides(), **changes)  # type: ignore[arg-type]
-    task: asyncio.Task[object] = asyncio.create_task(kit.context.launcher.launch(request, kit.report))
+    task: asyncio.Task[object] = asyncio.create_task(kit.context[Launcher].launch(request, kit.report))
     await kit.until(task.done)
     return task
 
@@ -91,7 +92,7 @@ async def test_a_person_who_insists_launches_it_all_the_same() -> None:
 async def test_a_fit_that_is_not_known_never_refuses() -> None:
     kit = Kit()
     request = LaunchRequest(PRESET, Overrides())
-    task = asyncio.create_task(kit.context.launcher.launch(request, kit.report))
+    task = asyncio.create_task(kit.context[Launcher].launch(request, kit.report))
     await kit.until(task.done)
     assert task.exception() is None
     assert kit.step("memory").detail == "fit unknown"
@@ -108,7 +109,7 @@ async def test_memory_of_an_engine_that_has_just_ended_is_awaited_and_told() -> 
     kit = Kit()
     available(kit, 40)
     ended(kit, ago=5)
-    task = asyncio.create_task(kit.context.launcher.launch(LaunchRequest(BIG, Overrides()), kit.report))
+    task = asyncio.create_task(kit.context[Launcher].launch(LaunchRequest(BIG, Overrides()), kit.report))
     await kit.until(lambda: told(kit, "waiting for old to release memory"))
     available(kit, 80)
     await kit.until(lambda: told(kit, "80.0 GiB available"))
@@ -136,7 +137,7 @@ async def test_memory_that_creeps_back_for_ever_is_given_up() -> None:
     kit = Kit()
     available(kit, 10)
     ended(kit, ago=1)
-    task = asyncio.create_task(kit.context.launcher.launch(LaunchRequest(BIG, Overrides()), kit.report))
+    task = asyncio.create_task(kit.context[Launcher].launch(LaunchRequest(BIG, Overrides()), kit.report))
     await kit.until(lambda: told(kit, "waiting"))
     before = kit.clock.monotonic()
     for step in range(400):
@@ -163,7 +164,7 @@ async def test_an_engine_that_is_replaced_is_stopped_and_its_memory_awaited_befo
     first = await launched(kit)
     assert first.exception() is None
     changed = LaunchRequest(BIG, Overrides(max_model_len=8192), replace_running=True)
-    task = asyncio.create_task(kit.context.launcher.launch(changed, kit.report))
+    task = asyncio.create_task(kit.context[Launcher].launch(changed, kit.report))
     await kit.until(lambda: bool(kit.docker.asked("stop")))
     available(kit, 40)
     await kit.until(lambda: any("GiB available" in step.detail for step in kit.reports))
@@ -178,8 +179,8 @@ async def test_a_restart_starts_again_only_when_memory_stands_still() -> None:
     kit = kit_on_dockers_clock()
     await launched(kit)
     available(kit, 40)
-    supervisor = kit.context.supervisor
-    task = asyncio.create_task(supervisor.restart("qwen", settle=kit.context.memory_gate.await_return))
+    supervisor = kit.context[EngineSupervisor]
+    task = asyncio.create_task(supervisor.restart("qwen", settle=kit.context[MemoryGate].await_return))
     await kit.clock.advance(1)
     available(kit, 100)
     await kit.clock.advance(CALM_SECONDS)

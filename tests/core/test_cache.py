@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from spark_tui.core.cache import CacheControl, NoWayToDrop
+from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.memory import BreakdownReader
 from spark_tui.core.store import World
 from spark_tui.domain.engine.container import PublishedPort
@@ -43,7 +44,7 @@ class Spark:
         self.docker.script(SHELL, (), exit_code=0)
         self.dropper = FakeDropper(self.kit.host, access)
         self.control = CacheControl(
-            self.dropper, self.docker, self.kit.host, core.supervisor, core.store, self.kit.clock
+            self.dropper, self.docker, self.kit.host, core[EngineSupervisor], core.store, self.kit.clock
         )
 
     async def engine(self, *lines: str, serving: bool = True) -> None:
@@ -51,7 +52,7 @@ class Spark:
         self.docker.add_container("qwen", lines=lines, pid=77, ports=(PublishedPort(8000, 8000),))
         if serving:
             self.kit.api.serve()
-        await self.kit.context.supervisor.look()
+        await self.kit.context[EngineSupervisor].look()
 
     @property
     def events(self) -> list[str]:

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from spark_tui.core.bench import Benchmark
 from spark_tui.core.canary import CanaryRunner, show_changes, verdicts_of
-from spark_tui.core.engines import MEASURES
+from spark_tui.core.engines import MEASURES, EngineSupervisor
+from spark_tui.core.prove import Prover
 from spark_tui.domain.bench.canary import KIND
 from spark_tui.domain.finding import AlarmId
 from spark_tui.domain.history import Record
@@ -28,7 +30,7 @@ def runner(lab: Lab, history: FakeHistory, in_flight: int | None = 0, busy: bool
         return in_flight
 
     c = lab.context
-    return CanaryRunner(c.benchmark, c.prover, c.supervisor, history, state, c.clock, requests)
+    return CanaryRunner(c[Benchmark], c[Prover], c[EngineSupervisor], history, state, c.clock, requests)
 
 
 async def test_an_idle_engine_is_measured_and_kept() -> None:
@@ -77,7 +79,7 @@ async def test_a_night_that_an_engine_does_not_survive_is_void_and_the_engine_ru
             await lab.context.close()
         assert (first.engine, first.verdict, bool(first.void)) == ("qwen", None, True)
         assert (second.engine, bool(second.skipped), second.void) == ("small", True, None), "another one boots"
-        assert history.noted == [] and lab.context.prover.kept() == ()
+        assert history.noted == [] and lab.context[Prover].kept() == ()
         now = lab.docker.named("qwen")
         assert now is not None and now.running
 

@@ -7,8 +7,11 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
+from spark_tui.core.cluster_launch import ClusterLauncher
 from spark_tui.core.cluster_monitor import ClusterMonitor
 from spark_tui.core.jobs import JobView, StepState
+from spark_tui.core.nodes import Nodes
+from spark_tui.core.runner import JobRunner
 from spark_tui.domain.cluster.record import Stage, new_launch
 from spark_tui.domain.errors import RefusedError
 from spark_tui.domain.event import EventKind
@@ -39,12 +42,12 @@ def kinds(kit: Kit) -> list[EventKind]:
 
 
 async def over(kit: Kit) -> JobView:
-    await kit.until(lambda: kit.context.jobs.running("r") is None)
+    await kit.until(lambda: kit.context[JobRunner].running("r") is None)
     return job(kit)
 
 
 async def launched(sparks: Sparks, kit: Kit) -> JobView:
-    kit.context.jobs.launch_on_nodes(sparks.record())
+    kit.context[JobRunner].launch_on_nodes(sparks.record())
     return await over(kit)
 
 
@@ -69,25 +72,25 @@ async def test_a_launch_that_fails_keeps_what_is_wrong_and_what_to_do(sparks: Sp
 
 async def test_a_cancelled_launch_is_undone_on_all_nodes(sparks: Sparks, kit: Kit) -> None:
     sparks[HEAD].docker.on_start = None  # it loads for ever
-    kit.context.jobs.launch_on_nodes(sparks.record())
+    kit.context[JobRunner].launch_on_nodes(sparks.record())
     await kit.until(lambda: len(sparks.containers()) == 2)
-    await kit.context.jobs.cancel("r")
+    await kit.context[JobRunner].cancel("r")
     assert job(kit).state is StepState.CANCELLED
-    assert (sparks.containers(), kit.context.clusters.records()) == ([], ())
+    assert (sparks.containers(), kit.context[ClusterLauncher].records()) == ([], ())
 
 
 async def test_one_name_is_worked_on_once(sparks: Sparks, kit: Kit) -> None:
-    kit.context.jobs.launch_on_nodes(sparks.record())
+    kit.context[JobRunner].launch_on_nodes(sparks.record())
     with pytest.raises(RefusedError):
-        kit.context.jobs.stop_on_nodes(sparks.record())
+        kit.context[JobRunner].stop_on_nodes(sparks.record())
     await over(kit)
 
 
 async def test_a_stop_proves_each_node_clean(sparks: Sparks, kit: Kit) -> None:
     await launched(sparks, kit)
-    kit.context.jobs.stop_on_nodes(kit.context.clusters.records()[0])
+    kit.context[JobRunner].stop_on_nodes(kit.context[ClusterLauncher].records()[0])
     with pytest.raises(RefusedError):
-        await kit.context.jobs.cancel("r")
+        await kit.context[JobRunner].cancel("r")
     found = await over(kit)
     assert found.state is StepState.DONE
     assert "spark-1" in found.steps[0].detail
@@ -99,45 +102,45 @@ async def test_a_stop_proves_each_node_clean(sparks: Sparks, kit: Kit) -> None:
 async def test_a_stop_names_the_node_that_is_away_and_can_be_done_again(sparks: Sparks, kit: Kit) -> None:
     await launched(sparks, kit)
     no_ssh(sparks)
-    kit.context.jobs.stop_on_nodes(kit.context.clusters.records()[0])
+    kit.context[JobRunner].stop_on_nodes(kit.context[ClusterLauncher].records()[0])
     found = await over(kit)
     assert found.state is StepState.FAILED
     assert "spark-2" in found.error
     sparks.cut.clear()
-    (left,) = kit.context.clusters.records()
-    kit.context.jobs.stop_on_nodes(left)
+    (left,) = kit.context[ClusterLauncher].records()
+    kit.context[JobRunner].stop_on_nodes(left)
     assert (await over(kit)).state is StepState.DONE
-    assert kit.context.clusters.records() == ()
+    assert kit.context[ClusterLauncher].records() == ()
 
 
 async def test_a_launch_goes_on_while_this_program_is_closed_and_the_next_one_finishes_it(
     sparks: Sparks, kit: Kit
 ) -> None:
     serve, sparks[HEAD].docker.on_start = sparks[HEAD].docker.on_start, None
-    kit.context.jobs.launch_on_nodes(sparks.record())
+    kit.context[JobRunner].launch_on_nodes(sparks.record())
     await kit.until(lambda: len(sparks.containers()) == 2)
-    await kit.context.jobs.close()
+    await kit.context[JobRunner].close()
     assert len(sparks.containers()) == 2
     assert serve is not None
     sparks[HEAD].api.serve()
     after = sparks.controller()
     async with after.supervised():
-        await after.context.jobs.resume_starting()
+        await after.context[JobRunner].resume_starting()
         found = await over(after)
     assert found.state is StepState.DONE
-    (record,) = after.context.clusters.records()
+    (record,) = after.context[ClusterLauncher].records()
     assert record.stage is Stage.READY
     assert sparks.watched == ["r"]
-    after.context.jobs.launch_on_nodes(new_launch(record), replace_running=True)
+    after.context[JobRunner].launch_on_nodes(new_launch(record), replace_running=True)
     assert (await over(after)).state is StepState.DONE, "no node is kept for the launch that was interrupted"
 
 
 async def test_a_stop_that_was_interrupted_is_finished(sparks: Sparks, kit: Kit) -> None:
     await launched(sparks, kit)
-    (record,) = kit.context.clusters.records()
+    (record,) = kit.context[ClusterLauncher].records()
     sparks.keep(replace(record, stage=Stage.STOPPING))
     async with kit.supervised():
-        await kit.context.jobs.resume_starting()
+        await kit.context[JobRunner].resume_starting()
         found = await over(kit)
     assert found.state is StepState.DONE
     assert sparks.containers() == []
@@ -145,11 +148,11 @@ async def test_a_stop_that_was_interrupted_is_finished(sparks: Sparks, kit: Kit)
 
 async def test_what_another_program_works_on_is_left_to_it(sparks: Sparks, kit: Kit) -> None:
     await launched(sparks, kit)
-    (record,) = kit.context.clusters.records()
+    (record,) = kit.context[ClusterLauncher].records()
     sparks.keep(replace(record, stage=Stage.STARTING))
     assert sparks.state.claim("cluster-r")
     async with kit.supervised():
-        await kit.context.jobs.resume_starting()
+        await kit.context[JobRunner].resume_starting()
         found = await over(kit)
     assert (found.state, found.steps[0].state) == (StepState.DONE, StepState.SKIPPED)
     assert len(sparks.containers()) == 2
@@ -168,9 +171,9 @@ async def test_what_the_watcher_does_is_told(
     sparks: Sparks, kit: Kit, changes: dict[str, object], kind: EventKind, says: str
 ) -> None:
     await launched(sparks, kit)
-    async with running(kit.context.cluster_monitor.run()):
+    async with running(kit.context[ClusterMonitor].run()):
         await kit.until(lambda: len(kit.context.store.world.nodes) == 2)
-        (record,) = kit.context.clusters.records()
+        (record,) = kit.context[ClusterLauncher].records()
         sparks.keep(replace(record, **changes))  # type: ignore[arg-type]
         await kit.until(lambda: kit.context.store.world.launches[0].stage is not Stage.READY)
     last = kit.context.store.world.events[-1]
@@ -181,7 +184,7 @@ async def test_what_each_node_does_is_kept_under_the_name_of_the_engine(sparks: 
     sparks["nv@spark-2"].gpu.value = Ok(GpuReading("GB10", utilization_percent=91, power_watts=60.0))
     await launched(sparks, kit)
     kept: list[Sample] = []
-    parts = (kit.context.settings.clusters, kit.context.clusters, kit.context.nodes, kit.context.store)
+    parts = (kit.context.settings.clusters, kit.context[ClusterLauncher], kit.context[Nodes], kit.context.store)
     monitor = ClusterMonitor(*parts, kit.clock, kept.append)
     async with running(monitor.run()):
         await kit.until(lambda: len(kept) >= 4)
@@ -193,7 +196,7 @@ async def test_what_each_node_does_is_kept_under_the_name_of_the_engine(sparks: 
 
 async def test_a_node_that_does_not_answer_is_known_by_its_error(sparks: Sparks, kit: Kit) -> None:
     no_ssh(sparks)
-    looking = asyncio.ensure_future(kit.context.cluster_monitor.look())
+    looking = asyncio.ensure_future(kit.context[ClusterMonitor].look())
     await kit.until(looking.done)
     nodes = kit.context.store.world.nodes
     assert [type(nodes[each]).__name__ for each in ("nv@spark-1", "nv@spark-2")] == ["NodeLook", "NodeSilent"]

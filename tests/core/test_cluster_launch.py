@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from spark_tui.core.cluster_launch import STEPS, ClusterFailed
 from spark_tui.core.jobs import StepState
+from spark_tui.core.node import Node
 from spark_tui.domain.cluster.plan import Spread, plan_cluster
 from spark_tui.domain.cluster.protocol import Lease, NodeRefused, NodeSilent, NodeVersion
 from spark_tui.domain.cluster.record import RELAUNCHES_AN_HOUR, ClusterRecord, Stage, record_of
@@ -313,7 +314,7 @@ async def test_of_two_launches_at_once_one_gets_the_nodes(sparks: Sparks) -> Non
 
 
 async def test_a_lease_of_a_killed_launch_keeps_nobody_out_for_long(sparks: Sparks) -> None:
-    node, now = sparks[HEAD].context.node, sparks.clock.now()
+    node, now = sparks[HEAD].context[Node], sparks.clock.now()
     await node.lease(Lease("l0", "r", "nv on desk", now + 600))
     await node.lease(Lease("l1", "r", "nv on desk", now + 600))  # the same name at the same machine
     with pytest.raises(RefusedError):
@@ -383,7 +384,7 @@ async def test_a_start_that_arrives_after_the_stop_starts_nothing(sparks: Sparks
     """The program that asked for it was killed; its ssh was not."""
     ready = await launched(sparks)
     await ended(sparks, asyncio.ensure_future(sparks.launcher().stop("r")))
-    node, request = sparks[WORKER].context.node, ready.ranks[1].start
+    node, request = sparks[WORKER].context[Node], ready.ranks[1].start
     with pytest.raises(RefusedError):
         await node.start(request)
     assert sparks.containers() == []

@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from spark_tui.core.edit import EditFailed, EditPlan
+from spark_tui.core.edit import EditFailed, Editor, EditPlan
+from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.jobs import StepState
-from spark_tui.core.launch import LaunchRequest
+from spark_tui.core.last_launches import LastLaunches
+from spark_tui.core.launch import Launcher, LaunchRequest
+from spark_tui.core.runner import JobRunner
 from spark_tui.domain.engine.container import ContainerFacts
 from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.errors import DaemonNotRunning, RefusedError, SparkError, UsageError
@@ -36,14 +39,14 @@ def context_of(facts: ContainerFacts) -> str:
 
 async def engine(kit: Kit, overrides: Overrides = OLD) -> EngineView:
     """Runs it, and returns its view."""
-    task = asyncio.create_task(kit.context.launcher.launch(LaunchRequest(PRESET, overrides), kit.report))
+    task = asyncio.create_task(kit.context[Launcher].launch(LaunchRequest(PRESET, overrides), kit.report))
     await kit.until(task.done)
     task.result()
-    return (await kit.context.supervisor.look())[0]
+    return (await kit.context[EngineSupervisor].look())[0]
 
 
 async def edited(kit: Kit, plan: EditPlan, **how: bool) -> object:
-    task = asyncio.create_task(kit.context.editor.run(plan, kit.report, **how))
+    task = asyncio.create_task(kit.context[Editor].run(plan, kit.report, **how))
     await kit.until(task.done)
     return task.result()
 
@@ -68,7 +71,7 @@ async def runs_with(kit: Kit) -> str:
 async def test_a_change_keeps_everything_else_and_says_what_differs() -> None:
     kit = Kit()
     view = await engine(kit)
-    plan = await kit.context.editor.plan(view, {"max_model_len": "1024", "exposure": "lan"})
+    plan = await kit.context[Editor].plan(view, {"max_model_len": "1024", "exposure": "lan"})
     rows = {each.label: (each.before, each.after) for each in plan.differences}
     assert rows["context tokens"] == ("2048", "1024")
     assert "port" in rows, "the address that it listens on"
@@ -76,10 +79,10 @@ async def test_a_change_keeps_everything_else_and_says_what_differs() -> None:
     assert (plan.after.overrides.port, plan.after.overrides.extra_env) == (8123, (("NAME", "a b"),))
     assert not plan.drifted
     await edited(kit, plan)
-    after = (await kit.context.supervisor.look())[0]
+    after = (await kit.context[EngineSupervisor].look())[0]
     assert (context_of(after.container), after.port) == ("1024", 8123)
     assert {"--seed", "7"} <= set(after.container.argv)
-    assert not kit.context.editor.interrupted()
+    assert not kit.context[Editor].interrupted()
 
 
 @pytest.mark.parametrize(
@@ -88,12 +91,12 @@ async def test_a_change_keeps_everything_else_and_says_what_differs() -> None:
 async def test_what_cannot_be_changed_is_refused(changes: dict[str, str], kind: type[SparkError]) -> None:
     kit = Kit()
     with pytest.raises(kind):
-        await kit.context.editor.plan(await engine(kit), changes)
+        await kit.context[Editor].plan(await engine(kit), changes)
 
 
 async def test_an_empty_value_is_the_presets_own() -> None:
     kit = Kit()
-    plan = await kit.context.editor.plan(await engine(kit), {"max_model_len": "", "extra_args": ""})
+    plan = await kit.context[Editor].plan(await engine(kit), {"max_model_len": "", "extra_args": ""})
     assert plan.after.overrides.max_model_len is None
     assert {each.key for each in plan.differences} == {"max_model_len", "seed"}
 
@@ -102,13 +105,13 @@ async def test_an_engine_that_does_not_become_ready_goes_back_to_its_former_sett
     kit = Kit()
     view = await engine(kit)
     refuse(kit, "1024")
-    plan = await kit.context.editor.plan(view, {"max_model_len": "1024"})
+    plan = await kit.context[Editor].plan(view, {"max_model_len": "1024"})
     with pytest.raises(EditFailed):
         await edited(kit, plan)
     assert await runs_with(kit) == "2048"
     assert kit.step("restore").state is StepState.DONE
     assert kit.step("follow").state is StepState.FAILED, "what failed stays on screen"
-    assert not kit.context.editor.interrupted()
+    assert not kit.context[Editor].interrupted()
 
 
 async def test_without_going_back_it_stays_failed() -> None:
@@ -116,28 +119,28 @@ async def test_without_going_back_it_stays_failed() -> None:
     view = await engine(kit)
     refuse(kit, "1024")
     with pytest.raises(SparkError) as caught:
-        await edited(kit, await kit.context.editor.plan(view, {"max_model_len": "1024"}), rollback=False)
+        await edited(kit, await kit.context[Editor].plan(view, {"max_model_len": "1024"}), rollback=False)
     assert not isinstance(caught.value, EditFailed)
     assert await runs_with(kit) == ""
-    assert not kit.context.editor.interrupted()
+    assert not kit.context[Editor].interrupted()
 
 
 async def test_what_is_refused_before_the_stop_changes_nothing() -> None:
     kit = Kit()
     view = await engine(kit)
-    plan = await kit.context.editor.plan(view, {"max_model_len": "1024"})
+    plan = await kit.context[Editor].plan(view, {"max_model_len": "1024"})
     kit.docker.fail("daemon", DOWN)
     with pytest.raises(DaemonNotRunning):
         await edited(kit, plan)
     assert "stop" not in [method for method, _ in kit.docker.calls]
     assert await runs_with(kit) == "2048"
-    assert not kit.context.editor.interrupted()
+    assert not kit.context[Editor].interrupted()
 
 
 async def killed_at(kit: Kit, method: str, plan: EditPlan, *, calls: int = 1) -> None:
     """The program ends while it waits for Docker's `method`, the last of so many calls."""
     before = len(kit.docker.asked(method))
-    task = asyncio.create_task(kit.context.editor.run(plan, kit.report))
+    task = asyncio.create_task(kit.context[Editor].run(plan, kit.report))
     kit.docker.hold(method, after=calls - 1)
     await kit.until(lambda: len(kit.docker.asked(method)) >= before + calls)
     task.cancel()
@@ -150,13 +153,13 @@ async def killed_at(kit: Kit, method: str, plan: EditPlan, *, calls: int = 1) ->
 async def resumed(kit: Kit) -> None:
     """The next program finishes what was left."""
     async with kit.whole():
-        await kit.until(lambda: not kit.context.editor.interrupted() and not kit.context.jobs.running("qwen"))
+        await kit.until(lambda: not kit.context[Editor].interrupted() and not kit.context[JobRunner].running("qwen"))
 
 
 @pytest.mark.parametrize("method", ["stop", "rename", "create", "start", "remove"])
 async def test_killed_while_it_changes_the_next_program_finishes_it(method: str) -> None:
     kit = Kit()
-    plan = await kit.context.editor.plan(await engine(kit), {"max_model_len": "1024"})
+    plan = await kit.context[Editor].plan(await engine(kit), {"max_model_len": "1024"})
     await killed_at(kit, method, plan)
     await resumed(kit)
     expected = "2048" if method == "stop" else "1024"  # an engine that still serves is left alone
@@ -178,16 +181,16 @@ async def test_killed_while_it_goes_back_the_next_program_starts_what_ran(
     kit = Kit()
     view = await engine(kit)
     refuse(kit, "1024")
-    plan = await kit.context.editor.plan(view, {"max_model_len": "1024"})
+    plan = await kit.context[Editor].plan(view, {"max_model_len": "1024"})
     if moved:
         change_preset_and_tag(kit)
     if method == "stop":  # the new one hangs
         kit.docker.on_start = lambda _: kit.api.refuse()
-        task = asyncio.create_task(kit.context.editor.run(plan, kit.report))
+        task = asyncio.create_task(kit.context[Editor].run(plan, kit.report))
         await kit.until(lambda: len(kit.docker.asked("start")) == 2)
         kit.docker.hold("stop")
         task.cancel()
-        kit.context.editor.cancelled("qwen")
+        kit.context[Editor].cancelled("qwen")
         await asyncio.gather(task, return_exceptions=True)
         kit.docker.release()
         await kit.context.close()
@@ -205,14 +208,14 @@ async def test_killed_while_what_ran_loads_again_the_next_program_waits_for_it()
     kit = Kit()
     view = await engine(kit)
     refuse(kit, "1024")
-    await killed_at(kit, "start", await kit.context.editor.plan(view, {"max_model_len": "1024"}), calls=2)
+    await killed_at(kit, "start", await kit.context[Editor].plan(view, {"max_model_len": "1024"}), calls=2)
     await kit.docker.start(view.container.id)
-    task = asyncio.create_task(kit.context.editor.finish("qwen", kit.report))
+    task = asyncio.create_task(kit.context[Editor].finish("qwen", kit.report))
     await kit.until(task.done)
     back = task.result()
     assert back is not None
     assert (back.container.id, back.state) == (view.container.id, EngineState.SERVING)
-    assert not kit.context.editor.interrupted()
+    assert not kit.context[Editor].interrupted()
 
 
 async def test_going_back_starts_the_same_container_though_preset_and_tag_have_changed() -> None:
@@ -221,7 +224,7 @@ async def test_going_back_starts_the_same_container_though_preset_and_tag_have_c
     view = await engine(kit)
     refuse(kit, "1024")
     change_preset_and_tag(kit)
-    plan = await kit.context.editor.plan(view, {"max_model_len": "1024"})
+    plan = await kit.context[Editor].plan(view, {"max_model_len": "1024"})
     assert plan.drifted
     with pytest.raises(EditFailed):
         await edited(kit, plan)
@@ -238,9 +241,9 @@ async def test_going_back_works_without_the_preset_and_gives_the_key_back() -> N
     key = kit.secrets.api_key(str(path))
     assert key is not None
     refuse(kit, "1024")
-    plan = await kit.context.editor.plan(view, {"max_model_len": "1024", "api_key": "no"})
+    plan = await kit.context[Editor].plan(view, {"max_model_len": "1024", "api_key": "no"})
     kit.docker.hold("start")
-    task = asyncio.create_task(kit.context.editor.run(plan, kit.report))
+    task = asyncio.create_task(kit.context[Editor].run(plan, kit.report))
     await kit.until(lambda: len(kit.docker.asked("start")) == 2)
     assert kit.secrets.api_key(str(path)) is None
     kit.presets.catalogue = PresetCatalogue(())
@@ -255,9 +258,9 @@ async def test_a_former_container_that_somebody_removed_is_made_again_from_its_p
     kit = Kit()
     view = await engine(kit)
     refuse(kit, "1024")
-    plan = await kit.context.editor.plan(view, {"max_model_len": "1024"})
+    plan = await kit.context[Editor].plan(view, {"max_model_len": "1024"})
     kit.docker.hold("start")
-    task = asyncio.create_task(kit.context.editor.run(plan, kit.report))
+    task = asyncio.create_task(kit.context[Editor].run(plan, kit.report))
     await kit.until(lambda: len(kit.docker.asked("start")) == 2)
     await kit.docker.remove(view.container.id)
     kit.docker.release()
@@ -270,7 +273,7 @@ async def test_an_edit_that_works_leaves_one_container() -> None:
     kit = Kit()
     kit.docker.script(IMAGE, ["loading"])
     view = await engine(kit)
-    await edited(kit, await kit.context.editor.plan(view, {"max_model_len": "1024"}))
+    await edited(kit, await kit.context[Editor].plan(view, {"max_model_len": "1024"}))
     [left] = await kit.docker.containers()
     assert (left.name, left.running) == ("qwen", True)
     assert len(kit.archive.saved) == 1, "the log of the former one is kept"
@@ -279,11 +282,11 @@ async def test_an_edit_that_works_leaves_one_container() -> None:
 async def test_without_docker_going_back_is_left_to_the_next_program() -> None:
     kit = Kit()
     view = await engine(kit)
-    plan = await kit.context.editor.plan(view, {"max_model_len": "1024"})
+    plan = await kit.context[Editor].plan(view, {"max_model_len": "1024"})
     kit.docker.on_start = lambda facts: kit.docker.go_down()
     with pytest.raises(DaemonNotRunning):
         await edited(kit, plan)
-    [entry] = kit.context.editor.interrupted()
+    [entry] = kit.context[Editor].interrupted()
     assert entry.stage == "restore"
     kit.docker.come_back()
     kit.docker.on_start = lambda _: kit.api.serve()
@@ -295,14 +298,14 @@ async def test_without_docker_going_back_is_left_to_the_next_program() -> None:
 
 async def test_two_programs_do_not_edit_one_engine() -> None:
     kit = Kit()
-    plan = await kit.context.editor.plan(await engine(kit), {"max_model_len": "1024"})
+    plan = await kit.context[Editor].plan(await engine(kit), {"max_model_len": "1024"})
     kit.docker.hold("create")
-    first = asyncio.create_task(kit.context.editor.run(plan, kit.report))
+    first = asyncio.create_task(kit.context[Editor].run(plan, kit.report))
     await kit.until(lambda: len(kit.docker.asked("create")) == 2)
     second = kit.opened()
-    assert not second.editor.interrupted(), "somebody is at it"
+    assert not second[Editor].interrupted(), "somebody is at it"
     with pytest.raises(RefusedError, match=r"is being edited by spark-tui on \S+ \(pid \d+\)"):
-        await second.editor.run(plan, kit.report)
+        await second[Editor].run(plan, kit.report)
     kit.docker.release()
     await kit.until(first.done)
     assert await runs_with(kit) == "1024"
@@ -311,15 +314,15 @@ async def test_two_programs_do_not_edit_one_engine() -> None:
 async def test_a_cancelled_edit_brings_the_former_settings_back() -> None:
     kit = Kit()
     view = await engine(kit)
-    plan = await kit.context.editor.plan(view, {"max_model_len": "1024"})
+    plan = await kit.context[Editor].plan(view, {"max_model_len": "1024"})
     async with kit.supervised():
         kit.docker.hold("create")
-        kit.context.jobs.edit(plan)
+        kit.context[JobRunner].edit(plan)
         await kit.until(lambda: len(kit.docker.asked("create")) == 2)
-        cancelling = asyncio.create_task(kit.context.jobs.cancel("qwen"))
+        cancelling = asyncio.create_task(kit.context[JobRunner].cancel("qwen"))
         await asyncio.sleep(0)
         kit.docker.release()
-        await kit.until(lambda: cancelling.done() and not kit.context.jobs.running("qwen"))
+        await kit.until(lambda: cancelling.done() and not kit.context[JobRunner].running("qwen"))
         assert await runs_with(kit) == "2048"
 
 
@@ -330,12 +333,12 @@ async def test_a_cancelled_edit_brings_the_former_settings_back() -> None:
 async def test_a_damaged_entry_is_no_edit_and_the_person_is_told_of_its_file(text: bytes) -> None:
     kit = Kit()
     kit.state.write("edit-qwen", text)
-    assert kit.context.editor.interrupted() == ()
-    [problem] = kit.context.editor.unreadable()
+    assert kit.context[Editor].interrupted() == ()
+    [problem] = kit.context[Editor].unreadable()
     assert kit.state.path("edit-qwen") in problem.summary
     assert problem.remedy
     with pytest.raises(RefusedError):
-        await kit.context.editor.finish("qwen", kit.report)
+        await kit.context[Editor].finish("qwen", kit.report)
     await resumed(kit)
     [event] = [each for each in kit.context.store.world.events if each.kind is EventKind.EDIT]
     assert (event.severity, event.text, event.remedy) == (Severity.WARNING, problem.summary, problem.remedy)
@@ -345,8 +348,8 @@ async def test_entries_that_cannot_be_read_are_told_with_their_file(tmp_path: Pa
     kit = Kit()
     kit.state = Unreadable()
     kit.context = kit.opened()
-    assert kit.context.editor.interrupted() == ()
-    [problem] = kit.context.editor.unreadable()
+    assert kit.context[Editor].interrupted() == ()
+    [problem] = kit.context[Editor].unreadable()
     assert "/state/edit-qwen.json" in problem.summary
 
 
@@ -364,7 +367,7 @@ async def test_remembered_values_that_cannot_be_read_are_not_overwritten() -> No
     kit = Kit()
     kit.state = Unreadable()
     kit.context = kit.opened()
-    last = kit.context.last_launches
+    last = kit.context[LastLaunches]
     assert (last.latest, last.of(PRESET).pairs) == ("", {})
     assert "/state/last-launches.json" in last.keep(PRESET, overrides_from_pairs({"max_model_len": "1024"}))
 
@@ -373,7 +376,7 @@ async def test_a_launch_does_not_depend_on_remembering_its_values(tmp_path: Path
     (tmp_path / "state").write_text("a file in the folder's place")
     kit = Kit()
     kit.state = StateFolder(tmp_path / "state" / "launches")  # type: ignore[assignment]
-    last = kit.opened().last_launches
+    last = kit.opened()[LastLaunches]
     assert "not remembered" in last.keep(PRESET, Overrides(max_model_len=1024))
     assert last.latest == ""
 

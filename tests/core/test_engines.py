@@ -9,8 +9,12 @@ from contextlib import asynccontextmanager
 import pytest
 from msgspec.structs import replace
 
+from spark_tui.core.engines import EngineSupervisor
+from spark_tui.core.history import remember
 from spark_tui.core.jobs import StepState
 from spark_tui.core.launch import LaunchRequest
+from spark_tui.core.results import Results
+from spark_tui.core.runner import JobRunner
 from spark_tui.domain.engine.container import LABEL_PRESET, ContainerStatus, PublishedPort
 from spark_tui.domain.engine.state import EngineState, Health, bare_engine
 from spark_tui.domain.errors import ApiKeyRejected, ContainerNotFound, RefusedError
@@ -58,16 +62,16 @@ async def test_one_look_follows_no_log_and_what_is_watched_later_is_followed() -
     kit = Kit()
     kit.docker.add_container("one", ports=PORT)
     kit.api.serve()
-    look = asyncio.create_task(kit.context.supervisor.look())
+    look = asyncio.create_task(kit.context[EngineSupervisor].look())
     await kit.until(look.done)
     assert [view.state for view in look.result()] == [EngineState.SERVING]
-    watch = kit.context.supervisor.get("one")
+    watch = kit.context[EngineSupervisor].get("one")
     kit.docker.write("one", "a later line")
     await kit.clock.advance(1)
     assert "a later line" not in watch.buffer.unmasked(0, watch.buffer.end)
-    await kit.context.supervisor.watch("one")
+    await kit.context[EngineSupervisor].watch("one")
     await kit.until(lambda: "a later line" in watch.buffer.unmasked(0, watch.buffer.end))
-    await kit.context.supervisor.close()
+    await kit.context[EngineSupervisor].close()
 
 
 async def test_a_box_without_engines_is_known_to_have_none() -> None:
@@ -88,7 +92,7 @@ async def test_without_docker_the_engines_are_unknown_and_not_none() -> None:
 async def test_of_a_docker_that_is_silent_the_engines_are_stale_after_five_seconds_and_fresh_once_it_answers() -> None:
     async with serving() as kit:
         kit.docker.hold("containers")
-        kit.context.supervisor.wake()
+        kit.context[EngineSupervisor].wake()
         await kit.clock.advance(4.0)
         assert isinstance(kit.context.store.world.engines, Ok)
         await kit.clock.advance(2.0)
@@ -120,7 +124,7 @@ async def test_the_boot_history_of_an_engine_that_serves_already_is_read_from_it
         await kit.until(lambda: "old" in engines(kit) and engines(kit)["old"].state is EngineState.SERVING)
         facts = engines(kit)["old"].timeline.facts
         assert facts.kv_tokens == 5_463_232
-        watch = kit.context.supervisor.get("old")
+        watch = kit.context[EngineSupervisor].get("old")
         await kit.until(lambda: watch.buffer.end >= len(lines) + 100)
         texts = [line.text for line in watch.buffer.slice(watch.buffer.first, watch.buffer.end)]
         assert texts[-1] == "a later line"
@@ -159,7 +163,7 @@ async def test_our_own_stop_is_not_a_failure_even_when_it_took_a_kill() -> None:
     kit.docker.exit_code_on_stop = 137
     async with kit.supervised():
         await kit.until(lambda: "slow" in engines(kit))
-        await kit.context.supervisor.stop("slow")
+        await kit.context[EngineSupervisor].stop("slow")
         assert engines(kit)["slow"].state is EngineState.STOPPED
 
 
@@ -193,7 +197,7 @@ async def test_a_failed_engine_that_is_stopped_has_failed_all_the_same() -> None
     kit.docker.add_container("one", ports=PORT, status=ContainerStatus.EXITED, exit_code=1)
     async with kit.supervised():
         await kit.until(lambda: "one" in engines(kit))
-        await kit.context.supervisor.stop("one")
+        await kit.context[EngineSupervisor].stop("one")
         assert engines(kit)["one"].state is EngineState.FAILED
 
 
@@ -295,7 +299,7 @@ async def test_a_container_that_is_started_again_begins_a_new_history() -> None:
     async with serving(lines=read_log("gb10-vllm-0.20.2-qwen3.6-35b-a3b-mtp")) as kit:
         kit.docker.on_start = None
         kit.api.state = Health.NOT_LISTENING
-        await kit.context.supervisor.restart("one")
+        await kit.context[EngineSupervisor].restart("one")
         await kit.clock.advance(2)
         view = engines(kit)["one"]
         assert view.state is EngineState.STARTING
@@ -321,7 +325,7 @@ async def test_an_unknown_name_says_what_there_is() -> None:
     async with kit.supervised():
         await kit.until(lambda: bool(engines(kit)))
         with pytest.raises(ContainerNotFound) as caught:
-            kit.context.supervisor.get("two")
+            kit.context[EngineSupervisor].get("two")
         assert "one" in caught.value.remedy
 
 
@@ -331,7 +335,7 @@ async def test_an_unknown_name_says_what_there_is() -> None:
 async def test_a_job_shows_its_steps_and_its_failure_with_the_remedy() -> None:
     kit = Kit()
     kit.host.ports[8000] = "nginx (pid 7)"
-    kit.context.jobs.launch(LaunchRequest(PRESET, Overrides()))
+    kit.context[JobRunner].launch(LaunchRequest(PRESET, Overrides()))
     await kit.until(lambda: kit.context.store.world.jobs[0].state is not StepState.RUNNING)
     [job] = kit.context.store.world.jobs
     assert job.state is StepState.FAILED
@@ -343,20 +347,20 @@ async def test_a_job_shows_its_steps_and_its_failure_with_the_remedy() -> None:
 async def test_one_engine_is_not_launched_twice_at_once() -> None:
     kit = Kit()
     kit.docker.on_start = None
-    kit.context.jobs.launch(LaunchRequest(PRESET, Overrides()))
+    kit.context[JobRunner].launch(LaunchRequest(PRESET, Overrides()))
     await kit.clock.advance(1)
     with pytest.raises(RefusedError):
-        kit.context.jobs.launch(LaunchRequest(PRESET, Overrides()))
-    await kit.context.jobs.close()
+        kit.context[JobRunner].launch(LaunchRequest(PRESET, Overrides()))
+    await kit.context[JobRunner].close()
 
 
 async def test_a_cancelled_launch_stops_what_it_started_and_keeps_the_container() -> None:
     kit = Kit()
     kit.docker.on_start = None
     async with kit.supervised():
-        kit.context.jobs.launch(LaunchRequest(PRESET, Overrides()))
+        kit.context[JobRunner].launch(LaunchRequest(PRESET, Overrides()))
         await kit.until(lambda: kit.docker.named("qwen") is not None and kit.docker.named("qwen").running)
-        await kit.context.jobs.cancel("qwen")
+        await kit.context[JobRunner].cancel("qwen")
         facts = kit.docker.named("qwen")
         assert facts is not None
         assert facts.status is ContainerStatus.EXITED
@@ -367,12 +371,12 @@ async def test_a_cancelled_launch_stops_what_it_started_and_keeps_the_container(
 async def test_closing_the_program_leaves_the_container_running_and_the_next_start_follows_it_to_ready() -> None:
     kit = Kit()
     kit.docker.on_start = None
-    kit.context.jobs.launch(LaunchRequest(PRESET, Overrides()))
+    kit.context[JobRunner].launch(LaunchRequest(PRESET, Overrides()))
     await kit.until(lambda: kit.docker.named("qwen") is not None and kit.docker.named("qwen").running)
-    await kit.context.jobs.close()
-    await kit.context.supervisor.close()
+    await kit.context[JobRunner].close()
+    await kit.context[EngineSupervisor].close()
 
-    supervisor, jobs = kit.context.supervisor, kit.context.jobs
+    supervisor, jobs = kit.context[EngineSupervisor], kit.context[JobRunner]
     async with kit.supervised():
         await kit.until(lambda: "qwen" in engines(kit))
         await jobs.resume_starting()
@@ -386,8 +390,8 @@ async def test_closing_the_program_leaves_the_container_running_and_the_next_sta
 
 async def test_an_engine_that_serves_when_the_program_opens_is_left_alone() -> None:
     kit = Kit()
-    kit.context.jobs.launch(LaunchRequest(PRESET, Overrides(), warm=False))
-    await kit.until(lambda: not kit.context.jobs.running("qwen"))
+    kit.context[JobRunner].launch(LaunchRequest(PRESET, Overrides(), warm=False))
+    await kit.until(lambda: not kit.context[JobRunner].running("qwen"))
     await kit.context.close()
 
     kit.context = kit.opened()
@@ -401,7 +405,7 @@ async def test_an_engine_that_serves_when_the_program_opens_is_left_alone() -> N
 async def test_a_launch_under_way_when_the_program_was_closed_goes_on_when_it_opens() -> None:
     kit = Kit()
     kit.docker.on_start = None
-    kit.context.jobs.launch(LaunchRequest(PRESET, Overrides()))
+    kit.context[JobRunner].launch(LaunchRequest(PRESET, Overrides()))
     await kit.until(lambda: kit.docker.named("qwen") is not None and kit.docker.named("qwen").running)
     await kit.context.close()
 
@@ -452,9 +456,9 @@ async def test_an_engine_slower_than_it_was_before_this_start_is_a_finding() -> 
         a_run("other image", (1, (90.0,)), conditions=replace(same, image_id="sha256:two"), at=began - 10),
         a_run("other options", (1, (90.0,)), conditions=replace(same, flags=("--seed 7",)), at=began - 10),
     ):
-        kit.context.results.keep(run)
-    await kit.context.remember()
-    baseline = kit.context.results.baseline(made)
+        kit.context[Results].keep(run)
+    await remember(kit.context)
+    baseline = kit.context[Results].baseline(made)
     assert baseline is not None
     assert (round(baseline.decode_rate), baseline.runs) == (42, 1)
     async with kit.supervised():
@@ -476,16 +480,16 @@ async def test_a_server_outside_docker_serves_with_docker_or_without_and_goes_wh
     kit.api.serve()
     async with kit.supervised():
         await kit.until(lambda: len(engines(kit)) == 2 and engines(kit)["vllm-8011"].state is EngineState.SERVING)
-        watch = kit.context.supervisor.get("vllm-8011")
+        watch = kit.context[EngineSupervisor].get("vllm-8011")
         await watch.settled()
         assert watch.buffer.reason.startswith("it runs outside Docker")
         assert watch.endpoint is not None
         assert watch.endpoint.base_url == "http://127.0.0.1:8011"
         kit.docker.go_down()
-        await kit.context.supervisor.refresh()
+        await kit.context[EngineSupervisor].refresh()
         assert set(engines(kit)) == {"one", "vllm-8011"}
         kit.host.processes = ()
-        await kit.context.supervisor.refresh()
+        await kit.context[EngineSupervisor].refresh()
         assert set(engines(kit)) == {"one"}
         assert isinstance(kit.context.store.world.engines, Stale)
 
@@ -510,6 +514,6 @@ async def test_a_server_outside_docker_is_left_alone_and_the_refusal_names_its_p
     async with kit.supervised():
         await kit.until(lambda: bool(engines(kit)))
         with pytest.raises(RefusedError, match="kill 4711"):
-            await getattr(kit.context.supervisor, verb)("vllm-8011")
+            await getattr(kit.context[EngineSupervisor], verb)("vllm-8011")
         assert engines(kit)["vllm-8011"].state is EngineState.SERVING
         assert not engines(kit)["vllm-8011"].stopping

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from spark_tui.core.engines import EngineSupervisor
+from spark_tui.core.metrics import EngineMetricsCollector
 from spark_tui.core.poller import keep
 from spark_tui.domain.engine.container import PublishedPort
 from spark_tui.domain.engine.state import EngineState
@@ -124,7 +126,9 @@ def reasons(kit: Kit) -> str:
     world = kit.context.store.world
     readings = (world.memory, world.pressure, world.gpu, world.vitals, world.docker, world.engines)
     said = [getattr(reading, "error", "") or getattr(reading, "reason", "") for reading in readings]
-    return " ".join([*said, *(event.text for event in world.events), kit.context.metrics.of("one").reason])
+    return " ".join(
+        [*said, *(event.text for event in world.events), kit.context[EngineMetricsCollector].of("one").reason]
+    )
 
 
 async def soon(kit: Kit, condition: Callable[[], bool], seconds: int = 200) -> bool:
@@ -157,7 +161,7 @@ async def test_one_that_fails_or_hangs_is_one_only_and_comes_back(name: str, fau
         assert all(isinstance(each, Ok) for each in (world.memory, world.vitals, world.docker, world.engines))
         assert [view.state for view in value_of(world.engines) or ()] == [EngineState.SERVING]
         kit.docker.write("one", "the last line")
-        lines = kit.context.supervisor.get("one").buffer
+        lines = kit.context[EngineSupervisor].get("one").buffer
         await kit.until(lambda: "the last line" in [lines.line(at).text for at in range(lines.first, lines.end)])
 
 
@@ -184,7 +188,7 @@ async def test_a_command_s_supervisor_outlives_everything_that_fails() -> None:
             each.heal()
         await kit.clock.advance(100)
         kit.docker.end("one", 1)
-        await kit.until(lambda: kit.context.supervisor.get("one").state is EngineState.FAILED)
+        await kit.until(lambda: kit.context[EngineSupervisor].get("one").state is EngineState.FAILED)
 
 
 async def test_what_is_shown_may_fail_too() -> None:
@@ -197,7 +201,7 @@ async def test_what_is_shown_may_fail_too() -> None:
             raise fails.pop()
 
     async with kit.supervised():
-        kit.context.supervisor.on_views = observe
+        kit.context[EngineSupervisor].on_views = observe
         await kit.until(lambda: not fails)
         await kit.until(lambda: isinstance(kit.context.store.world.engines, Ok))
 

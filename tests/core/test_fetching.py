@@ -10,8 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 from spark_tui.core.context import Context
+from spark_tui.core.downloads import Downloads
 from spark_tui.core.jobs import JobView, StepState
-from spark_tui.core.launch import LaunchRequest, LaunchResult
+from spark_tui.core.launch import Launcher, LaunchRequest, LaunchResult
+from spark_tui.core.runner import JobRunner
 from spark_tui.domain.errors import RefusedError
 from spark_tui.domain.event import EventKind
 from spark_tui.domain.host.identity import HostPaths
@@ -53,7 +55,7 @@ class Shop(Kit):
 
     def begin(self, **changes: object) -> asyncio.Task[LaunchResult]:
         request = LaunchRequest(self.preset, Overrides(), **changes)  # type: ignore[arg-type]
-        return asyncio.create_task(self.context.launcher.launch(request, self.report))
+        return asyncio.create_task(self.context[Launcher].launch(request, self.report))
 
     async def launched(self, **changes: object) -> LaunchResult:
         task = self.begin(**changes)
@@ -102,7 +104,7 @@ async def test_what_is_here_is_not_asked_for(shop: Shop) -> None:
 async def test_a_fetch_is_an_event_where_something_is_fetched(shop: Shop, here: bool) -> None:
     if here:
         cached(shop.store, "org/qwen", files(seed=1))
-    job = shop.context.jobs.launch(LaunchRequest(shop.preset, Overrides()))
+    job = shop.context[JobRunner].launch(LaunchRequest(shop.preset, Overrides()))
 
     def view() -> JobView:
         return next(each for each in shop.context.store.world.jobs if each.id == job)
@@ -227,16 +229,16 @@ async def test_a_cancelled_launch_pauses_what_it_fetches(shop: Shop) -> None:
 
 
 async def test_a_launch_is_cancelled_as_a_job_and_pauses(shop: Shop) -> None:
-    shop.context.jobs.launch(LaunchRequest(PRESET, Overrides()))
+    shop.context[JobRunner].launch(LaunchRequest(PRESET, Overrides()))
     await shop.until(lambda: bool(shop.downloader.known))
-    await shop.context.jobs.cancel("qwen")
+    await shop.context[JobRunner].cancel("qwen")
     assert [each.phase for each in shop.downloader.known.values()] == [DownloadPhase.PAUSED]
 
 
 async def test_closing_the_program_lets_the_download_go_on(shop: Shop) -> None:
-    shop.context.jobs.launch(LaunchRequest(PRESET, Overrides()))
+    shop.context[JobRunner].launch(LaunchRequest(PRESET, Overrides()))
     await shop.until(lambda: bool(shop.downloader.known))
-    await shop.context.jobs.close()
+    await shop.context[JobRunner].close()
     assert [each.phase for each in shop.downloader.known.values()] == [DownloadPhase.DOWNLOADING]
 
 
@@ -244,11 +246,11 @@ async def test_paused_by_a_person_it_waits_and_says_so(shop: Shop) -> None:
     task = shop.begin()
     await shop.fetches(task)
     [id_] = shop.downloader.known
-    await shop.context.downloads.pause(id_)
+    await shop.context[Downloads].pause(id_)
     await shop.until(lambda: "org/qwen is paused: resume it in Models" in shop.step("fetch").detail)
     await shop.clock.advance(60)
     assert not task.done()
-    await shop.context.downloads.resume(id_)
+    await shop.context[Downloads].resume(id_)
     shop.downloader.finish(id_)
     await shop.until(task.done)
     assert task.result().container_id
@@ -269,7 +271,7 @@ async def test_a_download_taken_off_the_list_ends_the_launch(shop: Shop) -> None
     task = shop.begin()
     await shop.fetches(task)
     [id_] = shop.downloader.known
-    await shop.context.downloads.cancel(id_)
+    await shop.context[Downloads].cancel(id_)
     await shop.until(task.done)
     with pytest.raises(RefusedError, match="was cancelled"):
         task.result()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from spark_tui.core.candidates import Candidate, Disk
-from spark_tui.core.finder import Search, matches
+from spark_tui.core.collectors import Collectors
+from spark_tui.core.finder import PresetFinder, Search, matches
 from spark_tui.domain.errors import PresetError
 from spark_tui.domain.finding import Severity
 from spark_tui.domain.models.checkpoint import CheckpointFacts
@@ -61,8 +62,10 @@ async def test_only_what_the_words_leave_in_is_judged() -> None:
             return Missing("none")
 
     kit.context.ports.checkpoints = Store()
-    kit.context.collectors.load_presets()
-    found = await kit.context.finder.judged(kit.context.store.world, Search(words=("gpt-oss",), tags=(Tag.CHAT,)))
+    kit.context[Collectors].load_presets()
+    found = await kit.context[PresetFinder].judged(
+        kit.context.store.world, Search(words=("gpt-oss",), tags=(Tag.CHAT,))
+    )
     assert 0 < len(found) < len(SHIPPED)
     assert all(each.judged is not None for each in found)
     assert set(asked) <= {each.preset.model for each in found}

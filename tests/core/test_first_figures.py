@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from spark_tui.core.collectors import Collectors
+from spark_tui.core.first import first_figures, run, start_early
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.host.vitals import GpuReading
 from spark_tui.domain.reading import Ok, reason_of, value_of
@@ -36,7 +38,7 @@ def noted(kit: Kit) -> list[str]:
 async def test_the_first_frame_has_the_machine_its_memory_and_its_gpu_and_asks_for_nothing_else() -> None:
     kit = Kit()
     order = noted(kit)
-    await kit.context.first_figures()
+    await first_figures(kit.context)
     world = kit.context.store.world
     assert (order, world.identity) == (["host", "gpu"], kit.host.identity())
     assert isinstance(world.memory, Ok)
@@ -56,9 +58,9 @@ async def test_memory_comes_first_then_the_gpu_then_docker_and_presets_after_the
 async def test_a_gpu_that_has_answered_is_in_the_first_frame() -> None:
     kit = Kit()
     kit.gpu.value = Ok(GpuReading("NVIDIA GB10", unified=True, processes=()))
-    kit.context.start_early()
+    start_early(kit.context)
     assert kit.gpu.started
-    await kit.context.first_figures()
+    await first_figures(kit.context)
     assert kit.context.store.world.gpu == kit.gpu.value
     breakdown = value_of(kit.context.store.world.breakdown)
     assert breakdown is not None and breakdown.engines == ()
@@ -68,9 +70,9 @@ async def test_a_late_gpu_does_not_hold_the_first_frame_and_splits_the_memory_at
     kit = Kit()
     kit.gpu.value, kit.gpu.late = Ok(GpuReading("NVIDIA GB10", unified=True, processes=())), True
     async with asyncio.timeout(2):
-        await kit.context.first_figures()
+        await first_figures(kit.context)
     before = value_of(kit.context.store.world.breakdown)
-    await kit.context.collectors.collect_once()
+    await kit.context[Collectors].collect_once()
     after = value_of(kit.context.store.world.breakdown)
     assert before is not None
     assert after is not None
@@ -81,7 +83,7 @@ async def test_presets_do_not_wait_for_a_docker_that_is_not_there() -> None:
     kit = Kit()
     kit.docker.go_down()
     opened_at = kit.clock.now()
-    async with running(kit.context.run()):
+    async with running(run(kit.context)):
         async with asyncio.timeout(20):
             while not kit.context.store.world.presets.presets:
                 await asyncio.sleep(0)

@@ -15,7 +15,8 @@ import pytest
 
 from spark_tui.cli.main import run
 from spark_tui.cli.session import Streams
-from spark_tui.core.finder import Search
+from spark_tui.core.collectors import Collectors
+from spark_tui.core.finder import PresetFinder, Search
 from spark_tui.core.from_ollama import Replacement, replacements
 from spark_tui.core.recommend import SpeedSource, Use, purpose_of
 from spark_tui.domain.errors import UsageError
@@ -155,11 +156,11 @@ def test_the_same_model_has_the_same_name_up_to_its_size_and_as_many_parameters(
 
 async def proposed() -> dict[str, Replacement]:
     kit = Kit(*SHIPPED)
-    await kit.context.collectors.collect_once()
-    kit.context.collectors.load_presets()
+    await kit.context[Collectors].collect_once()
+    kit.context[Collectors].load_presets()
     purpose = purpose_of(Use.CHAT)
     search = Search(context=purpose.context, users=purpose.users)
-    candidates = await kit.context.finder.judged(kit.context.store.world, search)
+    candidates = await kit.context[PresetFinder].judged(kit.context.store.world, search)
     models = models_in({"models": [GPT, LLAMA, TINY]}, "").models
     return {each.model.name: each for each in replacements(models, candidates, purpose)}
 

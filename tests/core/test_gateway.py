@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from spark_tui.core.gateway import Gateway, GatewayKeys, read_status
+from spark_tui.core.engines import EngineSupervisor
+from spark_tui.core.gateway import Gateway
+from spark_tui.core.gateway_keys import GatewayKeys, read_status
+from spark_tui.core.history import History
 from spark_tui.domain.engine.container import ContainerFacts
 from spark_tui.domain.engine.state import Endpoint, Health, ServedModel, api_port
 from spark_tui.domain.errors import (
@@ -129,7 +132,7 @@ class Machine:
 
         self.kit.docker.stop = stopped  # type: ignore[method-assign]
         given = {"presets": tuple(each.name for each in self.kit.presets.catalogue.presets), "stay_seconds": 0.0}
-        made = self.kit.context.new_gateway(GatewayPolicy(**(given | policy)))
+        made = Gateway(self.kit.context, GatewayPolicy(**(given | policy)))
         ready: list[str] = []
 
         class Server:
@@ -139,7 +142,7 @@ class Machine:
 
         vars(self.kit.context.ports)["gateway_server"] = Server()
         serving = made.run("127.0.0.1", 0, keyed=False, on_ready=ready.append)
-        async with running(self.kit.context.supervisor.run()), running(serving):
+        async with running(self.kit.context[EngineSupervisor].run()), running(serving):
             await self.kit.until(lambda: bool(ready))
             yield made
 
@@ -178,8 +181,8 @@ async def test_what_serves_already_is_served_from_the_first_request() -> None:
     async with machine.gateway() as gateway:
         await machine.served(gateway, "a")
     context = machine.kit.context
-    await context.supervisor.look()
-    second = context.new_gateway(GatewayPolicy(presets=("a", "b")))
+    await context[EngineSupervisor].look()
+    second = Gateway(context, GatewayPolicy(presets=("a", "b")))
 
     def ready(_: str) -> None:
         found.extend(each.id for each in second.models() if each.serving)
@@ -423,7 +426,7 @@ async def test_the_estimate_is_that_of_earlier_starts_and_of_those_in_front() ->
     earlier = (StartRecord(f"id-{name}", 1.0, name, preset=name, ready=True, seconds=60.0) for name in "ab")
     machine.kit.history = FakeHistory(*earlier)
     machine.kit.context = machine.kit.opened()
-    await machine.kit.context.history.load()
+    await machine.kit.context[History].load()
     machine.slow.update("abc")
     async with machine.gateway() as gateway:
         asked = [asyncio.ensure_future(machine._ask(gateway, name)) for name in "abc"]
@@ -446,7 +449,7 @@ async def test_the_status_is_read_by_another_program_and_ends_with_the_gateway()
         [swap] = status.swaps
         assert (swap.target, swap.waiting, swap.ready_at) == ("a", 1, None)
         with pytest.raises(RefusedError):
-            other = machine.kit.context.new_gateway(GatewayPolicy())
+            other = Gateway(machine.kit.context, GatewayPolicy())
             again = asyncio.ensure_future(other.run("127.0.0.1", 0, keyed=False, on_ready=print))
             await machine.kit.until(again.done)
             again.result()

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from spark_tui.core.cache import CacheControl
-from spark_tui.core.engines import explain_container
+from spark_tui.core.engines import EngineSupervisor, explain_container
 from spark_tui.core.guard import AGAIN_SECONDS, Guard, GuardLauncher, LoadGuard
 from spark_tui.core.wiring import GuardPorts
 from spark_tui.domain.engine.container import LABEL_PRESET, ContainerFacts
@@ -279,8 +279,10 @@ class Launch:
         self.kit = Kit()
         self.dropper = FakeDropper(self.kit.host, access)
         core = self.kit.context
-        cache = CacheControl(self.dropper, self.kit.docker, self.kit.host, core.supervisor, core.store, self.kit.clock)
-        self.guard = LoadGuard(self.kit.host, cache, core.supervisor, self.kit.clock)
+        cache = CacheControl(
+            self.dropper, self.kit.docker, self.kit.host, core[EngineSupervisor], core.store, self.kit.clock
+        )
+        self.guard = LoadGuard(self.kit.host, cache, core[EngineSupervisor], self.kit.clock)
         self.fill()
 
     def fill(self) -> None:
@@ -327,7 +329,7 @@ async def test_it_leaves_the_cache_alone(access: Access, other: bool) -> None:
     launch = Launch(access)
     if other:
         launch.kit.docker.add_container("other", lines=MEASURING)
-        await launch.kit.context.supervisor.look()
+        await launch.kit.context[EngineSupervisor].look()
     async with launch.guard.during("tiny"):
         await launch.kit.clock.advance(10.0)
     assert (launch.dropper.dropped, launch.events) == ([], [])
@@ -377,7 +379,7 @@ class FakeStarter:
 
     def launcher(self) -> GuardLauncher:
         context = self.kit.context
-        return GuardLauncher(self, self.journal, context.supervisor, context.store, self.kit.clock)
+        return GuardLauncher(self, self.journal, context[EngineSupervisor], context.store, self.kit.clock)
 
 
 @pytest.mark.parametrize("ends_at_once", [False, True])
@@ -427,7 +429,7 @@ async def test_why_the_guard_ended_an_engine_stands_with_the_engine_and_in_its_h
     ]
     async with kit.supervised():
         await kit.clock.advance(2)
-        [view] = kit.context.supervisor.views()
+        [view] = kit.context[EngineSupervisor].views()
         cause = kit.context.store.world.explanations["qwen"].cause
         assert cause is not None
         assert (cause.id, "1.2 GiB usable" in cause.summary, cause.guess) == ("stopped_by_guard", True, False)

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 from msgspec.structs import replace
 
+from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.health import HealthWatch, Tokens
 from spark_tui.domain.chat.message import ContentDelta
 from spark_tui.domain.engine.container import LABEL_PORT, LABEL_SERVED_NAME
@@ -31,14 +32,21 @@ async def serving(kit: Kit) -> None:
     labels = ((LABEL_PORT, "8000"), (LABEL_SERVED_NAME, "qwen"))
     kit.docker.add_container("qwen", argv=("vllm", "serve", "m"), labels=labels)
     kit.api.serve()
-    await kit.context.supervisor.look()
-    assert kit.context.supervisor.views()[0].state is EngineState.SERVING
+    await kit.context[EngineSupervisor].look()
+    assert kit.context[EngineSupervisor].views()[0].state is EngineState.SERVING
 
 
 def watch(kit: Kit, tokens: Tokens = lambda _: None, *, read_only: bool = False) -> HealthWatch:
     context = kit.context
     return HealthWatch(
-        context.store, kit.clock, kit.host, kit.api, context.supervisor, context.alarms, tokens, read_only=read_only
+        context.store,
+        kit.clock,
+        kit.host,
+        kit.api,
+        context[EngineSupervisor],
+        context.alarms,
+        tokens,
+        read_only=read_only,
     )
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from spark_tui.core.history import EVENT, History
-from spark_tui.core.launch import LaunchRequest
+from spark_tui.core.engines import EngineSupervisor
+from spark_tui.core.fit import LaunchChecks
+from spark_tui.core.history import EVENT, History, remember
+from spark_tui.core.launch import Launcher, LaunchRequest
 from spark_tui.domain.engine.container import LABEL_PRESET, ContainerStatus, PublishedPort
 from spark_tui.domain.engine.state import EngineState, Health
 from spark_tui.domain.errors import SparkError
@@ -75,7 +77,7 @@ async def test_a_start_that_fails_is_kept_with_its_cause() -> None:
     kit.docker.add_container("one", ports=PORT, lines=FAILING)
     kit.api.state = Health.NOT_LISTENING
     async with kit.whole():
-        await kit.until(lambda: bool(kit.context.supervisor.views()))
+        await kit.until(lambda: bool(kit.context[EngineSupervisor].views()))
         await kit.clock.advance(1)
         assert history.kept == [], "it is still starting"
         kit.docker.end("one", 1)
@@ -93,8 +95,8 @@ async def test_a_start_that_a_person_stops_has_not_failed() -> None:
     kit.docker.add_container("one", ports=PORT, lines=FAILING[:20])
     kit.api.state = Health.NOT_LISTENING
     async with kit.whole():
-        await kit.until(lambda: bool(kit.context.supervisor.views()))
-        await kit.context.supervisor.stop("one")
+        await kit.until(lambda: bool(kit.context[EngineSupervisor].views()))
+        await kit.context[EngineSupervisor].stop("one")
         await kit.until(lambda: bool(history.kept))
         assert history.kept[-1].outcome is StartOutcome.STOPPED
         assert (history.kept[-1].failed, history.kept[-1].failure) == (False, "")
@@ -139,7 +141,7 @@ async def test_what_serves_for_days_is_written_once() -> None:
         assert len(history.kept) == written
     kit.context = kit.opened()
     async with kit.whole():
-        await kit.until(lambda: bool(kit.context.supervisor.views()))
+        await kit.until(lambda: bool(kit.context[EngineSupervisor].views()))
         await kit.clock.advance(60)
         assert len(history.kept) == written, "the next start of the program knows it already"
 
@@ -163,8 +165,8 @@ async def test_a_log_that_was_rotated_away_takes_nothing_from_what_was_known() -
 async def test_a_launch_from_the_command_line_leaves_its_start_behind() -> None:
     kit, history = remembered()
     kit.docker.script(IMAGE, READY)
-    await kit.context.remember()
-    await kit.context.launcher.launch(LaunchRequest(PRESET, Overrides(), warm=False), kit.report)
+    await remember(kit.context)
+    await kit.context[Launcher].launch(LaunchRequest(PRESET, Overrides(), warm=False), kit.report)
     await kit.context.close()
     assert [start.preset for start in history.known.values()] == ["qwen"]
     assert history.closed
@@ -175,12 +177,12 @@ async def test_without_a_history_everything_else_works() -> None:
     kit.docker.add_container("one", ports=PORT, lines=READY)
     kit.api.serve()
     async with kit.whole():
-        await kit.until(lambda: bool(kit.context.supervisor.views()))
+        await kit.until(lambda: bool(kit.context[EngineSupervisor].views()))
         await kit.clock.advance(30)
-        assert kit.context.history.starts == ()
-        assert isinstance(await kit.context.history.find_starts(), Missing)
+        assert kit.context[History].starts == ()
+        assert isinstance(await kit.context[History].find_starts(), Missing)
         with pytest.raises(HistoryOff):
-            await kit.context.history.add_record(Record("bench", "k", 0.0, 1))
+            await kit.context[History].add_record(Record("bench", "k", 0.0, 1))
 
 
 # --- the next start -------------------------------------------------------------------------------------------
@@ -202,11 +204,11 @@ async def starting(kit: Kit, history: FakeHistory) -> tuple[EtaBasis, int, float
     kit.docker.add_container("one", ports=PORT, labels=((LABEL_PRESET, "qwen"),))
     kit.docker.write("one", "(EngineCore pid=1) INFO 05-21 21:00:00 [x.py:1] Starting to load model x...")
     async with kit.whole():
-        await kit.until(lambda: any(v.timeline.current for v in kit.context.supervisor.views()))
-        await kit.context.history.load()
-        [view] = kit.context.supervisor.views()
+        await kit.until(lambda: any(v.timeline.current for v in kit.context[EngineSupervisor].views()))
+        await kit.context[History].load()
+        [view] = kit.context[EngineSupervisor].views()
         assert view.state is EngineState.STARTING
-        found = kit.context.history.eta(view)
+        found = kit.context[History].eta(view)
     return found.basis, found.starts, found.seconds
 
 
@@ -234,10 +236,10 @@ async def test_a_fit_uses_what_an_earlier_start_measured() -> None:
     start = past(kit, 1.0, 1.0, sizes=StartSizes(weights_gib=21.5, kv_gib=30.0, graphs_gib=0.4))
     kit.history = FakeHistory(start)
     kit.context = kit.opened()
-    before = (await kit.context.checks.judge(PRESET, Overrides())).fit
+    before = (await kit.context[LaunchChecks].judge(PRESET, Overrides())).fit
     assert before.part(PartId.WEIGHTS).size is None  # type: ignore[union-attr]
-    await kit.context.history.load()
-    found = (await kit.context.checks.judge(PRESET, Overrides())).fit
+    await kit.context[History].load()
+    found = (await kit.context[LaunchChecks].judge(PRESET, Overrides())).fit
     weights = found.part(PartId.WEIGHTS)
     assert weights is not None
     assert (weights.size, weights.basis) == (int(21.5 * GIB), FitBasis.MEASURED)
@@ -251,7 +253,7 @@ async def test_what_the_collectors_see_is_kept() -> None:
     async with kit.whole():
         await kit.until(lambda: any(sample.values for sample in history.samples))
         assert {sample.engine for sample in history.samples} == {""}
-        kit.context.history.note(Sample("one", 5.0, {MetricId.RUNNING: 1.0}))
+        kit.context[History].note(Sample("one", 5.0, {MetricId.RUNNING: 1.0}))
         assert history.samples[-1].engine == "one"
 
 
@@ -260,7 +262,7 @@ async def test_a_series_of_the_box_is_the_same_whichever_engine_it_is_asked_for(
     key = SeriesKey("", MetricId.GPU_POWER)
     history.stretches[key] = SeriesSlice(key, 10.0, (0.0,), (1.0,), (2.0,), (3.0,))
     history.stretches[SeriesKey("one", MetricId.RUNNING)] = SeriesSlice(SeriesKey("one", MetricId.RUNNING), 10.0)
-    reading = await kit.context.history.series("one", [MetricId.GPU_POWER, MetricId.RUNNING], 0.0, 10.0, 10)
+    reading = await kit.context[History].series("one", [MetricId.GPU_POWER, MetricId.RUNNING], 0.0, 10.0, 10)
     assert isinstance(reading, Ok)
     assert reading.value[0].mean == (2.0,)
     assert reading.value[1].key == SeriesKey("one", "running_requests")
@@ -270,12 +272,12 @@ async def test_the_event_feed_is_kept_each_event_once_and_later_where_it_could_n
     kit, history = remembered()
     async with kit.whole():
         await kit.clock.advance(2)
-        kit.context.supervisor.say("the cache was dropped", Severity.WARNING, "Nothing.")
+        kit.context[EngineSupervisor].say("the cache was dropped", Severity.WARNING, "Nothing.")
         history.switch_off("the disk of /data is full")
         await kit.until(lambda: kit.context.store.world.events[-1].text.startswith("The history is off"))
         assert [r.key for r in history.noted] == []
         assert kit.context.store.world.events[-1].text == "The history is off: the disk of /data is full."
-        kit.context.supervisor.say("the cache was dropped")
+        kit.context[EngineSupervisor].say("the cache was dropped")
         history.switch_on()
         await kit.until(lambda: "The history is on again." in [record.key for record in history.noted])
         told = [record.key for record in history.noted]
@@ -301,7 +303,7 @@ async def test_a_record_that_cannot_be_kept_is_an_error_with_a_remedy() -> None:
     kit, history = remembered()
     history.switch_off("the disk is full")
     with pytest.raises(SparkError) as caught:
-        await kit.context.history.add_record(Record("bench", "k", 0.0, {}))
+        await kit.context[History].add_record(Record("bench", "k", 0.0, {}))
     assert caught.value.remedy == "Make room."
 
 

@@ -45,7 +45,7 @@ class Shelf(Kit):
 
     @property
     def images(self) -> Images:
-        return self.context.images
+        return self.context[Images]
 
     def image(self, name: str, digest: str = OLD, **changes: object) -> str:
         """A downloaded image; returns its id."""
@@ -74,7 +74,7 @@ async def test_each_image_has_its_users_and_others_are_only_counted() -> None:
     kit.docker.add_container("runs", image_id=id_)
     kit.docker.add_container("ended", image_id=id_, status=ContainerStatus.EXITED)
     kit.history = FakeHistory(started(id_))
-    view = await kit.opened().images.refresh()
+    view = await kit.opened()[Images].refresh()
     assert kinds(entry_of(view, IMAGE)) == [
         (ImageUser.ENGINE, "runs"), (ImageUser.ENDED_ENGINE, "ended"), (ImageUser.LAST_START, "qwen"),
         (ImageUser.PRESET, "qwen"),
@@ -181,14 +181,14 @@ async def test_versions_say_where_they_are_from_and_an_inspection_is_remembered(
     kit = Shelf(PRESET)
     id_ = kit.image(IMAGE, versions=(("CUDA", "12.8"), ("NCCL", "2.27")))
     kit.history = FakeHistory(started(id_, runtime="vllm", version="0.32.0"))
-    images = kit.opened().images
+    images = kit.opened()[Images]
     seen = {each.title: (each.version, each.source) for each in (await images.entry(IMAGE)).versions}
     assert seen == {"CUDA": ("12.8", "image"), "NCCL": ("2.27", "image"), "vLLM": ("0.32.0", "start")}
     kit.docker.printed = (
         "a warning", json.dumps({"vllm": "0.33\x1b[31m", "nvidia-nccl": "2.28.3", "torch": "2.9", "x": "y", "cuda": 3}),
     )  # fmt: skip
     await images.inspect(IMAGE)
-    for each in (images, kit.opened().images):
+    for each in (images, kit.opened()[Images]):
         seen = {v.title: (v.version, v.source) for v in (await each.entry(IMAGE)).versions}
         assert seen["vLLM"][0].startswith("0.33") and "\x1b" not in seen["vLLM"][0]
         assert (seen["NCCL"], seen["torch"]) == (("2.28.3", "inspected"), ("2.9", "inspected"))

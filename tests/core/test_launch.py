@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from spark_tui.core.jobs import StepState
-from spark_tui.core.launch import STEPS, LaunchRequest
+from spark_tui.core.launch import STEPS, Launcher, LaunchRequest
 from spark_tui.domain.chat.message import ContentDelta
 from spark_tui.domain.engine.container import ContainerStatus, PublishedPort
 from spark_tui.domain.engine.state import EngineState, Health
@@ -38,7 +38,7 @@ STOPPED_LINES = ("one line", "the last line")
 
 async def launch(kit: Kit, overrides: Overrides | None = None, **changes: object) -> object:
     request = LaunchRequest(PRESET, overrides or Overrides(), **changes)  # type: ignore[arg-type]
-    task = asyncio.create_task(kit.context.launcher.launch(request, kit.report))
+    task = asyncio.create_task(kit.context[Launcher].launch(request, kit.report))
     await kit.until(task.done)
     return task.result()
 
@@ -70,7 +70,7 @@ async def test_docker_that_goes_away_in_a_boot_is_named_at_once_and_waited_for(s
     kit.docker.on_start = None
     patient = replace(PRESET, ready_timeout_seconds=300.0)
     async with kit.supervised():
-        task = asyncio.create_task(kit.context.launcher.launch(LaunchRequest(patient, Overrides()), kit.report))
+        task = asyncio.create_task(kit.context[Launcher].launch(LaunchRequest(patient, Overrides()), kit.report))
         await kit.until(lambda: any(step.id == "follow" for step in kit.steps))
         kit.docker.go_down()
         await kit.clock.advance(5)
@@ -97,7 +97,7 @@ async def test_docker_that_goes_away_in_a_boot_is_named_at_once_and_waited_for(s
 async def test_a_running_container_alone_is_not_ready() -> None:
     kit = Kit()
     kit.docker.on_start = None
-    task = asyncio.create_task(kit.context.launcher.launch(LaunchRequest(PRESET, Overrides()), kit.report))
+    task = asyncio.create_task(kit.context[Launcher].launch(LaunchRequest(PRESET, Overrides()), kit.report))
     await kit.until(lambda: any(step.id == "follow" for step in kit.steps))
     await kit.clock.advance(120)
     assert kit.step("follow").state is StepState.RUNNING
@@ -244,7 +244,7 @@ async def test_a_model_folder_that_is_absent_is_named() -> None:
     kit.host.all_folders = False
     request = LaunchRequest(replace(PRESET, model="/models/absent"), Overrides())
     with pytest.raises(RefusedError, match="/store/absent"):
-        await kit.context.launcher.launch(request, kit.report)
+        await kit.context[Launcher].launch(request, kit.report)
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ async def test_an_engine_that_is_never_ready_is_given_up_and_left_running() -> N
     kit = Kit()
     kit.docker.on_start = None
     request = LaunchRequest(replace(PRESET, ready_timeout_seconds=60.0), Overrides())
-    task = asyncio.create_task(kit.context.launcher.launch(request, kit.report))
+    task = asyncio.create_task(kit.context[Launcher].launch(request, kit.report))
     await kit.until(task.done)
     with pytest.raises(EngineExited, match="1m00s"):
         task.result()
@@ -349,7 +349,7 @@ async def test_a_cancellation_is_heard_at_any_moment() -> None:
     for turns in range(120):
         kit = Kit()
         kit.docker.hold("start")
-        task = asyncio.create_task(kit.context.launcher.launch(LaunchRequest(PRESET, Overrides()), kit.report))
+        task = asyncio.create_task(kit.context[Launcher].launch(LaunchRequest(PRESET, Overrides()), kit.report))
         for _ in range(turns):
             await asyncio.sleep(0)
         task.cancel()
@@ -366,7 +366,7 @@ async def test_a_launch_can_be_cancelled_at_any_step(held: str, step: str) -> No
         kit.docker._images.clear()
         kit.docker.add_remote_image(IMAGE)
     kit.docker.hold(held)
-    task = asyncio.create_task(kit.context.launcher.launch(LaunchRequest(PRESET, Overrides()), kit.report))
+    task = asyncio.create_task(kit.context[Launcher].launch(LaunchRequest(PRESET, Overrides()), kit.report))
     await kit.until(lambda: bool(kit.steps) and (kit.steps[-1].id, kit.steps[-1].state) == (step, StepState.RUNNING))
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

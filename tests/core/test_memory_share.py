@@ -8,8 +8,13 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from spark_tui.core.launch import LaunchRequest
-from spark_tui.core.preflight import preset_diff
+from spark_tui.core.collectors import Collectors
+from spark_tui.core.edit import Editor
+from spark_tui.core.engines import EngineSupervisor
+from spark_tui.core.fit import LaunchChecks
+from spark_tui.core.launch import Launcher, LaunchRequest
+from spark_tui.core.preflight import Preflight, preset_diff
+from spark_tui.core.runner import JobRunner
 from spark_tui.domain.engine.state import EngineState, Exposure
 from spark_tui.domain.host.vitals import GpuProcess, GpuReading
 from spark_tui.domain.logs.view import EngineView
@@ -36,7 +41,7 @@ LLAMA = replace(
 async def launch(kit: Kit, **pairs: str) -> bool:
     """Launches it; whether it was running already."""
     request = LaunchRequest(LLAMA, overrides_from_pairs(pairs))
-    task = asyncio.create_task(kit.context.launcher.launch(request, kit.report))
+    task = asyncio.create_task(kit.context[Launcher].launch(request, kit.report))
     await kit.until(task.done)
     return task.result().already_running
 
@@ -53,9 +58,9 @@ async def test_a_launch_gets_the_share_that_it_needs_and_the_label_keeps_that_it
     assert need is not None
     assert 0.2 < need < 0.3, "not the preset's 0.85"
     assert json.loads(kit.docker.created[-1].label("io.spark-tui.overrides")) == {SHARE: "auto"}
-    containers = [view.container for view in await kit.context.supervisor.look()]
+    containers = [view.container for view in await kit.context[EngineSupervisor].look()]
     image = await kit.docker.image(LLAMA.reference)
-    differing = preset_diff(kit.context.preflight, LLAMA, Overrides(), image, containers).differing
+    differing = preset_diff(kit.context[Preflight], LLAMA, Overrides(), image, containers).differing
     assert "--gpu-memory-utilization" not in {row.setting for row in differing}
 
 
@@ -67,8 +72,8 @@ async def test_the_same_launch_again_is_already_running_though_memory_is_another
     assert await launch(kit)
     assert await launch(kit, gpu_memory_utilization="auto")
     assert len(kit.docker.created) == 1
-    view = next(view for view in await kit.context.supervisor.look())
-    assert kit.context.editor.running(view).overrides.gpu_memory_utilization == share(kit), (
+    view = next(view for view in await kit.context[EngineSupervisor].look())
+    assert kit.context[Editor].running(view).overrides.gpu_memory_utilization == share(kit), (
         "the number that it runs with"
     )
 
@@ -84,12 +89,12 @@ async def test_a_share_that_is_named_is_left_alone(pairs: dict[str, str]) -> Non
 async def test_a_command_without_a_place_for_it_and_another_engine_keep_theirs() -> None:
     kit = Kit()
     available(kit, 110)
-    await kit.context.collectors.collect_once()
+    await kit.context[Collectors].collect_once()
     for preset in (
         replace(LLAMA, command="cd /tmp && vllm serve {model} --gpu-memory-utilization 0.85"),
         replace(LLAMA, runtime="sglang", command="python3 -m sglang.launch_server --model {model}"),
     ):
-        found = await kit.context.checks.judge(preset, Overrides())
+        found = await kit.context[LaunchChecks].judge(preset, Overrides())
         assert (found.overrides, found.word is FitWord.FITS_WITH) == (Overrides(), False)
 
 
@@ -111,7 +116,7 @@ async def test_the_verdict_is_the_same_before_while_and_after_another_engine_loa
     total, claim, steps = IDLE_MEMORY.total, int(IDLE_MEMORY.total * 0.5), 20
     facts = kit.docker.add_container("other", argv=("vllm", "serve", "o/o", "--gpu-memory-utilization", "0.5"))
     kit.host.containers[77] = facts.id
-    await kit.context.collectors.collect_once()
+    await kit.context[Collectors].collect_once()
     seen = []
     for step in range(steps + 1):
         holds, host = claim * step // steps, HOST_BYTES * step // steps
@@ -122,7 +127,7 @@ async def test_the_verdict_is_the_same_before_while_and_after_another_engine_loa
             gpu=Ok(GpuReading("NVIDIA GB10", unified=True, processes=(GpuProcess(77, holds),) if step else ())),
             engines=Ok((EngineView(facts, state, "vllm", Exposure.LOCAL),)),
         )
-        found = await kit.context.checks.judge(LLAMA, overrides_from_pairs({"max_model_len": str(context)}))
+        found = await kit.context[LaunchChecks].judge(LLAMA, overrides_from_pairs({"max_model_len": str(context)}))
         seen.append((found.word, found.text))
     assert len(set(seen)) == 1, seen
 
@@ -130,20 +135,20 @@ async def test_the_verdict_is_the_same_before_while_and_after_another_engine_loa
 async def test_a_launch_that_has_not_started_yet_counts_too() -> None:
     kit = Kit(LLAMA)
     available(kit, 110)
-    await kit.context.collectors.collect_once()
-    kit.context.checks.claims["other"] = 90 * GIB
-    assert (await kit.context.checks.judge(LLAMA, Overrides())).word is FitWord.FITS_WITH
-    kit.context.jobs.launch(LaunchRequest(LLAMA, Overrides(name="other")))
-    found = await kit.context.checks.judge(LLAMA, Overrides())
+    await kit.context[Collectors].collect_once()
+    kit.context[LaunchChecks].claims["other"] = 90 * GIB
+    assert (await kit.context[LaunchChecks].judge(LLAMA, Overrides())).word is FitWord.FITS_WITH
+    kit.context[JobRunner].launch(LaunchRequest(LLAMA, Overrides(name="other")))
+    found = await kit.context[LaunchChecks].judge(LLAMA, Overrides())
     assert found.fit.available == 20 * GIB
     await kit.context.close()
 
 
 async def test_a_later_launch_asks_again_what_the_gpus_processes_hold() -> None:
     kit = Kit()
-    await kit.context.collectors.collect_ready()
-    await kit.context.collectors.collect_ready()
+    await kit.context[Collectors].collect_ready()
+    await kit.context[Collectors].collect_ready()
     assert kit.gpu.reads == 1
     kit.clock.tick(60.0)
-    await kit.context.collectors.collect_ready()
+    await kit.context[Collectors].collect_ready()
     assert kit.gpu.reads == 2

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from spark_tui.core.collectors import Collectors
+from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.memory import CALM_SECONDS
 from spark_tui.domain.finding import AlarmId, Severity
 from spark_tui.domain.host.vitals import GpuProcess, GpuReading
@@ -19,7 +21,7 @@ def seconds(kit: Kit, *available: float, pressure: float = 0.0) -> None:
     for size in available:
         mem = replace(IDLE_MEMORY, available=int(size * GIB), free=int(min(size, 1.5) * GIB))
         kit.host.memory_value = Ok(mem, kit.clock.now())
-        kit.context.collectors.sample_host()
+        kit.context[Collectors].sample_host()
         kit.clock.tick(1.0)
 
 
@@ -57,7 +59,7 @@ def test_memory_that_cannot_be_read_keeps_what_was_known() -> None:
     kit = Kit()
     seconds(kit, 1.5)
     kit.host.memory_value = Missing("no /proc")
-    kit.context.collectors.sample_host()
+    kit.context[Collectors].sample_host()
     assert kit.context.store.world.memory_state.severity is Severity.ERROR
     assert kit.context.store.world.breakdown == Missing("no /proc")
 
@@ -69,9 +71,9 @@ async def test_the_breakdown_knows_which_engine_holds_what() -> None:
     used = replace(IDLE_MEMORY, free=30 * GIB, available=40 * GIB)
     kit.host.memory_value = Ok(used)
     kit.gpu.value = Ok(GpuReading("NVIDIA GB10", unified=True, processes=(GpuProcess(77, 60 * GIB),)))
-    await kit.context.supervisor.refresh()
-    await kit.context.collectors.collect_once()
-    kit.context.collectors.sample_host()
+    await kit.context[EngineSupervisor].refresh()
+    await kit.context[Collectors].collect_once()
+    kit.context[Collectors].sample_host()
     found = value_of(kit.context.store.world.breakdown)
     assert found is not None
     assert [(share.name, share.memory) for share in found.engines or ()] == [("qwen", 60 * GIB)]

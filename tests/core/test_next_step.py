@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from spark_tui.core.context import build_demo
-from spark_tui.core.next_step import FITTING, MOST
+from spark_tui.core.collectors import Collectors
+from spark_tui.core.fit import LaunchChecks
+from spark_tui.core.next_step import FITTING, MOST, NextStep
+from spark_tui.core.program import build_demo
 from spark_tui.domain.models.store import Completeness
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.reading import value_of
@@ -12,9 +14,9 @@ from spark_tui.domain.reading import value_of
 async def test_only_what_is_downloaded_and_fits_is_suggested() -> None:
     context = build_demo()
     try:
-        await context.collectors.collect_once()
+        await context[Collectors].collect_once()
         context.store.update(presets=context.presets.load())
-        found = await context.next_step.candidates()
+        found = await context[NextStep].candidates()
         assert 0 < len(found) <= MOST
         library = value_of(context.store.world.library)
         assert library is not None
@@ -22,6 +24,6 @@ async def test_only_what_is_downloaded_and_fits_is_suggested() -> None:
                  for name in entry.presets}  # fmt: skip
         for each in found:
             assert each.preset.name in whole
-            assert (await context.checks.judge(each.preset, Overrides())).word in FITTING
+            assert (await context[LaunchChecks].judge(each.preset, Overrides())).word in FITTING
     finally:
         await context.close()

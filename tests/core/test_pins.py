@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from spark_tui.core.launch import LaunchRequest
+from spark_tui.core.history import History
+from spark_tui.core.launch import Launcher, LaunchRequest
 from spark_tui.core.pins import ImageMatch, Pins
-from spark_tui.core.preflight import preset_diff
+from spark_tui.core.preflight import Preflight, preset_diff
+from spark_tui.core.rights import require_reviewed
 from spark_tui.domain.engine.container import LABEL_PRESET, PublishedPort
 from spark_tui.domain.errors import ImageNotFound, RefusedError, SparkError, UsageError
 from spark_tui.domain.finding import Severity
@@ -71,8 +74,8 @@ class Place(Kit):
         return found
 
     async def pin(self, digest: str = "") -> Preset:
-        await self.context.history.load()
-        return self.context.pins.apply(await self.context.pins.plan(self.preset, digest))
+        await self.context[History].load()
+        return self.context[Pins].apply(await self.context[Pins].plan(self.preset, digest))
 
     async def refused(self, digest: str = "") -> SparkError:
         with pytest.raises(SparkError) as caught:
@@ -152,11 +155,11 @@ async def test_good_starts_are_found_behind_a_crash_loop_and_are_bounded(tmp_pat
     ]
     older = [start(container=f"g{n}", at=EPOCH - 90_000 + n) for n in range(MOST_GOOD + 5)]
     kit = Place(tmp_path, *older, *failed, start())
-    await kit.context.history.load()
-    found = kit.context.pins.good_starts("qwen")
+    await kit.context[History].load()
+    found = kit.context[Pins].good_starts("qwen")
     assert found[0] == START
     assert len(found) == MOST_GOOD
-    assert kit.context.pins.good_starts("other") == ()
+    assert kit.context[Pins].good_starts("other") == ()
 
 
 def test_of_several_names_in_registries_the_one_that_was_launched_counts() -> None:
@@ -181,14 +184,14 @@ async def test_a_built_in_preset_becomes_an_own_copy_at_the_digest_that_served_w
 async def test_an_own_preset_keeps_its_file_and_unpin_gives_it_back(tmp_path: Path) -> None:
     mine = RECIPE.replace("# A preset that comes with the program.", "# Mine.")
     kit = Place(tmp_path, START, own=mine)
-    plan = await kit.context.pins.plan(kit.preset, GOOD)
+    plan = await kit.context[Pins].plan(kit.preset, GOOD)
     assert [line for line in plan.diff if line[0] in "+-"] == [
         f"-container: {IMAGE}  # moves", f"+container: {IMAGE}@{GOOD}  # moves",
     ]  # fmt: skip
     assert not plan.copy
     await kit.pin()
     assert (await kit.refused()).summary == f"qwen is already pinned to {GOOD[:19]}."
-    found = kit.context.pins.apply(kit.context.pins.unpin_plan(kit.preset))
+    found = kit.context[Pins].apply(kit.context[Pins].unpin_plan(kit.preset))
     assert found.reference == IMAGE
     assert (kit.own / "qwen.yaml").read_text() == mine
 
@@ -244,11 +247,11 @@ def _folders(tmp_path: Path) -> None:
 
 async def test_a_file_that_changed_after_the_plan_is_not_overwritten(tmp_path: Path) -> None:
     kit = Place(tmp_path, START, own=RECIPE)
-    await kit.context.history.load()
-    plan = await kit.context.pins.plan(kit.preset)
+    await kit.context[History].load()
+    plan = await kit.context[Pins].plan(kit.preset)
     (kit.own / "qwen.yaml").write_text(RECIPE + "# edited\n")
     with pytest.raises(RefusedError, match="changed meanwhile"):
-        kit.context.pins.apply(plan)
+        kit.context[Pins].apply(plan)
     assert (kit.own / "qwen.yaml").read_text() == RECIPE + "# edited\n"
 
 
@@ -263,7 +266,7 @@ async def test_a_file_that_changed_after_the_plan_is_not_overwritten(tmp_path: P
 def test_only_a_pin_with_a_tag_can_be_undone(tmp_path: Path, own: str, says: str) -> None:
     kit = Place(tmp_path, own=own)
     with pytest.raises(RefusedError, match=says):
-        kit.context.pins.unpin_plan(kit.preset)
+        kit.context[Pins].unpin_plan(kit.preset)
 
 
 async def test_a_proof_of_the_pinned_digest_holds_for_the_pinned_preset(tmp_path: Path) -> None:
@@ -284,7 +287,9 @@ async def test_results_and_proofs_of_the_same_image_and_options_belong_to_a_star
         ("preset", replace(same, preset="other")), ("demo", replace(same, simulated=True)),
     )]  # fmt: skip
     core = kit.context
-    pins = Pins(core.history, kit.presets, None, kit.docker, core.store, tuple, lambda: proofs, core.reviewed)
+    pins = Pins(
+        core[History], kit.presets, None, kit.docker, core.store, tuple, lambda: proofs, partial(require_reviewed, core)
+    )
     [found] = pins.measured([good])
     assert (found.results, found.proofs) == ((), ("same",))
 
@@ -294,21 +299,21 @@ async def test_results_and_proofs_of_the_same_image_and_options_belong_to_a_star
 
 async def test_the_image_of_a_launch_now_is_compared_with_the_one_that_served_well(tmp_path: Path) -> None:
     kit = Place(tmp_path, START)
-    await kit.context.history.load()
+    await kit.context[History].load()
 
     async def match() -> ImageMatch:
-        return kit.context.pins.last_good(kit.preset, await kit.context.pins.image(kit.preset)).match
+        return kit.context[Pins].last_good(kit.preset, await kit.context[Pins].image(kit.preset)).match
 
     assert await match() is ImageMatch.DIFFERS
     kit.docker.add_image(IMAGE, id="sha256:1")
     assert await match() is ImageMatch.SAME
     kit.docker.go_down()
     assert await match() is ImageMatch.UNKNOWN
-    unknown = kit.context.pins.last_good(kit.preset, Missing("Docker is stopped"))
+    unknown = kit.context[Pins].last_good(kit.preset, Missing("Docker is stopped"))
     assert (unknown.match, unknown.why) == (ImageMatch.UNKNOWN, "Docker is stopped")
-    assert kit.context.pins.last_good(kit.preset, Ok(None, 0.0)).match is ImageMatch.ABSENT
+    assert kit.context[Pins].last_good(kit.preset, Ok(None, 0.0)).match is ImageMatch.ABSENT
     pinned = replace(kit.preset, image=f"{IMAGE}@{GOOD}")
-    assert kit.context.pins.last_good(pinned, Ok(None, 0.0)).match is ImageMatch.SAME
+    assert kit.context[Pins].last_good(pinned, Ok(None, 0.0)).match is ImageMatch.SAME
 
 
 # --- a launch by digest -----------------------------------------------------------------------------------
@@ -321,14 +326,14 @@ async def test_a_pinned_preset_is_pulled_by_digest_launched_and_found_running_wi
     preset = await kit.pin()
     kit.docker.add_remote_image(preset.reference, id="sha256:1", digests=(f"{NAME}@{GOOD}",))
     async with kit.supervised():
-        await kit.context.launcher.launch(LaunchRequest(preset, Overrides(), warm=False), kit.report)
-        again = await kit.context.launcher.launch(LaunchRequest(preset, Overrides(), warm=False), kit.report)
+        await kit.context[Launcher].launch(LaunchRequest(preset, Overrides(), warm=False), kit.report)
+        again = await kit.context[Launcher].launch(LaunchRequest(preset, Overrides(), warm=False), kit.report)
     assert again.already_running
     assert kit.docker.calls.count(("pull", preset.reference)) == 1
     [container] = await kit.docker.containers()
     assert (container.image, container.image_id) == (f"{IMAGE}@{GOOD}", "sha256:1")
     image = await kit.docker.image(preset.reference)
-    rows = preset_diff(kit.context.preflight, preset, Overrides(), image, (container,)).differing
+    rows = preset_diff(kit.context[Preflight], preset, Overrides(), image, (container,)).differing
     assert "image" not in {row.setting for row in rows}
 
 
@@ -337,7 +342,7 @@ async def test_a_digest_that_is_here_under_its_tag_is_not_pulled_again(tmp_path:
     kit.docker.add_image(IMAGE, id="sha256:1", digests=(f"{NAME}@{GOOD}",))
     preset = await kit.pin()
     async with kit.supervised():
-        await kit.context.launcher.launch(LaunchRequest(preset, Overrides(), warm=False), kit.report)
+        await kit.context[Launcher].launch(LaunchRequest(preset, Overrides(), warm=False), kit.report)
     assert "pull" not in dict(kit.docker.calls)
 
 
@@ -345,5 +350,5 @@ async def test_a_digest_that_is_gone_from_the_registry_fails_the_pull_and_starts
     kit = Place(tmp_path, START)
     preset = await kit.pin()
     with pytest.raises(ImageNotFound):
-        await kit.context.launcher.launch(LaunchRequest(preset, Overrides()), kit.report)
+        await kit.context[Launcher].launch(LaunchRequest(preset, Overrides()), kit.report)
     assert await kit.docker.containers() == ()

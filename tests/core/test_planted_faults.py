@@ -8,6 +8,7 @@ import pytest
 
 from spark_tui.core.jobs import StepState
 from spark_tui.core.launch import LaunchRequest
+from spark_tui.core.runner import JobRunner
 from spark_tui.domain.engine.container import PublishedPort
 from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.logs.view import EngineView
@@ -43,7 +44,7 @@ async def test_a_clock_that_jumps_in_a_boot_changes_no_outcome_and_no_duration_i
     kit.docker.on_start = None
     kit.api.refuse()
     async with kit.whole():
-        kit.context.jobs.launch(LaunchRequest(PRESET, Overrides()))
+        kit.context[JobRunner].launch(LaunchRequest(PRESET, Overrides()))
         await kit.until(lambda: "qwen" in views(kit))
         kit.docker.write("qwen", *lines[: len(lines) // 2])
         await kit.clock.advance(5)

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from spark_tui.core.launch import LaunchRequest
+from spark_tui.core.fit import LaunchChecks
+from spark_tui.core.launch import Launcher, LaunchRequest
+from spark_tui.core.preflight import Preflight
 from spark_tui.domain.errors import RefusedError
 from spark_tui.domain.finding import Severity
 from spark_tui.domain.presets.overrides import Overrides
@@ -34,7 +36,7 @@ def empty_store() -> Kit:
 async def test_a_launch_without_its_files_is_refused_with_the_commands_that_fetch_them() -> None:
     kit = empty_store()
     with pytest.raises(RefusedError, match=r"needs parser\.py, draft, fix\.py") as raised:
-        await kit.context.launcher.launch(LaunchRequest(needing(PARSER, FOLDER, SCRIPT), Overrides()), kit.report)
+        await kit.context[Launcher].launch(LaunchRequest(needing(PARSER, FOLDER, SCRIPT), Overrides()), kit.report)
     assert raised.value.remedy == (
         "Download it first: hf download org/qwen parser.py --local-dir /store"
         " && hf download org/draft --local-dir /store/draft"
@@ -47,14 +49,14 @@ async def test_files_that_are_there_are_not_spoken_of() -> None:
     kit = empty_store()
     kit.host.files = {Path("/store/parser.py")}
     kit.host.folders = {Path("/store/draft")}
-    plan = await kit.context.preflight.plan(needing(PARSER, FOLDER), Overrides())
+    plan = await kit.context[Preflight].plan(needing(PARSER, FOLDER), Overrides())
     assert not any("in the model store" in note for note in plan.notes)
-    assert kit.context.preflight.missing_files(needing(PARSER, FOLDER, SCRIPT)) == (SCRIPT,)
+    assert kit.context[Preflight].missing_files(needing(PARSER, FOLDER, SCRIPT)) == (SCRIPT,)
 
 
 async def test_what_only_the_chat_needs_does_not_keep_an_engine_from_starting() -> None:
     kit = empty_store()
-    status = await kit.context.preflight.check(needing(PROMPT), Overrides())
+    status = await kit.context[Preflight].check(needing(PROMPT), Overrides())
     assert status.plan.spec.name == PRESET.name
 
 
@@ -62,9 +64,9 @@ async def test_a_model_may_be_a_file() -> None:
     kit = empty_store()
     preset = replace(PRESET, model="/models/m.gguf", runtime="llama-cpp", command="llama-server -m {model}")
     with pytest.raises(RefusedError, match=r"/store/m\.gguf does not exist"):
-        await kit.context.preflight.check(preset, Overrides())
+        await kit.context[Preflight].check(preset, Overrides())
     kit.host.files = {Path("/store/m.gguf")}
-    assert (await kit.context.preflight.check(preset, Overrides())).plan.model == "/models/m.gguf"
+    assert (await kit.context[Preflight].check(preset, Overrides())).plan.model == "/models/m.gguf"
 
 
 @pytest.mark.parametrize(
@@ -79,11 +81,11 @@ async def test_the_key_stands_under_the_name_that_the_server_reads(runtime: str,
     kit = Kit()
     preset = replace(PRESET, runtime=runtime, command=command, defaults=())
     overrides = Overrides(api_key=True)
-    status = await kit.context.preflight.check(preset, overrides)
-    first = await kit.context.preflight.finish(status, preset, overrides)
+    status = await kit.context[Preflight].check(preset, overrides)
+    first = await kit.context[Preflight].finish(status, preset, overrides)
     kept = dict(kit.secrets.files[kit.secrets.path("qwen")])
     assert set(kept) == {variable}
-    again = await kit.context.preflight.finish(status, preset, overrides)
+    again = await kit.context[Preflight].finish(status, preset, overrides)
     assert kit.secrets.files[kit.secrets.path("qwen")] == kept, "the key is kept"
     assert first.spec == again.spec
     assert kept[variable].reveal() not in repr(first.spec)
@@ -92,8 +94,8 @@ async def test_the_key_stands_under_the_name_that_the_server_reads(runtime: str,
 async def test_a_preset_that_wants_a_key_gets_one_unasked() -> None:
     kit = Kit()
     preset = replace(PRESET, facts=PresetFacts(wants_key=True))
-    status = await kit.context.preflight.check(preset, Overrides())
-    await kit.context.preflight.finish(status, preset, Overrides())
+    status = await kit.context[Preflight].check(preset, Overrides())
+    await kit.context[Preflight].finish(status, preset, Overrides())
     assert set(kit.secrets.files[kit.secrets.path("qwen")]) == {"VLLM_API_KEY"}
 
 
@@ -101,14 +103,14 @@ async def test_the_hubs_token_stays_at_home_where_nothing_is_fetched_from_the_hu
     kit = Kit()
     kit.secrets.token = Secret("hf_planted")
     preset = replace(PRESET, runtime="ollama", model="qwen3:32b", command="ollama serve", defaults=())
-    assert (await kit.context.preflight.plan(preset, Overrides())).spec.env_files == ()
+    assert (await kit.context[Preflight].plan(preset, Overrides())).spec.env_files == ()
 
 
 async def test_a_pinned_image_is_looked_for_and_pulled_by_its_digest() -> None:
     kit = Kit()
     digest = "sha256:" + "0f" * 32
     preset = replace(PRESET, facts=PresetFacts(image_digest=digest))
-    status = await kit.context.preflight.check(preset, Overrides())
+    status = await kit.context[Preflight].check(preset, Overrides())
     assert status.plan.spec.image == f"{PRESET.image}@{digest}"
     assert status.image is None
 
@@ -125,7 +127,7 @@ def ids(findings: object) -> set[str]:
 async def test_a_docker_that_does_not_answer_makes_no_error() -> None:
     kit = Kit(SHARED)
     kit.docker.go_down()
-    findings = (await kit.context.checks.judge(SHARED, Overrides())).findings
+    findings = (await kit.context[LaunchChecks].judge(SHARED, Overrides())).findings
     assert not [finding for finding in findings if finding.severity is Severity.ERROR]
 
 
@@ -134,6 +136,6 @@ async def test_a_file_that_the_store_lacks_is_named_and_one_that_is_there_is_not
     preset = replace(PRESET, facts=PresetFacts(required_files=(file,)))
     kit = Kit(preset)
     kit.host.all_folders = False
-    assert "required_file_missing" in ids((await kit.context.checks.judge(preset, Overrides())).findings)
+    assert "required_file_missing" in ids((await kit.context[LaunchChecks].judge(preset, Overrides())).findings)
     kit.host.files.add(Path("/store/plugins/parser.py"))
-    assert "required_file_missing" not in ids((await kit.context.checks.judge(preset, Overrides())).findings)
+    assert "required_file_missing" not in ids((await kit.context[LaunchChecks].judge(preset, Overrides())).findings)

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from spark_tui.core.bench import Benchmark
 from spark_tui.core.context import Context
-from spark_tui.core.prove import ProofProgress, Times
+from spark_tui.core.prove import ProofProgress, Prover, Times
 from spark_tui.domain.bench.run import RunOutcome
 from spark_tui.domain.engine.container import (
     LABEL_MODEL,
@@ -85,7 +86,7 @@ class Lab:
         self.docker.add_container("qwen", image=IMAGE, labels=labels, argv=argv)
 
     async def prove(self, **options: Any) -> Proof:
-        return await self.context.prover.run("qwen", self.seen.append, **{"times": ROOMY, **options})
+        return await self.context[Prover].run("qwen", self.seen.append, **{"times": ROOMY, **options})
 
 
 async def prove(fault: str, *flags: str, context: int = 40_000, **options: Any) -> Proof:
@@ -108,8 +109,8 @@ async def test_a_sound_server_passes_every_case() -> None:
 async def test_other_programs_see_that_an_engine_is_proved() -> None:
     async with ProveServer("").running() as server:
         lab, seen = Lab(server), set[tuple[str, ...]]()
-        state = lab.context.benchmark.state
-        await lab.context.prover.run(
+        state = lab.context[Benchmark].state
+        await lab.context[Prover].run(
             "qwen", lambda _: seen.add(state.claimed("bench-")), only=("chat.tool",), times=ROOMY
         )
         await lab.context.close()
@@ -124,14 +125,14 @@ async def test_a_case_that_passed_before_is_broken_when_it_fails_twice() -> None
             server.fault = "schema ignored"
             faulty = await lab.prove()
             assert "chat.schema" in changes(sound, faulty).broken
-            again = await lab.context.prover.asked_again("qwen", sound, faulty, times=ROOMY)
+            again = await lab.context[Prover].asked_again("qwen", sound, faulty, times=ROOMY)
             assert changes(sound, again).broken == changes(sound, faulty).broken
             server.fault = ""
             asked = len(server.requests)
-            again = await lab.context.prover.asked_again("qwen", sound, faulty, times=ROOMY)
+            again = await lab.context[Prover].asked_again("qwen", sound, faulty, times=ROOMY)
             assert changes(sound, again).broken == () and again.id == faulty.id
             assert len(server.requests) - asked < len(faulty.cases), "only what is in doubt"
-            assert await lab.context.prover.asked_again("qwen", sound, sound) is sound
+            assert await lab.context[Prover].asked_again("qwen", sound, sound) is sound
         finally:
             await lab.context.close()
 
@@ -238,7 +239,7 @@ async def test_an_engine_that_answers_nothing_any_more_ends_the_run_and_voids_it
         with pytest.raises(MeasurementVoid):
             await lab.prove()
         assert len(lab.seen[-1].cases) < len(CASES)
-        assert lab.context.prover.kept() == lab.context.store.world.proofs == ()
+        assert lab.context[Prover].kept() == lab.context.store.world.proofs == ()
         await lab.context.close()
 
 
@@ -256,8 +257,8 @@ async def test_a_proof_of_an_engine_that_ended_or_was_restarted_is_void_though_a
                 lab.docker.end("qwen", 137)
 
         with pytest.raises(MeasurementVoid):
-            await lab.context.prover.run("qwen", seen, times=ROOMY)
-        assert lab.context.prover.kept() == lab.context.store.world.proofs == ()
+            await lab.context[Prover].run("qwen", seen, times=ROOMY)
+        assert lab.context[Prover].kept() == lab.context.store.world.proofs == ()
         now = lab.docker.named("qwen")
         assert now is not None and now.running
         await lab.context.close()
@@ -268,7 +269,7 @@ async def test_an_engine_that_does_not_answer_is_an_error_and_nothing_is_kept() 
         lab = Lab(server)
     with pytest.raises(MeasurementVoid):
         await lab.prove()
-    assert lab.context.prover.kept() == ()
+    assert lab.context[Prover].kept() == ()
     await lab.context.close()
 
 
@@ -285,11 +286,11 @@ async def test_what_may_make_an_engine_compile_comes_last_and_is_left_out_on_req
         await lab.prove(full=True)
         asked = [compiles(body) for _, body in server.requests]
         assert asked == sorted(asked) and {*asked} == {False, True}
-        kept = lab.context.prover.kept()
+        kept = lab.context[Prover].kept()
         server.requests.clear()
         proof = await lab.prove(compiles=False)
         assert not any(compiles(body) for _, body in server.requests)
-        assert proof.complete and lab.context.prover.kept() == kept, "a part is not kept"
+        assert proof.complete and lab.context[Prover].kept() == kept, "a part is not kept"
         await lab.context.close()
 
 
@@ -328,10 +329,10 @@ async def test_a_stop_keeps_the_verdicts_so_far_and_frees_the_server() -> None:
             server.fault = "hangs"
             stop.set()
 
-        proof = await lab.context.prover.run("qwen", seen, stop=stop, times=ROOMY)
+        proof = await lab.context[Prover].run("qwen", seen, stop=stop, times=ROOMY)
         assert proof.ending is RunOutcome.CANCELLED
         assert len(proof.ids(Verdict.PASS)) >= 1
-        assert lab.context.prover.kept() == (proof,)
+        assert lab.context[Prover].kept() == (proof,)
         assert lab.context.store.world.proofs == (proof,)
         while server.open:
             await asyncio.sleep(0.01)
@@ -343,7 +344,7 @@ async def test_four_questions_at_most_are_asked_at_once_and_a_part_is_not_kept()
         lab = Lab(server)
         proof = await lab.prove(only=("chat.tool",))
         assert server.most_open <= 4
-        assert proof.judged and lab.context.prover.kept() == ()
+        assert proof.judged and lab.context[Prover].kept() == ()
         assert [seen.total for seen in lab.seen][-1] == len(proof.cases) == len(lab.seen[-1].cases)
         with pytest.raises(UsageError):
             await lab.prove(only=("nothing",))
@@ -357,13 +358,13 @@ async def test_the_answer_with_speculation_is_compared_with_the_one_without() ->
         assert "chat.speculation" in plain.ids(Verdict.SKIP)
         config = ("--speculative-config", '{"method": "mtp"}')
         faster = Lab(server, *PARSERS, *config)
-        faster.context.prover.proofs.add(plain)
+        faster.context[Prover].proofs.add(plain)
         assert "chat.speculation" in (await faster.prove()).ids(Verdict.PASS)
         other = tuple(
             replace(case, evidence="1, 4, 9, 144") if case.id == "chat.repeat" else case for case in plain.cases
         )
         differs = Lab(server, *PARSERS, *config)
-        differs.context.prover.proofs.add(replace(plain, cases=other))
+        differs.context[Prover].proofs.add(replace(plain, cases=other))
         later = await differs.prove()
         assert "chat.speculation" in later.ids(Verdict.FAIL)
         assert changes(plain, later).broken == ()

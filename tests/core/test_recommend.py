@@ -6,7 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from spark_tui.core.candidates import Candidate
-from spark_tui.core.finder import Search
+from spark_tui.core.collectors import Collectors
+from spark_tui.core.finder import PresetFinder, Search
 from spark_tui.core.recommend import (
     LeftOut,
     Pick,
@@ -49,10 +50,10 @@ async def recommended(
     kit.secrets.token = Secret("hf_made")
     memory = replace(IDLE_MEMORY, total=total * GIB, available=free * GIB, free=free * GIB, cached=0)
     kit.host.memory_value = Ok(replace(memory, active_file=0, inactive_file=0), kit.clock.now())
-    await kit.context.collectors.collect_once()
-    kit.context.collectors.load_presets()
+    await kit.context[Collectors].collect_once()
+    kit.context[Collectors].load_presets()
     search = Search(context=purpose.context, users=purpose.users)
-    return recommend(await kit.context.finder.judged(kit.context.store.world, search), purpose)
+    return recommend(await kit.context[PresetFinder].judged(kit.context.store.world, search), purpose)
 
 
 @pytest.mark.parametrize("purpose", NEEDS, ids=lambda each: f"{each.use}-{each.context}")

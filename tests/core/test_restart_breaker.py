@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from spark_tui.core.crash_loops import MOST_RESTARTS, RestartBreaker
+from spark_tui.core.engines import EngineSupervisor
 from spark_tui.domain.engine.container import LABEL_PRESET, ContainerFacts, ContainerStatus
 from spark_tui.domain.errors import DaemonNotRunning
 from spark_tui.domain.finding import AlarmId, Finding, Severity
@@ -30,7 +31,13 @@ def engine(kit: Kit, *, ours: bool = True, **changes: object) -> ContainerFacts:
 async def watching(kit: Kit, entries: tuple[GuardEntry, ...] = (), *, acting: bool = True) -> AsyncIterator[None]:
     context = kit.context
     breaker = RestartBreaker(
-        kit.docker, context.supervisor, context.store, kit.clock, context.alarms, lambda: entries, acting=acting
+        kit.docker,
+        context[EngineSupervisor],
+        context.store,
+        kit.clock,
+        context.alarms,
+        lambda: entries,
+        acting=acting,
     )
     async with kit.supervised():
         task = asyncio.create_task(breaker.run())

@@ -7,8 +7,10 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from spark_tui.core.launch import LaunchRequest
-from spark_tui.core.secure import Secured
+from spark_tui.core.engines import EngineSupervisor
+from spark_tui.core.launch import Launcher, LaunchRequest
+from spark_tui.core.preflight import Preflight
+from spark_tui.core.secure import Secured, Securing
 from spark_tui.domain.engine.container import LABEL_OVERRIDES, PublishedPort
 from spark_tui.domain.engine.state import Exposure
 from spark_tui.domain.errors import RefusedError
@@ -28,24 +30,24 @@ OPEN = overrides_from_pairs(
 
 
 async def launched(kit: Kit, request: LaunchRequest) -> None:
-    task = asyncio.create_task(kit.context.launcher.launch(request, kit.report))
+    task = asyncio.create_task(kit.context[Launcher].launch(request, kit.report))
     await kit.until(task.done)
     task.result()
 
 
 async def the_view(kit: Kit, name: str = "mine") -> EngineView:
-    return next(view for view in await kit.context.supervisor.look() if view.name == name)
+    return next(view for view in await kit.context[EngineSupervisor].look() if view.name == name)
 
 
 async def refused(kit: Kit, name: str = "mine") -> RefusedError:
     with pytest.raises(RefusedError) as caught:
-        await kit.context.securing.plan(await the_view(kit, name))
+        await kit.context[Securing].plan(await the_view(kit, name))
     assert caught.value.remedy
     return caught.value
 
 
 async def secured(kit: Kit) -> Secured:
-    return await kit.context.securing.plan(await the_view(kit))
+    return await kit.context[Securing].plan(await the_view(kit))
 
 
 async def test_it_is_launched_again_with_everything_that_it_had_and_a_key() -> None:
@@ -84,7 +86,7 @@ async def test_local_and_foreign_engines_are_refused_with_the_way_out() -> None:
     error = await refused(kit)
     assert "it needs no key" in error.summary
     assert "exposure=lan" in error.remedy
-    plan = await kit.context.securing.plan(await the_view(kit), publish=True)
+    plan = await kit.context[Securing].plan(await the_view(kit), publish=True)
     assert (plan.request.overrides.exposure, plan.request.overrides.api_key) == (ExposureChoice.LAN, True)
     assert "still open" not in plan.what and "has changed" not in plan.what
     kit.docker.add_container(
@@ -102,11 +104,11 @@ async def test_without_its_preset_or_with_a_foreign_label_nothing_is_guessed() -
     for text in ("[", "[1]", '{"a": 1}', '{"host": "x"}', '{"max_model_len": "-1"}'):
         labels = tuple((name, text if name == LABEL_OVERRIDES else value) for name, value in view.container.labels)
         with pytest.raises(RefusedError, match="cannot be read"):
-            await kit.context.securing.plan(replace(view, container=replace(view.container, labels=labels)))
+            await kit.context[Securing].plan(replace(view, container=replace(view.container, labels=labels)))
     kit.presets.catalogue = replace(kit.presets.catalogue, presets=())
     assert "is not here" in str(await refused(kit))
 
 
 def test_a_launch_without_changes_has_no_label_for_them() -> None:
-    plan = Kit().context.preflight.dry_plan(PRESET, Overrides(name="other", port=8005))
+    plan = Kit().context[Preflight].dry_plan(PRESET, Overrides(name="other", port=8005))
     assert plan.spec.label(LABEL_OVERRIDES) == ""

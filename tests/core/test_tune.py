@@ -9,7 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from spark_tui.core.bench import BenchStep
-from spark_tui.core.tune import NOTHING_LEFT, TIME_OVER, TuneRecord
+from spark_tui.core.engines import EngineSupervisor
+from spark_tui.core.preflight import Preflight
+from spark_tui.core.tune import NOTHING_LEFT, TIME_OVER, Tuner, TuneRecord
 from spark_tui.domain.bench.tune import Trial, TrialOutcome, TuneGoal, best_settings, gain_of
 from spark_tui.domain.errors import EngineExited, MeasurementVoid, RefusedError, SparkError
 from spark_tui.domain.presets.overrides import Overrides
@@ -44,7 +46,7 @@ async def test_the_planted_setting_is_found_and_the_engine_of_before_comes_back(
         (), (("max_num_seqs", "8"),), (("max_num_seqs", "16"),)
     ]  # fmt: skip
     assert {result.id for result in kit.results.all()} == {id_ for trial in found.trials for id_ in trial.runs}
-    assert kit.context.tuner.record("qwen") == found, "the record stays for --save"
+    assert kit.context[Tuner].record("qwen") == found, "the record stays for --save"
 
 
 async def test_a_trial_alternates_and_takes_two_launches() -> None:
@@ -108,7 +110,7 @@ async def test_a_baseline_that_dies_under_its_load_voids_the_trial_and_ends_the_
     with pytest.raises(MeasurementVoid):
         await kit.tuned(only_sequences(await kit.planned()), meanwhile=die_in_the_second_trial)
     assert "--max-num-seqs 4" in kit.command(), "as before"
-    left = kit.context.tuner.record("qwen")
+    left = kit.context[Tuner].record("qwen")
     assert left is not None and killed
     assert (outcomes(left), left.under_way, left.finished) == ([("8", TrialOutcome.BETTER)], None, False)
     assert {result.id for result in kit.results.all()} == set(left.trials[0].runs)
@@ -171,7 +173,7 @@ async def test_stopped_it_is_resumed_where_it_was() -> None:
     assert "--max-num-seqs 4" in kit.command()
     with pytest.raises(RefusedError, match="cut off"):
         await kit.planned()
-    left = kit.context.tuner.record("qwen")
+    left = kit.context[Tuner].record("qwen")
     assert left is not None
     found = await kit.tuned(left)
     assert outcomes(found) == [
@@ -184,11 +186,11 @@ async def test_a_trial_under_which_the_program_died_is_not_repeated() -> None:
     kit = TuneKit()
     await kit.launched()
     record = only_sequences(await kit.planned())
-    kit.context.tuner.keep(replace(record, under_way=("max_num_seqs", "8"), spent=30.0))
+    kit.context[Tuner].keep(replace(record, under_way=("max_num_seqs", "8"), spent=30.0))
     await kit.launched(overrides=None)
     kit.context = kit.opened()
-    await kit.context.supervisor.look()
-    left = kit.context.tuner.record("qwen")
+    await kit.context[EngineSupervisor].look()
+    left = kit.context[Tuner].record("qwen")
     assert left is not None
     found = await kit.tuned(left)
     assert outcomes(found) == [("8", TrialOutcome.FAILED), ("2", TrialOutcome.WORSE)]
@@ -199,12 +201,12 @@ async def test_discard_brings_the_engine_back_and_forgets() -> None:
     await kit.launched(overrides=Overrides(max_num_seqs=16))
     trial = Trial("max_num_seqs", "16", (), TrialOutcome.BETTER, ratio=1.5, low=1.4, high=1.6)
     record = replace(await kit.planned(), settings={"max_num_seqs": "4"}, trials=(trial,))
-    kit.context.tuner.keep(record)
+    kit.context[Tuner].keep(record)
     async with kit.supervised():
-        task = asyncio.create_task(kit.context.tuner.discard(record, kit.seen.append))
+        task = asyncio.create_task(kit.context[Tuner].discard(record, kit.seen.append))
         await kit.until(task.done)
     assert "--max-num-seqs 4" in kit.command()
-    assert kit.context.tuner.record() is None
+    assert kit.context[Tuner].record() is None
 
 
 async def test_a_preset_that_did_not_run_is_stopped_again() -> None:
@@ -231,7 +233,7 @@ async def test_a_baseline_that_cannot_be_measured_is_an_error_and_leaves_nothing
     with pytest.raises(SparkError):
         await kit.tuned(only_sequences(await kit.planned()))
     assert "--max-num-seqs 4" in kit.command()
-    assert kit.context.tuner.record() is None
+    assert kit.context[Tuner].record() is None
 
 
 async def test_a_cancelled_search_brings_the_engine_back() -> None:
@@ -239,7 +241,7 @@ async def test_a_cancelled_search_brings_the_engine_back() -> None:
     await kit.launched()
     record = only_sequences(await kit.planned())
     async with kit.supervised():
-        task = asyncio.create_task(kit.context.tuner.run(record, kit.seen.append))
+        task = asyncio.create_task(kit.context[Tuner].run(record, kit.seen.append))
         await kit.until(lambda: any("--max-num-seqs 8" in " ".join(each.argv) for each in kit.running()))
         task.cancel()
         await kit.until(task.done)
@@ -251,7 +253,7 @@ async def test_a_record_of_another_program_is_refused_with_its_file() -> None:
     kit = TuneKit()
     kit.state.write("tune", b"{broken")
     with pytest.raises(RefusedError) as caught:
-        kit.context.tuner.record()
+        kit.context[Tuner].record()
     assert "tune" in caught.value.remedy
 
 
@@ -260,37 +262,37 @@ async def test_one_search_at_a_time() -> None:
     record = await kit.planned()
     kit.state.claim("tune")
     with pytest.raises(RefusedError, match="Another spark-tui"):
-        await kit.context.tuner.run(record, kit.seen.append)
+        await kit.context[Tuner].run(record, kit.seen.append)
 
 
 async def test_nothing_to_tune_is_said_before_anything_starts() -> None:
     kit = TuneKit()
     as_is = replace(TUNED, command="", facts=replace(TUNED.facts, runs_as_is=True), defaults=(("port", 8000),))
     with pytest.raises(RefusedError, match="Nothing to tune"):
-        await kit.context.tuner.plan(as_is, TuneGoal.LATENCY)
+        await kit.context[Tuner].plan(as_is, TuneGoal.LATENCY)
 
 
 async def test_the_winner_is_saved_as_a_preset_that_launches_so(tmp_path: Path) -> None:
     kit = TuneKit(tmp_path)
     await kit.launched()
     found = await kit.tuned(only_sequences(await kit.planned()))
-    saved = await kit.context.tuner.save(found, "qwen-fast", "Tuned.")
+    saved = await kit.context[Tuner].save(found, "qwen-fast", "Tuned.")
     assert (saved.origin, saved.default("max_num_seqs"), saved.default("max_model_len")) == (Origin.USER, 16, 4096)
     [before, after] = [
-        kit.context.preflight.dry_plan(preset, overrides).spec.command
+        kit.context[Preflight].dry_plan(preset, overrides).spec.command
         for preset, overrides in ((TUNED, Overrides(max_num_seqs=16)), (saved, Overrides()))
     ]
     assert after == before
     with pytest.raises(RefusedError):
-        await kit.context.tuner.save(found, "qwen-fast", "Tuned.")
+        await kit.context[Tuner].save(found, "qwen-fast", "Tuned.")
 
 
 async def test_a_setting_without_a_place_in_the_command_is_saved_too(tmp_path: Path) -> None:
     kit = TuneKit(tmp_path)
     record = await kit.planned()
     won = Trial("kv_cache_dtype", "fp8", (), TrialOutcome.BETTER, ratio=1.2, low=1.1, high=1.3)
-    saved = await kit.context.tuner.save(replace(record, trials=(won,)), "qwen-fp8", "Tuned.")
-    words = " ".join(kit.context.preflight.dry_plan(saved, Overrides()).spec.command)
+    saved = await kit.context[Tuner].save(replace(record, trials=(won,)), "qwen-fp8", "Tuned.")
+    words = " ".join(kit.context[Preflight].dry_plan(saved, Overrides()).spec.command)
     assert "--kv-cache-dtype fp8" in words
 
 
@@ -298,4 +300,4 @@ async def test_nothing_is_saved_where_nothing_won(tmp_path: Path) -> None:
     kit = TuneKit(tmp_path)
     record = await kit.planned()
     with pytest.raises(RefusedError, match="nothing to save"):
-        await kit.context.tuner.save(record, "qwen-same", "Tuned.")
+        await kit.context[Tuner].save(record, "qwen-same", "Tuned.")

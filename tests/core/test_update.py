@@ -12,9 +12,11 @@ import pytest
 from msgspec.structs import replace
 
 from spark_tui.core.bench_ab import Variant
-from spark_tui.core.edit import EditFailed
-from spark_tui.core.launch import LaunchRequest
-from spark_tui.core.update import UpdateRecord, UpdateStage
+from spark_tui.core.edit import EditFailed, Editor
+from spark_tui.core.engines import EngineSupervisor
+from spark_tui.core.history import History, remember
+from spark_tui.core.launch import Launcher, LaunchRequest
+from spark_tui.core.update import Updater, UpdateRecord, UpdateStage
 from spark_tui.domain.errors import (
     EngineUnreachable,
     ImageNotFound,
@@ -57,18 +59,18 @@ class Bench(Shelf):
 
     async def started(self) -> None:
         """The engine runs in the old image."""
-        await self.done(self.context.launcher.launch(LaunchRequest(PRESET, Overrides()), self.report))
+        await self.done(self.context[Launcher].launch(LaunchRequest(PRESET, Overrides()), self.report))
 
     async def tried(self) -> UpdateRecord:
-        record = await self.done(self.context.updater.run(PRESET, self.report))
+        record = await self.done(self.context[Updater].run(PRESET, self.report))
         assert isinstance(record, UpdateRecord)
         return record
 
     async def kept(self) -> UpdateRecord:
-        return await self.done(self.context.updater.keep("qwen", self.report))  # type: ignore[no-any-return]
+        return await self.done(self.context[Updater].keep("qwen", self.report))  # type: ignore[no-any-return]
 
     async def back(self) -> None:
-        await self.done(self.context.updater.back("qwen", self.report))
+        await self.done(self.context[Updater].back("qwen", self.report))
 
     @property
     def runs(self) -> str:
@@ -84,7 +86,7 @@ class Bench(Shelf):
 
     @property
     def stage(self) -> UpdateStage | None:
-        record = self.context.updater.record("qwen")
+        record = self.context[Updater].record("qwen")
         return record.stage if record is not None else None
 
     async def reopened(self) -> None:
@@ -107,7 +109,7 @@ async def test_the_new_image_is_tried_while_the_tag_means_the_old_one_and_then_k
     assert (await kit.kept()).stage is UpdateStage.KEPT
     assert (kit.runs, kit.tagged) == (NEW_ID, NEW_ID)
     assert len(await kit.docker.containers()) == 1, "what ran before is removed"
-    again = await kit.done(kit.context.launcher.launch(LaunchRequest(PRESET, Overrides()), kit.report))
+    again = await kit.done(kit.context[Launcher].launch(LaunchRequest(PRESET, Overrides()), kit.report))
     assert again.already_running, "the preset and its tag are what runs"
 
 
@@ -143,7 +145,7 @@ async def test_an_image_that_does_not_serve_goes_back_by_itself() -> None:
 
     kit.docker.on_start = start
     with pytest.raises(EditFailed):
-        await kit.done(kit.context.updater.run(PRESET, kit.report))
+        await kit.done(kit.context[Updater].run(PRESET, kit.report))
     assert (kit.runs, kit.tagged, kit.stage) == (OLD_ID, OLD_ID, None)
     with pytest.raises(UsageError):
         await kit.back()
@@ -153,7 +155,7 @@ async def test_a_stopped_engine_whose_trial_fails_leaves_no_container_of_the_new
     kit = Bench()
     kit.docker.on_start = lambda facts: kit.docker.end(facts.name, 1)
     with pytest.raises(SparkError):
-        await kit.done(kit.context.updater.run(PRESET, kit.report))
+        await kit.done(kit.context[Updater].run(PRESET, kit.report))
     assert await kit.docker.containers() == ()
     assert (kit.tagged, kit.stage) == (OLD_ID, None)
 
@@ -161,18 +163,18 @@ async def test_a_stopped_engine_whose_trial_fails_leaves_no_container_of_the_new
 async def test_a_tag_that_has_not_moved_changes_nothing() -> None:
     kit = Bench()
     kit.docker.digests[IMAGE] = OLD
-    found = await kit.context.updater.check(PRESET)
+    found = await kit.context[Updater].check(PRESET)
     assert (found.moved, found.digest, found.record) == (False, OLD, None)
-    assert await kit.done(kit.context.updater.run(PRESET, kit.report)) is None
+    assert await kit.done(kit.context[Updater].run(PRESET, kit.report)) is None
     assert kit.docker.asked("tag_image") == kit.docker.asked("pull") == []
 
 
 async def test_the_start_facts_of_both_images_are_found() -> None:
     kit = Bench()
-    await kit.done(kit.context.remember())
+    await kit.done(remember(kit.context))
     await kit.started()
-    kit.context.history.observe(await kit.context.supervisor.look())
-    old, new = await kit.context.updater.starts(await kit.tried())
+    kit.context[History].observe(await kit.context[EngineSupervisor].look())
+    old, new = await kit.context[Updater].starts(await kit.tried())
     assert old is not None and new is not None
     assert (old.image_id, new.image_id) == (OLD_ID, NEW_ID)
 
@@ -193,9 +195,9 @@ async def test_the_clock_may_jump_back_during_an_update() -> None:
 async def test_no_room_for_two_images_is_said_before_anything_is_done() -> None:
     kit = Bench()
     kit.host.free = Ok(5 * GB)
-    assert (await kit.context.updater.check(PRESET)).room is False
+    assert (await kit.context[Updater].check(PRESET)).room is False
     with pytest.raises(NoSpaceLeft):
-        await kit.done(kit.context.updater.run(PRESET, kit.report))
+        await kit.done(kit.context[Updater].run(PRESET, kit.report))
     assert (kit.docker.asked("pull"), kit.stage) == ([], None)
 
 
@@ -207,7 +209,7 @@ async def test_a_tag_that_vanished_and_a_registry_that_is_away_change_nothing(er
     await kit.started()
     kit.docker.digests[IMAGE] = error
     with pytest.raises(type(error)):
-        await kit.done(kit.context.updater.run(PRESET, kit.report))
+        await kit.done(kit.context[Updater].run(PRESET, kit.report))
     assert (kit.runs, kit.tagged, kit.stage) == (OLD_ID, OLD_ID, None)
 
 
@@ -216,7 +218,7 @@ async def test_a_pull_that_stops_is_continued_or_given_up() -> None:
     await kit.started()
     kit.docker.fail("pull_stage", StreamBroken("cut", "again"))
     with pytest.raises(StreamBroken):
-        await kit.done(kit.context.updater.run(PRESET, kit.report))
+        await kit.done(kit.context[Updater].run(PRESET, kit.report))
     assert (kit.runs, kit.tagged, kit.stage) == (OLD_ID, OLD_ID, UpdateStage.PULL)
     await kit.reopened()
     assert (await kit.tried()).stage is UpdateStage.DECIDE
@@ -227,24 +229,24 @@ async def test_a_pull_that_stops_is_continued_or_given_up() -> None:
 @pytest.mark.parametrize("image", [f"{IMAGE}@{OLD}", "acme/absent:1"])
 async def test_what_is_pinned_or_not_downloaded_has_no_update(image: str) -> None:
     with pytest.raises(RefusedError):
-        await Bench().context.updater.check(replace(PRESET, image=image))
+        await Bench().context[Updater].check(replace(PRESET, image=image))
 
 
 async def test_an_image_of_this_machine_has_no_update() -> None:
     kit = Bench()
     kit.docker.add_image("own:1")
     with pytest.raises(RefusedError, match="built or loaded"):
-        await kit.context.updater.check(replace(PRESET, image="own:1"))
+        await kit.context[Updater].check(replace(PRESET, image="own:1"))
 
 
 async def test_an_edit_of_an_engine_on_trial_is_refused() -> None:
     kit = Bench()
     await kit.started()
     await kit.tried()
-    plan = await kit.context.editor.plan((await kit.context.supervisor.look())[0], {"max_model_len": "1024"})
+    plan = await kit.context[Editor].plan((await kit.context[EngineSupervisor].look())[0], {"max_model_len": "1024"})
     with pytest.raises(RefusedError, match="not decided"):
-        await kit.done(kit.context.editor.run(plan, kit.report))
-    assert kit.context.editor.interrupted() == (), "a decision is a person's, not the next program's"
+        await kit.done(kit.context[Editor].run(plan, kit.report))
+    assert kit.context[Editor].interrupted() == (), "a decision is a person's, not the next program's"
 
 
 @pytest.mark.parametrize("data", [b"{", b"[]", b'{"preset": 1}', b"\xff", b"null"])
@@ -252,16 +254,16 @@ async def test_a_damaged_record_names_its_file(data: bytes) -> None:
     kit = Bench()
     kit.state.write("update-qwen", data)
     with pytest.raises(RefusedError, match="damaged"):
-        kit.context.updater.record("qwen")
+        kit.context[Updater].record("qwen")
 
 
 async def test_two_programs_do_not_update_one_preset() -> None:
     kit = Bench()
     kit.docker.hold("tag_image")
-    first = asyncio.create_task(kit.context.updater.run(PRESET, kit.report))
+    first = asyncio.create_task(kit.context[Updater].run(PRESET, kit.report))
     await kit.until(lambda: bool(kit.docker.asked("tag_image")))
     with pytest.raises(RefusedError, match="Another"):
-        await kit.context.updater.run(PRESET, kit.report)
+        await kit.context[Updater].run(PRESET, kit.report)
     kit.docker.release()
     await kit.until(first.done)
 
@@ -294,7 +296,7 @@ async def test_killed_while_trying_the_old_image_can_start_and_the_next_one_ends
 ) -> None:
     kit = Bench()
     await kit.started()
-    await killed(kit, method, kit.context.updater.run(PRESET, kit.report), calls)
+    await killed(kit, method, kit.context[Updater].run(PRESET, kit.report), calls)
     assert kit.tagged == OLD_ID, "whatever starts the preset now starts the old image"
     assert kit.stage in (UpdateStage.PULL, UpdateStage.TRY)
     if then == "back":
@@ -312,13 +314,13 @@ async def test_killed_while_keeping_the_next_one_keeps_it_or_goes_back(method: s
     kit = Bench()
     await kit.started()
     await kit.tried()
-    await killed(kit, method, kit.context.updater.keep("qwen", kit.report), calls)
+    await killed(kit, method, kit.context[Updater].keep("qwen", kit.report), calls)
     assert kit.stage is UpdateStage.KEEP
     if then == "back":
         await kit.back()
         assert (kit.runs, kit.tagged, kit.stage) == (OLD_ID, OLD_ID, None)
     else:
-        assert await kit.done(kit.context.updater.run(PRESET, kit.report)) is None
+        assert await kit.done(kit.context[Updater].run(PRESET, kit.report)) is None
         assert (kit.runs, kit.tagged, kit.stage) == (NEW_ID, NEW_ID, UpdateStage.KEPT)
 
 
@@ -338,15 +340,15 @@ async def test_killed_while_going_back_the_next_one_goes_back(
     await kit.tried()
     if kept:
         await kit.kept()
-    await killed(kit, method, kit.context.updater.back("qwen", kit.report), calls)
+    await killed(kit, method, kit.context[Updater].back("qwen", kit.report), calls)
     assert kit.stage is UpdateStage.BACK
     if then == "back":
         await kit.back()
     else:
-        assert await kit.done(kit.context.updater.run(PRESET, kit.report)) is None
+        assert await kit.done(kit.context[Updater].run(PRESET, kit.report)) is None
     assert (kit.runs, kit.tagged, kit.stage) == (OLD_ID, OLD_ID, None)
     assert len(await kit.docker.containers()) == 1
-    assert not kit.context.editor.interrupted()
+    assert not kit.context[Editor].interrupted()
 
 
 async def measured(kit: Bench, *, last: SparkError | None = None) -> None:
@@ -355,14 +357,14 @@ async def measured(kit: Bench, *, last: SparkError | None = None) -> None:
     async def work(sides: tuple[Variant, Variant]) -> None:
         for side in reversed(sides):
             assert side.request is not None
-            await kit.context.supervisor.refresh()
-            await kit.context.launcher.launch(side.request, kit.report)
+            await kit.context[EngineSupervisor].refresh()
+            await kit.context[Launcher].launch(side.request, kit.report)
         if last is not None:
             raise last
 
-    record = kit.context.updater.record("qwen")
+    record = kit.context[Updater].record("qwen")
     assert record is not None
-    await kit.context.updater.measure(record, work, kit.report)
+    await kit.context[Updater].measure(record, work, kit.report)
 
 
 @pytest.mark.parametrize("then", ["update", "back"])
@@ -399,7 +401,7 @@ async def test_after_a_measurement_the_new_image_serves_and_is_decided(error: Sp
     with nullcontext() if error is None else pytest.raises(EngineUnreachable):
         await kit.done(measured(kit, last=error))
     assert (kit.runs, kit.tagged, kit.stage) == (NEW_ID, OLD_ID, UpdateStage.DECIDE)
-    assert not kit.context.editor.interrupted()
+    assert not kit.context[Editor].interrupted()
     await (kit.kept() if keep else kit.back())
     assert (kit.runs, kit.tagged) == ((NEW_ID, NEW_ID) if keep else (OLD_ID, OLD_ID))
     assert len(await kit.docker.containers()) == 1
@@ -414,10 +416,10 @@ async def test_a_new_image_that_ends_while_it_is_measured_is_started_again() -> 
         await kit.docker.stop("qwen")
         raise EngineUnreachable("gone", "look")
 
-    record = kit.context.updater.record("qwen")
+    record = kit.context[Updater].record("qwen")
     assert record is not None
     with pytest.raises(EngineUnreachable):
-        await kit.done(kit.context.updater.measure(record, work, kit.report))
+        await kit.done(kit.context[Updater].measure(record, work, kit.report))
     assert (kit.runs, kit.stage) == (NEW_ID, UpdateStage.DECIDE)
 
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import pkgutil
+from importlib import import_module
+from typing import Any
+
 import pytest
 
-from spark_tui.core.context import PARTS, PORTS, Context, build_demo
+import spark_tui.core
+from spark_tui.core.context import PORTS, Context
+from spark_tui.core.program import build_demo
 from spark_tui.core.wiring import DEMO, REAL, Ports, class_at
 from spark_tui.domain.errors import RefusedError
 from tests.cases import all_cases
@@ -13,8 +19,15 @@ INPUTS = {"builtin_presets", "world", "machine", "simulator", "simulated_hub", "
           "folders", "key_folder"}  # fmt: skip
 NOT_IN_THE_DEMO = {"guarding", "user_files", "remote_shell", "watchers", "routers", "transfers", "fabric",
                    "program", "gateway_server", "registries", "ollama"}  # fmt: skip
-OF_OTHER_MACHINES = ("hosts", "cluster_planner", "clusters", "cluster_monitor", "nodes", "installer", "cluster_copier",
-                     "node_copier", "examiner", "cluster_doctor", "registries")  # fmt: skip
+OF_OTHER_MACHINES = {"Hosts", "ClusterPlanner", "ClusterLauncher", "ClusterMonitor", "Nodes", "Installer",
+                     "ClusterCopier", "NodeCopier", "NodeExaminer", "ClusterDoctor", "RegistryManager"}  # fmt: skip
+
+
+def parts() -> dict[str, Any]:
+    """Every class that a context makes, by its name."""
+    modules = [import_module(f"spark_tui.core.{each.name}") for each in pkgutil.iter_modules(spark_tui.core.__path__)]
+    found = [each for module in modules for each in vars(module).values() if isinstance(each, type)]
+    return {each.__name__: each for each in found if hasattr(each, "from_context")}
 
 
 def test_every_port_has_an_adapter() -> None:
@@ -28,18 +41,25 @@ def test_every_adapter_is_where_the_table_says(place: str) -> None:
     assert callable(class_at(place))
 
 
-def test_every_part_can_be_made() -> None:
-    context = build_demo()
-    for name in PARTS:
-        if name not in (*OF_OTHER_MACHINES, "new_guard"):
+def test_every_part_can_be_made_and_is_made_once() -> None:
+    context, found = build_demo(), parts()
+    assert len(found) > 40
+    for name in found.keys() - OF_OTHER_MACHINES - {"Guard"}:
+        assert context[found[name]] is context[found[name]]
+
+
+def test_what_the_demo_does_not_have_is_refused() -> None:
+    context, found = build_demo(), parts()
+    for name in sorted(OF_OTHER_MACHINES):
+        with pytest.raises(RefusedError, match="not available in the demo"):
+            context[found[name]]
+    for name in ("guarding", "user_files"):
+        with pytest.raises(RefusedError, match="not available in the demo"):
             getattr(context, name)
-    assert set(PARTS) | set(PORTS) == set(Context.__annotations__) - {"settings", "ports", "paths"}
 
 
-@all_cases("name", [*OF_OTHER_MACHINES, "guarding", "user_files"])
-def test_what_the_demo_does_not_have_is_refused(name: str) -> None:
-    with pytest.raises(RefusedError, match="not available in the demo"):
-        getattr(build_demo(), name)
+def test_the_ports_of_a_context_are_those_of_its_table() -> None:
+    assert set(PORTS) == set(Context.__annotations__) - {"settings", "ports", "paths", "store"}
 
 
 def test_a_demo_without_folders_of_a_person_writes_into_its_own() -> None:
@@ -48,6 +68,6 @@ def test_a_demo_without_folders_of_a_person_writes_into_its_own() -> None:
     assert saved.is_relative_to(ports.get("demo_folder").path)
 
 
-def test_a_name_that_is_no_part_is_no_attribute() -> None:
+def test_a_name_that_is_no_port_is_no_attribute() -> None:
     with pytest.raises(AttributeError):
         build_demo().frobnicate  # type: ignore[attr-defined]  # noqa: B018

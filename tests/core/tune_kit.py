@@ -11,8 +11,9 @@ from msgspec.structs import replace
 
 from spark_tui.cli.options import Options
 from spark_tui.core.context import Context
-from spark_tui.core.launch import LaunchRequest
-from spark_tui.core.tune import TuneProgress, TuneRecord
+from spark_tui.core.engines import EngineSupervisor
+from spark_tui.core.launch import Launcher, LaunchRequest
+from spark_tui.core.tune import TuneProgress, Tuner, TuneRecord
 from spark_tui.domain.bench.load import Load, LoadEvent, LoadResult
 from spark_tui.domain.bench.tune import TuneGoal
 from spark_tui.domain.engine.container import ContainerFacts
@@ -126,20 +127,20 @@ class TuneKit(Kit):
         preset = self.presets.load().get(name)
         assert preset is not None
         task = asyncio.create_task(
-            self.context.launcher.launch(LaunchRequest(preset, overrides or Overrides()), self.report)
+            self.context[Launcher].launch(LaunchRequest(preset, overrides or Overrides()), self.report)
         )
         await self.until(task.done)
         task.result()
 
     async def planned(self, **how: float) -> TuneRecord:
-        await self.context.supervisor.look()
-        return await self.context.tuner.plan(TUNED, TuneGoal.THROUGHPUT, input_tokens=32, output_tokens=8, **how)
+        await self.context[EngineSupervisor].look()
+        return await self.context[Tuner].plan(TUNED, TuneGoal.THROUGHPUT, input_tokens=32, output_tokens=8, **how)
 
     async def tuned(
         self, record: TuneRecord, *, stop: asyncio.Event | None = None, meanwhile: Callable[[], None] = lambda: None
     ) -> TuneRecord:
         async with self.supervised():
-            task = asyncio.create_task(self.context.tuner.run(record, self.seen.append, stop=stop))
+            task = asyncio.create_task(self.context[Tuner].run(record, self.seen.append, stop=stop))
 
             def done() -> bool:
                 meanwhile()

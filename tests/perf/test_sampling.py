@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from spark_tui.core.collectors import Collectors
 from spark_tui.core.context import Context
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.host.vitals import GpuProcess, GpuReading
@@ -46,8 +47,8 @@ async def test_one_reading_of_the_host_with_ledger_and_judgement_costs_half_a_pe
     gpu = FakeGpu(Ok(GpuReading("NVIDIA GB10", 96, 47.0, 60, 2411, unified=True, processes=(GpuProcess(1, GIB),))))
     ports = Ports(SystemClock(), kit.docker, kit.api, ProcfsHost(), gpu, kit.presets, kit.secrets, kit.archive)
     context = Context(Settings(), ports, HostPaths("/store", "/caches", "/home/test"))
-    await context.collectors.collect_once()
-    spent = cost(context.collectors.sample_host, 200)
+    await context[Collectors].collect_once()
+    spent = cost(context[Collectors].sample_host, 200)
     print(f"\nhost reading: {spent * 1e6:.0f} us, {spent:.3%} of a core at 1 Hz")
     assert spent < BUDGET
 

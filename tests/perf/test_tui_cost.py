@@ -30,7 +30,7 @@ OPENED = """
 import sys
 from pathlib import Path
 import spark_tui.tui
-from spark_tui.core.context import build_demo
+from spark_tui.core.program import build_demo
 from spark_tui.tui.app import SparkApp
 class Opened(SparkApp):
     CSS_PATH = [Path(spark_tui.tui.__file__).parent / each for each in SparkApp.CSS_PATH]

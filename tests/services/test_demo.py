@@ -19,9 +19,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import spark_tui.services.demo
-from spark_tui.core.context import build_demo
 from spark_tui.core.launch import launched_with
+from spark_tui.core.preflight import Preflight
 from spark_tui.core.preset_imports import ImportOutcome, import_recipes
+from spark_tui.core.program import build_demo
+from spark_tui.core.prove import Prover
 from spark_tui.core.wiring import DEMO, Ports
 from spark_tui.domain.chat.message import (
     Answer,
@@ -317,7 +319,7 @@ async def launched(preset_name: str, **pairs: str) -> tuple[BootTimeline, str]:
     docker, overrides = context.docker, overrides_from_pairs({"port": "9000", **pairs})
     preset = context.presets.load().get(preset_name)
     assert preset is not None
-    plan = context.preflight.dry_plan(preset, overrides)
+    plan = context[Preflight].dry_plan(preset, overrides)
     for work in (docker.stop(SERVING_NAME), _pulled(docker, plan.spec.image)):
         task = await begun(clock, work)
         await clock.advance(20)
@@ -397,7 +399,7 @@ async def test_what_serves_was_launched_from_a_preset_of_the_catalogue() -> None
     assert preset is not None
     assert (preset.name, preset.model) == (SERVING_PRESET, SERVING_MODEL)
     overrides = overrides_from_pairs({**launched_with(facts), "name": SERVING_NAME, "port": str(SERVING_PORT)})
-    spec = context.preflight.dry_plan(preset, overrides).spec
+    spec = context[Preflight].dry_plan(preset, overrides).spec
     assert spec.command == facts.argv
     assert spec.image == facts.image
 
@@ -588,7 +590,7 @@ async def test_what_a_server_would_refuse_is_refused(spark: Spark) -> None:
 async def test_canned_answers_prove_nothing() -> None:
     context = build_demo()
     with pytest.raises(RefusedError, match="simulated"):
-        await context.prover.run(SERVING_NAME, lambda progress: None)
+        await context[Prover].run(SERVING_NAME, lambda progress: None)
     await context.close()
 
 

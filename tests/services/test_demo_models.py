@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from spark_tui.core.context import build_demo
+from spark_tui.core.downloads import Downloads, launch_downloads
+from spark_tui.core.library import Library
+from spark_tui.core.preflight import Preflight
+from spark_tui.core.program import build_demo
 from spark_tui.domain.errors import RefusedError, UsageError
 from spark_tui.domain.models.download import Download, DownloadPhase, DownloadRequest, Limits
 from spark_tui.domain.models.hub_errors import HubRepoMissing
@@ -84,7 +87,7 @@ async def test_what_is_not_on_the_hub_is_not_fetched(line: Line) -> None:
 async def test_the_demo_plans_with_files_and_sizes_and_leaves_copies_out() -> None:
     clock = FakeClock()
     context = build_demo(clock=clock)
-    work = asyncio.ensure_future(context.downloads.plan(SMALL))
+    work = asyncio.ensure_future(context[Downloads].plan(SMALL))
     await clock.until(work.done)
     plan = work.result()
     assert plan.left
@@ -97,13 +100,13 @@ async def test_every_shipped_presets_model_is_in_the_demos_store_or_on_its_hub()
     """The launch form's own look: a newcomer's first Enter meets no error."""
     clock = FakeClock()
     context = build_demo(clock=clock)
-    assert context.fetching is not None
+    assert context.once(launch_downloads) is not None
     catalogue = context.presets.load()
     assert len(catalogue.presets) > 20
     wanted: dict[str, str] = {}
     for preset in (each for each in catalogue.presets if each.min_nodes == 1):  # the form plans one machine
-        plan = context.preflight.dry_plan(preset, Overrides())
-        work = asyncio.ensure_future(context.fetching.look(plan))
+        plan = context[Preflight].dry_plan(preset, Overrides())
+        work = asyncio.ensure_future(context.once(launch_downloads).look(plan))
         await clock.until(work.done)
         assert work.result().refusal is None, preset.name
         wanted[preset.name] = work.result().words
@@ -159,9 +162,9 @@ async def test_what_was_deleted_is_gone_and_leftovers_go_alone() -> None:
 
 async def test_in_the_demo_the_engine_that_runs_keeps_its_model() -> None:
     context = build_demo(clock=FakeClock())
-    view = value_of(await context.library.refresh())
+    view = value_of(await context[Library].refresh())
     assert view is not None
     used = [entry for entry in view.entries if entry.engines]
     assert used
-    assert (await context.library.plan_delete(used[0].model.id)).obstacles
+    assert (await context[Library].plan_delete(used[0].model.id)).obstacles
     await context.close()

@@ -12,8 +12,9 @@ import pytest
 from msgspec.structs import replace
 from textual.widgets import Input, TabbedContent
 
-from spark_tui.core.context import Context, build_demo
-from spark_tui.core.launch import LaunchRequest
+from spark_tui.core.context import Context
+from spark_tui.core.launch import Launcher, LaunchRequest
+from spark_tui.core.program import build_demo
 from spark_tui.domain.bench.run import BenchRun, HostFigures, Result, RunOutcome, Status, result_of
 from spark_tui.domain.engine.container import PublishedPort
 from spark_tui.domain.errors import EngineUnreachable
@@ -412,7 +413,7 @@ async def test_two_engines_are_measured_in_turn_and_stand_side_by_side() -> None
 
 async def launched(kit: BenchKit, sight: Sight) -> None:
     """An engine that was launched from a preset, and can be again."""
-    task = asyncio.create_task(kit.context.launcher.launch(LaunchRequest(PRESET, Overrides()), kit.report))
+    task = asyncio.create_task(kit.context[Launcher].launch(LaunchRequest(PRESET, Overrides()), kit.report))
     await sight.until(task.done)
     task.result()
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from textual.pilot import Pilot
 
-from spark_tui.core.context import build_demo
 from spark_tui.core.launch import LaunchRequest
+from spark_tui.core.program import build_demo
+from spark_tui.core.results import Results
+from spark_tui.core.runner import JobRunner
 from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.reading import value_of
@@ -37,7 +39,7 @@ async def measured(app: SparkApp, pilot: Pilot[None], clock: FakeClock) -> None:
     await clock.until(lambda: isinstance(app.screen, BenchForm))
     await pilot.pause()
     await pilot.press("ctrl+l")
-    await clock.until(lambda: bool(app.context.results.all()) and app.measurement is None)
+    await clock.until(lambda: bool(app.context[Results].all()) and app.measurement is None)
     await clock.advance(2.0)
     await pilot.pause()
 
@@ -50,7 +52,7 @@ async def launched(app: SparkApp, pilot: Pilot[None], clock: FakeClock, name: st
         await pilot.pause()
     preset = app.presets.get(name)
     assert preset is not None
-    app.context.jobs.launch(LaunchRequest(preset, Overrides()))
+    app.context[JobRunner].launch(LaunchRequest(preset, Overrides()))
     await clock.advance(0.5)
     app.selected = name
     for _ in range(24):

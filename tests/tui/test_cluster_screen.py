@@ -9,7 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from spark_tui.core.actions import key_of
+from spark_tui.core.cluster_launch import ClusterLauncher
 from spark_tui.core.jobs import StepState
+from spark_tui.core.last_launches import LastLaunches
 from spark_tui.domain.cluster.record import Stage
 from spark_tui.domain.presets.preset import PresetCatalogue
 from spark_tui.present.cluster import ADD_COMMAND
@@ -177,7 +179,7 @@ async def test_the_nodes_of_the_last_launch_are_chosen_again_while_there_are_suc
         await sight.until(lambda: sight.on(LaunchForm).overrides is not None and not sight.on(LaunchForm).problem)
         await sight.press("ctrl+l")
         await sight.until(lambda: bool(sight.app.jobs))
-        last = sight.app.context.last_launches
+        last = sight.app.context[LastLaunches]
         assert last.of(preset(text), ["lab1"]).pairs == {"nodes": "lab1", "parallel": "pp"}
         assert last.of(preset(text), ["lab"]).left_out == ("nodes", "parallel")
         await sight.press("3", "enter")
@@ -310,7 +312,7 @@ async def test_a_launch_that_has_no_engine_here_any_more_stays_in_the_list(spark
 async def test_what_was_interrupted_is_finished_when_the_program_is_opened(sparks: Sparks) -> None:
     kit = sparks.controller()
     await launched(sparks, kit)
-    (record,) = kit.context.clusters.records()
+    (record,) = kit.context[ClusterLauncher].records()
     sparks.keep(replace(record, stage=Stage.STOPPING))
     async with seen(sparks.controller(), (120, 36), "1") as sight:
         await sight.until(lambda: sparks.containers() == [] and not sight.app.launches)

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from spark_tui.core.actions import key_of
-from spark_tui.core.gateway import GatewayKeys
+from spark_tui.core.gateway_keys import GatewayKeys
 from spark_tui.domain.connect import CLIENTS
 from spark_tui.domain.engine.container import ALL_INTERFACES, PublishedPort
 from spark_tui.domain.engine.state import ServedModel

@@ -8,7 +8,10 @@ from typing import Any, TypeAlias
 import pytest
 from textual.screen import Screen
 
-from spark_tui.core.context import build_demo
+from spark_tui.core.boot import BootUnits
+from spark_tui.core.engines import EngineSupervisor
+from spark_tui.core.program import build_demo
+from spark_tui.core.runner import JobRunner
 from spark_tui.domain.engine.state import Exposure
 from spark_tui.tui.app import SparkApp
 from spark_tui.tui.format import UNICODE
@@ -21,7 +24,7 @@ from tests.tui import quiet
 
 def edited(app: SparkApp) -> bool:
     """The running engine starts again with the new context."""
-    views = app.context.supervisor.views()
+    views = app.context[EngineSupervisor].views()
     view = next((each for each in views if each.name == "qwen3.6-35b"), None)
     return view is not None and '"65536"' in view.container.overrides
 
@@ -116,7 +119,7 @@ GOALS: tuple[Goal, ...] = (
         (),
         ("B", shows(ConfirmScreen), "y"),
         2,
-        lambda app: not app.context.boot.known,
+        lambda app: not app.context[BootUnits].known,
     ),
     ("find a preset by use, sorted by speed", (), ("3", judged, "U", "s"), 5, found),
 )
@@ -132,7 +135,7 @@ async def test_a_goal_takes_few_keys(goals: Sequence[Goal]) -> None:
     """What changes an engine has an app of its own; what only copies or looks follows in one."""
     app = SparkApp(build_demo(), UNICODE)
     async with app.run_test(size=(120, 36)) as pilot:
-        await until(app, lambda app: bool(app.screen.query_one(RowList).key) and len(app.context.boot.known) > 0)
+        await until(app, lambda app: bool(app.screen.query_one(RowList).key) and len(app.context[BootUnits].known) > 0)
         for name, prepare, keys, most, reached in goals:
             assert sum(isinstance(key, str) for key in keys) <= most, name
             assert not reached(app), name
@@ -175,7 +178,7 @@ async def test_the_last_preset_is_launched_again_with_its_values_in_three_keys()
         await until(app, context_typed)
         await pilot.press("ctrl+l")
         await until(app, launched)
-        await app.context.jobs.cancel("gpt-oss-20b")
+        await app.context[JobRunner].cancel("gpt-oss-20b")
         await pilot.press("1")
         before = app.jobs
         await pilot.press("l", "enter")

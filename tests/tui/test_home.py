@@ -10,8 +10,10 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
+from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.jobs import JobView, Step, StepState
 from spark_tui.core.launch import LaunchRequest
+from spark_tui.core.runner import JobRunner
 from spark_tui.domain.engine.container import LABEL_PRESET, PublishedPort
 from spark_tui.domain.engine.state import EngineState, Health, bare_engine
 from spark_tui.domain.errors import DaemonNotRunning, GpuDriverMissing
@@ -145,7 +147,7 @@ async def test_a_launch_is_seen_and_its_failure_has_a_remedy() -> None:
     kit.docker.fail("start", GpuDriverMissing("Docker has no GPU driver.", "Install the NVIDIA Container Toolkit."))
     async with opened(kit) as (app, pilot):
         await until(kit, pilot, lambda: value_of(app.engines) is not None)
-        kit.context.jobs.launch(LaunchRequest(PRESET, Overrides()))
+        kit.context[JobRunner].launch(LaunchRequest(PRESET, Overrides()))
         await until(kit, pilot, lambda: "NVIDIA Container Toolkit" in screen_text(app))
         assert "Docker has no GPU driver" in screen_text(app)
 
@@ -169,7 +171,7 @@ async def test_a_row_is_selected_with_its_key_whatever_comes_in_meanwhile() -> N
 async def test_stop_asks_once_and_enter_alone_does_not_confirm() -> None:
     kit = Kit()
     async with opened(kit) as (app, pilot):
-        kit.context.jobs.launch(LaunchRequest(PRESET, Overrides()))
+        kit.context[JobRunner].launch(LaunchRequest(PRESET, Overrides()))
         await until(kit, pilot, lambda: state(app, "qwen") is EngineState.SERVING)
         await pilot.press("x", "enter")
         await pilot.pause()
@@ -322,7 +324,7 @@ async def test_hidden_screens_catch_up_when_they_are_shown() -> None:
         await until(kit, pilot, lambda: state(app, "one") is not None)
         await pilot.press("3")
         kit.docker.add_container("two", ports=(PublishedPort(8000, 8002),))
-        kit.context.supervisor.wake()
+        kit.context[EngineSupervisor].wake()
         await until(kit, pilot, lambda: state(app, "two") is not None)
         await pilot.press("1")
         await until(kit, pilot, lambda: "two" in screen_text(app))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from spark_tui.core.runner import JobRunner
 from spark_tui.domain.engine.container import PublishedPort
 from spark_tui.domain.models import hub_errors
 from spark_tui.domain.models.download import DownloadPhase
@@ -85,7 +86,7 @@ async def test_the_launch_shows_how_it_comes_and_cancelling_pauses_it(stock: Sto
         await sight.press("ctrl+l")
         await sight.until_seen("Fetch model", "250 B of 1000 B")
         assert not stock.docker.created
-        await stock.context.jobs.cancel("qwen")
+        await stock.context[JobRunner].cancel("qwen")
         assert [each.phase for each in stock.downloader.known.values()] == [DownloadPhase.PAUSED]
 
 

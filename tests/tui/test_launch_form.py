@@ -9,7 +9,8 @@ import pytest
 from msgspec.structs import replace
 from textual.widgets import Button, Input
 
-from spark_tui.core.launch import LaunchRequest
+from spark_tui.core.last_launches import LastLaunches
+from spark_tui.core.launch import Launcher, LaunchRequest
 from spark_tui.core.rights import AllowedPresets
 from spark_tui.domain.engine.container import ALL_INTERFACES, LOOPBACK
 from spark_tui.domain.finding import Severity
@@ -435,7 +436,7 @@ async def test_a_second_launch_of_the_same_name_is_refused_and_the_form_stays() 
 
 async def test_the_last_launch_is_three_keys_away_with_its_values() -> None:
     kit = kit_of(GEMMA, QWEN)
-    kit.context.last_launches.keep(QWEN, overrides_from_pairs({"max_model_len": "2k", "exposure": "lan"}))
+    kit.context[LastLaunches].keep(QWEN, overrides_from_pairs({"max_model_len": "2k", "exposure": "lan"}))
     async with seen(kit, (120, 36), "1") as sight:
         await sight.press("l")
         await sight.until(lambda: isinstance(sight.app.screen, PresetsScreen))
@@ -451,7 +452,7 @@ async def test_the_last_launch_is_three_keys_away_with_its_values() -> None:
 
 async def test_reset_is_the_presets_and_what_it_no_longer_takes_is_left_out_with_a_note() -> None:
     kit = kit_of(QWEN)
-    kit.context.last_launches.keep(QWEN, overrides_from_pairs({"max_model_len": "2k", "gone_value": "7"}))
+    kit.context[LastLaunches].keep(QWEN, overrides_from_pairs({"max_model_len": "2k", "gone_value": "7"}))
     async with form(kit=kit) as sight:
         await judged(sight)
         assert sight.on(LaunchForm).left_out == ("gone_value",)
@@ -503,7 +504,7 @@ async def test_choices_follow_arrows_space_and_letters_and_help_leaves_the_value
 async def serving(kit: Kit, pairs: dict[str, str]) -> None:
     """An engine of QWEN that runs with these settings."""
     request = LaunchRequest(QWEN, overrides_from_pairs(pairs))
-    task = asyncio.create_task(kit.context.launcher.launch(request, kit.report))
+    task = asyncio.create_task(kit.context[Launcher].launch(request, kit.report))
     await kit.until(task.done)
     task.result()
 

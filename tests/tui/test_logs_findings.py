@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.logs import last_line_with
 from spark_tui.domain.engine.container import LABEL_PRESET, ContainerStatus
 from spark_tui.tui.screens.launch_form import LaunchForm
@@ -78,7 +79,7 @@ async def test_a_line_that_has_gone_is_not_found() -> None:
     kit.docker.add_container("qwen", lines=("first", "\x1b[31msecond\x1b[0m words", "third"))
     async with seen(kit, (80, 24), "4") as sight:
         await sight.until_seen("third")
-        watch = kit.context.supervisor.get("qwen")
+        watch = kit.context[EngineSupervisor].get("qwen")
         assert last_line_with(watch.buffer, "second words") == 1
         assert last_line_with(watch.buffer, "first", first=1) is None
         assert last_line_with(watch.buffer, "") is None

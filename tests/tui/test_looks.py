@@ -17,8 +17,8 @@ from textual.widgets import Input
 
 import spark_tui.tui
 from spark_tui.core.actions import action, use_keys
-from spark_tui.core.context import build_demo
 from spark_tui.core.logs import LogBuffer
+from spark_tui.core.program import build_demo
 from spark_tui.domain.settings import AUTO, GLYPH_NAMES, THEME_NAMES, Folders, Settings, folders_of
 from spark_tui.domain.theme import BASES, ROLES, UserTheme
 from spark_tui.present.page import Cell, Column, Table, Tone

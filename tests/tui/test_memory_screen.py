@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from spark_tui.core.context import build_demo
+from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.memory import ContainerShare, GuardStatus, MemoryDetail
+from spark_tui.core.program import build_demo
 from spark_tui.domain.finding import Severity
 from spark_tui.domain.host.drop_caches import DropResult, RouteKind
 from spark_tui.domain.host.guard import GuardEntry
@@ -67,7 +68,9 @@ def memory_kit(*processes: HostProcess, name: str = "qwen") -> tuple[Kit, FixedV
 
 async def opened(sight: Sight) -> None:
     """Memory, with its closer look."""
-    await sight.until(lambda: value_of(sight.app.breakdown) is not None and bool(sight.kit.context.supervisor.views()))
+    await sight.until(
+        lambda: value_of(sight.app.breakdown) is not None and bool(sight.kit.context[EngineSupervisor].views())
+    )
     await sight.press("m")
     sight.on(MemoryScreen)
     await sight.until_seen("Memory by owner", "VLLM::Engine")

@@ -13,6 +13,7 @@ import pytest
 from msgspec.structs import replace
 from textual.widgets import Input, TabbedContent
 
+from spark_tui.core.downloads import Downloads
 from spark_tui.domain.models import hub_errors
 from spark_tui.domain.models.checkpoint import CheckpointFacts, WeightFormat
 from spark_tui.domain.models.download import Download, DownloadPhase, DownloadRequest
@@ -438,7 +439,7 @@ async def test_g_completes_what_is_partial_at_the_commit_that_is_here(kit: Stock
 
 
 async def started(kit: Stock, sight: Sight) -> str:
-    id_ = await kit.context.downloads.start(DownloadRequest("acme/tiny-NVFP4"))
+    id_ = await kit.context[Downloads].start(DownloadRequest("acme/tiny-NVFP4"))
     await go_to(sight, f"download:{id_}")
     await sight.until_seen("25%")
     return id_

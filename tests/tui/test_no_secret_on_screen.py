@@ -11,6 +11,7 @@ from textual.pilot import Pilot
 from textual.widgets import TabbedContent
 
 from spark_tui.core.launch import LaunchRequest
+from spark_tui.core.runner import JobRunner
 from spark_tui.domain.engine.container import ContainerStatus, PublishedPort
 from spark_tui.domain.engine.state import Exposure
 from spark_tui.domain.errors import EngineFailed, EngineUnreachable, GpuDriverMissing
@@ -101,7 +102,7 @@ async def test_an_error_that_quotes_a_key_is_masked_where_it_is_told() -> None:
     )
     async with opened(kit) as (app, pilot):
         await until(kit, pilot, lambda: value_of(app.engines) is not None)
-        kit.context.jobs.launch(LaunchRequest(PRESET, Overrides()))
+        kit.context[JobRunner].launch(LaunchRequest(PRESET, Overrides()))
         await until(kit, pilot, lambda: "Docker refused" in screen_text(app))
         clean_of_secrets(screen_text(app))
         app.report(EngineUnreachable(f"401: Incorrect API key provided: {KEY}", "Ask again."))
@@ -142,8 +143,10 @@ async def test_a_crash_tells_where_and_no_value_of_a_variable() -> None:
 async def test_an_open_engine_gets_a_key_from_home_after_a_question() -> None:
     kit = Kit()
     async with opened(kit) as (app, pilot):
-        kit.context.jobs.launch(LaunchRequest(PRESET, Overrides(exposure=ExposureChoice.LAN, max_model_len=2048)))
-        await until(kit, pilot, lambda: "LAN NO KEY" in screen_text(app) and kit.context.jobs.running("qwen") is None)
+        kit.context[JobRunner].launch(LaunchRequest(PRESET, Overrides(exposure=ExposureChoice.LAN, max_model_len=2048)))
+        await until(
+            kit, pilot, lambda: "LAN NO KEY" in screen_text(app) and kit.context[JobRunner].running("qwen") is None
+        )
         await pilot.press("K")
         await until(kit, pilot, lambda: isinstance(app.screen, ConfirmScreen) and "never shown" in screen_text(app))
         await pilot.press("y")
@@ -155,7 +158,7 @@ async def test_an_open_engine_gets_a_key_from_home_after_a_question() -> None:
         assert app.clipboard == "/home/test/.config/spark-tui/secrets/qwen.env"
         assert "2048" in kit.docker.created[-1].command
         assert "key-1" not in screen_text(app) + app.clipboard
-        await until(kit, pilot, lambda: kit.context.jobs.running("qwen") is None)
+        await until(kit, pilot, lambda: kit.context[JobRunner].running("qwen") is None)
         await pilot.press("K")
         await until(kit, pilot, lambda: "asks for a key already" in screen_text(app))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from spark_tui.core.history import History
 from spark_tui.tui.screens.modals import ConfirmScreen
 from tests.core.test_pins import GOOD, IMAGE, RECIPE, START, Place
 from tests.tui.kit import SIZES, seen
@@ -13,7 +14,7 @@ async def test_pin_shows_the_change_and_writes_on_consent_and_again_goes_back(tm
     kit = Place(tmp_path, START, own=RECIPE)
     file = kit.own / "qwen.yaml"
     async with seen(kit, SIZES[0]) as sight:
-        await sight.until(lambda: kit.context.history.loaded)
+        await sight.until(lambda: kit.context[History].loaded)
         await sight.press("X")
         await sight.until(lambda: isinstance(sight.app.screen, ConfirmScreen))
         for size in SIZES:

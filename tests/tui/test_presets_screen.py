@@ -10,6 +10,7 @@ from textual.widgets import Input, TabbedContent
 
 from spark_tui.core.context import Context
 from spark_tui.core.finder import order
+from spark_tui.core.fit import LaunchChecks
 from spark_tui.domain.engine.docker_run import render_text
 from spark_tui.domain.errors import PresetError
 from spark_tui.domain.presets.fit import Fit
@@ -106,7 +107,7 @@ async def test_the_command_uses_the_real_entrypoint_of_a_downloaded_image() -> N
     image = kit.docker.add_image(IMAGE, entrypoint=())
     async with seen(kit, (200, 50), "right") as sight:
         await sight.until(lambda: "fits" in row_of(sight, "Qwen3.6-35B-A3B"))
-        verdict = await kit.context.checks.judge(QWEN, Overrides(), image=image)
+        verdict = await kit.context[LaunchChecks].judge(QWEN, Overrides(), image=image)
         await sight.press("y", "c")
         assert sight.app.clipboard == render_text(verdict.plan.spec)
         assert "not downloaded" not in page(sight, "command")
@@ -141,7 +142,7 @@ async def test_y_copies_the_exact_command_however_it_is_wrapped() -> None:
     kit = kit_of(QWEN)
     async with seen(kit, SIZES[0], "right") as sight:
         await sight.until(lambda: "fits" in row_of(sight, "Qwen3.6-35B-A3B"))
-        found = await kit.context.checks.judge(QWEN, Overrides())
+        found = await kit.context[LaunchChecks].judge(QWEN, Overrides())
         for size in SIZES:
             await sight.pilot.resize_terminal(*size)
             sight.app.copy_to_clipboard("")

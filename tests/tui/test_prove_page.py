@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 from textual.widgets import TabbedContent
 
+from spark_tui.core.prove import Prover
 from spark_tui.domain.bench.run import RunOutcome
 from spark_tui.domain.event import EventKind
 from spark_tui.domain.finding import Severity
@@ -110,7 +111,7 @@ async def test_a_proof_is_void_where_the_engine_ends_and_it_runs_again() -> None
         await sight.until(lambda: isinstance(sight.app.screen, ChoiceDialog))
         await sight.press("enter")
         await sight.until(lambda: bool(server.requests) and not bench.measuring)
-        assert sight.app.proofs == () == sight.kit.context.prover.kept()
+        assert sight.app.proofs == () == sight.kit.context[Prover].kept()
         [event] = [each for each in sight.kit.context.store.world.events if each.kind is EventKind.BENCH]
         assert event.severity is Severity.ERROR
         now = sight.kit.docker.named("qwen")

@@ -19,7 +19,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 import spark_tui.tui
-from spark_tui.core.context import build_demo
+from spark_tui.core.program import build_demo
 from spark_tui.tui.app import SparkApp
 from spark_tui.tui.textual_private import QuietScreen, change, codes_of
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from spark_tui.core.runner import JobRunner
 from spark_tui.core.update import UpdateStage
 from spark_tui.tui.screens.modals import ConfirmScreen
 from tests.core.test_update import NEW_ID, OLD_ID, Bench
@@ -28,12 +29,12 @@ async def test_a_newer_image_is_tried_and_kept_or_not(size: tuple[int, int], *, 
         await sight.press("y")
         await sight.until(lambda: kit.stage is UpdateStage.DECIDE)
         assert (kit.runs, kit.tagged) == (NEW_ID, OLD_ID)
-        await sight.until(lambda: not kit.context.jobs.running("qwen"))
+        await sight.until(lambda: not kit.context[JobRunner].running("qwen"))
         await asked(sight, "u")
         await sight.until_seen("old image", "new image")
         await sight.press("y" if keep else "b")
         await sight.until(lambda: kit.stage is (UpdateStage.KEPT if keep else None))
-        await sight.until(lambda: not kit.context.jobs.running("qwen"))
+        await sight.until(lambda: not kit.context[JobRunner].running("qwen"))
         expected = NEW_ID if keep else OLD_ID
         assert (kit.runs, kit.tagged) == (expected, expected)
         if keep:
@@ -51,7 +52,7 @@ async def test_a_cancelled_trial_leaves_the_old_engine_alone() -> None:
         await asked(sight, "u")
         await sight.press("y")
         await sight.until(lambda: bool(kit.docker.asked("pull_stage")))
-        await kit.context.jobs.cancel("qwen")
+        await kit.context[JobRunner].cancel("qwen")
         assert (kit.runs, kit.stage) == (OLD_ID, UpdateStage.PULL)
 
 

@@ -15,9 +15,10 @@ from textual.events import Resize
 from textual.widgets import TabbedContent
 
 from spark_tui.core.actions import Scope, key_of
-from spark_tui.core.bench import BenchProgress, BenchStep
+from spark_tui.core.bench import Benchmark, BenchProgress, BenchStep
 from spark_tui.core.jobs import BenchStatus
-from spark_tui.core.prove import ProofProgress
+from spark_tui.core.prove import ProofProgress, Prover
+from spark_tui.core.results import Results
 from spark_tui.core.under_way import Measurement
 from spark_tui.domain.bench.compare import Comparison, compare
 from spark_tui.domain.bench.plan import BenchPlan, segments
@@ -192,8 +193,8 @@ class BenchScreen(ListScreen):
     async def read_results(self, select: str = "") -> None:
         """Reads the results, in a thread: it is a file that grows. `select` puts the cursor on one."""
         try:
-            kept = await self.context.in_thread(self.context.results.all)
-            problems = self.context.results.problems()
+            kept = await self.context.in_thread(self.context[Results].all)
+            problems = self.context[Results].problems()
         except SparkError as error:
             self.spark.report(error)
             return
@@ -297,7 +298,7 @@ class BenchScreen(ListScreen):
         run, now = result.run if result is not None else None, self.context.clock.now()
         page = present.sentence("Choose a run that was measured.")
         if run is not None:
-            published = present.published_page(run, self.context.results.published(run), references())
+            published = present.published_page(run, self.context[Results].published(run), references())
             page = (*present.history_page(run, self._results, now), *published)
         self._comparison = page
         self.page("compare").show(page)
@@ -379,7 +380,7 @@ class BenchScreen(ListScreen):
     async def _measure(self, order: BenchRequest, stop: asyncio.Event) -> None:
         runs: Sequence[BenchRun] = ()
         try:
-            runs = await self.context.benchmark.run(order.variants, order.plan, self._report, stop=stop)
+            runs = await self.context[Benchmark].run(order.variants, order.plan, self._report, stop=stop)
         except SparkError as error:
             self.spark.report(error, EventKind.BENCH)
         finally:
@@ -445,7 +446,7 @@ class BenchScreen(ListScreen):
             self._renew(BenchStatus(name, "proving", len(progress.cases), progress.total))
 
         try:
-            proof = await self.context.prover.run(name, report, full=full, stop=measured.stop)
+            proof = await self.context[Prover].run(name, report, full=full, stop=measured.stop)
         except SparkError as error:
             self.spark.report(error, EventKind.BENCH)
         else:
@@ -547,7 +548,7 @@ class BenchScreen(ListScreen):
     @work(exit_on_error=False, group="delete")
     async def _delete(self, chosen: Sequence[Result]) -> None:
         try:
-            count = await self.context.in_thread(self.context.results.delete, chosen)
+            count = await self.context.in_thread(self.context[Results].delete, chosen)
         except SparkError as error:
             self.spark.report(error)
             return

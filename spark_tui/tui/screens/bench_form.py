@@ -10,8 +10,10 @@ from textual.binding import Binding, BindingType
 
 import spark_tui
 from spark_tui.core.bench import check_memory
-from spark_tui.core.bench_ab import Variant, running_engine, starts_of
+from spark_tui.core.bench_ab import ABPlanner, Variant, running_engine, starts_of
 from spark_tui.core.context import Context
+from spark_tui.core.guard import guard_policy
+from spark_tui.core.history import History
 from spark_tui.domain.bench.conditions import conditions_of
 from spark_tui.domain.bench.plan import BenchPlan, Content, PlanError, PromptCache, check_context, check_plan
 from spark_tui.domain.bench.run import BenchRun, Result, RunOutcome, estimate, plan_caveats
@@ -129,7 +131,7 @@ class BenchForm(FormScreen[BenchRequest]):
                 check_plan(plan)
                 for view in self._views():
                     check_context(plan, _context_of(view))
-                check_memory(value_of(self._core.store.world.memory), self._core.guard_policy.serving_floor)
+                check_memory(value_of(self._core.store.world.memory), guard_policy(self._core).serving_floor)
                 self._order = BenchRequest(variants, plan)
         except PlanError as error:
             wrong[error.fields[0] if len(error.fields) == 1 else ""] = error
@@ -154,7 +156,7 @@ class BenchForm(FormScreen[BenchRequest]):
             wrong["other"] = UsageError("That is the engine itself.", "Name another, or a change like max_num_seqs=8.")
         elif other and other not in self._engines:
             try:
-                return self._core.ab_planner.plan(self._engines[engine], other)
+                return self._core[ABPlanner].plan(self._engines[engine], other)
             except SparkError as error:
                 wrong["other"] = error
         return tuple(Variant(name) for name in (engine, other) if name)
@@ -185,7 +187,7 @@ class BenchForm(FormScreen[BenchRequest]):
             context = _context_of(view)
             room = "of an unknown context" if context is None else f"of the context's {human_count(context)}"
             pairs.append(("longest", f"{human_count(plan.longest)} tokens {room}"))
-        memory, floor = value_of(self._core.store.world.memory), self._core.guard_policy.serving_floor
+        memory, floor = value_of(self._core.store.world.memory), guard_policy(self._core).serving_floor
         now = "" if memory is None else f"; {gib(memory.usable)} GiB now"
         pairs.append(("stops", f"by itself when available memory falls below {gib(floor)} GiB{now}"))
         caveats = dict.fromkeys(text for view in views for text in self._caveats(plan, view))
@@ -209,7 +211,7 @@ class BenchForm(FormScreen[BenchRequest]):
         known = [each for each in found if each is not None]
         if order.launches is not None:
             starts = starts_of(order.plan)
-            past = self._core.history.past(self._engines[self._named("engine")].container)
+            past = self._core[History].past(self._engines[self._named("engine")].container)
             if not past:
                 return f"{starts} starts of an engine, and the measuring"
             start = human_duration(sum(seconds for _, seconds in past[-1].phases))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing, suppress
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
 from msgspec.structs import replace
 from textual import work
@@ -18,6 +18,9 @@ from textual.worker import Worker, WorkerState
 from spark_tui.core.actions import Action, Scope, action, key_of, of_scope, screen_keys
 from spark_tui.core.chat import ChatTarget, Conversation, target_of
 from spark_tui.core.context import Context
+from spark_tui.core.conversations import Conversations
+from spark_tui.core.engines import EngineSupervisor
+from spark_tui.core.metrics import EngineMetricsCollector
 from spark_tui.domain.chat import request
 from spark_tui.domain.chat.conversation import ContextRoom, ContextUse, Exchange
 from spark_tui.domain.chat.message import Answer, Attachment
@@ -30,7 +33,7 @@ from spark_tui.domain.text import clean
 from spark_tui.present.chat import brief, context_gauge, phase, progress, rail_page
 from spark_tui.present.engines import engine_status
 from spark_tui.tui import format as fmt
-from spark_tui.tui.frame import FrameScreen, bindings
+from spark_tui.tui.frame import FrameApp, FrameScreen, bindings
 from spark_tui.tui.screens.chat_dialogs import ChatSettingsPanel, ConversationsDialog
 from spark_tui.tui.screens.modals import ChoiceDialog, TextDialog
 from spark_tui.tui.textual_private import QuietModal
@@ -42,9 +45,6 @@ from spark_tui.tui.widgets.prompt import Prompt
 from spark_tui.tui.widgets.transcript import Transcript
 from spark_tui.tui.widgets.turn import Turn
 from spark_tui.tui.yank import Yank
-
-if TYPE_CHECKING:
-    from spark_tui.tui.frame import FrameApp
 
 RAIL_COLUMNS = 160
 """Columns of a terminal on which the engine's and the answer's figures stand beside the conversation."""
@@ -112,7 +112,7 @@ class ChatScreen(FrameScreen):
     def on_mount(self) -> None:
         self._chosen = request.NO_SETTINGS
         self._defaults: dict[str, request.Defaults] = {}
-        self._conversation = self.context.conversations.new(self._chosen)
+        self._conversation = self.context[Conversations].new(self._chosen)
         self._previous: Conversation | None = None
         self._attached: tuple[Attachment, ...] = ()
         self._editing = 0
@@ -191,7 +191,7 @@ class ChatScreen(FrameScreen):
 
     @work(exit_on_error=False, group="defaults")
     async def _load_defaults(self, view: EngineView) -> None:
-        self._defaults[view.name] = await self.context.conversations.defaults(view.container.preset, view.served_name)
+        self._defaults[view.name] = await self.context[Conversations].defaults(view.container.preset, view.served_name)
 
     def _show_prompt(self) -> None:
         pane = self.query_one("#prompt-pane")
@@ -231,7 +231,7 @@ class ChatScreen(FrameScreen):
         if self.app.size.width < RAIL_COLUMNS:
             return
         last, glyphs = self._conversation.last, self.spark.glyphs
-        metrics = value_of(self.context.metrics.current(self.spark.selected))
+        metrics = value_of(self.context[EngineMetricsCollector].current(self.spark.selected))
         found = rail_page(
             self.selected_engine, last, self._last_use, metrics, self._chosen, (glyphs.full, glyphs.empty)
         )
@@ -288,7 +288,7 @@ class ChatScreen(FrameScreen):
     def _target(self) -> ChatTarget | None:
         """The engine to ask; else says why there is none."""
         view, problem = self.selected_engine, problem_with(self.selected_engine)
-        watch = self.context.supervisor.find(view.name) if view is not None else None
+        watch = self.context[EngineSupervisor].find(view.name) if view is not None else None
         endpoint = watch.endpoint if watch is not None else None
         if view is not None and endpoint is not None and problem is None:
             return target_of(view, endpoint, modalities=self._defaults_here.modalities)
@@ -438,7 +438,7 @@ class ChatScreen(FrameScreen):
         self._stop()
         if self._conversation.last is not None:
             self._close(self._previous)
-            self._previous, self._conversation = self._conversation, self.context.conversations.new(self._chosen)
+            self._previous, self._conversation = self._conversation, self.context[Conversations].new(self._chosen)
         elif self._previous is not None:
             self._conversation, self._previous = self._previous, None
         self._show_conversation()
@@ -451,9 +451,11 @@ class ChatScreen(FrameScreen):
 
     @dialog
     async def action_open_conversation(self) -> None:
-        chosen = await self.app.push_screen_wait(ConversationsDialog(self.context.conversations, self._conversation.id))
+        chosen = await self.app.push_screen_wait(
+            ConversationsDialog(self.context[Conversations], self._conversation.id)
+        )
         if chosen is not None and chosen != self._conversation.id:
-            conversation = await self.context.conversations.open(chosen)
+            conversation = await self.context[Conversations].open(chosen)
             self._stop()
             self._close(self._conversation)
             self._conversation, self._chosen = conversation, conversation.settings
@@ -467,12 +469,12 @@ class ChatScreen(FrameScreen):
         hint = "NAME.md to read it, NAME.json to import it again."
         path = await self.app.push_screen_wait(TextDialog("Save the conversation", hint, placeholder="~/talk.md"))
         if path is not None:
-            written = await self.context.conversations.export(self._conversation.thread(), path)
+            written = await self.context[Conversations].export(self._conversation.thread(), path)
             self._say(f"Saved: {written}")
 
     @dialog
     async def action_chat_settings(self) -> None:
-        panel = ChatSettingsPanel(self.context.conversations, self._chosen, self._defaults_here)
+        panel = ChatSettingsPanel(self.context[Conversations], self._chosen, self._defaults_here)
         chosen = await self.app.push_screen_wait(panel)
         if chosen is not None:
             self._chosen = chosen
@@ -484,7 +486,7 @@ class ChatScreen(FrameScreen):
         """Adds an image or a sound by its path; an empty path removes all."""
         prompt = TextDialog("Attach", "An image or a sound file for the next question.", placeholder="~/photo.jpg")
         path = await self.app.push_screen_wait(prompt)
-        attached = () if path is None else (*self._attached, await self.context.conversations.attachment(path))
+        attached = () if path is None else (*self._attached, await self.context[Conversations].attachment(path))
         request.check_together(attached)
         request.check_taken(attached, self._defaults_here.modalities, name_of(self.selected_engine))
         self._attached = attached
@@ -564,7 +566,7 @@ class ChatScreen(FrameScreen):
         if len(others) > 1:
             choices = [(view.name, f"{view.served_name} on {view.name}") for view in others.values()]
             name = await self._choose("Compare with", choices)
-        watch = self.context.supervisor.find(name) if name else None
+        watch = self.context[EngineSupervisor].find(name) if name else None
         if name and watch is not None and watch.endpoint is not None:
             settings = self._chosen.over(self._defaults_here.settings)
             targets = (here, target_of(others[name], watch.endpoint))
@@ -645,7 +647,7 @@ class CompareAnswersScreen(QuietModal[None]):
             await side.close()
 
     def _ask(self) -> None:
-        self._sides = [self._core.conversations.new(self._settings, keep=False) for _ in self._targets]
+        self._sides = [self._core[Conversations].new(self._settings, keep=False) for _ in self._targets]
         for side, target in zip(self._sides, self._targets, strict=True):
             try:
                 answers = side.ask(self._asked.question, target, self._asked.attachments)

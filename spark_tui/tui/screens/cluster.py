@@ -10,7 +10,8 @@ from textual.binding import BindingType
 from textual.containers import Container, Horizontal, VerticalScroll
 
 from spark_tui.core.actions import Scope, key_of
-from spark_tui.core.nodes import HERE
+from spark_tui.core.cluster_monitor import ClusterMonitor
+from spark_tui.core.nodes import HERE, Nodes
 from spark_tui.domain.cluster.record import ClusterRecord
 from spark_tui.present import cluster as present
 from spark_tui.present.engines import latest_job
@@ -108,8 +109,8 @@ class ClusterScreen(FrameScreen):
     async def action_ask_nodes(self) -> None:
         """Asks each node again; what it answered last stays until then."""
         if self._configured:
-            await self.context.cluster_monitor.read()
-            await self.context.cluster_monitor.look()
+            await self.context[ClusterMonitor].read()
+            await self.context[ClusterMonitor].look()
 
     def action_open_cluster_doctor(self) -> None:
         if self._configured:
@@ -133,7 +134,7 @@ class ClusterScreen(FrameScreen):
             self.spark.selected = record.name
             self.spark.switch_mode("logs")
         else:
-            host = self.context.nodes.reach(record.head.node)
+            host = self.context[Nodes].reach(record.head.node)
             where = "" if host.destination == HERE else f"--host {host.name} "
             self.notify(f"The head is on {record.head.node.name}: spark-tui {where}logs {record.name} -f", markup=False)
 

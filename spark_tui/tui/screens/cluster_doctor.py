@@ -9,6 +9,7 @@ from textual.binding import BindingType
 from textual.content import Content
 
 from spark_tui.core.actions import Scope, key_of
+from spark_tui.core.cluster_doctor import ClusterDoctor
 from spark_tui.core.jobs import Step
 from spark_tui.domain.cluster.doctor import CHECK_BY_ID, examine, netplan
 from spark_tui.domain.errors import SparkError
@@ -81,7 +82,7 @@ class ClusterDoctorScreen(ListScreen):
 
         preset = self.spark.presets.get(self._preset)
         try:
-            seen = await self.context.cluster_doctor.readings(
+            seen = await self.context[ClusterDoctor].readings(
                 cluster, preset=preset, bandwidth=bandwidth, report=report
             )
             findings = examine(seen)

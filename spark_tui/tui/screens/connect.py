@@ -13,7 +13,7 @@ from textual.containers import Container, VerticalScroll
 from textual.content import Content
 
 from spark_tui.core.actions import Scope, key_of
-from spark_tui.core.connect import Connection, Place
+from spark_tui.core.connect import Connection, Connector, Place
 from spark_tui.domain.connect import CLIENTS, Client, change_of
 from spark_tui.domain.errors import RefusedError, SparkError, UsageError
 from spark_tui.domain.finding import Finding
@@ -78,12 +78,12 @@ class ConnectScreen(ListScreen):
         elsewhere: dict[str, Connection] = {}
         status = self.spark.gateway if self._by_gateway else None
         address = None if self._by_gateway is None else status.local_address if status is not None else ""
-        plan = partial(self.context.connector.plan, gateway=address, keyed=status is not None and status.keyed)
+        plan = partial(self.context[Connector].plan, gateway=address, keyed=status is not None and status.keyed)
         for client in CLIENTS.values():
             if view is not None:
                 plans[client.id] = await self.context.in_thread(plan, view, client)
                 with suppress(UsageError):  # this machine has no address in its network
-                    there = partial(self.context.connector.plan, view, client, Place.LAPTOP)
+                    there = partial(self.context[Connector].plan, view, client, Place.LAPTOP)
                     elsewhere[client.id] = await self.context.in_thread(there)
         self._plans, self._elsewhere = plans, elsewhere
         self.show_rows()
@@ -108,7 +108,7 @@ class ConnectScreen(ListScreen):
             page = (page[0], Section("Check", tuple(present.finding_rows(check))), *page[1:])
         self.page("client").show(page)
         there = self._elsewhere.get(self.rows.key)
-        script = self.context.connector.script(there, show_key=False) if there is not None and there.files else ""
+        script = self.context[Connector].script(there, show_key=False) if there is not None and there.files else ""
         self.query_one("#elsewhere", Page).show(present.elsewhere_page(there, script))
         self.show_title(f"{plan.client.title} for {plan.engine}" if plan is not None else "Connect")
         self.name_keys()
@@ -146,10 +146,10 @@ class ConnectScreen(ListScreen):
         view = self.selected_engine
         if view is None:
             raise UsageError("No engine is selected.", "Choose one on Home.")
-        plan = self.context.connector.plan(view, client, Place.LAPTOP)
+        plan = self.context[Connector].plan(view, client, Place.LAPTOP)
         for finding in plan.errors:
             raise RefusedError(finding.summary, f"Edit the engine: {finding.remedy}")
-        return self.context.connector.script(plan, show_key=False)
+        return self.context[Connector].script(plan, show_key=False)
 
     # --- act ------------------------------------------------------------------------------------------
 
@@ -171,7 +171,7 @@ class ConnectScreen(ListScreen):
 
     @work(exit_on_error=False, group="change-client")
     async def _change(self, plan: Connection, *, write: bool) -> None:
-        connector = self.context.connector
+        connector = self.context[Connector]
         try:
             if write:
                 await self.context.in_thread(connector.write, plan)
@@ -192,7 +192,7 @@ class ConnectScreen(ListScreen):
             self.notify("No engine is selected.", markup=False)
             return
         self.notify(f"Asking {view.name} ...", markup=False)
-        self._checks[view.name, plan.client.id] = await self.context.connector.check(view, plan)
+        self._checks[view.name, plan.client.id] = await self.context[Connector].check(view, plan)
         self.show_selected()
 
     def action_toggle_gateway(self) -> None:

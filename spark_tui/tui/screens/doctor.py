@@ -11,7 +11,7 @@ from textual.content import Content
 from textual.events import Resize
 
 from spark_tui.core.actions import Scope
-from spark_tui.core.doctor import terminal_state
+from spark_tui.core.doctor import Doctor, terminal_state
 from spark_tui.domain.doctor import CHECK_BY_ID
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.finding import Finding, worst
@@ -55,7 +55,7 @@ class DoctorScreen(ListScreen):
         encoding = os.environ.get("LC_ALL") or os.environ.get("LANG") or ""
         terminal = terminal_state(os.environ, (size.width, size.height), encoding, interactive=True)
         try:
-            self._results = await self.context.doctor.examine(terminal, gpu_container=gpu_container)
+            self._results = await self.context[Doctor].examine(terminal, gpu_container=gpu_container)
         except SparkError as error:
             entitle(pane, "", below=True)
             self.rows.show_table(NO_ROWS, fmt.safe(f"{error.summary} {error.remedy}", "$dim"))

@@ -11,6 +11,9 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 
 from spark_tui.core.context import Context
+from spark_tui.core.draft import Drafts
+from spark_tui.core.fit import LaunchChecks
+from spark_tui.core.preflight import Preflight
 from spark_tui.domain.engine.docker_run import render_text
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.presets.draft import Draft
@@ -84,7 +87,7 @@ class DraftDialog(QuietModal[str | None]):
 
     async def _judge(self, draft: Draft) -> LaunchVerdict:
         changes = {"gpu_memory_utilization": "auto"} | self._changes
-        return await self._core.checks.judge(draft.preset, overrides_from_pairs(changes))
+        return await self._core[LaunchChecks].judge(draft.preset, overrides_from_pairs(changes))
 
     def _show(self) -> None:
         page, draft = self.query_one(Page), self._draft
@@ -104,7 +107,7 @@ class DraftDialog(QuietModal[str | None]):
             return ""
         try:
             plan = self._verdict.plan if self._verdict is not None else None
-            plan = plan or self._core.preflight.dry_plan(self._draft.preset, overrides_from_pairs(self._changes))
+            plan = plan or self._core[Preflight].dry_plan(self._draft.preset, overrides_from_pairs(self._changes))
             return render_text(plan.spec)
         except SparkError:  # a change that the draft does not take: the form says so
             return ""
@@ -142,7 +145,7 @@ class DraftDialog(QuietModal[str | None]):
         if self._draft is None:
             return False
         try:
-            preset = self._core.drafts.save(self._draft, name)
+            preset = self._core[Drafts].save(self._draft, name)
         except SparkError as error:
             self.notify(f"{error.summary}\n{error.remedy}", severity="error", markup=False)
             return False

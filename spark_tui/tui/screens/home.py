@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from spark_tui.domain.presets.preset import Preset
     from spark_tui.domain.reading import Reading
     from spark_tui.present.metrics import Panel
+    from spark_tui.tui.screens.home_parts import Parts
     from spark_tui.tui.widgets.graph import GraphGrid
 
 GUARD_SECONDS = 10.0
@@ -91,6 +92,13 @@ def no_engine() -> Content:
     """An empty list: the next keys."""
     head, presets, keys = ("No engine is running.", "bold"), (key_of("show_presets"), KEY), (key_of("help"), KEY)
     return Content.assemble(head, "\n\nPress ", presets, " to choose a preset,\nor ", keys, " for all keys.")
+
+
+def parts() -> type[Parts]:
+    """What Home works with, imported after its first frame."""
+    from spark_tui.tui.screens.home_parts import Parts
+
+    return Parts
 
 
 class HomeScreen(FrameScreen):
@@ -183,7 +191,7 @@ class HomeScreen(FrameScreen):
         from spark_tui.domain.metrics.graph import Curve
 
         past = self._past.get(HOST if metric.of_host else name, {}).get(metric)
-        return Curve("", self.context.metrics.series(name, metric, 2 * WINDOW_SECONDS), past)
+        return Curve("", self.context[parts().EngineMetricsCollector].series(name, metric, 2 * WINDOW_SECONDS), past)
 
     @work(exit_on_error=False, group="past")
     async def _read_past(self, name: str) -> None:
@@ -194,7 +202,7 @@ class HomeScreen(FrameScreen):
         if not self.context.ports.has("history"):
             return
         metrics, now = [each for each in MetricId if each.of_host is not bool(name)], self.context.clock.now()
-        found = await self.context.history.series(name, metrics, now - 10.0 * PAST_BUCKETS, now, PAST_BUCKETS)
+        found = await self.context[parts().History].series(name, metrics, now - 10.0 * PAST_BUCKETS, now, PAST_BUCKETS)
         self._past[name] = {MetricId(stretch.key.metric): stretch for stretch in value_of(found) or ()}
         self._show()
 
@@ -223,7 +231,7 @@ class HomeScreen(FrameScreen):
         from spark_tui.tui.widgets.graph import GraphGrid
 
         if self._unsubscribe is None:
-            self._unsubscribe = self.context.metrics.subscribe(self._sampled)
+            self._unsubscribe = self.context[parts().EngineMetricsCollector].subscribe(self._sampled)
         for name in (HOST, *(view.name for view in self.engines())):
             if name not in self._past:
                 self._read_past(name)
@@ -257,7 +265,7 @@ class HomeScreen(FrameScreen):
 
     @work(exit_on_error=False, exclusive=True, group="guard")
     async def _look_at_guard(self) -> None:
-        self._guard = await self.context.in_thread(self.context.memory_inspector.guard)
+        self._guard = await self.context.in_thread(self.context[parts().MemoryInspector].guard)
         self._show_slow()
 
     def _show_slow(self) -> None:
@@ -265,7 +273,7 @@ class HomeScreen(FrameScreen):
         from spark_tui.present.memory import guard_row
         from spark_tui.present.metrics import slow_rows
 
-        metrics, name = self.context.metrics, self.spark.selected
+        metrics, name = self.context[parts().EngineMetricsCollector], self.spark.selected
         brief = not (self.has_class("-wide") and self.has_class("-roomy"))
         rows = slow_rows(metrics.current(name), metrics.lifetime(name), self.spark.gpu, brief=brief)
         if self._guard is not None and self.engines():
@@ -374,7 +382,7 @@ class HomeScreen(FrameScreen):
     @work(exit_on_error=False, exclusive=True, group="next")
     async def _find_next(self) -> None:
         try:
-            self._next = await self.context.next_step.candidates()
+            self._next = await self.context[parts().NextStep].candidates()
         except SparkError as error:
             self._next = ()
             self.spark.report(error)
@@ -480,9 +488,11 @@ class HomeScreen(FrameScreen):
         past: tuple[StartRecord, ...] = ()
         if self.context.ports.has("history"):
             if view is not None and timeline.current is not None:
-                past = self.context.history.past(view.container)
+                past = self.context[parts().History].past(view.container)
             elif view is None and job is not None:
-                past = tuple(each for each in self.context.history.starts if each.ready and each.engine == job.title)
+                past = tuple(
+                    each for each in self.context[parts().History].starts if each.ready and each.engine == job.title
+                )
         folded = view is not None and view.state is not EngineState.STARTING
         self.query_one(BootTimelineView).show(timeline, folded=folded, past=past)
 
@@ -530,7 +540,7 @@ class HomeScreen(FrameScreen):
         from spark_tui.tui.widgets.fit_bar import FitBar
 
         self._fit = self._command = ()
-        found = await self.context.checks.judge(preset, overrides)
+        found = await self.context[parts().LaunchChecks].judge(preset, overrides)
         self._fit, self._command = fit_verdict(found.fit), (Section(command=render_text(found.plan.spec)),)
         if not self.query(FitBar):
             bar = FitBar(self.spark.glyphs, sequences=True, id="rail-bar")
@@ -577,7 +587,7 @@ class HomeScreen(FrameScreen):
     def _renew_tail(self) -> None:
         beside, below = self.query_one("#rail-log", LogTail), self.query_one("#log-tail", LogTail)
         tail, other = (beside, below) if self.has_class("-wide") else (below, beside)
-        watch = self.context.supervisor.find(self.spark.selected) if self.spark.selected else None
+        watch = self.context[parts().EngineSupervisor].find(self.spark.selected) if self.spark.selected else None
         tail.buffer = watch.buffer if watch is not None else None
         view = self.selected_engine
         if view is not None:
@@ -600,7 +610,7 @@ class HomeScreen(FrameScreen):
     @work(exit_on_error=False, exclusive=True, group="launch")
     async def action_launch(self) -> None:
         """Presets, with the one that was launched last under the cursor."""
-        latest = self.context.last_launches.latest
+        latest = self.context[parts().LastLaunches].latest
         await self.spark.switch_mode("presets")
         if latest:
             from spark_tui.tui.screens.presets import PresetsScreen
@@ -681,18 +691,18 @@ class HomeScreen(FrameScreen):
         if view is None:
             self.notify("No engine is selected.", markup=False)
             return
-        if self.context.jobs.running(view.name) is not None:
+        if self.context[parts().JobRunner].running(view.name) is not None:
             self.notify(f"{view.name} is starting. Wait until it serves.", markup=False)
             return
         if self.spark.refuses("Restart"):
             return
-        secured = await self.context.securing.plan(view, publish=True)
+        secured = await self.context[parts().Securing].plan(view, publish=True)
         question = make_screen(
             "confirm", f"Open {view.name} to the network with an API key?", secured.what, verb="Restart"
         )
         if not (await self.app.push_screen_wait(question) and await self.spark.may("Restart", view.name)):
             return
-        self.context.jobs.launch(secured.request)
+        self.context[parts().JobRunner].launch(secured.request)
         self.notify(f"API key file: {secured.key_file}", markup=False, timeout=12)
         self.spark.copy(Yank("Path of the key file", "f", secured.key_file))
 
@@ -708,7 +718,7 @@ class HomeScreen(FrameScreen):
         view = self._engine_for("Start at boot")
         if view is None:
             return
-        boot = self.context.boot
+        boot = self.context[parts().BootUnits]
         now = await boot.status(view.name)
         title, what, verb = boot_question(now)
         if not await self.app.push_screen_wait(make_screen("confirm", title, what, verb=verb)):
@@ -723,7 +733,7 @@ class HomeScreen(FrameScreen):
         from spark_tui.domain.engine.schedule import schedule_of
         from spark_tui.tui.screens.modals import TextDialog
 
-        view, boot = self._engine_for("A schedule"), self.context.boot
+        view, boot = self._engine_for("A schedule"), self.context[parts().BootUnits]
         if view is None:
             return
         had = self.spark.schedules.get(view.name)
@@ -744,14 +754,14 @@ class HomeScreen(FrameScreen):
 
     def action_cancel_job(self) -> None:
         name = self.spark.selected
-        if self.context.jobs.running(name) is None:
+        if self.context[parts().JobRunner].running(name) is None:
             self.notify("No launch is running.", markup=False)
             return
         self._act("Cancel", name)
 
     @acting("act", exclusive=False)
     async def _act(self, verb: str, name: str) -> None:
-        supervisor, jobs = self.context.supervisor, self.context.jobs
+        supervisor, jobs = self.context[parts().EngineSupervisor], self.context[parts().JobRunner]
         if verb != "Cancel" and not await self.spark.may(verb, name):
             return
         self.notify(f"{verb} {name} ...", markup=False, timeout=3)
@@ -759,7 +769,7 @@ class HomeScreen(FrameScreen):
             case "Stop":
                 await supervisor.stop(name)
             case "Restart":
-                await supervisor.restart(name, settle=self.context.memory_gate.await_return)
+                await supervisor.restart(name, settle=self.context[parts().MemoryGate].await_return)
             case "Remove":
                 await supervisor.remove(name)
             case "Cancel":

@@ -10,6 +10,7 @@ from textual.binding import BindingType
 from textual.content import Content
 
 from spark_tui.core.actions import Scope, key_of
+from spark_tui.core.images import Images
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.presets.image_use import ImageEntry, ImagesView, TagState
 from spark_tui.domain.quantities import human_bytes
@@ -131,7 +132,7 @@ class ImagesScreen(ListScreen):
     @work(exit_on_error=False, exclusive=True, group="read-images")
     async def action_reload_images(self) -> None:
         try:
-            await self.context.images.refresh()
+            await self.context[Images].refresh()
         except SparkError:
             self.show_rows()  # the slice has the reason
 
@@ -139,7 +140,7 @@ class ImagesScreen(ListScreen):
     async def action_check_images(self) -> None:
         self._set_busy("Asking registries...")
         try:
-            view = await self.context.images.check()
+            view = await self.context[Images].check()
             failed = sum(each.state in (TagState.GONE, TagState.FAILED) for each in view.entries)
             moved = sum(each.state is TagState.MOVED for each in view.entries)
             known = f"{moved} tags have moved" if moved != 1 else "1 tag has moved"
@@ -155,7 +156,7 @@ class ImagesScreen(ListScreen):
             return
         self._set_busy(f"Reading versions in {present.short_name(entry.name)}...")
         try:
-            found = await self.context.images.inspect(entry.name)
+            found = await self.context[Images].inspect(entry.name)
             self._toast(f"{present.short_name(entry.name)}: {len(found.versions)} versions read.")
         finally:
             self._set_busy("")
@@ -171,14 +172,14 @@ class ImagesScreen(ListScreen):
             return
         unknown = view.starts_unknown
         try:
-            plan = await self.context.images.plan_delete(entry.name, unchecked=bool(unknown))
+            plan = await self.context[Images].plan_delete(entry.name, unchecked=bool(unknown))
             plan.check()
             warning = f" Last good starts unknown: {unknown}." if unknown else ""
             question = ConfirmScreen(
                 f"Delete {present.short_name(entry.name)}?", f"{present.deletion_text(plan)}{warning}", verb="Delete"
             )
             if await self.app.push_screen_wait(question) is True:
-                freed = await self.context.images.delete(plan, unchecked=bool(unknown))
+                freed = await self.context[Images].delete(plan, unchecked=bool(unknown))
                 size = "" if freed is None else f", {human_bytes(freed)} freed"
                 self._toast(f"{present.short_name(entry.name)} deleted{size}.")
         except SparkError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar, cast
 
 from msgspec.structs import replace
 from textual import work
@@ -13,10 +13,17 @@ from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Static
 
+from spark_tui.core.cluster import ClusterPlanner, ClusterVerdict
 from spark_tui.core.context import Context
-from spark_tui.core.downloads import requests_of
-from spark_tui.core.last_launches import PLACE
+from spark_tui.core.downloads import launch_downloads, requests_of
+from spark_tui.core.edit import Editor, EditPlan
+from spark_tui.core.fit import LaunchChecks
+from spark_tui.core.last_launches import PLACE, LastLaunches
 from spark_tui.core.launch import DEFAULT_READY_TIMEOUT_SECONDS, LaunchRequest
+from spark_tui.core.preflight import Preflight
+from spark_tui.core.registries import RegistryManager
+from spark_tui.core.rights import require_reviewed
+from spark_tui.core.runner import JobRunner
 from spark_tui.domain.cluster.plan import Spread
 from spark_tui.domain.cluster.record import record_of
 from spark_tui.domain.engine.docker_run import render_text
@@ -46,10 +53,6 @@ from spark_tui.tui.screens.modals import ConfirmScreen
 from spark_tui.tui.widgets.fit_bar import FitBar
 from spark_tui.tui.widgets.page import Page as PageView
 from spark_tui.tui.widgets.page import one_line
-
-if TYPE_CHECKING:
-    from spark_tui.core.cluster import ClusterVerdict
-    from spark_tui.core.edit import EditPlan
 
 MAX_FIELDS = 40
 """A recipe may hold any number of values; the rest is reached with `spark-tui up PRESET --set`."""
@@ -173,12 +176,12 @@ class LaunchForm(FormScreen[str]):
         self.left_out: tuple[str, ...] = ()
         """Remembered values that the preset no longer takes."""
         if edits is not None:
-            begin = Given(all_pairs(context.editor.running(edits).overrides), "running")
+            begin = Given(all_pairs(context[Editor].running(edits).overrides), "running")
         else:
-            last = context.last_launches.of(preset, [each.name for each in context.settings.clusters])
+            last = context[LastLaunches].of(preset, [each.name for each in context.settings.clusters])
             begin, self.left_out = Given(last.pairs, "yours"), last.left_out
         try:
-            given = given_settings(context.preflight.dry_plan(replace(preset, min_nodes=1), Overrides()))
+            given = given_settings(context[Preflight].dry_plan(replace(preset, min_nodes=1), Overrides()))
         except SparkError:
             given = {}
         share = "auto" if context.settings.memory_share == "auto" else ""
@@ -252,14 +255,14 @@ class LaunchForm(FormScreen[str]):
 
     def _planned(self, overrides: Overrides) -> LaunchPlan:
         """The plan of this machine, or of the head. Raises SparkError."""
-        preflight, image, cluster = self._core.preflight, self._image.image, self.cluster
+        preflight, image, cluster = self._core[Preflight], self._image.image, self.cluster
         if cluster is None:
             return preflight.dry_plan(self._preset, overrides, image)
         return preflight.cluster_plan(self._preset, overrides, cluster, "", self.spread, None, image).head.plan
 
     async def _judge_nodes(self, cluster: Cluster) -> ClusterVerdict:
         """Asks the nodes for their memory. Raises SparkError for a launch that cannot be planned."""
-        return await self._core.cluster_planner.judge(self._preset, self.overrides, [cluster.name], self.spread)
+        return await self._core[ClusterPlanner].judge(self._preset, self.overrides, [cluster.name], self.spread)
 
     # --- check ----------------------------------------------------------------------------------------
 
@@ -322,7 +325,7 @@ class LaunchForm(FormScreen[str]):
                 found = LaunchVerdict(overrides, on_nodes.plan.head.plan, on_nodes.fit, on_nodes.findings)
             else:
                 self._read_model()
-                found = await self._core.checks.judge(self._preset, overrides, image=self._image.image)
+                found = await self._core[LaunchChecks].judge(self._preset, overrides, image=self._image.image)
         except SparkError as error:  # a launch that cannot be planned: on this machine the field says so
             on_nodes = error if cluster is not None else None
         if asked == (self.overrides, self.cluster, self.spread):
@@ -332,7 +335,7 @@ class LaunchForm(FormScreen[str]):
     @work(exit_on_error=False, exclusive=True, group="model")
     async def _read_model(self) -> None:
         """What a launch would download first. The Hub is asked for what is missing only, so it may take a second."""
-        plan, fetching = self._plan, self._core.fetching
+        plan, fetching = self._plan, self._core.once(launch_downloads)
         needs = requests_of(plan) if plan is not None else ()
         if plan is None or (self._model is not None and self._model.needs == needs):
             return
@@ -495,7 +498,7 @@ class LaunchForm(FormScreen[str]):
             question, what = replace_question(record.name, record.nodes)
             if not await app.push_screen_wait(ConfirmScreen(question, what, verb="Replace")):
                 return
-        core.jobs.launch_on_nodes(record, replace_running=taken)
+        core[JobRunner].launch_on_nodes(record, replace_running=taken)
         self._keep()
         self.dismiss(record.name)
 
@@ -507,8 +510,8 @@ class LaunchForm(FormScreen[str]):
             return
         views = value_of(core.store.world.engines) or ()
         running = next((view for view in views if view.name == name and view.container.running), None)
-        if running is None or not running.container.ours or core.jobs.running(name) is not None:
-            core.jobs.launch(LaunchRequest(self._preset, self.overrides, force=force, fetch=self.fetch))
+        if running is None or not running.container.ours or core[JobRunner].running(name) is not None:
+            core[JobRunner].launch(LaunchRequest(self._preset, self.overrides, force=force, fetch=self.fetch))
         elif not await self._edit(running, force=force):
             return
         self._keep()
@@ -518,12 +521,12 @@ class LaunchForm(FormScreen[str]):
         """Whether the preset may be launched: the person is asked for a recipe of a registry that was not reviewed, and
         for rights that were not allowed."""
         try:
-            self._core.reviewed(self._preset)
+            require_reviewed(self._core, self._preset)
         except NotReviewed as error:
             what = f"{error.summary} Its command is in this form: read it first."
             if not await self.app.push_screen_wait(ConfirmScreen("Approve this recipe?", what, verb="Approve")):
                 return False
-            self._core.registries.approve(self._preset)
+            self._core[RegistryManager].approve(self._preset)
         except NotAllowed as error:
             names = unallowed(self._preset)
             if not await self.app.push_screen_wait(
@@ -541,20 +544,20 @@ class LaunchForm(FormScreen[str]):
     def _keep(self) -> None:
         """Remembers the values for the next launch."""
         place = {key: text for key, text in self.texts.items() if key in PLACE}
-        problem = self._core.last_launches.keep(self._preset, self.overrides, place)
+        problem = self._core[LastLaunches].keep(self._preset, self.overrides, place)
         if problem:
             self.notify(problem, severity="warning", markup=False)
 
     async def _edit(self, view: EngineView, *, force: bool) -> bool:
         """Whether the person agreed to what differs."""
-        plan = await self._core.editor.plan(view, self.overrides)
+        plan = await self._core[Editor].plan(view, self.overrides)
         if not plan.differences:
             self.notify(f"{view.name} already runs with these settings.", markup=False)
             return False
         question = EditQuestion(plan)
         if not await self.app.push_screen_wait(question):
             return False
-        self._core.jobs.edit(plan, rollback=question.rollback, force=force, fetch=self.fetch)
+        self._core[JobRunner].edit(plan, rollback=question.rollback, force=force, fetch=self.fetch)
         return True
 
 

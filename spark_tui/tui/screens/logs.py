@@ -13,7 +13,7 @@ from textual.content import Content
 from textual.widgets import Input
 
 from spark_tui.core.actions import Scope, key_of
-from spark_tui.core.engines import EngineWatch
+from spark_tui.core.engines import EngineSupervisor, EngineWatch
 from spark_tui.core.logs import (
     BadPattern,
     LineFilter,
@@ -115,7 +115,7 @@ class LogsScreen(FrameScreen):
 
     def _show(self) -> None:
         view, boot, pane = self.selected_engine, self.query_one(BootTimelineView), self.query_one("#log-pane")
-        watch = self.context.supervisor.find(self.spark.selected)
+        watch = self.context[EngineSupervisor].find(self.spark.selected)
         watches = self._shown_together()
         boot.display = view is not None and not watches
         if view is not None:
@@ -147,8 +147,8 @@ class LogsScreen(FrameScreen):
 
     def _shown_together(self) -> tuple[EngineWatch, ...]:
         """The running engines and the selected one, while several are shown; empty where there are not two."""
-        views = self.context.supervisor.views() if self._together else ()
-        found = [self.context.supervisor.find(view.name) for view in views]
+        views = self.context[EngineSupervisor].views() if self._together else ()
+        found = [self.context[EngineSupervisor].find(view.name) for view in views]
         watches = tuple(
             each for each in found if each and (each.container.running or each.container.name == self.spark.selected)
         )
@@ -357,7 +357,7 @@ class LogsScreen(FrameScreen):
         pager, view = self.log_view.pager, self.selected_engine
         if isinstance(pager.buffer, MergedLog) and pager.cursor is not None:
             name = pager.buffer.names[pager.buffer.owner(pager.cursor)]
-            view = next((each for each in self.context.supervisor.views() if each.name == name), None)
+            view = next((each for each in self.context[EngineSupervisor].views() if each.name == name), None)
         self.spark.apply_fix(view)
 
     def action_all_engines(self) -> None:
@@ -399,7 +399,7 @@ class LogsScreen(FrameScreen):
 
     @work(exit_on_error=False, group="dump")
     async def action_dump(self) -> None:
-        watch = self.context.supervisor.find(self.spark.selected)
+        watch = self.context[EngineSupervisor].find(self.spark.selected)
         if watch is None:
             return
         buffer, name = self.log_view.pager.buffer, watch.container.name

@@ -12,7 +12,9 @@ from textual.containers import Container, Vertical, VerticalScroll
 from textual.content import Content
 
 from spark_tui.core.actions import Scope, key_of
-from spark_tui.core.memory import MemoryDetail
+from spark_tui.core.history import History
+from spark_tui.core.memory import MemoryDetail, MemoryInspector
+from spark_tui.core.metrics import EngineMetricsCollector
 from spark_tui.domain.host.memory import ALL_WELL, SERVING_FLOOR, MemInfo, MemoryBreakdown
 from spark_tui.domain.metrics.graph import Curve
 from spark_tui.domain.metrics.series import MetricId, SeriesSlice
@@ -137,7 +139,7 @@ class MemoryScreen(FrameScreen):
 
     @work(exit_on_error=False, exclusive=True, group="memory-detail")
     async def _look(self) -> None:
-        self._detail = await self.context.memory_inspector.look()
+        self._detail = await self.context[MemoryInspector].look()
         self.query_one("#processes", RowList).show_table(present.processes_table(self._detail))
         self._show_side()
 
@@ -150,14 +152,14 @@ class MemoryScreen(FrameScreen):
         """Samples from before this program was opened; none where the history is off."""
         now = self.context.clock.now()
         metrics = [metric for _, metric in LINES]
-        found = await self.context.history.series("", metrics, now - WINDOWS[-1][0], now, PAST_BUCKETS)
+        found = await self.context[History].series("", metrics, now - WINDOWS[-1][0], now, PAST_BUCKETS)
         self._past = {MetricId(stretch.key.metric): stretch for stretch in value_of(found) or ()}
         self._draw()
 
     def _draw(self) -> None:
         seconds, name = WINDOWS[self._window]
         entitle(self.query_one("#history-pane"), f"Last {name}")
-        series = self.context.metrics.series
+        series = self.context[EngineMetricsCollector].series
         curves = tuple(Curve(label, series("", metric, seconds), self._past.get(metric)) for label, metric in LINES)
         self.query_one(Graph).draw(SUBJECT, curves, GraphView(self.context.clock.now(), seconds))
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from functools import partial
 from itertools import zip_longest
-from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 from textual import work
 from textual.app import ComposeResult
@@ -16,7 +17,9 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from spark_tui.core.actions import Scope, key_of
-from spark_tui.core.metrics import HOST
+from spark_tui.core.guard import guard_policy
+from spark_tui.core.history import History
+from spark_tui.core.metrics import HOST, EngineMetricsCollector
 from spark_tui.domain.engine.runtimes import runtime_named
 from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.logs.view import EngineView
@@ -40,9 +43,6 @@ from spark_tui.tui.widgets.graph_picture import GraphView
 from spark_tui.tui.widgets.line import Line, packed, spread
 from spark_tui.tui.widgets.page import Page, page_lines
 from spark_tui.tui.yank import Yank
-
-if TYPE_CHECKING:
-    from contextlib import ExitStack
 
 WIDTHS: Final = (13, 15, 15, 16, 9, 9)
 """Cells of the columns of the latency table: fixed, so that nothing moves while numbers do."""
@@ -334,8 +334,8 @@ class MetricsScreen(FrameScreen):
     def on_screen_resume(self) -> None:
         """Engines are asked once a second from now on, and each time the graphs follow."""
         if self._attention is None:
-            self._attention = self.context.metrics.attend()
-            self._unsubscribe = self.context.metrics.subscribe(self._sampled)
+            self._attention = self.context[EngineMetricsCollector].attend()
+            self._unsubscribe = self.context[EngineMetricsCollector].subscribe(self._sampled)
         self._show()
 
     def on_unmount(self) -> None:
@@ -371,7 +371,11 @@ class MetricsScreen(FrameScreen):
         if self._paused is not None:
             return self._kept[metric]
         stretch = min(LONGEST, max(seconds, 2 * self._window + 60))
-        return Curve("", self.context.metrics.series(self.spark.selected, metric, stretch), self._past.get(metric))
+        return Curve(
+            "",
+            self.context[EngineMetricsCollector].series(self.spark.selected, metric, stretch),
+            self._past.get(metric),
+        )
 
     def _read_all(self, metric: MetricId) -> Curve:
         """All that is kept of a series."""
@@ -381,7 +385,7 @@ class MetricsScreen(FrameScreen):
     async def _read_past(self) -> None:
         """What was measured before this program was opened; a history that is off has nothing to add."""
         name, now = self.spark.selected, self.context.clock.now()
-        found = await self.context.history.series(name, tuple(MetricId), now - LONGEST, now, PAST_BUCKETS)
+        found = await self.context[History].series(name, tuple(MetricId), now - LONGEST, now, PAST_BUCKETS)
         if name == self.spark.selected:
             self._past = {MetricId(stretch.key.metric): stretch for stretch in value_of(found) or ()}
             self._looked = ("", 0.0)
@@ -389,7 +393,7 @@ class MetricsScreen(FrameScreen):
 
     def _all_panels(self) -> tuple[present.Panel, ...]:
         memory = value_of(self.spark.memory)
-        return present.panels_with(memory.total if memory else None, self.context.guard_policy.serving_floor)
+        return present.panels_with(memory.total if memory else None, guard_policy(self.context).serving_floor)
 
     # --- show -----------------------------------------------------------------------------------------
 
@@ -423,7 +427,7 @@ class MetricsScreen(FrameScreen):
             charts = [chart_of(panel, self._read) for panel in self._on_page(grid)]
             grid.draw(charts, GraphView(self._now, self._window, self._cursor))
             self._curves = tuple(curve for chart in charts for curve in chart.curves)
-        collector = self.context.metrics
+        collector = self.context[EngineMetricsCollector]
         current, lifetime = collector.current(name), collector.lifetime(name)
         self._show_words(grid, current, lifetime)
         if not sampled or monotonic - self._figures_at >= FIGURES_SECONDS:

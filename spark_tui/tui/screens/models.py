@@ -13,6 +13,10 @@ from textual.events import Resize
 from textual.widgets import TabbedContent
 
 from spark_tui.core.actions import Scope, key_of
+from spark_tui.core.downloads import Downloads, Hub
+from spark_tui.core.draft import Drafts
+from spark_tui.core.fit import LaunchChecks
+from spark_tui.core.library import Library
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.models.download import Download, DownloadPhase, DownloadRequest, Limits, rate_typed
 from spark_tui.domain.models.inspection import Inspection, inspected
@@ -135,7 +139,7 @@ class ModelsScreen(ListScreen):
 
     @work(exit_on_error=False, exclusive=True, group="store")
     async def _watch_store(self) -> None:
-        await self.context.library.run()
+        await self.context[Library].run()
 
     # --- what there is --------------------------------------------------------------------------------
 
@@ -279,7 +283,7 @@ class ModelsScreen(ListScreen):
             if self._files.get(model.id, (None,))[0] != model:
                 listed: tuple[StoredFile, ...] | SparkError = ()
                 try:
-                    listed = await self.context.library.files(model.id) if model.revisions else ()
+                    listed = await self.context[Library].files(model.id) if model.revisions else ()
                 except SparkError as error:
                     listed = error
                 self._files = {model.id: (model, listed)}  # of one model: a store may have very many files
@@ -299,8 +303,8 @@ class ModelsScreen(ListScreen):
         presets = [each for each in self.spark.presets.presets if each.name in entry.presets]
         published = tuple(speed for each in presets if each.model == entry.model.id for speed in each.facts.published)
         try:
-            draft = await self.context.drafts.of_stored(entry)
-            verdict = await self.context.checks.judge(draft.preset, overrides_from_pairs(AUTO_SHARE))
+            draft = await self.context[Drafts].of_stored(entry)
+            verdict = await self.context[LaunchChecks].judge(draft.preset, overrides_from_pairs(AUTO_SHARE))
             found = present.Serving(draft, verdict, published)
         except SparkError as error:
             found = present.Serving(error, None, published)
@@ -312,7 +316,7 @@ class ModelsScreen(ListScreen):
         if kept is not None and kept[0] == model:
             return False
         facts = await self.context.in_thread(self.context.checkpoints.read, model.id, model.commit)
-        self._looks[model.id] = (model, inspected(facts, model.id, self.context.hub.memory))
+        self._looks[model.id] = (model, inspected(facts, model.id, self.context[Hub].memory))
         return True
 
     # --- keys: download -------------------------------------------------------------------------------
@@ -327,7 +331,7 @@ class ModelsScreen(ListScreen):
             case "pause_download":
                 return download is not None and download.phase is not DownloadPhase.DONE
             case "cancel_work":
-                return download is not None or (entry is not None and self.context.library.verifying(entry.model.id))
+                return download is not None or (entry is not None and self.context[Library].verifying(entry.model.id))
         return super().offers(id_)
 
     def _toast(self, text: str) -> None:
@@ -368,9 +372,9 @@ class ModelsScreen(ListScreen):
     async def _switch(self, download: Download) -> None:
         try:
             if download.phase.resumable:
-                await self.context.downloads.resume(download.id)
+                await self.context[Downloads].resume(download.id)
             else:
-                await self.context.downloads.pause(download.id)
+                await self.context[Downloads].pause(download.id)
         except SparkError as error:
             self.spark.report(error)
         self.show_rows()
@@ -381,8 +385,8 @@ class ModelsScreen(ListScreen):
         from spark_tui.tui.screens.modals import ChoiceDialog
 
         entry, download = self.entry, self.download
-        if entry is not None and self.context.library.verifying(entry.model.id):
-            await self.context.library.cancel_verify(entry.model.id)
+        if entry is not None and self.context[Library].verifying(entry.model.id):
+            await self.context[Library].cancel_verify(entry.model.id)
             self._toast(f"{entry.model.id}: verification cancelled.")
             self.show_rows()
             return
@@ -401,22 +405,22 @@ class ModelsScreen(ListScreen):
         answer = await self.app.push_screen_wait(ChoiceDialog(f"Cancel the download of {title}?", choices))
         if answer not in ("keep", "discard"):
             return
-        freed = await self.context.downloads.cancel(download.id, discard=answer == "discard")
+        freed = await self.context[Downloads].cancel(download.id, discard=answer == "discard")
         self._toast(f"{title}: cancelled{f', {human_bytes(freed)} freed' if freed else ''}.")
-        await self.context.library.refresh()
+        await self.context[Library].refresh()
         self.show_rows()
 
     @acting("ask")
     async def action_limit_downloads(self) -> None:
         from spark_tui.tui.screens.modals import TextDialog
 
-        now = await self.context.downloads.limits()
+        now = await self.context[Downloads].limits()
         cap = docker_size(int(now.bytes_per_second)) if now.bytes_per_second else ""
         hint = "All downloads together, per second: 50m, 1g, or none."
         text = await self.app.push_screen_wait(TextDialog("Bandwidth cap", hint, value=cap, placeholder="no cap"))
         if text is not None:
             rate = rate_typed(text, "Bandwidth cap") or None
-            await self.context.downloads.set_limits(Limits(rate, now.at_once))
+            await self.context[Downloads].set_limits(Limits(rate, now.at_once))
             self._toast(f"Bandwidth cap: {text}/s for all downloads." if rate else "No bandwidth cap.")
 
     # --- keys: verify, delete, repair -----------------------------------------------------------------
@@ -429,7 +433,7 @@ class ModelsScreen(ListScreen):
             self._toast("Downloading: each file is verified once it is complete.")
         else:
             try:
-                self.context.library.start_verify(entry.model.id)
+                self.context[Library].start_verify(entry.model.id)
             except SparkError as error:
                 self.spark.report(error)
         self.show_rows()
@@ -455,7 +459,7 @@ class ModelsScreen(ListScreen):
                     because="This cannot be undone.",
                 )  # fmt: skip
                 if await self.app.push_screen_wait(confirm) is True:
-                    done = await self.context.library.delete(plan, plan.name, unchecked=bool(unknown))
+                    done = await self.context[Library].delete(plan, plan.name, unchecked=bool(unknown))
                     self._toast(f"{plan.model}: {human_bytes(done.freed)} freed.")
         except SparkError as error:
             self.spark.report(error)
@@ -465,7 +469,7 @@ class ModelsScreen(ListScreen):
         """All of it, one revision, or its leftovers: asks only where there is a choice."""
         from spark_tui.tui.screens.modals import ChoiceDialog
 
-        model, library = entry.model, self.context.library
+        model, library = entry.model, self.context[Library]
         wanted = [(DeleteExtent.MODEL, "")]
         if len(model.revisions) > 1:
             wanted += [(DeleteExtent.REVISION, each.commit) for each in model.revisions[:MOST_REVISIONS]]
@@ -506,7 +510,7 @@ class ModelsScreen(ListScreen):
         elif entry.presets:
             self._open_presets(entry)
         else:
-            make = partial(self.context.drafts.of_stored, entry)
+            make = partial(self.context[Drafts].of_stored, entry)
             self.app.push_screen(
                 make_screen("draft", self.context, f"Draft: {entry.model.id}", make), self.spark.launched
             )
@@ -528,7 +532,7 @@ class ModelsScreen(ListScreen):
         self._looks.clear()
         self._files.clear()
         self._looked_at = ()
-        await self.context.library.refresh()
+        await self.context[Library].refresh()
         self._changed()
         self._toast("Store scanned.")
 

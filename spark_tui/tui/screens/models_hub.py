@@ -16,6 +16,8 @@ from textual.events import DescendantFocus
 from textual.widgets import Input, Static
 
 from spark_tui.core.context import Context
+from spark_tui.core.downloads import Downloads, Hub
+from spark_tui.core.draft import Drafts
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.models.download import DownloadPlan, DownloadRequest, size_typed
 from spark_tui.domain.models.hub import SearchHit, SearchQuery, Sort
@@ -121,7 +123,7 @@ class SearchDialog(QuietModal[str | None]):
             query = self._search.query()
             self._foot(Content.styled("Querying the Hub...", "$dim"))
             asked = [field.value for field in self.query(Input)]
-            self._search.hits = await self._core.hub.search(query)
+            self._search.hits = await self._core[Hub].search(query)
         except SparkError as error:
             self._foot(Content("\n").join([fmt.safe(error.summary, "bold $error"), fmt.safe(error.remedy)]))
             return
@@ -236,7 +238,7 @@ class FetchDialog(Dialog[str | None]):
         self._plan = None
         self._show()
         try:
-            self._plan = await self._core.downloads.plan(self._request)
+            self._plan = await self._core[Downloads].plan(self._request)
         except SparkError as error:
             self._plan = error
         self._show()
@@ -244,7 +246,7 @@ class FetchDialog(Dialog[str | None]):
         if facts is None or self._checkpoint is not None:
             return
         try:
-            self._checkpoint = inspected(await self._core.hub.inspect(facts), facts.repo, facts.memory)
+            self._checkpoint = inspected(await self._core[Hub].inspect(facts), facts.repo, facts.memory)
         except SparkError as error:
             self._checkpoint = Missing(error.summary)
         self._show()
@@ -299,7 +301,7 @@ class FetchDialog(Dialog[str | None]):
     @work(exit_on_error=False, exclusive=True, group="start")
     async def _start(self) -> None:
         try:
-            id_ = await self._core.downloads.start(self._request)
+            id_ = await self._core[Downloads].start(self._request)
         except SparkError as error:
             self._plan = error
             self._show()
@@ -313,7 +315,7 @@ class FetchDialog(Dialog[str | None]):
             return
         fetch = f"{human_bytes(plan.left)} first, then the launch" if plan.left else ""
         file = next(iter(self._request.files), "")
-        make = partial(self._core.drafts.of_repo, plan.facts, file)
+        make = partial(self._core[Drafts].of_repo, plan.facts, file)
         dialog = make_screen("draft", self._core, f"Draft: {plan.facts.repo}", make, fetch=fetch)
         self.app.push_screen(dialog, self._launched)
 

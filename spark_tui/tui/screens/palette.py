@@ -6,7 +6,7 @@ import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from inspect import isawaitable
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 from msgspec import Struct
 from textual.app import ComposeResult
@@ -15,7 +15,9 @@ from textual.containers import Vertical
 from textual.widgets import Input
 
 from spark_tui.core.actions import ACTIONS, Scope, action, allowed, key_of
+from spark_tui.core.config import config_of, user_themes
 from spark_tui.domain.errors import SparkError
+from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.reading import value_of
 from spark_tui.domain.settings import KEYS, THEME_NAMES
 from spark_tui.domain.text import clean_line, truncate
@@ -30,9 +32,6 @@ from spark_tui.tui.textual_private import QuietModal
 from spark_tui.tui.themes import own_theme
 from spark_tui.tui.widgets.page import Page
 from spark_tui.tui.widgets.row_list import RowList
-
-if TYPE_CHECKING:
-    from spark_tui.domain.presets.preset import Preset
 
 NOT_LISTED: Final = ("command_palette", "help_anywhere")
 """The palette itself; and the help a second time."""
@@ -243,7 +242,7 @@ def choose_theme(app: FrameApp) -> None:
 
     async def choose() -> None:
         """Files are read now: one that was changed is previewed as it is."""
-        found = await app.context.in_thread(app.context.user_themes)
+        found = await app.context.in_thread(user_themes, app.context)
         for each in found.themes:
             app.available_themes[each.name] = own_theme(each)
         app.push_screen(ThemeChooser([*THEME_NAMES[1:], *(each.name for each in found.themes)], found.problems), chosen)
@@ -262,7 +261,7 @@ def change_setting(app: FrameApp, key: str) -> None:
 
 def _keep(app: FrameApp, key: str, text: str) -> None:
     """Writes the setting into the person's file; a demo has none."""
-    config = app.context.config
+    config = config_of(app.context)
     if config is None:
         app.notify("Not saved: a demo changes no settings.", markup=False)
         return

@@ -18,9 +18,14 @@ from textual.widgets import Button
 
 from spark_tui.core.actions import Scope, key_of
 from spark_tui.core.candidates import Candidate
-from spark_tui.core.finder import SORTS, Search, matches, order
-from spark_tui.core.preflight import preset_diff
-from spark_tui.core.update import UpdateStage
+from spark_tui.core.collectors import Collectors
+from spark_tui.core.finder import SORTS, PresetFinder, Search, matches, order
+from spark_tui.core.history import History
+from spark_tui.core.library import Library
+from spark_tui.core.pins import Pins
+from spark_tui.core.preflight import Preflight, preset_diff
+from spark_tui.core.runner import JobRunner
+from spark_tui.core.update import Updater, UpdateStage
 from spark_tui.domain.engine.docker_run import render_text
 from spark_tui.domain.errors import PresetError, SparkError, UnreachableError
 from spark_tui.domain.presets.overrides import Overrides, pairs_of
@@ -250,7 +255,7 @@ class PresetsScreen(ListScreen):
         seen = (self.spark.presets, isinstance(self.spark.docker, Ok), ended, self.spark.identity, running)
         if seen != self._seen:
             self._seen = seen
-            self.context.finder.forget()
+            self.context[PresetFinder].forget()
             self._read_images()
 
     @work(exit_on_error=False, exclusive=True, group="images")
@@ -270,18 +275,18 @@ class PresetsScreen(ListScreen):
             self._images = found
             self.show_rows()
         if self.context.ports.has("models"):
-            await self.context.library.refresh()
+            await self.context[Library].refresh()
         self._judge_all()
 
     @work(exit_on_error=False, exclusive=True, group="checks")
     async def _judge_all(self) -> None:
         """The launch that is asked about of every preset, the ones found first, one at a time: keys go first."""
-        await self.context.history.load()  # the page names the last good start
+        await self.context[History].load()  # the page names the last good start
         names = [*self.rows.ids, *(each.name for each in self.spark.presets.presets)]
         for name in dict.fromkeys(names):
             preset = self.spark.presets.get(name)
             if preset is not None:
-                await self.context.finder.judge(preset, self._search, self._image(preset).image)
+                await self.context[PresetFinder].judge(preset, self._search, self._image(preset).image)
                 self.repaint_soon()
                 await asyncio.sleep(0)
         self.show_rows()
@@ -295,7 +300,7 @@ class PresetsScreen(ListScreen):
         """The presets that are found, in order; while nothing narrows them also the unreadable files."""
         catalogue = self.spark.presets
         search = replace(self._search, words=tuple(self.filter_words))
-        candidates = self.context.finder.candidates(self.context.store.world, search)
+        candidates = self.context[PresetFinder].candidates(self.context.store.world, search)
         self._candidates = {each.preset.name: each for each in candidates}
         found = search.of(candidates)
         problems = catalogue.problems if not search.narrowed else ()
@@ -369,7 +374,7 @@ class PresetsScreen(ListScreen):
         """Nothing for a preset that has not served yet: the page is short."""
         status = self._image(preset)
         image = Ok(status.image, 0.0) if status.known else Missing(status.why)
-        last = self.context.pins.last_good(preset, image)
+        last = self.context[Pins].last_good(preset, image)
         return last_good_rows(last, key_of("pin_preset")) if last.start is not None else ()
 
     def _command(self, preset: Preset) -> Sections:
@@ -379,7 +384,7 @@ class PresetsScreen(ListScreen):
         found = self._candidates[preset.name].verdict
         try:
             wanted = found.overrides if found is not None else self._search.overrides(preset)
-            plan = self.context.preflight.dry_plan(preset, wanted, image.image)
+            plan = self.context[Preflight].dry_plan(preset, wanted, image.image)
             text = render_text(plan.spec)
         except SparkError as error:
             self._plan = error
@@ -395,7 +400,7 @@ class PresetsScreen(ListScreen):
             return
         containers = tuple(view.container for view in self.engines())
         try:
-            found = preset_diff(self.context.preflight, preset, Overrides(), self._image(preset).image, containers)
+            found = preset_diff(self.context[Preflight], preset, Overrides(), self._image(preset).image, containers)
         except SparkError as error:
             page.show(present.refusal(error))
         else:
@@ -521,11 +526,11 @@ class PresetsScreen(ListScreen):
     @acting("pin")
     async def action_pin_preset(self) -> None:
         """Shows the change of the file, and writes it on consent; of a pinned preset, back to the tag."""
-        preset, pins = self.preset, self.context.pins
+        preset, pins = self.preset, self.context[Pins]
         if preset is None:
             return
         pinned = bool(digest_of(preset.reference))
-        await self.context.history.load()
+        await self.context[History].load()
         plan = pins.unpin_plan(preset) if pinned else await pins.plan(preset)
         verb = "Unpin" if pinned else "Pin"
         if await self.app.push_screen_wait(PageQuestion(f"{verb} {preset.name}?", pin_page(plan), verb)):
@@ -535,7 +540,7 @@ class PresetsScreen(ListScreen):
     @acting("update")
     async def action_update_preset(self) -> None:
         """Asks the registry and tries a newer image; of one that is tried or kept, the decision."""
-        preset, updater, jobs = self.preset, self.context.updater, self.context.jobs
+        preset, updater, jobs = self.preset, self.context[Updater], self.context[JobRunner]
         if preset is None:
             return
         record = updater.record(preset.name)
@@ -582,7 +587,7 @@ class PresetsScreen(ListScreen):
 
     def action_reload_presets(self) -> None:
         """Reads the folders again, and asks for the images again."""
-        self.context.collectors.load_presets()
+        self.context[Collectors].load_presets()
         self._seen = ()
         self._check_again()
         problems = len(self.context.store.world.presets.problems)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from textual.content import Content
 
-from spark_tui.core.jobs import Step, StepState
+from spark_tui.core.jobs import JobView, Step, StepState
 from spark_tui.domain.quantities import human_duration
 from spark_tui.domain.text import cells_left
 from spark_tui.present.page import Row, Section, Tone
@@ -18,7 +18,6 @@ from spark_tui.tui.widgets.line import Line, hanging, packed
 from spark_tui.tui.widgets.page import page_lines
 
 if TYPE_CHECKING:
-    from spark_tui.core.jobs import JobView
     from spark_tui.core.logs import LogBuffer
 
 EVENTS_SHOWN: Final = 5

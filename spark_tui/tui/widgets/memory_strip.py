@@ -6,21 +6,18 @@ Unavailable values say why; the parts differ in shape as well as in colour.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from textual.content import Content
 
 from spark_tui.domain.finding import Severity
-from spark_tui.domain.host.memory import ALL_WELL, SERVING_FLOOR
+from spark_tui.domain.host.memory import ALL_WELL, SERVING_FLOOR, MemInfo, MemoryBreakdown
 from spark_tui.domain.quantities import GIB, gib
 from spark_tui.domain.reading import NOT_READ_YET, Reading, Stale, reason_of, value_of
 from spark_tui.domain.text import cells_left, clean_line, truncate
 from spark_tui.tui import format as fmt
 from spark_tui.tui.format import Glyphs
 from spark_tui.tui.widgets.line import Line
-
-if TYPE_CHECKING:
-    from spark_tui.domain.host.memory import MemInfo, MemoryBreakdown
 
 LABEL = " MEM "
 _LEVEL_STYLES = {Severity.OK: "bold", Severity.WARNING: "bold $warning", Severity.ERROR: "bold $error"}

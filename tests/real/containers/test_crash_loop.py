@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from spark_tui.core.context import Context, build
-from spark_tui.core.crash_loops import MOST_RESTARTS
+from spark_tui.core.context import Context
+from spark_tui.core.crash_loops import MOST_RESTARTS, RestartBreaker
+from spark_tui.core.engines import EngineSupervisor
+from spark_tui.core.program import build
 from spark_tui.domain.engine.container import LABEL_PRESET, LABEL_RUNTIME, ContainerFacts, ContainerSpec, RestartPolicy
 from spark_tui.domain.finding import AlarmId
 from spark_tui.domain.settings import Settings, folders_of
@@ -40,7 +42,7 @@ async def crashing(context: Context, script: str, text: str = "", *, ours: bool 
         restart=RestartPolicy("always"),
     )  # fmt: skip
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(context.supervisor.run()), group.create_task(context.restart_breaker.run())]
+        tasks = [group.create_task(context[EngineSupervisor].run()), group.create_task(context[RestartBreaker].run())]
         await context.docker.start(await context.docker.create(spec))
         try:
             yield

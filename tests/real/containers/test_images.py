@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from spark_tui.core.images import Images
 from spark_tui.domain import errors
 from spark_tui.domain.presets.image_use import TagState
 from spark_tui.services.docker.engine import DockerEngine
@@ -47,7 +48,7 @@ async def test_a_tag_that_moved_is_noticed_and_the_image_deleted_once_nothing_ne
     engine.docker("rmi", f"{LATER}-first")
     engine.docker("pull", "--quiet", tag)
     shelf.presets = FixedPresets(replace(PRESET, image=tag))
-    images = shelf.opened().images
+    images = shelf.opened()[Images]
     entry = entry_of(await images.check(), tag)
     assert (entry.state, entry.presets, entry.digest) == (TagState.CURRENT, ("qwen",), entry.remote)
     assert entry.stored is not None and entry.stored.unique is not None and entry.stored.unique >= 200_000

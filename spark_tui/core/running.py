@@ -1,0 +1,107 @@
+"""What is watched once the engines are listed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+
+from spark_tui.core.boot import BootUnits
+from spark_tui.core.cluster_monitor import ClusterMonitor
+from spark_tui.core.collectors import Collectors
+from spark_tui.core.context import Context
+from spark_tui.core.crash_loops import RestartBreaker
+from spark_tui.core.downloads import Downloads
+from spark_tui.core.engines import EngineSupervisor
+from spark_tui.core.gateway_keys import read_status
+from spark_tui.core.guard import guard_launcher
+from spark_tui.core.health import HealthWatch
+from spark_tui.core.history import History, remember
+from spark_tui.core.metrics import EngineMetricsCollector
+from spark_tui.core.poller import keep
+from spark_tui.core.runner import JobRunner
+from spark_tui.domain.errors import SparkError
+from spark_tui.domain.reading import value_of
+
+METRICS_DELAY_SECONDS = 0.3
+"""The first frame does not wait for what is not on it."""
+GATEWAY_SECONDS = 5.0
+CANARY_SECONDS = 3600.0
+
+
+async def run(context: Context) -> None:
+    """Watches until cancelled. A part that fails is begun again, and ends no other."""
+    settings, ports = context.settings, context.ports
+    async with asyncio.TaskGroup() as group:
+
+        def watch(name: str, work: Callable[[], Awaitable[object]]) -> None:
+            group.create_task(keep(name, work, context.clock, context.store.fail))
+
+        if ports.has("history"):
+            watch("History", partial(_remember, context))
+        watch("Metrics", partial(_collect_metrics, context))
+        watch("Health checks", context[HealthWatch].run)
+        context[Collectors].on_gpu = context[HealthWatch].gpu_read
+        watch("Restart loops", context[RestartBreaker].run)
+        launcher = context.once(guard_launcher)
+        if launcher is not None:
+            watch("Memory guard", launcher.run)
+        watch("Downloads", partial(_follow_downloads, context))
+        if not settings.read_only:  # the last step of a launch is a request to the engine
+            watch("Launches", context[JobRunner].resume_starting)
+        if settings.clusters and ports.has("remote_shell"):
+            watch("Clusters", context[ClusterMonitor].run)
+        if ports.has("state"):
+            watch("Gateway", partial(_watch_gateway, context))
+        if ports.has("boot"):
+            watch("Boot units", partial(_look_at_boot, context))
+
+
+async def _watch_gateway(context: Context) -> None:
+    """What a gateway of this machine says of itself."""
+    while True:
+        with suppress(SparkError):  # a file that cannot be read: as if there were none
+            context.store.update(gateway=await context.in_thread(read_status, context.ports.state))
+        await context.clock.sleep(GATEWAY_SECONDS)
+
+
+async def _look_at_boot(context: Context) -> None:
+    """Which engines start with the machine or at set times: once, and after each change here."""
+    units = context[BootUnits]
+    try:
+        context.store.update(boot=await units.look(), schedules=await units.look_at_schedules())
+    except SparkError as error:
+        context.store.fail(error)
+
+
+async def _collect_metrics(context: Context) -> None:
+    await context.clock.sleep(METRICS_DELAY_SECONDS)
+    await context[EngineMetricsCollector].run()
+
+
+async def _follow_downloads(context: Context) -> None:
+    await context.clock.sleep(METRICS_DELAY_SECONDS)
+    await context[Downloads].run(resume=not context.settings.read_only)
+
+
+async def _remember(context: Context) -> None:
+    await context.clock.sleep(METRICS_DELAY_SECONDS)
+    await remember(context)
+    history = context[History]
+    context[EngineMetricsCollector].subscribe(history.note)
+    history.observe(context[EngineSupervisor].views())
+    await asyncio.gather(
+        keep("History", history.run, context.clock, context.store.fail),
+        keep("Canary", partial(_watch_canary, context), context.clock, context.store.fail),
+    )
+
+
+async def _watch_canary(context: Context) -> None:
+    """What the nights show, once an hour; where none was measured, nothing is imported for it."""
+    while True:
+        if value_of(await context.ports.history.records("canary", limit=1)):
+            from spark_tui.core.canary import show_changes
+
+            await show_changes(context.ports.history, context.clock, context.alarms)
+        await context.clock.sleep(CANARY_SECONDS)

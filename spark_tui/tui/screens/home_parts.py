@@ -1,0 +1,30 @@
+"""What Home works with. Its first frame shows nothing of it: imported afterwards."""
+
+from __future__ import annotations
+
+from spark_tui.core.boot import BootUnits
+from spark_tui.core.engines import EngineSupervisor
+from spark_tui.core.fit import LaunchChecks, MemoryGate
+from spark_tui.core.history import History
+from spark_tui.core.last_launches import LastLaunches
+from spark_tui.core.memory import MemoryInspector
+from spark_tui.core.metrics import EngineMetricsCollector
+from spark_tui.core.next_step import NextStep
+from spark_tui.core.runner import JobRunner
+from spark_tui.core.secure import Securing
+
+
+class Parts:
+    """The use cases of Home, by the names of their classes."""
+
+    EngineMetricsCollector = EngineMetricsCollector
+    History = History
+    MemoryInspector = MemoryInspector
+    NextStep = NextStep
+    LaunchChecks = LaunchChecks
+    EngineSupervisor = EngineSupervisor
+    LastLaunches = LastLaunches
+    JobRunner = JobRunner
+    Securing = Securing
+    BootUnits = BootUnits
+    MemoryGate = MemoryGate
