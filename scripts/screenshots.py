@@ -12,7 +12,7 @@ from pathlib import Path
 
 from textual.pilot import Pilot
 
-from spark_tui.core.program import build_demo
+from spark_tui.core.wiring import build_demo
 from spark_tui.domain.settings import Settings
 from spark_tui.tui.app import SparkApp
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from inspect import iscoroutinefunction
 from typing import Any, Final
 
-from spark_tui.core import wiring
+from spark_tui.core import ports as product
 from spark_tui.domain.errors import MetricsUnavailable, RefusedError, UsageError
 from spark_tui.domain.history import HistoryOff, HistoryState
 from spark_tui.domain.host.vitals import Vitals
@@ -24,7 +24,7 @@ NAMES: Final = ("clock", "docker", "api", "host", "gpu", "presets", "secrets", "
 _NOTHING: Final = Missing("nothing here")
 
 
-class Ports(wiring.Ports):
+class Ports(product.Ports):
     """The first eight by position, others by name; None is as good as left out."""
 
     def __init__(self, *ports: Any, **more: Any) -> None:
@@ -44,7 +44,7 @@ class Ports(wiring.Ports):
 
 
 def _known() -> set[str]:
-    return set(wiring.Ports.__annotations__)
+    return set(product.Ports.__annotations__)
 
 
 class Absent:

@@ -8,6 +8,7 @@ from typing import Final
 
 import click
 
+import spark_tui
 from spark_tui.cli.command import command
 from spark_tui.cli.session import PROGRAM, Session
 from spark_tui.domain.errors import RefusedError, SparkError
@@ -28,7 +29,7 @@ def man(session: Session, install: bool) -> None:
     One page with all commands. pip and pipx install it with the program; uv does not.
     """
     file = Path(session.environment.get("HOME") or Path.home()) / ".local" / _PAGE
-    checkout = Path(__file__).parents[2] / f"assets/{PROGRAM}.1"
+    checkout = Path(spark_tui.__file__).parents[1] / f"assets/{PROGRAM}.1"
     found = (each for each in (checkout, Path(sysconfig.get_path("data")) / _PAGE) if each.exists())
     shipped = next(found, file)  # `pip install --user` puts it there itself
     try:

@@ -9,8 +9,8 @@ from contextlib import suppress
 from spark_tui.core.context import Context
 from spark_tui.core.memory import MemoryWatch
 from spark_tui.core.poller import Poller
+from spark_tui.core.ports import Ports
 from spark_tui.core.store import Store
-from spark_tui.core.wiring import Ports
 from spark_tui.domain.engine.container import DaemonFacts
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.host.memory import steady

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from spark_tui.core.ports import GuardPorts, Ports
 from spark_tui.core.store import AlarmBoard, Store
-from spark_tui.core.wiring import GuardPorts, Ports
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.settings import Settings
 from spark_tui.services.executors import in_thread

@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from spark_tui.core.context import Context
 from spark_tui.core.logs import LogBuffer
 from spark_tui.core.poller import failure_of, keep, pause
+from spark_tui.core.ports import Ports
 from spark_tui.core.store import Store
-from spark_tui.core.wiring import Ports
 from spark_tui.domain.engine.container import ContainerFacts, ContainerStatus, ImageFacts
 from spark_tui.domain.engine.state import (
     Endpoint,

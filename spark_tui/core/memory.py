@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from spark_tui.core.context import Context
+from spark_tui.core.ports import GuardPorts
 from spark_tui.core.store import AlarmBoard, Store, World
-from spark_tui.core.wiring import GuardPorts
 from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.finding import AlarmId, Severity
 from spark_tui.domain.host.memory import MemInfo, MemoryBreakdown, fall_rate, memory_breakdown, memory_finding

@@ -1,130 +1,19 @@
-"""The outside world: each port's adapter in one table for the real machine and one for the demo."""
+"""The program put together: each port's adapter in one table for this machine and one for the demo, and the context."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final
 
-from msgspec import Struct
+from msgspec.structs import replace
 
-from spark_tui.domain.errors import RefusedError
-from spark_tui.domain.settings import Folders, Settings
-
-if TYPE_CHECKING:
-    from spark_tui.services import ports as types
-
-Adapter: TypeAlias = tuple[str, Callable[[Any, Any], Any] | None]
-"""Where the adapter's class is, and how it is made of that and the other ports (None: of nothing)."""
-
-
-_ABSENT: Final = {
-    "guarding": "The memory guard is",
-    "user_files": "Files are",
-    "fabric": "Checks of a cluster are",
-    "remote_shell": "Remote hosts are",
-    "watchers": "Clusters are",
-    "transfers": "Copies between machines are",
-    "ollama": "Ollama's models are",
-    "registries": "Registries are",
-    "program": "Remote hosts are",
-    "gateway_server": "The gateway is",
-}
-
-
-def class_at(place: str) -> Any:
-    """The class at that place of a table, imported."""
-    module, _, name = place.partition(":")
-    return getattr(import_module(module), name)
-
-
-class Ports:
-    """The ports of `services/ports.py`, each adapter imported and made when it is first used.
-
-    `given` are ports that are made already, and what the adapters are made of. A port without an adapter raises
-    RefusedError when it is used: the demo has no other machines, no files of the person's, and no guard.
-    """
-
-    clock: types.Clock
-    docker: types.ContainerEngine
-    api: types.EngineApi
-    metrics: types.MetricsSource
-    host: types.HostProbe
-    vitals: types.VitalsProbe
-    gpu: types.GpuProbe
-    dropper: types.CacheDropper
-    guarding: GuardPorts
-    boot: types.BootPort
-    doctor_probe: types.DoctorProbe
-    fabric: types.FabricProbe
-    presets: types.PresetGrants
-    recipes: types.RecipeStore
-    checkpoints: types.CheckpointSource
-    models: types.ModelStore
-    hub: types.HubClient
-    downloader: types.Downloader
-    history: types.HistoryStore
-    load: types.LoadDriver
-    results: types.ResultStore
-    proofs: types.ProofStore
-    conversations: types.ConversationStore
-    user_files: types.UserFiles
-    client_files: types.SettingsFiles
-    secrets: types.SecretStore
-    state: types.StateFiles
-    archive: types.LogArchive
-    screen_files: types.ScreenFiles
-    remote_shell: types.RemoteShell
-    watchers: types.Watchers
-    routers: types.Routers
-    transfers: types.Transfers
-    ollama: types.OllamaApi
-    registries: types.Registries
-    program: types.ProgramSource
-    gateway_server: types.GatewayServer
-
-    def __init__(self, adapters: Mapping[str, Adapter], **given: Any) -> None:
-        self._adapters = adapters
-        vars(self).update(given)
-
-    def has(self, name: str) -> bool:
-        """Whether that port has an adapter."""
-        return name in self._adapters or name in vars(self)
-
-    def get(self, name: str) -> Any:
-        """That port, None without an adapter."""
-        return getattr(self, name) if self.has(name) else None
-
-    def preload(self, names: Iterable[str]) -> None:
-        """Imports those adapters, and makes none: may be called in a thread."""
-        for name in names:
-            if name in self._adapters:
-                class_at(self._adapters[name][0])
-
-    def made(self) -> tuple[str, ...]:
-        """The names of what was used so far."""
-        return tuple(vars(self))
-
-    if not TYPE_CHECKING:  # a name that is no port stays an error of the type checker
-
-        def __getattr__(self, name: str) -> Any:
-            if name.startswith("_"):
-                raise AttributeError(name)
-            if name not in self._adapters:
-                raise RefusedError(f"{_ABSENT.get(name, name)} not available in the demo.", "Start without --demo.")
-            place, make = self._adapters[name]
-            adapter = class_at(place)
-            return vars(self).setdefault(name, make(adapter, self) if make else adapter())
-
-
-class GuardPorts(Struct, frozen=True):
-    """What the memory guard works with."""
-
-    actuator: types.GuardActuator
-    journal: types.GuardJournal
-    units: types.UserUnits
-    starter: types.GuardStarter | None = None
+from spark_tui.core.context import Context
+from spark_tui.core.ports import Adapter, GuardPorts, Ports
+from spark_tui.domain.host.identity import HostPaths
+from spark_tui.domain.settings import Folders, Settings, defaults, folders_of
+from spark_tui.services.ports import Clock
 
 
 def _guarding(process: Any, p: Any) -> GuardPorts:
@@ -144,6 +33,9 @@ def _private(folder: Path) -> Any:
 
     return PrivateFolder(folder)
 
+
+DEMO_HOME: Final = Path("/home/spark")
+"""The home of the simulated Spark's user."""
 
 _SHARED: Final[Mapping[str, Adapter]] = {
     "clock": ("spark_tui.services.executors:SystemClock", None),
@@ -333,8 +225,30 @@ def real_ports(settings: Settings, folders: Folders, environ: Mapping[str, str])
     return Ports(REAL, settings=settings, folders=folders, environ=environ, docker_environ=docker_environ)
 
 
-def demo_ports(folders: Folders | None = None, clock: types.Clock | None = None) -> Ports:
+def demo_ports(folders: Folders | None = None, clock: Clock | None = None) -> Ports:
     """One simulated Spark behind all ports. Logs that the person saves are real files in `folders.logs`; without
     `folders` they last as long as the program."""
     given = {"folders": folders, "clock": clock}
     return Ports(DEMO, **{name: value for name, value in given.items() if value is not None})
+
+
+def build(settings: Settings, folders: Folders, environ: Mapping[str, str]) -> Context:
+    """This machine."""
+    return Context(settings, real_ports(settings, folders, environ), _host_paths(settings, folders))
+
+
+def build_demo(
+    settings: Settings | None = None, folders: Folders | None = None, *, clock: Clock | None = None
+) -> Context:
+    """A simulated Spark, fed with recordings of a real one. Of `settings` only the looks count, and read-only. Uses no
+    Docker; a saved log is a real file."""
+    simulated, given = folders_of({}, DEMO_HOME), settings or Settings()
+    shown = replace(
+        defaults(simulated), read_only=given.read_only, refresh_seconds=given.refresh_seconds,
+        theme=given.theme, glyphs=given.glyphs, keymap=given.keymap, notify=given.notify,
+    )  # fmt: skip
+    return Context(shown, demo_ports(folders, clock), _host_paths(shown, simulated), demo=True)
+
+
+def _host_paths(settings: Settings, folders: Folders) -> HostPaths:
+    return HostPaths(store=str(settings.store), caches=str(settings.caches), home=str(folders.home))

@@ -14,11 +14,12 @@ from importlib import metadata
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+import spark_tui
 from spark_tui import __version__
 from spark_tui.domain.cluster.install import InstallFailed, ProgramBundle, ProgramPart
 
 _NAME: Final = "spark-tui"
-_PACKAGE: Final = Path(__file__).resolve().parents[1]
+_PACKAGE: Final = Path(spark_tui.__file__).resolve().parent
 _INSTALLER: Final = Path(__file__).with_name("bundle_installer.py")
 _REQUIREMENT: Final = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[([^\]]*)\])?[^;]*(?:;(.*))?", re.DOTALL)
 _EXTRA: Final = re.compile(r"""extra\s*==\s*['"]([^'"]+)['"]""")

@@ -22,6 +22,7 @@ from contextvars import copy_context
 from pathlib import Path
 from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar
 
+import spark_tui
 from spark_tui.services.ports import ShellResult
 
 MOST_OUTPUT: Final = 4 * 1024 * 1024
@@ -281,7 +282,7 @@ def command(module: str) -> tuple[str, ...]:
 def python_path() -> str:
     """For PYTHONPATH: the helper finds this package also where it runs from a checkout. Installed packages stay behind
     the standard library, where Python puts them."""
-    home = Path(__file__).resolve().parents[2]
+    home = Path(spark_tui.__file__).resolve().parents[1]
     own = "" if home.name in ("site-packages", "dist-packages") else str(home)
     return os.pathsep.join(path for path in (own, os.environ.get("PYTHONPATH", "")) if path)
 

@@ -9,13 +9,15 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
+import spark_tui
+
 
 def install_command(extra: str) -> str:
     """The shell command that installs what an extra of this program requires, for the Python that runs it."""
     try:
         requirements = [each.partition(";") for each in metadata.requires("spark-tui") or ()]
     except metadata.PackageNotFoundError:  # it runs from a checkout that nothing has installed
-        needed = [f"{Path(__file__).resolve().parents[2]}[{extra}]"]
+        needed = [f"{Path(spark_tui.__file__).resolve().parents[1]}[{extra}]"]
     else:
         needed = [name.strip() for name, _, marker in requirements if marker.split("==")[-1].strip(" \"'") == extra]
     if importlib.util.find_spec("pip") is not None:

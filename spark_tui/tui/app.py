@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from functools import cached_property, partial
+from pathlib import Path
 from time import monotonic
 from typing import Any, ClassVar, Final, TypeVar
 
@@ -66,9 +67,15 @@ RESTORE_SECONDS: Final = 100
 """So long a signal waits for an engine that an A/B has promised to start again."""
 
 
+_HERE: Final = Path(__file__).parent
+
+
 class SparkApp(FrameApp):
     TITLE = "spark-tui"
-    CSS_PATH: ClassVar = ["app.tcss", "screens/home.tcss"]  # both at once: every later file parses all of them again
+    CSS_PATH: ClassVar = [
+        _HERE / "app.tcss",
+        _HERE / "screens/home.tcss",
+    ]  # both at once: every later file parses all of them again
     ENABLE_COMMAND_PALETTE = False  # ours knows engines, presets, models and settings too
     MODES = modes()
     DEFAULT_MODE = "home"

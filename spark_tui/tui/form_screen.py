@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import ClassVar, TypeAlias, TypeVar
 
 from msgspec import Struct
@@ -222,6 +223,10 @@ class FieldRow(Horizontal):
             self._mark.update(shown)
 
 
+FORM_CSS = Path(__file__).with_name("form_screen.tcss")
+"""For the CSS_PATH of each such screen."""
+
+
 class Fold(Static, can_focus=True):
     """The heading of a group that is folded: Enter or Space shows its fields."""
 
@@ -241,7 +246,7 @@ class FormScreen(Dialog[Answer | None]):
     when the person asks for them, and those that differ always.
     """
 
-    CSS_PATH: ClassVar = ["form_screen.tcss"]
+    CSS_PATH: ClassVar = [FORM_CSS]
     CONFIRMS = ("ctrl+l",)
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-normal"), (160, "-wide")]  # noqa: RUF012 - Textual's shape
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import ClassVar
 
 from textual import work
@@ -17,6 +18,8 @@ from spark_tui.tui.widgets.line import entitle
 from spark_tui.tui.widgets.page import Page
 from spark_tui.tui.widgets.row_list import RowList
 
+LIST_CSS = Path(__file__).with_name("list_screen.tcss")
+"""For the CSS_PATH of each such screen."""
 MAX_TITLE = 200
 TALL_ENOUGH = 34
 """Rows of a terminal on which the list may have a page below it."""

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from spark_tui.cli.options import Options
 from spark_tui.core.context import Context
-from spark_tui.core.wiring import GuardPorts
+from spark_tui.core.ports import GuardPorts
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.host.guard import GuardEntry
 from spark_tui.domain.quantities import GIB

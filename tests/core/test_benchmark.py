@@ -13,8 +13,8 @@ from spark_tui.core.bench import Benchmark, BenchProgress, BenchSession, BenchSt
 from spark_tui.core.bench_ab import Variant
 from spark_tui.core.context import Context
 from spark_tui.core.engines import MEASURES
+from spark_tui.core.ports import GuardPorts
 from spark_tui.core.results import Results
-from spark_tui.core.wiring import GuardPorts
 from spark_tui.domain.bench.conditions import Conditions
 from spark_tui.domain.bench.plan import BenchPlan, PromptCache, PromptForm
 from spark_tui.domain.bench.run import BenchRun, RunOutcome, Status

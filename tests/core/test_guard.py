@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from spark_tui.core.cache import CacheControl
 from spark_tui.core.engines import EngineSupervisor, explain_container
 from spark_tui.core.guard import AGAIN_SECONDS, Guard, GuardLauncher, LoadGuard
-from spark_tui.core.wiring import GuardPorts
+from spark_tui.core.ports import GuardPorts
 from spark_tui.domain.engine.container import LABEL_PRESET, ContainerFacts
 from spark_tui.domain.errors import DaemonNotRunning, SparkError
 from spark_tui.domain.finding import Severity

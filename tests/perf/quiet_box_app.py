@@ -27,7 +27,7 @@ from tests.core.kit import PRESET, FixedPresets
 from tests.fakes_api import FakeEngineApi
 from tests.fakes_docker import FakeDocker
 from tests.fakes_host import IDLE_MEMORY, FakeArchive, FakeHost, FakeSecrets
-from tests.fakes_ports import Absent, Ports
+from tests.fakes_ports import Absent
 
 FULL = replace(IDLE_MEMORY, free=14 * GIB, available=24 * GIB, cached=12 * GIB)
 DRIFT = 4 * MIB
@@ -86,7 +86,7 @@ def main() -> None:
     facts = docker.add_container("qwen", argv=("vllm", "serve", "m"), pid=77)
     host = DriftingHost()
     host.containers[77] = facts.id
-    ports = Ports(clock, docker, api, host, IdleGpu(), FixedPresets(PRESET), FakeSecrets(), FakeArchive())
+    ports = wiring.Ports(clock, docker, api, host, IdleGpu(), FixedPresets(PRESET), FakeSecrets(), FakeArchive())
     run_app(Context(Settings(), ports, HostPaths("/store", "/caches", "/home/test")))
 
 

@@ -28,12 +28,9 @@ FRAME = ("DEMO", "MEM", "1 Home", "╭", "Finding engines", "Serve a model", "No
 """Words and corners of the whole frame, from its first line to its last."""
 OPENED = """
 import sys
-from pathlib import Path
-import spark_tui.tui
-from spark_tui.core.program import build_demo
+from spark_tui.core.wiring import build_demo
 from spark_tui.tui.app import SparkApp
 class Opened(SparkApp):
-    CSS_PATH = [Path(spark_tui.tui.__file__).parent / each for each in SparkApp.CSS_PATH]
     def _start(self):  # what comes after the first frame
         ours = [name for name in sys.modules if name.startswith(("spark_tui.", "textual.widgets._text"))]
         print(*ours, file=sys.__stdout__)

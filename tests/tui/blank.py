@@ -23,7 +23,7 @@ def blank_share(app: App[Any], top: int = 3, foot: int = 1) -> float:
 
 
 async def main(sizes: list[str]) -> None:
-    from spark_tui.core.program import build_demo
+    from spark_tui.core.wiring import build_demo
     from spark_tui.tui.app import SparkApp
 
     for size in sizes:

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from textual.app import ComposeResult
@@ -14,7 +13,6 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import Static
 
-import spark_tui.tui.app
 from spark_tui.core.actions import Scope
 from spark_tui.core.context import Context
 from spark_tui.domain.chat.message import AnswerFinished, ChatEvent, ChatRequest, ContentDelta, Usage
@@ -121,7 +119,7 @@ def _elsewhere() -> Screen[Any]:
 class ChatApp(SparkApp):
     """The app with the Chat screen, and stand-ins for the others."""
 
-    CSS_PATH = str(Path(spark_tui.tui.app.__file__).with_name("app.tcss"))
+    CSS_PATH = SparkApp.CSS_PATH[:1]
     MODES = {**SparkApp.MODES, "home": _elsewhere, "presets": _elsewhere, "logs": _elsewhere}  # noqa: RUF012
 
 

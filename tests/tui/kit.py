@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import cache
-from pathlib import Path
 from typing import TypeVar
 
 from msgspec.structs import replace
 from textual.pilot import Pilot
 from textual.screen import Screen
 
-import spark_tui.tui.app
 from spark_tui.domain.errors import PresetError
 from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue, PresetFacts, PublishedSpeed
 from spark_tui.tui.app import SparkApp
@@ -127,9 +125,7 @@ def kit_of(*presets: Preset, problems: Iterable[PresetError] = ()) -> Kit:
 @cache
 def opened_on(mode: str) -> type[SparkApp]:
     """The app as it is after the key of that screen, which is shown at once instead of Home."""
-    folder = Path(spark_tui.tui.app.__file__).parent
-    paths = [str(folder / path) for path in SparkApp.CSS_PATH]
-    return type("SparkApp", (SparkApp,), {"DEFAULT_MODE": mode, "CSS_PATH": paths})
+    return type("SparkApp", (SparkApp,), {"DEFAULT_MODE": mode})
 
 
 MODES = dict(zip("12345678", ("home", "models", "presets", "logs", "metrics", "chat", "bench", "doctor"), strict=True))

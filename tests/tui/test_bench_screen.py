@@ -14,7 +14,7 @@ from textual.widgets import Input, TabbedContent
 
 from spark_tui.core.context import Context
 from spark_tui.core.launch import Launcher, LaunchRequest
-from spark_tui.core.program import build_demo
+from spark_tui.core.wiring import build_demo
 from spark_tui.domain.bench.run import BenchRun, HostFigures, Result, RunOutcome, Status, result_of
 from spark_tui.domain.engine.container import PublishedPort
 from spark_tui.domain.errors import EngineUnreachable

@@ -5,9 +5,9 @@ from __future__ import annotations
 from textual.pilot import Pilot
 
 from spark_tui.core.launch import LaunchRequest
-from spark_tui.core.program import build_demo
 from spark_tui.core.results import Results
 from spark_tui.core.runner import JobRunner
+from spark_tui.core.wiring import build_demo
 from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.reading import value_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_tui.core.program import build_demo
+from spark_tui.core.wiring import build_demo
 from spark_tui.tui.app import SparkApp
 from spark_tui.tui.screens.metrics import Figures, MetricsScreen
 from tests.fakes_host import FakeClock

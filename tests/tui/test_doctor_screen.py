@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from spark_tui.core.program import build_demo
+from spark_tui.core.wiring import build_demo
 from spark_tui.domain.settings import Settings
 from spark_tui.tui.app import SparkApp
 from spark_tui.tui.format import UNICODE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spark_tui.core.cache import DropPlan
-from spark_tui.core.program import build_demo
+from spark_tui.core.wiring import build_demo
 from spark_tui.domain.host.drop_caches import Route, RouteKind
 from spark_tui.domain.reading import value_of
 from spark_tui.domain.settings import Settings

@@ -10,8 +10,8 @@ from textual.screen import Screen
 
 from spark_tui.core.boot import BootUnits
 from spark_tui.core.engines import EngineSupervisor
-from spark_tui.core.program import build_demo
 from spark_tui.core.runner import JobRunner
+from spark_tui.core.wiring import build_demo
 from spark_tui.domain.engine.state import Exposure
 from spark_tui.tui.app import SparkApp
 from spark_tui.tui.format import UNICODE

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from spark_tui.core.context import Context
-from spark_tui.core.program import build_demo
+from spark_tui.core.wiring import build_demo
 from spark_tui.domain.remote import Hosts, read_hosts
 from spark_tui.services.ssh import SshHosts
 from spark_tui.tui.app import SparkApp

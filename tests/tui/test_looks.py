@@ -15,10 +15,10 @@ from textual.strip import Strip
 from textual.theme import Theme
 from textual.widgets import Input
 
-import spark_tui.tui
+import spark_tui
 from spark_tui.core.actions import action, use_keys
 from spark_tui.core.logs import LogBuffer
-from spark_tui.core.program import build_demo
+from spark_tui.core.wiring import build_demo
 from spark_tui.domain.settings import AUTO, GLYPH_NAMES, THEME_NAMES, Folders, Settings, folders_of
 from spark_tui.domain.theme import BASES, ROLES, UserTheme
 from spark_tui.present.page import Cell, Column, Table, Tone
@@ -74,8 +74,10 @@ def contrast(one: Color, other: Color) -> float:
 
 
 def test_every_theme_has_every_token_that_a_style_names() -> None:
-    folder = Path(spark_tui.tui.__file__).parent
-    text = "\n".join(path.read_text() for path in folder.rglob("*") if path.suffix in (".tcss", ".py"))
+    folder = Path(spark_tui.__file__).parent
+    code = (path.read_text() for path in folder.rglob("*.py"))
+    styles = (path.read_text() for path in folder.rglob("*.tcss"))
+    text = "\n".join([*styles, *(each for each in code if "from textual" in each)])
     tokens = set(re.findall(r"\$([a-z][a-z-]*[a-z])", text))
     assert {"dim", "mem-free", "cursor-row", "field"} <= tokens
     assert "boost" not in tokens, (

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.memory import ContainerShare, GuardStatus, MemoryDetail
-from spark_tui.core.program import build_demo
+from spark_tui.core.wiring import build_demo
 from spark_tui.domain.finding import Severity
 from spark_tui.domain.host.drop_caches import DropResult, RouteKind
 from spark_tui.domain.host.guard import GuardEntry

@@ -8,7 +8,7 @@ import string
 import pytest
 from textual.events import Paste
 
-from spark_tui.core.program import build_demo
+from spark_tui.core.wiring import build_demo
 from spark_tui.domain.settings import Settings
 from spark_tui.tui.app import SparkApp
 

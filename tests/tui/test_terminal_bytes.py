@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pyte
 import pytest
@@ -18,8 +17,7 @@ from textual.screen import Screen
 from textual.strip import Strip
 from textual.widget import Widget
 
-import spark_tui.tui
-from spark_tui.core.program import build_demo
+from spark_tui.core.wiring import build_demo
 from spark_tui.tui.app import SparkApp
 from spark_tui.tui.textual_private import QuietScreen, change, codes_of
 
@@ -52,7 +50,6 @@ class Terminal:
 class Painted(SparkApp):
     """The program, with a terminal although it is headless."""
 
-    CSS_PATH: ClassVar[list[Any]] = [Path(spark_tui.tui.__file__).parent / each for each in SparkApp.CSS_PATH]
     terminal = Terminal(*SIZE)
 
     def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:

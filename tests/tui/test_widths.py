@@ -11,7 +11,7 @@ from textual.screen import ModalScreen
 from textual.strip import Strip
 from textual.widget import Widget
 
-from spark_tui.core.program import build_demo
+from spark_tui.core.wiring import build_demo
 from spark_tui.domain.settings import Settings
 from spark_tui.domain.text import cells_left
 from spark_tui.tui.app import SparkApp

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
+import spark_tui
 from spark_tui.domain.errors import PresetError
 from spark_tui.domain.presets.include import with_included
 from spark_tui.domain.presets.located import Node
@@ -31,7 +32,7 @@ _Read: TypeAlias = dict[tuple[Stamp, ...], Preset | PresetError]
 
 def builtin_directory() -> Path:
     """The presets that come with the program: in a wheel beside the code, in a checkout at its top."""
-    package = Path(__file__).resolve().parents[2]
+    package = Path(spark_tui.__file__).resolve().parent
     shipped = package / "_presets"
     return shipped if shipped.is_dir() else package.parent / "presets"
 

@@ -36,7 +36,7 @@ from spark_tui.present.page import Page as Sections
 from spark_tui.present.page import Section, Tone
 from spark_tui.tui.format import Glyphs, safe
 from spark_tui.tui.frame import bindings
-from spark_tui.tui.list_screen import ListScreen
+from spark_tui.tui.list_screen import LIST_CSS, ListScreen
 from spark_tui.tui.screens.bench_form import BenchForm, BenchRequest
 from spark_tui.tui.screens.modals import ChoiceDialog, ConfirmScreen, TextDialog
 from spark_tui.tui.widgets.bench_curve import BenchCurve, Curves
@@ -92,7 +92,7 @@ class BenchScreen(ListScreen):
 
     SCOPE = Scope.BENCH
     TAB = "show_bench"
-    CSS_PATH: ClassVar = ["list_screen.tcss", "bench.tcss"]
+    CSS_PATH: ClassVar = [LIST_CSS, "bench.tcss"]
     BINDINGS: ClassVar[list[BindingType]] = bindings(Scope.BENCH)
     AUTO_FOCUS = "#run-list"
     LIST = "run-list"

@@ -23,7 +23,7 @@ from spark_tui.domain.quantities import gib, human_count, human_duration
 from spark_tui.domain.reading import value_of
 from spark_tui.present.bench import SIMULATED, ab_pairs, ago, serving, short_model
 from spark_tui.present.page import Page, Row, Section, Tone, labelled
-from spark_tui.tui.form_screen import FieldRow, FormField, FormScreen
+from spark_tui.tui.form_screen import FORM_CSS, FieldRow, FormField, FormScreen
 
 _DEFAULT: Final = BenchPlan()
 _NONE: Final = ("none", "-")
@@ -95,7 +95,7 @@ def fields_of(engine: str, names: Sequence[str]) -> tuple[FormField, ...]:
 
 
 class BenchForm(FormScreen[BenchRequest]):
-    CSS_PATH: ClassVar = ["form_screen.tcss", "bench_form.tcss"]
+    CSS_PATH: ClassVar = [FORM_CSS, "bench_form.tcss"]
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-normal")]  # noqa: RUF012 - Textual's shape
     VERB = "Measure"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+l", "submit", "Measure", priority=True)]

@@ -22,7 +22,7 @@ from spark_tui.present.doctor import counts
 from spark_tui.present.page import TONES
 from spark_tui.tui import format as fmt
 from spark_tui.tui.frame import bindings
-from spark_tui.tui.list_screen import ListScreen
+from spark_tui.tui.list_screen import LIST_CSS, ListScreen
 from spark_tui.tui.screens.modals import ChoiceDialog, ConfirmScreen
 from spark_tui.tui.widgets.line import entitle
 from spark_tui.tui.yank import Yank
@@ -35,7 +35,7 @@ class ClusterDoctorScreen(ListScreen):
 
     SCOPE = Scope.CLUSTER_DOCTOR
     TAB = ""
-    CSS_PATH: ClassVar = ["list_screen.tcss", "cluster_doctor.tcss"]
+    CSS_PATH: ClassVar = [LIST_CSS, "cluster_doctor.tcss"]
     BINDINGS: ClassVar[list[BindingType]] = bindings(Scope.CLUSTER_DOCTOR)
     AUTO_FOCUS = "#node-check-list"
     LIST = "node-check-list"

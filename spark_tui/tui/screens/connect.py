@@ -21,7 +21,7 @@ from spark_tui.domain.logs.view import EngineView
 from spark_tui.present import connect as present
 from spark_tui.present.page import Section
 from spark_tui.tui.frame import acting, bindings
-from spark_tui.tui.list_screen import ListScreen
+from spark_tui.tui.list_screen import LIST_CSS, ListScreen
 from spark_tui.tui.widgets.page import Page
 from spark_tui.tui.widgets.row_list import NO_ROWS
 from spark_tui.tui.yank import Yank
@@ -33,7 +33,7 @@ class ConnectScreen(ListScreen):
     SCOPE = Scope.CONNECT
     TAB = ""
     OF_ENGINE = True
-    CSS_PATH: ClassVar = ["list_screen.tcss", "connect.tcss"]
+    CSS_PATH: ClassVar = [LIST_CSS, "connect.tcss"]
     BINDINGS: ClassVar[list[BindingType]] = bindings(Scope.CONNECT)
     AUTO_FOCUS = "#client-list"
     LIST = "client-list"

@@ -19,7 +19,7 @@ from spark_tui.present import doctor as present
 from spark_tui.present.page import TONES
 from spark_tui.tui import format as fmt
 from spark_tui.tui.frame import bindings
-from spark_tui.tui.list_screen import ListScreen
+from spark_tui.tui.list_screen import LIST_CSS, ListScreen
 from spark_tui.tui.screens.modals import ConfirmScreen
 from spark_tui.tui.widgets.line import entitle
 from spark_tui.tui.widgets.row_list import NO_ROWS
@@ -33,7 +33,7 @@ class DoctorScreen(ListScreen):
 
     SCOPE = Scope.DOCTOR
     TAB = "show_doctor"
-    CSS_PATH: ClassVar = ["list_screen.tcss", "doctor.tcss"]
+    CSS_PATH: ClassVar = [LIST_CSS, "doctor.tcss"]
     BINDINGS: ClassVar[list[BindingType]] = bindings(Scope.DOCTOR)
     AUTO_FOCUS = "#check-list"
     LIST = "check-list"

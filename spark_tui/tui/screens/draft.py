@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 class DraftDialog(QuietModal[str | None]):
     """Answers the name of a launched engine; None without a launch."""
 
-    CSS_PATH = "models_hub.tcss"
+    CSS_PATH = "draft.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", "Back"),
         Binding("l,enter", "launch", "Launch"),

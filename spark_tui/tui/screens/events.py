@@ -12,7 +12,7 @@ from spark_tui.domain.event import Event
 from spark_tui.present import events as present
 from spark_tui.present.page import Page
 from spark_tui.tui.frame import bindings
-from spark_tui.tui.list_screen import ListScreen
+from spark_tui.tui.list_screen import LIST_CSS, ListScreen
 from spark_tui.tui.yank import Yank
 
 
@@ -21,7 +21,7 @@ class EventsScreen(ListScreen):
 
     SCOPE = Scope.EVENTS
     TAB = ""
-    CSS_PATH: ClassVar = ["list_screen.tcss"]
+    CSS_PATH: ClassVar = [LIST_CSS]
     BINDINGS: ClassVar[list[BindingType]] = bindings(Scope.EVENTS)
     AUTO_FOCUS = "#event-list"
     LIST = "event-list"

@@ -19,7 +19,7 @@ from spark_tui.domain.text import clean_line, quoted
 from spark_tui.present import images as present
 from spark_tui.tui import format as fmt
 from spark_tui.tui.frame import acting, bindings
-from spark_tui.tui.list_screen import ListScreen
+from spark_tui.tui.list_screen import LIST_CSS, ListScreen
 from spark_tui.tui.widgets.line import Line, entitle
 from spark_tui.tui.widgets.row_list import NO_ROWS
 from spark_tui.tui.yank import Yank
@@ -41,7 +41,7 @@ class ImagesScreen(ListScreen):
 
     SCOPE = Scope.IMAGES
     TAB = "show_models"
-    CSS_PATH: ClassVar = ["list_screen.tcss", "images.tcss"]
+    CSS_PATH: ClassVar = [LIST_CSS, "images.tcss"]
     BINDINGS: ClassVar[list[BindingType]] = bindings(Scope.IMAGES)
     AUTO_FOCUS = "#image-list"
     LIST = "image-list"

@@ -44,7 +44,7 @@ from spark_tui.present.page import Page, Row, Section, Tone
 from spark_tui.tui import format as fmt
 from spark_tui.tui.format import UNICODE, Glyphs
 from spark_tui.tui.frame import acting, bindings
-from spark_tui.tui.list_screen import TALL_ENOUGH, ListScreen
+from spark_tui.tui.list_screen import LIST_CSS, TALL_ENOUGH, ListScreen
 from spark_tui.tui.screen_table import make_screen
 from spark_tui.tui.screens.models_hub import FetchDialog, HubSearch, SearchDialog
 from spark_tui.tui.widgets.line import Line, entitle
@@ -94,7 +94,7 @@ class ModelsScreen(ListScreen):
 
     SCOPE = Scope.MODELS
     TAB = "show_models"
-    CSS_PATH: ClassVar = ["list_screen.tcss", "models.tcss"]
+    CSS_PATH: ClassVar = [LIST_CSS, "models.tcss"]
     BINDINGS: ClassVar[list[BindingType]] = bindings(Scope.MODELS)
     AUTO_FOCUS = "#model-list"
     LIST = "model-list"

@@ -41,9 +41,9 @@ from spark_tui.present.page import Page as Sections
 from spark_tui.present.page import Row, Section
 from spark_tui.present.presets import MARKS, PROBLEM, ImageStatus
 from spark_tui.present.update import check_page, stage_text, trial_page
-from spark_tui.tui.form_screen import FormField, FormScreen, Given
+from spark_tui.tui.form_screen import FORM_CSS, FormField, FormScreen, Given
 from spark_tui.tui.frame import acting, bindings
-from spark_tui.tui.list_screen import ListScreen
+from spark_tui.tui.list_screen import LIST_CSS, ListScreen
 from spark_tui.tui.screen_table import make_screen
 from spark_tui.tui.screens.modals import ConfirmScreen
 from spark_tui.tui.textual_private import QuietModal
@@ -116,7 +116,7 @@ class CompareScreen(QuietModal[None]):
 class JudgeForm(FormScreen[Search]):
     """Context and users of the launch that all presets are judged as."""
 
-    CSS_PATH: ClassVar = ["form_screen.tcss", "presets.tcss"]
+    CSS_PATH: ClassVar = [FORM_CSS, "presets.tcss"]
     VERB = "Judge"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "submit", "Judge")]
     HORIZONTAL_BREAKPOINTS = [(0, "-normal")]  # noqa: RUF012 - Textual's shape
@@ -182,7 +182,7 @@ class PresetsScreen(ListScreen):
 
     SCOPE = Scope.PRESETS
     TAB = "show_presets"
-    CSS_PATH: ClassVar = ["list_screen.tcss", "presets.tcss"]
+    CSS_PATH: ClassVar = [LIST_CSS, "presets.tcss"]
     BINDINGS: ClassVar[list[BindingType]] = bindings(Scope.PRESETS)
     AUTO_FOCUS = "#preset-list"
     LIST = "preset-list"
