@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import pkgutil
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-import spark_tui.core
+import spark_tui
 from spark_tui.core.context import PORTS, Context
 from spark_tui.core.ports import Ports, class_at
 from spark_tui.core.wiring import DEMO, REAL, build_demo
@@ -25,8 +25,10 @@ OF_OTHER_MACHINES = {"Hosts", "ClusterPlanner", "ClusterLauncher", "ClusterMonit
 
 def parts() -> dict[str, Any]:
     """Every class that a context makes, by its name."""
-    modules = [import_module(f"spark_tui.core.{each.name}") for each in pkgutil.iter_modules(spark_tui.core.__path__)]
-    found = [each for module in modules for each in vars(module).values() if isinstance(each, type)]
+    folder = Path(spark_tui.__file__).parents[1]
+    files = [path for path in folder.rglob("spark_tui/**/*.py") if "def from_context" in path.read_text("utf-8")]
+    names = [".".join(path.relative_to(folder).with_suffix("").parts) for path in files]
+    found = [each for name in names for each in vars(import_module(name)).values() if isinstance(each, type)]
     return {each.__name__: each for each in found if hasattr(each, "from_context")}
 
 

@@ -21,23 +21,26 @@ from tests.launch_counts import OPENED, TYPED, Calls
 # Every figure here is only ever lowered: what a change has brought down stays down. A new name gets what it measures.
 
 OWN_MODULES: Final = {
-    "--help": 14,
-    "ps": 105,
-    "status": 106,
-    "presets list": 187,
-    "fit gpt-oss-20b": 157,
-    "models list": 136,
-    "explain qwen3.6-35b": 128,
-    "up gpt-oss-20b --dry-run": 170,
-    "connect opencode qwen3.6-35b": 119,
-    "logs qwen3.6-35b": 90,
-    "config list": 45,
-    "metrics qwen3.6-35b": 176,
-    "doctor": 82,
+    "--help": 11,
+    "ps": 91,
+    "status": 92,
+    "presets list": 167,
+    "fit gpt-oss-20b": 140,
+    "models list": 121,
+    "explain qwen3.6-35b": 111,
+    "up gpt-oss-20b --dry-run": 152,
+    "connect opencode qwen3.6-35b": 104,
+    "logs qwen3.6-35b": 78,
+    "config list": 37,
+    "metrics qwen3.6-35b": 159,
+    "doctor": 71,
 }
-"""Modules of spark_tui that a command has imported when it ends, those of the simulated Spark left out."""
+"""Modules of spark_tui that a command has imported when it ends, those of the simulated Spark and packages without code
+left out."""
 SIMULATION: Final = (
-    "spark_tui.services.demo", "spark_tui.simulator",
+    "spark_tui.services.demo", "spark_tui.simulator", "spark_tui.machine.docker", "spark_tui.machine.procfs",
+    "spark_tui.machine.vitals", "spark_tui.machine.nvml", "spark_tui.observe.metrics.adapter",
+    "spark_tui.manage.doctor.adapter", "spark_tui.catalog.models.adapter", "spark_tui.observe.memory.adapter",
     "spark_tui.services.docker", "spark_tui.services.engine_api", "spark_tui.services.engine_http",
     "spark_tui.services.files", "spark_tui.services.history", "spark_tui.services.host", "spark_tui.services.hub",
     "spark_tui.services.secrets",
@@ -45,7 +48,7 @@ SIMULATION: Final = (
 """With the adapters of a real machine that it runs where it had its own, which were left out."""
 
 SOURCE: Final = {
-    "statements": 69_682,
+    "statements": 69_679,
     "imports in functions": 171,
     "import_module": 10,  # the same by another name
     "if TYPE_CHECKING": 42,
@@ -114,7 +117,12 @@ def modules_after(programs: Sequence[str], package: str, root: Path, home: Path)
 def test_no_command_imports_more_modules_of_our_own(tmp_path: Path) -> None:
     lines = [["--demo"] * (line != "--help") + line.split() for line in OWN_MODULES]
     modules = modules_after([RUN.format(words=words) for words in lines], "spark_tui", ROOT, tmp_path)
-    counts = [sum(not name.startswith(SIMULATION) for name in each) for each in modules]
+    empty = {
+        ".".join(path.parent.relative_to(ROOT).parts)
+        for path in (ROOT / "spark_tui").rglob("__init__.py")
+        if not ast.parse(path.read_text("utf-8")).body[1:]
+    }
+    counts = [sum(not name.startswith(SIMULATION) for name in each - empty) for each in modules]
     found = dict(zip(OWN_MODULES, counts, strict=True))
     assert over(OWN_MODULES, found) == []
     hub = [line for line, each in zip(OWN_MODULES, modules, strict=True) if "spark_tui.services.hub.client" in each]

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-import spark_tui
+from tests.unit.test_rooms import modules, place_of
 
-PACKAGE = Path(spark_tui.__file__).parent
 SDKS = frozenset(("docker", "httpx2", "requests", "urllib3", "huggingface_hub", "pynvml", "psutil", "yaml"))
 FRONT_END = frozenset(("textual", "rich"))
 HEAVY = frozenset(("asyncio", "concurrent", "ssl", "multiprocessing", "sqlite3", "http"))
@@ -36,31 +35,30 @@ def _modules(program: str, tmp_path: Path) -> tuple[frozenset[str], str]:
     return frozenset(json.loads(done.stdout.splitlines()[-1])), done.stderr
 
 
-def _names(folder: str) -> list[str]:
-    files = sorted((PACKAGE / folder).rglob("*.py"))
-    dotted = [".".join(("spark_tui", *file.relative_to(PACKAGE).with_suffix("").parts)) for file in files]
-    return [name.removesuffix(".__init__") for name in dotted]
+GROUND = [
+    name
+    for name in modules()
+    if place_of(name).wing in ("base", "domain", "core", "present") or place_of(name).layer in ("model", "use", "show")
+]
+OUTSIDE = [
+    name for name in modules() if place_of(name).wing in ("machine", "services") or place_of(name).layer == "adapter"
+]
 
 
-def test_the_domain_imports_the_standard_library_and_the_value_type(tmp_path: Path) -> None:
-    names = _names("domain")
-    assert len(names) > 20
-    modules, _ = _modules("\n".join(f"import {name}" for name in names), tmp_path)
-    foreign = modules - sys.stdlib_module_names - {"spark_tui", "__main__"}
+def test_ground_floor_models_use_cases_and_what_is_shown_need_the_value_type_alone(tmp_path: Path) -> None:
+    assert len(GROUND) > 200
+    found, _ = _modules("\n".join(f"import {name}" for name in GROUND), tmp_path)
+    foreign = found - sys.stdlib_module_names - {"spark_tui", "__main__"}
     installed = _modules("import msgspec", tmp_path)[0]  # with what the interpreter brings: .pth files and the like
     assert foreign - installed == set()
 
 
-def test_services_import_their_sdks_only_when_they_are_used(tmp_path: Path) -> None:
+def test_adapters_import_their_sdks_only_when_they_are_used(tmp_path: Path) -> None:
     on_use = (".nvml_child", ".docker.client")  # imported with the first use themselves
-    names = [name for name in (*_names("services"), *_names("simulator")) if not name.endswith(on_use)]
-    modules, _ = _modules("\n".join(f"import {name}" for name in names), tmp_path)
-    assert modules & (SDKS | FRONT_END) == set()
-
-
-def test_the_core_imports_no_sdk_and_no_front_end(tmp_path: Path) -> None:
-    modules, _ = _modules("\n".join(f"import {name}" for name in _names("core")), tmp_path)
-    assert modules & (SDKS | FRONT_END | {"click"}) == set()
+    names = [name for name in OUTSIDE if not name.endswith(on_use)]
+    assert len(names) > 40
+    found, _ = _modules("\n".join(f"import {name}" for name in names), tmp_path)
+    assert found & (SDKS | FRONT_END) == set()
 
 
 @pytest.mark.parametrize(
