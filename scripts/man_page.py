@@ -15,7 +15,7 @@ from typing import Final
 import click
 
 from spark_tui import __version__
-from spark_tui.cli.main import cli
+from spark_tui.app.main import cli
 from spark_tui.cli.session import PROGRAM
 from spark_tui.domain.settings import KEYS, Folders, defaults, folders_of, variable_of
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from textual.pilot import Pilot
 
-from spark_tui.core.wiring import build_demo
+from spark_tui.app.control_centre import SparkApp
+from spark_tui.app.wiring import build_demo
 from spark_tui.domain.settings import Settings
-from spark_tui.tui.app import SparkApp
 
 THEMES = {
     "dark": Settings(theme="spark-dark"),

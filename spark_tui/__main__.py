@@ -23,7 +23,7 @@ def main() -> None:
     # runs for long looks more often: `Session`, and the screen by its own clock.
     gc.set_threshold(500_000)
     try:
-        from spark_tui.cli.main import run
+        from spark_tui.app.main import run
     except KeyboardInterrupt:  # pressed while the program was still being loaded
         sys.exit(130)
     try:

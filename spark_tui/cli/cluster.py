@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import click
 
+from spark_tui.app.opening import folders_for
 from spark_tui.cli import copying
 from spark_tui.cli.command import complete, group
 from spark_tui.cli.names import find_preset
 from spark_tui.cli.output import error_object
 from spark_tui.cli.session import Session
-from spark_tui.cli.settings import folders_for
 from spark_tui.core.cluster_doctor import ClusterDoctor
 from spark_tui.core.cluster_launch import ClusterLauncher
 from spark_tui.core.config import SettingEntry, open_config

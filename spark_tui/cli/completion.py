@@ -10,9 +10,9 @@ from typing import Final
 import click
 from click.shell_completion import BashComplete, FishComplete, ShellComplete, ZshComplete
 
+from spark_tui.app.opening import folders_for
 from spark_tui.cli.command import command
 from spark_tui.cli.session import PROGRAM, Session
-from spark_tui.cli.settings import folders_for
 from spark_tui.core.config import open_config
 from spark_tui.core.context import Context
 from spark_tui.core.downloads import Downloads

@@ -156,7 +156,7 @@ class Session:
         """A core for another event loop; the caller closes it."""
         if self._opener is not None:
             return self._opener(self.options, self.environment)
-        from spark_tui.cli.settings import open_context  # settings cost more than `--help` may
+        from spark_tui.app.opening import open_context  # settings cost more than `--help` may
 
         return open_context(self.options, self.environment)
 

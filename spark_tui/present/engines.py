@@ -21,7 +21,7 @@ from spark_tui.present.json import Object, maybe, moment, read, rounded
 from spark_tui.present.page import Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
 
 if TYPE_CHECKING:  # the first frame shows an empty list of engines, and loads nothing of logs and hosts for it
-    from spark_tui.core.next_step import NextPreset
+    from spark_tui.app.home.next_step import NextPreset
     from spark_tui.core.store import World
     from spark_tui.domain.cluster.record import ClusterRecord
     from spark_tui.domain.engine.schedule import ScheduleStatus

@@ -10,7 +10,7 @@ from typing import Any, Final
 from textual.screen import Screen
 
 MODES: Final = {
-    "home": "spark_tui.tui.screens.home:HomeScreen",
+    "home": "spark_tui.app.home.screen:HomeScreen",
     "models": "spark_tui.tui.screens.models:ModelsScreen",
     "presets": "spark_tui.tui.screens.presets:PresetsScreen",
     "logs": "spark_tui.tui.screens.logs:LogsScreen",

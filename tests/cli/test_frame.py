@@ -12,7 +12,7 @@ import click
 import pytest
 
 from spark_tui import __version__
-from spark_tui.cli.main import COMMANDS, cli, run
+from spark_tui.app.main import COMMANDS, cli, run
 from spark_tui.cli.options import Options
 from spark_tui.cli.session import Streams
 from spark_tui.core.context import Context

@@ -13,7 +13,7 @@ from runpy import run_path
 import click
 import pytest
 
-from spark_tui.cli.main import cli
+from spark_tui.app.main import cli
 from tests.cli.test_manners import COMMANDS, told
 from tests.pty_app import REPOSITORY
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
-from spark_tui.cli.main import cli, run
+from spark_tui.app.main import cli, run
 from tests.cli.world import in_process
 
 

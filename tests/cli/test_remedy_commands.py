@@ -13,7 +13,7 @@ import click
 import pytest
 
 import spark_tui
-from spark_tui.cli.main import cli
+from spark_tui.app.main import cli
 from tests.cases import all_cases
 from tests.cli.test_manners import COMMANDS, WRONG, told, within
 

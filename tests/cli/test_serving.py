@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from spark_tui.app.serve import control_centre
 from spark_tui.cli.options import Options
-from spark_tui.cli.serve import control_centre
 from tests.cli.world import World
 
 BLOCKED = """
 import sys
 sys.modules["textual_serve"] = None  # as where it is not installed
-from spark_tui.cli.main import run
+from spark_tui.app.main import run
 sys.exit(run(["serve", "--port", "0"]))
 """
 

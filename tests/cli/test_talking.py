@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from spark_tui.app.main import run
 from spark_tui.cli.chat import ChatOptions, start_chat
-from spark_tui.cli.main import run
 from spark_tui.cli.session import Session, Streams
 from spark_tui.domain.chat.message import (
     AnswerFinished,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_tui.cli.main import run
+from spark_tui.app.main import run
 from spark_tui.cli.session import Streams
 from tests.cli.world import Result, Stream
 from tests.core.tune_kit import TuneKit

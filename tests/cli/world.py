@@ -11,10 +11,10 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from spark_tui.cli.main import run
+from spark_tui.app.main import run
+from spark_tui.app.opening import open_context
 from spark_tui.cli.options import Options
 from spark_tui.cli.session import Opener, Streams
-from spark_tui.cli.settings import open_context
 from spark_tui.core.context import Context
 from spark_tui.core.rights import AllowedPresets
 from spark_tui.domain.chat.message import AnswerFinished, ChatEvent, ChatRequest, ContentDelta, ReasoningDelta, Usage

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
+from spark_tui.app.first import run
 from spark_tui.core.context import Context
 from spark_tui.core.engines import EngineSupervisor
-from spark_tui.core.first import run
 from spark_tui.core.jobs import Step, put
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue

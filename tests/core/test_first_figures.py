@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from spark_tui.app.first import first_figures, run, start_early
 from spark_tui.core.collectors import Collectors
-from spark_tui.core.first import first_figures, run, start_early
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.host.vitals import GpuReading
 from spark_tui.domain.reading import Ok, reason_of, value_of

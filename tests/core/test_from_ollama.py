@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from spark_tui.cli.main import run
+from spark_tui.app.main import run
 from spark_tui.cli.session import Streams
 from spark_tui.core.collectors import Collectors
 from spark_tui.core.finder import PresetFinder, Search

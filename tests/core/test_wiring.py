@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import spark_tui
+from spark_tui.app.wiring import DEMO, REAL, build_demo
 from spark_tui.core.context import PORTS, Context
 from spark_tui.core.ports import Ports, class_at
-from spark_tui.core.wiring import DEMO, REAL, build_demo
 from spark_tui.domain.errors import RefusedError
 from tests.cases import all_cases
 

@@ -16,13 +16,13 @@ from typing import Any, Final
 
 import click
 
-from spark_tui.cli.main import UNLISTED, cli, run
+from spark_tui.app.main import UNLISTED, cli, run
+from spark_tui.app.opening import folders_for
+from spark_tui.app.wiring import build_demo
 from spark_tui.cli.options import Options
 from spark_tui.cli.session import PROGRAM, Session, Streams
-from spark_tui.cli.settings import folders_for
 from spark_tui.core.context import Context
 from spark_tui.core.ports import Ports
-from spark_tui.core.wiring import build_demo
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.settings import Settings
 from tests.cli.world import Stream

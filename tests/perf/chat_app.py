@@ -5,13 +5,13 @@ from __future__ import annotations
 import gc
 import sys
 
+from spark_tui.app.control_centre import run_app
 from spark_tui.core.context import Context
 from spark_tui.domain.engine.container import PublishedPort
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.settings import Settings
 from spark_tui.services.engine_api import VllmApi
 from spark_tui.services.executors import SystemClock
-from spark_tui.tui.app import run_app
 from tests.fakes_docker import FakeDocker
 from tests.fakes_files import OwnConversations
 from tests.fakes_host import FakeArchive, FakeGpu, FakeHost, FakeSecrets

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from spark_tui.core import wiring
+from spark_tui.app import wiring
+from spark_tui.app.control_centre import run_app
 from spark_tui.core.context import Context
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.host.memory import MemInfo
@@ -22,7 +23,6 @@ from spark_tui.domain.reading import Ok, Reading
 from spark_tui.domain.settings import Settings, defaults, folders_of
 from spark_tui.services.executors import SystemClock
 from spark_tui.services.ports import VitalsProbe
-from spark_tui.tui.app import run_app
 from tests.core.kit import PRESET, FixedPresets
 from tests.fakes_api import FakeEngineApi
 from tests.fakes_docker import FakeDocker

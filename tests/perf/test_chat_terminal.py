@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from spark_tui.cli.main import SSH_DEFAULTS
+from spark_tui.app.main import SSH_DEFAULTS
 from tests.perf.raw_terminal import RawTerminal
 from tests.pty_app import REPOSITORY
 

@@ -28,8 +28,8 @@ FRAME = ("DEMO", "MEM", "1 Home", "╭", "Finding engines", "Serve a model", "No
 """Words and corners of the whole frame, from its first line to its last."""
 OPENED = """
 import sys
-from spark_tui.core.wiring import build_demo
-from spark_tui.tui.app import SparkApp
+from spark_tui.app.wiring import build_demo
+from spark_tui.app.control_centre import SparkApp
 class Opened(SparkApp):
     def _start(self):  # what comes after the first frame
         ours = [name for name in sys.modules if name.startswith(("spark_tui.", "textual.widgets._text"))]

@@ -33,7 +33,9 @@ def test_the_program_its_presets_and_all_its_requirements_are_packed() -> None:
     names = {part.name.lower().replace("_", "-") for part in bundle.parts}
     assert {"spark-tui", "textual", "linkify-it-py", "msgspec", "pyyaml", "httpcore2", "h11"} <= names
     assert not names & {"pytest", "ruff", "setuptools"}, "extras and what else is installed here stay"
-    assert {"spark_tui/__main__.py", "spark_tui/tui/app.tcss", "spark_tui/_presets/gpt-oss-20b.yaml"} <= set(files)
+    assert {"spark_tui/__main__.py", "spark_tui/app/control_centre.tcss", "spark_tui/_presets/gpt-oss-20b.yaml"} <= set(
+        files
+    )
     assert (header["version"], header["files"]) == (__version__, len(files))
     assert {"msgspec", "psutil"} <= set(header["compiled"])  # type: ignore[call-overload]
     assert bundle.unpacked == sum(map(len, files.values()))

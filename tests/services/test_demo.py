@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import spark_tui.services.demo
+from spark_tui.app.wiring import DEMO, build_demo
 from spark_tui.core.launch import launched_with
 from spark_tui.core.ports import Ports
 from spark_tui.core.preflight import Preflight
 from spark_tui.core.preset_imports import ImportOutcome, import_recipes
 from spark_tui.core.prove import Prover
-from spark_tui.core.wiring import DEMO, build_demo
 from spark_tui.domain.chat.message import (
     Answer,
     AnswerBuilder,

@@ -7,8 +7,8 @@ from contextlib import aclosing
 
 import pytest
 
+from spark_tui.app.wiring import demo_ports
 from spark_tui.core.ports import Ports
-from spark_tui.core.wiring import demo_ports
 from spark_tui.domain.chat.message import ChatRequest, Message, Role, Usage
 from spark_tui.domain.engine.state import Endpoint
 from spark_tui.domain.errors import EngineUnreachable

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from spark_tui.app.wiring import build_demo
 from spark_tui.core.downloads import Downloads, launch_downloads
 from spark_tui.core.library import Library
 from spark_tui.core.preflight import Preflight
-from spark_tui.core.wiring import build_demo
 from spark_tui.domain.errors import RefusedError, UsageError
 from spark_tui.domain.models.download import Download, DownloadPhase, DownloadRequest, Limits
 from spark_tui.domain.models.hub_errors import HubRepoMissing

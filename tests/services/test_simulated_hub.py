@@ -12,7 +12,7 @@ import pytest
 from msgspec.json import encode
 from msgspec.structs import replace
 
-from spark_tui.core.wiring import DEMO, Ports
+from spark_tui.app.wiring import DEMO, Ports
 from spark_tui.domain.models import hub_errors
 from spark_tui.domain.models.checkpoint import CheckpointFacts, CheckpointProblem, WeightFormat
 from spark_tui.domain.models.hub import Fits, FormatBasis, Gating, RepoFile, SearchQuery, Sort

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import pytest
 from aiohttp import ClientSession, CookieJar, WSMsgType, WSServerHandshakeError
 
+from spark_tui.app.web import PortUnusable, serve_web
 from spark_tui.domain.secret import Secret
-from spark_tui.services.web import PortUnusable, serve_web
 
 TOKEN = "right-token"
 COMMAND = shlex.join((sys.executable, "-m", "spark_tui", "--demo"))

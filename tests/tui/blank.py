@@ -23,8 +23,8 @@ def blank_share(app: App[Any], top: int = 3, foot: int = 1) -> float:
 
 
 async def main(sizes: list[str]) -> None:
-    from spark_tui.core.wiring import build_demo
-    from spark_tui.tui.app import SparkApp
+    from spark_tui.app.control_centre import SparkApp
+    from spark_tui.app.wiring import build_demo
 
     for size in sizes:
         width, height = map(int, size.split("x"))

@@ -13,6 +13,7 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import Static
 
+from spark_tui.app.control_centre import SparkApp
 from spark_tui.core.actions import Scope
 from spark_tui.core.context import Context
 from spark_tui.domain.chat.message import AnswerFinished, ChatEvent, ChatRequest, ContentDelta, Usage
@@ -22,7 +23,6 @@ from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.presets.preset import PresetCatalogue
 from spark_tui.domain.reading import NOT_READ_YET
 from spark_tui.domain.settings import Settings
-from spark_tui.tui.app import SparkApp
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.frame import FrameScreen
 from spark_tui.tui.screens.chat import ChatScreen

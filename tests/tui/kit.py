@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from textual.pilot import Pilot
 from textual.screen import Screen
 
+from spark_tui.app.control_centre import SparkApp
 from spark_tui.domain.errors import PresetError
 from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue, PresetFacts, PublishedSpeed
-from spark_tui.tui.app import SparkApp
 from spark_tui.tui.format import UNICODE
 from tests.core.kit import IMAGE, PRESET, FixedPresets, Kit
 from tests.tui.quiet import text_of, until

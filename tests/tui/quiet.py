@@ -20,7 +20,7 @@ from textual.dom import DOMNode
 from textual.pilot import Pilot
 from textual.screen import Screen
 
-from spark_tui.tui.app import SparkApp
+from spark_tui.app.control_centre import SparkApp
 from tests.fakes_host import settle
 
 ROUNDS = 100

@@ -15,7 +15,7 @@ from textual.app import App
 from textual.events import Key, MouseEvent, Paste
 from textual.message import Message
 
-from spark_tui.tui.app import SparkApp
+from spark_tui.app.control_centre import SparkApp
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.textual_private import TerminalDriver, TerminalParser
 from tests.pty_app import PtyApp, spark_tui

@@ -10,15 +10,15 @@ from textual.events import Resize
 from textual.geometry import Size
 from textual.keys import _character_to_key
 
+from spark_tui.app.control_centre import SparkApp
+from spark_tui.app.home.palette import entries
 from spark_tui.domain.errors import RefusedError
 from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.quantities import GIB, gib
 from spark_tui.domain.reading import Ok, value_of
-from spark_tui.tui.app import SparkApp
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.frame import TOAST_SECONDS
 from spark_tui.tui.screen_table import MODES
-from spark_tui.tui.screens.palette import entries
 from spark_tui.tui.widgets.memory_strip import MemoryStrip
 from tests.tui.kit import kit_of
 

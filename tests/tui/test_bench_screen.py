@@ -12,9 +12,10 @@ import pytest
 from msgspec.structs import replace
 from textual.widgets import Input, TabbedContent
 
+from spark_tui.app.control_centre import SparkApp
+from spark_tui.app.wiring import build_demo
 from spark_tui.core.context import Context
 from spark_tui.core.launch import Launcher, LaunchRequest
-from spark_tui.core.wiring import build_demo
 from spark_tui.domain.bench.run import BenchRun, HostFigures, Result, RunOutcome, Status, result_of
 from spark_tui.domain.engine.container import PublishedPort
 from spark_tui.domain.errors import EngineUnreachable
@@ -25,7 +26,6 @@ from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.settings import Settings
 from spark_tui.present.bench import serving
-from spark_tui.tui.app import SparkApp
 from spark_tui.tui.format import ASCII, UNICODE, Glyphs
 from spark_tui.tui.screens.bench import BenchScreen
 from spark_tui.tui.screens.bench_form import BenchForm

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from spark_tui.core.wiring import build_demo
-from spark_tui.tui.app import SparkApp
+from spark_tui.app.control_centre import SparkApp
+from spark_tui.app.wiring import build_demo
 from spark_tui.tui.screens.metrics import Figures, MetricsScreen
 from tests.fakes_host import FakeClock
 from tests.tui.blank import blank_share

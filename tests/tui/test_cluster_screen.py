@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 from msgspec.structs import replace
 
+from spark_tui.app.home.screen import HomeScreen
 from spark_tui.core.actions import key_of
 from spark_tui.core.cluster_launch import ClusterLauncher
 from spark_tui.core.jobs import StepState
@@ -16,7 +17,6 @@ from spark_tui.domain.cluster.record import Stage
 from spark_tui.domain.presets.preset import PresetCatalogue
 from spark_tui.present.cluster import ADD_COMMAND
 from spark_tui.tui.screens.cluster import ClusterScreen
-from spark_tui.tui.screens.home import HomeScreen
 from spark_tui.tui.screens.launch_form import LaunchForm
 from spark_tui.tui.screens.logs import LogsScreen
 from spark_tui.tui.screens.modals import ConfirmScreen

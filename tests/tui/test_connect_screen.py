@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from spark_tui.app.home.screen import HomeScreen
 from spark_tui.core.actions import key_of
 from spark_tui.core.gateway_keys import GatewayKeys
 from spark_tui.domain.connect import CLIENTS
@@ -21,7 +22,6 @@ from spark_tui.domain.secret import Secret
 from spark_tui.services.client_files import MemoryFiles
 from spark_tui.services.wire import encode
 from spark_tui.tui.screens.connect import ConnectScreen
-from spark_tui.tui.screens.home import HomeScreen
 from spark_tui.tui.screens.launch_form import LaunchForm
 from spark_tui.tui.screens.modals import YankMenu
 from spark_tui.tui.widgets.bars import KeyBar

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from spark_tui.core.wiring import build_demo
+from spark_tui.app.control_centre import SparkApp
+from spark_tui.app.wiring import build_demo
 from spark_tui.domain.settings import Settings
-from spark_tui.tui.app import SparkApp
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.screens.modals import ConfirmScreen
 from spark_tui.tui.widgets.row_list import RowList

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from spark_tui.app.home.screen import HomeScreen
 from spark_tui.core.context import Context
 from spark_tui.domain.engine.container import ContainerStatus
 from spark_tui.domain.host.identity import HostPaths
@@ -18,7 +19,6 @@ from spark_tui.domain.settings import Settings
 from spark_tui.services.presets.imports import FolderRecipeStore
 from spark_tui.services.presets.store import PresetFiles, builtin_directory
 from spark_tui.tui.screens.draft import DraftDialog
-from spark_tui.tui.screens.home import HomeScreen
 from spark_tui.tui.screens.launch_form import LaunchForm
 from spark_tui.tui.screens.modals import TextDialog
 from tests.fakes_hub import card

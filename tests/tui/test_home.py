@@ -10,6 +10,8 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
+from spark_tui.app.control_centre import SparkApp
+from spark_tui.app.home.home_lines import LaunchSteps
 from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.jobs import JobView, Step, StepState
 from spark_tui.core.launch import LaunchRequest
@@ -21,11 +23,9 @@ from spark_tui.domain.gateway import GatewayStatus, GatewaySwap
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.reading import Missing, value_of
 from spark_tui.services.wire import encode
-from spark_tui.tui.app import SparkApp
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.screens.modals import ConfirmScreen, TextDialog
 from spark_tui.tui.widgets.bars import KeyBar
-from spark_tui.tui.widgets.home_lines import LaunchSteps
 from spark_tui.tui.widgets.log_view import LogView
 from spark_tui.tui.widgets.row_list import RowList
 from tests.core.kit import PRESET, Kit

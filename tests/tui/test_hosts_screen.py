@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from spark_tui.app.control_centre import SparkApp
+from spark_tui.app.wiring import build_demo
 from spark_tui.core.context import Context
-from spark_tui.core.wiring import build_demo
 from spark_tui.domain.remote import Hosts, read_hosts
 from spark_tui.services.ssh import SshHosts
-from spark_tui.tui.app import SparkApp
 from spark_tui.tui.screens.hosts import HOW, HostsDialog
 from tests.core.kit import Kit
 from tests.fake_ssh import FakeSsh

@@ -14,7 +14,7 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import Input
 
-from spark_tui.tui.app import SparkApp
+from spark_tui.app.control_centre import SparkApp
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.key_queue import GUARD_S, KeyHandled, KeyQueue
 from spark_tui.tui.screens.help import HelpScreen

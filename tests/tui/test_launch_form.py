@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 from textual.widgets import Button, Input
 
+from spark_tui.app.home.screen import HomeScreen
 from spark_tui.core.last_launches import LastLaunches
 from spark_tui.core.launch import Launcher, LaunchRequest
 from spark_tui.core.rights import AllowedPresets
@@ -21,7 +22,6 @@ from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Ok, value_of
 from spark_tui.tui.form_screen import Choice, FieldRow
 from spark_tui.tui.screens.help import HelpScreen
-from spark_tui.tui.screens.home import HomeScreen
 from spark_tui.tui.screens.launch_form import MAX_FIELDS, EditQuestion, LaunchForm, fields_of
 from spark_tui.tui.screens.modals import ConfirmScreen
 from spark_tui.tui.screens.presets import PresetsScreen

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
+from spark_tui.app.control_centre import SparkApp
+from spark_tui.app.home.screen import HomeScreen
+from spark_tui.app.wiring import build_demo
 from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.memory import ContainerShare, GuardStatus, MemoryDetail
-from spark_tui.core.wiring import build_demo
 from spark_tui.domain.finding import Severity
 from spark_tui.domain.host.drop_caches import DropResult, RouteKind
 from spark_tui.domain.host.guard import GuardEntry
@@ -18,9 +20,7 @@ from spark_tui.domain.host.vitals import ContainerMemory, GpuProcess, GpuReading
 from spark_tui.domain.quantities import GIB, MIB
 from spark_tui.domain.reading import Missing, Ok, Reading, value_of
 from spark_tui.present import memory as present
-from spark_tui.tui.app import SparkApp
 from spark_tui.tui.format import UNICODE
-from spark_tui.tui.screens.home import HomeScreen
 from spark_tui.tui.screens.memory import Breakdown, MemoryScreen
 from spark_tui.tui.screens.modals import ConfirmScreen
 from spark_tui.tui.screens.presets import PresetsScreen

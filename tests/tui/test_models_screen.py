@@ -13,6 +13,7 @@ import pytest
 from msgspec.structs import replace
 from textual.widgets import Input, TabbedContent
 
+from spark_tui.app.home.screen import HomeScreen
 from spark_tui.core.downloads import Downloads
 from spark_tui.domain.models import hub_errors
 from spark_tui.domain.models.checkpoint import CheckpointFacts, WeightFormat
@@ -29,7 +30,6 @@ from spark_tui.present.models import speed_text
 from spark_tui.tui.format import cell
 from spark_tui.tui.screens.draft import DraftDialog
 from spark_tui.tui.screens.help import HelpScreen
-from spark_tui.tui.screens.home import HomeScreen
 from spark_tui.tui.screens.modals import ChoiceDialog, ConfirmScreen, TextDialog
 from spark_tui.tui.screens.models import ModelsScreen
 from spark_tui.tui.screens.models_hub import FetchDialog, SearchDialog

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from spark_tui.app.control_centre import SparkApp
+from spark_tui.app.home.palette import Palette, PaletteEntry, ThemeChooser, entries, rank
 from spark_tui.domain.settings import Settings
 from spark_tui.services.files import ScreenFolder
-from spark_tui.tui.app import SparkApp
 from spark_tui.tui.format import ASCII, UNICODE
 from spark_tui.tui.screens.chat import ChatScreen
 from spark_tui.tui.screens.launch_form import LaunchForm
 from spark_tui.tui.screens.logs import LogsScreen
 from spark_tui.tui.screens.modals import ConfirmScreen
-from spark_tui.tui.screens.palette import Palette, PaletteEntry, ThemeChooser, entries, rank
 from spark_tui.tui.themes import SPARK_ANSI
 from spark_tui.tui.widgets.row_list import RowList
 from tests.core.kit import Kit

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from spark_tui.core.wiring import build_demo
-from spark_tui.tui.app import SparkApp
+from spark_tui.app.control_centre import SparkApp
+from spark_tui.app.wiring import build_demo
 from spark_tui.tui.format import ASCII, CONSOLE, UNICODE, Glyphs, plain
 from spark_tui.tui.screens.modals import ConfirmScreen
 from tests.tui.kit import QWEN, Sight, kit_of

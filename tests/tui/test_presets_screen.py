@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 from textual.widgets import Input, TabbedContent
 
+from spark_tui.app.home.screen import HomeScreen
 from spark_tui.core.context import Context
 from spark_tui.core.finder import order
 from spark_tui.core.fit import LaunchChecks
@@ -22,7 +23,6 @@ from spark_tui.present.page import Row, Section
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.frame import KeyBar
 from spark_tui.tui.screens.help import HelpScreen
-from spark_tui.tui.screens.home import HomeScreen
 from spark_tui.tui.screens.launch_form import LaunchForm
 from spark_tui.tui.screens.presets import CompareScreen, PresetsScreen
 from spark_tui.tui.widgets.fit_bar import FitBar

@@ -17,8 +17,8 @@ from textual.screen import Screen
 from textual.strip import Strip
 from textual.widget import Widget
 
-from spark_tui.core.wiring import build_demo
-from spark_tui.tui.app import SparkApp
+from spark_tui.app.control_centre import SparkApp
+from spark_tui.app.wiring import build_demo
 from spark_tui.tui.textual_private import QuietScreen, change, codes_of
 
 SIZE = (120, 36)

@@ -15,7 +15,7 @@ from textual.screen import Screen
 from textual.widgets import Input, TextArea
 
 import spark_tui
-from spark_tui.tui.app import SparkApp
+from spark_tui.app.control_centre import SparkApp
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.frame import FrameScreen
 from spark_tui.tui.textual_private import PasteInput, TerminalParser, write_to_terminal

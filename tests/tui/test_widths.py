@@ -11,10 +11,10 @@ from textual.screen import ModalScreen
 from textual.strip import Strip
 from textual.widget import Widget
 
-from spark_tui.core.wiring import build_demo
+from spark_tui.app.control_centre import SparkApp
+from spark_tui.app.wiring import build_demo
 from spark_tui.domain.settings import Settings
 from spark_tui.domain.text import cells_left
-from spark_tui.tui.app import SparkApp
 from spark_tui.tui.widgets.boot_timeline import BootTimelineView
 from spark_tui.tui.widgets.line import Line
 from spark_tui.tui.widgets.log_paint import PaintedLine, wrapped

@@ -66,7 +66,7 @@ PLANS_AND_FITS: Final = {
 }
 
 ROOT: Final = Path(spark_tui.__file__).parents[1]
-RUN: Final = "from spark_tui.cli.main import run; code = run({words!r}); assert code == 0, code"
+RUN: Final = "from spark_tui.app.main import run; code = run({words!r}); assert code == 0, code"
 MARK: Final = "modules: "
 STARTER: Final = f"""
 import asyncio, json, os, sys, traceback

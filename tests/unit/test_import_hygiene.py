@@ -19,7 +19,7 @@ HEAVY = frozenset(("asyncio", "concurrent", "ssl", "multiprocessing", "sqlite3",
 REPORT = "import json, sys; print('\\n' + json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
 COMMAND = """
 import sys
-from spark_tui.cli.main import run
+from spark_tui.app.main import run
 code = run({arguments!r})
 """
 

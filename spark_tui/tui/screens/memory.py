@@ -11,6 +11,7 @@ from textual.binding import BindingType
 from textual.containers import Container, Vertical, VerticalScroll
 from textual.content import Content
 
+from spark_tui.app.home.palette import go
 from spark_tui.core.actions import Scope, key_of
 from spark_tui.core.history import History
 from spark_tui.core.memory import MemoryDetail, MemoryInspector
@@ -25,7 +26,6 @@ from spark_tui.present.page import TONES
 from spark_tui.tui import format as fmt
 from spark_tui.tui.format import Glyphs
 from spark_tui.tui.frame import FrameScreen, bindings
-from spark_tui.tui.screens.palette import go
 from spark_tui.tui.widgets.graph import Graph
 from spark_tui.tui.widgets.graph_picture import GraphView, Subject
 from spark_tui.tui.widgets.line import Line, entitle

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from spark_tui.app.wiring import build
 from spark_tui.core.context import Context
 from spark_tui.core.crash_loops import MOST_RESTARTS, RestartBreaker
 from spark_tui.core.engines import EngineSupervisor
-from spark_tui.core.wiring import build
 from spark_tui.domain.engine.container import LABEL_PRESET, LABEL_RUNTIME, ContainerFacts, ContainerSpec, RestartPolicy
 from spark_tui.domain.finding import AlarmId
 from spark_tui.domain.settings import Settings, folders_of

@@ -59,5 +59,5 @@ async def _run_parts(context: Context) -> None:
         await supervisor.listed(ENGINES_SECONDS)
         group.create_task(keep("Presets", read_presets, context.clock, context.store.fail))
         await pause(context.clock, ENGINES_SECONDS, presets_read)
-        running = await context.in_thread(import_module, "spark_tui.core.running")  # keys are answered meanwhile
+        running = await context.in_thread(import_module, "spark_tui.app.running")  # keys are answered meanwhile
         await running.run(context)

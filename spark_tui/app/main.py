@@ -64,11 +64,11 @@ COMMANDS: Final = {
     "drop-caches": ("spark_tui.cli.memory", "Free the page cache, which CUDA counts as used."),
     "guard": ("spark_tui.cli.memory", "Stop an engine before the machine runs out of memory and freezes."),
     "doctor": ("spark_tui.cli.doctor", "Check this machine: what is wrong and how to fix it."),
-    "config": ("spark_tui.cli.config", "Show and change settings."),
-    "serve": ("spark_tui.cli.serve", "Open the control centre in a browser, behind a token."),
+    "config": ("spark_tui.app.config.command", "Show and change settings."),
+    "serve": ("spark_tui.app.serve", "Open the control centre in a browser, behind a token."),
     "hosts": ("spark_tui.cli.remote", "List other machines: reachable, serving, available memory."),
     "cluster": ("spark_tui.cli.cluster", "Manage sets of machines that serve one model together."),
-    "last-copy": ("spark_tui.cli.config", "Print what was copied last on the screen."),
+    "last-copy": ("spark_tui.app.config.command", "Print what was copied last on the screen."),
     "completion": ("spark_tui.cli.completion", "Set up shell completion for bash, zsh or fish."),
     "man": ("spark_tui.cli.man", "Print the manual page, or install it for man."),
 }
@@ -169,10 +169,10 @@ def open_control_centre(session: Session) -> int:
             os.environ.setdefault(name, value)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup too: without its terminal a screen has no purpose
     context = session.opened()
-    from spark_tui.core.first import start_early
+    from spark_tui.app.first import start_early
 
     start_early(context)
-    from spark_tui.tui.app import run_app
+    from spark_tui.app.control_centre import run_app
 
     return run_app(context)
 

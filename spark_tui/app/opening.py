@@ -7,10 +7,10 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from spark_tui.app.wiring import DEMO_HOME, build, build_demo
 from spark_tui.cli.options import Options
 from spark_tui.core.config import checked_keys, read_settings
 from spark_tui.core.context import Context
-from spark_tui.core.wiring import DEMO_HOME, build, build_demo
 from spark_tui.domain.settings import (
     LOOKS,
     Folders,

@@ -11,6 +11,7 @@ from textual.binding import BindingType
 from textual.containers import Container, Horizontal, VerticalScroll
 from textual.content import Content
 
+from spark_tui.app.home.home_lines import LABEL_WIDTH, EventFeed, LaunchSteps, LogTail
 from spark_tui.core.actions import Scope, key_of
 from spark_tui.core.jobs import StepState
 from spark_tui.domain.cluster.protocol import rank_of
@@ -34,7 +35,6 @@ from spark_tui.present.page import Row, Section
 from spark_tui.tui.frame import FrameScreen, acting, bindings
 from spark_tui.tui.screen_table import make_screen
 from spark_tui.tui.screens.help import TourText
-from spark_tui.tui.widgets.home_lines import LABEL_WIDTH, EventFeed, LaunchSteps, LogTail
 from spark_tui.tui.widgets.line import entitle
 from spark_tui.tui.widgets.page import Page
 from spark_tui.tui.widgets.row_list import RowList
@@ -43,9 +43,10 @@ from spark_tui.tui.yank import Yank, engine_yanks, log_and_event_yanks
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from spark_tui.app.home.next_step import NextPreset
+    from spark_tui.app.home.parts import Parts
     from spark_tui.core.jobs import JobView
     from spark_tui.core.memory import GuardStatus
-    from spark_tui.core.next_step import NextPreset
     from spark_tui.domain.cluster.record import ClusterRecord
     from spark_tui.domain.logs.starts import StartRecord
     from spark_tui.domain.logs.view import EngineView
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     from spark_tui.domain.presets.preset import Preset
     from spark_tui.domain.reading import Reading
     from spark_tui.present.metrics import Panel
-    from spark_tui.tui.screens.home_parts import Parts
     from spark_tui.tui.widgets.graph import GraphGrid
 
 GUARD_SECONDS = 10.0
@@ -96,7 +96,7 @@ def no_engine() -> Content:
 
 def parts() -> type[Parts]:
     """What Home works with, imported after its first frame."""
-    from spark_tui.tui.screens.home_parts import Parts
+    from spark_tui.app.home.parts import Parts
 
     return Parts
 

@@ -9,12 +9,12 @@ import sys
 
 import click
 
+from spark_tui.app.web import LOOPBACK_NAMES, serve_web
 from spark_tui.cli.command import command
 from spark_tui.cli.options import Options
 from spark_tui.cli.session import Session
 from spark_tui.domain.errors import RefusedError
 from spark_tui.domain.secret import Secret
-from spark_tui.services.web import LOOPBACK_NAMES, serve_web
 
 _TOKEN_BYTES = 24
 

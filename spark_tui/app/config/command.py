@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import click
 
+from spark_tui.app.config import show
+from spark_tui.app.opening import folders_for
 from spark_tui.cli.command import command, group, setting_argument
 from spark_tui.cli.session import Session
-from spark_tui.cli.settings import folders_for
 from spark_tui.core.actions import use_keys
 from spark_tui.core.config import Config, open_config
 from spark_tui.domain.errors import RefusedError, SparkError
 from spark_tui.domain.settings import SettingSource
-from spark_tui.present import config as show
 
 LAST_COPY = "last-copy"
 """The control centre's file in the state folder."""

@@ -27,10 +27,10 @@ from textual.reactive import Initialize, Reactive
 from textual.theme import Theme
 from textual.worker import Worker, WorkerState
 
+from spark_tui.app.first import first_figures, run
 from spark_tui.core.actions import ACTIONS, DANGEROUS, Scope, key_of, use_keys, use_screen
 from spark_tui.core.config import user_themes
 from spark_tui.core.context import Context
-from spark_tui.core.first import first_figures, run
 from spark_tui.domain.errors import RefusedError
 from spark_tui.domain.reading import value_of
 from spark_tui.domain.secret import mask_secrets
@@ -73,8 +73,8 @@ _HERE: Final = Path(__file__).parent
 class SparkApp(FrameApp):
     TITLE = "spark-tui"
     CSS_PATH: ClassVar = [
-        _HERE / "app.tcss",
-        _HERE / "screens/home.tcss",
+        _HERE / "control_centre.tcss",
+        _HERE / "home/screen.tcss",
     ]  # both at once: every later file parses all of them again
     ENABLE_COMMAND_PALETTE = False  # ours knows engines, presets, models and settings too
     MODES = modes()
@@ -267,7 +267,7 @@ class SparkApp(FrameApp):
 
     def action_command_palette(self) -> None:
         if isinstance(self.screen, FrameScreen):
-            from spark_tui.tui.screens.palette import open_palette
+            from spark_tui.app.home.palette import open_palette
 
             open_palette(self)
 
