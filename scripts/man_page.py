@@ -16,8 +16,8 @@ import click
 
 from spark_tui import __version__
 from spark_tui.app.main import cli
+from spark_tui.base.settings import KEYS, Folders, defaults, folders_of, variable_of
 from spark_tui.cli.session import PROGRAM
-from spark_tui.domain.settings import KEYS, Folders, defaults, folders_of, variable_of
 
 _ESCAPES: Final = {"\\": "\\e", "-": "\\-", "'": "\\(aq", "`": "\\(ga", "^": "\\(ha", "~": "\\(ti", "|": "|\\:"}
 """What a terminal would show otherwise (typographic quotes, hyphens, accents), and a place to break a line."""

@@ -14,7 +14,7 @@ from textual.pilot import Pilot
 
 from spark_tui.app.control_centre import SparkApp
 from spark_tui.app.wiring import build_demo
-from spark_tui.domain.settings import Settings
+from spark_tui.base.settings import Settings
 
 THEMES = {
     "dark": Settings(theme="spark-dark"),

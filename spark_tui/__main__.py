@@ -11,7 +11,7 @@ def tell_crash(_: type[BaseException], error: BaseException, trace: TracebackTyp
     """A fault of this program on standard error, keys and tokens in its messages masked."""
     import traceback
 
-    from spark_tui.domain.secret import mask_secrets
+    from spark_tui.base.secret import mask_secrets
 
     sys.stderr.write(mask_secrets("".join(traceback.format_exception(type(error), error, trace))))
 

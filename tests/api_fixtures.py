@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from spark_tui.domain.engine.state import Endpoint
+from spark_tui.base.engine.state import Endpoint
 
 FOLDER = Path(__file__).parent / "fixtures" / "api"
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from spark_tui.domain.engine.container import ContainerFacts, ContainerStatus
-from spark_tui.domain.engine.state import EngineState, Exposure
+from spark_tui.base.engine.container import ContainerFacts, ContainerStatus
+from spark_tui.base.engine.state import EngineState, Exposure
 from spark_tui.domain.logs.serving import ServingSample
 from spark_tui.domain.logs.timeline import BootTimeline, EngineFacts
 from spark_tui.domain.logs.tracker import LogTracker

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from spark_tui.domain.finding import Finding
+from spark_tui.base.finding import Finding
 from spark_tui.domain.logs.causes.diagnosis import explain_failure
 from spark_tui.domain.logs.timeline import BootTimeline
 from spark_tui.domain.logs.tracker import LogTracker

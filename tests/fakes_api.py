@@ -8,10 +8,10 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from spark_tui.domain.chat.message import AnswerFinished, ChatEvent, ChatRequest, ContentDelta, Usage
-from spark_tui.domain.engine.state import Endpoint, Health, ServedModel
-from spark_tui.domain.errors import EngineUnreachable, SparkError, UsageError
-from spark_tui.services.ports import Clock
+from spark_tui.base.engine.message import AnswerFinished, ChatEvent, ChatRequest, ContentDelta, Usage
+from spark_tui.base.engine.state import Endpoint, Health, ServedModel
+from spark_tui.base.errors import EngineUnreachable, SparkError, UsageError
+from spark_tui.base.ports import Clock
 
 Script: TypeAlias = Sequence[ChatEvent | BaseException | float]
 """What a chat does, in order: an exception is raised where it stands, a number is a pause in seconds of the clock."""

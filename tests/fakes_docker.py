@@ -24,7 +24,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from spark_tui.domain.engine.container import (
+from spark_tui.base.engine.container import (
     LABEL_PORT,
     ContainerEvent,
     ContainerFacts,
@@ -38,7 +38,7 @@ from spark_tui.domain.engine.container import (
     PullProgress,
     StoredImage,
 )
-from spark_tui.domain.errors import (
+from spark_tui.base.errors import (
     ContainerNotFound,
     DaemonNotRunning,
     DockerError,
@@ -48,7 +48,7 @@ from spark_tui.domain.errors import (
     SparkError,
     StreamBroken,
 )
-from spark_tui.services.ports import LogLine
+from spark_tui.base.ports import LogLine
 
 EPOCH = 1_799_996_400.0
 """2027-01-15 07:00:00 UTC, an hour before `tests.fakes_host.FakeClock` starts: the fake engine's first moment."""
@@ -94,7 +94,7 @@ def _microseconds(stamp: str) -> int:
 
 
 class FakeDocker:
-    """Implements `spark_tui.services.ports.ContainerEngine`.
+    """Implements `spark_tui.base.ports.ContainerEngine`.
 
     `calls` records what was asked, as `(method, argument)`; `created` keeps every spec. `on_start` is called with the
     facts of each container that starts: the place to bring a fake API up.

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from spark_tui.domain.history import HistoryOff, HistoryState, Record
+from spark_tui.base.history_limits import HistoryOff, HistoryState, Record
+from spark_tui.base.host.series import Sample, SeriesKey, SeriesSlice
+from spark_tui.base.reading import Missing, Ok, Reading
 from spark_tui.domain.logs.starts import StartRecord
-from spark_tui.domain.metrics.series import Sample, SeriesKey, SeriesSlice
-from spark_tui.domain.reading import Missing, Ok, Reading
 
 
 class FakeHistory:
-    """Implements `spark_tui.services.ports.HistoryStore`. `kept` counts every start that was handed over."""
+    """Implements `spark_tui.base.ports.HistoryStore`. `kept` counts every start that was handed over."""
 
     def __init__(self, *starts: StartRecord) -> None:
         self.state = HistoryState(file="/data/history.db")

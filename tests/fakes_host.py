@@ -18,19 +18,19 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
+from spark_tui.base.engine.container import ContainerFacts
+from spark_tui.base.engine.runtimes import KEY_VARIABLES
+from spark_tui.base.errors import SparkError
+from spark_tui.base.host.detectors import SharedFile
+from spark_tui.base.host.drop_caches import Access, Route, SystemFile
+from spark_tui.base.host.identity import HostIdentity
+from spark_tui.base.host.memory import MemInfo
+from spark_tui.base.host.vitals import GpuReading
+from spark_tui.base.ports import LogLine
+from spark_tui.base.quantities import GIB
+from spark_tui.base.reading import Missing, Ok, Reading, value_of
+from spark_tui.base.secret import Secret
 from spark_tui.domain.cluster.protocol import Router, RouteRequest
-from spark_tui.domain.engine.container import ContainerFacts
-from spark_tui.domain.engine.runtimes import KEY_VARIABLES
-from spark_tui.domain.errors import SparkError
-from spark_tui.domain.host.detectors import SharedFile
-from spark_tui.domain.host.drop_caches import Access, Route, SystemFile
-from spark_tui.domain.host.identity import HostIdentity
-from spark_tui.domain.host.memory import MemInfo
-from spark_tui.domain.host.vitals import GpuReading
-from spark_tui.domain.quantities import GIB
-from spark_tui.domain.reading import Missing, Ok, Reading, value_of
-from spark_tui.domain.secret import Secret
-from spark_tui.services.ports import LogLine
 
 T = TypeVar("T")
 

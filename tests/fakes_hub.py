@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from spark_tui.domain.errors import SparkError, UsageError
+from spark_tui.base.checkpoint import CheckpointFacts
+from spark_tui.base.errors import SparkError, UsageError
+from spark_tui.base.reading import Missing, Reading
+from spark_tui.base.secret import Secret
 from spark_tui.domain.models import hub_errors
-from spark_tui.domain.models.checkpoint import CheckpointFacts
 from spark_tui.domain.models.download import (
     Download,
     DownloadFailure,
@@ -22,8 +24,6 @@ from spark_tui.domain.models.download import (
     LocalFiles,
 )
 from spark_tui.domain.models.hub import RepoFacts, RepoFile, SearchHit, SearchQuery, ranked
-from spark_tui.domain.reading import Missing, Reading
-from spark_tui.domain.secret import Secret
 
 COMMIT = "c" * 40
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from spark_tui.domain.engine.state import Endpoint
-from spark_tui.domain.errors import SparkError
-from spark_tui.domain.metrics.page import MetricPage
-from spark_tui.services.ports import Clock
+from spark_tui.base.engine.metrics_page import MetricPage
+from spark_tui.base.engine.state import Endpoint
+from spark_tui.base.errors import SparkError
+from spark_tui.base.ports import Clock
 from tests import metric_fixtures as pages
 
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 from inspect import iscoroutinefunction
 from typing import Any, Final
 
-from spark_tui.core import ports as product
-from spark_tui.domain.errors import MetricsUnavailable, RefusedError, UsageError
-from spark_tui.domain.history import HistoryOff, HistoryState
-from spark_tui.domain.host.vitals import Vitals
+from spark_tui.base import adapters as product
+from spark_tui.base import ports as types
+from spark_tui.base.errors import MetricsUnavailable, RefusedError, UsageError
+from spark_tui.base.history_limits import HistoryOff, HistoryState
+from spark_tui.base.host.vitals import Vitals
+from spark_tui.base.reading import Missing
 from spark_tui.domain.models.download import Limits, LocalFiles
 from spark_tui.domain.models.store import StoreContents
-from spark_tui.domain.reading import Missing
-from spark_tui.services import ports as types
 from tests.fakes_files import MemoryProofs, MemoryResults, MemoryState
 from tests.fakes_host import FakeDropper
 

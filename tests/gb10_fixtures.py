@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
-from spark_tui.domain.host.vitals import GpuReading
-from spark_tui.domain.quantities import MIB
+from spark_tui.base.host.vitals import GpuReading
+from spark_tui.base.quantities import MIB
 
 GB10 = Path(__file__).parent / "fixtures" / "gb10"
 TOTAL_KB = 127_535_084

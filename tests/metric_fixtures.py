@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from spark_tui.domain.metrics.page import Change, MetricPage, Snapshot
-from spark_tui.services.engine_api import PageReader
+from spark_tui.base.engine.metrics_page import Change, MetricPage, Snapshot
+from spark_tui.machine.engine_api import PageReader
 
 FOLDER = Path(__file__).parent / "fixtures" / "metrics"
 PAGES = sorted(path.stem for path in FOLDER.glob("*.txt"))

@@ -13,7 +13,7 @@ import pytest
 
 from spark_tui import __version__
 from spark_tui.domain.cluster.install import ProgramBundle
-from spark_tui.services.bundle import InstalledProgram
+from spark_tui.machine.bundle import InstalledProgram
 
 _PROGRAM: Final = """#!/bin/sh
 while [ "$1" != "--" ]; do destination=$1; shift; done

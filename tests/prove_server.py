@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from spark_tui.domain.engine.state import Endpoint
+from spark_tui.base.engine.state import Endpoint
 from spark_tui.domain.prove.cases import NEEDLE
 
 PROSE = (

@@ -11,21 +11,21 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from spark_tui.base.context import Context
+from spark_tui.base.engine.state import ServedModel
+from spark_tui.base.errors import SparkError, UsageError
+from spark_tui.base.ports import ShellResult
+from spark_tui.base.reading import Ok, Reading, value_of
+from spark_tui.base.remote import QUESTION, RemoteHost
+from spark_tui.base.wire import decode, encode
 from spark_tui.core.cluster_launch import ClusterLauncher
-from spark_tui.core.context import Context
 from spark_tui.core.node import Node
 from spark_tui.core.nodes import Nodes
 from spark_tui.domain.cluster.plan import Spread, plan_cluster
 from spark_tui.domain.cluster.protocol import FabricLink
 from spark_tui.domain.cluster.record import ClusterRecord, record_of
-from spark_tui.domain.engine.state import ServedModel
-from spark_tui.domain.errors import SparkError, UsageError
 from spark_tui.domain.models.store import Payload, StoredFile
 from spark_tui.domain.presets.overrides import Overrides
-from spark_tui.domain.reading import Ok, Reading, value_of
-from spark_tui.domain.remote import QUESTION, RemoteHost
-from spark_tui.services.ports import ShellResult
-from spark_tui.services.wire import decode, encode
 from tests.core.kit import Kit
 from tests.fakes_files import MemoryState
 from tests.fakes_host import FakeArchive, FakeClock

@@ -28,14 +28,14 @@ from textual.theme import Theme
 from textual.worker import Worker, WorkerState
 
 from spark_tui.app.first import first_figures, run
-from spark_tui.core.actions import ACTIONS, DANGEROUS, Scope, key_of, use_keys, use_screen
-from spark_tui.core.config import user_themes
-from spark_tui.core.context import Context
-from spark_tui.domain.errors import RefusedError
-from spark_tui.domain.reading import value_of
-from spark_tui.domain.secret import mask_secrets
-from spark_tui.domain.settings import THEME_NAMES, SettingsError
-from spark_tui.domain.text import clean, clean_line
+from spark_tui.base.actions import ACTIONS, DANGEROUS, Scope, key_of, use_keys, use_screen
+from spark_tui.base.context import Context
+from spark_tui.base.errors import RefusedError
+from spark_tui.base.reading import value_of
+from spark_tui.base.secret import mask_secrets
+from spark_tui.base.settings import THEME_NAMES, SettingsError
+from spark_tui.base.text import clean, clean_line
+from spark_tui.machine.config import user_themes
 from spark_tui.tui.format import Glyphs, PlainCharacters, choose
 from spark_tui.tui.frame import FrameApp, FrameScreen, acting, bindings
 from spark_tui.tui.key_queue import GUARD_S, KeyHandled, KeyQueue
@@ -196,7 +196,7 @@ class SparkApp(FrameApp):
     async def _leave(self) -> None:
         """Asks first while work is under way that ends with this program, and awaits the end of a measurement, unless
         it is awaited already. Names what became of it and what keeps running."""
-        from spark_tui.core.under_way import under_way
+        from spark_tui.base.under_way import under_way
 
         said = []
         if works := under_way(self.context.store.world, self.measurement):

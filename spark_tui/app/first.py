@@ -7,9 +7,9 @@ import asyncio
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from spark_tui.base.context import Context
+from spark_tui.base.poller import keep, pause
 from spark_tui.core.collectors import Collectors
-from spark_tui.core.context import Context
-from spark_tui.core.poller import keep, pause
 
 if TYPE_CHECKING:
     from spark_tui.core.engines import EngineSupervisor

@@ -13,10 +13,10 @@ from typing import Any, Final
 import click
 
 from spark_tui import __version__
+from spark_tui.base.errors import ExitCode, MeasurementVoid, RefusedError, SparkError, UsageError
 from spark_tui.cli.command import Commands, common_options
 from spark_tui.cli.output import ReaderGone
 from spark_tui.cli.session import PROGRAM, Opener, Session, Streams
-from spark_tui.domain.errors import ExitCode, MeasurementVoid, RefusedError, SparkError, UsageError
 
 COMMANDS: Final = {
     "status": ("spark_tui.cli.status", "Show the machine, Docker and what is serving."),

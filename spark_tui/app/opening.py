@@ -8,10 +8,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from spark_tui.app.wiring import DEMO_HOME, build, build_demo
-from spark_tui.cli.options import Options
-from spark_tui.core.config import checked_keys, read_settings
-from spark_tui.core.context import Context
-from spark_tui.domain.settings import (
+from spark_tui.base.context import Context
+from spark_tui.base.settings import (
     LOOKS,
     Folders,
     SettingOrigin,
@@ -22,6 +20,8 @@ from spark_tui.domain.settings import (
     folders_of,
     variable_of,
 )
+from spark_tui.cli.options import Options
+from spark_tui.machine.config import checked_keys, read_settings
 
 
 def folders_for(options: Options, environment: Mapping[str, str]) -> Folders:

@@ -7,10 +7,13 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 
+from spark_tui.base.context import Context
+from spark_tui.base.errors import SparkError
+from spark_tui.base.poller import keep
+from spark_tui.base.reading import value_of
 from spark_tui.core.boot import BootUnits
 from spark_tui.core.cluster_monitor import ClusterMonitor
 from spark_tui.core.collectors import Collectors
-from spark_tui.core.context import Context
 from spark_tui.core.crash_loops import RestartBreaker
 from spark_tui.core.downloads import Downloads
 from spark_tui.core.engines import EngineSupervisor
@@ -19,10 +22,7 @@ from spark_tui.core.guard import guard_launcher
 from spark_tui.core.health import HealthWatch
 from spark_tui.core.history import History, remember
 from spark_tui.core.metrics import EngineMetricsCollector
-from spark_tui.core.poller import keep
 from spark_tui.core.runner import JobRunner
-from spark_tui.domain.errors import SparkError
-from spark_tui.domain.reading import value_of
 
 METRICS_DELAY_SECONDS = 0.3
 """The first frame does not wait for what is not on it."""

@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from spark_tui.domain.errors import RefusedError, SparkError
-from spark_tui.domain.secret import Secret
-from spark_tui.services.optional import install_command
+from spark_tui.base.errors import RefusedError, SparkError
+from spark_tui.base.optional import install_command
+from spark_tui.base.secret import Secret
 
 if TYPE_CHECKING:
     from aiohttp import web

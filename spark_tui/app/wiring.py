@@ -9,27 +9,27 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from spark_tui.core.context import Context
-from spark_tui.core.ports import Adapter, GuardPorts, Ports
-from spark_tui.domain.host.identity import HostPaths
-from spark_tui.domain.settings import Folders, Settings, defaults, folders_of
-from spark_tui.services.ports import Clock
+from spark_tui.base.adapters import Adapter, GuardPorts, Ports
+from spark_tui.base.context import Context
+from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.ports import Clock
+from spark_tui.base.settings import Folders, Settings, defaults, folders_of
 
 
 def _guarding(process: Any, p: Any) -> GuardPorts:
     guard = import_module("spark_tui.services.guard")
-    docker = import_module("spark_tui.services.docker.socket").DockerSocket(p.docker_environ)
+    docker = import_module("spark_tui.machine.docker.socket").DockerSocket(p.docker_environ)
     journal = guard.FileGuardJournal(p.folders.guard)
     return GuardPorts(
         guard.SystemGuardActuator(docker, p.dropper.drop_silently, p.dropper.compact_silently),
         journal,
-        import_module("spark_tui.services.systemd").SystemdUserUnits(p.folders.home, p.environ),
+        import_module("spark_tui.machine.systemd").SystemdUserUnits(p.folders.home, p.environ),
         process(p.settings, p.docker_environ, journal, p.folders.guard / "guard.log", docker.local),
     )
 
 
 def _private(folder: Path) -> Any:
-    from spark_tui.services.files import PrivateFolder
+    from spark_tui.base.files import PrivateFolder
 
     return PrivateFolder(folder)
 
@@ -38,27 +38,27 @@ DEMO_HOME: Final = Path("/home/spark")
 """The home of the simulated Spark's user."""
 
 _SHARED: Final[Mapping[str, Adapter]] = {
-    "clock": ("spark_tui.services.executors:SystemClock", None),
-    "archive": ("spark_tui.services.files:FileLogArchive", lambda make, p: make(p.folders.logs)),
-    "screen_files": ("spark_tui.services.files:ScreenFolder", lambda make, p: make(p.folders.state)),
+    "clock": ("spark_tui.base.executors:SystemClock", None),
+    "archive": ("spark_tui.base.files:FileLogArchive", lambda make, p: make(p.folders.logs)),
+    "screen_files": ("spark_tui.base.files:ScreenFolder", lambda make, p: make(p.folders.state)),
     "builtin_presets": ("spark_tui.services.presets.store:builtin_directory", None),
 }
 
 REAL: Final[Mapping[str, Adapter]] = {
     **_SHARED,
     "docker": (
-        "spark_tui.services.docker.engine:DockerEngine",
+        "spark_tui.machine.docker.engine:DockerEngine",
         lambda make, p: make(p.docker_environ, port_owner=p.host.port_owner),
     ),
-    "api": ("spark_tui.services.engine_api:VllmApi", None),
-    "metrics": ("spark_tui.services.engine_api:HttpMetrics", None),
-    "host": ("spark_tui.services.host.procfs:ProcfsHost", None),
-    "vitals": ("spark_tui.services.host.vitals:HostVitals", None),
-    "gpu": ("spark_tui.services.host.nvml:NvmlGpu", lambda make, p: make(p.clock)),
+    "api": ("spark_tui.machine.engine_api:VllmApi", None),
+    "metrics": ("spark_tui.machine.engine_api:HttpMetrics", None),
+    "host": ("spark_tui.machine.procfs:ProcfsHost", None),
+    "vitals": ("spark_tui.machine.vitals:HostVitals", None),
+    "gpu": ("spark_tui.machine.nvml:NvmlGpu", lambda make, p: make(p.clock)),
     "dropper": ("spark_tui.services.host.drop_caches:SystemCacheDropper", None),
     "guarding": ("spark_tui.services.guard:GuardProcess", _guarding),
     "boot": (
-        "spark_tui.services.systemd:SystemdBoot",
+        "spark_tui.machine.systemd:SystemdBoot",
         lambda make, p: make(p.folders.home, p.environ, p.dropper, str(p.folders.config)),
     ),
     "doctor_probe": ("spark_tui.services.host.doctor:FileDoctorProbe", lambda make, p: make(p.environ)),
@@ -104,24 +104,24 @@ REAL: Final[Mapping[str, Adapter]] = {
         "spark_tui.services.conversations:FileConversations",
         lambda make, p: make(p.folders.conversations),
     ),
-    "user_files": ("spark_tui.services.files:SystemUserFiles", lambda make, p: make(p.folders.home)),
+    "user_files": ("spark_tui.base.files:SystemUserFiles", lambda make, p: make(p.folders.home)),
     "client_files": ("spark_tui.services.client_files:HomeFiles", lambda make, p: make(p.folders.home, p.environ)),
     "secrets": (
-        "spark_tui.services.secrets:FileSecrets",
+        "spark_tui.machine.secrets:FileSecrets",
         lambda make, p: make(_private(p.folders.secrets), p.environ, p.folders.home),
     ),
-    "state": ("spark_tui.services.files:StateFolder", lambda make, p: make(p.folders.state / "launches")),
-    "remote_shell": ("spark_tui.services.ssh:SshHosts", lambda make, p: make(p.environ)),
+    "state": ("spark_tui.base.files:StateFolder", lambda make, p: make(p.folders.state / "launches")),
+    "remote_shell": ("spark_tui.machine.ssh:SshHosts", lambda make, p: make(p.environ)),
     "watchers": (
-        "spark_tui.services.detached:DetachedWatchers",
+        "spark_tui.machine.detached:DetachedWatchers",
         lambda make, p: make(p.folders.state / "clusters", p.environ),
     ),
     "routers": (
-        "spark_tui.services.detached:DetachedRouters",
+        "spark_tui.machine.detached:DetachedRouters",
         lambda make, p: make(p.folders.state / "clusters", p.environ),
     ),
     "transfers": ("spark_tui.services.copying:SshTransfers", lambda make, p: make(p.docker_environ)),
-    "program": ("spark_tui.services.bundle:InstalledProgram", lambda make, p: make(p.builtin_presets)),
+    "program": ("spark_tui.machine.bundle:InstalledProgram", lambda make, p: make(p.builtin_presets)),
     "gateway_server": ("spark_tui.services.gateway:HttpGateway", None),
 }
 
@@ -133,17 +133,17 @@ DEMO: Final[Mapping[str, Adapter]] = {
         lambda make, p: make(p.world, p.demo_folder.path / "wire"),
     ),
     "docker": (
-        "spark_tui.services.docker.engine:DockerEngine",
+        "spark_tui.machine.docker.engine:DockerEngine",
         lambda make, p: p.simulator.reached_by(
             make(p.simulator.docker_environ, port_owner=p.host.port_owner, read_env_file=p.key_folder.content)
         ),
     ),
     "api": (
-        "spark_tui.services.engine_api:VllmApi",
+        "spark_tui.machine.engine_api:VllmApi",
         lambda make, p: p.simulator.reached_by(make(uds=p.simulator.socket), ask=p.simulator.ask),
     ),
     "metrics": (
-        "spark_tui.services.engine_api:HttpMetrics",
+        "spark_tui.machine.engine_api:HttpMetrics",
         lambda make, p: p.simulator.reached_by(make(uds=p.simulator.socket)),
     ),
     "machine": (
@@ -155,7 +155,7 @@ DEMO: Final[Mapping[str, Adapter]] = {
         lambda make, p: p.machine.fresh(make(p.machine.root, now=p.clock.now)),
     ),
     "vitals": (
-        "spark_tui.services.host.vitals:HostVitals",
+        "spark_tui.machine.vitals:HostVitals",
         lambda make, p: p.machine.fresh(make(p.machine.root, monotonic=p.clock.monotonic, now=p.clock.now)),
     ),
     "gpu": ("spark_tui.simulator.machine:SimulatedGpu", lambda make, p: make(p.world)),
@@ -213,8 +213,8 @@ DEMO: Final[Mapping[str, Adapter]] = {
         "spark_tui.simulator.folder:SimulatedFolder",
         lambda make, p: make(Path("/home/demo/.config/spark-tui/secrets"), p.demo_folder.path / "secrets"),
     ),
-    "secrets": ("spark_tui.services.secrets:FileSecrets", lambda make, p: make(p.key_folder, {}, p.demo_folder.path)),
-    "state": ("spark_tui.services.files:StateFolder", lambda make, p: make(p.demo_folder.path / "launches")),
+    "secrets": ("spark_tui.machine.secrets:FileSecrets", lambda make, p: make(p.key_folder, {}, p.demo_folder.path)),
+    "state": ("spark_tui.base.files:StateFolder", lambda make, p: make(p.demo_folder.path / "launches")),
 }
 
 

@@ -8,6 +8,9 @@ from typing import Any, Final
 import click
 from msgspec.structs import replace
 
+from spark_tui.base.context import Context
+from spark_tui.base.errors import ExitCode, RefusedError, UsageError
+from spark_tui.base.page import Section, Table
 from spark_tui.cli.command import command, complete, group, optional_engine_argument, yes_option
 from spark_tui.cli.names import engine_name, find_container
 from spark_tui.cli.output import Interrupted
@@ -15,16 +18,13 @@ from spark_tui.cli.progress import supervised
 from spark_tui.cli.session import Session, confirm
 from spark_tui.core.bench import Benchmark, BenchProgress, BenchStep
 from spark_tui.core.bench_ab import ABPlanner, Variant, running_engine
-from spark_tui.core.context import Context
 from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.results import Results
 from spark_tui.domain.bench.compare import Comparison, compare
 from spark_tui.domain.bench.plan import BenchPlan, Content, PlanError, PromptCache, PromptForm, check_plan
 from spark_tui.domain.bench.run import BenchRun, Result, RunOutcome, Status, result_to_json
-from spark_tui.domain.errors import ExitCode, RefusedError, UsageError
 from spark_tui.present import bench as present
 from spark_tui.present.bench_export import comparison_object, exported, result_object, runs_object
-from spark_tui.present.page import Section, Table
 
 _LINE_SECONDS: Final = 0.2
 """How often the line moves at most, where a person watches."""

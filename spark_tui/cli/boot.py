@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
+from spark_tui.base.context import Context
+from spark_tui.base.engine.boot import BootStatus
 from spark_tui.cli.command import engine_argument, group
 from spark_tui.cli.session import Session
 from spark_tui.core.boot import BootUnits
-from spark_tui.core.context import Context
-from spark_tui.domain.engine.boot import BootStatus
 from spark_tui.present.engines import boot_object, boot_text
 
 

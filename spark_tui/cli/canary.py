@@ -6,16 +6,16 @@ import re
 
 import click
 
+from spark_tui.base.context import Context
+from spark_tui.base.errors import ExitCode, RefusedError, UsageError
+from spark_tui.base.json import Object, maybe, moment, rounded
+from spark_tui.base.page import Cell, Column, Table, Tone, cells
 from spark_tui.cli.command import command, yes_option
 from spark_tui.cli.progress import supervised
 from spark_tui.cli.session import Session, confirm
 from spark_tui.core.canary import UNIT, CanaryRunner, verdicts_of
-from spark_tui.core.context import Context
 from spark_tui.domain.bench.canary import CanaryVerdict
-from spark_tui.domain.errors import ExitCode, RefusedError, UsageError
 from spark_tui.present.history import when
-from spark_tui.present.json import Object, maybe, moment, rounded
-from spark_tui.present.page import Cell, Column, Table, Tone, cells
 
 _EXAMPLES = """\
   spark-tui canary --install --at 03:30   each night, when the engine is idle

@@ -8,14 +8,14 @@ from typing import Any
 
 import click
 
+from spark_tui.base.context import Context
+from spark_tui.base.errors import SparkError, UnreachableError, UsageError
+from spark_tui.base.text import clean_line
 from spark_tui.cli.session import Session
 from spark_tui.core.collectors import Collectors
-from spark_tui.core.context import Context
 from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.history import History
 from spark_tui.core.library import Library
-from spark_tui.domain.errors import SparkError, UnreachableError, UsageError
-from spark_tui.domain.text import clean_line
 
 
 async def observe(session: Session, context: Context) -> None:

@@ -10,15 +10,15 @@ import click
 from msgspec import Struct
 from msgspec.structs import replace
 
+from spark_tui.base.context import Context
+from spark_tui.base.engine.request import NO_SETTINGS, check_together
+from spark_tui.base.errors import RefusedError, UsageError
+from spark_tui.base.quantities import MIB, human_bytes
 from spark_tui.cli.chat_repl import ReplSession, converse, find_target
 from spark_tui.cli.command import F, command, optional_engine_argument
 from spark_tui.cli.names import engine_name, find_container
 from spark_tui.cli.session import Session
-from spark_tui.core.context import Context
 from spark_tui.core.conversations import Conversations
-from spark_tui.domain.chat.request import NO_SETTINGS, check_together
-from spark_tui.domain.errors import RefusedError, UsageError
-from spark_tui.domain.quantities import MIB, human_bytes
 
 MOST_PIPED = 16 * MIB
 

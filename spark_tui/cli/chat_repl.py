@@ -16,24 +16,24 @@ from typing import Any, Final, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from spark_tui.base.context import Context
+from spark_tui.base.engine.message import Answer, Attachment
+from spark_tui.base.engine.request import Defaults, check_taken, check_together
+from spark_tui.base.engine.state import Health
+from spark_tui.base.errors import ApiKeyRejected, SparkError, UsageError
+from spark_tui.base.poller import pause
+from spark_tui.base.ports import Clock
+from spark_tui.base.quantities import human_duration
+from spark_tui.base.settings import folders_of, suggestion
+from spark_tui.base.text import clean, clean_line, truncate
 from spark_tui.cli.names import find_container
 from spark_tui.cli.output import Interrupted, table_lines
 from spark_tui.cli.session import Session
 from spark_tui.core.chat import ChatTarget, Conversation, advised, target_of
-from spark_tui.core.context import Context
 from spark_tui.core.conversations import Conversations
 from spark_tui.core.engines import EngineSupervisor
-from spark_tui.core.poller import pause
 from spark_tui.domain.chat.conversation import ContextRoom, Exchange
-from spark_tui.domain.chat.message import Answer, Attachment
-from spark_tui.domain.chat.request import Defaults, check_taken, check_together
-from spark_tui.domain.engine.state import Health
-from spark_tui.domain.errors import ApiKeyRejected, SparkError, UsageError
-from spark_tui.domain.quantities import human_duration
-from spark_tui.domain.settings import folders_of, suggestion
-from spark_tui.domain.text import clean, clean_line, truncate
 from spark_tui.present import chat
-from spark_tui.services.ports import Clock
 
 HISTORY_LINES: Final = 2000
 PROMPT, MORE, BLOCK = "> ", ". ", '"""'

@@ -7,25 +7,11 @@ from collections.abc import Sequence
 import click
 
 from spark_tui.app.opening import folders_for
-from spark_tui.cli import copying
-from spark_tui.cli.command import complete, group
-from spark_tui.cli.names import find_preset
-from spark_tui.cli.output import error_object
-from spark_tui.cli.session import Session
-from spark_tui.core.cluster_doctor import ClusterDoctor
-from spark_tui.core.cluster_launch import ClusterLauncher
-from spark_tui.core.config import SettingEntry, open_config
-from spark_tui.core.context import Context
-from spark_tui.core.install import Installed, Installer
-from spark_tui.core.jobs import Step
-from spark_tui.core.nodes import Nodes
-from spark_tui.domain.cluster.doctor import examine, netplan
-from spark_tui.domain.cluster.facts import ClusterReadings
-from spark_tui.domain.cluster.protocol import RankState
-from spark_tui.domain.cluster.record import UNFINISHED, ClusterRecord, Stage
-from spark_tui.domain.errors import ExitCode, RefusedError, SparkError, UsageError
-from spark_tui.domain.finding import Severity, worst
-from spark_tui.domain.nodes import (
+from spark_tui.base.context import Context
+from spark_tui.base.errors import ExitCode, RefusedError, SparkError, UsageError
+from spark_tui.base.finding import Severity, worst
+from spark_tui.base.jobs import Step
+from spark_tui.base.nodes import (
     Cluster,
     ClusterNode,
     Topology,
@@ -35,16 +21,30 @@ from spark_tui.domain.nodes import (
     read_clusters,
     read_node,
 )
-from spark_tui.domain.reading import Reading
-from spark_tui.domain.remote import host_text
-from spark_tui.domain.secret import mask_secrets
-from spark_tui.domain.settings import SettingSource
-from spark_tui.domain.text import clean, last_overwrite
+from spark_tui.base.ports import LogLine
+from spark_tui.base.reading import Reading
+from spark_tui.base.remote import host_text
+from spark_tui.base.secret import mask_secrets
+from spark_tui.base.settings import SettingSource
+from spark_tui.base.text import clean, last_overwrite
+from spark_tui.cli import copying
+from spark_tui.cli.command import complete, group
+from spark_tui.cli.names import find_preset
+from spark_tui.cli.output import error_object
+from spark_tui.cli.session import Session
+from spark_tui.core.cluster_doctor import ClusterDoctor
+from spark_tui.core.cluster_launch import ClusterLauncher
+from spark_tui.core.install import Installed, Installer
+from spark_tui.core.nodes import Nodes
+from spark_tui.domain.cluster.doctor import examine, netplan
+from spark_tui.domain.cluster.facts import ClusterReadings
+from spark_tui.domain.cluster.protocol import RankState
+from spark_tui.domain.cluster.record import UNFINISHED, ClusterRecord, Stage
+from spark_tui.machine.config import SettingEntry, open_config
 from spark_tui.present import cluster as show
 from spark_tui.present import cluster_doctor as doctor
 from spark_tui.present.doctor import counts
 from spark_tui.present.engines import step_line
-from spark_tui.services.ports import LogLine
 
 _ADD_EXAMPLES = """\
   spark-tui cluster add duo --node nv@spark-1 --node nv@spark-2

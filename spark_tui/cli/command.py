@@ -11,8 +11,8 @@ from typing import Any, Final, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from spark_tui.base.text import same_name
 from spark_tui.cli.session import Session
-from spark_tui.domain.text import same_name
 
 F = TypeVar("F", bound=Callable[..., Any])
 Work = Callable[..., int | None]

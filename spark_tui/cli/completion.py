@@ -11,15 +11,15 @@ import click
 from click.shell_completion import BashComplete, FishComplete, ShellComplete, ZshComplete
 
 from spark_tui.app.opening import folders_for
+from spark_tui.base.context import Context
+from spark_tui.base.engine.state import runtime_of
+from spark_tui.base.errors import RefusedError, SparkError
+from spark_tui.base.reading import value_of
 from spark_tui.cli.command import command
 from spark_tui.cli.session import PROGRAM, Session
-from spark_tui.core.config import open_config
-from spark_tui.core.context import Context
 from spark_tui.core.downloads import Downloads
 from spark_tui.core.library import Library
-from spark_tui.domain.engine.state import runtime_of
-from spark_tui.domain.errors import RefusedError, SparkError
-from spark_tui.domain.reading import value_of
+from spark_tui.machine.config import open_config
 
 VARIABLE: Final = "_SPARK_TUI_COMPLETE"
 """Set by the shell's script: the program then prints completions and does nothing else."""

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import click
 
+from spark_tui.base.context import Context
+from spark_tui.base.errors import ExitCode, RefusedError, UsageError
+from spark_tui.base.finding import Severity
+from spark_tui.base.page import Section
 from spark_tui.cli.command import command, complete
 from spark_tui.cli.names import engines_here
 from spark_tui.cli.session import Session
 from spark_tui.core.connect import Connection, Connector, Place, engine_meant
-from spark_tui.core.context import Context
 from spark_tui.core.gateway_keys import read_status
 from spark_tui.domain.connect import CLIENTS, Client
-from spark_tui.domain.errors import ExitCode, RefusedError, UsageError
-from spark_tui.domain.finding import Severity
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.present import connect as show
-from spark_tui.present.page import Section
 
 _EXAMPLES = """\
   spark-tui connect                              list clients

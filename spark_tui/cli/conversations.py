@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import click
 
+from spark_tui.base.context import Context
+from spark_tui.base.json import maybe
 from spark_tui.cli.command import group, yes_option
 from spark_tui.cli.session import Session, confirm
-from spark_tui.core.context import Context
 from spark_tui.core.conversations import Conversations
 from spark_tui.domain.chat.conversation import ConversationSummary
 from spark_tui.domain.chat.formats import exported
 from spark_tui.present.chat import conversation_table, hit_table, summary_object, thread_object
-from spark_tui.present.json import maybe
 
 
 @group("conversations")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
+from spark_tui.base.context import Context
 from spark_tui.cli.command import command, complete
 from spark_tui.cli.output import Interrupted
 from spark_tui.cli.session import Session
-from spark_tui.core.context import Context
 from spark_tui.core.copying import ClusterCopier, Copied
 from spark_tui.domain.cluster.copying import CopyPhase, CopyProgress, InventoryRequest
 from spark_tui.present import copying as show

@@ -11,19 +11,19 @@ from typing import Final
 import click
 
 from spark_tui import __version__
+from spark_tui.base.context import Context
+from spark_tui.base.errors import ExitCode, SparkError
+from spark_tui.base.finding import Finding, Severity, worst
+from spark_tui.base.page import TONES
+from spark_tui.base.secret import MASK, mask_secrets
+from spark_tui.base.text import clean, clean_line
 from spark_tui.cli.command import command
 from spark_tui.cli.output import PRIVATE, STYLES, wrapped, write_new
 from spark_tui.cli.session import Session
-from spark_tui.core.context import Context
 from spark_tui.core.doctor import Doctor, terminal_state
 from spark_tui.domain.doctor import CHECK_BY_ID
-from spark_tui.domain.errors import ExitCode, SparkError
-from spark_tui.domain.finding import Finding, Severity, worst
-from spark_tui.domain.secret import MASK, mask_secrets
-from spark_tui.domain.text import clean, clean_line
 from spark_tui.present.doctor import VERDICTS, counts, report_object
 from spark_tui.present.engines import engine_status
-from spark_tui.present.page import TONES
 
 LABEL_WIDTH: Final = 20
 LEAST_ROOM: Final = 40

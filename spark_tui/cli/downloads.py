@@ -11,14 +11,17 @@ import click
 from click.shell_completion import CompletionItem
 from msgspec.structs import replace
 
+from spark_tui.base.context import Context
+from spark_tui.base.errors import UsageError
+from spark_tui.base.json import maybe
+from spark_tui.base.quantities import human_bytes
+from spark_tui.base.text import clean_line
 from spark_tui.cli.command import command, complete
 from spark_tui.cli.names import find_preset
 from spark_tui.cli.output import Interrupted, bar
 from spark_tui.cli.session import Session
-from spark_tui.core.context import Context
 from spark_tui.core.downloads import Downloads
 from spark_tui.core.preflight import Preflight
-from spark_tui.domain.errors import UsageError
 from spark_tui.domain.models.download import (
     Download,
     DownloadPhase,
@@ -30,11 +33,8 @@ from spark_tui.domain.models.download import (
 )
 from spark_tui.domain.presets.fetching import downloads_of
 from spark_tui.domain.presets.overrides import Overrides
-from spark_tui.domain.quantities import human_bytes
-from spark_tui.domain.text import clean_line
 from spark_tui.present import downloads as show
 from spark_tui.present.inspection import size_or_unknown
-from spark_tui.present.json import maybe
 
 _ADDRESS: Final = re.compile(
     r"https?://[^/]+/(?P<repo>[\w.-]+/[\w.-]+?)(?:/(?:tree|blob|resolve)/(?P<revision>[^/?#]+).*)?/?(?:[?#].*)?"

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import click
 
+from spark_tui.base.context import Context
+from spark_tui.base.errors import UsageError
+from spark_tui.base.jobs import StepState
 from spark_tui.cli.command import command, engine_argument, settings_option, yes_option
 from spark_tui.cli.names import find_container, find_view
 from spark_tui.cli.output import Interrupted
 from spark_tui.cli.progress import LaunchProgress, may, shown, supervised
 from spark_tui.cli.session import Session, confirm
 from spark_tui.core.collectors import Collectors
-from spark_tui.core.context import Context
 from spark_tui.core.edit import Editor, EditPlan
 from spark_tui.core.history import History
-from spark_tui.core.jobs import StepState
 from spark_tui.core.last_launches import LastLaunches
-from spark_tui.domain.errors import UsageError
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.presets.overrides import pairs_from
 from spark_tui.present.edit import edit_object, edit_page

@@ -8,6 +8,10 @@ from typing import Final
 import click
 from msgspec.structs import replace
 
+from spark_tui.base.context import Context
+from spark_tui.base.engine.container import ContainerFacts
+from spark_tui.base.errors import ExitCode, RefusedError, SparkError
+from spark_tui.base.jobs import StepState
 from spark_tui.cli.command import command, engine_argument, yes_option
 from spark_tui.cli.names import find_container, find_view
 from spark_tui.cli.output import Interrupted
@@ -15,14 +19,10 @@ from spark_tui.cli.progress import LaunchProgress, keeps_starting, may, resumed,
 from spark_tui.cli.session import Session, confirm, interrupted
 from spark_tui.core.boot import BootUnits
 from spark_tui.core.cluster_launch import ClusterLauncher
-from spark_tui.core.context import Context
 from spark_tui.core.engines import EngineSupervisor, outside_docker
 from spark_tui.core.fit import MemoryGate
-from spark_tui.core.jobs import StepState
 from spark_tui.core.launch import Launcher
 from spark_tui.core.secure import Secured, Securing
-from spark_tui.domain.engine.container import ContainerFacts
-from spark_tui.domain.errors import ExitCode, RefusedError, SparkError
 from spark_tui.present.cluster import cleared_object
 from spark_tui.present.engines import engine_object
 

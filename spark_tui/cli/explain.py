@@ -13,16 +13,16 @@ from typing import IO, Final, cast
 
 import click
 
+from spark_tui.base.context import Context
+from spark_tui.base.errors import ContainerNotFound, UnreachableError, UsageError
+from spark_tui.base.text import clean_line, truncate
 from spark_tui.cli.command import command, complete
 from spark_tui.cli.names import engine_name, find_container
 from spark_tui.cli.output import bulleted, labelled, wrapped
 from spark_tui.cli.session import Session
-from spark_tui.core.context import Context
 from spark_tui.core.engines import explain_container
 from spark_tui.core.results import Results
-from spark_tui.domain.errors import ContainerNotFound, UnreachableError, UsageError
 from spark_tui.domain.logs.explain import Explanation, LogExplainer
-from spark_tui.domain.text import clean_line, truncate
 from spark_tui.present.logs import explanation_object, explanation_page
 
 CHUNK: Final = 256 * 1024

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from spark_tui.base.context import Context
+from spark_tui.base.finding import set_options
 from spark_tui.cli.candidates import observe
 from spark_tui.cli.command import command, preset_argument, settings_option
 from spark_tui.cli.names import find_preset
 from spark_tui.cli.session import Session
-from spark_tui.core.context import Context
 from spark_tui.core.fit import LaunchChecks
-from spark_tui.domain.finding import set_options
 from spark_tui.domain.presets.fit import Fit
 from spark_tui.domain.presets.overrides import overrides_from_pairs, pairs_from
 from spark_tui.present.launch import fit_figures, fit_object, fit_verdict

@@ -7,24 +7,24 @@ from typing import Any, Final
 
 import click
 
+from spark_tui.base.context import Context
+from spark_tui.base.engine.container import LOOPBACK
+from spark_tui.base.engine.runtimes import KEY_VARIABLES
+from spark_tui.base.errors import RefusedError, UsageError
+from spark_tui.base.nodes import GATEWAY_PORT
+from spark_tui.base.secret import Secret
+from spark_tui.base.text import clean_line
 from spark_tui.cli.candidates import observe
 from spark_tui.cli.command import complete, group, yes_option
 from spark_tui.cli.names import find_preset
 from spark_tui.cli.progress import supervised
 from spark_tui.cli.session import Session, confirm
 from spark_tui.core.boot import BootUnits
-from spark_tui.core.context import Context
 from spark_tui.core.gateway import Gateway
 from spark_tui.core.gateway_keys import GatewayKeys, read_status
 from spark_tui.core.gateway_peers import key_name
-from spark_tui.domain.engine.container import LOOPBACK
-from spark_tui.domain.engine.runtimes import KEY_VARIABLES
-from spark_tui.domain.errors import RefusedError, UsageError
 from spark_tui.domain.gateway import MOST_FAILURES, STAY_SECONDS, GatewayPolicy, GatewayStatus
-from spark_tui.domain.nodes import GATEWAY_PORT
 from spark_tui.domain.presets.command import LOOPBACK_NAMES
-from spark_tui.domain.secret import Secret
-from spark_tui.domain.text import clean_line
 from spark_tui.present import gateway as show
 from spark_tui.present.engines import boot_text
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import click
 
+from spark_tui.base.context import Context
+from spark_tui.base.errors import UsageError
+from spark_tui.base.event import Event
+from spark_tui.base.history_limits import HistoryOff
+from spark_tui.base.reading import Missing
 from spark_tui.cli.command import command, complete
 from spark_tui.cli.session import Session
-from spark_tui.core.context import Context
 from spark_tui.core.history import History
 from spark_tui.core.pins import GoodStart, Pins
-from spark_tui.domain.errors import UsageError
-from spark_tui.domain.event import Event
-from spark_tui.domain.history import HistoryOff
 from spark_tui.domain.logs.starts import StartRecord
-from spark_tui.domain.reading import Missing
 from spark_tui.present import history as show
 from spark_tui.present.events import event_object, events_table
 

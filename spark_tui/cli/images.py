@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import click
 
+from spark_tui.base.context import Context
+from spark_tui.base.errors import ExitCode, RefusedError, SparkError
+from spark_tui.base.quantities import human_bytes
 from spark_tui.cli.command import complete, group, yes_option
 from spark_tui.cli.output import bulleted
 from spark_tui.cli.session import Session, confirm
-from spark_tui.core.context import Context
 from spark_tui.core.images import Images, find
-from spark_tui.domain.errors import ExitCode, RefusedError, SparkError
 from spark_tui.domain.presets.image_use import ImagesView, TagState
-from spark_tui.domain.quantities import human_bytes
 from spark_tui.present import images as show
 
 

@@ -14,20 +14,20 @@ from spark_tui.core.cluster_doctor import GATHER_SECONDS
 if TYPE_CHECKING:
     pass
 
+from spark_tui.base.context import Context
+from spark_tui.base.engine.container import ContainerFacts
+from spark_tui.base.errors import ContainerNotFound, UsageError
+from spark_tui.base.executors import end_tasks
+from spark_tui.base.ports import LogLine
+from spark_tui.base.secret import mask_secrets
+from spark_tui.base.text import clean, last_overwrite
 from spark_tui.cli.command import command, complete
 from spark_tui.cli.names import engine_name, find_container
 from spark_tui.cli.session import Session
-from spark_tui.core.context import Context
 from spark_tui.core.engines import EngineSupervisor, outside_docker, stamp_before, stamp_of_start
-from spark_tui.domain.engine.container import ContainerFacts
-from spark_tui.domain.errors import ContainerNotFound, UsageError
 from spark_tui.domain.logs.moments import by_time, moment_of
 from spark_tui.domain.logs.timeline import PhaseId
-from spark_tui.domain.secret import mask_secrets
-from spark_tui.domain.text import clean, last_overwrite
 from spark_tui.present.engines import ago
-from spark_tui.services.executors import end_tasks
-from spark_tui.services.ports import LogLine
 
 
 @command(

@@ -9,9 +9,9 @@ from typing import Final
 import click
 
 import spark_tui
+from spark_tui.base.errors import RefusedError, SparkError
 from spark_tui.cli.command import command
 from spark_tui.cli.session import PROGRAM, Session
-from spark_tui.domain.errors import RefusedError, SparkError
 
 _PAGE: Final = Path("share/man/man1") / f"{PROGRAM}.1"
 """Below the prefix that the program is installed in, and below ~/.local."""

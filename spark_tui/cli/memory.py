@@ -12,18 +12,10 @@ from typing import Final
 
 import click
 
-from spark_tui.cli.command import command, yes_option
-from spark_tui.cli.session import Session, confirm
-from spark_tui.core.cache import CacheControl, DropPlan
-from spark_tui.core.collectors import Collectors
-from spark_tui.core.context import Context
-from spark_tui.core.engines import EngineSupervisor
-from spark_tui.core.guard import Guard, guard_policy
-from spark_tui.core.memory import BreakdownReader
-from spark_tui.core.store import World
-from spark_tui.domain.errors import RefusedError, SparkError, UsageError
-from spark_tui.domain.finding import Severity
-from spark_tui.domain.host.drop_caches import (
+from spark_tui.base.context import Context
+from spark_tui.base.errors import RefusedError, SparkError, UsageError
+from spark_tui.base.finding import Severity
+from spark_tui.base.host.drop_caches import (
     GRANT_FILE,
     RULE_FILE,
     UNIT_FILE,
@@ -32,12 +24,20 @@ from spark_tui.domain.host.drop_caches import (
     sudoers_grant,
     unit_files,
 )
-from spark_tui.domain.host.guard import UNIT_NAME, GuardEntry, unit_text
-from spark_tui.domain.host.memory import MemInfo, MemoryBreakdown
-from spark_tui.domain.quantities import gib
-from spark_tui.domain.reading import reason_of, value_of
+from spark_tui.base.host.guard import UNIT_NAME, GuardEntry, unit_text
+from spark_tui.base.host.memory import MemInfo, MemoryBreakdown
+from spark_tui.base.json import Object, moment
+from spark_tui.base.quantities import gib
+from spark_tui.base.reading import reason_of, value_of
+from spark_tui.base.store import World
+from spark_tui.cli.command import command, yes_option
+from spark_tui.cli.session import Session, confirm
+from spark_tui.core.cache import CacheControl, DropPlan
+from spark_tui.core.collectors import Collectors
+from spark_tui.core.engines import EngineSupervisor
+from spark_tui.core.guard import Guard, guard_policy
+from spark_tui.core.memory import BreakdownReader
 from spark_tui.present import memory as show
-from spark_tui.present.json import Object, moment
 
 HEADING_EVERY: Final = 20
 """Lines of `--watch` between two headings."""

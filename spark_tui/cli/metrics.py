@@ -9,28 +9,28 @@ from typing import Any, Final
 
 import click
 
+from spark_tui.base.context import Context
+from spark_tui.base.engine.state import EngineState
+from spark_tui.base.errors import EngineUnreachable
+from spark_tui.base.executors import end_tasks
+from spark_tui.base.host.series import MetricId, Sample
+from spark_tui.base.json import Object, moment
+from spark_tui.base.page import Page
+from spark_tui.base.reading import value_of
 from spark_tui.cli.command import command, optional_engine_argument
 from spark_tui.cli.names import engine_name, find_view
 from spark_tui.cli.session import Session
 from spark_tui.core.collectors import Collectors
-from spark_tui.core.context import Context
 from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.gateway_keys import read_status
 from spark_tui.core.metrics import EngineMetricsCollector
 from spark_tui.core.nodes import HERE, Nodes
 from spark_tui.domain.cluster.record import ClusterRecord
-from spark_tui.domain.engine.state import EngineState
-from spark_tui.domain.errors import EngineUnreachable
 from spark_tui.domain.logs.view import EngineView
-from spark_tui.domain.metrics.series import MetricId, Sample
-from spark_tui.domain.reading import value_of
 from spark_tui.present import metrics as show
 from spark_tui.present.agents import agents_page
 from spark_tui.present.cluster import vitals_objects, vitals_section
 from spark_tui.present.engines import engine_status
-from spark_tui.present.json import Object, moment
-from spark_tui.present.page import Page
-from spark_tui.services.executors import end_tasks
 
 ACCESS_LINES: Final = 5_000
 """Of a log's end, in which clients are counted."""

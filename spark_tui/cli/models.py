@@ -9,15 +9,19 @@ from typing import Final
 
 import click
 
+from spark_tui.base.context import Context
+from spark_tui.base.errors import ExitCode, RefusedError, SparkError, UsageError
+from spark_tui.base.quantities import human_bytes
+from spark_tui.base.reading import Missing, Reading, reason_of, value_of
+from spark_tui.base.settings import Settings
+from spark_tui.base.text import clean_line
 from spark_tui.cli import downloads
 from spark_tui.cli.command import command, group, model_argument
 from spark_tui.cli.output import bar, bulleted
 from spark_tui.cli.session import Session, typed
 from spark_tui.core.collectors import Collectors
-from spark_tui.core.context import Context
 from spark_tui.core.downloads import Hub
 from spark_tui.core.library import Library
-from spark_tui.domain.errors import ExitCode, RefusedError, SparkError, UsageError
 from spark_tui.domain.models.download import size_typed
 from spark_tui.domain.models.hub import RepoFacts, SearchHit, SearchQuery, Sort
 from spark_tui.domain.models.inspection import Inspection, inspected
@@ -31,10 +35,6 @@ from spark_tui.domain.models.store import (
 )
 from spark_tui.domain.models.weights import formats_typed
 from spark_tui.domain.presets.model_use import LibraryEntry, LibraryView
-from spark_tui.domain.quantities import human_bytes
-from spark_tui.domain.reading import Missing, Reading, reason_of, value_of
-from spark_tui.domain.settings import Settings
-from spark_tui.domain.text import clean_line
 from spark_tui.present import inspection as checkpoint
 from spark_tui.present import models as show
 

@@ -8,15 +8,15 @@ from typing import Final
 
 import click
 
+from spark_tui.base.context import Context
+from spark_tui.base.engine.container import ContainerFacts
+from spark_tui.base.engine.state import runtime_of
+from spark_tui.base.errors import ContainerNotFound, SparkError, UsageError
+from spark_tui.base.text import clean_line, same_name, truncate
 from spark_tui.cli.session import Session
-from spark_tui.core.context import Context
 from spark_tui.core.engines import EngineSupervisor
-from spark_tui.domain.engine.container import ContainerFacts
-from spark_tui.domain.engine.state import runtime_of
-from spark_tui.domain.errors import ContainerNotFound, SparkError, UsageError
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.presets.preset import Preset
-from spark_tui.domain.text import clean_line, same_name, truncate
 
 _SHORT_ID: Final = 12
 _MAX_NAMED: Final = 8

@@ -11,15 +11,15 @@ from typing import Final, TypeVar
 import click
 
 from spark_tui import __version__
+from spark_tui.base.context import Context
+from spark_tui.base.errors import SparkError, UsageError
+from spark_tui.base.executors import end_tasks
+from spark_tui.base.wire import decode, encode
 from spark_tui.cli.command import command
 from spark_tui.cli.output import Interrupted
 from spark_tui.cli.session import Session
-from spark_tui.core.context import Context
 from spark_tui.core.node import Node
 from spark_tui.domain.cluster.protocol import COMMAND, Hello, NodeError
-from spark_tui.domain.errors import SparkError, UsageError
-from spark_tui.services.executors import end_tasks
-from spark_tui.services.wire import decode, encode
 
 T = TypeVar("T")
 

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from spark_tui.base.context import Context
+from spark_tui.base.engine.container import LOOPBACK
+from spark_tui.base.errors import SparkError
+from spark_tui.base.finding import Severity
 from spark_tui.cli.names import find_preset
 from spark_tui.cli.output import Interrupted
 from spark_tui.cli.progress import LaunchProgress, shown
 from spark_tui.cli.session import Session
 from spark_tui.core.cluster import ClusterPlanner
 from spark_tui.core.cluster_launch import ClusterLauncher
-from spark_tui.core.context import Context
 from spark_tui.core.fit import WillNotFit
 from spark_tui.core.launch import DEFAULT_READY_TIMEOUT_SECONDS
 from spark_tui.core.rights import require_reviewed
 from spark_tui.domain.cluster.plan import Spread
 from spark_tui.domain.cluster.record import record_of
-from spark_tui.domain.engine.container import LOOPBACK
-from spark_tui.domain.errors import SparkError
-from spark_tui.domain.finding import Severity
 from spark_tui.domain.presets.overrides import overrides_from_pairs
 from spark_tui.present import cluster
 from spark_tui.present.launch import finding_fix

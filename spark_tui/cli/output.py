@@ -11,10 +11,10 @@ from typing import Any, Final, TextIO
 
 from msgspec.structs import replace
 
-from spark_tui.domain.errors import ExitCode, PresetError, RefusedError, SparkError
-from spark_tui.domain.secret import mask_secrets
-from spark_tui.domain.text import cell_width, cells_left, clean, clean_line, truncate
-from spark_tui.present.page import Cell, Page, Row, Section, Table, Tone, column_widths
+from spark_tui.base.errors import ExitCode, PresetError, RefusedError, SparkError
+from spark_tui.base.page import Cell, Page, Row, Section, Table, Tone, column_widths
+from spark_tui.base.secret import mask_secrets
+from spark_tui.base.text import cell_width, cells_left, clean, clean_line, truncate
 
 DEFAULT_WIDTH: Final = 80
 MAX_DETAIL_LINES: Final = 20

@@ -9,13 +9,29 @@ from typing import IO, Any, Final, cast
 import click
 from msgspec.structs import asdict
 
+from spark_tui.base.context import Context
+from spark_tui.base.engine.container import ContainerSpec
+from spark_tui.base.engine.docker_run import render_text
+from spark_tui.base.errors import (
+    ContainerNotFound,
+    ExitCode,
+    PresetError,
+    RefusedError,
+    SparkError,
+    UsageError,
+)
+from spark_tui.base.finding import Finding, Severity
+from spark_tui.base.json import Object, maybe
+from spark_tui.base.page import Page, Row, Section, Tone
+from spark_tui.base.quantities import parse_bytes
+from spark_tui.base.secret import mask_secrets
+from spark_tui.base.text import clean_line
 from spark_tui.cli.candidates import look_around, observe, search_options
 from spark_tui.cli.command import complete, group, preset_argument, settings_option
 from spark_tui.cli.names import find_preset
 from spark_tui.cli.output import error_object, write_new
 from spark_tui.cli.session import Session
 from spark_tui.core.candidates import Candidate
-from spark_tui.core.context import Context
 from spark_tui.core.finder import SORTS, PresetFinder, Search
 from spark_tui.core.fit import LaunchChecks
 from spark_tui.core.history import History
@@ -24,17 +40,6 @@ from spark_tui.core.preflight import Preflight, container_of, preset_diff
 from spark_tui.core.preset_imports import ImportedRecipe, ImportReport, PastedText, import_copy, import_recipes
 from spark_tui.core.registries import RegistryManager
 from spark_tui.core.rights import drifts
-from spark_tui.domain.engine.container import ContainerSpec
-from spark_tui.domain.engine.docker_run import render_text
-from spark_tui.domain.errors import (
-    ContainerNotFound,
-    ExitCode,
-    PresetError,
-    RefusedError,
-    SparkError,
-    UsageError,
-)
-from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.presets.dialects.container_files import compose_text, quadlet_text, systemd_text
 from spark_tui.domain.presets.dialects.recipe_files import to_sparkrun
 from spark_tui.domain.presets.dialects.yaml_text import comment, yaml_text
@@ -46,13 +51,8 @@ from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue, Tag
 from spark_tui.domain.presets.registry import review_of
 from spark_tui.domain.presets.rights import findings_of
-from spark_tui.domain.quantities import parse_bytes
-from spark_tui.domain.secret import mask_secrets
-from spark_tui.domain.text import clean_line
 from spark_tui.present.history import last_good_object, last_good_rows, pin_object, pin_page
-from spark_tui.present.json import Object, maybe
 from spark_tui.present.launch import finding_count, finding_object, finding_section, verdict_object
-from spark_tui.present.page import Page, Row, Section, Tone
 from spark_tui.present.presets import (
     MARKS,
     candidate_object,

@@ -10,19 +10,19 @@ import asyncio
 from collections.abc import Awaitable, Coroutine
 from typing import Any, Final, TypeVar
 
+from spark_tui.base.context import Context
+from spark_tui.base.executors import end_tasks
+from spark_tui.base.jobs import Step, StepState
+from spark_tui.base.under_way import UnderWay, disturbed
 from spark_tui.cli.output import STYLES, Interrupted
 from spark_tui.cli.session import Session, confirm
-from spark_tui.core.context import Context
 from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.history import History, remember
-from spark_tui.core.jobs import Step, StepState
 from spark_tui.core.launch import Launcher
-from spark_tui.core.under_way import UnderWay, disturbed
 from spark_tui.domain.logs.starts import UNKNOWN, Eta, EtaBasis, eta_text
 from spark_tui.domain.logs.timeline import PhaseState
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.present import engines
-from spark_tui.services.executors import end_tasks
 
 T = TypeVar("T")
 

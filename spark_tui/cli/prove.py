@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import click
 
+from spark_tui.base.context import Context
+from spark_tui.base.errors import ExitCode, UsageError
+from spark_tui.base.page import Section
+from spark_tui.base.text import same_name
 from spark_tui.cli.bench import capitals
 from spark_tui.cli.command import command, optional_engine_argument
 from spark_tui.cli.names import engine_name, find_container
 from spark_tui.cli.output import Interrupted, write_new
 from spark_tui.cli.session import Session
-from spark_tui.core.context import Context
 from spark_tui.core.library import Library
 from spark_tui.core.prove import ProofProgress, Prover
-from spark_tui.domain.errors import ExitCode, UsageError
 from spark_tui.domain.prove.request import Verdict
 from spark_tui.domain.prove.run import Proof, changes, compared_proof
-from spark_tui.domain.text import same_name
 from spark_tui.present import prove as present
-from spark_tui.present.page import Section
 
 _EXAMPLES = """\
   spark-tui prove qwen3.6-35b

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
+from spark_tui.base.context import Context
 from spark_tui.cli.candidates import look_around, search_options
 from spark_tui.cli.command import command
 from spark_tui.cli.session import Session
 from spark_tui.core.candidates import Candidate
-from spark_tui.core.context import Context
 from spark_tui.core.finder import PresetFinder, Search
 from spark_tui.core.from_ollama import Replacement, replacements
 from spark_tui.core.recommend import Use, purpose_of

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
+from spark_tui.base.context import Context
 from spark_tui.cli.command import group, preset_argument
 from spark_tui.cli.names import find_preset
 from spark_tui.cli.session import Session
-from spark_tui.core.context import Context
 from spark_tui.core.registries import RegistryManager, RegistryUpdate
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.presets.registry import RegistryRecipe

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from spark_tui.base.context import Context
+from spark_tui.base.errors import ExitCode
+from spark_tui.base.json import Object, maybe, read
+from spark_tui.base.page import Cell, Column, Table, Tone, cells
+from spark_tui.base.remote import RemoteEngine, memory_words, serving_words
 from spark_tui.cli.command import command
 from spark_tui.cli.output import error_object
 from spark_tui.cli.session import Session
-from spark_tui.core.context import Context
 from spark_tui.core.hosts import Hosts, HostView
-from spark_tui.domain.errors import ExitCode
-from spark_tui.domain.remote import RemoteEngine, memory_words, serving_words
-from spark_tui.present.json import Object, maybe, read
-from spark_tui.present.page import Cell, Column, Table, Tone, cells
 
 _EXAMPLES = """\
   spark-tui config set hosts.lab nv@spark-2     name a machine as ssh reaches it

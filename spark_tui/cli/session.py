@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar, cast
 
 from msgspec import Struct
 
+from spark_tui.base.errors import MeasurementVoid, RefusedError
 from spark_tui.cli.options import Options
 from spark_tui.cli.output import Diagnostics, Interrupted, Output
-from spark_tui.domain.errors import MeasurementVoid, RefusedError
 
 if TYPE_CHECKING:  # asyncio and the core cost more than `--help` may
     import asyncio
 
-    from spark_tui.core.context import Context
+    from spark_tui.base.context import Context
 
 T = TypeVar("T")
 

@@ -9,18 +9,18 @@ from typing import Final
 import click
 from msgspec import Struct
 
+from spark_tui.base.context import Context
+from spark_tui.base.engine.container import DaemonFacts
+from spark_tui.base.engine.state import EngineState
+from spark_tui.base.errors import SparkError
+from spark_tui.base.json import moment
+from spark_tui.base.store import World
 from spark_tui.cli.command import command
 from spark_tui.cli.session import Session
 from spark_tui.core.collectors import Collectors
-from spark_tui.core.context import Context
 from spark_tui.core.engines import EDITS, EngineSupervisor
-from spark_tui.core.store import World
-from spark_tui.domain.engine.container import DaemonFacts
-from spark_tui.domain.engine.state import EngineState
-from spark_tui.domain.errors import SparkError
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.present.engines import engine_object, engine_table, spoken, status_object, status_page
-from spark_tui.present.json import moment
 
 
 class _Snapshot(Struct, frozen=True):

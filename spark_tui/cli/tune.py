@@ -7,16 +7,16 @@ from typing import Any
 import click
 from msgspec.structs import replace
 
+from spark_tui.base.context import Context
+from spark_tui.base.errors import ExitCode, RefusedError, UsageError
 from spark_tui.cli.candidates import observe
 from spark_tui.cli.command import command, complete, yes_option
 from spark_tui.cli.names import find_preset
 from spark_tui.cli.output import Interrupted
 from spark_tui.cli.progress import supervised
 from spark_tui.cli.session import Session, confirm
-from spark_tui.core.context import Context
 from spark_tui.core.tune import DEFAULT_MINUTES, TuneProgress, Tuner, TuneRecord
 from spark_tui.domain.bench.tune import TuneGoal, best_settings
-from spark_tui.domain.errors import ExitCode, RefusedError, UsageError
 from spark_tui.present import tune as present
 from spark_tui.present.bench import SIMULATED
 

@@ -15,17 +15,37 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 import spark_tui
-from spark_tui.core.actions import by_front_end, key_of
+from spark_tui.base.actions import by_front_end, key_of
+from spark_tui.base.context import Context
+from spark_tui.base.engine.container import LABEL_NODES, ContainerFacts
+from spark_tui.base.engine.metrics_page import EMPTY_PAGE, Family, MetricPage, restarted
+from spark_tui.base.engine.runtimes import VLLM, runtime_named
+from spark_tui.base.engine.state import Endpoint, Health
+from spark_tui.base.errors import (
+    ApiKeyRejected,
+    ContainerNotFound,
+    EngineFailed,
+    EngineUnreachable,
+    MeasurementVoid,
+    RefusedError,
+    SparkError,
+    UnreachableError,
+    UsageError,
+)
+from spark_tui.base.executors import end_tasks
+from spark_tui.base.host.memory import MemInfo
+from spark_tui.base.jobs import Step, StepState
+from spark_tui.base.poller import pause
+from spark_tui.base.ports import Clock, ContainerEngine, GpuProbe, HostProbe, LoadDriver, MetricsSource, StateFiles
+from spark_tui.base.quantities import gib
+from spark_tui.base.reading import Ok, value_of
 from spark_tui.core.bench_ab import Variant
-from spark_tui.core.context import Context
 from spark_tui.core.edit import Editor
 from spark_tui.core.engines import MEASURES, EngineSupervisor, EngineWatch
 from spark_tui.core.fit import MemoryGate
 from spark_tui.core.guard import guard_policy
-from spark_tui.core.jobs import Step, StepState
 from spark_tui.core.launch import Launcher
 from spark_tui.core.nodes import measured_bandwidth
-from spark_tui.core.poller import pause
 from spark_tui.core.results import Results
 from spark_tui.domain.bench.conditions import Conditions, conditions_of
 from spark_tui.domain.bench.load import Load, LoadResult, RequestSpec, Tick
@@ -57,26 +77,6 @@ from spark_tui.domain.bench.run import (
 )
 from spark_tui.domain.bench.server_side import between, cross_check, others
 from spark_tui.domain.bench.statistics import distribution
-from spark_tui.domain.engine.container import LABEL_NODES, ContainerFacts
-from spark_tui.domain.engine.runtimes import VLLM, runtime_named
-from spark_tui.domain.engine.state import Endpoint, Health
-from spark_tui.domain.errors import (
-    ApiKeyRejected,
-    ContainerNotFound,
-    EngineFailed,
-    EngineUnreachable,
-    MeasurementVoid,
-    RefusedError,
-    SparkError,
-    UnreachableError,
-    UsageError,
-)
-from spark_tui.domain.host.memory import MemInfo
-from spark_tui.domain.metrics.page import EMPTY_PAGE, Family, MetricPage, restarted
-from spark_tui.domain.quantities import gib
-from spark_tui.domain.reading import Ok, value_of
-from spark_tui.services.executors import end_tasks
-from spark_tui.services.ports import Clock, ContainerEngine, GpuProbe, HostProbe, LoadDriver, MetricsSource, StateFiles
 
 CALIBRATION_WORDS: Final = 200
 OnTick = Callable[[Tick], None]

@@ -10,12 +10,12 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from spark_tui.base.context import Context
+from spark_tui.base.errors import RefusedError, UsageError
 from spark_tui.core.catalogue import catalogue
-from spark_tui.core.context import Context
 from spark_tui.core.launch import LaunchRequest, launched_with, request_of, same_place
 from spark_tui.core.preflight import Preflight
 from spark_tui.domain.bench.plan import BenchPlan
-from spark_tui.domain.errors import RefusedError, UsageError
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.presets.overrides import SHARE, Overrides, overrides_from_pairs, pairs_from
 from spark_tui.domain.presets.preset import PresetCatalogue

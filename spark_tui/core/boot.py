@@ -10,17 +10,17 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from spark_tui.core.context import Context
+from spark_tui.base.context import Context
+from spark_tui.base.engine.boot import BootStatus
+from spark_tui.base.engine.container import LABEL_LAUNCH
+from spark_tui.base.engine.schedule import Schedule, ScheduleStatus, data_line, timer_name
+from spark_tui.base.engine.state import Exposure
+from spark_tui.base.errors import ContainerNotFound, EngineExited, RefusedError, UnreachableError
+from spark_tui.base.executors import in_thread
+from spark_tui.base.ports import BootPort, Clock, ContainerEngine
 from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.launch import launched_with
-from spark_tui.domain.engine.boot import BootStatus
-from spark_tui.domain.engine.container import LABEL_LAUNCH
-from spark_tui.domain.engine.schedule import Schedule, ScheduleStatus, data_line, timer_name
-from spark_tui.domain.engine.state import Exposure
-from spark_tui.domain.errors import ContainerNotFound, EngineExited, RefusedError, UnreachableError
 from spark_tui.domain.logs.view import EngineView
-from spark_tui.services.executors import in_thread
-from spark_tui.services.ports import BootPort, Clock, ContainerEngine
 
 DOCKER_SECONDS: Final = 2.0
 """Between two looks for Docker, while the machine boots."""

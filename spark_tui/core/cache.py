@@ -10,14 +10,12 @@ from typing import Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from spark_tui.core.context import Context
-from spark_tui.core.engines import EngineSupervisor
-from spark_tui.core.store import Store
-from spark_tui.domain.engine.container import ContainerSpec, Mount
-from spark_tui.domain.engine.state import EngineState
-from spark_tui.domain.errors import RefusedError, SparkError
-from spark_tui.domain.event import EventKind
-from spark_tui.domain.host.drop_caches import (
+from spark_tui.base.context import Context
+from spark_tui.base.engine.container import ContainerSpec, Mount
+from spark_tui.base.engine.state import EngineState
+from spark_tui.base.errors import RefusedError, SparkError
+from spark_tui.base.event import EventKind
+from spark_tui.base.host.drop_caches import (
     BY_HAND,
     DROP_FILE,
     MOUNTED,
@@ -28,11 +26,13 @@ from spark_tui.domain.host.drop_caches import (
     compact_route,
     routes,
 )
-from spark_tui.domain.host.memory import MemInfo
+from spark_tui.base.host.memory import MemInfo
+from spark_tui.base.ports import CacheDropper, Clock, ContainerEngine, HostProbe
+from spark_tui.base.reading import reason_of, value_of
+from spark_tui.base.store import Store
+from spark_tui.core.engines import EngineSupervisor
 from spark_tui.domain.logs.timeline import BootTimeline, PhaseId
 from spark_tui.domain.logs.view import EngineView
-from spark_tui.domain.reading import reason_of, value_of
-from spark_tui.services.ports import CacheDropper, Clock, ContainerEngine, HostProbe
 
 ONE_SHOT_SECONDS: Final = 90.0
 _LOOK_SECONDS: Final = 0.2

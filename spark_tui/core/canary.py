@@ -8,24 +8,24 @@ from typing import Final
 
 from msgspec import Struct
 
-from spark_tui.core.actions import by_front_end, key_of
+from spark_tui.base.actions import by_front_end, key_of
+from spark_tui.base.context import Context
+from spark_tui.base.engine.state import EngineState
+from spark_tui.base.errors import MeasurementVoid, SparkError
+from spark_tui.base.finding import AlarmId, Finding, Severity
+from spark_tui.base.history_limits import Record
+from spark_tui.base.ports import Clock, HistoryStore, StateFiles
+from spark_tui.base.reading import value_of
+from spark_tui.base.store import AlarmBoard
 from spark_tui.core.bench import Benchmark
 from spark_tui.core.bench_ab import Variant
-from spark_tui.core.context import Context
 from spark_tui.core.engines import MEASURES, EngineSupervisor
 from spark_tui.core.metrics import in_flight
 from spark_tui.core.prove import Prover
-from spark_tui.core.store import AlarmBoard
 from spark_tui.domain.bench.canary import KIND, CanaryVerdict, conditions_of_night, night_of, verdicts
 from spark_tui.domain.bench.plan import BenchPlan
 from spark_tui.domain.bench.run import RunOutcome
-from spark_tui.domain.engine.state import EngineState
-from spark_tui.domain.errors import MeasurementVoid, SparkError
-from spark_tui.domain.finding import AlarmId, Finding, Severity
-from spark_tui.domain.history import Record
 from spark_tui.domain.prove.request import Verdict
-from spark_tui.domain.reading import value_of
-from spark_tui.services.ports import Clock, HistoryStore, StateFiles
 
 UNIT: Final = "spark-tui-canary"
 LOAD: Final = BenchPlan(input_tokens=512, output_tokens=96, concurrency=(1,), passes=3, rounds=2, warmup=1)

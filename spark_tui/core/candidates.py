@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from spark_tui.domain.errors import SparkError
-from spark_tui.domain.finding import Finding, Severity
+from spark_tui.base.errors import SparkError
+from spark_tui.base.finding import Finding, Severity
 from spark_tui.domain.presets.command import ToolCalls
 from spark_tui.domain.presets.fit import FitWord
 from spark_tui.domain.presets.fit_verdict import LaunchVerdict

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_tui.core.context import Context
+from spark_tui.base.context import Context
 from spark_tui.domain.presets.preset import PresetCatalogue
 
 

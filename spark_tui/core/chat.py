@@ -12,9 +12,26 @@ from typing import TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.core.actions import key_of
-from spark_tui.core.context import Context
-from spark_tui.core.poller import pause
+from spark_tui.base.actions import key_of
+from spark_tui.base.context import Context
+from spark_tui.base.engine.api_errors import model_not_served
+from spark_tui.base.engine.message import Answer, AnswerBuilder, Attachment, ChatRequest
+from spark_tui.base.engine.metrics_page import Change, Family, MetricPage, Snapshot, restarted
+from spark_tui.base.engine.request import NO_SETTINGS, ChatSettings, check_taken, check_together
+from spark_tui.base.engine.state import Endpoint, EngineState
+from spark_tui.base.errors import (
+    ApiKeyRejected,
+    ContextOverflow,
+    EngineFailed,
+    EngineUnreachable,
+    ModelNotServed,
+    SparkError,
+    UsageError,
+)
+from spark_tui.base.poller import pause
+from spark_tui.base.ports import Clock, ConversationStore, EngineApi, MetricsSource
+from spark_tui.base.reading import value_of
+from spark_tui.base.text import clean_line
 from spark_tui.domain.chat import records
 from spark_tui.domain.chat.conversation import (
     AnswerOutcome,
@@ -29,24 +46,7 @@ from spark_tui.domain.chat.conversation import (
     proposals,
     title_of,
 )
-from spark_tui.domain.chat.message import Answer, AnswerBuilder, Attachment, ChatRequest
-from spark_tui.domain.chat.request import NO_SETTINGS, ChatSettings, check_taken, check_together
-from spark_tui.domain.engine.api_errors import model_not_served
-from spark_tui.domain.engine.state import Endpoint, EngineState
-from spark_tui.domain.errors import (
-    ApiKeyRejected,
-    ContextOverflow,
-    EngineFailed,
-    EngineUnreachable,
-    ModelNotServed,
-    SparkError,
-    UsageError,
-)
 from spark_tui.domain.logs.view import EngineView
-from spark_tui.domain.metrics.page import Change, Family, MetricPage, Snapshot, restarted
-from spark_tui.domain.reading import value_of
-from spark_tui.domain.text import clean_line
-from spark_tui.services.ports import Clock, ConversationStore, EngineApi, MetricsSource
 
 # --- the engine's own counters ----------------------------------------------------------------------------
 

@@ -9,32 +9,32 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.core import hosts
-from spark_tui.core.context import Context
-from spark_tui.core.hosts import Hosts
-from spark_tui.core.nodes import Nodes
-from spark_tui.core.preflight import Preflight
-from spark_tui.domain.cluster.plan import ClusterPlan, Spread
-from spark_tui.domain.errors import SparkError
-from spark_tui.domain.finding import Finding
-from spark_tui.domain.host.memory import MemInfo
-from spark_tui.domain.models.checkpoint import CheckpointFacts, LayerKind
-from spark_tui.domain.models.known import facts_of, known_model
-from spark_tui.domain.nodes import (
+from spark_tui.base.checkpoint import CheckpointFacts, LayerKind
+from spark_tui.base.context import Context
+from spark_tui.base.errors import SparkError
+from spark_tui.base.executors import in_thread
+from spark_tui.base.finding import Finding
+from spark_tui.base.host.memory import MemInfo
+from spark_tui.base.nodes import (
     ClusterNode,
     Clusters,
     find_nodes,
 )
+from spark_tui.base.ports import CheckpointSource, ContainerEngine
+from spark_tui.base.reading import Missing, Ok, Reading, value_of
+from spark_tui.base.remote import RemoteStatus
+from spark_tui.core import hosts
+from spark_tui.core.hosts import Hosts
+from spark_tui.core.nodes import Nodes
+from spark_tui.core.preflight import Preflight
+from spark_tui.domain.cluster.plan import ClusterPlan, Spread
+from spark_tui.domain.models.known import facts_of, known_model
 from spark_tui.domain.presets.fit import Fit, Shards, measure
 from spark_tui.domain.presets.fit_verdict import auto_share, judged
 from spark_tui.domain.presets.overrides import Overrides, names_share
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.presets.rules.check import check
 from spark_tui.domain.presets.rules.context import LaunchContext
-from spark_tui.domain.reading import Missing, Ok, Reading, value_of
-from spark_tui.domain.remote import RemoteStatus
-from spark_tui.services.executors import in_thread
-from spark_tui.services.ports import CheckpointSource, ContainerEngine
 
 
 class ClusterVerdict(Struct, frozen=True):

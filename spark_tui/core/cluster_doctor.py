@@ -12,8 +12,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spark_tui import __version__
-from spark_tui.core.context import Context
-from spark_tui.core.jobs import Report, Step, StepReporter
+from spark_tui.base.context import Context
+from spark_tui.base.engine.state import runtime_of
+from spark_tui.base.errors import SparkError, UsageError
+from spark_tui.base.executors import in_thread
+from spark_tui.base.host.detectors import leaked
+from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.jobs import Report, Step, StepReporter
+from spark_tui.base.nodes import Cluster, ClusterNode, Topology
+from spark_tui.base.ports import Clock, ContainerEngine, DoctorProbe, FabricProbe, HostProbe, ModelStore, StateFiles
+from spark_tui.base.reading import Missing, Reading, reason_of, value_of
 from spark_tui.core.nodes import Nodes, keep_bandwidth
 from spark_tui.domain.cluster.facts import (
     ABSENT,
@@ -38,15 +46,7 @@ from spark_tui.domain.cluster.facts import (
 from spark_tui.domain.cluster.plan import all_gather_words
 from spark_tui.domain.cluster.protocol import NodeFailed, NodeVersion, rank_of
 from spark_tui.domain.cluster.variables import MASTER_PORT, Backend, Rank
-from spark_tui.domain.engine.state import runtime_of
-from spark_tui.domain.errors import SparkError, UsageError
-from spark_tui.domain.host.detectors import leaked
-from spark_tui.domain.host.identity import HostPaths
-from spark_tui.domain.nodes import Cluster, ClusterNode, Topology
 from spark_tui.domain.presets.preset import Preset
-from spark_tui.domain.reading import Missing, Reading, reason_of, value_of
-from spark_tui.services.executors import in_thread
-from spark_tui.services.ports import Clock, ContainerEngine, DoctorProbe, FabricProbe, HostProbe, ModelStore, StateFiles
 
 T = TypeVar("T")
 

@@ -14,9 +14,18 @@ from typing import Any, Final, TypeVar
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from spark_tui.core.actions import by_front_end, key_of
-from spark_tui.core.context import Context
-from spark_tui.core.jobs import Report, Step, StepReporter
+from spark_tui.base.actions import by_front_end, key_of
+from spark_tui.base.context import Context
+from spark_tui.base.engine.container import LABEL_MODEL, LABEL_RUNTIME
+from spark_tui.base.engine.invocation import parse
+from spark_tui.base.errors import NameInUse, PortInUse, RefusedError, SparkError
+from spark_tui.base.executors import end_tasks
+from spark_tui.base.jobs import Report, Step, StepReporter
+from spark_tui.base.ports import Clock, LogArchive, LogLine, StateFiles, Watchers
+from spark_tui.base.quantities import gib
+from spark_tui.base.reading import Missing, Ok, Reading
+from spark_tui.base.text import clean_line
+from spark_tui.base.wire import decode, encode
 from spark_tui.core.nodes import Nodes
 from spark_tui.domain.cluster.blame import blame, merged_lines
 from spark_tui.domain.cluster.copying import other_file, same_image
@@ -33,17 +42,8 @@ from spark_tui.domain.cluster.protocol import (
 )
 from spark_tui.domain.cluster.rank_report import RankView, read_rank
 from spark_tui.domain.cluster.record import RELAUNCHES_AN_HOUR, ClusterRecord, RankRecord, Stage
-from spark_tui.domain.engine.container import LABEL_MODEL, LABEL_RUNTIME
-from spark_tui.domain.errors import NameInUse, PortInUse, RefusedError, SparkError
 from spark_tui.domain.logs.moments import by_time
 from spark_tui.domain.logs.tracker import LogTracker
-from spark_tui.domain.presets.invocation import parse
-from spark_tui.domain.quantities import gib
-from spark_tui.domain.reading import Missing, Ok, Reading
-from spark_tui.domain.text import clean_line
-from spark_tui.services.executors import end_tasks
-from spark_tui.services.ports import Clock, LogArchive, LogLine, StateFiles, Watchers
-from spark_tui.services.wire import decode, encode
 
 T = TypeVar("T")
 

@@ -6,22 +6,22 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from spark_tui.core.actions import key_of
+from spark_tui.base.actions import key_of
+from spark_tui.base.context import Context
+from spark_tui.base.errors import SparkError
+from spark_tui.base.event import Event, EventKind
+from spark_tui.base.executors import in_thread
+from spark_tui.base.finding import Severity
+from spark_tui.base.host.series import MetricId, Sample, node_source
+from spark_tui.base.nodes import ClusterNode, Clusters
+from spark_tui.base.ports import Clock
+from spark_tui.base.quantities import GIB
+from spark_tui.base.store import Store
 from spark_tui.core.cluster_launch import ClusterLauncher
-from spark_tui.core.context import Context
 from spark_tui.core.history import History
 from spark_tui.core.nodes import Nodes
-from spark_tui.core.store import Store
 from spark_tui.domain.cluster.protocol import LookRequest, NodeLook, NodeVitals
 from spark_tui.domain.cluster.record import RELAUNCHES_AN_HOUR, ClusterRecord, Stage
-from spark_tui.domain.errors import SparkError
-from spark_tui.domain.event import Event, EventKind
-from spark_tui.domain.finding import Severity
-from spark_tui.domain.metrics.series import MetricId, Sample, node_source
-from spark_tui.domain.nodes import ClusterNode, Clusters
-from spark_tui.domain.quantities import GIB
-from spark_tui.services.executors import in_thread
-from spark_tui.services.ports import Clock
 
 READ_SECONDS: Final = 2.0
 """Between two looks at the records: small files of this machine."""

@@ -6,17 +6,17 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-from spark_tui.core.context import Context
+from spark_tui.base.adapters import Ports
+from spark_tui.base.context import Context
+from spark_tui.base.engine.container import DaemonFacts
+from spark_tui.base.errors import SparkError
+from spark_tui.base.executors import in_thread
+from spark_tui.base.host.memory import steady
+from spark_tui.base.host.vitals import GpuReading, Vitals
+from spark_tui.base.poller import Poller
+from spark_tui.base.reading import NOT_READ_YET, Ok, Reading, aged, value_of
+from spark_tui.base.store import Store
 from spark_tui.core.memory import MemoryWatch
-from spark_tui.core.poller import Poller
-from spark_tui.core.ports import Ports
-from spark_tui.core.store import Store
-from spark_tui.domain.engine.container import DaemonFacts
-from spark_tui.domain.errors import SparkError
-from spark_tui.domain.host.memory import steady
-from spark_tui.domain.host.vitals import GpuReading, Vitals
-from spark_tui.domain.reading import NOT_READ_YET, Ok, Reading, aged, value_of
-from spark_tui.services.executors import in_thread
 
 HOST_SECONDS = 1.0
 GPU_SECONDS = 2.0

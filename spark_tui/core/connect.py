@@ -14,8 +14,16 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.core.actions import by_front_end, key_of
-from spark_tui.core.context import Context
+from spark_tui.base.actions import by_front_end, key_of
+from spark_tui.base.context import Context
+from spark_tui.base.engine.runtimes import KEY_VARIABLES
+from spark_tui.base.engine.state import Endpoint, endpoint_of
+from spark_tui.base.errors import ApiKeyRejected, RefusedError, SparkError, UsageError
+from spark_tui.base.finding import Finding, Severity
+from spark_tui.base.ports import Clock, EngineApi, HostProbe, SecretStore, SettingsFiles, SettingsText, StateFiles
+from spark_tui.base.secret import Secret
+from spark_tui.base.text import same_name
+from spark_tui.base.wire import decode, encode
 from spark_tui.core.gateway_keys import GatewayKeys
 from spark_tui.domain.connect import (
     CLIENTS,
@@ -33,17 +41,9 @@ from spark_tui.domain.connect import (
     script_of,
     tailscale_address,
 )
-from spark_tui.domain.engine.runtimes import KEY_VARIABLES
-from spark_tui.domain.engine.state import Endpoint, endpoint_of
-from spark_tui.domain.errors import ApiKeyRejected, RefusedError, SparkError, UsageError
-from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.prove.answer import read_answer
 from spark_tui.domain.prove.request import PATHS, request_body
-from spark_tui.domain.secret import Secret
-from spark_tui.domain.text import same_name
-from spark_tui.services.ports import Clock, EngineApi, HostProbe, SecretStore, SettingsFiles, SettingsText, StateFiles
-from spark_tui.services.wire import decode, encode
 
 _PREFIX: Final = "connect-"
 _PRIVATE: Final = 0o600

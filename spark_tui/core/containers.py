@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from contextlib import aclosing
 
-from spark_tui.domain.engine.container import ContainerFacts
-from spark_tui.domain.errors import SparkError
-from spark_tui.services.ports import ContainerEngine, LogArchive, LogLine
+from spark_tui.base.engine.container import ContainerFacts
+from spark_tui.base.errors import SparkError
+from spark_tui.base.ports import ContainerEngine, LogArchive, LogLine
 
 
 async def clear_container(docker: ContainerEngine, archive: LogArchive, existing: ContainerFacts) -> str:

@@ -8,15 +8,16 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from spark_tui.base.context import Context
+from spark_tui.base.engine import request
+from spark_tui.base.engine.message import Attachment, ToolSpec
+from spark_tui.base.errors import RefusedError, SparkError, UsageError
+from spark_tui.base.ports import Clock, ConversationStore, EngineApi, MetricsSource, PresetSource, UserFiles
+from spark_tui.base.quantities import MIB
 from spark_tui.core.chat import Advise, Conversation, Journal, advice
-from spark_tui.core.context import Context
-from spark_tui.domain.chat import records, request
+from spark_tui.domain.chat import records
 from spark_tui.domain.chat.conversation import ChatThread, ConversationHit, ConversationSummary
 from spark_tui.domain.chat.formats import exported, imported
-from spark_tui.domain.chat.message import Attachment, ToolSpec
-from spark_tui.domain.errors import RefusedError, SparkError, UsageError
-from spark_tui.domain.quantities import MIB
-from spark_tui.services.ports import Clock, ConversationStore, EngineApi, MetricsSource, PresetSource, UserFiles
 
 LATEST = "last"
 """Instead of an id: the conversation that was changed last."""

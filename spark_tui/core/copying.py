@@ -11,7 +11,15 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.core.context import Context
+from spark_tui.base.context import Context
+from spark_tui.base.errors import RefusedError, UsageError
+from spark_tui.base.executors import end_tasks, in_thread
+from spark_tui.base.nodes import Cluster, ClusterNode, Clusters, find_nodes
+from spark_tui.base.ports import Clock, ContainerEngine, HostProbe, ModelStore, TransferCount, Transfers
+from spark_tui.base.reading import value_of
+from spark_tui.base.remote import check_destination
+from spark_tui.base.text import clean_line, quoted
+from spark_tui.base.wire import decode
 from spark_tui.core.nodes import Nodes
 from spark_tui.domain.cluster.copying import (
     RSYNC_INSTALL,
@@ -31,16 +39,8 @@ from spark_tui.domain.cluster.copying import (
     room_sentence,
     same_image,
 )
-from spark_tui.domain.errors import RefusedError, UsageError
 from spark_tui.domain.models.download import SpeedMeter
 from spark_tui.domain.models.store import Completeness
-from spark_tui.domain.nodes import Cluster, ClusterNode, Clusters, find_nodes
-from spark_tui.domain.reading import value_of
-from spark_tui.domain.remote import check_destination
-from spark_tui.domain.text import clean_line, quoted
-from spark_tui.services.executors import end_tasks, in_thread
-from spark_tui.services.ports import Clock, ContainerEngine, HostProbe, ModelStore, TransferCount, Transfers
-from spark_tui.services.wire import decode
 
 T = TypeVar("T")
 Say = Callable[[CopyProgress], None]

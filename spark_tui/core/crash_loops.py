@@ -13,21 +13,21 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from spark_tui.core.context import Context
+from spark_tui.base.context import Context
+from spark_tui.base.engine.container import ContainerFacts
+from spark_tui.base.engine.state import EngineState, runtime_of
+from spark_tui.base.errors import SparkError
+from spark_tui.base.finding import AlarmId, Finding, Severity
+from spark_tui.base.host.guard import END_LOOP, GuardedEngine, GuardEntry
+from spark_tui.base.ports import Clock, ContainerEngine, GuardActuator, LogLine
+from spark_tui.base.quantities import human_duration
+from spark_tui.base.reading import value_of
+from spark_tui.base.store import AlarmBoard, Store
 from spark_tui.core.engines import EngineSupervisor, stamp_before
-from spark_tui.core.store import AlarmBoard, Store
-from spark_tui.domain.engine.container import ContainerFacts
-from spark_tui.domain.engine.state import EngineState, runtime_of
-from spark_tui.domain.errors import SparkError
-from spark_tui.domain.finding import AlarmId, Finding, Severity
-from spark_tui.domain.host.guard import END_LOOP, GuardedEngine, GuardEntry
 from spark_tui.domain.logs.causes.cause import CauseId
 from spark_tui.domain.logs.causes.diagnosis import explain_failure
 from spark_tui.domain.logs.tracker import LogTracker
 from spark_tui.domain.logs.view import EngineView, LogContext
-from spark_tui.domain.quantities import human_duration
-from spark_tui.domain.reading import value_of
-from spark_tui.services.ports import Clock, ContainerEngine, GuardActuator, LogLine
 
 PERMANENT: Final = frozenset((
     CauseId.NO_KV_ROOM, CauseId.KV_CACHE_TOO_SMALL, CauseId.OUT_OF_MEMORY_LOADING, CauseId.OUT_OF_MEMORY_WARMUP,

@@ -11,20 +11,20 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.core.actions import by_front_end, key_of
-from spark_tui.core.config import user_themes
-from spark_tui.core.context import Context
+from spark_tui.base import ports
+from spark_tui.base.actions import by_front_end, key_of
+from spark_tui.base.context import Context
+from spark_tui.base.engine.container import ContainerSpec, Gpus
+from spark_tui.base.engine.state import runtime_of
+from spark_tui.base.errors import ImageNotFound, SparkError
+from spark_tui.base.executors import in_thread
+from spark_tui.base.finding import Finding, Severity
+from spark_tui.base.quantities import KIB
+from spark_tui.base.reading import Missing, Ok, Reading
 from spark_tui.core.rights import drifts
 from spark_tui.domain.doctor import DockerState, Readings, TerminalState, examine
-from spark_tui.domain.engine.container import ContainerSpec, Gpus
-from spark_tui.domain.engine.state import runtime_of
-from spark_tui.domain.errors import ImageNotFound, SparkError
-from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.presets.preset import Preset, PresetCatalogue
-from spark_tui.domain.quantities import KIB
-from spark_tui.domain.reading import Missing, Ok, Reading
-from spark_tui.services import ports
-from spark_tui.services.executors import in_thread
+from spark_tui.machine.config import user_themes
 
 PROBE_NAME: Final = "spark-tui-doctor"
 PROBE_SECONDS: Final = 60.0

@@ -10,15 +10,20 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.core.actions import by_front_end
-from spark_tui.core.context import Context
+from spark_tui.base.actions import by_front_end
+from spark_tui.base.checkpoint import CheckpointFacts
+from spark_tui.base.context import Context
+from spark_tui.base.errors import RefusedError, SparkError, UsageError
+from spark_tui.base.event import EventKind
+from spark_tui.base.finding import Severity
+from spark_tui.base.ports import Clock, Downloader, HostProbe, HubClient, ModelStore, SecretStore
+from spark_tui.base.quantities import human_bytes, human_duration
+from spark_tui.base.reading import Ok, Reading, aged, value_of
+from spark_tui.base.secret import Secret
+from spark_tui.base.store import Store
+from spark_tui.base.text import clean_line
 from spark_tui.core.preflight import Preflight
-from spark_tui.core.store import Store
-from spark_tui.domain.errors import RefusedError, SparkError, UsageError
-from spark_tui.domain.event import EventKind
-from spark_tui.domain.finding import Severity
 from spark_tui.domain.models import hub_errors
-from spark_tui.domain.models.checkpoint import CheckpointFacts
 from spark_tui.domain.models.download import (
     Download,
     DownloadPhase,
@@ -34,11 +39,6 @@ from spark_tui.domain.models.store import Completeness, Layout
 from spark_tui.domain.presets.fetching import downloads_of, reads_store
 from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import RequiredFile
-from spark_tui.domain.quantities import human_bytes, human_duration
-from spark_tui.domain.reading import Ok, Reading, aged, value_of
-from spark_tui.domain.secret import Secret
-from spark_tui.domain.text import clean_line
-from spark_tui.services.ports import Clock, Downloader, HostProbe, HubClient, ModelStore, SecretStore
 
 BUSY_SECONDS: Final = 0.5
 IDLE_SECONDS: Final = 3.0

@@ -8,14 +8,18 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.core.context import Context
+from spark_tui.base.context import Context
+from spark_tui.base.engine.container import ContainerFacts, ContainerSpec
+from spark_tui.base.engine.docker_run import read_gpus, render_text
+from spark_tui.base.engine.options import OPTIONS
+from spark_tui.base.errors import RefusedError, UsageError
+from spark_tui.base.executors import in_thread
+from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.ports import CheckpointSource, ContainerEngine, PresetSource, RecipeStore
+from spark_tui.base.store import Store
+from spark_tui.base.text import clean_line, truncate
 from spark_tui.core.downloads import Hub
 from spark_tui.core.library import Library
-from spark_tui.core.store import Store
-from spark_tui.domain.engine.container import ContainerFacts, ContainerSpec
-from spark_tui.domain.engine.docker_run import read_gpus, render_text
-from spark_tui.domain.errors import RefusedError, UsageError
-from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.models.hub import RepoFacts
 from spark_tui.domain.models.store import Completeness, RepoKind
 from spark_tui.domain.presets.dialects.importing import CollectedFiles, FoundFile, Registry, examine
@@ -30,11 +34,7 @@ from spark_tui.domain.presets.draft import (
     gguf_file,
 )
 from spark_tui.domain.presets.model_use import LibraryEntry
-from spark_tui.domain.presets.options import OPTIONS
 from spark_tui.domain.presets.preset import Origin, Preset
-from spark_tui.domain.text import clean_line, truncate
-from spark_tui.services.executors import in_thread
-from spark_tui.services.ports import CheckpointSource, ContainerEngine, PresetSource, RecipeStore
 
 
 class Drafts(Struct, eq=False):

@@ -17,15 +17,23 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.core.actions import by_front_end
-from spark_tui.core.actions import key_of as action_key
+from spark_tui.base.actions import by_front_end
+from spark_tui.base.actions import key_of as action_key
+from spark_tui.base.context import Context
+from spark_tui.base.engine.container import ContainerFacts
+from spark_tui.base.engine.invocation import parse
+from spark_tui.base.engine.options import METHOD, OPTIONS, SETTABLE, TOKENS, key_of
+from spark_tui.base.engine.runtimes import KEY_VARIABLES
+from spark_tui.base.errors import EngineExited, RefusedError, SparkError, UnreachableError, UsageError
+from spark_tui.base.jobs import Report, Step, StepState
+from spark_tui.base.ports import ContainerEngine, LogArchive, SecretStore, StateFiles
+from spark_tui.base.text import clean_line
+from spark_tui.base.wire import decode, encode
 from spark_tui.core.catalogue import catalogue
 from spark_tui.core.containers import clear_container
-from spark_tui.core.context import Context
 from spark_tui.core.engines import EDITS
 from spark_tui.core.fit import LaunchChecks
 from spark_tui.core.history import History
-from spark_tui.core.jobs import Report, Step, StepState
 from spark_tui.core.launch import (
     RESTORE,
     SET_ASIDE,
@@ -36,20 +44,12 @@ from spark_tui.core.launch import (
 )
 from spark_tui.core.metrics import in_flight
 from spark_tui.core.preflight import Preflight
-from spark_tui.domain.engine.container import ContainerFacts
-from spark_tui.domain.engine.runtimes import KEY_VARIABLES
-from spark_tui.domain.errors import EngineExited, RefusedError, SparkError, UnreachableError, UsageError
 from spark_tui.domain.logs.starts import MAX_STARTS
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.presets.diff import diff
-from spark_tui.domain.presets.invocation import parse
-from spark_tui.domain.presets.options import METHOD, OPTIONS, SETTABLE, TOKENS, key_of
 from spark_tui.domain.presets.overrides import Overrides, all_pairs, overrides_from_pairs, pairs_of
 from spark_tui.domain.presets.preset import PresetCatalogue
 from spark_tui.domain.presets.rules.context import given_settings
-from spark_tui.domain.text import clean_line
-from spark_tui.services.ports import ContainerEngine, LogArchive, SecretStore, StateFiles
-from spark_tui.services.wire import decode, encode
 
 _ELSEWHERE: Final = ("name", "port", "gpu_memory_utilization", METHOD, TOKENS)
 """Not read off a command: the container has them itself, or the command's form is not the setting's."""

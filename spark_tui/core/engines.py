@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec.structs import replace
 
-from spark_tui.core.context import Context
-from spark_tui.core.logs import LogBuffer
-from spark_tui.core.poller import failure_of, keep, pause
-from spark_tui.core.ports import Ports
-from spark_tui.core.store import Store
-from spark_tui.domain.engine.container import ContainerFacts, ContainerStatus, ImageFacts
-from spark_tui.domain.engine.state import (
+from spark_tui.base.adapters import Ports
+from spark_tui.base.checkpoint import CheckpointFacts
+from spark_tui.base.context import Context
+from spark_tui.base.engine.container import ContainerFacts, ContainerStatus, ImageFacts
+from spark_tui.base.engine.state import (
     Endpoint,
     EngineState,
     Health,
@@ -33,7 +31,7 @@ from spark_tui.domain.engine.state import (
     runtime_of,
     state_of,
 )
-from spark_tui.domain.errors import (
+from spark_tui.base.errors import (
     ApiKeyRejected,
     ContainerNotFound,
     DaemonNotRunning,
@@ -42,16 +40,12 @@ from spark_tui.domain.errors import (
     RefusedError,
     SparkError,
 )
-from spark_tui.domain.event import Event, EventKind
-from spark_tui.domain.finding import Severity
-from spark_tui.domain.host.guard import GuardEntry, end_by_guard
-from spark_tui.domain.logs.timeline import StartOutcome
-from spark_tui.domain.logs.view import Baseline, EngineView, LogContext
-from spark_tui.domain.models.checkpoint import CheckpointFacts
-from spark_tui.domain.quantities import GIB, human_duration
-from spark_tui.domain.reading import Ok, aged, value_of
-from spark_tui.services.executors import end_tasks, in_thread
-from spark_tui.services.ports import (
+from spark_tui.base.event import Event, EventKind
+from spark_tui.base.executors import end_tasks, in_thread
+from spark_tui.base.finding import Severity
+from spark_tui.base.host.guard import GuardEntry, end_by_guard
+from spark_tui.base.poller import failure_of, keep, pause
+from spark_tui.base.ports import (
     CheckpointSource,
     Clock,
     ContainerEngine,
@@ -60,6 +54,12 @@ from spark_tui.services.ports import (
     HostProbe,
     LogLine,
 )
+from spark_tui.base.quantities import GIB, human_duration
+from spark_tui.base.reading import Ok, aged, value_of
+from spark_tui.base.store import Store
+from spark_tui.core.logs import LogBuffer
+from spark_tui.domain.logs.timeline import StartOutcome
+from spark_tui.domain.logs.view import Baseline, EngineView, LogContext
 
 if TYPE_CHECKING:
     from spark_tui.domain.logs.explain import Explanation

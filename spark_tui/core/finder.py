@@ -10,18 +10,19 @@ from typing import Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from spark_tui.base.context import Context
+from spark_tui.base.engine.container import ImageFacts, local_model_path
+from spark_tui.base.errors import SparkError
+from spark_tui.base.finding import Finding, Severity
+from spark_tui.base.reading import value_of
+from spark_tui.base.store import World
 from spark_tui.core.candidates import Candidate, Disk, on_cpu
-from spark_tui.core.context import Context
 from spark_tui.core.fit import LaunchChecks, Stored
 from spark_tui.core.history import History
 from spark_tui.core.recommend import score
 from spark_tui.core.results import Results
 from spark_tui.core.rights import drifts
-from spark_tui.core.store import World
 from spark_tui.domain.bench.run import Result
-from spark_tui.domain.engine.container import ImageFacts, local_model_path
-from spark_tui.domain.errors import SparkError
-from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.logs.starts import StartRecord
 from spark_tui.domain.models.store import Completeness
 from spark_tui.domain.presets.command import ToolCalls, settable, tool_calls_of
@@ -32,7 +33,6 @@ from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.presets.preset import Preset, Tag
 from spark_tui.domain.prove.request import Verdict
 from spark_tui.domain.prove.run import Badge, preset_badge, stored_commit
-from spark_tui.domain.reading import value_of
 
 _DISK: Final = {
     Completeness.COMPLETE: Disk.YES,

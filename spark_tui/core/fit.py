@@ -11,37 +11,37 @@ from typing import Final, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.core.actions import by_front_end
+from spark_tui.base.actions import by_front_end
+from spark_tui.base.checkpoint import CheckpointFacts
+from spark_tui.base.context import Context
+from spark_tui.base.engine.container import ContainerFacts, ImageFacts
+from spark_tui.base.engine.invocation import parse
+from spark_tui.base.engine.state import EngineState
+from spark_tui.base.errors import RefusedError, SparkError
+from spark_tui.base.executors import in_thread
+from spark_tui.base.finding import Finding
+from spark_tui.base.host.drop_caches import WORTH_BYTES
+from spark_tui.base.ports import CheckpointSource, Clock, ContainerEngine, HostProbe, SecretStore
+from spark_tui.base.quantities import GIB, MIB, gib, human_duration
+from spark_tui.base.reading import Missing, value_of
+from spark_tui.base.store import Store
 from spark_tui.core.cache import CacheControl
 from spark_tui.core.collectors import Collectors
-from spark_tui.core.context import Context
 from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.history import History
 from spark_tui.core.memory import BreakdownReader
 from spark_tui.core.preflight import Preflight
-from spark_tui.core.store import Store
-from spark_tui.domain.engine.container import ContainerFacts, ImageFacts
-from spark_tui.domain.engine.state import EngineState
-from spark_tui.domain.errors import RefusedError, SparkError
-from spark_tui.domain.finding import Finding
-from spark_tui.domain.host.drop_caches import WORTH_BYTES
 from spark_tui.domain.logs.starts import StartRecord, sizes_of
 from spark_tui.domain.logs.view import EngineView
-from spark_tui.domain.models.checkpoint import CheckpointFacts
 from spark_tui.domain.presets.fit import HOST_BYTES, Fit, FitWord, Neighbour, measure
 from spark_tui.domain.presets.fit_figures import fit_lines
 from spark_tui.domain.presets.fit_request import OWN_LOG, measured_before, measured_by
 from spark_tui.domain.presets.fit_verdict import LaunchVerdict, auto_share, judged
-from spark_tui.domain.presets.invocation import parse
 from spark_tui.domain.presets.overrides import SHARE, Overrides, names_share, settings_text
 from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.presets.rules.check import check
 from spark_tui.domain.presets.rules.context import LaunchContext
-from spark_tui.domain.quantities import GIB, MIB, gib, human_duration
-from spark_tui.domain.reading import Missing, value_of
-from spark_tui.services.executors import in_thread
-from spark_tui.services.ports import CheckpointSource, Clock, ContainerEngine, HostProbe, SecretStore
 
 
 class AskDocker(Enum):

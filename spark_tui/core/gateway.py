@@ -15,9 +15,25 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from spark_tui.base.context import Context
+from spark_tui.base.engine.metrics_page import Family
+from spark_tui.base.engine.state import Endpoint, EngineState
+from spark_tui.base.errors import (
+    ApiKeyRejected,
+    ModelNotServed,
+    RefusedError,
+    SparkError,
+    UnreachableError,
+)
+from spark_tui.base.event import EventKind
+from spark_tui.base.executors import end_tasks, in_thread
+from spark_tui.base.finding import Severity
+from spark_tui.base.jobs import Step, StepState
+from spark_tui.base.poller import failure_of, keep, pause
+from spark_tui.base.text import clean_line, truncate
+from spark_tui.base.wire import encode
 from spark_tui.core.agent_lens import AgentLens
 from spark_tui.core.catalogue import catalogue
-from spark_tui.core.context import Context
 from spark_tui.core.edit import Editor
 from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.finder import PresetFinder, Search
@@ -25,23 +41,11 @@ from spark_tui.core.fit import LaunchChecks, MemoryGate, WillNotFit, short_of_me
 from spark_tui.core.gateway_keys import FILE, GatewayKeys
 from spark_tui.core.gateway_peers import Peers
 from spark_tui.core.history import History
-from spark_tui.core.jobs import Step, StepState
 from spark_tui.core.last_launches import LastLaunches
 from spark_tui.core.launch import Launcher, LaunchRequest, request_of
 from spark_tui.core.library import Library
 from spark_tui.core.metrics import in_flight
-from spark_tui.core.poller import failure_of, keep, pause
 from spark_tui.core.preflight import Preflight
-from spark_tui.domain.engine.state import Endpoint, EngineState
-from spark_tui.domain.errors import (
-    ApiKeyRejected,
-    ModelNotServed,
-    RefusedError,
-    SparkError,
-    UnreachableError,
-)
-from spark_tui.domain.event import EventKind
-from spark_tui.domain.finding import Severity
 from spark_tui.domain.gateway import (
     GatewayEngine,
     GatewayModel,
@@ -58,14 +62,10 @@ from spark_tui.domain.gateway import (
 from spark_tui.domain.logs.starts import MAX_STARTS
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.metrics.agents import AgentTurn
-from spark_tui.domain.metrics.page import Family
 from spark_tui.domain.presets.fit import Fit
 from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs
 from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import Preset
-from spark_tui.domain.text import clean_line, truncate
-from spark_tui.services.executors import end_tasks, in_thread
-from spark_tui.services.wire import encode
 
 _LOOK_SECONDS: Final = 2.0
 _SWEEP_SECONDS: Final = 15.0

@@ -7,12 +7,12 @@ import hmac
 from collections.abc import Iterable
 from typing import Final
 
-from spark_tui.domain.errors import RefusedError, SparkError, UsageError
+from spark_tui.base.errors import RefusedError, SparkError, UsageError
+from spark_tui.base.ports import Clock, StateFiles
+from spark_tui.base.secret import Secret
+from spark_tui.base.text import clean_line
+from spark_tui.base.wire import decode, encode
 from spark_tui.domain.gateway import GatewayKey, GatewayStatus, KeysUnreadable
-from spark_tui.domain.secret import Secret
-from spark_tui.domain.text import clean_line
-from spark_tui.services.ports import Clock, StateFiles
-from spark_tui.services.wire import decode, encode
 
 FILE: Final = "gateway"
 """The running gateway's status; its claim is held as long as it runs."""

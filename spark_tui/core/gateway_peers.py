@@ -9,11 +9,11 @@ from typing import Final
 
 from msgspec import Struct
 
-from spark_tui.domain.engine.state import Endpoint, ServedModel
-from spark_tui.domain.errors import ModelNotServed, SparkError
+from spark_tui.base.engine.state import Endpoint, ServedModel
+from spark_tui.base.errors import ModelNotServed, SparkError
+from spark_tui.base.ports import Clock, EngineApi, SecretStore
+from spark_tui.base.text import clean_line, truncate
 from spark_tui.domain.gateway import PEER_MARK, GatewayModel, GatewayPeer, Upstream
-from spark_tui.domain.text import clean_line, truncate
-from spark_tui.services.ports import Clock, EngineApi, SecretStore
 
 LOOK_SECONDS: Final = 3.0
 

@@ -17,14 +17,11 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.core.cache import CacheControl, measuring
-from spark_tui.core.context import Context
-from spark_tui.core.crash_loops import LoopEnder
-from spark_tui.core.engines import EngineSupervisor
-from spark_tui.core.store import Store
-from spark_tui.domain.errors import SparkError
-from spark_tui.domain.finding import Severity
-from spark_tui.domain.host.guard import (
+from spark_tui.base.context import Context
+from spark_tui.base.errors import SparkError
+from spark_tui.base.executors import in_thread
+from spark_tui.base.finding import Severity
+from spark_tui.base.host.guard import (
     START,
     Decision,
     GuardAction,
@@ -38,10 +35,13 @@ from spark_tui.domain.host.guard import (
     sample_of,
     victim,
 )
-from spark_tui.domain.quantities import GIB
-from spark_tui.domain.reading import Ok, value_of
-from spark_tui.services.executors import in_thread
-from spark_tui.services.ports import Clock, GuardActuator, GuardJournal, GuardStarter, HostProbe
+from spark_tui.base.ports import Clock, GuardActuator, GuardJournal, GuardStarter, HostProbe
+from spark_tui.base.quantities import GIB
+from spark_tui.base.reading import Ok, value_of
+from spark_tui.base.store import Store
+from spark_tui.core.cache import CacheControl, measuring
+from spark_tui.core.crash_loops import LoopEnder
+from spark_tui.core.engines import EngineSupervisor
 
 ENGINES_SECONDS: Final = 2.0
 """How often Docker is asked what runs; not while memory is short, when it has other things to do."""

@@ -9,21 +9,21 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from spark_tui.core.context import Context
+from spark_tui.base.context import Context
+from spark_tui.base.engine.message import ChatParameters, ChatRequest, Message, Role
+from spark_tui.base.engine.state import Endpoint, EngineState
+from spark_tui.base.errors import EngineDead, EngineFailed, EngineUnreachable, SparkError
+from spark_tui.base.executors import end_tasks, in_thread
+from spark_tui.base.finding import AlarmId, Finding, Severity
+from spark_tui.base.host import detectors
+from spark_tui.base.host.vitals import GpuReading
+from spark_tui.base.ports import Clock, EngineApi, HostProbe
+from spark_tui.base.quantities import MIB
+from spark_tui.base.reading import Ok, Reading, value_of
+from spark_tui.base.store import AlarmBoard, Store
 from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.metrics import EngineMetricsCollector
-from spark_tui.core.store import AlarmBoard, Store
-from spark_tui.domain.chat.message import ChatParameters, ChatRequest, Message, Role
-from spark_tui.domain.engine.state import Endpoint, EngineState
-from spark_tui.domain.errors import EngineDead, EngineFailed, EngineUnreachable, SparkError
-from spark_tui.domain.finding import AlarmId, Finding, Severity
-from spark_tui.domain.host import detectors
-from spark_tui.domain.host.vitals import GpuReading
 from spark_tui.domain.logs.view import EngineView
-from spark_tui.domain.quantities import MIB
-from spark_tui.domain.reading import Ok, Reading, value_of
-from spark_tui.services.executors import end_tasks, in_thread
-from spark_tui.services.ports import Clock, EngineApi, HostProbe
 
 TOKENS_SECONDS: Final = 5.0
 SHARED_SECONDS: Final = 60.0

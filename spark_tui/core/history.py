@@ -8,25 +8,25 @@ from typing import Final, TypeAlias
 
 from msgspec.structs import replace
 
-from spark_tui.core.context import Context
+from spark_tui.base.context import Context
+from spark_tui.base.engine.container import ContainerFacts, ImageFacts
+from spark_tui.base.engine.invocation import parse
+from spark_tui.base.engine.state import EngineState
+from spark_tui.base.errors import MeasurementVoid
+from spark_tui.base.event import MAX_EVENTS, Event, EventKind, event_of
+from spark_tui.base.executors import in_thread
+from spark_tui.base.finding import Severity
+from spark_tui.base.history_limits import HistoryOff, HistoryState, Record
+from spark_tui.base.host.guard import GuardEntry
+from spark_tui.base.host.series import HOST, MetricId, Sample, SeriesKey, SeriesSlice
+from spark_tui.base.ports import Clock, HistoryStore
+from spark_tui.base.reading import Missing, Ok, Reading, value_of
+from spark_tui.base.store import Store
 from spark_tui.core.engines import EngineSupervisor
-from spark_tui.core.store import Store
 from spark_tui.domain.bench.conditions import flags_of
-from spark_tui.domain.engine.container import ContainerFacts, ImageFacts
-from spark_tui.domain.engine.state import EngineState
-from spark_tui.domain.errors import MeasurementVoid
-from spark_tui.domain.event import MAX_EVENTS, Event, EventKind, event_of
-from spark_tui.domain.finding import Severity
-from spark_tui.domain.history import HistoryOff, HistoryState, Record
-from spark_tui.domain.host.guard import GuardEntry
 from spark_tui.domain.logs.starts import MOST_GOOD, Eta, StartRecord, eta, merged, past_starts, start_record
 from spark_tui.domain.logs.timeline import BootTimeline
 from spark_tui.domain.logs.view import Baseline, EngineView
-from spark_tui.domain.metrics.series import HOST, MetricId, Sample, SeriesKey, SeriesSlice
-from spark_tui.domain.presets.invocation import parse
-from spark_tui.domain.reading import Missing, Ok, Reading, value_of
-from spark_tui.services.executors import in_thread
-from spark_tui.services.ports import Clock, HistoryStore
 
 KNOWN_STARTS: Final = 500
 """The latest starts are held in memory: estimates are asked for many times a second."""

@@ -8,10 +8,12 @@ from typing import Final, NoReturn
 
 from msgspec import Struct
 
-from spark_tui.core.context import Context
-from spark_tui.domain import remote
-from spark_tui.domain.errors import ExitCode, SparkError
-from spark_tui.domain.remote import (
+from spark_tui.base import remote
+from spark_tui.base.context import Context
+from spark_tui.base.errors import ExitCode, SparkError
+from spark_tui.base.executors import end_tasks
+from spark_tui.base.ports import RemoteShell
+from spark_tui.base.remote import (
     NOT_FOUND,
     QUESTION,
     SSH_FAILED,
@@ -24,8 +26,6 @@ from spark_tui.domain.remote import (
     not_installed,
     read_status,
 )
-from spark_tui.services.executors import end_tasks
-from spark_tui.services.ports import RemoteShell
 
 READ_ONLY: Final = "--read-only"
 

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from spark_tui.core.context import Context
-from spark_tui.core.store import Store
-from spark_tui.domain.engine.container import StoredImage
-from spark_tui.domain.engine.runtimes import runtime_named
-from spark_tui.domain.errors import (
+from spark_tui.base.context import Context
+from spark_tui.base.engine.container import StoredImage
+from spark_tui.base.engine.image import familiar, registry_of, repository
+from spark_tui.base.engine.runtimes import runtime_named
+from spark_tui.base.errors import (
     DockerError,
     ImageNotFound,
     RefusedError,
@@ -20,10 +20,15 @@ from spark_tui.domain.errors import (
     SparkError,
     UsageError,
 )
-from spark_tui.domain.finding import Finding, Severity
-from spark_tui.domain.history import HistoryOff, Record
+from spark_tui.base.finding import Finding, Severity
+from spark_tui.base.history_limits import HistoryOff, Record
+from spark_tui.base.ports import Clock, ContainerEngine, HistoryStore, PresetSource
+from spark_tui.base.quantities import human_bytes
+from spark_tui.base.reading import Ok, Reading, aged, reason_of, value_of
+from spark_tui.base.store import Store
+from spark_tui.base.text import clean_line, quoted
+from spark_tui.base.untrusted import load_json
 from spark_tui.domain.logs.starts import StartRecord
-from spark_tui.domain.presets.image import familiar, registry_of, repository
 from spark_tui.domain.presets.image_use import (
     ImageDeletion,
     ImageEntry,
@@ -36,11 +41,6 @@ from spark_tui.domain.presets.image_use import (
     of_engines,
     uses_of,
 )
-from spark_tui.domain.quantities import human_bytes
-from spark_tui.domain.reading import Ok, Reading, aged, reason_of, value_of
-from spark_tui.domain.text import clean_line, quoted
-from spark_tui.domain.untrusted import load_json
-from spark_tui.services.ports import Clock, ContainerEngine, HistoryStore, PresetSource
 
 INSPECTED: Final = "image versions"
 """The kind of the records that inspections leave: `key` is the image's id, `body` has version by title."""

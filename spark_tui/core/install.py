@@ -12,7 +12,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spark_tui import __version__
-from spark_tui.core.context import Context
+from spark_tui.base.context import Context
+from spark_tui.base.errors import SparkError
+from spark_tui.base.executors import in_thread
+from spark_tui.base.nodes import ClusterNode
+from spark_tui.base.ports import ProgramSource, RemoteShell, ShellResult
+from spark_tui.base.remote import SSH_FAILED, Hosts, RemoteHost, last_line, no_answer
+from spark_tui.base.text import clean, clean_line
+from spark_tui.base.wire import decode
 from spark_tui.core.nodes import Nodes
 from spark_tui.domain.cluster.install import (
     LINK,
@@ -22,13 +29,6 @@ from spark_tui.domain.cluster.install import (
     choose_python,
     disk_full,
 )
-from spark_tui.domain.errors import SparkError
-from spark_tui.domain.nodes import ClusterNode
-from spark_tui.domain.remote import SSH_FAILED, Hosts, RemoteHost, last_line, no_answer
-from spark_tui.domain.text import clean, clean_line
-from spark_tui.services.executors import in_thread
-from spark_tui.services.ports import ProgramSource, RemoteShell, ShellResult
-from spark_tui.services.wire import decode
 
 T = TypeVar("T")
 

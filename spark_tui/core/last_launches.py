@@ -11,13 +11,13 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.core.context import Context
+from spark_tui.base.context import Context
+from spark_tui.base.errors import SparkError
+from spark_tui.base.ports import StateFiles
+from spark_tui.base.untrusted import load_json
 from spark_tui.core.preflight import Preflight
-from spark_tui.domain.errors import SparkError
 from spark_tui.domain.presets.overrides import Overrides, all_pairs, overrides_from_pairs
 from spark_tui.domain.presets.preset import Preset
-from spark_tui.domain.untrusted import load_json
-from spark_tui.services.ports import StateFiles
 
 _FILE: Final = "last-launches"
 _HERE: Final[Mapping[str, str]] = MappingProxyType({})

@@ -14,29 +14,29 @@ from functools import partial
 from msgspec import Struct
 from msgspec.structs import replace
 
+from spark_tui.base.context import Context
+from spark_tui.base.engine.container import ContainerFacts
+from spark_tui.base.engine.message import ChatParameters, ChatRequest, Message, Role
+from spark_tui.base.engine.runtimes import runtime_named
+from spark_tui.base.engine.state import EngineState, Exposure
+from spark_tui.base.errors import EngineExited, RefusedError, SparkError
+from spark_tui.base.jobs import Report, Step, StepReporter, StepState
+from spark_tui.base.poller import pause
+from spark_tui.base.ports import Clock, ContainerEngine, EngineApi, LogArchive
+from spark_tui.base.quantities import human_bytes, human_duration
+from spark_tui.base.settings import ExposureChoice
+from spark_tui.base.untrusted import load_json
 from spark_tui.core.containers import clear_container
-from spark_tui.core.context import Context
 from spark_tui.core.downloads import LaunchDownloads, launch_downloads
 from spark_tui.core.engines import EngineSupervisor, EngineWatch, outside_docker
 from spark_tui.core.fit import MemoryGate, share_of
 from spark_tui.core.guard import GuardLauncher, LoadGuard, guard_launcher
-from spark_tui.core.jobs import Report, Step, StepReporter, StepState
-from spark_tui.core.poller import pause
 from spark_tui.core.preflight import Preflight, PreflightStatus
 from spark_tui.core.rights import require_reviewed
-from spark_tui.domain.chat.message import ChatParameters, ChatRequest, Message, Role
-from spark_tui.domain.engine.container import ContainerFacts
-from spark_tui.domain.engine.runtimes import runtime_named
-from spark_tui.domain.engine.state import EngineState, Exposure
-from spark_tui.domain.errors import EngineExited, RefusedError, SparkError
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs
 from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import Preset, PresetCatalogue
-from spark_tui.domain.quantities import human_bytes, human_duration
-from spark_tui.domain.settings import ExposureChoice
-from spark_tui.domain.untrusted import load_json
-from spark_tui.services.ports import Clock, ContainerEngine, EngineApi, LogArchive
 
 STEPS: tuple[tuple[str, str], ...] = (
     ("preflight", "Check"),

@@ -8,18 +8,18 @@ from contextlib import aclosing
 
 from msgspec.structs import replace
 
-from spark_tui.core.context import Context
-from spark_tui.core.store import Store
-from spark_tui.domain.engine.container import ContainerFacts
-from spark_tui.domain.errors import RefusedError, SparkError, UsageError
-from spark_tui.domain.event import EventKind
-from spark_tui.domain.finding import Finding, Severity
+from spark_tui.base.context import Context
+from spark_tui.base.engine.container import ContainerFacts
+from spark_tui.base.errors import RefusedError, SparkError, UsageError
+from spark_tui.base.event import EventKind
+from spark_tui.base.executors import end_tasks
+from spark_tui.base.finding import Finding, Severity
+from spark_tui.base.ports import Clock, ContainerEngine, ModelStore, PresetSource
+from spark_tui.base.quantities import human_bytes
+from spark_tui.base.reading import Ok, Reading, aged, value_of
+from spark_tui.base.store import Store
 from spark_tui.domain.models.store import Deleted, DeleteExtent, DeletePlan, StoredFile, StoredModel, VerifyProgress
 from spark_tui.domain.presets.model_use import LibraryEntry, LibraryView, PresetUses, User, container_use
-from spark_tui.domain.quantities import human_bytes
-from spark_tui.domain.reading import Ok, Reading, aged, value_of
-from spark_tui.services.executors import end_tasks
-from spark_tui.services.ports import Clock, ContainerEngine, ModelStore, PresetSource
 
 REFRESH_SECONDS = 5.0
 

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from spark_tui.base.secret import mask_secrets
+from spark_tui.base.text import clean_line
 from spark_tui.domain.logs.groups import REQUESTS, STATISTICS, Repeat, repeat_of
 from spark_tui.domain.logs.line import LineKind, parse_line
 from spark_tui.domain.logs.moments import by_time
-from spark_tui.domain.secret import mask_secrets
-from spark_tui.domain.text import clean_line
 
 if TYPE_CHECKING:
-    from spark_tui.services.ports import LogLine
+    from spark_tui.base.ports import LogLine
 
 
 MAX_LINES = 20_000

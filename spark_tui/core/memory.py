@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from spark_tui.core.context import Context
-from spark_tui.core.ports import GuardPorts
-from spark_tui.core.store import AlarmBoard, Store, World
-from spark_tui.domain.engine.state import EngineState
-from spark_tui.domain.finding import AlarmId, Severity
-from spark_tui.domain.host.memory import MemInfo, MemoryBreakdown, fall_rate, memory_breakdown, memory_finding
-from spark_tui.domain.host.vitals import ContainerMemory, HostProcess, Vitals
-from spark_tui.domain.reading import NOT_READ_YET, Missing, Ok, Reading, Stale, value_of
-from spark_tui.services.executors import in_thread
-from spark_tui.services.ports import Clock, HostProbe, VitalsProbe
+from spark_tui.base.adapters import GuardPorts
+from spark_tui.base.context import Context
+from spark_tui.base.engine.state import EngineState
+from spark_tui.base.executors import in_thread
+from spark_tui.base.finding import AlarmId, Severity
+from spark_tui.base.host.memory import MemInfo, MemoryBreakdown, fall_rate, memory_breakdown, memory_finding
+from spark_tui.base.host.vitals import ContainerMemory, HostProcess, Vitals
+from spark_tui.base.ports import Clock, HostProbe, VitalsProbe
+from spark_tui.base.reading import NOT_READ_YET, Missing, Ok, Reading, Stale, value_of
+from spark_tui.base.store import AlarmBoard, Store, World
 
 if TYPE_CHECKING:  # the first frame shows memory, and nothing of these
-    from spark_tui.domain.host.guard import GuardEntry
+    from spark_tui.base.host.guard import GuardEntry
 
 PROCESSES: Final = 40
 TREND_SECONDS: Final = 6.0

@@ -14,17 +14,19 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.core.context import Context
+from spark_tui.base.context import Context
+from spark_tui.base.engine.metrics_page import Family, MetricPage, Snapshot
+from spark_tui.base.engine.state import Endpoint, EngineState
+from spark_tui.base.errors import EngineUnreachable, SparkError
+from spark_tui.base.host.detectors import TokenSample
+from spark_tui.base.host.series import Gap, MetricId, Sample, SeriesView
+from spark_tui.base.jobs import JobView, StepState
+from spark_tui.base.poller import Poller, pause
+from spark_tui.base.ports import Clock, MetricsSource
+from spark_tui.base.reading import Missing, Ok, Reading, Stale, value_of
+from spark_tui.base.store import Store
 from spark_tui.core.engines import EngineSupervisor
-from spark_tui.core.jobs import JobView, StepState
-from spark_tui.core.poller import Poller, pause
-from spark_tui.core.store import Store
-from spark_tui.domain.engine.state import Endpoint, EngineState
-from spark_tui.domain.errors import EngineUnreachable, SparkError
-from spark_tui.domain.host.detectors import TokenSample
 from spark_tui.domain.logs.view import EngineView
-from spark_tui.domain.metrics.page import Family, MetricPage, Snapshot
-from spark_tui.domain.metrics.series import Gap, MetricId, Sample, SeriesView
 from spark_tui.domain.metrics.serving import (
     EngineMetrics,
     HostReadings,
@@ -32,8 +34,6 @@ from spark_tui.domain.metrics.serving import (
     engine_values,
     host_values,
 )
-from spark_tui.domain.reading import Missing, Ok, Reading, Stale, value_of
-from spark_tui.services.ports import Clock, MetricsSource
 
 CAPACITY: Final = 6 * 3600
 """Six hours at one sample a second. A row takes 8 bytes for its time and 4 for each metric: 2.4 MB for an engine with

@@ -13,9 +13,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spark_tui import __version__
-from spark_tui.core.containers import clear_container
-from spark_tui.core.context import Context
-from spark_tui.domain.chat.message import (
+from spark_tui.base.context import Context
+from spark_tui.base.engine.container import (
+    LABEL_API_KEY_FILE,
+    LABEL_LAUNCH,
+    LOOPBACK,
+    ContainerFacts,
+    ContainerSpec,
+    local_model_path,
+)
+from spark_tui.base.engine.message import (
     AnswerFinished,
     ChatParameters,
     ChatRequest,
@@ -25,6 +32,32 @@ from spark_tui.domain.chat.message import (
     Role,
     ToolCallDelta,
 )
+from spark_tui.base.engine.metrics_page import Family
+from spark_tui.base.engine.state import Endpoint, Health, runtime_of
+from spark_tui.base.errors import EngineFailed, NameInUse, PortInUse, RefusedError, SparkError
+from spark_tui.base.executors import in_thread
+from spark_tui.base.host.detectors import Leak, leaked
+from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.ports import (
+    Clock,
+    ContainerEngine,
+    EngineApi,
+    FabricProbe,
+    GpuProbe,
+    HostProbe,
+    LogArchive,
+    MetricsSource,
+    ModelStore,
+    Routers,
+    SecretStore,
+    StateFiles,
+    VitalsProbe,
+)
+from spark_tui.base.quantities import human_duration
+from spark_tui.base.reading import reason_of, value_of
+from spark_tui.base.secret import Secret
+from spark_tui.base.wire import decode, encode
+from spark_tui.core.containers import clear_container
 from spark_tui.domain.cluster.protocol import (
     Canary,
     CanaryRequest,
@@ -40,39 +73,6 @@ from spark_tui.domain.cluster.protocol import (
     StopRequest,
     rank_of,
 )
-from spark_tui.domain.engine.container import (
-    LABEL_API_KEY_FILE,
-    LABEL_LAUNCH,
-    LOOPBACK,
-    ContainerFacts,
-    ContainerSpec,
-    local_model_path,
-)
-from spark_tui.domain.engine.state import Endpoint, Health, runtime_of
-from spark_tui.domain.errors import EngineFailed, NameInUse, PortInUse, RefusedError, SparkError
-from spark_tui.domain.host.detectors import Leak, leaked
-from spark_tui.domain.host.identity import HostPaths
-from spark_tui.domain.metrics.page import Family
-from spark_tui.domain.quantities import human_duration
-from spark_tui.domain.reading import reason_of, value_of
-from spark_tui.domain.secret import Secret
-from spark_tui.services.executors import in_thread
-from spark_tui.services.ports import (
-    Clock,
-    ContainerEngine,
-    EngineApi,
-    FabricProbe,
-    GpuProbe,
-    HostProbe,
-    LogArchive,
-    MetricsSource,
-    ModelStore,
-    Routers,
-    SecretStore,
-    StateFiles,
-    VitalsProbe,
-)
-from spark_tui.services.wire import decode, encode
 
 if TYPE_CHECKING:  # made for a start alone: a look is asked for again and again
     from spark_tui.core.cache import CacheControl

@@ -10,7 +10,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spark_tui import __version__
-from spark_tui.core.context import Context
+from spark_tui.base.context import Context
+from spark_tui.base.errors import ExitCode, SparkError, UnreachableError
+from spark_tui.base.nodes import ADDRESSES, ClusterNode, NodeUnreadable, ssh_host, with_addresses
+from spark_tui.base.ports import HostProbe, RemoteShell, ShellResult, StateFiles
+from spark_tui.base.reading import Missing, Ok, Reading
+from spark_tui.base.remote import DEFAULT_COMMAND, SSH_FAILED, Hosts, RemoteHost, last_line, no_answer
+from spark_tui.base.text import clean, clean_line
+from spark_tui.base.wire import decode, encode
 from spark_tui.domain.cluster.protocol import (
     COMMAND,
     PROTOCOL,
@@ -23,13 +30,6 @@ from spark_tui.domain.cluster.protocol import (
     NodeSilent,
     NodeVersion,
 )
-from spark_tui.domain.errors import ExitCode, SparkError, UnreachableError
-from spark_tui.domain.nodes import ADDRESSES, ClusterNode, NodeUnreadable, ssh_host, with_addresses
-from spark_tui.domain.reading import Missing, Ok, Reading
-from spark_tui.domain.remote import DEFAULT_COMMAND, SSH_FAILED, Hosts, RemoteHost, last_line, no_answer
-from spark_tui.domain.text import clean, clean_line
-from spark_tui.services.ports import HostProbe, RemoteShell, ShellResult, StateFiles
-from spark_tui.services.wire import decode, encode
 
 if TYPE_CHECKING:  # of the doctor alone
     from spark_tui.domain.cluster.facts import ClusterReadings

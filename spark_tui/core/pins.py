@@ -10,25 +10,25 @@ from typing import Final, TypeVar
 
 from msgspec import Struct
 
-from spark_tui.core.actions import by_front_end, key_of
-from spark_tui.core.context import Context
+from spark_tui.base.actions import by_front_end, key_of
+from spark_tui.base.context import Context
+from spark_tui.base.engine.container import ImageFacts
+from spark_tui.base.engine.image import repository, tag_of
+from spark_tui.base.errors import RefusedError, SparkError, UsageError
+from spark_tui.base.ports import ContainerEngine, PresetSource, RecipeStore
+from spark_tui.base.reading import Missing, Ok, Reading
+from spark_tui.base.store import Store
+from spark_tui.base.text import clean_line, truncate
 from spark_tui.core.history import History
 from spark_tui.core.results import Results
 from spark_tui.core.rights import require_reviewed
-from spark_tui.core.store import Store
 from spark_tui.domain.bench.conditions import Conditions
 from spark_tui.domain.bench.run import Result
-from spark_tui.domain.engine.container import ImageFacts
-from spark_tui.domain.errors import RefusedError, SparkError, UsageError
 from spark_tui.domain.logs.starts import StartRecord, digest_for
-from spark_tui.domain.presets.image import repository, tag_of
 from spark_tui.domain.presets.located import Node
 from spark_tui.domain.presets.pin import digest_of, is_digest, pinned_reference, with_image
 from spark_tui.domain.presets.preset import Origin, Preset
 from spark_tui.domain.prove.run import Proof
-from spark_tui.domain.reading import Missing, Ok, Reading
-from spark_tui.domain.text import clean_line, truncate
-from spark_tui.services.ports import ContainerEngine, PresetSource, RecipeStore
 
 T = TypeVar("T")
 

@@ -9,30 +9,30 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.core.actions import by_front_end, key_of
-from spark_tui.core.context import Context
-from spark_tui.domain.engine.container import (
+from spark_tui.base.actions import by_front_end, key_of
+from spark_tui.base.context import Context
+from spark_tui.base.engine.container import (
     ContainerFacts,
     DaemonFacts,
     ImageFacts,
     local_model_path,
 )
-from spark_tui.domain.engine.runtimes import ModelName
-from spark_tui.domain.engine.state import api_port
-from spark_tui.domain.errors import NameInUse, NoSpaceLeft, PortInUse, RefusedError, WrongArchitecture
-from spark_tui.domain.host.identity import HostPaths
-from spark_tui.domain.nodes import Cluster
+from spark_tui.base.engine.invocation import parse
+from spark_tui.base.engine.runtimes import ModelName
+from spark_tui.base.engine.state import api_port
+from spark_tui.base.errors import NameInUse, NoSpaceLeft, PortInUse, RefusedError, WrongArchitecture
+from spark_tui.base.executors import in_thread
+from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.nodes import Cluster
+from spark_tui.base.ports import ContainerEngine, HostProbe, SecretStore
+from spark_tui.base.quantities import MIB, human_bytes
+from spark_tui.base.reading import value_of
+from spark_tui.base.secret import Secret, secret_variables
 from spark_tui.domain.presets.diff import Diff, diff
 from spark_tui.domain.presets.fetching import fetch_command
-from spark_tui.domain.presets.invocation import parse
 from spark_tui.domain.presets.overrides import AUTO, SHARE, Overrides, names_share
 from spark_tui.domain.presets.plan import LaunchPlan, key_wanted, plan
 from spark_tui.domain.presets.preset import Preset, RequiredFile
-from spark_tui.domain.quantities import MIB, human_bytes
-from spark_tui.domain.reading import value_of
-from spark_tui.domain.secret import Secret, secret_variables
-from spark_tui.services.executors import in_thread
-from spark_tui.services.ports import ContainerEngine, HostProbe, SecretStore
 
 if TYPE_CHECKING:
     from spark_tui.domain.cluster.plan import ClusterPlan, Spread

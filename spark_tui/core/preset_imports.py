@@ -8,9 +8,12 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
-from spark_tui.core.actions import by_front_end
-from spark_tui.domain.errors import RefusedError, SparkError, UsageError
-from spark_tui.domain.host.identity import HostPaths
+from spark_tui.base.actions import by_front_end
+from spark_tui.base.engine.options import OPTIONS
+from spark_tui.base.errors import RefusedError, SparkError, UsageError
+from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.ports import RecipeStore
+from spark_tui.base.text import clean_line, truncate
 from spark_tui.domain.presets.dialects.importing import (
     ExaminedRecipe,
     Registry,
@@ -19,9 +22,6 @@ from spark_tui.domain.presets.dialects.importing import (
     own_name,
     with_commands,
 )
-from spark_tui.domain.presets.options import OPTIONS
-from spark_tui.domain.text import clean_line, truncate
-from spark_tui.services.ports import RecipeStore
 
 
 class ImportOutcome(StrEnum):

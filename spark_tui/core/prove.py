@@ -12,13 +12,9 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.core.bench import Benchmark, EngineCheck, finish_when_cancelled
-from spark_tui.core.context import Context
-from spark_tui.core.store import Store
-from spark_tui.domain.bench.conditions import Conditions
-from spark_tui.domain.bench.run import RunOutcome
-from spark_tui.domain.engine.state import Endpoint
-from spark_tui.domain.errors import (
+from spark_tui.base.context import Context
+from spark_tui.base.engine.state import Endpoint
+from spark_tui.base.errors import (
     ApiKeyRejected,
     ContextOverflow,
     EngineUnreachable,
@@ -28,6 +24,14 @@ from spark_tui.domain.errors import (
     UnreachableError,
     UsageError,
 )
+from spark_tui.base.executors import end_tasks
+from spark_tui.base.ports import Clock, EngineApi, ProofStore
+from spark_tui.base.quantities import human_duration
+from spark_tui.base.store import Store
+from spark_tui.base.text import clean_line, truncate
+from spark_tui.core.bench import Benchmark, EngineCheck, finish_when_cancelled
+from spark_tui.domain.bench.conditions import Conditions
+from spark_tui.domain.bench.run import RunOutcome
 from spark_tui.domain.prove.answer import ProveAnswer, read_answer
 from spark_tui.domain.prove.cases import (
     CASES,
@@ -41,10 +45,6 @@ from spark_tui.domain.prove.cases import (
 )
 from spark_tui.domain.prove.request import PATHS, Api, Area, Question, Verdict, request_body
 from spark_tui.domain.prove.run import CaseResult, Proof, changes, flag_value, stored_commit
-from spark_tui.domain.quantities import human_duration
-from spark_tui.domain.text import clean_line, truncate
-from spark_tui.services.executors import end_tasks
-from spark_tui.services.ports import Clock, EngineApi, ProofStore
 
 STREAMS: Final = 4
 """Questions at once: as an agent with some tools of its own."""

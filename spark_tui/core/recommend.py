@@ -9,12 +9,12 @@ from typing import Final
 
 from msgspec import Struct
 
+from spark_tui.base.errors import SparkError
+from spark_tui.base.finding import Severity
+from spark_tui.base.quantities import gib, short_tokens
 from spark_tui.core.candidates import Candidate, on_cpu
-from spark_tui.domain.errors import SparkError
-from spark_tui.domain.finding import Severity
 from spark_tui.domain.presets.fit import FitWord
 from spark_tui.domain.presets.preset import Tag
-from spark_tui.domain.quantities import gib, short_tokens
 
 
 class Use(StrEnum):

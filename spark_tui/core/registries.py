@@ -7,9 +7,13 @@ from collections.abc import Callable, Iterable, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.core.context import Context
-from spark_tui.domain.errors import SparkError, UsageError
-from spark_tui.domain.finding import Finding, Severity
+from spark_tui.base.context import Context
+from spark_tui.base.errors import SparkError, UsageError
+from spark_tui.base.executors import in_thread
+from spark_tui.base.finding import Finding, Severity
+from spark_tui.base.ports import Clock, RecipeStore
+from spark_tui.base.ports import Registries as RegistryStore
+from spark_tui.base.text import clean_line
 from spark_tui.domain.presets.dialects.importing import ExaminedRecipe, examine, plain_name, with_commands, with_source
 from spark_tui.domain.presets.located import MappingValue
 from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue, RecipeSource
@@ -28,10 +32,6 @@ from spark_tui.domain.presets.registry import (
     registry_name,
     same_commit,
 )
-from spark_tui.domain.text import clean_line
-from spark_tui.services.executors import in_thread
-from spark_tui.services.ports import Clock, RecipeStore
-from spark_tui.services.ports import Registries as RegistryStore
 
 
 class RegistryUpdate(Struct, frozen=True):

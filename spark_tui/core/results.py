@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 from statistics import median
 
-from spark_tui.core.context import Context
+from spark_tui.base.context import Context
+from spark_tui.base.engine.container import ContainerFacts
+from spark_tui.base.engine.invocation import parse
+from spark_tui.base.engine.state import runtime_of
+from spark_tui.base.errors import SparkError, UsageError
+from spark_tui.base.ports import Clock, ResultStore
 from spark_tui.domain.bench.compare import Comparison, compare
 from spark_tui.domain.bench.conditions import flags_of
 from spark_tui.domain.bench.published import SOURCES, PublishedComparison, beside, references
 from spark_tui.domain.bench.run import BenchRun, Result, Status, result_of
-from spark_tui.domain.engine.container import ContainerFacts
-from spark_tui.domain.engine.state import runtime_of
-from spark_tui.domain.errors import SparkError, UsageError
 from spark_tui.domain.logs.view import Baseline
-from spark_tui.domain.presets.invocation import parse
-from spark_tui.services.ports import Clock, ResultStore
 
 LEAST_ID = 3
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from spark_tui.core.context import Context
-from spark_tui.domain.errors import SparkError, UsageError
-from spark_tui.domain.finding import Finding
+from spark_tui.base.context import Context
+from spark_tui.base.errors import SparkError, UsageError
+from spark_tui.base.finding import Finding
+from spark_tui.base.ports import PresetSource, StateFiles
+from spark_tui.base.text import clean_line, truncate
+from spark_tui.base.wire import decode, encode
 from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue
 from spark_tui.domain.presets.rights import fingerprint, require_allowed, rights_of
-from spark_tui.domain.text import clean_line, truncate
-from spark_tui.services.ports import PresetSource, StateFiles
-from spark_tui.services.wire import decode, encode
 
 if TYPE_CHECKING:
     from spark_tui.core.registries import RegistryManager

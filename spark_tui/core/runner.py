@@ -10,26 +10,26 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from spark_tui.core.actions import key_of
+from spark_tui.base.actions import key_of
+from spark_tui.base.context import Context
+from spark_tui.base.engine.state import EngineState
+from spark_tui.base.errors import RefusedError, SparkError
+from spark_tui.base.event import EventKind
+from spark_tui.base.executors import end_tasks, in_thread
+from spark_tui.base.finding import Severity
+from spark_tui.base.jobs import STEP_EVENTS, JobView, Report, Step, StepState, put, step_news
+from spark_tui.base.store import Store
 from spark_tui.core.cluster_launch import STEPS as CLUSTER_STEPS
 from spark_tui.core.cluster_launch import ClusterLauncher, NotClean
-from spark_tui.core.context import Context
 from spark_tui.core.edit import Editor, EditPlan
 from spark_tui.core.engines import EngineSupervisor
-from spark_tui.core.jobs import STEP_EVENTS, JobView, Report, Step, StepState, put, step_news
 from spark_tui.core.launch import Launcher, LaunchRequest, pending_steps
-from spark_tui.core.store import Store
 from spark_tui.core.update import STEPS as UPDATE_STEPS
 from spark_tui.core.update import Updater
 from spark_tui.domain.cluster.protocol import rank_of
 from spark_tui.domain.cluster.record import UNFINISHED, ClusterRecord, Stage
-from spark_tui.domain.engine.state import EngineState
-from spark_tui.domain.errors import RefusedError, SparkError
-from spark_tui.domain.event import EventKind
-from spark_tui.domain.finding import Severity
 from spark_tui.domain.presets.overrides import Overrides, pairs_of
 from spark_tui.domain.presets.preset import Preset
-from spark_tui.services.executors import end_tasks, in_thread
 
 MAX_JOBS = 20
 STOP: Final = Step("stop", "Stop on all nodes")

@@ -7,15 +7,15 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.core.context import Context
+from spark_tui.base.context import Context
+from spark_tui.base.engine.state import Exposure
+from spark_tui.base.errors import RefusedError, SparkError
+from spark_tui.base.ports import PresetSource, SecretStore
+from spark_tui.base.settings import ExposureChoice
 from spark_tui.core.engines import outside_docker
 from spark_tui.core.launch import LaunchRequest, launched_overrides
 from spark_tui.core.preflight import Preflight
-from spark_tui.domain.engine.state import Exposure
-from spark_tui.domain.errors import RefusedError, SparkError
 from spark_tui.domain.logs.view import EngineView
-from spark_tui.domain.settings import ExposureChoice
-from spark_tui.services.ports import PresetSource, SecretStore
 
 _CHANGED: Final = (
     " The preset, the image, your token or spark-tui has changed since the launch. The current preset applies."

@@ -16,15 +16,24 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from spark_tui.base.context import Context
+from spark_tui.base.engine.options import SETTABLE, TOOLS
+from spark_tui.base.errors import MeasurementVoid, RefusedError, SparkError, UsageError
+from spark_tui.base.executors import end_tasks, in_thread
+from spark_tui.base.finding import Severity
+from spark_tui.base.host.guard import GuardEntry
+from spark_tui.base.jobs import Step, StepState
+from spark_tui.base.ports import CheckpointSource, Clock, RecipeStore, StateFiles
+from spark_tui.base.quantities import human_duration
+from spark_tui.base.reading import value_of
+from spark_tui.base.wire import decode, encode
 from spark_tui.core.bench import RESTORE_SECONDS, Benchmark, BenchProgress, BenchStep, finish_when_cancelled
 from spark_tui.core.bench_ab import ABPlanner, Variant
 from spark_tui.core.catalogue import catalogue
-from spark_tui.core.context import Context
 from spark_tui.core.draft import Drafts
 from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.fit import LaunchChecks, MemoryGate, WillNotFit
 from spark_tui.core.history import History
-from spark_tui.core.jobs import Step, StepState
 from spark_tui.core.launch import DEFAULT_READY_TIMEOUT_SECONDS, Launcher, LaunchRequest, request_of
 from spark_tui.domain.bench.compare import compare
 from spark_tui.domain.bench.run import BenchRun, RunOutcome
@@ -43,24 +52,15 @@ from spark_tui.domain.bench.tune import (
     next_trial,
     outcome_of,
 )
-from spark_tui.domain.errors import MeasurementVoid, RefusedError, SparkError, UsageError
-from spark_tui.domain.finding import Severity
-from spark_tui.domain.host.guard import GuardEntry
 from spark_tui.domain.presets.command import settable, tool_calls_of
 from spark_tui.domain.presets.dialects.recipe_files import to_sparkrun
 from spark_tui.domain.presets.dialects.yaml_text import comment, sub_table, with_value, yaml_text
 from spark_tui.domain.presets.draft import Draft
 from spark_tui.domain.presets.fit_verdict import LaunchVerdict
 from spark_tui.domain.presets.located import MappingValue
-from spark_tui.domain.presets.options import SETTABLE, TOOLS
 from spark_tui.domain.presets.overrides import Overrides, all_pairs, overrides_from_pairs
 from spark_tui.domain.presets.preset import Preset, PresetCatalogue
 from spark_tui.domain.presets.rules.context import given_settings
-from spark_tui.domain.quantities import human_duration
-from spark_tui.domain.reading import value_of
-from spark_tui.services.executors import end_tasks, in_thread
-from spark_tui.services.ports import CheckpointSource, Clock, RecipeStore, StateFiles
-from spark_tui.services.wire import decode, encode
 
 FILE: Final = "tune"
 DEFAULT_MINUTES: Final = 120.0

@@ -17,19 +17,10 @@ from typing import Final, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.core.actions import by_front_end, key_of
-from spark_tui.core.bench_ab import Variant
-from spark_tui.core.catalogue import catalogue
-from spark_tui.core.containers import clear_container
-from spark_tui.core.context import Context
-from spark_tui.core.edit import Editor, EditStage
-from spark_tui.core.engines import EngineSupervisor
-from spark_tui.core.history import History
-from spark_tui.core.jobs import Report, Step, StepReporter
-from spark_tui.core.launch import SET_ASIDE, Launcher, LaunchRequest
-from spark_tui.core.preflight import container_of
-from spark_tui.domain.engine.container import ContainerFacts, ImageFacts
-from spark_tui.domain.errors import (
+from spark_tui.base.actions import by_front_end, key_of
+from spark_tui.base.context import Context
+from spark_tui.base.engine.container import ContainerFacts, ImageFacts
+from spark_tui.base.errors import (
     ImageNotFound,
     NoSpaceLeft,
     RefusedError,
@@ -37,17 +28,26 @@ from spark_tui.domain.errors import (
     UnreachableError,
     UsageError,
 )
+from spark_tui.base.jobs import Report, Step, StepReporter
+from spark_tui.base.ports import Clock, ContainerEngine, HostProbe, LogArchive, StateFiles
+from spark_tui.base.quantities import human_bytes
+from spark_tui.base.reading import value_of
+from spark_tui.base.text import clean_line, quoted
+from spark_tui.base.wire import decode, encode
+from spark_tui.core.bench_ab import Variant
+from spark_tui.core.catalogue import catalogue
+from spark_tui.core.containers import clear_container
+from spark_tui.core.edit import Editor, EditStage
+from spark_tui.core.engines import EngineSupervisor
+from spark_tui.core.history import History
+from spark_tui.core.launch import SET_ASIDE, Launcher, LaunchRequest
+from spark_tui.core.preflight import container_of
 from spark_tui.domain.logs.starts import StartRecord, digest_for
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.presets.image_use import kept_tag
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.presets.pin import digest_of, pinned_reference
 from spark_tui.domain.presets.preset import Preset, PresetCatalogue
-from spark_tui.domain.quantities import human_bytes
-from spark_tui.domain.reading import value_of
-from spark_tui.domain.text import clean_line, quoted
-from spark_tui.services.ports import Clock, ContainerEngine, HostProbe, LogArchive, StateFiles
-from spark_tui.services.wire import decode, encode
 
 T = TypeVar("T")
 

@@ -15,14 +15,14 @@ from typing import Any, Final, TypeAlias
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from spark_tui.domain.engine.state import Exposure
-from spark_tui.domain.finding import Change, Finding, Severity
+from spark_tui.base.engine.parsers import parsers_of
+from spark_tui.base.engine.state import Exposure
+from spark_tui.base.finding import Change, Finding, Severity
+from spark_tui.base.secret import Secret
 from spark_tui.domain.logs.view import EngineView
-from spark_tui.domain.models.parsers import parsers_of
 from spark_tui.domain.prove.answer import ProveAnswer
 from spark_tui.domain.prove.cases import WEATHER, shown
 from spark_tui.domain.prove.request import PATHS, Api, Question
-from spark_tui.domain.secret import Secret
 
 LEAST_CONTEXT: Final = 32_768
 """An agent's own prompt and tools take 14k to 20k tokens."""

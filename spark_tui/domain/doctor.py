@@ -11,9 +11,9 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.domain.errors import SparkError
-from spark_tui.domain.finding import Finding, Severity
-from spark_tui.domain.host.detectors import (
+from spark_tui.base.errors import SparkError
+from spark_tui.base.finding import Finding, Severity
+from spark_tui.base.host.detectors import (
     STUCK_MHZ,
     STUCK_SECONDS,
     STUCK_WATTS,
@@ -22,13 +22,13 @@ from spark_tui.domain.host.detectors import (
     leaked,
     watch_power,
 )
-from spark_tui.domain.host.drop_caches import Access
-from spark_tui.domain.host.identity import HostIdentity
-from spark_tui.domain.host.memory import MemInfo
-from spark_tui.domain.host.vitals import GpuReading
-from spark_tui.domain.quantities import GIB, KIB, MIB, human_bytes
-from spark_tui.domain.reading import NOT_READ_YET, Missing, Reading, reason_of, value_of
-from spark_tui.domain.text import clean_line, quoted, truncate
+from spark_tui.base.host.drop_caches import Access
+from spark_tui.base.host.identity import HostIdentity
+from spark_tui.base.host.memory import MemInfo
+from spark_tui.base.host.vitals import GpuReading
+from spark_tui.base.quantities import GIB, KIB, MIB, human_bytes
+from spark_tui.base.reading import NOT_READ_YET, Missing, Reading, reason_of, value_of
+from spark_tui.base.text import clean_line, quoted, truncate
 
 
 class Link(Struct, frozen=True):

@@ -8,8 +8,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from spark_tui.domain.engine.state import Endpoint
-from spark_tui.domain.errors import RefusedError, UnreachableError
+from spark_tui.base.engine.state import Endpoint
+from spark_tui.base.errors import RefusedError, UnreachableError
 from spark_tui.domain.metrics.agents import ClientCosts
 
 PEER_MARK: Final = "peer:"

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.core.jobs import StepState
-from spark_tui.domain.engine.state import EngineState, EngineWord
-from spark_tui.domain.quantities import human_duration
-from spark_tui.domain.reading import Missing, value_of
+from spark_tui.base.engine.state import EngineState, EngineWord
+from spark_tui.base.jobs import StepState
+from spark_tui.base.page import Cell, Tone
+from spark_tui.base.quantities import human_duration
+from spark_tui.base.reading import Missing, value_of
 from spark_tui.present.engines import EngineStatus, engine_status, latest_job
-from spark_tui.present.page import Cell, Tone
 
 if TYPE_CHECKING:  # at the first frame nothing is under way
-    from spark_tui.core.store import World
+    from spark_tui.base.store import World
     from spark_tui.domain.logs.view import EngineView
 
 UNDER_WAY = (

@@ -6,15 +6,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from spark_tui.base.graph import seconds_text
+from spark_tui.base.json import Object, maybe, rounded
+from spark_tui.base.page import TONES, Cell, Column, Page, Row, Section, Table, Tone, cells
+from spark_tui.base.quantities import short_tokens
+from spark_tui.base.text import clean_line
 from spark_tui.domain.gateway import PEER_MARK
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.metrics.agents import ClientCosts, agent_costs, clients_of, read_again, repeated_prompts
-from spark_tui.domain.metrics.graph import seconds_text
 from spark_tui.domain.metrics.serving import EngineMetrics
-from spark_tui.domain.quantities import short_tokens
-from spark_tui.domain.text import clean_line
-from spark_tui.present.json import Object, maybe, rounded
-from spark_tui.present.page import TONES, Cell, Column, Page, Row, Section, Table, Tone, cells
 
 _UNREPORTED: Final = "the engine does not report it"
 _REPORT_IT: Final = (

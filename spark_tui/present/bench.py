@@ -7,7 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.core.actions import key_of
+from spark_tui.base.actions import key_of
+from spark_tui.base.engine.state import EngineState
+from spark_tui.base.page import Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
+from spark_tui.base.quantities import gib, human_count, human_duration
+from spark_tui.base.reading import NOT_READ_YET, Reading, reason_of, value_of
+from spark_tui.base.text import clean_line
 from spark_tui.core.bench import BenchProgress, BenchStep
 from spark_tui.core.bench_ab import Variant, starts_of
 from spark_tui.core.results import earlier_runs
@@ -18,13 +23,8 @@ from spark_tui.domain.bench.published import PublishedComparison, Reference, fam
 from spark_tui.domain.bench.run import KNEE_EFFICIENCY, BenchRun, Level, Result, RunOutcome, Scaling, Status, efficiency
 from spark_tui.domain.bench.server_side import ServerCheck
 from spark_tui.domain.bench.statistics import Distribution
-from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.logs.view import EngineView
-from spark_tui.domain.quantities import gib, human_count, human_duration
-from spark_tui.domain.reading import NOT_READ_YET, Reading, reason_of, value_of
-from spark_tui.domain.text import clean_line
 from spark_tui.present.engines import ago as since_moment
-from spark_tui.present.page import Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
 
 UNKNOWN = "unknown"
 LIVE = "live "

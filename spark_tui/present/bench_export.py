@@ -9,14 +9,14 @@ from typing import Any, Final
 
 from msgspec.structs import asdict
 
+from spark_tui.base.json import Object, maybe, moment, rounded
+from spark_tui.base.quantities import gib
+from spark_tui.base.text import clean_line
 from spark_tui.domain.bench.compare import Comparison, Difference
 from spark_tui.domain.bench.conditions import Conditions, quantization_words
 from spark_tui.domain.bench.run import BenchRun, Level, Result, Status, result_to_json
 from spark_tui.domain.bench.statistics import ConfidenceInterval, Distribution
-from spark_tui.domain.quantities import gib
-from spark_tui.domain.text import clean_line
 from spark_tui.present.bench import knee_word, latencies, load_text, rate, spread
-from spark_tui.present.json import Object, maybe, moment, rounded
 
 NOT_MEASURED: Final = "not measured"
 NOT_KNOWN: Final = "not known"

@@ -6,6 +6,14 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import NamedTuple
 
+from spark_tui.base.engine.message import Answer, ToolCall
+from spark_tui.base.engine.parameters import SETTINGS, written
+from spark_tui.base.engine.request import NO_DEFAULTS, ChatSettings, Defaults, settings_json
+from spark_tui.base.json import Object, maybe, moment, rounded
+from spark_tui.base.page import Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
+from spark_tui.base.quantities import human_count
+from spark_tui.base.reading import value_of
+from spark_tui.base.text import clean_line, truncate
 from spark_tui.domain.chat.conversation import (
     ChatThread,
     ContextRoom,
@@ -15,16 +23,8 @@ from spark_tui.domain.chat.conversation import (
     Exchange,
 )
 from spark_tui.domain.chat.formats import ending, figures, tokens
-from spark_tui.domain.chat.message import Answer, ToolCall
-from spark_tui.domain.chat.parameters import SETTINGS, written
-from spark_tui.domain.chat.request import NO_DEFAULTS, ChatSettings, Defaults, settings_json
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.metrics.serving import EngineMetrics
-from spark_tui.domain.quantities import human_count
-from spark_tui.domain.reading import value_of
-from spark_tui.domain.text import clean_line, truncate
-from spark_tui.present.json import Object, maybe, moment, rounded
-from spark_tui.present.page import Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
 
 BRIEF_CELLS = 60
 NO_METRICS = "not in the engine's metrics"

@@ -7,30 +7,30 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from spark_tui import __version__
+from spark_tui.base.engine.container import LOOPBACK, ContainerFacts
+from spark_tui.base.engine.docker_run import render_argv, render_text
+from spark_tui.base.errors import SparkError
+from spark_tui.base.event import Event
+from spark_tui.base.graph import value_text
+from spark_tui.base.host.series import MetricId
+from spark_tui.base.jobs import JobView, StepState
+from spark_tui.base.json import Object, maybe, read, rounded
+from spark_tui.base.nodes import Cluster, ClusterNode
+from spark_tui.base.page import TONES, Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
+from spark_tui.base.quantities import gib
+from spark_tui.base.reading import Reading, reason_of, value_of
+from spark_tui.base.remote import memory_words
+from spark_tui.base.text import clean_line
 from spark_tui.core.cluster import ClusterVerdict
 from spark_tui.core.cluster_launch import NodeCleared
 from spark_tui.core.cluster_monitor import node_values
 from spark_tui.core.install import Installed, NodeProgram
-from spark_tui.core.jobs import JobView, StepState
 from spark_tui.domain.cluster.plan import SPREADS, ClusterPlan
 from spark_tui.domain.cluster.protocol import NodeLook, NodeVersion, RankState, rank_of
 from spark_tui.domain.cluster.record import RELAUNCHES_AN_HOUR, ClusterRecord, RankRecord, Stage
 from spark_tui.domain.cluster.variables import Backend
-from spark_tui.domain.engine.container import LOOPBACK, ContainerFacts
-from spark_tui.domain.engine.docker_run import render_argv, render_text
-from spark_tui.domain.errors import SparkError
-from spark_tui.domain.event import Event
-from spark_tui.domain.metrics.graph import value_text
-from spark_tui.domain.metrics.series import MetricId
-from spark_tui.domain.nodes import Cluster, ClusterNode
-from spark_tui.domain.quantities import gib
-from spark_tui.domain.reading import Reading, reason_of, value_of
-from spark_tui.domain.remote import memory_words
-from spark_tui.domain.text import clean_line
 from spark_tui.present.events import event_time
-from spark_tui.present.json import Object, maybe, read, rounded
 from spark_tui.present.launch import finding_object, fit_object, fit_verdict
-from spark_tui.present.page import TONES, Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
 
 
 def clusters_table(clusters: Iterable[Cluster]) -> Table:

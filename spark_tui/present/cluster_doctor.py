@@ -7,7 +7,10 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from spark_tui.core.actions import key_of
+from spark_tui.base.actions import key_of
+from spark_tui.base.finding import Finding, Severity, worst
+from spark_tui.base.json import Object
+from spark_tui.base.page import TONES, Cell, Column, Page, Row, Section, Table, Tone, labelled
 from spark_tui.domain.cluster.doctor import (
     CHECK_BY_ID,
     CHECKS,
@@ -18,10 +21,7 @@ from spark_tui.domain.cluster.doctor import (
     NETPLAN_FILE,
     ORDER,
 )
-from spark_tui.domain.finding import Finding, Severity, worst
 from spark_tui.present.doctor import VERDICTS
-from spark_tui.present.json import Object
-from spark_tui.present.page import TONES, Cell, Column, Page, Row, Section, Table, Tone, labelled
 
 _DETAILED: Final = (Severity.ERROR, Severity.WARNING)
 _GROUPS: Final = {Severity.ERROR: "Needs attention", Severity.WARNING: "Needs attention", Severity.UNKNOWN: "Skipped"}

@@ -6,14 +6,14 @@ import difflib
 from collections.abc import Iterator, Sequence
 from urllib.parse import urlsplit
 
-from spark_tui.core.actions import key_of
+from spark_tui.base.actions import key_of
+from spark_tui.base.finding import Finding
+from spark_tui.base.json import Object, maybe
+from spark_tui.base.page import TONES, Cell, Column, Page, Row, Section, Table, Tone, cells
+from spark_tui.base.quantities import human_count
+from spark_tui.base.secret import MASK, mask_secrets
 from spark_tui.core.connect import Connection, FileChange
-from spark_tui.domain.finding import Finding
 from spark_tui.domain.gateway import GatewayStatus
-from spark_tui.domain.quantities import human_count
-from spark_tui.domain.secret import MASK, mask_secrets
-from spark_tui.present.json import Object, maybe
-from spark_tui.present.page import TONES, Cell, Column, Page, Row, Section, Table, Tone, cells
 
 _TONES = {"+": Tone.GOOD, "-": Tone.BAD}
 AROUND = 2

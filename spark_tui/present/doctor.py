@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from spark_tui.base.finding import Finding, Severity, worst
+from spark_tui.base.json import Object
+from spark_tui.base.page import TONES, Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
 from spark_tui.domain.doctor import CHECK_BY_ID
-from spark_tui.domain.finding import Finding, Severity, worst
-from spark_tui.present.json import Object
-from spark_tui.present.page import TONES, Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
 
 VERDICTS: Final = {
     Severity.ERROR: "FAIL",

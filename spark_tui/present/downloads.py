@@ -7,11 +7,13 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from spark_tui.domain.errors import SparkError
+from spark_tui.base.errors import SparkError
+from spark_tui.base.json import Object, known, maybe, moment, read
+from spark_tui.base.page import Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
+from spark_tui.base.quantities import human_bytes, human_duration
+from spark_tui.base.reading import Missing, Reading, value_of
 from spark_tui.domain.models.download import Download, DownloadPhase, DownloadPlan, FileProgress, FileState, PlannedFile
 from spark_tui.domain.models.inspection import Inspection
-from spark_tui.domain.quantities import human_bytes, human_duration
-from spark_tui.domain.reading import Missing, Reading, value_of
 from spark_tui.present.inspection import (
     NOT_ON_HUB,
     card_rows,
@@ -21,8 +23,6 @@ from spark_tui.present.inspection import (
     shown_sections,
     size_or_unknown,
 )
-from spark_tui.present.json import Object, known, maybe, moment, read
-from spark_tui.present.page import Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
 
 MOST_FILES: Final = 500
 BAR: Final = 6

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from spark_tui.base.engine.options import OPTIONS
+from spark_tui.base.json import Object, maybe
+from spark_tui.base.page import Cell, Column, Page, Row, Section, Table, Tone, cells
 from spark_tui.domain.presets.draft import Draft, DraftValue
 from spark_tui.domain.presets.fit import FitWord
 from spark_tui.domain.presets.fit_verdict import LaunchVerdict
-from spark_tui.domain.presets.options import OPTIONS
-from spark_tui.present.json import Object, maybe
-from spark_tui.present.page import Cell, Column, Page, Row, Section, Table, Tone, cells
 
 FIT_TONES = {FitWord.FITS: Tone.GOOD, FitWord.FITS_WITH: Tone.GOOD, FitWord.UNKNOWN: Tone.QUIET}
 UNKNOWN_FIT = "unknown: the memory or the model could not be read"

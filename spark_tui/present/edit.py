@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from spark_tui.base.json import Object
+from spark_tui.base.page import Column, Page, Row, Section, Table, Tone, cells
+from spark_tui.base.quantities import human_count, human_duration
 from spark_tui.core.edit import EditPlan
-from spark_tui.domain.quantities import human_count, human_duration
-from spark_tui.present.json import Object
-from spark_tui.present.page import Column, Page, Row, Section, Table, Tone, cells
 
 
 def shown_value(text: str) -> str:

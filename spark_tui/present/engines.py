@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from spark_tui.core.jobs import JobView, Step, StepState
-from spark_tui.domain.engine.boot import BootState, BootStatus
-from spark_tui.domain.engine.container import ContainerFacts, DaemonFacts
-from spark_tui.domain.engine.state import EngineState, EngineWord, Exposure
-from spark_tui.domain.errors import SparkError
-from spark_tui.domain.quantities import GIB, gib, human_duration
-from spark_tui.domain.reading import Missing, Reading, reason_of, value_of
-from spark_tui.domain.secret import mask_secrets
-from spark_tui.present.json import Object, maybe, moment, read, rounded
-from spark_tui.present.page import Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
+from spark_tui.base.engine.boot import BootState, BootStatus
+from spark_tui.base.engine.container import ContainerFacts, DaemonFacts
+from spark_tui.base.engine.state import EngineState, EngineWord, Exposure
+from spark_tui.base.errors import SparkError
+from spark_tui.base.jobs import JobView, Step, StepState
+from spark_tui.base.json import Object, maybe, moment, read, rounded
+from spark_tui.base.page import Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
+from spark_tui.base.quantities import GIB, gib, human_duration
+from spark_tui.base.reading import Missing, Reading, reason_of, value_of
+from spark_tui.base.secret import mask_secrets
 
 if TYPE_CHECKING:  # the first frame shows an empty list of engines, and loads nothing of logs and hosts for it
     from spark_tui.app.home.next_step import NextPreset
-    from spark_tui.core.store import World
+    from spark_tui.base.engine.schedule import ScheduleStatus
+    from spark_tui.base.host.identity import HostIdentity
+    from spark_tui.base.host.vitals import GpuReading
+    from spark_tui.base.store import World
     from spark_tui.domain.cluster.record import ClusterRecord
-    from spark_tui.domain.engine.schedule import ScheduleStatus
-    from spark_tui.domain.host.identity import HostIdentity
-    from spark_tui.domain.host.vitals import GpuReading
     from spark_tui.domain.logs.starts import Eta
     from spark_tui.domain.logs.timeline import BootTimeline, Phase
     from spark_tui.domain.logs.view import EngineView
@@ -347,7 +347,7 @@ def status_page(
 
 
 def _memory_text(world: World) -> str:
-    from spark_tui.domain.host.vitals import shared_engine_memory
+    from spark_tui.base.host.vitals import shared_engine_memory
 
     info, held = value_of(world.memory), value_of(shared_engine_memory(world.gpu))
     if info is None:
@@ -388,7 +388,7 @@ def status_object(
     *, demo: bool,
 ) -> Object:  # fmt: skip
     """The same as data."""
-    from spark_tui.domain.host.vitals import shared_engine_memory
+    from spark_tui.base.host.vitals import shared_engine_memory
     from spark_tui.present.memory import meminfo_object
 
     found = {

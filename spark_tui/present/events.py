@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from itertools import pairwise
 
-from spark_tui.domain.event import Event
-from spark_tui.domain.quantities import human_duration
-from spark_tui.present.json import Object, maybe, moment
-from spark_tui.present.page import TONES, Cell, Column, Page, Row, Section, Table, Tone, cells
+from spark_tui.base.event import Event
+from spark_tui.base.json import Object, maybe, moment
+from spark_tui.base.page import TONES, Cell, Column, Page, Row, Section, Table, Tone, cells
+from spark_tui.base.quantities import human_duration
 
 
 def event_id(event: Event) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from spark_tui.base.json import Object, maybe
+from spark_tui.base.page import Cell, Column, Page, Row, Section, Table, Tone, cells
+from spark_tui.base.quantities import human_bytes
 from spark_tui.core.candidates import Disk
 from spark_tui.core.from_ollama import Replacement
 from spark_tui.core.recommend import Pick, Speed, SpeedSource
 from spark_tui.domain.models.ollama import OllamaModels
-from spark_tui.domain.quantities import human_bytes
-from spark_tui.present.json import Object, maybe
-from spark_tui.present.page import Cell, Column, Page, Row, Section, Table, Tone, cells
 from spark_tui.present.presets import BASIS_MARKS, fits_cell
 
 _COLUMNS: Final = (

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from spark_tui.domain.engine.container import LABEL_API_KEY_FILE
+from spark_tui.base.engine.container import LABEL_API_KEY_FILE
+from spark_tui.base.json import Object, maybe, moment
+from spark_tui.base.page import Cell, Column, Page, Row, Section, Table, Tone, cells
+from spark_tui.base.quantities import human_duration
 from spark_tui.domain.gateway import GatewayKey, GatewayStatus, GatewaySwap
 from spark_tui.domain.presets.dialects.yaml_text import node_of, yaml_text
 from spark_tui.domain.presets.plan import LaunchPlan
-from spark_tui.domain.quantities import human_duration
 from spark_tui.present.agents import client_object, clients_page
-from spark_tui.present.json import Object, maybe, moment
-from spark_tui.present.page import Cell, Column, Page, Row, Section, Table, Tone, cells
 
 _READY_SECONDS: Final = 1800
 """vLLM on a Spark loads for minutes, and longer while it compiles."""

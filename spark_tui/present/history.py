@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
+from spark_tui.base.json import Object, maybe, moment
+from spark_tui.base.page import Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
+from spark_tui.base.quantities import human_duration
 from spark_tui.core.pins import GoodStart, ImageMatch, LastGood, PinPlan
 from spark_tui.domain.logs.starts import StartRecord
 from spark_tui.domain.logs.timeline import LABELS, StartOutcome
 from spark_tui.domain.presets.pin import short_digest
-from spark_tui.domain.quantities import human_duration
-from spark_tui.present.json import Object, maybe, moment
-from spark_tui.present.page import Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
 
 _TONES: Final = {"ready": Tone.GOOD, "failed": Tone.BAD, "crashed": Tone.BAD, "stopped": Tone.QUIET}
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from spark_tui.core.actions import by_front_end, key_of
-from spark_tui.domain.errors import SparkError
+from spark_tui.base.actions import by_front_end, key_of
+from spark_tui.base.errors import SparkError
+from spark_tui.base.json import Object, maybe, moment
+from spark_tui.base.page import Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
+from spark_tui.base.quantities import human_bytes
+from spark_tui.base.text import quoted
 from spark_tui.domain.presets.image_use import (
     ImageDeletion,
     ImageEntry,
@@ -14,12 +18,8 @@ from spark_tui.domain.presets.image_use import (
     ImageUser,
     TagState,
 )
-from spark_tui.domain.quantities import human_bytes
-from spark_tui.domain.text import quoted
 from spark_tui.present.history import when
 from spark_tui.present.inspection import UNKNOWN, age
-from spark_tui.present.json import Object, maybe, moment
-from spark_tui.present.page import Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
 
 _TONES: Final = {
     TagState.CURRENT: Tone.GOOD,

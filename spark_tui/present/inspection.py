@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from spark_tui.domain.models.checkpoint import WeightFormat
+from spark_tui.base.checkpoint import WeightFormat
+from spark_tui.base.json import Object, known, maybe, moment, read, rounded
+from spark_tui.base.page import Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
+from spark_tui.base.quantities import human_bytes, short_tokens
+from spark_tui.base.reading import Missing, Reading, value_of
 from spark_tui.domain.models.hub import Fits, FormatBasis, Gating, RepoFacts, SearchHit
 from spark_tui.domain.models.inspection import Inspection
-from spark_tui.domain.quantities import human_bytes, short_tokens
-from spark_tui.domain.reading import Missing, Reading, value_of
-from spark_tui.present.json import Object, known, maybe, moment, read, rounded
-from spark_tui.present.page import Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
 
 UNKNOWN: Final = "?"
 NO_HEADERS: Final = "the headers of its weights are not all here"

@@ -7,16 +7,16 @@ from typing import Final
 
 from msgspec import Struct
 
+from spark_tui.base.errors import SparkError
+from spark_tui.base.finding import Finding, Severity, pairs_text, set_options
+from spark_tui.base.json import Object
+from spark_tui.base.page import Cell, Page, Row, Section, Tone, labelled
+from spark_tui.base.quantities import short_tokens
 from spark_tui.core.downloads import MissingFiles
-from spark_tui.domain.errors import SparkError
-from spark_tui.domain.finding import Finding, Severity, pairs_text, set_options
 from spark_tui.domain.models.download import DownloadRequest
 from spark_tui.domain.presets.fit import Fit, FitChange, FitWord
 from spark_tui.domain.presets.fit_figures import fit_lines
 from spark_tui.domain.presets.fit_verdict import LaunchVerdict
-from spark_tui.domain.quantities import short_tokens
-from spark_tui.present.json import Object
-from spark_tui.present.page import Cell, Page, Row, Section, Tone, labelled
 
 FIT_TONES: Final = {
     FitWord.FITS: Tone.GOOD,

@@ -8,15 +8,15 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from spark_tui.domain.finding import Change, Finding, Severity, pairs_text, set_options
+from spark_tui.base.finding import Change, Finding, Severity, pairs_text, set_options
+from spark_tui.base.page import TONES, Row, Section, Tone
+from spark_tui.base.quantities import human_duration
+from spark_tui.base.text import clean_line
 from spark_tui.domain.logs.causes.cause import CauseId
 from spark_tui.domain.logs.explain import Explanation
 from spark_tui.domain.logs.kernels import Fp4
 from spark_tui.domain.logs.sizing import GraphState, concurrency_of, equivalent_utilization, kv_summary
 from spark_tui.domain.logs.timeline import Phase, PhaseState, StartOutcome, Topic
-from spark_tui.domain.quantities import human_duration
-from spark_tui.domain.text import clean_line
-from spark_tui.present.page import TONES, Row, Section, Tone
 
 LEVELS: Final = {Severity.ERROR: "critical", Severity.WARNING: "warning", Severity.INFO: "info"}
 """Words for a finding's severity, in JSON and on the terminal."""

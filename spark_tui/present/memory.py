@@ -7,17 +7,17 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from spark_tui.base.finding import Finding, Severity
+from spark_tui.base.host.drop_caches import DropResult
+from spark_tui.base.host.guard import GuardEntry
+from spark_tui.base.host.memory import RESERVE_BYTES, MemInfo, MemoryBreakdown
+from spark_tui.base.host.vitals import Vitals, engine_memory
+from spark_tui.base.json import Object, maybe, moment, read
+from spark_tui.base.page import TONES, Cell, Column, Page, Row, Section, Table, Tone, cells
+from spark_tui.base.quantities import GIB, gib, human_bytes
+from spark_tui.base.reading import Missing, Ok, Reading, reason_of, value_of
+from spark_tui.base.store import World
 from spark_tui.core.memory import ContainerShare, GuardStatus, MemoryDetail
-from spark_tui.core.store import World
-from spark_tui.domain.finding import Finding, Severity
-from spark_tui.domain.host.drop_caches import DropResult
-from spark_tui.domain.host.guard import GuardEntry
-from spark_tui.domain.host.memory import RESERVE_BYTES, MemInfo, MemoryBreakdown
-from spark_tui.domain.host.vitals import Vitals, engine_memory
-from spark_tui.domain.quantities import GIB, gib, human_bytes
-from spark_tui.domain.reading import Missing, Ok, Reading, reason_of, value_of
-from spark_tui.present.json import Object, maybe, moment, read
-from spark_tui.present.page import TONES, Cell, Column, Page, Row, Section, Table, Tone, cells
 
 LEVELS: Final = {Severity.OK: "ok", Severity.WARNING: "tight", Severity.ERROR: "critical"}
 """The words on screen and in JSON."""

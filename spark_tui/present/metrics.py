@@ -10,21 +10,21 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.domain.engine.state import EngineState
-from spark_tui.domain.host.vitals import GpuReading
+from spark_tui.base.engine.state import EngineState
+from spark_tui.base.graph import Curve, TimeAxis, seconds_text, totals, value_text
+from spark_tui.base.host.series import MetricId, Sample
+from spark_tui.base.host.vitals import GpuReading
+from spark_tui.base.json import Object, maybe, moment, read, rounded
+from spark_tui.base.page import TONES, Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
+from spark_tui.base.quantiles import Latency, Quantile
+from spark_tui.base.quantities import GIB, human_count, human_duration, short_tokens
+from spark_tui.base.reading import Missing, Ok, Reading, Stale, reason_of, value_of
+from spark_tui.base.text import clean_line
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.metrics.agents import agent_costs, repeated_prompts
-from spark_tui.domain.metrics.graph import Curve, TimeAxis, seconds_text, totals, value_text
-from spark_tui.domain.metrics.quantiles import Latency, Quantile
-from spark_tui.domain.metrics.series import MetricId, Sample
 from spark_tui.domain.metrics.serving import ONE_LOOK, Drafting, EngineMetrics
 from spark_tui.domain.metrics.slow import limits, request_time
-from spark_tui.domain.quantities import GIB, human_count, human_duration, short_tokens
-from spark_tui.domain.reading import Missing, Ok, Reading, Stale, reason_of, value_of
-from spark_tui.domain.text import clean_line
 from spark_tui.present.engines import gpu_object
-from spark_tui.present.json import Object, maybe, moment, read, rounded
-from spark_tui.present.page import TONES, Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
 
 Read = Callable[[MetricId], Curve]
 """What is known of a series; the name is the graph's to give."""

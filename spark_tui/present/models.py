@@ -7,8 +7,12 @@ from typing import Final
 
 from msgspec import Struct
 
-from spark_tui.domain.errors import SparkError
-from spark_tui.domain.finding import Finding
+from spark_tui.base.errors import SparkError
+from spark_tui.base.finding import Finding
+from spark_tui.base.json import Object, maybe, moment
+from spark_tui.base.page import Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
+from spark_tui.base.quantities import human_bytes, human_duration
+from spark_tui.base.reading import Reading, value_of
 from spark_tui.domain.models.download import Download
 from spark_tui.domain.models.inspection import Inspection
 from spark_tui.domain.models.store import (
@@ -25,8 +29,6 @@ from spark_tui.domain.presets.draft import Draft
 from spark_tui.domain.presets.fit_verdict import LaunchVerdict
 from spark_tui.domain.presets.model_use import LibraryEntry, LibraryView, User
 from spark_tui.domain.presets.preset import PublishedSpeed
-from spark_tui.domain.quantities import human_bytes, human_duration
-from spark_tui.domain.reading import Reading, value_of
 from spark_tui.present.downloads import (
     BAR,
     MOST_FILES,
@@ -39,8 +41,6 @@ from spark_tui.present.downloads import (
 )
 from spark_tui.present.draft import FIT_TONES
 from spark_tui.present.inspection import UNKNOWN, age, performance, shown_sections, size_or_unknown
-from spark_tui.present.json import Object, maybe, moment
-from spark_tui.present.page import Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
 
 MOST_NAMED: Final = 40
 _MOST_USERS: Final = 3

@@ -10,28 +10,28 @@ from typing import Final, TypeAlias
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
+from spark_tui.base.engine.container import ImageFacts
+from spark_tui.base.engine.options import OFF
+from spark_tui.base.errors import PresetError, SparkError
+from spark_tui.base.finding import Finding, Severity
+from spark_tui.base.json import Object, maybe
+from spark_tui.base.page import TONES, Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
+from spark_tui.base.quantities import GIB, human_bytes, human_count, short_tokens
+from spark_tui.base.secret import mask_secrets
+from spark_tui.base.text import clean_line, truncate
 from spark_tui.core.candidates import Candidate, Disk, on_cpu
 from spark_tui.core.finder import Search
 from spark_tui.core.preset_imports import ImportedRecipe, ImportOutcome, ImportReport
 from spark_tui.core.recommend import LeftOut, Pick, SpeedSource, crowded
-from spark_tui.domain.engine.container import ImageFacts
-from spark_tui.domain.errors import PresetError, SparkError
-from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.presets.command import ToolCalls, missing_values, tool_calls_of
 from spark_tui.domain.presets.diff import Diff, DiffRow
 from spark_tui.domain.presets.fit import FitWord
-from spark_tui.domain.presets.options import OFF
 from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import Origin, Preset, PresetFacts, Tag
 from spark_tui.domain.presets.registry import review_of
 from spark_tui.domain.prove.request import Verdict
 from spark_tui.domain.prove.run import Badge
-from spark_tui.domain.quantities import GIB, human_bytes, human_count, short_tokens
-from spark_tui.domain.secret import mask_secrets
-from spark_tui.domain.text import clean_line, truncate
-from spark_tui.present.json import Object, maybe
 from spark_tui.present.launch import finding_object, finding_section, fit_word, verdict_object
-from spark_tui.present.page import TONES, Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
 
 MAX_CELL: Final = 200
 PROBLEM: Final = "problem:"

@@ -8,6 +8,10 @@ from xml.sax.saxutils import escape, quoteattr
 
 from msgspec.structs import replace
 
+from spark_tui.base.json import Object, maybe, moment, rounded
+from spark_tui.base.page import TONES, Cell, Column, Page, Row, Section, Table, Tone, cells
+from spark_tui.base.quantities import human_duration
+from spark_tui.base.text import truncate
 from spark_tui.core.prove import ProofProgress
 from spark_tui.domain.bench.run import RunOutcome
 from spark_tui.domain.prove.request import Verdict
@@ -20,11 +24,7 @@ from spark_tui.domain.prove.run import (
     identity_of,
     parser_advice,
 )
-from spark_tui.domain.quantities import human_duration
-from spark_tui.domain.text import truncate
 from spark_tui.present.engines import ago
-from spark_tui.present.json import Object, maybe, moment, rounded
-from spark_tui.present.page import TONES, Cell, Column, Page, Row, Section, Table, Tone, cells
 
 _TONES: Final = {Verdict.PASS: Tone.GOOD, Verdict.FAIL: Tone.BAD, Verdict.SKIP: Tone.QUIET}
 MOST_EVIDENCE: Final = 200

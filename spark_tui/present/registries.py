@@ -7,11 +7,11 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
+from spark_tui.base.json import Object
+from spark_tui.base.page import Cell, Column, Page, Row, Section, Table, Tone, cells
 from spark_tui.core.registries import RegistryUpdate
 from spark_tui.domain.presets.registry import KNOWN, ChangedPart, ChangeKind, PinnedRegistry, RecipeChange
-from spark_tui.present.json import Object
 from spark_tui.present.launch import finding_object, finding_section
-from spark_tui.present.page import Cell, Column, Page, Row, Section, Table, Tone, cells
 
 _TONES: Final = {ChangeKind.ADDED: Tone.GOOD, ChangeKind.REMOVED: Tone.BAD, ChangeKind.CHANGED: Tone.WARNING}
 _MARKS: Final = {"+": Tone.GOOD, "-": Tone.BAD}

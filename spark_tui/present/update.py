@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from spark_tui.core.actions import by_front_end
+from spark_tui.base.actions import by_front_end
+from spark_tui.base.json import Object, maybe, moment
+from spark_tui.base.page import Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
+from spark_tui.base.quantities import human_bytes, human_duration
 from spark_tui.core.pins import GoodStart
 from spark_tui.core.update import UpdateCheck, UpdateRecord, UpdateStage
 from spark_tui.domain.logs.starts import StartRecord
 from spark_tui.domain.presets.pin import short_digest
-from spark_tui.domain.quantities import human_bytes, human_duration
 from spark_tui.present.history import good_page, start_object, when
-from spark_tui.present.json import Object, maybe, moment
-from spark_tui.present.page import Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
 
 _STAGES: Final = {
     UpdateStage.PULL: "interrupted while the new image was pulled",

@@ -14,14 +14,14 @@ from functools import partial
 from pathlib import Path as FilePath
 from typing import Any, Final, TypeAlias
 
+from spark_tui.base.errors import RefusedError, SparkError
+from spark_tui.base.files import write_whole
+from spark_tui.base.ports import SettingsText
+from spark_tui.base.quantities import human_bytes
+from spark_tui.base.secret import Secret
+from spark_tui.base.untrusted import load_json, load_toml
+from spark_tui.base.yaml_nodes import YamlProblem, compose_yaml
 from spark_tui.domain.connect import ClientFile, FileFormat, Keys, Named, Path
-from spark_tui.domain.errors import RefusedError, SparkError
-from spark_tui.domain.quantities import human_bytes
-from spark_tui.domain.secret import Secret
-from spark_tui.domain.untrusted import load_json, load_toml
-from spark_tui.services.files import write_whole
-from spark_tui.services.ports import SettingsText
-from spark_tui.services.yaml_nodes import YamlProblem, compose_yaml
 
 MOST_BYTES: Final = 256 * 1024
 MOST_DEPTH: Final = 60

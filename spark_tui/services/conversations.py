@@ -21,14 +21,14 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from spark_tui.base.errors import RefusedError, SparkError, UsageError
+from spark_tui.base.executors import CallPool
+from spark_tui.base.files import APPEND_FLAGS, FILE_MODE, FileLocks, PrivateFolder, append_lines
+from spark_tui.base.quantities import MIB, human_bytes
+from spark_tui.base.text import clean_line, truncate
+from spark_tui.base.untrusted import load_json
 from spark_tui.domain.chat.conversation import ChatThread, ConversationHit, ConversationSummary
 from spark_tui.domain.chat.records import ThreadReader
-from spark_tui.domain.errors import RefusedError, SparkError, UsageError
-from spark_tui.domain.quantities import MIB, human_bytes
-from spark_tui.domain.text import clean_line, truncate
-from spark_tui.domain.untrusted import load_json
-from spark_tui.services.executors import CallPool
-from spark_tui.services.files import APPEND_FLAGS, FILE_MODE, FileLocks, PrivateFolder, append_lines
 
 MOST_BYTES: Final = 256 * MIB
 """Of one conversation; a context of a million tokens is about 4 MB."""

@@ -16,13 +16,13 @@ from io import FileIO
 from pathlib import Path
 from typing import Final
 
+from spark_tui.base.errors import ImageNotFound, SparkError
+from spark_tui.base.executors import end_group, give
+from spark_tui.base.ports import TransferCount
+from spark_tui.base.remote import last_line
+from spark_tui.base.text import clean, clean_line
 from spark_tui.domain.cluster.copying import CopyFailed, ModelFile, transfer_error
-from spark_tui.domain.errors import ImageNotFound, SparkError
 from spark_tui.domain.models.store import PARTIAL_FOLDER
-from spark_tui.domain.remote import last_line
-from spark_tui.domain.text import clean, clean_line
-from spark_tui.services.executors import end_group, give
-from spark_tui.services.ports import TransferCount
 
 # A connection of its own: it must end with the copy. Compression is slower than the cable.
 _SSH: Final = (

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 import msgspec
 from msgspec import Struct
 
-from spark_tui.domain.errors import (
+from spark_tui.base.errors import (
     ApiKeyRejected,
     BadRequest,
     EngineUnreachable,
@@ -28,6 +28,12 @@ from spark_tui.domain.errors import (
     RefusedError,
     SparkError,
 )
+from spark_tui.base.executors import end_tasks
+from spark_tui.base.optional import install_command
+from spark_tui.base.ports import GatewayRouter
+from spark_tui.base.quantities import MIB, human_bytes
+from spark_tui.base.text import clean_line, truncate
+from spark_tui.base.wire import decode
 from spark_tui.domain.gateway import BodyTooLarge, GatewayBusy, KeysUnreadable, NotServing, Upstream, retry_after
 from spark_tui.domain.metrics.agents import (
     GENERATING,
@@ -37,13 +43,7 @@ from spark_tui.domain.metrics.agents import (
     prompt_print,
     usage_tokens,
 )
-from spark_tui.domain.quantities import MIB, human_bytes
-from spark_tui.domain.text import clean_line, truncate
-from spark_tui.services.engine_http import ClientPools, bearer, beginning_of
-from spark_tui.services.executors import end_tasks
-from spark_tui.services.optional import install_command
-from spark_tui.services.ports import GatewayRouter
-from spark_tui.services.wire import decode
+from spark_tui.machine.engine_http import ClientPools, bearer, beginning_of
 
 if TYPE_CHECKING:
     import httpx2

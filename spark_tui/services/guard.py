@@ -23,18 +23,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from spark_tui.domain.engine.container import ContainerFacts, ContainerStatus
-from spark_tui.domain.engine.runtimes import runtime_named
-from spark_tui.domain.engine.state import api_port, runtime_of
-from spark_tui.domain.errors import SparkError
-from spark_tui.domain.host.guard import GuardedEngine, GuardEntry
-from spark_tui.domain.host.memory import container_id
-from spark_tui.domain.quantities import human_bytes
-from spark_tui.domain.settings import Settings, variable_of
-from spark_tui.domain.text import clean_line
-from spark_tui.domain.untrusted import load_json
-from spark_tui.services.files import FILE_MODE, FOLDER_MODE, PrivateFolder, end_of, is_locked
-from spark_tui.services.ports import GuardDocker, GuardJournal, LogLine
+from spark_tui.base.engine.container import ContainerFacts, ContainerStatus
+from spark_tui.base.engine.runtimes import runtime_named
+from spark_tui.base.engine.state import api_port, runtime_of
+from spark_tui.base.errors import SparkError
+from spark_tui.base.files import FILE_MODE, FOLDER_MODE, PrivateFolder, end_of, is_locked
+from spark_tui.base.host.guard import GuardedEngine, GuardEntry
+from spark_tui.base.host.memory import container_id
+from spark_tui.base.ports import GuardDocker, GuardJournal, LogLine
+from spark_tui.base.quantities import human_bytes
+from spark_tui.base.settings import Settings, variable_of
+from spark_tui.base.text import clean_line
+from spark_tui.base.untrusted import load_json
 
 if TYPE_CHECKING:
     from filelock import FileLock
@@ -291,7 +291,7 @@ class GuardProcess(Struct, eq=False):
         Raises SparkError."""
         if self._journal.running() or not self._local_docker():
             return
-        from spark_tui.services.detached import START_SECONDS, start_detached
+        from spark_tui.machine.detached import START_SECONDS, start_detached
 
         try:
             own = {name: value for name, value in self.environ.items() if name.startswith(_VARIABLES)}

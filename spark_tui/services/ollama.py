@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
-from spark_tui.domain.errors import UnreachableError, UsageError
+from spark_tui.base.errors import UnreachableError, UsageError
+from spark_tui.base.text import clean_line, truncate
+from spark_tui.base.untrusted import load_json
 from spark_tui.domain.models.ollama import PORT, OllamaModels, models_in
-from spark_tui.domain.text import clean_line, truncate
-from spark_tui.domain.untrusted import load_json
-from spark_tui.services.engine_http import beginning_of, new_client
+from spark_tui.machine.engine_http import beginning_of, new_client
 
 ANSWER_SECONDS: Final = 10.0
 MAX_BYTES: Final = 8 * 1024 * 1024

@@ -17,13 +17,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from spark_tui.domain.errors import SparkError, UsageError
+from spark_tui.base.errors import SparkError, UsageError
+from spark_tui.base.executors import MOST_OUTPUT, NotStarted, OutputTooLong, end_tasks, run_child
+from spark_tui.base.files import FOLDER_MODE, read_plain, write_whole
+from spark_tui.base.remote import last_line
+from spark_tui.base.text import clean, clean_line
+from spark_tui.base.wire import decode, encode
 from spark_tui.domain.presets.registry import GitUnreachable, PinnedRegistry, RegistryTooLarge
-from spark_tui.domain.remote import last_line
-from spark_tui.domain.text import clean, clean_line
-from spark_tui.services.executors import MOST_OUTPUT, NotStarted, OutputTooLong, end_tasks, run_child
-from spark_tui.services.files import FOLDER_MODE, read_plain, write_whole
-from spark_tui.services.wire import decode, encode
 
 FETCH_SECONDS: Final = 120.0
 MAX_FETCHED_BYTES: Final = 100 * 1024 * 1024

@@ -9,9 +9,9 @@ import time
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from typing import Any, Final
 
-from spark_tui.domain.engine.container import ContainerSpec, EnvVar, PublishedPort
-from spark_tui.domain.presets.image import repository
-from spark_tui.domain.quantities import MIB
+from spark_tui.base.engine.container import ContainerSpec, EnvVar, PublishedPort
+from spark_tui.base.engine.image import repository
+from spark_tui.base.quantities import MIB
 from spark_tui.services.demo.world import (
     GEMMA_IMAGE,
     NIGHTLY_IMAGE,

@@ -10,9 +10,9 @@ import zlib
 from collections.abc import AsyncGenerator, Iterator
 from typing import Any, Final
 
-from spark_tui.domain.engine.runtimes import Runtime, runtime_named
-from spark_tui.domain.errors import EngineUnreachable
-from spark_tui.domain.metrics.page import Family, SeriesPart, Slot
+from spark_tui.base.engine.metrics_page import Family, SeriesPart, Slot
+from spark_tui.base.engine.runtimes import Runtime, runtime_named
+from spark_tui.base.errors import EngineUnreachable
 from spark_tui.services.demo.metrics import counted
 from spark_tui.services.demo.recording import CannedAnswer, answers
 from spark_tui.services.demo.world import VERSION, DemoContainer, DemoWorld, Run

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from spark_tui.domain.settings import Folders, folders_of
-from spark_tui.services.executors import born
-from spark_tui.services.files import PrivateFolder
+from spark_tui.base.executors import born
+from spark_tui.base.files import PrivateFolder
+from spark_tui.base.settings import Folders, folders_of
 
 _FAST: Final = "/dev/shm"  # noqa: S108 - a folder of our own is made in it
 """In memory where there is such a place: the simulated /proc is written before each reading."""

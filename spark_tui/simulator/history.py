@@ -10,14 +10,14 @@ from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 
-from spark_tui.domain.history import FINE_STEP, Record
+from spark_tui.base.engine.image import repository
+from spark_tui.base.engine.metrics_page import Snapshot
+from spark_tui.base.history_limits import FINE_STEP, Record
+from spark_tui.base.host.series import HOST, MetricId, Sample, SeriesKey, SeriesSlice
+from spark_tui.base.reading import Ok, Reading
 from spark_tui.domain.logs.starts import StartBackends, StartRecord, StartSizes
 from spark_tui.domain.logs.timeline import PhaseId, StartOutcome
-from spark_tui.domain.metrics.page import Snapshot
-from spark_tui.domain.metrics.series import HOST, MetricId, Sample, SeriesKey, SeriesSlice
 from spark_tui.domain.metrics.serving import HostReadings, MetricWindow, engine_values, host_values
-from spark_tui.domain.presets.image import repository
-from spark_tui.domain.reading import Ok, Reading
 from spark_tui.services.demo.metrics import page_at
 from spark_tui.services.demo.world import (
     FAILED_NAME,

@@ -9,13 +9,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from spark_tui.domain.models.checkpoint import WeightFormat
+from spark_tui.base.checkpoint import WeightFormat
+from spark_tui.base.ports import Clock
+from spark_tui.base.quantities import GIB
 from spark_tui.domain.models.weights import CONFIG
-from spark_tui.domain.quantities import GIB
 from spark_tui.services.demo.facts import SHELF, Card
 from spark_tui.services.demo.models import COMMIT
 from spark_tui.services.demo.shelf import ShelfFile, files_on
-from spark_tui.services.ports import Clock
 from spark_tui.simulator.server import Answer, Request, Server, as_json
 
 GATED: Final = ("google/gemma-3-27b-it",)

@@ -17,19 +17,19 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from spark_tui.base.engine.boot import BootState, BootStatus, unit_name
+from spark_tui.base.engine.schedule import ScheduleStatus, read_timer, scheduled_engine
+from spark_tui.base.host.drop_caches import TEE_COMPACT, TEE_DROP, Access, Route, SystemFile
+from spark_tui.base.host.identity import HostIdentity
+from spark_tui.base.host.memory import MemInfo
+from spark_tui.base.host.vitals import GpuProcess, GpuReading
+from spark_tui.base.quantities import GIB, KIB, MIB
+from spark_tui.base.reading import Ok, Reading
 from spark_tui.domain.doctor import StoreState
-from spark_tui.domain.engine.boot import BootState, BootStatus, unit_name
-from spark_tui.domain.engine.schedule import ScheduleStatus, read_timer, scheduled_engine
-from spark_tui.domain.host.drop_caches import TEE_COMPACT, TEE_DROP, Access, Route, SystemFile
-from spark_tui.domain.host.identity import HostIdentity
-from spark_tui.domain.host.memory import MemInfo
-from spark_tui.domain.host.vitals import GpuProcess, GpuReading
-from spark_tui.domain.quantities import GIB, KIB, MIB
-from spark_tui.domain.reading import Ok, Reading
+from spark_tui.machine.procfs import ProcfsHost
 from spark_tui.services.demo.recording import Telemetry, telemetry
 from spark_tui.services.demo.world import BASE_BYTES, DISK_FREE, DISK_TOTAL, SERVING_NAME, TOTAL_BYTES, DemoWorld, Run
 from spark_tui.services.host.doctor import FileDoctorProbe
-from spark_tui.services.host.procfs import ProcfsHost
 from spark_tui.simulator.folder import DemoFolder
 
 _DATA: Final = Path(__file__).parent / "data"

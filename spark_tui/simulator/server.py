@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import h11
 
-from spark_tui.domain.untrusted import load_json
+from spark_tui.base.untrusted import load_json
 
 _CHUNK: Final = 64 * 1024
 _WAITING: Final = 64

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from spark_tui.domain.errors import RefusedError
+from spark_tui.base.errors import RefusedError
 from spark_tui.services.demo.world import DemoWorld
 from spark_tui.simulator.docker import SimulatedDaemon
 from spark_tui.simulator.engine import SimulatedEngines

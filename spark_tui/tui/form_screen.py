@@ -16,9 +16,9 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Button, Input, Static
 
-from spark_tui.domain.errors import SparkError
-from spark_tui.domain.text import cell_width, clean_line, truncate
-from spark_tui.present.page import Row, Section, Tone
+from spark_tui.base.errors import SparkError
+from spark_tui.base.page import Row, Section, Tone
+from spark_tui.base.text import cell_width, clean_line, truncate
 from spark_tui.tui.dialog import Dialog
 from spark_tui.tui.widgets.line import Line
 from spark_tui.tui.widgets.page import Page, one_line

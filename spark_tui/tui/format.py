@@ -12,13 +12,13 @@ from textual.color import Color
 from textual.content import Content
 from textual.filter import LineFilter
 
-from spark_tui.core.jobs import JobView
-from spark_tui.domain.event import Event
-from spark_tui.domain.finding import Severity
-from spark_tui.domain.quantities import human_duration
-from spark_tui.domain.text import cells_left, clean_line
+from spark_tui.base.event import Event
+from spark_tui.base.finding import Severity
+from spark_tui.base.jobs import JobView
+from spark_tui.base.page import Cell, Table, Tone
+from spark_tui.base.quantities import human_duration
+from spark_tui.base.text import cells_left, clean_line
 from spark_tui.present.engines import engine_status
-from spark_tui.present.page import Cell, Table, Tone
 
 if TYPE_CHECKING:
     from spark_tui.domain.logs.view import EngineView

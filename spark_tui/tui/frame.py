@@ -23,24 +23,24 @@ from textual.widget import Widget
 from textual.widgets import Static
 from textual.worker import Worker
 
-from spark_tui.core.actions import DANGEROUS, Scope, allowed, key_of, of_scope, shown
+from spark_tui.base.actions import DANGEROUS, Scope, allowed, key_of, of_scope, shown
+from spark_tui.base.engine.boot import BootStatus
+from spark_tui.base.engine.container import DaemonFacts
+from spark_tui.base.errors import SparkError
+from spark_tui.base.event import Event, EventKind
+from spark_tui.base.finding import Finding, Severity
+from spark_tui.base.host.identity import HostIdentity
+from spark_tui.base.host.memory import ALL_WELL, MemInfo, MemoryBreakdown
+from spark_tui.base.host.vitals import GpuReading, Vitals
+from spark_tui.base.jobs import BenchStatus, JobView
+from spark_tui.base.page import Cell
+from spark_tui.base.quantities import GIB
+from spark_tui.base.reading import NOT_READ_YET, Reading, value_of
+from spark_tui.base.text import clean
 from spark_tui.core.catalogue import catalogue
-from spark_tui.core.jobs import BenchStatus, JobView
 from spark_tui.domain.cluster.protocol import NodeLook, rank_of
-from spark_tui.domain.engine.boot import BootStatus
-from spark_tui.domain.engine.container import DaemonFacts
-from spark_tui.domain.errors import SparkError
-from spark_tui.domain.event import Event, EventKind
-from spark_tui.domain.finding import Finding, Severity
-from spark_tui.domain.host.identity import HostIdentity
-from spark_tui.domain.host.memory import ALL_WELL, MemInfo, MemoryBreakdown
-from spark_tui.domain.host.vitals import GpuReading, Vitals
 from spark_tui.domain.presets.preset import PresetCatalogue
-from spark_tui.domain.quantities import GIB
-from spark_tui.domain.reading import NOT_READ_YET, Reading, value_of
-from spark_tui.domain.text import clean
 from spark_tui.present.activity import activities, engine_counts, engine_statuses, window_title
-from spark_tui.present.page import Cell
 from spark_tui.tui.format import Glyphs
 from spark_tui.tui.screen_table import make_screen
 from spark_tui.tui.terminal_notices import TerminalNotices
@@ -51,13 +51,13 @@ from spark_tui.tui.widgets.memory_strip import MemoryStrip
 from spark_tui.tui.yank import LAST_COPY, Yank
 
 if TYPE_CHECKING:
-    from spark_tui.core.context import Context
-    from spark_tui.core.store import World
-    from spark_tui.core.under_way import Measurement
+    from spark_tui.base.context import Context
+    from spark_tui.base.engine.schedule import ScheduleStatus
+    from spark_tui.base.host.drop_caches import DropResult
+    from spark_tui.base.store import World
+    from spark_tui.base.under_way import Measurement
     from spark_tui.domain.cluster.record import ClusterRecord
-    from spark_tui.domain.engine.schedule import ScheduleStatus
     from spark_tui.domain.gateway import GatewayStatus
-    from spark_tui.domain.host.drop_caches import DropResult
     from spark_tui.domain.logs.explain import Explanation
     from spark_tui.domain.logs.view import EngineView
     from spark_tui.domain.models.download import Download
@@ -302,7 +302,7 @@ class FrameApp(PlainCrashApp[None]):
         """Whether `then` may be done with that engine: asks while work is under way that it would disturb. A
         measurement of this program is stopped for it, and its end awaited. To be called by a worker. Raises SparkError
         where it is unknown what other programs do."""
-        from spark_tui.core.under_way import disturbed, under_way
+        from spark_tui.base.under_way import disturbed, under_way
 
         own = under_way(self.context.store.world, self.measurement)
         for each in disturbed(then, name, own, self.context.ports.get("state")):

@@ -11,8 +11,8 @@ from textual.containers import Container, Horizontal, VerticalScroll
 from textual.events import Key
 from textual.widgets import Input, TabbedContent, TabPane
 
-from spark_tui.domain.text import clean_line, truncate
-from spark_tui.present.page import Page as Sections
+from spark_tui.base.page import Page as Sections
+from spark_tui.base.text import clean_line, truncate
 from spark_tui.tui.frame import FrameScreen
 from spark_tui.tui.widgets.line import entitle
 from spark_tui.tui.widgets.page import Page

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from spark_tui.domain.event import WORTH_A_BELL, Event
-from spark_tui.domain.text import clean_line, truncate
+from spark_tui.base.event import WORTH_A_BELL, Event
+from spark_tui.base.text import clean_line, truncate
 
 DEAF_TERMINALS: Final = ("", "dumb", "linux", "vt100", "vt102", "vt220", "unknown")
 """Values of TERM whose terminals show such sequences as text, or beep through the machine's speaker."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from textual.theme import Theme
 
 if TYPE_CHECKING:
-    from spark_tui.domain.theme import UserTheme
+    from spark_tui.base.theme import UserTheme
 
 _COLOURS: Final = """
                            dark     light    contrast nord     gruvbox  paper

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from spark_tui.domain.engine.state import Exposure
-from spark_tui.domain.errors import UsageError
-from spark_tui.domain.text import clean
+from spark_tui.base.engine.state import Exposure
+from spark_tui.base.errors import UsageError
+from spark_tui.base.text import clean
 
 if TYPE_CHECKING:
-    from spark_tui.core.context import Context
+    from spark_tui.base.context import Context
     from spark_tui.domain.logs.view import EngineView
     from spark_tui.domain.presets.preset import Preset
 
@@ -72,9 +72,9 @@ def engine_yanks(context: Context, view: EngineView | None, preset: Preset | Non
     if preset is not None and container.ours:
 
         def command() -> str:
+            from spark_tui.base.engine.docker_run import render_text
             from spark_tui.core.launch import launched_with
             from spark_tui.core.preflight import Preflight
-            from spark_tui.domain.engine.docker_run import render_text
             from spark_tui.domain.presets.overrides import overrides_from_pairs
 
             pairs = {**launched_with(container), "name": view.name}

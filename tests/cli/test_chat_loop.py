@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from spark_tui.base.context import Context
+from spark_tui.base.engine.message import AnswerFinished, ContentDelta, Role, ToolCallDelta, Usage
+from spark_tui.base.errors import UsageError
+from spark_tui.base.files import SystemUserFiles
+from spark_tui.base.host.identity import HostPaths
 from spark_tui.cli.chat import ChatOptions, start_chat
 from spark_tui.cli.chat_repl import COMMANDS, command_named
 from spark_tui.cli.options import Options
 from spark_tui.cli.session import Session, Streams
-from spark_tui.core.context import Context
-from spark_tui.domain.chat.message import AnswerFinished, ContentDelta, Role, ToolCallDelta, Usage
-from spark_tui.domain.errors import UsageError
-from spark_tui.domain.host.identity import HostPaths
 from spark_tui.services.conversations import FileConversations
-from spark_tui.services.files import SystemUserFiles
 from tests.cli.world import Stream, World, example, typing
 from tests.fakes_ports import Ports
 

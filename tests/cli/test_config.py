@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spark_tui.domain.settings import KEYS
+from spark_tui.base.settings import KEYS
 from tests.cli.world import Result, World
 
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
+from spark_tui.base.engine.container import ALL_INTERFACES, LABEL_API_KEY_FILE, ContainerFacts
+from spark_tui.base.engine.state import ServedModel
+from spark_tui.base.secret import Secret
+from spark_tui.base.wire import encode
 from spark_tui.core.gateway_keys import GatewayKeys
 from spark_tui.domain.connect import CLIENTS
-from spark_tui.domain.engine.container import ALL_INTERFACES, LABEL_API_KEY_FILE, ContainerFacts
-from spark_tui.domain.engine.state import ServedModel
 from spark_tui.domain.gateway import GatewayStatus
-from spark_tui.domain.secret import Secret
 from spark_tui.services.client_files import HomeFiles
-from spark_tui.services.wire import encode
 from tests.api_recorder import chat, message, response
 from tests.cli.world import World
 

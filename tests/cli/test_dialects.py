@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from spark_tui.domain.engine.docker_run import read_argv, split_text
+from spark_tui.base.engine.docker_run import read_argv, split_text
 from spark_tui.services.presets.imports import FolderRecipeStore
 from spark_tui.services.presets.store import PresetFiles
 from tests.cli.world import World

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from spark_tui.domain.secret import Secret
+from spark_tui.base.secret import Secret
 from spark_tui.services.host.doctor import FileDoctorProbe
 from tests.cli.world import World
 

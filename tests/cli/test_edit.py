@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_tui.domain.engine.container import ContainerFacts
+from spark_tui.base.engine.container import ContainerFacts
 from tests.cli.world import IMAGE, World
 
 EDIT = ("edit", "tiny-1b", "--set", "max_model_len=2k")

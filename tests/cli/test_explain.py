@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spark_tui.base.engine.container import ContainerStatus
+from spark_tui.base.errors import SocketPermissionDenied
 from spark_tui.cli.explain import CHUNK, MAX_LINE, lines_of
-from spark_tui.domain.engine.container import ContainerStatus
-from spark_tui.domain.errors import SocketPermissionDenied
 from spark_tui.domain.logs.timeline import PhaseId
 from tests.cli.world import World, example
 from tests.engine_logs import banner, core

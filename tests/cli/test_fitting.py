@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from spark_tui.domain.host.memory import MemInfo
+from spark_tui.base.host.memory import MemInfo
+from spark_tui.base.quantities import GIB
+from spark_tui.base.reading import Missing, Ok
 from spark_tui.domain.presets.preset import PresetCatalogue
-from spark_tui.domain.quantities import GIB
-from spark_tui.domain.reading import Missing, Ok
 from tests.cli.world import TINY, StaticPresets, World
 
 LLAMA = replace(

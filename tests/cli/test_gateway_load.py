@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from spark_tui.services.executors import in_thread
+from spark_tui.base.executors import in_thread
 from tests.gateway_kit import EVENT, Upstreamer
 from tests.pty_app import spark_tui
 

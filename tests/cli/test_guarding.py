@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from spark_tui.base.adapters import GuardPorts
+from spark_tui.base.context import Context
+from spark_tui.base.errors import SparkError
+from spark_tui.base.executors import SystemClock
+from spark_tui.base.host.guard import GuardEntry
+from spark_tui.base.quantities import GIB
+from spark_tui.base.reading import Ok
+from spark_tui.base.settings import Settings
 from spark_tui.cli.options import Options
-from spark_tui.core.context import Context
-from spark_tui.core.ports import GuardPorts
-from spark_tui.domain.errors import SparkError
-from spark_tui.domain.host.guard import GuardEntry
-from spark_tui.domain.quantities import GIB
-from spark_tui.domain.reading import Ok
-from spark_tui.domain.settings import Settings
-from spark_tui.services.executors import SystemClock
 from tests.cli.world import World
 from tests.core.test_guard import FOREIGN, OLD, FakeActuator, FakeJournal
 from tests.fakes_host import IDLE_MEMORY

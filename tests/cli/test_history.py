@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from spark_tui.base.event import Event, EventKind
+from spark_tui.base.finding import Severity
+from spark_tui.base.history_limits import Record
 from spark_tui.core.history import EVENT
-from spark_tui.domain.event import Event, EventKind
-from spark_tui.domain.finding import Severity
-from spark_tui.domain.history import Record
 from spark_tui.domain.logs.starts import StartRecord, StartSizes
 from spark_tui.domain.logs.timeline import PhaseId, StartOutcome
 from spark_tui.services.history.db import HistoryDb

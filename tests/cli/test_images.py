@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from spark_tui.domain.errors import RegistryUnauthorized
+from spark_tui.base.errors import RegistryUnauthorized
 from tests.cli.world import IMAGE, World, example
 
 OLD, NEW = f"sha256:{'1' * 64}", f"sha256:{'2' * 64}"

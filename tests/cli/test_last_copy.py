@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from spark_tui.services.files import ScreenFolder
+from spark_tui.base.files import ScreenFolder
 from tests.cli.world import World
 
 

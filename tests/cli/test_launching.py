@@ -8,13 +8,13 @@ import shlex
 import pytest
 from msgspec.structs import replace
 
-from spark_tui.domain.engine.container import LayerProgress
-from spark_tui.domain.engine.docker_run import render_argv
-from spark_tui.domain.errors import GpuDriverMissing, PortInUse
-from spark_tui.domain.quantities import GIB
-from spark_tui.domain.reading import Ok
-from spark_tui.domain.secret import Secret
-from spark_tui.domain.settings import Settings
+from spark_tui.base.engine.container import LayerProgress
+from spark_tui.base.engine.docker_run import render_argv
+from spark_tui.base.errors import GpuDriverMissing, PortInUse
+from spark_tui.base.quantities import GIB
+from spark_tui.base.reading import Ok
+from spark_tui.base.secret import Secret
+from spark_tui.base.settings import Settings
 from tests.cli.world import BOOT, IMAGE, World
 from tests.fakes_host import IDLE_MEMORY
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from spark_tui.base.quantities import GIB
+from spark_tui.base.reading import Ok
 from spark_tui.domain.models import hub_errors
 from spark_tui.domain.models.download import DownloadPhase
 from spark_tui.domain.models.hub import Gating
-from spark_tui.domain.quantities import GIB
-from spark_tui.domain.reading import Ok
 from spark_tui.services.store.store import FolderModelStore
 from tests.cli.world import BOOT, IMAGE, World
 from tests.fakes_hub import FakeDownloader, FakeHub, card

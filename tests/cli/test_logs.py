@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_tui.domain.errors import ExitCode
+from spark_tui.base.errors import ExitCode
 from tests.cli.world import World, example
 
 

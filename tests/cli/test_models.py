@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from spark_tui.domain.engine.container import Mount
-from spark_tui.domain.host.identity import HostPaths
+from spark_tui.base.engine.container import Mount
+from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.settings import Settings
 from spark_tui.domain.presets.fit import Basis
 from spark_tui.domain.presets.preset import PresetCatalogue
-from spark_tui.domain.settings import Settings
 from spark_tui.services.presets.imports import FolderRecipeStore
 from spark_tui.services.presets.store import PresetFiles, builtin_directory
 from spark_tui.services.store.checkpoints import StoreCheckpoints

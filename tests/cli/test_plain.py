@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_tui.domain.errors import DaemonNotRunning
+from spark_tui.base.errors import DaemonNotRunning
 from tests.cli.world import World, example
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from spark_tui.base.context import Context
 from spark_tui.cli.options import Options
-from spark_tui.core.context import Context
 from spark_tui.present.prove import comparison_object
 from spark_tui.services.bench.results import FileProofs
 from tests.bench_kit import FakeLoad

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from spark_tui.domain.engine.container import ContainerStatus
-from spark_tui.domain.errors import StreamBroken
+from spark_tui.base.engine.container import ContainerStatus
+from spark_tui.base.errors import StreamBroken
 from tests.cli.world import BOOT, World, example
 from tests.fakes_metrics import FakeMetrics
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from spark_tui.core.context import Context
+from spark_tui.base.context import Context
+from spark_tui.base.engine.schedule import timer_name
 from spark_tui.core.engines import MEASURES
-from spark_tui.domain.engine.schedule import timer_name
 from tests.cli.world import BOOT, IMAGE, World
 from tests.core.test_boot import FakeBoot
 

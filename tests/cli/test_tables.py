@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_tui.base.page import Cell, Column, Row, Section, Table, Tone, cells
+from spark_tui.base.text import cell_width
 from spark_tui.cli.output import labelled, page_lines, plain, table_lines
-from spark_tui.domain.text import cell_width
-from spark_tui.present.page import Cell, Column, Row, Section, Table, Tone, cells
 
 COLUMNS = (Column("NAME"), Column("SIZE", right=True), Column("WHAT", least=12))
 TEXT = st.text(max_size=30)

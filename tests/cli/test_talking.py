@@ -8,9 +8,8 @@ from contextlib import contextmanager
 import pytest
 
 from spark_tui.app.main import run
-from spark_tui.cli.chat import ChatOptions, start_chat
-from spark_tui.cli.session import Session, Streams
-from spark_tui.domain.chat.message import (
+from spark_tui.base.engine.container import LABEL_API_KEY_FILE, ContainerStatus
+from spark_tui.base.engine.message import (
     AnswerFinished,
     ChatEvent,
     ChatParameters,
@@ -21,10 +20,11 @@ from spark_tui.domain.chat.message import (
     ToolCallDelta,
     Usage,
 )
-from spark_tui.domain.engine.container import LABEL_API_KEY_FILE, ContainerStatus
-from spark_tui.domain.engine.state import Health
-from spark_tui.domain.errors import ContextOverflow, ExitCode, ReplyCutOff
-from spark_tui.domain.secret import Secret
+from spark_tui.base.engine.state import Health
+from spark_tui.base.errors import ContextOverflow, ExitCode, ReplyCutOff
+from spark_tui.base.secret import Secret
+from spark_tui.cli.chat import ChatOptions, start_chat
+from spark_tui.cli.session import Session, Streams
 from tests.cli.world import Stream, World, example, typing
 
 ASK = ("chat", "tiny-1b", "-m", "Why is the sky blue?")

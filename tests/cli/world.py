@@ -13,12 +13,8 @@ from typing import Any
 
 from spark_tui.app.main import run
 from spark_tui.app.opening import open_context
-from spark_tui.cli.options import Options
-from spark_tui.cli.session import Opener, Streams
-from spark_tui.core.context import Context
-from spark_tui.core.rights import AllowedPresets
-from spark_tui.domain.chat.message import AnswerFinished, ChatEvent, ChatRequest, ContentDelta, ReasoningDelta, Usage
-from spark_tui.domain.engine.container import (
+from spark_tui.base.context import Context
+from spark_tui.base.engine.container import (
     LABEL_MODEL,
     LABEL_PORT,
     LABEL_PRESET,
@@ -28,14 +24,12 @@ from spark_tui.domain.engine.container import (
     ContainerStatus,
     PublishedPort,
 )
-from spark_tui.domain.engine.state import Endpoint, Health, ServedModel, api_port
-from spark_tui.domain.errors import ApiKeyRejected, EngineUnreachable, PresetError, SparkError
-from spark_tui.domain.host.identity import HostPaths
-from spark_tui.domain.host.vitals import GpuReading
-from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue, PresetFacts, PublishedSpeed
-from spark_tui.domain.reading import Ok
-from spark_tui.domain.settings import Settings
-from spark_tui.services.ports import (
+from spark_tui.base.engine.message import AnswerFinished, ChatEvent, ChatRequest, ContentDelta, ReasoningDelta, Usage
+from spark_tui.base.engine.state import Endpoint, Health, ServedModel, api_port
+from spark_tui.base.errors import ApiKeyRejected, EngineUnreachable, PresetError, SparkError
+from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.host.vitals import GpuReading
+from spark_tui.base.ports import (
     CheckpointSource,
     ConversationStore,
     DoctorProbe,
@@ -48,6 +42,12 @@ from spark_tui.services.ports import (
     SettingsFiles,
     UserFiles,
 )
+from spark_tui.base.reading import Ok
+from spark_tui.base.settings import Settings
+from spark_tui.cli.options import Options
+from spark_tui.cli.session import Opener, Streams
+from spark_tui.core.rights import AllowedPresets
+from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue, PresetFacts, PublishedSpeed
 from tests.fakes_docker import EPOCH, FakeDocker
 from tests.fakes_files import MemoryState
 from tests.fakes_host import FakeArchive, FakeClock, FakeGpu, FakeHost, FakeSecrets

@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from spark_tui.app.first import run
-from spark_tui.core.context import Context
+from spark_tui.base.context import Context
+from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.jobs import Step, put
+from spark_tui.base.ports import HistoryStore, MetricsSource, RecipeStore
+from spark_tui.base.settings import Settings
 from spark_tui.core.engines import EngineSupervisor
-from spark_tui.core.jobs import Step, put
-from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue
-from spark_tui.domain.settings import Settings
-from spark_tui.services.ports import HistoryStore, MetricsSource, RecipeStore
 from tests.fakes_api import FakeEngineApi
 from tests.fakes_docker import FakeDocker
 from tests.fakes_files import MemoryState

@@ -9,9 +9,13 @@ from itertools import pairwise
 import pytest
 from msgspec.structs import replace
 
+from spark_tui.base.context import Context
+from spark_tui.base.engine.state import Endpoint, Health
+from spark_tui.base.errors import EngineExited, MeasurementVoid, RefusedError, SparkError, UsageError
+from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.settings import Settings
 from spark_tui.core.bench import Benchmark, BenchProgress, BenchStep, finish_when_cancelled
 from spark_tui.core.bench_ab import ABPlanner, Variant, running_engine, starts_of
-from spark_tui.core.context import Context
 from spark_tui.core.edit import Editor
 from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.launch import Launcher, LaunchRequest
@@ -20,11 +24,7 @@ from spark_tui.domain.bench.compare import SpeedVerdict, compare
 from spark_tui.domain.bench.load import Load, LoadEvent, LoadResult
 from spark_tui.domain.bench.plan import BenchPlan
 from spark_tui.domain.bench.run import BenchRun, RunOutcome
-from spark_tui.domain.engine.state import Endpoint, Health
-from spark_tui.domain.errors import EngineExited, MeasurementVoid, RefusedError, SparkError, UsageError
-from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.presets.overrides import Overrides
-from spark_tui.domain.settings import Settings
 from tests.bench_kit import FakeLoad
 from tests.core.kit import PRESET, Kit
 from tests.fakes_files import MemoryResults

@@ -9,16 +9,9 @@ from functools import partial
 import pytest
 from msgspec.structs import replace
 
-from spark_tui.core.bench import Benchmark, BenchProgress, BenchSession, BenchStep
-from spark_tui.core.bench_ab import Variant
-from spark_tui.core.context import Context
-from spark_tui.core.engines import MEASURES
-from spark_tui.core.ports import GuardPorts
-from spark_tui.core.results import Results
-from spark_tui.domain.bench.conditions import Conditions
-from spark_tui.domain.bench.plan import BenchPlan, PromptCache, PromptForm
-from spark_tui.domain.bench.run import BenchRun, RunOutcome, Status
-from spark_tui.domain.engine.container import (
+from spark_tui.base.adapters import GuardPorts
+from spark_tui.base.context import Context
+from spark_tui.base.engine.container import (
     LABEL_API_KEY_FILE,
     LABEL_MODEL,
     LABEL_PORT,
@@ -27,8 +20,8 @@ from spark_tui.domain.engine.container import (
     LABEL_SERVED_NAME,
     ContainerStatus,
 )
-from spark_tui.domain.engine.state import Endpoint, Health, ServedModel
-from spark_tui.domain.errors import (
+from spark_tui.base.engine.state import Endpoint, Health, ServedModel
+from spark_tui.base.errors import (
     ApiKeyRejected,
     ContextOverflow,
     EngineFailed,
@@ -39,16 +32,23 @@ from spark_tui.domain.errors import (
     SparkError,
     UsageError,
 )  # fmt: skip
-from spark_tui.domain.host.guard import GuardAction, GuardEntry
-from spark_tui.domain.host.identity import HostPaths
-from spark_tui.domain.host.vitals import GpuReading
-from spark_tui.domain.quantities import GIB
-from spark_tui.domain.reading import Ok
-from spark_tui.domain.secret import Secret
-from spark_tui.domain.settings import Settings
+from spark_tui.base.executors import SystemClock
+from spark_tui.base.host.guard import GuardAction, GuardEntry
+from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.host.vitals import GpuReading
+from spark_tui.base.quantities import GIB
+from spark_tui.base.reading import Ok
+from spark_tui.base.secret import Secret
+from spark_tui.base.settings import Settings
+from spark_tui.core.bench import Benchmark, BenchProgress, BenchSession, BenchStep
+from spark_tui.core.bench_ab import Variant
+from spark_tui.core.engines import MEASURES
+from spark_tui.core.results import Results
+from spark_tui.domain.bench.conditions import Conditions
+from spark_tui.domain.bench.plan import BenchPlan, PromptCache, PromptForm
+from spark_tui.domain.bench.run import BenchRun, RunOutcome, Status
+from spark_tui.machine.engine_api import HttpMetrics
 from spark_tui.services.bench.driver import HttpLoadDriver
-from spark_tui.services.engine_api import HttpMetrics
-from spark_tui.services.executors import SystemClock
 from tests import metric_fixtures as pages
 from tests.bench_kit import FakeLoad
 from tests.bench_server import BenchServer

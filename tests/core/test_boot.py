@@ -8,10 +8,8 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from spark_tui.core.boot import GONE_SECONDS, BootUnits
-from spark_tui.core.engines import EngineSupervisor
-from spark_tui.domain.engine.boot import BootState, BootStatus
-from spark_tui.domain.engine.container import (
+from spark_tui.base.engine.boot import BootState, BootStatus
+from spark_tui.base.engine.container import (
     LABEL_LAUNCH,
     LABEL_OVERRIDES,
     LABEL_PRESET,
@@ -19,8 +17,10 @@ from spark_tui.domain.engine.container import (
     ContainerStatus,
     PublishedPort,
 )
-from spark_tui.domain.engine.schedule import ScheduleStatus, read_timer, schedule_of, scheduled_engine
-from spark_tui.domain.errors import ContainerNotFound, DaemonNotRunning, EngineExited, RefusedError, UnreachableError
+from spark_tui.base.engine.schedule import ScheduleStatus, read_timer, schedule_of, scheduled_engine
+from spark_tui.base.errors import ContainerNotFound, DaemonNotRunning, EngineExited, RefusedError, UnreachableError
+from spark_tui.core.boot import GONE_SECONDS, BootUnits
+from spark_tui.core.engines import EngineSupervisor
 from tests.core.kit import Kit
 
 NEXT = "Fri 2027-01-15 23:00:00 CET"

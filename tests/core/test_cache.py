@@ -8,16 +8,16 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
+from spark_tui.base.engine.container import PublishedPort
+from spark_tui.base.errors import DockerError, RefusedError, SparkError
+from spark_tui.base.host.drop_caches import TEE_COMPACT, TEE_DROP, Access, RouteKind
+from spark_tui.base.host.vitals import GpuProcess, GpuReading
+from spark_tui.base.quantities import GIB
+from spark_tui.base.reading import Missing, Ok, Stale
+from spark_tui.base.store import World
 from spark_tui.core.cache import CacheControl, NoWayToDrop
 from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.memory import BreakdownReader
-from spark_tui.core.store import World
-from spark_tui.domain.engine.container import PublishedPort
-from spark_tui.domain.errors import DockerError, RefusedError, SparkError
-from spark_tui.domain.host.drop_caches import TEE_COMPACT, TEE_DROP, Access, RouteKind
-from spark_tui.domain.host.vitals import GpuProcess, GpuReading
-from spark_tui.domain.quantities import GIB
-from spark_tui.domain.reading import Missing, Ok, Stale
 from tests.core.kit import Kit
 from tests.fakes_host import IDLE_MEMORY, FakeDropper
 

@@ -9,6 +9,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from spark_tui.base.engine.container import ImageFacts
+from spark_tui.base.errors import RefusedError, UsageError
+from spark_tui.base.nodes import Cluster, ClusterNode, Topology
+from spark_tui.base.ports import ShellResult
+from spark_tui.base.quantities import GIB
+from spark_tui.base.remote import RemoteHost
+from spark_tui.base.wire import decode, encode
 from spark_tui.core.copying import ClusterCopier, Copied
 from spark_tui.core.nodes import Nodes
 from spark_tui.domain.cluster.copying import (
@@ -27,13 +34,6 @@ from spark_tui.domain.cluster.copying import (
     same_image,
 )
 from spark_tui.domain.cluster.protocol import Hello, NodeError, NodeFailed
-from spark_tui.domain.engine.container import ImageFacts
-from spark_tui.domain.errors import RefusedError, UsageError
-from spark_tui.domain.nodes import Cluster, ClusterNode, Topology
-from spark_tui.domain.quantities import GIB
-from spark_tui.domain.remote import RemoteHost
-from spark_tui.services.ports import ShellResult
-from spark_tui.services.wire import decode, encode
 from tests.fakes_host import FakeHost
 
 NODES = tuple(ClusterNode(f"nv@spark-{at}", (f"192.168.100.{at}",), (f"enp{at}s0",)) for at in (1, 2, 3))

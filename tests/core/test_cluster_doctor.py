@@ -7,6 +7,16 @@ from collections.abc import Callable, Sequence
 import pytest
 from msgspec.structs import replace
 
+from spark_tui.base.engine.container import LABEL_LAUNCH, LABEL_RANK
+from spark_tui.base.errors import UsageError
+from spark_tui.base.finding import Severity
+from spark_tui.base.host.detectors import SharedFile
+from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.nodes import Cluster, ClusterNode
+from spark_tui.base.ports import DoctorProbe, ShellResult
+from spark_tui.base.reading import Missing, Ok, Reading
+from spark_tui.base.remote import RemoteHost
+from spark_tui.base.wire import decode, encode
 from spark_tui.core.cluster_doctor import ClusterDoctor, NodeExaminer
 from spark_tui.core.nodes import Nodes, measured_bandwidth
 from spark_tui.domain.cluster.doctor import examine
@@ -21,17 +31,7 @@ from spark_tui.domain.cluster.facts import (
     Transfer,
 )
 from spark_tui.domain.cluster.protocol import FabricLink
-from spark_tui.domain.engine.container import LABEL_LAUNCH, LABEL_RANK
-from spark_tui.domain.errors import UsageError
-from spark_tui.domain.finding import Severity
-from spark_tui.domain.host.detectors import SharedFile
-from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.models.store import Payload, StoredFile
-from spark_tui.domain.nodes import Cluster, ClusterNode
-from spark_tui.domain.reading import Missing, Ok, Reading
-from spark_tui.domain.remote import RemoteHost
-from spark_tui.services.ports import DoctorProbe, ShellResult
-from spark_tui.services.wire import decode, encode
 from tests.core.kit import IMAGE, Kit
 from tests.fakes_files import MemoryState
 from tests.fakes_host import FakeClock

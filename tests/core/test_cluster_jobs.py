@@ -7,17 +7,17 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
+from spark_tui.base.errors import RefusedError
+from spark_tui.base.event import EventKind
+from spark_tui.base.host.series import MetricId, Sample
+from spark_tui.base.host.vitals import GpuReading
+from spark_tui.base.jobs import JobView, StepState
+from spark_tui.base.reading import Ok
 from spark_tui.core.cluster_launch import ClusterLauncher
 from spark_tui.core.cluster_monitor import ClusterMonitor
-from spark_tui.core.jobs import JobView, StepState
 from spark_tui.core.nodes import Nodes
 from spark_tui.core.runner import JobRunner
 from spark_tui.domain.cluster.record import Stage, new_launch
-from spark_tui.domain.errors import RefusedError
-from spark_tui.domain.event import EventKind
-from spark_tui.domain.host.vitals import GpuReading
-from spark_tui.domain.metrics.series import MetricId, Sample
-from spark_tui.domain.reading import Ok
 from tests.core.kit import Kit, running
 from tests.core.test_cluster_launch import no_ssh, worker_ends
 from tests.sparks import HEAD, Sparks

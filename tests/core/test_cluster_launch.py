@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from spark_tui.base.engine.container import LABEL_LAUNCH, LABEL_RANK, ContainerFacts
+from spark_tui.base.errors import EngineFailed, NameInUse, PortInUse, RefusedError, SparkError, UnreachableError
+from spark_tui.base.host.detectors import SharedFile
+from spark_tui.base.jobs import StepState
+from spark_tui.base.reading import Ok
 from spark_tui.core.cluster_launch import STEPS, ClusterFailed
-from spark_tui.core.jobs import StepState
 from spark_tui.core.node import Node
 from spark_tui.domain.cluster.plan import Spread, plan_cluster
 from spark_tui.domain.cluster.protocol import Lease, NodeRefused, NodeSilent, NodeVersion
 from spark_tui.domain.cluster.record import RELAUNCHES_AN_HOUR, ClusterRecord, Stage, record_of
-from spark_tui.domain.engine.container import LABEL_LAUNCH, LABEL_RANK, ContainerFacts
-from spark_tui.domain.errors import EngineFailed, NameInUse, PortInUse, RefusedError, SparkError, UnreachableError
-from spark_tui.domain.host.detectors import SharedFile
 from spark_tui.domain.presets.overrides import Overrides
-from spark_tui.domain.reading import Ok
 from tests.fakes_files import MemoryState
 from tests.fakes_metrics import FakeMetrics
 from tests.sparks import HEAD, WORKER, Sparks

@@ -8,10 +8,7 @@ from contextlib import aclosing
 
 import pytest
 
-from spark_tui.core.chat import FRAMES_PER_SECOND, ChatTarget, Conversation
-from spark_tui.domain.chat.conversation import AnswerOutcome
-from spark_tui.domain.chat.formats import to_markdown
-from spark_tui.domain.chat.message import (
+from spark_tui.base.engine.message import (
     Answer,
     AnswerFinished,
     ChatEvent,
@@ -23,9 +20,12 @@ from spark_tui.domain.chat.message import (
     ToolCallDelta,
     Usage,
 )
-from spark_tui.domain.chat.request import ChatSettings
-from spark_tui.domain.engine.state import Endpoint
-from spark_tui.domain.errors import ContextOverflow, EngineFailed, ReplyCutOff, SparkError, UsageError
+from spark_tui.base.engine.request import ChatSettings
+from spark_tui.base.engine.state import Endpoint
+from spark_tui.base.errors import ContextOverflow, EngineFailed, ReplyCutOff, SparkError, UsageError
+from spark_tui.core.chat import FRAMES_PER_SECOND, ChatTarget, Conversation
+from spark_tui.domain.chat.conversation import AnswerOutcome
+from spark_tui.domain.chat.formats import to_markdown
 from tests.fakes_api import FakeEngineApi, Script
 from tests.fakes_host import FakeClock, settle
 

@@ -8,11 +8,7 @@ from typing import Any
 
 import pytest
 
-from spark_tui.core.chat import ChatTarget, Conversation, advised, engine_side
-from spark_tui.core.conversations import Conversations
-from spark_tui.domain.chat import records
-from spark_tui.domain.chat.conversation import AnswerOutcome, EngineSide, Exchange, UserInput, history
-from spark_tui.domain.chat.message import (
+from spark_tui.base.engine.message import (
     Answer,
     AnswerFinished,
     Attachment,
@@ -25,12 +21,16 @@ from spark_tui.domain.chat.message import (
     ToolCallDelta,
     Usage,
 )
-from spark_tui.domain.chat.request import ChatSettings
-from spark_tui.domain.engine.state import Endpoint
-from spark_tui.domain.errors import ApiKeyRejected, EngineUnreachable, RefusedError, ReplyCutOff, SparkError, UsageError
-from spark_tui.domain.metrics.page import Family, MetricPage, SeriesPart, Slot, page_of
+from spark_tui.base.engine.metrics_page import Family, MetricPage, SeriesPart, Slot, page_of
+from spark_tui.base.engine.request import ChatSettings
+from spark_tui.base.engine.state import Endpoint
+from spark_tui.base.errors import ApiKeyRejected, EngineUnreachable, RefusedError, ReplyCutOff, SparkError, UsageError
+from spark_tui.base.secret import Secret
+from spark_tui.core.chat import ChatTarget, Conversation, advised, engine_side
+from spark_tui.core.conversations import Conversations
+from spark_tui.domain.chat import records
+from spark_tui.domain.chat.conversation import AnswerOutcome, EngineSide, Exchange, UserInput, history
 from spark_tui.domain.presets.preset import Origin, Preset, PresetFacts, RequiredFile
-from spark_tui.domain.secret import Secret
 from spark_tui.services.conversations import FileConversations
 from tests.core.kit import FixedPresets
 from tests.fakes_api import FakeEngineApi, MemoryFiles, Script

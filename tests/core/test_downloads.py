@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from spark_tui.base.errors import UsageError
+from spark_tui.base.finding import Severity
+from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.quantities import GIB
+from spark_tui.base.reading import Ok, Stale
+from spark_tui.base.store import Store
 from spark_tui.core.downloads import Downloads, Hub, combined
-from spark_tui.core.store import Store
-from spark_tui.domain.errors import UsageError
-from spark_tui.domain.finding import Severity
-from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.models import hub_errors
 from spark_tui.domain.models.download import DownloadPhase, DownloadRequest
 from spark_tui.domain.models.hub import Gating
@@ -22,8 +24,6 @@ from spark_tui.domain.presets.fetching import downloads_of
 from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs, pairs_from
 from spark_tui.domain.presets.plan import plan as launch_plan
 from spark_tui.domain.presets.preset import Origin, Preset, PresetFacts, RequiredFile
-from spark_tui.domain.quantities import GIB
-from spark_tui.domain.reading import Ok, Stale
 from tests.fakes_host import FakeClock, FakeHost, FakeSecrets
 from tests.fakes_hub import FakeDownloader, FakeHub, card
 

@@ -9,23 +9,23 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from spark_tui.base.engine.container import ContainerFacts
+from spark_tui.base.engine.state import EngineState
+from spark_tui.base.errors import DaemonNotRunning, RefusedError, SparkError, UsageError
+from spark_tui.base.event import EventKind
+from spark_tui.base.files import StateFolder
+from spark_tui.base.finding import Severity
+from spark_tui.base.jobs import StepState
+from spark_tui.base.secret import Secret
+from spark_tui.base.settings import ExposureChoice
 from spark_tui.core.edit import EditFailed, Editor, EditPlan
 from spark_tui.core.engines import EngineSupervisor
-from spark_tui.core.jobs import StepState
 from spark_tui.core.last_launches import LastLaunches
 from spark_tui.core.launch import Launcher, LaunchRequest
 from spark_tui.core.runner import JobRunner
-from spark_tui.domain.engine.container import ContainerFacts
-from spark_tui.domain.engine.state import EngineState
-from spark_tui.domain.errors import DaemonNotRunning, RefusedError, SparkError, UsageError
-from spark_tui.domain.event import EventKind
-from spark_tui.domain.finding import Severity
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs, pairs_from
 from spark_tui.domain.presets.preset import PresetCatalogue
-from spark_tui.domain.secret import Secret
-from spark_tui.domain.settings import ExposureChoice
-from spark_tui.services.files import StateFolder
 from tests.core.kit import IMAGE, PRESET, Kit
 from tests.fakes_files import MemoryState
 

@@ -9,21 +9,21 @@ from contextlib import asynccontextmanager
 import pytest
 from msgspec.structs import replace
 
+from spark_tui.base.engine.container import LABEL_PRESET, ContainerStatus, PublishedPort
+from spark_tui.base.engine.state import EngineState, Health, bare_engine
+from spark_tui.base.errors import ApiKeyRejected, ContainerNotFound, RefusedError
+from spark_tui.base.event import Event, EventKind
+from spark_tui.base.finding import Severity
+from spark_tui.base.jobs import StepState
+from spark_tui.base.reading import Missing, Ok, Stale, value_of
 from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.history import remember
-from spark_tui.core.jobs import StepState
 from spark_tui.core.launch import LaunchRequest
 from spark_tui.core.results import Results
 from spark_tui.core.runner import JobRunner
-from spark_tui.domain.engine.container import LABEL_PRESET, ContainerStatus, PublishedPort
-from spark_tui.domain.engine.state import EngineState, Health, bare_engine
-from spark_tui.domain.errors import ApiKeyRejected, ContainerNotFound, RefusedError
-from spark_tui.domain.event import Event, EventKind
-from spark_tui.domain.finding import Severity
 from spark_tui.domain.logs.timeline import StartOutcome
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.presets.overrides import Overrides
-from spark_tui.domain.reading import Missing, Ok, Stale, value_of
 from tests.bench_kit import SPARK, a_run
 from tests.core.kit import PRESET, Kit
 from tests.engine_logs import stats

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
+from spark_tui.base.engine.container import PublishedPort
+from spark_tui.base.engine.state import EngineState
+from spark_tui.base.errors import SparkError
+from spark_tui.base.event import EventKind
+from spark_tui.base.finding import Severity
+from spark_tui.base.host.vitals import Vitals
+from spark_tui.base.poller import keep
+from spark_tui.base.reading import Ok, value_of
 from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.metrics import EngineMetricsCollector
-from spark_tui.core.poller import keep
-from spark_tui.domain.engine.container import PublishedPort
-from spark_tui.domain.engine.state import EngineState
-from spark_tui.domain.errors import SparkError
-from spark_tui.domain.event import EventKind
-from spark_tui.domain.finding import Severity
-from spark_tui.domain.host.vitals import Vitals
-from spark_tui.domain.reading import Ok, value_of
 from tests.core.kit import Kit
 from tests.fakes_host import FakeClock
 from tests.fakes_metrics import FakeMetrics

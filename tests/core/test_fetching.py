@@ -9,22 +9,22 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from spark_tui.core.context import Context
+from spark_tui.base.context import Context
+from spark_tui.base.errors import RefusedError
+from spark_tui.base.event import EventKind
+from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.jobs import JobView, StepState
+from spark_tui.base.quantities import GIB
+from spark_tui.base.reading import Ok
+from spark_tui.base.settings import Settings
 from spark_tui.core.downloads import Downloads
-from spark_tui.core.jobs import JobView, StepState
 from spark_tui.core.launch import Launcher, LaunchRequest, LaunchResult
 from spark_tui.core.runner import JobRunner
-from spark_tui.domain.errors import RefusedError
-from spark_tui.domain.event import EventKind
-from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.models import hub_errors
 from spark_tui.domain.models.download import DownloadPhase
 from spark_tui.domain.models.hub import Gating
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.presets.preset import Preset, PresetFacts, RequiredFile
-from spark_tui.domain.quantities import GIB
-from spark_tui.domain.reading import Ok
-from spark_tui.domain.settings import Settings
 from spark_tui.services.store.store import FolderModelStore
 from tests.core.kit import PRESET, Kit
 from tests.fakes_hub import FakeDownloader, FakeHub, card

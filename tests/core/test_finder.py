@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from spark_tui.base.checkpoint import CheckpointFacts
+from spark_tui.base.errors import PresetError
+from spark_tui.base.finding import Severity
+from spark_tui.base.reading import Missing, Reading
 from spark_tui.core.candidates import Candidate, Disk
 from spark_tui.core.collectors import Collectors
 from spark_tui.core.finder import PresetFinder, Search, matches
-from spark_tui.domain.errors import PresetError
-from spark_tui.domain.finding import Severity
-from spark_tui.domain.models.checkpoint import CheckpointFacts
 from spark_tui.domain.presets.command import ToolCalls
 from spark_tui.domain.presets.preset import PresetFacts, PublishedSpeed, Tag
-from spark_tui.domain.reading import Missing, Reading
 from tests.cases import all_cases
 from tests.core.kit import PRESET, Kit
 from tests.shipped import SHIPPED_FILES

@@ -6,10 +6,10 @@ import asyncio
 from typing import Any
 
 from spark_tui.app.first import first_figures, run, start_early
+from spark_tui.base.errors import SparkError
+from spark_tui.base.host.vitals import GpuReading
+from spark_tui.base.reading import Ok, reason_of, value_of
 from spark_tui.core.collectors import Collectors
-from spark_tui.domain.errors import SparkError
-from spark_tui.domain.host.vitals import GpuReading
-from spark_tui.domain.reading import Ok, reason_of, value_of
 from tests.core.kit import Kit, running
 
 PORTS = ("host", "gpu", "docker", "api", "presets", "secrets", "archive")

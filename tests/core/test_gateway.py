@@ -10,13 +10,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from spark_tui.core.engines import EngineSupervisor
-from spark_tui.core.gateway import Gateway
-from spark_tui.core.gateway_keys import GatewayKeys, read_status
-from spark_tui.core.history import History
-from spark_tui.domain.engine.container import ContainerFacts
-from spark_tui.domain.engine.state import Endpoint, Health, ServedModel, api_port
-from spark_tui.domain.errors import (
+from spark_tui.base.engine.container import ContainerFacts
+from spark_tui.base.engine.metrics_page import MetricPage
+from spark_tui.base.engine.state import Endpoint, Health, ServedModel, api_port
+from spark_tui.base.errors import (
     ApiKeyRejected,
     EngineExited,
     EngineUnreachable,
@@ -24,14 +21,17 @@ from spark_tui.domain.errors import (
     RefusedError,
     SparkError,
 )
+from spark_tui.base.quantities import GIB
+from spark_tui.base.reading import Ok
+from spark_tui.base.secret import Secret
+from spark_tui.core.engines import EngineSupervisor
+from spark_tui.core.gateway import Gateway
+from spark_tui.core.gateway_keys import GatewayKeys, read_status
+from spark_tui.core.history import History
 from spark_tui.domain.gateway import GatewayPolicy, KeysUnreadable, NotServing, SwapRefused
 from spark_tui.domain.logs.starts import StartRecord
 from spark_tui.domain.metrics.agents import AgentTurn, prompt_print
-from spark_tui.domain.metrics.page import MetricPage
 from spark_tui.domain.presets.preset import Preset, PresetFacts
-from spark_tui.domain.quantities import GIB
-from spark_tui.domain.reading import Ok
-from spark_tui.domain.secret import Secret
 from tests import metric_fixtures as pages
 from tests.core.kit import PRESET, Kit, running
 from tests.fakes_api import FakeEngineApi

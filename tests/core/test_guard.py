@@ -11,20 +11,20 @@ from dataclasses import dataclass, field
 import pytest
 from msgspec.structs import replace
 
+from spark_tui.base.adapters import GuardPorts
+from spark_tui.base.engine.container import LABEL_PRESET, ContainerFacts
+from spark_tui.base.errors import DaemonNotRunning, SparkError
+from spark_tui.base.finding import Severity
+from spark_tui.base.host.drop_caches import TEE_COMPACT, TEE_DROP, Access
+from spark_tui.base.host.guard import GuardAction, GuardedEngine, GuardEntry, Policy
+from spark_tui.base.ports import LogLine
+from spark_tui.base.quantities import GIB
+from spark_tui.base.reading import Missing, Ok
 from spark_tui.core.cache import CacheControl
 from spark_tui.core.engines import EngineSupervisor, explain_container
 from spark_tui.core.guard import AGAIN_SECONDS, Guard, GuardLauncher, LoadGuard
-from spark_tui.core.ports import GuardPorts
-from spark_tui.domain.engine.container import LABEL_PRESET, ContainerFacts
-from spark_tui.domain.errors import DaemonNotRunning, SparkError
-from spark_tui.domain.finding import Severity
-from spark_tui.domain.host.drop_caches import TEE_COMPACT, TEE_DROP, Access
-from spark_tui.domain.host.guard import GuardAction, GuardedEngine, GuardEntry, Policy
 from spark_tui.domain.logs.starts import start_record
-from spark_tui.domain.quantities import GIB
-from spark_tui.domain.reading import Missing, Ok
 from spark_tui.present.logs import explanation_object
-from spark_tui.services.ports import LogLine
 from tests.core.kit import Kit
 from tests.core.test_cache import LOADED, MEASURING
 from tests.fakes_host import IDLE_MEMORY, FakeClock, FakeDropper, FakeHost

@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 import pytest
 from msgspec.structs import replace
 
+from spark_tui.base.engine.container import LABEL_PRESET, ContainerFacts, ContainerStatus
+from spark_tui.base.errors import DaemonNotRunning
+from spark_tui.base.host.guard import END_LOOP
+from spark_tui.base.ports import LogLine
 from spark_tui.core.crash_loops import MOST_RESTARTS
-from spark_tui.domain.engine.container import LABEL_PRESET, ContainerFacts, ContainerStatus
-from spark_tui.domain.errors import DaemonNotRunning
-from spark_tui.domain.host.guard import END_LOOP
-from spark_tui.services.ports import LogLine
 from tests.core.test_guard import Post
 from tests.failure_logs import cases
 

@@ -8,17 +8,17 @@ from collections.abc import AsyncIterator
 import pytest
 from msgspec.structs import replace
 
+from spark_tui.base.engine.container import LABEL_PORT, LABEL_SERVED_NAME
+from spark_tui.base.engine.message import ContentDelta
+from spark_tui.base.engine.state import EngineState
+from spark_tui.base.errors import BadRequest, EngineUnreachable, SparkError
+from spark_tui.base.finding import AlarmId, Finding, Severity
+from spark_tui.base.host.detectors import FROZEN_SECONDS, PROBE_SECONDS, SharedFile, TokenSample
+from spark_tui.base.host.vitals import GpuReading
+from spark_tui.base.quantities import GIB, MIB
+from spark_tui.base.reading import Missing, Ok
 from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.health import HealthWatch, Tokens
-from spark_tui.domain.chat.message import ContentDelta
-from spark_tui.domain.engine.container import LABEL_PORT, LABEL_SERVED_NAME
-from spark_tui.domain.engine.state import EngineState
-from spark_tui.domain.errors import BadRequest, EngineUnreachable, SparkError
-from spark_tui.domain.finding import AlarmId, Finding, Severity
-from spark_tui.domain.host.detectors import FROZEN_SECONDS, PROBE_SECONDS, SharedFile, TokenSample
-from spark_tui.domain.host.vitals import GpuReading
-from spark_tui.domain.quantities import GIB, MIB
-from spark_tui.domain.reading import Missing, Ok
 from tests.core.kit import Kit
 
 LINE = (

@@ -5,25 +5,25 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from spark_tui.base.engine.container import LABEL_PRESET, ContainerStatus, PublishedPort
+from spark_tui.base.engine.state import EngineState, Health
+from spark_tui.base.errors import SparkError
+from spark_tui.base.event import EventKind
+from spark_tui.base.finding import Severity
+from spark_tui.base.history_limits import HistoryOff, Record
+from spark_tui.base.host.guard import GuardEntry
+from spark_tui.base.host.series import MetricId, Sample, SeriesKey, SeriesSlice
+from spark_tui.base.quantities import GIB
+from spark_tui.base.reading import Missing, Ok
 from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.fit import LaunchChecks
 from spark_tui.core.history import EVENT, History, remember
 from spark_tui.core.launch import Launcher, LaunchRequest
-from spark_tui.domain.engine.container import LABEL_PRESET, ContainerStatus, PublishedPort
-from spark_tui.domain.engine.state import EngineState, Health
-from spark_tui.domain.errors import SparkError
-from spark_tui.domain.event import EventKind
-from spark_tui.domain.finding import Severity
-from spark_tui.domain.history import HistoryOff, Record
-from spark_tui.domain.host.guard import GuardEntry
 from spark_tui.domain.logs.starts import EtaBasis, StartRecord, StartSizes
 from spark_tui.domain.logs.timeline import PhaseId, StartOutcome
-from spark_tui.domain.metrics.series import MetricId, Sample, SeriesKey, SeriesSlice
 from spark_tui.domain.presets.fit import Basis as FitBasis
 from spark_tui.domain.presets.fit import PartId
 from spark_tui.domain.presets.overrides import Overrides
-from spark_tui.domain.quantities import GIB
-from spark_tui.domain.reading import Missing, Ok
 from tests.core.kit import IMAGE, PRESET, Kit, running
 from tests.fakes_history import FakeHistory
 from tests.fakes_host import EPOCH

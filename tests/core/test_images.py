@@ -9,9 +9,8 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from spark_tui.core.images import Images
-from spark_tui.domain.engine.container import ContainerStatus
-from spark_tui.domain.errors import (
+from spark_tui.base.engine.container import ContainerStatus
+from spark_tui.base.errors import (
     DaemonNotRunning,
     DockerError,
     ImageNotFound,
@@ -21,10 +20,11 @@ from spark_tui.domain.errors import (
     SparkError,
     UsageError,
 )
+from spark_tui.base.reading import Missing, Stale
+from spark_tui.core.images import Images
 from spark_tui.domain.logs.starts import StartRecord
 from spark_tui.domain.presets.image_use import ImageEntry, ImagesView, ImageUser, TagState
 from spark_tui.domain.presets.preset import Preset, PresetFacts
-from spark_tui.domain.reading import Missing, Stale
 from tests.core.kit import IMAGE, PRESET, FixedPresets, Kit
 from tests.fakes_docker import FakeDocker
 from tests.fakes_history import FakeHistory

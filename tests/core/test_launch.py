@@ -9,12 +9,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from spark_tui.core.jobs import StepState
-from spark_tui.core.launch import STEPS, Launcher, LaunchRequest
-from spark_tui.domain.chat.message import ContentDelta
-from spark_tui.domain.engine.container import ContainerStatus, PublishedPort
-from spark_tui.domain.engine.state import EngineState, Health
-from spark_tui.domain.errors import (
+from spark_tui.base.engine.container import ContainerStatus, PublishedPort
+from spark_tui.base.engine.message import ContentDelta
+from spark_tui.base.engine.state import EngineState, Health
+from spark_tui.base.errors import (
     DaemonNotRunning,
     EngineExited,
     EngineFailed,
@@ -27,10 +25,12 @@ from spark_tui.domain.errors import (
     SparkError,
     WrongArchitecture,
 )
+from spark_tui.base.jobs import StepState
+from spark_tui.base.reading import Ok
+from spark_tui.base.secret import Secret
+from spark_tui.base.settings import ExposureChoice
+from spark_tui.core.launch import STEPS, Launcher, LaunchRequest
 from spark_tui.domain.presets.overrides import Overrides
-from spark_tui.domain.reading import Ok
-from spark_tui.domain.secret import Secret
-from spark_tui.domain.settings import ExposureChoice
 from tests.core.kit import IMAGE, PRESET, Kit
 
 STOPPED_LINES = ("one line", "the last line")

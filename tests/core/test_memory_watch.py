@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from spark_tui.base.finding import AlarmId, Severity
+from spark_tui.base.host.vitals import GpuProcess, GpuReading
+from spark_tui.base.quantities import GIB
+from spark_tui.base.reading import Missing, Ok, value_of
 from spark_tui.core.collectors import Collectors
 from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.memory import CALM_SECONDS
-from spark_tui.domain.finding import AlarmId, Severity
-from spark_tui.domain.host.vitals import GpuProcess, GpuReading
-from spark_tui.domain.quantities import GIB
-from spark_tui.domain.reading import Missing, Ok, value_of
 from tests.core.kit import Kit
 from tests.fakes_host import IDLE_MEMORY
 

@@ -11,19 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from spark_tui.core.jobs import JobView, Step, StepState
+from spark_tui.base.engine.container import ContainerFacts, ContainerStatus
+from spark_tui.base.engine.metrics_page import MetricPage
+from spark_tui.base.engine.state import Endpoint, EngineState, Exposure, Health, ServedModel
+from spark_tui.base.errors import EngineUnreachable
+from spark_tui.base.host.memory import MemInfo
+from spark_tui.base.host.series import MetricId, Sample
+from spark_tui.base.host.vitals import GpuReading
+from spark_tui.base.jobs import JobView, Step, StepState
+from spark_tui.base.quantities import GIB
+from spark_tui.base.reading import Missing, Ok, Stale, value_of
+from spark_tui.base.store import Store
 from spark_tui.core.metrics import CAPACITY, SLOW_SECONDS, EngineMetricsCollector, SeriesRing
-from spark_tui.core.store import Store
-from spark_tui.domain.engine.container import ContainerFacts, ContainerStatus
-from spark_tui.domain.engine.state import Endpoint, EngineState, Exposure, Health, ServedModel
-from spark_tui.domain.errors import EngineUnreachable
-from spark_tui.domain.host.memory import MemInfo
-from spark_tui.domain.host.vitals import GpuReading
 from spark_tui.domain.logs.view import EngineView
-from spark_tui.domain.metrics.page import MetricPage
-from spark_tui.domain.metrics.series import MetricId, Sample
-from spark_tui.domain.quantities import GIB
-from spark_tui.domain.reading import Missing, Ok, Stale, value_of
 from tests import metric_fixtures as pages
 from tests.core.kit import running
 from tests.fakes_host import FakeClock

@@ -9,22 +9,22 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from spark_tui.base.engine.container import LABEL_PRESET, PublishedPort
+from spark_tui.base.errors import ImageNotFound, RefusedError, SparkError, UsageError
+from spark_tui.base.finding import Severity
+from spark_tui.base.host.vitals import GpuReading
+from spark_tui.base.reading import Missing, Ok
 from spark_tui.core.history import History
 from spark_tui.core.launch import Launcher, LaunchRequest
 from spark_tui.core.pins import ImageMatch, Pins
 from spark_tui.core.preflight import Preflight, preset_diff
 from spark_tui.core.rights import require_reviewed
-from spark_tui.domain.engine.container import LABEL_PRESET, PublishedPort
-from spark_tui.domain.errors import ImageNotFound, RefusedError, SparkError, UsageError
-from spark_tui.domain.finding import Severity
-from spark_tui.domain.host.vitals import GpuReading
 from spark_tui.domain.logs.starts import MOST_GOOD, StartRecord, digest_for
 from spark_tui.domain.logs.timeline import StartOutcome
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.presets.preset import Origin, Preset
 from spark_tui.domain.prove.request import Area, Verdict
 from spark_tui.domain.prove.run import CaseResult, Proof, preset_badge
-from spark_tui.domain.reading import Missing, Ok
 from spark_tui.services.presets.imports import FolderRecipeStore
 from spark_tui.services.presets.store import PresetFiles
 from tests.bench_kit import SPARK

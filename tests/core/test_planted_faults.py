@@ -6,14 +6,14 @@ import re
 
 import pytest
 
-from spark_tui.core.jobs import StepState
+from spark_tui.base.engine.container import PublishedPort
+from spark_tui.base.engine.state import EngineState
+from spark_tui.base.jobs import StepState
+from spark_tui.base.reading import Stale, value_of
 from spark_tui.core.launch import LaunchRequest
 from spark_tui.core.runner import JobRunner
-from spark_tui.domain.engine.container import PublishedPort
-from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.presets.overrides import Overrides
-from spark_tui.domain.reading import Stale, value_of
 from spark_tui.present.engines import engine_object, engine_page, engine_table
 from tests.core.kit import PRESET, Kit
 from tests.log_fixtures import read_log

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from spark_tui.core.poller import MAX_BACKOFF_SECONDS, Poller
-from spark_tui.domain.errors import SparkError
+from spark_tui.base.errors import SparkError
+from spark_tui.base.poller import MAX_BACKOFF_SECONDS, Poller
 from tests.fakes_host import FakeClock
 
 

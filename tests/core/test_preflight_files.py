@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from spark_tui.base.errors import RefusedError
+from spark_tui.base.finding import Severity
+from spark_tui.base.secret import Secret
 from spark_tui.core.fit import LaunchChecks
 from spark_tui.core.launch import Launcher, LaunchRequest
 from spark_tui.core.preflight import Preflight
-from spark_tui.domain.errors import RefusedError
-from spark_tui.domain.finding import Severity
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.presets.preset import Preset, PresetFacts, RequiredFile
-from spark_tui.domain.secret import Secret
 from tests.core.kit import PRESET, Kit
 
 PARSER = RequiredFile("parser.py", "org/qwen", "parser.py")

@@ -9,26 +9,26 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from spark_tui.core.bench import Benchmark
-from spark_tui.core.context import Context
-from spark_tui.core.prove import ProofProgress, Prover, Times
-from spark_tui.domain.bench.run import RunOutcome
-from spark_tui.domain.engine.container import (
+from spark_tui.base.context import Context
+from spark_tui.base.engine.container import (
     LABEL_MODEL,
     LABEL_PORT,
     LABEL_PRESET,
     LABEL_RUNTIME,
     LABEL_SERVED_NAME,
 )
-from spark_tui.domain.engine.state import Endpoint, Health, ServedModel
-from spark_tui.domain.errors import MeasurementVoid, UsageError
-from spark_tui.domain.host.identity import HostPaths
+from spark_tui.base.engine.state import Endpoint, Health, ServedModel
+from spark_tui.base.errors import MeasurementVoid, UsageError
+from spark_tui.base.executors import SystemClock
+from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.settings import Settings
+from spark_tui.core.bench import Benchmark
+from spark_tui.core.prove import ProofProgress, Prover, Times
+from spark_tui.domain.bench.run import RunOutcome
 from spark_tui.domain.prove.cases import CASES
 from spark_tui.domain.prove.request import Verdict
 from spark_tui.domain.prove.run import Proof, changes, parser_advice
-from spark_tui.domain.settings import Settings
-from spark_tui.services.engine_api import VllmApi
-from spark_tui.services.executors import SystemClock
+from spark_tui.machine.engine_api import VllmApi
 from tests.bench_kit import FakeLoad
 from tests.core.kit import IMAGE, FixedPresets
 from tests.fakes_api import FakeEngineApi

@@ -5,6 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from spark_tui.base.finding import Severity
+from spark_tui.base.quantities import GIB
+from spark_tui.base.reading import Ok
+from spark_tui.base.secret import Secret
 from spark_tui.core.candidates import Candidate
 from spark_tui.core.collectors import Collectors
 from spark_tui.core.finder import PresetFinder, Search
@@ -21,12 +25,8 @@ from spark_tui.core.recommend import (
     speed_of,
 )
 from spark_tui.domain.bench.conditions import Conditions
-from spark_tui.domain.finding import Severity
 from spark_tui.domain.presets.preset import Tag
 from spark_tui.domain.prove.run import Badge, Proof
-from spark_tui.domain.quantities import GIB
-from spark_tui.domain.reading import Ok
-from spark_tui.domain.secret import Secret
 from tests.core.kit import Kit
 from tests.fakes_host import IDLE_MEMORY
 from tests.shipped import SHIPPED_FILES

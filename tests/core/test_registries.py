@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from spark_tui.base.errors import UsageError
 from spark_tui.core.preset_imports import ImportOutcome, import_copy
 from spark_tui.core.registries import RegistryManager
-from spark_tui.domain.errors import UsageError
 from spark_tui.domain.presets.dialects.importing import with_source
 from spark_tui.domain.presets.located import MappingValue, plain
 from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue, RecipeSource

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from spark_tui.core.store import Store, World
-from spark_tui.domain.host.identity import HostIdentity
-from spark_tui.domain.reading import Missing, Ok
+from spark_tui.base.host.identity import HostIdentity
+from spark_tui.base.reading import Missing, Ok
+from spark_tui.base.store import Store, World
 from tests.fakes_host import FakeClock
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from spark_tui.core.jobs import BenchStatus, JobView, StepState
-from spark_tui.core.store import World
-from spark_tui.core.under_way import Measurement, disturbed, under_way
-from spark_tui.services.files import StateFolder
+from spark_tui.base.files import StateFolder
+from spark_tui.base.jobs import BenchStatus, JobView, StepState
+from spark_tui.base.store import World
+from spark_tui.base.under_way import Measurement, disturbed, under_way
 from tests.fakes_files import MemoryState
 
 EDIT = JobView("1", "gemma", what="edit")

@@ -10,9 +10,9 @@ import pytest
 
 import spark_tui
 from spark_tui.app.wiring import DEMO, REAL, build_demo
-from spark_tui.core.context import PORTS, Context
-from spark_tui.core.ports import Ports, class_at
-from spark_tui.domain.errors import RefusedError
+from spark_tui.base.adapters import Ports, class_at
+from spark_tui.base.context import PORTS, Context
+from spark_tui.base.errors import RefusedError
 from tests.cases import all_cases
 
 INPUTS = {"builtin_presets", "world", "machine", "simulator", "simulated_hub", "demo_folder", "folder_recipes",

@@ -19,12 +19,12 @@ import click
 from spark_tui.app.main import UNLISTED, cli, run
 from spark_tui.app.opening import folders_for
 from spark_tui.app.wiring import build_demo
+from spark_tui.base.adapters import Ports
+from spark_tui.base.context import Context
+from spark_tui.base.errors import SparkError
+from spark_tui.base.settings import Settings
 from spark_tui.cli.options import Options
 from spark_tui.cli.session import PROGRAM, Session, Streams
-from spark_tui.core.context import Context
-from spark_tui.core.ports import Ports
-from spark_tui.domain.errors import SparkError
-from spark_tui.domain.settings import Settings
 from tests.cli.world import Stream
 from tests.fake_ssh import FakeSsh
 from tests.fakes_host import FakeClock, settle

@@ -6,12 +6,12 @@ import gc
 import sys
 
 from spark_tui.app.control_centre import run_app
-from spark_tui.core.context import Context
-from spark_tui.domain.engine.container import PublishedPort
-from spark_tui.domain.host.identity import HostPaths
-from spark_tui.domain.settings import Settings
-from spark_tui.services.engine_api import VllmApi
-from spark_tui.services.executors import SystemClock
+from spark_tui.base.context import Context
+from spark_tui.base.engine.container import PublishedPort
+from spark_tui.base.executors import SystemClock
+from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.settings import Settings
+from spark_tui.machine.engine_api import VllmApi
 from tests.fakes_docker import FakeDocker
 from tests.fakes_files import OwnConversations
 from tests.fakes_host import FakeArchive, FakeGpu, FakeHost, FakeSecrets

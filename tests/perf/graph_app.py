@@ -15,8 +15,8 @@ from textual.app import App, ComposeResult
 from textual.containers import Grid
 from textual.screen import Screen
 
-from spark_tui.domain.metrics.graph import Curve
-from spark_tui.domain.metrics.series import MetricId, SeriesView
+from spark_tui.base.graph import Curve
+from spark_tui.base.host.series import MetricId, SeriesView
 from spark_tui.tui.format import ASCII, UNICODE, Glyphs
 from spark_tui.tui.textual_private import QuietScreen
 from spark_tui.tui.themes import SPARK_DARK

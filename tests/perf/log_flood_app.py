@@ -9,9 +9,9 @@ from itertools import cycle, islice
 from textual.app import App, ComposeResult
 from textual.widgets import Static
 
+from spark_tui.base.ports import LogLine
 from spark_tui.core.logs import LogBuffer
 from spark_tui.domain.logs.tracker import LogTracker
-from spark_tui.services.ports import LogLine
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.themes import SPARK_DARK
 from spark_tui.tui.widgets.log_view import LogView

@@ -11,9 +11,7 @@ from pathlib import Path
 
 from textual.app import App, ComposeResult
 
-from spark_tui.core.chat import ChatTarget, Conversation, Journal
-from spark_tui.domain.chat.conversation import AnswerOutcome, ChatThread, Exchange
-from spark_tui.domain.chat.message import (
+from spark_tui.base.engine.message import (
     Answer,
     AnswerBuilder,
     ChatEvent,
@@ -22,11 +20,13 @@ from spark_tui.domain.chat.message import (
     ReasoningDelta,
     Usage,
 )
-from spark_tui.domain.chat.stream import StreamReader
-from spark_tui.domain.engine.state import Endpoint
-from spark_tui.domain.sse import SseDecoder
+from spark_tui.base.engine.state import Endpoint
+from spark_tui.base.engine.stream import StreamReader
+from spark_tui.base.executors import SystemClock
+from spark_tui.base.sse import SseDecoder
+from spark_tui.core.chat import ChatTarget, Conversation, Journal
+from spark_tui.domain.chat.conversation import AnswerOutcome, ChatThread, Exchange
 from spark_tui.services.conversations import FileConversations
-from spark_tui.services.executors import SystemClock
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.widgets.transcript import Transcript
 from spark_tui.tui.widgets.turn import TurnLines, turns

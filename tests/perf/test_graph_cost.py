@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from spark_tui.domain.metrics.graph import WINDOWS, Curve
-from spark_tui.domain.metrics.series import MetricId, SeriesView
+from spark_tui.base.graph import WINDOWS, Curve
+from spark_tui.base.host.series import MetricId, SeriesView
 from spark_tui.tui.widgets.graph_picture import GraphKind, GraphView, Picture, Subject, picture_of
 from tests.pty_app import PtyApp
 

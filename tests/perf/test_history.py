@@ -9,8 +9,8 @@ from statistics import median
 
 import pytest
 
-from spark_tui.domain.metrics.series import HOST, MetricId, Sample, SeriesKey
-from spark_tui.domain.reading import Ok
+from spark_tui.base.host.series import HOST, MetricId, Sample, SeriesKey
+from spark_tui.base.reading import Ok
 from spark_tui.services.history.db import HistoryDb
 
 T0 = 1_800_000_000

@@ -11,7 +11,7 @@ from contextlib import aclosing
 
 import pytest
 
-from spark_tui.services.docker.engine import DockerEngine
+from spark_tui.machine.docker.engine import DockerEngine
 from tests.real.lab import Lab, LabUnavailable, PrivateEngine
 from tests.real.lab.images import BUSYBOX
 

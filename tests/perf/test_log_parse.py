@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from spark_tui.base.ports import LogLine
+from spark_tui.base.secret import mask_secrets
 from spark_tui.core.logs import LineFilter, LogBuffer, MatchIndex, Query
 from spark_tui.domain.logs.line import parse_line
 from spark_tui.domain.logs.tracker import LogTracker
-from spark_tui.domain.secret import mask_secrets
-from spark_tui.services.ports import LogLine
 from tests.log_fixtures import log_names, run_log
 from tests.perf.raw_terminal import RawTerminal
 from tests.pty_app import REPOSITORY

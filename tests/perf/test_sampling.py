@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from spark_tui.base.context import Context
+from spark_tui.base.executors import SystemClock
+from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.host.vitals import GpuProcess, GpuReading
+from spark_tui.base.quantities import GIB
+from spark_tui.base.reading import Ok
+from spark_tui.base.settings import Settings
 from spark_tui.core.collectors import Collectors
-from spark_tui.core.context import Context
-from spark_tui.domain.host.identity import HostPaths
-from spark_tui.domain.host.vitals import GpuProcess, GpuReading
-from spark_tui.domain.quantities import GIB
-from spark_tui.domain.reading import Ok
-from spark_tui.domain.settings import Settings
-from spark_tui.services.executors import SystemClock
-from spark_tui.services.host.nvml import NvmlGpu
-from spark_tui.services.host.procfs import ProcfsHost
+from spark_tui.machine.nvml import NvmlGpu
+from spark_tui.machine.procfs import ProcfsHost
 from tests.core.kit import Kit
 from tests.fakes_host import FakeGpu
 from tests.fakes_ports import Ports

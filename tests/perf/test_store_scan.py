@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from huggingface_hub import scan_cache_dir
 
-from spark_tui.services.files import PrivateFolder
+from spark_tui.base.files import PrivateFolder
 from spark_tui.services.store.store import FolderModelStore
 from tests.store_kit import cached
 

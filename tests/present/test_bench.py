@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.core.actions import key_of
+from spark_tui.base.actions import key_of
+from spark_tui.base.errors import UsageError
+from spark_tui.base.page import Page
 from spark_tui.domain.bench.compare import compare
 from spark_tui.domain.bench.run import BenchRun, Result, RunOutcome, Status, result_of
-from spark_tui.domain.errors import UsageError
 from spark_tui.present import bench
 from spark_tui.present.bench_export import comparison_object, result_object
-from spark_tui.present.page import Page
 from spark_tui.tui.screens.bench import format_of
 from spark_tui.tui.screens.bench_form import whole_number, whole_numbers
 from spark_tui.tui.widgets.bench_curve import Curves, curve_rows

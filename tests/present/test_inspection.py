@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_tui.domain.models.checkpoint import CheckpointFacts, Quantization, WeightFormat
+from spark_tui.base.checkpoint import CheckpointFacts, Quantization, WeightFormat
 from spark_tui.domain.models.inspection import inspect
 from spark_tui.present.inspection import inspection_rows
 from spark_tui.services.demo.facts import FACTS as KNOWN

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from spark_tui.domain.engine.state import EngineState
-from spark_tui.domain.finding import Finding, Severity
+from spark_tui.base.engine.state import EngineState
+from spark_tui.base.finding import Finding, Severity
+from spark_tui.base.page import Tone
 from spark_tui.domain.logs.explain import Explanation, explain, explain_view
 from spark_tui.domain.logs.timeline import EMPTY_TIMELINE
 from spark_tui.present.logs import (
@@ -18,7 +19,6 @@ from spark_tui.present.logs import (
     landmarks,
     verdict_rows,
 )
-from spark_tui.present.page import Tone
 from tests.engine_logs import PRESSED, banner, core, drafts, samples_of, stats, track, view_of
 from tests.log_fixtures import read_log, run_log
 

@@ -16,9 +16,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from spark_tui.domain.quantities import MIB
-from spark_tui.services.executors import SystemClock
-from spark_tui.services.host.nvml import NvmlGpu
+from spark_tui.base.executors import SystemClock
+from spark_tui.base.quantities import MIB
+from spark_tui.machine.nvml import NvmlGpu
 
 HELD = 256 * MIB
 BUSY_SECONDS = 8.0
@@ -60,7 +60,7 @@ class Context:
 def raw_answers(count: int) -> list[dict[str, Any]]:
     """The helper's own lines, one second apart."""
     with subprocess.Popen(
-        [sys.executable, "-P", "-m", "spark_tui.services.host.nvml_child"],
+        [sys.executable, "-P", "-m", "spark_tui.machine.nvml_child"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(Path.cwd()) + os.pathsep + os.environ.get("PYTHONPATH", "")},

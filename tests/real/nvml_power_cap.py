@@ -24,7 +24,7 @@ class Sampler(threading.Thread):
 
     def __init__(self) -> None:
         super().__init__()
-        command = [sys.executable, "-m", "spark_tui.services.host.nvml_child"]
+        command = [sys.executable, "-m", "spark_tui.machine.nvml_child"]
         self._helper = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._over = threading.Event()
         self.answers: list[dict[str, Any]] = []

@@ -18,17 +18,17 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from spark_tui.base.errors import SparkError
+from spark_tui.base.executors import SystemClock
+from spark_tui.base.host.drop_caches import GRANT_FILE, Access, RouteKind, routes, sudoers_grant
+from spark_tui.base.quantities import MIB
+from spark_tui.base.reading import Ok
+from spark_tui.base.store import Store
 from spark_tui.core.cache import CacheControl
 from spark_tui.core.engines import EngineSupervisor
-from spark_tui.core.store import Store
-from spark_tui.domain.errors import SparkError
-from spark_tui.domain.host.drop_caches import GRANT_FILE, Access, RouteKind, routes, sudoers_grant
-from spark_tui.domain.quantities import MIB
-from spark_tui.domain.reading import Ok
-from spark_tui.services.docker.engine import DockerEngine
-from spark_tui.services.executors import SystemClock
+from spark_tui.machine.docker.engine import DockerEngine
+from spark_tui.machine.procfs import ProcfsHost
 from spark_tui.services.host.drop_caches import SystemCacheDropper
-from spark_tui.services.host.procfs import ProcfsHost
 from tests.fakes_api import FakeEngineApi
 from tests.fakes_host import FakeClock, FakeSecrets
 from tests.fakes_ports import Ports
@@ -100,7 +100,7 @@ async def test_as_root_memfree_rises_by_what_was_cached(cached_file: Path, dropp
 
 @needs_root
 async def test_as_root_memory_is_compacted(dropper: SystemCacheDropper) -> None:
-    from spark_tui.domain.host.drop_caches import compact_route
+    from spark_tui.base.host.drop_caches import compact_route
 
     route = compact_route(await dropper.access())
     assert route is not None
@@ -167,7 +167,7 @@ def grant(sudo: None) -> Iterator[str]:
 
 PROBE = """
 import asyncio, json, os, subprocess
-from spark_tui.domain.host.drop_caches import compact_route, routes
+from spark_tui.base.host.drop_caches import compact_route, routes
 from spark_tui.services.host.drop_caches import SystemCacheDropper
 os.setgroups([]); os.setgid({gid}); os.setuid({uid})  # now: Python itself may be where others cannot read
 

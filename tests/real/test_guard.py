@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 
-from spark_tui.domain.engine.container import LABEL_PRESET, LABEL_RUNTIME
-from spark_tui.domain.quantities import GIB, MIB
-from spark_tui.domain.reading import Ok
-from spark_tui.services.docker.wire import seconds_of
-from spark_tui.services.host.procfs import ProcfsHost
+from spark_tui.base.engine.container import LABEL_PRESET, LABEL_RUNTIME
+from spark_tui.base.quantities import GIB, MIB
+from spark_tui.base.reading import Ok
+from spark_tui.machine.docker.wire import seconds_of
+from spark_tui.machine.procfs import ProcfsHost
 from tests.failure_logs import cases
 from tests.real.lab import Lab, PrivateEngine
 from tests.real.lab.images import BUSYBOX

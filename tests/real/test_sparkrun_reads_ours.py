@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from spark_tui.base.settings import ExposureChoice
+from spark_tui.base.shell import is_shell, join_lines, split_words
 from spark_tui.core.preset_imports import ImportOutcome, import_recipes
 from spark_tui.domain.presets.command import command_of
 from spark_tui.domain.presets.dialects.recipe_files import to_sparkrun
@@ -23,8 +25,6 @@ from spark_tui.domain.presets.dialects.yaml_text import yaml_text
 from spark_tui.domain.presets.located import MappingValue
 from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs
 from spark_tui.domain.presets.preset import Origin, Preset
-from spark_tui.domain.settings import ExposureChoice
-from spark_tui.domain.shell import is_shell, join_lines, split_words
 from spark_tui.services.presets.imports import FolderRecipeStore
 from spark_tui.services.presets.store import PresetFiles, builtin_directory, parse
 from tests.dialect_fixtures import IMPORTABLE, REAL

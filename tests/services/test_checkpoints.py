@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from spark_tui.domain.models.checkpoint import CheckpointFacts
-from spark_tui.domain.reading import Missing, Ok
+from spark_tui.base.checkpoint import CheckpointFacts
+from spark_tui.base.reading import Missing, Ok
 from spark_tui.services.store.checkpoints import StoreCheckpoints
 from tests.gguf_files import QWEN, TENSORS, write_gguf
 

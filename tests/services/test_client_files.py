@@ -13,9 +13,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_tui.base.errors import RefusedError, SparkError
+from spark_tui.base.secret import Secret
 from spark_tui.domain.connect import CLIENTS, ClientFile, FileFormat, Named, Served, keys_of
-from spark_tui.domain.errors import RefusedError, SparkError
-from spark_tui.domain.secret import Secret
 from spark_tui.services.client_files import (
     ClientFileNotEditable,
     ClientFileUnreadable,

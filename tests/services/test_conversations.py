@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
+from spark_tui.base.engine.message import Answer
+from spark_tui.base.errors import RefusedError, SparkError, UsageError
+from spark_tui.base.files import SystemUserFiles
 from spark_tui.domain.chat import records
 from spark_tui.domain.chat.conversation import AnswerOutcome, ChatThread, Exchange
-from spark_tui.domain.chat.message import Answer
-from spark_tui.domain.errors import RefusedError, SparkError, UsageError
 from spark_tui.services.conversations import FileConversations
-from spark_tui.services.files import SystemUserFiles
 
 ID = "20260101-000000-abc"
 

@@ -12,6 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from spark_tui.base.errors import ImageNotFound, SparkError
+from spark_tui.base.ports import TransferCount
 from spark_tui.domain.cluster.copying import (
     RSYNC_INSTALL,
     CopyFailed,
@@ -20,10 +22,8 @@ from spark_tui.domain.cluster.copying import (
     ReceiverFull,
     transfer_error,
 )
-from spark_tui.domain.errors import ImageNotFound, SparkError
 from spark_tui.domain.models.store import PARTIAL_FOLDER
 from spark_tui.services.copying import SshTransfers
-from spark_tui.services.ports import TransferCount
 from tests.cases import all_cases
 from tests.ssh_nodes import SshNodes
 

@@ -20,12 +20,15 @@ from msgspec.structs import replace
 
 import spark_tui.services.demo
 from spark_tui.app.wiring import DEMO, build_demo
-from spark_tui.core.launch import launched_with
-from spark_tui.core.ports import Ports
-from spark_tui.core.preflight import Preflight
-from spark_tui.core.preset_imports import ImportOutcome, import_recipes
-from spark_tui.core.prove import Prover
-from spark_tui.domain.chat.message import (
+from spark_tui.base.adapters import Ports
+from spark_tui.base.engine.container import (
+    ContainerSpec,
+    ContainerStatus,
+    EnvVar,
+    PublishedPort,
+    PullProgress,
+)
+from spark_tui.base.engine.message import (
     Answer,
     AnswerBuilder,
     ChatParameters,
@@ -34,15 +37,8 @@ from spark_tui.domain.chat.message import (
     ReasoningDelta,
     Role,
 )
-from spark_tui.domain.engine.container import (
-    ContainerSpec,
-    ContainerStatus,
-    EnvVar,
-    PublishedPort,
-    PullProgress,
-)
-from spark_tui.domain.engine.state import Endpoint, Exposure, Health, api_port, exposure_of, runtime_of
-from spark_tui.domain.errors import (
+from spark_tui.base.engine.state import Endpoint, Exposure, Health, api_port, exposure_of, runtime_of
+from spark_tui.base.errors import (
     ApiKeyRejected,
     ContainerNotFound,
     DockerError,
@@ -54,14 +50,19 @@ from spark_tui.domain.errors import (
     RefusedError,
     ReplyCutOff,
 )
-from spark_tui.domain.host.memory import MemInfo, memory_breakdown
-from spark_tui.domain.host.vitals import GpuReading, engine_memory
+from spark_tui.base.host.memory import MemInfo, memory_breakdown
+from spark_tui.base.host.vitals import GpuReading, engine_memory
+from spark_tui.base.ports import ContainerEngine, LogLine
+from spark_tui.base.quantities import GIB
+from spark_tui.base.reading import Missing, Ok, value_of
+from spark_tui.base.secret import Secret
+from spark_tui.core.launch import launched_with
+from spark_tui.core.preflight import Preflight
+from spark_tui.core.preset_imports import ImportOutcome, import_recipes
+from spark_tui.core.prove import Prover
 from spark_tui.domain.logs.timeline import BootTimeline, StartOutcome
 from spark_tui.domain.logs.tracker import LogTracker
 from spark_tui.domain.presets.overrides import overrides_from_pairs
-from spark_tui.domain.quantities import GIB
-from spark_tui.domain.reading import Missing, Ok, value_of
-from spark_tui.domain.secret import Secret
 from spark_tui.services.demo.engines import EngineProfile, vllm_start
 from spark_tui.services.demo.folders import SAMPLES
 from spark_tui.services.demo.world import (
@@ -74,7 +75,6 @@ from spark_tui.services.demo.world import (
     VLLM_IMAGE,
     DemoWorld,
 )
-from spark_tui.services.ports import ContainerEngine, LogLine
 from spark_tui.simulator.docker import PULL_SECONDS
 from spark_tui.simulator.engine import canned_answer, tokens_of
 from spark_tui.simulator.folder import DemoFolder

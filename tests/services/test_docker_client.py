@@ -13,8 +13,8 @@ from docker.transport.unixconn import UnixHTTPConnection
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.services.docker.client import Chunks, DockerClient
-from spark_tui.services.docker.host import DockerHost
+from spark_tui.machine.docker.client import Chunks, DockerClient
+from spark_tui.machine.docker.host import DockerHost
 
 
 def test_the_private_names_are_still_there(tmp_path: Path) -> None:

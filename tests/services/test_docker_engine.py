@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from spark_tui.domain import errors
-from spark_tui.domain.engine.container import (
+from spark_tui.base import errors
+from spark_tui.base.engine.container import (
     LABEL_PREFIX,
     LABEL_TOOL,
     ContainerSpec,
@@ -30,10 +30,10 @@ from spark_tui.domain.engine.container import (
     PublishedPort,
     StoredImage,
 )
-from spark_tui.domain.engine.state import EngineState, Exposure, endpoint_of, runtime_of
+from spark_tui.base.engine.state import EngineState, Exposure, endpoint_of, runtime_of
 from spark_tui.domain.logs.view import EngineView
-from spark_tui.services.docker.engine import DockerEngine
-from spark_tui.services.docker.wire import container_facts
+from spark_tui.machine.docker.engine import DockerEngine
+from spark_tui.machine.docker.wire import container_facts
 from tests.services.fake_docker import FakeDocker, Request, daemon, inspected, until
 
 __all__ = ["daemon"]
@@ -57,8 +57,8 @@ def refusing(status: int, message: str) -> Callable[[Request], None]:
 def test_making_one_touches_nothing_and_imports_no_sdk() -> None:
     script = """
 import sys
-from spark_tui.services.docker.engine import DockerEngine
-from spark_tui.services.docker.wire import container_facts
+from spark_tui.machine.docker.engine import DockerEngine
+from spark_tui.machine.docker.wire import container_facts
 DockerEngine({"DOCKER_HOST": "nonsense"})
 print([name for name in ("docker", "requests", "httpx2", "yaml") if name in sys.modules])
 """

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_tui.services.docker.wire import (
+from spark_tui.base.ports import MAX_LINE_CHARS, LogLine
+from spark_tui.machine.docker.wire import (
     DaemonReported,
     Damaged,
     FrameDecoder,
@@ -21,7 +22,6 @@ from spark_tui.services.docker.wire import (
     stamp_of,
     utc_stamp,
 )
-from spark_tui.services.ports import MAX_LINE_CHARS, LogLine
 from tests.services.fake_docker import frame, stamp
 
 PART = 16 * 1024

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from spark_tui.domain.errors import DaemonNotRunning
-from spark_tui.domain.remote import read_host
-from spark_tui.services.docker.host import DockerHost, find_host
+from spark_tui.base.errors import DaemonNotRunning
+from spark_tui.base.remote import read_host
+from spark_tui.machine.docker.host import DockerHost, find_host
 
 
 def store_context(config: Path, name: str, endpoint: dict[str, object], *, tls: bool = False) -> None:

@@ -10,10 +10,10 @@ from contextlib import aclosing
 
 import pytest
 
-from spark_tui.domain.errors import ContainerNotFound, DaemonNotRunning, DockerError, StreamBroken, UsageError
-from spark_tui.services.docker.engine import DockerEngine
-from spark_tui.services.docker.wire import since_query
-from spark_tui.services.ports import LogLine
+from spark_tui.base.errors import ContainerNotFound, DaemonNotRunning, DockerError, StreamBroken, UsageError
+from spark_tui.base.ports import LogLine
+from spark_tui.machine.docker.engine import DockerEngine
+from spark_tui.machine.docker.wire import since_query
 from tests.services.fake_docker import FakeDocker, Request, daemon, frame, inspected, stamp, until
 
 __all__ = ["daemon"]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_tui.domain.errors import SparkError
-from spark_tui.domain.host.drop_caches import Access, Route, RouteKind, SystemFile, routes, sudoers_grant
+from spark_tui.base.errors import SparkError
+from spark_tui.base.host.drop_caches import Access, Route, RouteKind, SystemFile, routes, sudoers_grant
 from spark_tui.services.host.drop_caches import SystemCacheDropper
 from tests.services.programs import asked, program
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import pytest
 
-from spark_tui.services.executors import CallPool, Closed, StreamThreads, ThreadQueue
+from spark_tui.base.executors import CallPool, Closed, StreamThreads, ThreadQueue
 
 
 async def until(condition: Callable[[], object], seconds: float = 5) -> None:
@@ -75,7 +75,7 @@ async def test_a_cancelled_call_that_waits_is_dropped() -> None:
 def test_a_call_that_hangs_does_not_keep_the_program_alive() -> None:
     script = """
 import asyncio, threading
-from spark_tui.services.executors import CallPool
+from spark_tui.base.executors import CallPool
 async def main():
     pool = CallPool("x", 1)
     try:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from spark_tui.base.reading import value_of
 from spark_tui.domain.cluster.facts import ALL_GATHER, Dial, Ping, ProbeRequest, RoceDevice, Transfer
-from spark_tui.domain.reading import value_of
 from spark_tui.services.host.fabric import SystemFabric
 from tests.services.programs import asked, program
 

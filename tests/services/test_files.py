@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.errors import SparkError
-from spark_tui.services.files import (
+from spark_tui.base.errors import SparkError
+from spark_tui.base.files import (
     FileLogArchive,
     PrivateFolder,
     StateFolder,
@@ -21,7 +21,7 @@ from spark_tui.services.files import (
     open_plain,
     read_plain,
 )
-from spark_tui.services.ports import LogLine
+from spark_tui.base.ports import LogLine
 from tests.ordinary_user import ordinary_user
 
 

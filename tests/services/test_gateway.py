@@ -10,12 +10,12 @@ from collections.abc import AsyncIterator, Callable
 import httpx2
 import pytest
 
-from spark_tui.domain.engine.state import Endpoint
-from spark_tui.domain.errors import EngineExited
+from spark_tui.base.engine.state import Endpoint
+from spark_tui.base.errors import EngineExited
+from spark_tui.base.secret import Secret
+from spark_tui.base.sse import SseDecoder
 from spark_tui.domain.gateway import KeysUnreadable
-from spark_tui.domain.secret import Secret
-from spark_tui.domain.sse import SseDecoder
-from spark_tui.services.engine_api import VllmApi
+from spark_tui.machine.engine_api import VllmApi
 from spark_tui.services.gateway import MAX_BODY_BYTES, GatewayLog, GatewayProxy
 from tests.gateway_kit import DONE, ENGINE_KEY, EVENT, ScriptedRouter, Upstreamer, gateway
 

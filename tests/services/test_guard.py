@@ -18,12 +18,12 @@ from typing import Any
 
 import pytest
 
-from spark_tui.domain.errors import SparkError
-from spark_tui.domain.host.guard import GuardedEngine, GuardEntry
-from spark_tui.domain.settings import Settings
-from spark_tui.services.docker.socket import DockerSocket
+from spark_tui.base.errors import SparkError
+from spark_tui.base.host.guard import GuardedEngine, GuardEntry
+from spark_tui.base.settings import Settings
+from spark_tui.machine.docker.socket import DockerSocket
+from spark_tui.machine.systemd import SystemdUserUnits
 from spark_tui.services.guard import FileGuardJournal, GuardProcess, SystemGuardActuator, answers
-from spark_tui.services.systemd import SystemdUserUnits
 from tests.services.programs import asked, program
 
 IDENTITY = "ab" * 32
@@ -206,8 +206,8 @@ def test_the_way_to_a_stop_imports_no_docker_sdk(tmp_path: Path) -> None:
         "from spark_tui.services.guard import SystemGuardActuator\n"
         "from spark_tui.services.host.drop_caches import SystemCacheDropper\n"
         "import spark_tui.core.guard\n"
-        "from spark_tui.domain.host.guard import GuardedEngine\n"
-        "from spark_tui.services.docker.socket import DockerSocket\n"
+        "from spark_tui.base.host.guard import GuardedEngine\n"
+        "from spark_tui.machine.docker.socket import DockerSocket\n"
         f"docker, dropper = DockerSocket({{'DOCKER_HOST': 'unix://{tmp_path}/no.sock'}}), SystemCacheDropper()\n"
         "actuator = SystemGuardActuator(docker, dropper.drop_silently, dropper.compact_silently)\n"
         "actuator.stop(GuardedEngine('a' * 64, 'x'), 1)\n"

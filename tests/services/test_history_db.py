@@ -21,11 +21,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from spark_tui.domain.history import HistoryOff, Record
+from spark_tui.base.history_limits import HistoryOff, Record
+from spark_tui.base.host.series import Gap, MetricId, Sample, SeriesKey, SeriesSlice
+from spark_tui.base.reading import Missing, Ok, Reading
 from spark_tui.domain.logs.starts import MOST_GOOD, StartBackends, StartRecord, StartSizes
 from spark_tui.domain.logs.timeline import PhaseId, StartOutcome
-from spark_tui.domain.metrics.series import Gap, MetricId, Sample, SeriesKey, SeriesSlice
-from spark_tui.domain.reading import Missing, Ok, Reading
 from spark_tui.services.history.db import MOST_STARTS, STARTS_BETWEEN, HistoryDb, trim_starts
 from tests.ordinary_user import ordinary_user
 
@@ -442,8 +442,8 @@ CHILD = textwrap.dedent(
     import sys, time
     from msgspec.structs import replace
     from pathlib import Path
-    from spark_tui.domain.metrics.series import MetricId, Sample
-    from spark_tui.domain.history import Record
+    from spark_tui.base.host.series import MetricId, Sample
+    from spark_tui.base.history_limits import Record
     from spark_tui.services.history.db import MOST_STARTS, HistoryDb
     from tests.services.test_history_db import START, T0
     import asyncio
@@ -858,8 +858,8 @@ FULL = textwrap.dedent(
     import asyncio, resource, sys
     from msgspec.structs import replace
     from pathlib import Path
-    from spark_tui.domain.history import HistoryOff, Record
-    from spark_tui.domain.reading import Ok
+    from spark_tui.base.history_limits import HistoryOff, Record
+    from spark_tui.base.reading import Ok
     from spark_tui.services.history.db import MOST_STARTS, HistoryDb
     from tests.services.test_history_db import START, T0
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.host import vitals as parse
-from spark_tui.domain.host.vitals import GpuProcess, LinkRate, Temperature, parse_cgroup_memory, per_second
-from spark_tui.domain.quantities import GIB, KIB, MIB
-from spark_tui.domain.reading import Missing, Ok, value_of
-from spark_tui.services.host.vitals import HostVitals
+from spark_tui.base.host import vitals as parse
+from spark_tui.base.host.vitals import GpuProcess, LinkRate, Temperature, parse_cgroup_memory, per_second
+from spark_tui.base.quantities import GIB, KIB, MIB
+from spark_tui.base.reading import Missing, Ok, value_of
+from spark_tui.machine.vitals import HostVitals
 from tests.gb10_fixtures import GB10
 
 ID = "ab" * 32

@@ -16,7 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from spark_tui.domain.errors import UsageError
+from spark_tui.base.errors import UsageError
+from spark_tui.base.executors import born
+from spark_tui.base.secret import Secret
 from spark_tui.domain.models import hub_errors
 from spark_tui.domain.models.download import (
     Download,
@@ -26,8 +28,6 @@ from spark_tui.domain.models.download import (
     Limits,
 )
 from spark_tui.domain.models.hub import RepoFile
-from spark_tui.domain.secret import Secret
-from spark_tui.services.executors import born
 from spark_tui.services.hub.client import HubCall, HuggingFaceHub, prepare
 from spark_tui.services.hub.downloads import DetachedDownloads, DownloadFolder, Order, WorkerState, alive
 from spark_tui.services.hub.transfer import FileFetch, FilePlace, Places, TransferState

@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from spark_tui.domain.engine.state import Endpoint
-from spark_tui.domain.errors import ApiKeyRejected, EngineFailed, EngineUnreachable, MetricsUnavailable, SparkError
-from spark_tui.domain.metrics.page import Family
-from spark_tui.domain.secret import Secret
-from spark_tui.services.engine_api import MAX_PAGE_BYTES, HttpMetrics
+from spark_tui.base.engine.metrics_page import Family
+from spark_tui.base.engine.state import Endpoint
+from spark_tui.base.errors import ApiKeyRejected, EngineFailed, EngineUnreachable, MetricsUnavailable, SparkError
+from spark_tui.base.secret import Secret
+from spark_tui.machine.engine_api import MAX_PAGE_BYTES, HttpMetrics
 from tests import metric_fixtures as pages
 
 KEY = "planted-key"

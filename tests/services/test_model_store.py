@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from huggingface_hub import scan_cache_dir
 
-from spark_tui.domain.errors import UsageError
+from spark_tui.base.errors import UsageError
+from spark_tui.base.files import PrivateFolder
 from spark_tui.domain.models.store import Completeness, FileProblem, Layout, StoreContents, StoredModel
-from spark_tui.services.files import PrivateFolder
 from spark_tui.services.store.scan import ModelScan, data_behind
 from spark_tui.services.store.store import FolderModelStore
 from tests.ordinary_user import ordinary_user

@@ -13,7 +13,7 @@ from huggingface_hub import scan_cache_dir
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from spark_tui.domain.errors import RefusedError, SparkError
+from spark_tui.base.errors import RefusedError, SparkError
 from spark_tui.domain.models.store import Completeness, DeleteExtent, DeletePlan
 from spark_tui.services.store.store import FolderModelStore
 from tests.ordinary_user import ordinary_user

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from spark_tui.domain.host.vitals import GpuProcess, GpuReading, Throttle, Throttled
-from spark_tui.domain.quantities import GIB, MIB
-from spark_tui.domain.reading import Missing, Ok
-from spark_tui.services.executors import SystemClock
-from spark_tui.services.host.nvml import BACKOFF_SECONDS, RETRY_SECONDS, NvmlGpu
+from spark_tui.base.executors import SystemClock
+from spark_tui.base.host.vitals import GpuProcess, GpuReading, Throttle, Throttled
+from spark_tui.base.quantities import GIB, MIB
+from spark_tui.base.reading import Missing, Ok
+from spark_tui.machine.nvml import BACKOFF_SECONDS, RETRY_SECONDS, NvmlGpu
 from tests.fakes_host import FakeClock
 
 STUB = Path(__file__).parent.parent / "fixtures" / "gb10" / "nvml_stub.c"
@@ -229,7 +229,7 @@ async def test_a_helper_killed_from_outside_is_replaced(probe: Probe) -> None:
 def _helper(library: Path) -> subprocess.Popen[str]:
     environment = {**os.environ, "LD_LIBRARY_PATH": str(library)}
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", "spark_tui.services.host.nvml_child"],
+        [sys.executable, "-P", "-m", "spark_tui.machine.nvml_child"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=environment,
@@ -255,5 +255,5 @@ def test_the_helper_is_small_has_its_own_name_and_ends_with_its_parent(library: 
 
 
 def test_the_probe_itself_imports_no_sdk() -> None:
-    code = "import sys, spark_tui.services.host.nvml; print('pynvml' in sys.modules)"
+    code = "import sys, spark_tui.machine.nvml; print('pynvml' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "False\n"

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from spark_tui.domain.host.memory import memory_breakdown
-from spark_tui.domain.host.vitals import GpuReading, Throttle, throttled_between
-from spark_tui.domain.quantities import MIB
-from spark_tui.domain.reading import Ok
-from spark_tui.services.host.nvml import reading_of
+from spark_tui.base.host.memory import memory_breakdown
+from spark_tui.base.host.vitals import GpuReading, Throttle, throttled_between
+from spark_tui.base.quantities import MIB
+from spark_tui.base.reading import Ok
+from spark_tui.machine.nvml import reading_of
 from tests.fakes_host import IDLE_MEMORY
 
 GPU = Path(__file__).parent.parent / "fixtures" / "gpu"

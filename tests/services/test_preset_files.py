@@ -16,15 +16,15 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.errors import PresetError, SparkError
-from spark_tui.domain.host.identity import HostPaths
+from spark_tui.base.errors import PresetError, SparkError
+from spark_tui.base.files import PrivateFolder
+from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.ports import PresetSource
 from spark_tui.domain.presets.located import plain
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.presets.plan import plan
 from spark_tui.domain.presets.preset import Origin, PresetCatalogue
 from spark_tui.domain.presets.recipe import preset_from
-from spark_tui.services.files import PrivateFolder
-from spark_tui.services.ports import PresetSource
 from spark_tui.services.presets import store as preset_files
 from spark_tui.services.presets.store import MAX_BYTES, PresetFiles, builtin_directory, parse
 from tests.ordinary_user import ordinary_user

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from spark_tui.base.errors import PresetError, RefusedError, SparkError, UsageError
+from spark_tui.base.ports import RecipeStore
 from spark_tui.core.preset_imports import ImportOutcome, import_recipes
-from spark_tui.domain.errors import PresetError, RefusedError, SparkError, UsageError
 from spark_tui.domain.presets.located import MappingValue, plain
 from spark_tui.domain.presets.preset import Origin
 from spark_tui.domain.presets.recipe import Dialect
-from spark_tui.services.ports import RecipeStore
 from spark_tui.services.presets import imports
 from spark_tui.services.presets.imports import FolderRecipeStore
 from spark_tui.services.presets.store import PresetFiles, parse

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from spark_tui.domain.errors import NoSpaceLeft, SparkError
-from spark_tui.domain.host.identity import HostIdentity, parse_release, product_label
-from spark_tui.domain.reading import Missing, Ok
-from spark_tui.services.host.procfs import ProcfsHost, folder_error
+from spark_tui.base.errors import NoSpaceLeft, SparkError
+from spark_tui.base.host.identity import HostIdentity, parse_release, product_label
+from spark_tui.base.reading import Missing, Ok
+from spark_tui.machine.procfs import ProcfsHost, folder_error
 from tests.ordinary_user import ordinary_user
 
 GB10 = Path(__file__).parent.parent / "fixtures" / "gb10"

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from spark_tui.base.errors import SparkError
 from spark_tui.domain.cluster.protocol import RouteRequest
-from spark_tui.domain.errors import SparkError
-from spark_tui.services.detached import DetachedRouters
+from spark_tui.machine.detached import DetachedRouters
 from tests.real.lab.support import free_port
 from tests.services.programs import asked, program
 

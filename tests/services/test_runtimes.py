@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 import pytest
 from msgspec import structs
 
-from spark_tui.domain.chat.message import AnswerBuilder, ChatParameters, ChatRequest, Message, Role
-from spark_tui.domain.engine.runtimes import RUNTIMES
-from spark_tui.domain.engine.state import Endpoint, Health, ServedModel
-from spark_tui.domain.errors import ApiKeyRejected, EngineFailed, ModelNotServed
-from spark_tui.domain.secret import Secret
-from spark_tui.services.engine_api import VllmApi
+from spark_tui.base.engine.message import AnswerBuilder, ChatParameters, ChatRequest, Message, Role
+from spark_tui.base.engine.runtimes import RUNTIMES
+from spark_tui.base.engine.state import Endpoint, Health, ServedModel
+from spark_tui.base.errors import ApiKeyRejected, EngineFailed, ModelNotServed
+from spark_tui.base.secret import Secret
+from spark_tui.machine.engine_api import VllmApi
 from tests.api_fixtures import Server
 
 KEY = "planted-key"

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.errors import SparkError, UsageError
-from spark_tui.domain.secret import Secret
-from spark_tui.services.files import PrivateFolder
-from spark_tui.services.secrets import FileSecrets
+from spark_tui.base.errors import SparkError, UsageError
+from spark_tui.base.files import PrivateFolder
+from spark_tui.base.secret import Secret
+from spark_tui.machine.secrets import FileSecrets
 
 
 def store(tmp_path: Path, **environ: str) -> FileSecrets:

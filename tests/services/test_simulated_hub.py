@@ -13,18 +13,18 @@ from msgspec.json import encode
 from msgspec.structs import replace
 
 from spark_tui.app.wiring import DEMO, Ports
+from spark_tui.base.checkpoint import CheckpointFacts, CheckpointProblem, WeightFormat
+from spark_tui.base.executors import in_thread
+from spark_tui.base.ports import HubClient
+from spark_tui.base.quantities import GIB
+from spark_tui.base.reading import Missing, Ok
+from spark_tui.base.secret import Secret
 from spark_tui.domain.models import hub_errors
-from spark_tui.domain.models.checkpoint import CheckpointFacts, CheckpointProblem, WeightFormat
 from spark_tui.domain.models.hub import Fits, FormatBasis, Gating, RepoFile, SearchQuery, Sort
-from spark_tui.domain.quantities import GIB
-from spark_tui.domain.reading import Missing, Ok
-from spark_tui.domain.secret import Secret
 from spark_tui.services.demo import facts as facts_module
 from spark_tui.services.demo.facts import FACTS, SHELF
 from spark_tui.services.demo.shelf import files_on
-from spark_tui.services.executors import in_thread
 from spark_tui.services.hub.client import RemoteFiles
-from spark_tui.services.ports import HubClient
 from spark_tui.simulator.hub import GATED
 from tests.fakes_host import FakeClock
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from spark_tui.base.errors import ExitCode, SparkError, UnreachableError
+from spark_tui.base.remote import HostNotReady, HostUnreachable, RemoteHost
 from spark_tui.core.hosts import Hosts
-from spark_tui.domain.errors import ExitCode, SparkError, UnreachableError
-from spark_tui.domain.remote import HostNotReady, HostUnreachable, RemoteHost
-from spark_tui.services.ssh import SshHosts
+from spark_tui.machine.ssh import SshHosts
 from tests.fake_ssh import FakeSsh
 
 LAB = RemoteHost("lab", "nv@spark-2")

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from spark_tui.domain.chat.message import Answer, AnswerBuilder, ChatRequest, ContentDelta, Message, Role
-from spark_tui.domain.chat.stream import StreamReader
-from spark_tui.domain.engine.state import Endpoint, Health, ServedModel
-from spark_tui.domain.errors import (
+from spark_tui.base.engine.message import Answer, AnswerBuilder, ChatRequest, ContentDelta, Message, Role
+from spark_tui.base.engine.state import Endpoint, Health, ServedModel
+from spark_tui.base.engine.stream import StreamReader
+from spark_tui.base.errors import (
     ApiKeyRejected,
     ContextOverflow,
     EngineBusy,
@@ -30,9 +30,9 @@ from spark_tui.domain.errors import (
     SparkError,
     UsageError,
 )
-from spark_tui.domain.secret import Secret
-from spark_tui.domain.sse import SseDecoder
-from spark_tui.services.engine_api import HttpMetrics, VllmApi
+from spark_tui.base.secret import Secret
+from spark_tui.base.sse import SseDecoder
+from spark_tui.machine.engine_api import HttpMetrics, VllmApi
 from tests import api_fixtures
 from tests.api_fixtures import STREAM_HEAD, Server, packed_blanks
 

@@ -15,7 +15,7 @@ import pytest
 from aiohttp import ClientSession, CookieJar, WSMsgType, WSServerHandshakeError
 
 from spark_tui.app.web import PortUnusable, serve_web
-from spark_tui.domain.secret import Secret
+from spark_tui.base.secret import Secret
 
 TOKEN = "right-token"
 COMMAND = shlex.join((sys.executable, "-m", "spark_tui", "--demo"))

@@ -14,15 +14,15 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from spark_tui.app.control_centre import SparkApp
-from spark_tui.core.actions import Scope
-from spark_tui.core.context import Context
-from spark_tui.domain.chat.message import AnswerFinished, ChatEvent, ChatRequest, ContentDelta, Usage
-from spark_tui.domain.engine.container import ContainerStatus, PublishedPort
-from spark_tui.domain.engine.state import Endpoint, Health, ServedModel
-from spark_tui.domain.host.identity import HostPaths
+from spark_tui.base.actions import Scope
+from spark_tui.base.context import Context
+from spark_tui.base.engine.container import ContainerStatus, PublishedPort
+from spark_tui.base.engine.message import AnswerFinished, ChatEvent, ChatRequest, ContentDelta, Usage
+from spark_tui.base.engine.state import Endpoint, Health, ServedModel
+from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.reading import NOT_READ_YET
+from spark_tui.base.settings import Settings
 from spark_tui.domain.presets.preset import PresetCatalogue
-from spark_tui.domain.reading import NOT_READ_YET
-from spark_tui.domain.settings import Settings
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.frame import FrameScreen
 from spark_tui.tui.screens.chat import ChatScreen

@@ -12,7 +12,7 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 
 from spark_tui.app.control_centre import SparkApp
-from spark_tui.domain.errors import PresetError
+from spark_tui.base.errors import PresetError
 from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue, PresetFacts, PublishedSpeed
 from spark_tui.tui.format import UNICODE
 from tests.core.kit import IMAGE, PRESET, FixedPresets, Kit

@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from spark_tui.app.control_centre import SparkApp
 from spark_tui.app.wiring import DEMO, Ports
-from spark_tui.core.context import Context
-from spark_tui.domain.engine.container import Mount
-from spark_tui.domain.host.identity import HostPaths
+from spark_tui.base.context import Context
+from spark_tui.base.engine.container import Mount
+from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.settings import Settings
 from spark_tui.domain.presets.preset import Preset
-from spark_tui.domain.settings import Settings
 from spark_tui.services.store.checkpoints import StoreCheckpoints
 from spark_tui.services.store.store import FolderModelStore
 from spark_tui.tui.format import UNICODE

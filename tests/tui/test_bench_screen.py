@@ -14,17 +14,17 @@ from textual.widgets import Input, TabbedContent
 
 from spark_tui.app.control_centre import SparkApp
 from spark_tui.app.wiring import build_demo
-from spark_tui.core.context import Context
+from spark_tui.base.context import Context
+from spark_tui.base.engine.container import PublishedPort
+from spark_tui.base.errors import EngineUnreachable
+from spark_tui.base.event import EventKind
+from spark_tui.base.finding import Severity
+from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.quantities import GIB
+from spark_tui.base.settings import Settings
 from spark_tui.core.launch import Launcher, LaunchRequest
 from spark_tui.domain.bench.run import BenchRun, HostFigures, Result, RunOutcome, Status, result_of
-from spark_tui.domain.engine.container import PublishedPort
-from spark_tui.domain.errors import EngineUnreachable
-from spark_tui.domain.event import EventKind
-from spark_tui.domain.finding import Severity
-from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.presets.overrides import Overrides
-from spark_tui.domain.quantities import GIB
-from spark_tui.domain.settings import Settings
 from spark_tui.present.bench import serving
 from spark_tui.tui.format import ASCII, UNICODE, Glyphs
 from spark_tui.tui.screens.bench import BenchScreen

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from textual.events import Key
 from textual.widgets import Input, TextArea
 
+from spark_tui.base.engine.message import ContentDelta, ReasoningDelta, Role, ToolCallDelta, Usage
 from spark_tui.domain.chat.conversation import EngineSide
-from spark_tui.domain.chat.message import ContentDelta, ReasoningDelta, Role, ToolCallDelta, Usage
 from spark_tui.tui.screens.chat import CompareAnswersScreen
 from tests.tui.chat_kit import Kit, Reply, chatting
 

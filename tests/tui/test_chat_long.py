@@ -9,8 +9,8 @@ import pytest
 from textual.app import App, ComposeResult
 from textual.pilot import Pilot
 
+from spark_tui.base.engine.message import Answer
 from spark_tui.domain.chat.conversation import AnswerOutcome, Exchange
-from spark_tui.domain.chat.message import Answer
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.widgets.transcript import RIGHT_MARGIN, RULE_CELLS, Transcript
 from spark_tui.tui.widgets.turn import TurnLines, turns

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from spark_tui.domain.chat.message import ContentDelta, ReasoningDelta, ToolCallDelta, Usage
-from spark_tui.domain.engine.container import ContainerFacts, ContainerStatus
-from spark_tui.domain.engine.state import EngineState, Exposure, Health
-from spark_tui.domain.errors import ApiKeyRejected, ContextOverflow, EngineUnreachable, ModelNotServed, SparkError
+from spark_tui.base.engine.container import ContainerFacts, ContainerStatus
+from spark_tui.base.engine.message import ContentDelta, ReasoningDelta, ToolCallDelta, Usage
+from spark_tui.base.engine.state import EngineState, Exposure, Health
+from spark_tui.base.errors import ApiKeyRejected, ContextOverflow, EngineUnreachable, ModelNotServed, SparkError
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.tui.screens.chat import problem_with
 from tests.tui.chat_kit import Kit, chatting

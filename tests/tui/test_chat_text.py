@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from textual.content import Content
 
+from spark_tui.base.engine.message import Answer, ToolCall, Usage
+from spark_tui.base.errors import ContextOverflow
 from spark_tui.domain.chat.conversation import AnswerOutcome, Exchange
-from spark_tui.domain.chat.message import Answer, ToolCall, Usage
-from spark_tui.domain.errors import ContextOverflow
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.widgets.markdown import LiveMarkdown, LivePlain, lay_out, parse, share
 from spark_tui.tui.widgets.turn import Turn, TurnLines, error_lines, figures, reasoning_headline

@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager
 import pytest
 from msgspec.structs import replace
 
-from spark_tui.core.actions import key_of
-from spark_tui.domain.errors import UnreachableError
-from spark_tui.domain.finding import Severity
+from spark_tui.base.actions import key_of
+from spark_tui.base.errors import UnreachableError
+from spark_tui.base.finding import Severity
+from spark_tui.base.ports import ShellResult
+from spark_tui.base.remote import RemoteHost
 from spark_tui.domain.presets.preset import PresetCatalogue
-from spark_tui.domain.remote import RemoteHost
-from spark_tui.services.ports import ShellResult
 from spark_tui.tui.screens.cluster import ClusterScreen
 from spark_tui.tui.screens.cluster_doctor import ClusterDoctorScreen
 from spark_tui.tui.screens.modals import ChoiceDialog, ConfirmScreen

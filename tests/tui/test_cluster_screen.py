@@ -9,9 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from spark_tui.app.home.screen import HomeScreen
-from spark_tui.core.actions import key_of
+from spark_tui.base.actions import key_of
+from spark_tui.base.jobs import StepState
 from spark_tui.core.cluster_launch import ClusterLauncher
-from spark_tui.core.jobs import StepState
 from spark_tui.core.last_launches import LastLaunches
 from spark_tui.domain.cluster.record import Stage
 from spark_tui.domain.presets.preset import PresetCatalogue

@@ -11,16 +11,16 @@ import pytest
 from msgspec.structs import replace
 
 from spark_tui.app.home.screen import HomeScreen
-from spark_tui.core.actions import key_of
+from spark_tui.base.actions import key_of
+from spark_tui.base.engine.container import ALL_INTERFACES, PublishedPort
+from spark_tui.base.engine.state import ServedModel
+from spark_tui.base.finding import Severity
+from spark_tui.base.secret import Secret
+from spark_tui.base.wire import encode
 from spark_tui.core.gateway_keys import GatewayKeys
 from spark_tui.domain.connect import CLIENTS
-from spark_tui.domain.engine.container import ALL_INTERFACES, PublishedPort
-from spark_tui.domain.engine.state import ServedModel
-from spark_tui.domain.finding import Severity
 from spark_tui.domain.gateway import GatewayStatus
-from spark_tui.domain.secret import Secret
 from spark_tui.services.client_files import MemoryFiles
-from spark_tui.services.wire import encode
 from spark_tui.tui.screens.connect import ConnectScreen
 from spark_tui.tui.screens.launch_form import LaunchForm
 from spark_tui.tui.screens.modals import YankMenu

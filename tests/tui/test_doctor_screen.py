@@ -6,7 +6,7 @@ from typing import Any
 
 from spark_tui.app.control_centre import SparkApp
 from spark_tui.app.wiring import build_demo
-from spark_tui.domain.settings import Settings
+from spark_tui.base.settings import Settings
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.screens.modals import ConfirmScreen
 from spark_tui.tui.widgets.row_list import RowList

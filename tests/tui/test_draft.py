@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from spark_tui.app.home.screen import HomeScreen
-from spark_tui.core.context import Context
-from spark_tui.domain.engine.container import ContainerStatus
-from spark_tui.domain.host.identity import HostPaths
+from spark_tui.base.context import Context
+from spark_tui.base.engine.container import ContainerStatus
+from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.quantities import GIB
+from spark_tui.base.reading import Ok
+from spark_tui.base.settings import Settings
 from spark_tui.domain.models.config import facts_from
 from spark_tui.domain.models.hub import SearchHit
-from spark_tui.domain.quantities import GIB
-from spark_tui.domain.reading import Ok
-from spark_tui.domain.settings import Settings
 from spark_tui.services.presets.imports import FolderRecipeStore
 from spark_tui.services.presets.store import PresetFiles, builtin_directory
 from spark_tui.tui.screens.draft import DraftDialog

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from spark_tui.app.control_centre import SparkApp
 from spark_tui.app.wiring import build_demo
+from spark_tui.base.host.drop_caches import Route, RouteKind
+from spark_tui.base.reading import value_of
+from spark_tui.base.settings import Settings
 from spark_tui.core.cache import DropPlan
-from spark_tui.domain.host.drop_caches import Route, RouteKind
-from spark_tui.domain.reading import value_of
-from spark_tui.domain.settings import Settings
 from spark_tui.tui.screens.modals import ConfirmScreen, free_cache_question
 from tests.fakes_host import FakeClock
 

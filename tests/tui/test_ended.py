@@ -12,7 +12,7 @@ from textual.events import ScreenResume
 from textual.message import Message
 
 from spark_tui.app.control_centre import SparkApp
-from spark_tui.services.executors import in_thread
+from spark_tui.base.executors import in_thread
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.screens.doctor import DoctorScreen
 from spark_tui.tui.screens.launch_form import LaunchForm

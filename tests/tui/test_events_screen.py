@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from spark_tui.domain.event import EventKind
-from spark_tui.domain.finding import Severity
+from spark_tui.base.event import EventKind
+from spark_tui.base.finding import Severity
 from spark_tui.tui.screens.events import EventsScreen
 from tests.tui.kit import ESCAPE, MARKUP, QWEN, kit_of, seen
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from textual.app import App, ComposeResult
 from textual.geometry import Region
 
-from spark_tui.domain.metrics.graph import WINDOWS, Bucket, Curve, Scale
-from spark_tui.domain.metrics.series import Gap, MetricId, SeriesView
+from spark_tui.base.graph import WINDOWS, Bucket, Curve, Scale
+from spark_tui.base.host.series import Gap, MetricId, SeriesView
 from spark_tui.tui.format import ASCII, CONSOLE, UNICODE, Glyphs
 from spark_tui.tui.themes import SPARK_DARK, SPARK_LIGHT
 from spark_tui.tui.widgets.graph import Graph, carried_pens, sparkline

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_tui.core.actions import Scope, key_of, of_scope, shown, use_keys
+from spark_tui.base.actions import Scope, key_of, of_scope, shown, use_keys
 from spark_tui.tui.screens.connect import ConnectScreen
 from spark_tui.tui.screens.help import CLI_FROM, HelpScreen, KeyTable, TourScreen, tour
 from spark_tui.tui.screens.launch_form import LaunchForm

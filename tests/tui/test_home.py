@@ -12,17 +12,17 @@ from textual.widgets import Input
 
 from spark_tui.app.control_centre import SparkApp
 from spark_tui.app.home.home_lines import LaunchSteps
+from spark_tui.base.engine.container import LABEL_PRESET, PublishedPort
+from spark_tui.base.engine.state import EngineState, Health, bare_engine
+from spark_tui.base.errors import DaemonNotRunning, GpuDriverMissing
+from spark_tui.base.jobs import JobView, Step, StepState
+from spark_tui.base.reading import Missing, value_of
+from spark_tui.base.wire import encode
 from spark_tui.core.engines import EngineSupervisor
-from spark_tui.core.jobs import JobView, Step, StepState
 from spark_tui.core.launch import LaunchRequest
 from spark_tui.core.runner import JobRunner
-from spark_tui.domain.engine.container import LABEL_PRESET, PublishedPort
-from spark_tui.domain.engine.state import EngineState, Health, bare_engine
-from spark_tui.domain.errors import DaemonNotRunning, GpuDriverMissing
 from spark_tui.domain.gateway import GatewayStatus, GatewaySwap
 from spark_tui.domain.presets.overrides import Overrides
-from spark_tui.domain.reading import Missing, value_of
-from spark_tui.services.wire import encode
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.screens.modals import ConfirmScreen, TextDialog
 from spark_tui.tui.widgets.bars import KeyBar

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from spark_tui.app.control_centre import SparkApp
 from spark_tui.app.wiring import build_demo
-from spark_tui.core.context import Context
-from spark_tui.domain.remote import Hosts, read_hosts
-from spark_tui.services.ssh import SshHosts
+from spark_tui.base.context import Context
+from spark_tui.base.remote import Hosts, read_hosts
+from spark_tui.machine.ssh import SshHosts
 from spark_tui.tui.screens.hosts import HOW, HostsDialog
 from tests.core.kit import Kit
 from tests.fake_ssh import FakeSsh

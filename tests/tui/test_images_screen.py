@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from spark_tui.core.actions import key_of
-from spark_tui.domain.errors import RegistryUnreachable
+from spark_tui.base.actions import key_of
+from spark_tui.base.errors import RegistryUnreachable
 from spark_tui.tui.screens.images import ImagesScreen
 from spark_tui.tui.screens.modals import ConfirmScreen
 from spark_tui.tui.screens.models import ModelsScreen

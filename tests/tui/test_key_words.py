@@ -13,12 +13,12 @@ from msgspec.structs import replace
 import spark_tui
 from spark_tui.app.control_centre import SparkApp
 from spark_tui.app.home import screen as home
-from spark_tui.core.actions import ACTIONS, key_of, screen_keys, shown, use_keys
+from spark_tui.base.actions import ACTIONS, key_of, screen_keys, shown, use_keys
+from spark_tui.base.engine.state import Endpoint
+from spark_tui.base.errors import ContextOverflow
+from spark_tui.base.reading import NOT_READ_YET, Missing, Ok
+from spark_tui.base.settings import Settings
 from spark_tui.core.chat import ChatTarget, advised
-from spark_tui.domain.engine.state import Endpoint
-from spark_tui.domain.errors import ContextOverflow
-from spark_tui.domain.reading import NOT_READ_YET, Missing, Ok
-from spark_tui.domain.settings import Settings
 from spark_tui.present import bench
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.screens import chat, presets

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from spark_tui.base.engine.container import PublishedPort
+from spark_tui.base.quantities import GIB
+from spark_tui.base.reading import Ok
 from spark_tui.core.runner import JobRunner
-from spark_tui.domain.engine.container import PublishedPort
 from spark_tui.domain.models import hub_errors
 from spark_tui.domain.models.download import DownloadPhase
 from spark_tui.domain.models.hub import Gating
-from spark_tui.domain.quantities import GIB
-from spark_tui.domain.reading import Ok
 from spark_tui.tui.screens.launch_form import LaunchForm
 from spark_tui.tui.screens.presets import PresetsScreen
 from tests.fakes_hub import card

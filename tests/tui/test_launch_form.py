@@ -10,16 +10,16 @@ from msgspec.structs import replace
 from textual.widgets import Button, Input
 
 from spark_tui.app.home.screen import HomeScreen
+from spark_tui.base.engine.container import ALL_INTERFACES, LOOPBACK
+from spark_tui.base.engine.options import SETTABLE
+from spark_tui.base.finding import Severity
+from spark_tui.base.quantities import GIB
+from spark_tui.base.reading import Ok, value_of
 from spark_tui.core.last_launches import LastLaunches
 from spark_tui.core.launch import Launcher, LaunchRequest
 from spark_tui.core.rights import AllowedPresets
-from spark_tui.domain.engine.container import ALL_INTERFACES, LOOPBACK
-from spark_tui.domain.finding import Severity
-from spark_tui.domain.presets.options import SETTABLE
 from spark_tui.domain.presets.overrides import overrides_from_pairs
 from spark_tui.domain.presets.preset import ContainerOptions, Preset, PresetFacts
-from spark_tui.domain.quantities import GIB
-from spark_tui.domain.reading import Ok, value_of
 from spark_tui.tui.form_screen import Choice, FieldRow
 from spark_tui.tui.screens.help import HelpScreen
 from spark_tui.tui.screens.launch_form import MAX_FIELDS, EditQuestion, LaunchForm, fields_of

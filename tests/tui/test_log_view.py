@@ -13,8 +13,8 @@ from textual.geometry import Region
 from textual.pilot import Pilot
 from textual.screen import ModalScreen, Screen
 
+from spark_tui.base.ports import LogLine
 from spark_tui.core.logs import LineFilter, LogBuffer, Query
-from spark_tui.services.ports import LogLine
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.themes import SPARK_DARK, SPARK_LIGHT
 from spark_tui.tui.widgets.log_view import LOCAL_SECONDS, SSH_SECONDS, LogView

@@ -18,12 +18,12 @@ from textual.widgets import Input
 import spark_tui
 from spark_tui.app.control_centre import SparkApp
 from spark_tui.app.wiring import build_demo
-from spark_tui.core.actions import action, use_keys
+from spark_tui.base.actions import action, use_keys
+from spark_tui.base.page import Cell, Column, Table, Tone
+from spark_tui.base.ports import LogLine
+from spark_tui.base.settings import AUTO, GLYPH_NAMES, THEME_NAMES, Folders, Settings, folders_of
+from spark_tui.base.theme import BASES, ROLES, UserTheme
 from spark_tui.core.logs import LogBuffer
-from spark_tui.domain.settings import AUTO, GLYPH_NAMES, THEME_NAMES, Folders, Settings, folders_of
-from spark_tui.domain.theme import BASES, ROLES, UserTheme
-from spark_tui.present.page import Cell, Column, Table, Tone
-from spark_tui.services.ports import LogLine
 from spark_tui.tui.format import ASCII, CONSOLE, UNICODE, Glyphs, choose
 from spark_tui.tui.screens.modals import ConfirmScreen
 from spark_tui.tui.themes import (

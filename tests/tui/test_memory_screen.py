@@ -10,15 +10,15 @@ from msgspec.structs import replace
 from spark_tui.app.control_centre import SparkApp
 from spark_tui.app.home.screen import HomeScreen
 from spark_tui.app.wiring import build_demo
+from spark_tui.base.finding import Severity
+from spark_tui.base.host.drop_caches import DropResult, RouteKind
+from spark_tui.base.host.guard import GuardEntry
+from spark_tui.base.host.memory import MemoryBreakdown
+from spark_tui.base.host.vitals import ContainerMemory, GpuProcess, GpuReading, HostProcess, Vitals
+from spark_tui.base.quantities import GIB, MIB
+from spark_tui.base.reading import Missing, Ok, Reading, value_of
 from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.memory import ContainerShare, GuardStatus, MemoryDetail
-from spark_tui.domain.finding import Severity
-from spark_tui.domain.host.drop_caches import DropResult, RouteKind
-from spark_tui.domain.host.guard import GuardEntry
-from spark_tui.domain.host.memory import MemoryBreakdown
-from spark_tui.domain.host.vitals import ContainerMemory, GpuProcess, GpuReading, HostProcess, Vitals
-from spark_tui.domain.quantities import GIB, MIB
-from spark_tui.domain.reading import Missing, Ok, Reading, value_of
 from spark_tui.present import memory as present
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.screens.memory import Breakdown, MemoryScreen

@@ -8,17 +8,17 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from spark_tui.domain.engine.container import PublishedPort
-from spark_tui.domain.engine.state import Endpoint
-from spark_tui.domain.errors import EngineUnreachable
+from spark_tui.base.engine.container import PublishedPort
+from spark_tui.base.engine.metrics_page import MetricPage
+from spark_tui.base.engine.state import Endpoint
+from spark_tui.base.errors import EngineUnreachable
+from spark_tui.base.host.series import Gap, MetricId, SeriesKey, SeriesSlice
+from spark_tui.base.quantiles import Quantile
+from spark_tui.base.reading import value_of
+from spark_tui.base.wire import encode
 from spark_tui.domain.gateway import GatewayStatus
 from spark_tui.domain.metrics.agents import ClientCosts
-from spark_tui.domain.metrics.page import MetricPage
-from spark_tui.domain.metrics.quantiles import Quantile
-from spark_tui.domain.metrics.series import Gap, MetricId, SeriesKey, SeriesSlice
-from spark_tui.domain.reading import value_of
 from spark_tui.present import metrics as present
-from spark_tui.services.wire import encode
 from spark_tui.tui.format import ASCII, UNICODE, Glyphs
 from spark_tui.tui.screens.metrics import Figures, MetricsScreen, SlowPage, big
 from spark_tui.tui.widgets.graph import Graph, GraphGrid

@@ -14,16 +14,16 @@ from msgspec.structs import replace
 from textual.widgets import Input, TabbedContent
 
 from spark_tui.app.home.screen import HomeScreen
+from spark_tui.base.checkpoint import CheckpointFacts, WeightFormat
+from spark_tui.base.quantities import GIB
+from spark_tui.base.reading import Ok, value_of
 from spark_tui.core.downloads import Downloads
 from spark_tui.domain.models import hub_errors
-from spark_tui.domain.models.checkpoint import CheckpointFacts, WeightFormat
 from spark_tui.domain.models.download import Download, DownloadPhase, DownloadRequest
 from spark_tui.domain.models.hub import FormatBasis, Formats, Gating, SearchHit, Sort
 from spark_tui.domain.models.inspection import Inspection
 from spark_tui.domain.models.weights import DecodeCeiling
 from spark_tui.domain.presets.preset import PublishedSpeed
-from spark_tui.domain.quantities import GIB
-from spark_tui.domain.reading import Ok, value_of
 from spark_tui.present.downloads import bar_cell
 from spark_tui.present.inspection import hits_table
 from spark_tui.present.models import speed_text

@@ -11,14 +11,14 @@ from textual.pilot import Pilot
 from textual.widgets import TabbedContent
 
 from spark_tui.app.control_centre import SparkApp
+from spark_tui.base.engine.container import ContainerStatus, PublishedPort
+from spark_tui.base.engine.state import Exposure
+from spark_tui.base.errors import EngineFailed, EngineUnreachable, GpuDriverMissing
+from spark_tui.base.reading import value_of
+from spark_tui.base.settings import ExposureChoice
 from spark_tui.core.launch import LaunchRequest
 from spark_tui.core.runner import JobRunner
-from spark_tui.domain.engine.container import ContainerStatus, PublishedPort
-from spark_tui.domain.engine.state import Exposure
-from spark_tui.domain.errors import EngineFailed, EngineUnreachable, GpuDriverMissing
 from spark_tui.domain.presets.overrides import Overrides
-from spark_tui.domain.reading import value_of
-from spark_tui.domain.settings import ExposureChoice
 from spark_tui.tui.screens.modals import ConfirmScreen
 from tests.cli.test_no_secret_leaves import BEARER, KEY, LINES, NEEDLES, TOKEN
 from tests.core.kit import IMAGE, PRESET, Kit

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from spark_tui.app.control_centre import SparkApp
 from spark_tui.app.home.palette import Palette, PaletteEntry, ThemeChooser, entries, rank
-from spark_tui.domain.settings import Settings
-from spark_tui.services.files import ScreenFolder
+from spark_tui.base.files import ScreenFolder
+from spark_tui.base.settings import Settings
 from spark_tui.tui.format import ASCII, UNICODE
 from spark_tui.tui.screens.chat import ChatScreen
 from spark_tui.tui.screens.launch_form import LaunchForm

@@ -10,7 +10,7 @@ import pytest
 from textual.theme import Theme
 
 from spark_tui.app.control_centre import SparkApp
-from spark_tui.domain.engine.state import EngineState
+from spark_tui.base.engine.state import EngineState
 from spark_tui.tui.format import ASCII, UNICODE, Glyphs
 from spark_tui.tui.themes import SPARK_ANSI, SPARK_DARK, SPARK_LIGHT
 from tests.core.kit import Kit

@@ -9,17 +9,17 @@ from msgspec.structs import replace
 from textual.widgets import Input, TabbedContent
 
 from spark_tui.app.home.screen import HomeScreen
-from spark_tui.core.context import Context
+from spark_tui.base.context import Context
+from spark_tui.base.engine.docker_run import render_text
+from spark_tui.base.errors import PresetError
+from spark_tui.base.page import Row, Section
+from spark_tui.base.quantities import GIB, gib
+from spark_tui.base.settings import Settings
 from spark_tui.core.finder import order
 from spark_tui.core.fit import LaunchChecks
-from spark_tui.domain.engine.docker_run import render_text
-from spark_tui.domain.errors import PresetError
 from spark_tui.domain.presets.fit import Fit
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.presets.preset import PresetFacts, PublishedSpeed, Tag
-from spark_tui.domain.quantities import GIB, gib
-from spark_tui.domain.settings import Settings
-from spark_tui.present.page import Row, Section
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.frame import KeyBar
 from spark_tui.tui.screens.help import HelpScreen

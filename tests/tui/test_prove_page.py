@@ -11,10 +11,10 @@ import pytest
 from msgspec.structs import replace
 from textual.widgets import TabbedContent
 
+from spark_tui.base.event import EventKind
+from spark_tui.base.finding import Severity
 from spark_tui.core.prove import Prover
 from spark_tui.domain.bench.run import RunOutcome
-from spark_tui.domain.event import EventKind
-from spark_tui.domain.finding import Severity
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.prove.request import Area, Verdict
 from spark_tui.domain.prove.run import (

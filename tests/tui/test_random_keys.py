@@ -10,7 +10,7 @@ from textual.events import Paste
 
 from spark_tui.app.control_centre import SparkApp
 from spark_tui.app.wiring import build_demo
-from spark_tui.domain.settings import Settings
+from spark_tui.base.settings import Settings
 
 LEAVES = {"q", "ctrl+q", "ctrl+c", "ctrl+z"}
 MOVES = ("up", "down", "left", "right", "pageup", "pagedown", "home", "end", "tab", "shift+tab", "space", "backspace")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from spark_tui.domain.engine.container import LABEL_PRESET, ContainerStatus
+from spark_tui.base.engine.container import LABEL_PRESET, ContainerStatus
 from spark_tui.domain.presets.preset import ContainerOptions
 from spark_tui.tui.screens.draft import DraftDialog
 from spark_tui.tui.screens.launch_form import LaunchForm

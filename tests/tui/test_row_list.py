@@ -11,7 +11,7 @@ from textual.app import App, ComposeResult
 from textual.binding import BindingType
 from textual.pilot import Pilot
 
-from spark_tui.present.page import Cell, Column, Table, cells
+from spark_tui.base.page import Cell, Column, Table, cells
 from spark_tui.tui.format import ASCII, Glyphs
 from spark_tui.tui.themes import SPARK_DARK
 from spark_tui.tui.widgets.row_list import HEADINGS_FROM, RowList

@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from textual.content import Content
 
-from spark_tui.core.jobs import JobView, Step, StepState
-from spark_tui.core.store import World
-from spark_tui.domain.finding import AlarmId, Finding, Severity
-from spark_tui.domain.host.identity import HostIdentity
-from spark_tui.domain.host.memory import EngineShare, MemoryBreakdown
-from spark_tui.domain.host.vitals import ClusterLoad, DiskRate, GpuReading, Throttle, Throttled, Vitals
+from spark_tui.base.finding import AlarmId, Finding, Severity
+from spark_tui.base.host.identity import HostIdentity
+from spark_tui.base.host.memory import EngineShare, MemoryBreakdown
+from spark_tui.base.host.vitals import ClusterLoad, DiskRate, GpuReading, Throttle, Throttled, Vitals
+from spark_tui.base.jobs import JobView, Step, StepState
+from spark_tui.base.quantities import GIB
+from spark_tui.base.reading import Missing, Ok
+from spark_tui.base.store import World
 from spark_tui.domain.models.download import Download, DownloadPhase, DownloadRequest, FileProgress
-from spark_tui.domain.quantities import GIB
-from spark_tui.domain.reading import Missing, Ok
 from spark_tui.present.activity import Activity, activities, engine_counts, engine_statuses
 from spark_tui.tui.format import ASCII, UNICODE
 from spark_tui.tui.widgets.bars import ActivityLine, TopBar

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from spark_tui.core.jobs import JobView, Step, StepState
-from spark_tui.core.store import World
-from spark_tui.domain.event import Event, EventKind
-from spark_tui.domain.finding import Severity
-from spark_tui.domain.host.identity import HostIdentity
-from spark_tui.domain.reading import Ok
-from spark_tui.domain.settings import NOTICES, read_value
+from spark_tui.base.event import Event, EventKind
+from spark_tui.base.finding import Severity
+from spark_tui.base.host.identity import HostIdentity
+from spark_tui.base.jobs import JobView, Step, StepState
+from spark_tui.base.reading import Ok
+from spark_tui.base.settings import NOTICES, read_value
+from spark_tui.base.store import World
 from spark_tui.present.activity import window_title
 from spark_tui.tui.terminal_notices import DEAF_TERMINALS, TerminalNotices
 

@@ -13,8 +13,8 @@ from textual.widget import Widget
 
 from spark_tui.app.control_centre import SparkApp
 from spark_tui.app.wiring import build_demo
-from spark_tui.domain.settings import Settings
-from spark_tui.domain.text import cells_left
+from spark_tui.base.settings import Settings
+from spark_tui.base.text import cells_left
 from spark_tui.tui.widgets.boot_timeline import BootTimelineView
 from spark_tui.tui.widgets.line import Line
 from spark_tui.tui.widgets.log_paint import PaintedLine, wrapped

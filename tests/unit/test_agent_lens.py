@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from spark_tui.base.reading import Missing, Ok
 from spark_tui.core.agent_lens import MOST_CLIENTS, OTHERS, AgentLens
 from spark_tui.domain.metrics.agents import (
     AgentClient,
@@ -23,7 +24,6 @@ from spark_tui.domain.metrics.agents import (
     usage_tokens,
 )
 from spark_tui.domain.metrics.serving import EngineMetrics
-from spark_tui.domain.reading import Missing, Ok
 from spark_tui.present.agents import client_object, clients_page
 from spark_tui.present.metrics import slow_page
 from tests.cases import all_cases

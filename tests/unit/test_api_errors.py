@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.engine.api_errors import api_error, is_loading, message_of, model_not_served, stream_error
-from spark_tui.domain.errors import (
+from spark_tui.base.engine.api_errors import api_error, is_loading, message_of, model_not_served, stream_error
+from spark_tui.base.errors import (
     ApiKeyRejected,
     BadRequest,
     ContextOverflow,

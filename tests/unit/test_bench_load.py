@@ -8,6 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_tui.base.errors import ContextOverflow
+from spark_tui.base.text import clean_line
+from spark_tui.base.wire import decode, encode
 from spark_tui.domain.bench.plan import (
     BenchPlan,
     Content,
@@ -22,10 +25,7 @@ from spark_tui.domain.bench.plan import (
     segments,
 )
 from spark_tui.domain.bench.record import RequestOutcome, RequestRecord, WireExchange, record_of
-from spark_tui.domain.errors import ContextOverflow
-from spark_tui.domain.text import clean_line
 from spark_tui.services.bench.load import Framing, NotHttp
-from spark_tui.services.wire import decode, encode
 from tests.api_fixtures import FOLDER
 from tests.cases import all_cases
 

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from spark_tui.base.errors import SparkError
 from spark_tui.domain.bench.compare import SpeedVerdict, compare
 from spark_tui.domain.bench.conditions import Conditions, flags_of, quantization_words
 from spark_tui.domain.bench.plan import BenchPlan, Content, PromptCache
@@ -34,7 +35,6 @@ from spark_tui.domain.bench.run import (
 )
 from spark_tui.domain.bench.server_side import HistogramBucket, ServerCheck, ServerHistogram, ServerSide
 from spark_tui.domain.bench.statistics import Distribution
-from spark_tui.domain.errors import SparkError
 from spark_tui.present.bench_export import markdown
 from spark_tui.services.bench.results import FileResults, UnreadableResult, result_from_json
 from tests.bench_kit import FIXTURES, SPARK, a_run

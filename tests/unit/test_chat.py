@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.chat.message import (
+from spark_tui.base.engine.message import (
     Answer,
     AnswerBuilder,
     AnswerFinished,

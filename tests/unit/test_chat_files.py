@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.chat.message import Attachment, MediaKind, ToolSpec
-from spark_tui.domain.chat.request import (
+from spark_tui.base.engine.message import Attachment, MediaKind, ToolSpec
+from spark_tui.base.engine.request import (
     MOST_BYTES,
     attachment_of,
     check_taken,
@@ -17,7 +17,7 @@ from spark_tui.domain.chat.request import (
     kind_of,
     tools_from,
 )
-from spark_tui.domain.errors import RefusedError, SparkError, UsageError
+from spark_tui.base.errors import RefusedError, SparkError, UsageError
 from tests.cases import all_cases
 
 WEATHER = {

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.chat.message import (
+from spark_tui.base.engine.message import (
     Attachment,
     ChatParameters,
     ChatRequest,
@@ -19,8 +19,8 @@ from spark_tui.domain.chat.message import (
     Role,
     ToolSpec,
 )
-from spark_tui.domain.chat.request import request_body, request_bytes
-from spark_tui.domain.errors import UsageError
+from spark_tui.base.engine.request import request_body, request_bytes
+from spark_tui.base.errors import UsageError
 
 HI = (Message(Role.USER, "hi"),)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_tui.domain.chat.message import (
+from spark_tui.base.engine.message import (
     Answer,
     AnswerBuilder,
     AnswerFinished,
@@ -19,9 +19,9 @@ from spark_tui.domain.chat.message import (
     ToolCallDelta,
     Usage,
 )
-from spark_tui.domain.chat.stream import StreamReader
-from spark_tui.domain.errors import BadRequest, ContextOverflow, EngineFailed, ReplyCutOff, SparkError
-from spark_tui.domain.sse import SseDecoder
+from spark_tui.base.engine.stream import StreamReader
+from spark_tui.base.errors import BadRequest, ContextOverflow, EngineFailed, ReplyCutOff, SparkError
+from spark_tui.base.sse import SseDecoder
 from tests import api_fixtures
 from tests.cases import all_cases
 

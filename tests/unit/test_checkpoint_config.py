@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.models.checkpoint import CheckpointFacts, LayerKind, WeightFormat
+from spark_tui.base.checkpoint import CheckpointFacts, LayerKind, WeightFormat
+from spark_tui.base.kv import KvSettings, kv_layout
 from spark_tui.domain.models.config import BadJson, facts_from, is_draft_tensor, read_object
-from spark_tui.domain.models.kv import KvSettings, kv_layout
 from tests.cases import all_cases
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "models"

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from spark_tui.base.engine.container import ContainerStatus
+from spark_tui.base.finding import Finding, Severity
+from spark_tui.base.nodes import Cluster, ClusterNode, Topology
+from spark_tui.base.reading import Missing, Ok
 from spark_tui.domain.cluster.blame import blame, merged_lines
 from spark_tui.domain.cluster.protocol import RankState
 from spark_tui.domain.cluster.rank_report import RankView, read_rank
-from spark_tui.domain.engine.container import ContainerStatus
-from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.logs.explain import LogExplainer
 from spark_tui.domain.logs.view import LogContext
-from spark_tui.domain.nodes import Cluster, ClusterNode, Topology
-from spark_tui.domain.reading import Missing, Ok
 from tests.cases import all_cases
 
 LOGS = Path(__file__).parents[1] / "fixtures" / "cluster" / "logs"

@@ -6,6 +6,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from spark_tui.base.engine.container import ContainerStatus, ImageFacts
+from spark_tui.base.finding import Finding, Severity
+from spark_tui.base.nodes import Cluster, ClusterNode, read_cluster
+from spark_tui.base.quantities import GIB
+from spark_tui.base.wire import decode, encode
 from spark_tui.domain.cluster.doctor import CHECKS, examine, judge_bandwidth, netplan
 from spark_tui.domain.cluster.facts import (
     ABSENT,
@@ -21,11 +26,6 @@ from spark_tui.domain.cluster.facts import (
     completed,
 )
 from spark_tui.domain.cluster.protocol import FabricLink, NodeSilent, RankState
-from spark_tui.domain.engine.container import ContainerStatus, ImageFacts
-from spark_tui.domain.finding import Finding, Severity
-from spark_tui.domain.nodes import Cluster, ClusterNode, read_cluster
-from spark_tui.domain.quantities import GIB
-from spark_tui.services.wire import decode, encode
 from tests.cases import all_cases
 
 F, W, I, U, OK = Severity.ERROR, Severity.WARNING, Severity.INFO, Severity.UNKNOWN, Severity.OK  # noqa: E741

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from spark_tui.base.engine.container import LABEL_API_KEY_FILE, LABEL_LAUNCH, LABEL_OVERRIDES, LABEL_PORT, LABEL_RANK
+from spark_tui.base.engine.docker_run import render_argv
+from spark_tui.base.errors import RefusedError, UsageError
+from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.nodes import Cluster, ClusterNode, Topology
 from spark_tui.domain.cluster.plan import SPREADS, ClusterLayout, ClusterPlan, Spread, plan_cluster, router_port
 from spark_tui.domain.cluster.variables import FORBIDDEN, VARIABLES, Backend
-from spark_tui.domain.engine.container import LABEL_API_KEY_FILE, LABEL_LAUNCH, LABEL_OVERRIDES, LABEL_PORT, LABEL_RANK
-from spark_tui.domain.engine.docker_run import render_argv
-from spark_tui.domain.errors import RefusedError, UsageError
-from spark_tui.domain.host.identity import HostPaths
-from spark_tui.domain.nodes import Cluster, ClusterNode, Topology
 from spark_tui.domain.presets.overrides import overrides_from_pairs
 from spark_tui.domain.presets.preset import Origin, Preset
 from spark_tui.domain.presets.recipe import preset_from

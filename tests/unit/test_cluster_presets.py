@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from spark_tui.base.finding import Severity
 from spark_tui.domain.cluster.plan import ClusterPlan, plan_cluster
-from spark_tui.domain.finding import Severity
 from spark_tui.domain.models.known import facts_of, known_model
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.presets.preset import Preset

@@ -12,6 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from spark_tui.base.engine.message import (
+    Answer,
+    Attachment,
+    ChatParameters,
+    MediaKind,
+    ToolCall,
+    Usage,
+)
+from spark_tui.base.engine.request import ChatSettings
+from spark_tui.base.errors import SparkError, UsageError
 from spark_tui.domain.chat import records
 from spark_tui.domain.chat.conversation import (
     AnswerOutcome,
@@ -27,17 +37,7 @@ from spark_tui.domain.chat.conversation import (
     title_of,
 )
 from spark_tui.domain.chat.formats import exported, imported
-from spark_tui.domain.chat.message import (
-    Answer,
-    Attachment,
-    ChatParameters,
-    MediaKind,
-    ToolCall,
-    Usage,
-)
 from spark_tui.domain.chat.records import ThreadReader
-from spark_tui.domain.chat.request import ChatSettings
-from spark_tui.domain.errors import SparkError, UsageError
 
 PLAIN = ChatSettings()
 PICTURE = Attachment(MediaKind.IMAGE, "image/png", "a.png", b"\x89PNG")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.host.detectors import (
+from spark_tui.base.host.detectors import (
     FROZEN_SECONDS,
     LowPowerState,
     SharedFile,
@@ -22,7 +22,7 @@ from spark_tui.domain.host.detectors import (
     watch_power,
     watch_tokens,
 )
-from spark_tui.domain.host.vitals import GpuReading
+from spark_tui.base.host.vitals import GpuReading
 from tests.cases import all_cases
 from tests.gb10_fixtures import TELEMETRY, telemetry
 

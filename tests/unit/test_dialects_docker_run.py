@@ -10,9 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from spark_tui.domain.engine.container import ContainerSpec
-from spark_tui.domain.engine.docker_run import render_text
-from spark_tui.domain.host.identity import HostPaths
+from spark_tui.base.engine.container import ContainerSpec
+from spark_tui.base.engine.docker_run import render_text
+from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.secret import mask_secrets
+from spark_tui.base.shell import find_commands
 from spark_tui.domain.presets.dialects.importing import (
     CollectedFiles,
     ExaminedRecipe,
@@ -25,8 +27,6 @@ from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs
 from spark_tui.domain.presets.plan import plan
 from spark_tui.domain.presets.preset import Origin, Preset
 from spark_tui.domain.presets.recipe import Dialect, preset_from
-from spark_tui.domain.secret import mask_secrets
-from spark_tui.domain.shell import find_commands
 from spark_tui.services.presets.store import PresetFiles, parse
 from tests.cases import all_cases
 

@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from spark_tui.domain.engine.container import ContainerSpec, EnvVar, Gpus, Mount, PublishedPort, RestartPolicy, Ulimit
-from spark_tui.domain.engine.docker_run import canonical, port_value, read_argv
-from spark_tui.domain.errors import UsageError
+from spark_tui.base.engine.container import ContainerSpec, EnvVar, Gpus, Mount, PublishedPort, RestartPolicy, Ulimit
+from spark_tui.base.engine.docker_run import canonical, port_value, read_argv
+from spark_tui.base.errors import UsageError
+from spark_tui.base.quantities import parse_bytes
 from spark_tui.domain.presets.dialects.container_files import compose_text, quadlet_text, qualified, systemd_text
-from spark_tui.domain.quantities import parse_bytes
 from tests.unit.test_docker_run import specs
 
 NASTY = ContainerSpec(

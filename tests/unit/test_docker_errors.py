@@ -12,9 +12,9 @@ import requests
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_tui.domain import errors
-from spark_tui.domain.presets.image import registry_of
-from spark_tui.services.docker.errors import (
+from spark_tui.base import errors
+from spark_tui.base.engine.image import registry_of
+from spark_tui.machine.docker.errors import (
     RULES,
     Request,
     broken,
@@ -23,7 +23,7 @@ from spark_tui.services.docker.errors import (
     port_of,
     translate,
 )
-from spark_tui.services.docker.host import DockerHost
+from spark_tui.machine.docker.host import DockerHost
 from tests.cases import all_cases
 
 HOST = DockerHost("/var/run/docker.sock", origin="the default")

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from spark_tui.domain.engine.container import (
+from spark_tui.base.engine.container import (
     LABEL_PRESET,
     LABEL_SPEC_HASH,
     ContainerSpec,
@@ -21,7 +21,7 @@ from spark_tui.domain.engine.container import (
     RestartPolicy,
     Ulimit,
 )
-from spark_tui.domain.engine.docker_run import (
+from spark_tui.base.engine.docker_run import (
     canonical,
     read_argv,
     render_argv,
@@ -29,7 +29,7 @@ from spark_tui.domain.engine.docker_run import (
     spec_hash,
     split_text,
 )
-from spark_tui.domain.errors import UsageError
+from spark_tui.base.errors import UsageError
 from tests.cases import all_cases
 
 

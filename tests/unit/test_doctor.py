@@ -6,6 +6,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from spark_tui.base.errors import UsageError
+from spark_tui.base.finding import Finding, Severity, worst
+from spark_tui.base.host.detectors import SharedFile
+from spark_tui.base.host.drop_caches import TEE_DROP, Access
+from spark_tui.base.host.identity import HostIdentity
+from spark_tui.base.host.memory import MemInfo
+from spark_tui.base.host.vitals import GpuReading
+from spark_tui.base.quantities import GIB, MIB
+from spark_tui.base.reading import Missing, Ok
 from spark_tui.domain.doctor import (
     CHECKS,
     DockerState,
@@ -16,15 +25,6 @@ from spark_tui.domain.doctor import (
     TerminalState,
     examine,
 )
-from spark_tui.domain.errors import UsageError
-from spark_tui.domain.finding import Finding, Severity, worst
-from spark_tui.domain.host.detectors import SharedFile
-from spark_tui.domain.host.drop_caches import TEE_DROP, Access
-from spark_tui.domain.host.identity import HostIdentity
-from spark_tui.domain.host.memory import MemInfo
-from spark_tui.domain.host.vitals import GpuReading
-from spark_tui.domain.quantities import GIB, MIB
-from spark_tui.domain.reading import Missing, Ok
 from tests.cases import all_cases
 
 STORE = StoreState("/home/u/vllm", exists=True, writable=True, free=900 * GIB, total=3700 * GIB)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from spark_tui.domain.errors import PresetError
+from spark_tui.base.errors import PresetError
+from spark_tui.base.yaml_nodes import MAX_DEPTH, MAX_NODES
 from spark_tui.domain.presets.located import Entry, MappingValue, ScalarValue, plain
 from spark_tui.services.presets.store import parse
-from spark_tui.services.yaml_nodes import MAX_DEPTH, MAX_NODES
 from tests.cases import all_cases
 
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from spark_tui.base.reading import Missing, Ok
 from spark_tui.domain.models.download import (
     Download,
     DownloadPhase,
@@ -24,7 +25,6 @@ from spark_tui.domain.models.download import (
     room_refusal,
 )
 from spark_tui.domain.models.hub_errors import KEEP_FREE, DiskFull
-from spark_tui.domain.reading import Missing, Ok
 from spark_tui.services.hub.downloads import ID, DownloadFolder, Order, WorkerState
 
 REQUEST = DownloadRequest("acme/tiny")

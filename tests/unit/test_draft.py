@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from spark_tui.domain.host.identity import HostPaths
-from spark_tui.domain.models.checkpoint import CheckpointFacts, abilities_of
+from spark_tui.base.checkpoint import CheckpointFacts, abilities_of
+from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.quantities import GIB
+from spark_tui.base.reading import Missing, Ok
 from spark_tui.domain.models.config import facts_from
 from spark_tui.domain.presets.draft import Draft, DraftBasis, DraftRefused, DraftSource, draft_of
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.presets.plan import plan
 from spark_tui.domain.presets.preset import Origin
 from spark_tui.domain.presets.recipe import preset_from
-from spark_tui.domain.quantities import GIB
-from spark_tui.domain.reading import Missing, Ok
 from spark_tui.services.presets.recipe_yaml import parse
 from tests.cases import all_cases
 from tests.shipped import SHIPPED_FILES

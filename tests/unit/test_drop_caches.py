@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from spark_tui.core.cache import measuring, one_shot
-from spark_tui.domain.engine.container import Mount
-from spark_tui.domain.host.drop_caches import (
+from spark_tui.base.engine.container import Mount
+from spark_tui.base.host.drop_caches import (
     GRANT_FILE,
     RULE_FILE,
     SYSCTL_DROP,
@@ -22,9 +21,10 @@ from spark_tui.domain.host.drop_caches import (
     sudoers_grant,
     unit_files,
 )
-from spark_tui.domain.host.memory import MemInfo
+from spark_tui.base.host.memory import MemInfo
+from spark_tui.base.quantities import GIB
+from spark_tui.core.cache import measuring, one_shot
 from spark_tui.domain.logs.timeline import BootTimeline, EngineFacts, Phase, PhaseId, PhaseState
-from spark_tui.domain.quantities import GIB
 from tests.cases import all_cases
 
 K = RouteKind

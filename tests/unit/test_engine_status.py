@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from spark_tui.core.jobs import JobView, Step, StepState
+from spark_tui.base.engine.container import LABEL_API_KEY_FILE, ContainerFacts, ContainerSpec, ContainerStatus
+from spark_tui.base.engine.state import EngineState, EngineWord, Exposure, api_port
+from spark_tui.base.jobs import JobView, Step, StepState
+from spark_tui.base.page import Tone
 from spark_tui.domain.cluster.plan import Spread, plan_cluster
 from spark_tui.domain.cluster.record import Stage, record_of
-from spark_tui.domain.engine.container import LABEL_API_KEY_FILE, ContainerFacts, ContainerSpec, ContainerStatus
-from spark_tui.domain.engine.state import EngineState, EngineWord, Exposure, api_port
 from spark_tui.domain.logs.serving import ServingSample
 from spark_tui.domain.logs.timeline import BootTimeline, Phase, PhaseId, PhaseState
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.present.engines import docker_command, engine_object, engine_page, engine_status
-from spark_tui.present.page import Tone
 from tests.cases import all_cases
 from tests.unit.test_cluster_plan import PATHS, cluster_of, preset
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_tui.domain.presets.image import arrange, assumed_entrypoint, with_program
+from spark_tui.base.engine.image import arrange, assumed_entrypoint, with_program
 from tests.cases import all_cases
 
 SERVE = ("vllm", "serve")

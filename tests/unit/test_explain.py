@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_tui.domain.engine.state import EngineState, Health
+from spark_tui.base.checkpoint import CheckpointFacts, Quantization, WeightFormat
+from spark_tui.base.engine.state import EngineState, Health
 from spark_tui.domain.logs.explain import Explanation, LogExplainer, explain, explain_view
 from spark_tui.domain.logs.kernels import Fp4
 from spark_tui.domain.logs.sizing import concurrency_of
 from spark_tui.domain.logs.timeline import EMPTY_TIMELINE, StartOutcome
 from spark_tui.domain.logs.view import LogContext
-from spark_tui.domain.models.checkpoint import CheckpointFacts, Quantization, WeightFormat
 from spark_tui.present.logs import verdict_rows
 from tests.cases import all_cases
 from tests.engine_logs import PRESSED, banner, core, stats, view_of

@@ -7,7 +7,7 @@ import string
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_tui.domain.finding import Finding
+from spark_tui.base.finding import Finding
 from spark_tui.domain.logs.causes.cause import CauseId
 from spark_tui.domain.logs.causes.diagnosis import explain_failure, recognise
 from spark_tui.domain.logs.causes.memory import utilization_that_fits

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_tui.domain.engine.state import Health
-from spark_tui.domain.finding import Finding, Severity
+from spark_tui.base.engine.state import Health
+from spark_tui.base.finding import Finding, Severity
 from spark_tui.domain.logs.findings import FindingId, findings, single_stream_rate
 from spark_tui.domain.logs.serving import KEPT, ServingSample, drafting
 from spark_tui.domain.logs.timeline import EMPTY_TIMELINE

@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from spark_tui.domain.errors import UsageError
-from spark_tui.domain.host.identity import HostPaths
-from spark_tui.domain.host.memory import MemInfo
-from spark_tui.domain.models.checkpoint import CheckpointFacts, WeightSummary
+from spark_tui.base.checkpoint import CheckpointFacts, WeightSummary
+from spark_tui.base.errors import UsageError
+from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.host.memory import MemInfo
+from spark_tui.base.quantities import GIB
+from spark_tui.base.reading import Missing, Ok
 from spark_tui.domain.models.known import facts_of, known_model
 from spark_tui.domain.presets.fit import Basis, Fit, FitWord, Neighbour, PartId
 from spark_tui.domain.presets.fit_figures import fit_lines, slices
@@ -24,8 +26,6 @@ from spark_tui.domain.presets.plan import LaunchPlan, plan
 from spark_tui.domain.presets.preset import NO_GPU, ContainerOptions, Origin, Preset, PresetFacts, PublishedSpeed
 from spark_tui.domain.presets.rules.check import check
 from spark_tui.domain.presets.rules.context import LaunchContext
-from spark_tui.domain.quantities import GIB
-from spark_tui.domain.reading import Missing, Ok
 from tests.cases import all_cases
 from tests.fit_kit import fit
 from tests.shipped import SHIPPED_FILES

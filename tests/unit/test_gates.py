@@ -41,9 +41,9 @@ SIMULATION: Final = (
     "spark_tui.services.demo", "spark_tui.simulator", "spark_tui.machine.docker", "spark_tui.machine.procfs",
     "spark_tui.machine.vitals", "spark_tui.machine.nvml", "spark_tui.observe.metrics.adapter",
     "spark_tui.manage.doctor.adapter", "spark_tui.catalog.models.adapter", "spark_tui.observe.memory.adapter",
-    "spark_tui.services.docker", "spark_tui.services.engine_api", "spark_tui.services.engine_http",
-    "spark_tui.services.files", "spark_tui.services.history", "spark_tui.services.host", "spark_tui.services.hub",
-    "spark_tui.services.secrets",
+    "spark_tui.services.docker", "spark_tui.machine.engine_api", "spark_tui.machine.engine_http",
+    "spark_tui.base.files", "spark_tui.services.history", "spark_tui.services.host", "spark_tui.services.hub",
+    "spark_tui.machine.secrets",
 )  # fmt: skip
 """With the adapters of a real machine that it runs where it had its own, which were left out."""
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.metrics.graph import buckets, totals
+from spark_tui.base.graph import buckets, totals
 
 anything = st.floats(allow_nan=True, allow_infinity=True)
 NAN = math.nan

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from spark_tui.domain.metrics.graph import Curve, TimeAxis
-from spark_tui.domain.metrics.series import Gap, MetricId, SeriesKey, SeriesSlice, SeriesView
+from spark_tui.base.graph import Curve, TimeAxis
+from spark_tui.base.host.series import Gap, MetricId, SeriesKey, SeriesSlice, SeriesView
 
 NAN = math.nan
 KEY = SeriesKey("qwen", MetricId.DECODE_RATE.value)

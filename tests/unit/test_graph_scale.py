@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.metrics.graph import LABEL_CELLS, LARGEST, Scale, next_scale, nice_scale, tick_texts, value_text
-from spark_tui.domain.metrics.series import MetricId
+from spark_tui.base.graph import LABEL_CELLS, LARGEST, Scale, next_scale, nice_scale, tick_texts, value_text
+from spark_tui.base.host.series import MetricId
 from tests.cases import all_cases
 
 anything = st.floats(allow_nan=True, allow_infinity=True)

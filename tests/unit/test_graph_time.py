@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.metrics.graph import SHIFT_SECONDS, WINDOWS, clock_text, time_axis, time_ticks, window_text
+from spark_tui.base.graph import SHIFT_SECONDS, WINDOWS, clock_text, time_axis, time_ticks, window_text
 
 NOW = 1_763_733_123.4
 TOKYO = timezone(timedelta(hours=9))

@@ -9,15 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.core.crash_loops import (
-    MOST_RESTARTS,
-    PERMANENT,
-    WITHIN_SECONDS,
-    EngineEnd,
-    RestartVerdict,
-    may_restart,
-)
-from spark_tui.domain.host.guard import (
+from spark_tui.base.host.guard import (
     START,
     Decision,
     GuardAction,
@@ -32,9 +24,17 @@ from spark_tui.domain.host.guard import (
     unit_text,
     victim,
 )
-from spark_tui.domain.host.memory import parse_meminfo
+from spark_tui.base.host.memory import parse_meminfo
+from spark_tui.base.quantities import GIB
+from spark_tui.core.crash_loops import (
+    MOST_RESTARTS,
+    PERMANENT,
+    WITHIN_SECONDS,
+    EngineEnd,
+    RestartVerdict,
+    may_restart,
+)
 from spark_tui.domain.logs.causes.cause import CauseId
-from spark_tui.domain.quantities import GIB
 from tests.cases import all_cases
 from tests.gb10_fixtures import TELEMETRY, crash_timeline, interpolated, rows, snapshot, telemetry
 

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.errors import ExitCode, SparkError
+from spark_tui.base.checkpoint import WeightFormat
+from spark_tui.base.errors import ExitCode, SparkError
+from spark_tui.base.quantities import GIB
 from spark_tui.domain.models import hub_errors
-from spark_tui.domain.models.checkpoint import WeightFormat
 from spark_tui.domain.models.hub import (
     Fits,
     FormatBasis,
@@ -23,7 +24,6 @@ from spark_tui.domain.models.hub import (
     select,
     weights_of,
 )
-from spark_tui.domain.quantities import GIB
 from tests.cases import all_cases
 
 NVFP4, FP8 = WeightFormat.NVFP4, WeightFormat.FP8

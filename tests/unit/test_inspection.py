@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from spark_tui.domain.models.checkpoint import (
+from spark_tui.base.checkpoint import (
     AttentionLayers,
     ChatAbilities,
     CheckpointFacts,
@@ -20,9 +20,9 @@ from spark_tui.domain.models.checkpoint import (
     licence_in,
     template_in,
 )
+from spark_tui.base.quantities import GIB
 from spark_tui.domain.models.inspection import inspect
 from spark_tui.domain.models.weights import MEASURED_BANDWIDTH, Tensor, summarise
-from spark_tui.domain.quantities import GIB
 from tests.cases import all_cases
 
 HERMES = '{%- if tools %}<tool_call>{"name": ...}</tool_call>{%- endif %}'

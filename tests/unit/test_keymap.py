@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from textual.keys import _character_to_key
 
-from spark_tui.core.actions import ACTIONS, check_keymap
-from spark_tui.domain.keymap import key_name, keymap_text, read_keymap
+from spark_tui.base.actions import ACTIONS, check_keymap
+from spark_tui.base.keymap import key_name, keymap_text, read_keymap
 from tests.cases import all_cases
 
 

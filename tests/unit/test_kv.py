@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from spark_tui.domain.models.checkpoint import CheckpointFacts, LayerKind, Quantization
+from spark_tui.base.checkpoint import CheckpointFacts, LayerKind, Quantization
+from spark_tui.base.kv import KvLayout, KvSettings, StateMode, kv_layout
+from spark_tui.base.quantities import GIB
 from spark_tui.domain.models.known import KNOWN, facts_of, known_model
-from spark_tui.domain.models.kv import KvLayout, KvSettings, StateMode, kv_layout
-from spark_tui.domain.quantities import GIB
 
 
 def public(name: str) -> CheckpointFacts:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from spark_tui.base.secret import mask_secrets
 from spark_tui.domain.logs.line import LogRecord, exception_name, parse_line
-from spark_tui.domain.secret import mask_secrets
 from tests.cases import all_cases
 from tests.log_fixtures import LOGS, log_names, read_log
 

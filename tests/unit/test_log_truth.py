@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_tui.domain.engine.state import Health
+from spark_tui.base.engine.state import Health
 from spark_tui.domain.logs.explain import Explanation, LogExplainer
 from spark_tui.domain.logs.serving import KEPT, ServingHistory
 from spark_tui.domain.logs.timeline import StartOutcome

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.host.memory import (
+from spark_tui.base.host.memory import (
     IDLE_DRIVER_BYTES,
     EngineShare,
     MemInfo,
@@ -18,9 +18,9 @@ from spark_tui.domain.host.memory import (
     parse_meminfo,
     steady,
 )
-from spark_tui.domain.host.vitals import GpuProcess, GpuReading, engine_memory
-from spark_tui.domain.quantities import GIB, KIB, MIB
-from spark_tui.domain.reading import Missing, Ok, Reading, Stale
+from spark_tui.base.host.vitals import GpuProcess, GpuReading, engine_memory
+from spark_tui.base.quantities import GIB, KIB, MIB
+from spark_tui.base.reading import Missing, Ok, Reading, Stale
 from tests.cases import all_cases
 from tests.gb10_fixtures import GB10, TOTAL_KB, rows, snapshot
 

@@ -7,10 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from spark_tui.domain.host.memory import MemInfo
-from spark_tui.domain.host.vitals import GpuProcess, GpuReading, LinkRate, Vitals
-from spark_tui.domain.metrics.page import Snapshot, restarted
-from spark_tui.domain.metrics.series import MetricGroup, MetricId, SeriesView
+from spark_tui.base.engine.metrics_page import Snapshot, restarted
+from spark_tui.base.host.memory import MemInfo
+from spark_tui.base.host.series import MetricGroup, MetricId, SeriesView
+from spark_tui.base.host.vitals import GpuProcess, GpuReading, LinkRate, Vitals
+from spark_tui.base.quantities import GIB
+from spark_tui.base.reading import Missing, Ok, Reading, Stale, value_of
 from spark_tui.domain.metrics.serving import (
     ONE_LOOK,
     HostReadings,
@@ -18,8 +20,6 @@ from spark_tui.domain.metrics.serving import (
     engine_values,
     host_values,
 )
-from spark_tui.domain.quantities import GIB
-from spark_tui.domain.reading import Missing, Ok, Reading, Stale, value_of
 from tests import metric_fixtures as pages
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.errors import UsageError
+from spark_tui.base.errors import UsageError
 from spark_tui.domain.logs.moments import by_time, moment_of
 
 SECONDS = st.integers(0, 4).map(lambda second: f"2026-11-23T10:00:0{second}Z")

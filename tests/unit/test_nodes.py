@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.errors import UsageError
-from spark_tui.domain.nodes import (
+from spark_tui.base.errors import UsageError
+from spark_tui.base.nodes import (
     ClusterNode,
     NodeUnreadable,
     Topology,
@@ -22,7 +22,7 @@ from spark_tui.domain.nodes import (
     ssh_host,
     with_addresses,
 )
-from spark_tui.domain.remote import RemoteHost
+from spark_tui.base.remote import RemoteHost
 from tests.cases import all_cases
 
 DUO = (

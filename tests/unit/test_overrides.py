@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.errors import ExitCode, UsageError
+from spark_tui.base.errors import ExitCode, UsageError
+from spark_tui.base.settings import ExposureChoice
 from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs, pairs_from
-from spark_tui.domain.settings import ExposureChoice
 from tests.cases import all_cases
 
 

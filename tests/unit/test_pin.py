@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.errors import PresetError
+from spark_tui.base.errors import PresetError
 from spark_tui.domain.presets.located import MappingValue, Node, plain
 from spark_tui.domain.presets.pin import pinned_reference, short_digest, with_image
 from spark_tui.services.presets.store import parse

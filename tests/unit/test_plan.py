@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_tui.domain.engine.container import (
+from spark_tui.base.engine.container import (
     LABEL_API_KEY_FILE,
     LABEL_MODEL,
     LABEL_PORT,
@@ -24,8 +24,8 @@ from spark_tui.domain.engine.container import (
     Ulimit,
     local_model_path,
 )
-from spark_tui.domain.errors import PresetError, RefusedError, SparkError, UsageError
-from spark_tui.domain.host.identity import HostPaths
+from spark_tui.base.errors import PresetError, RefusedError, SparkError, UsageError
+from spark_tui.base.host.identity import HostPaths
 from spark_tui.domain.presets.command import missing_values
 from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs
 from spark_tui.domain.presets.plan import LaunchPlan, plan

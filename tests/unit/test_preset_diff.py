@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from spark_tui.core.preflight import container_of
-from spark_tui.domain.engine.container import (
+from spark_tui.base.engine.container import (
     LABEL_PRESET,
     ContainerFacts,
     ContainerSpec,
@@ -14,6 +13,7 @@ from spark_tui.domain.engine.container import (
     Mount,
     PublishedPort,
 )
+from spark_tui.core.preflight import container_of
 from spark_tui.domain.presets.diff import SET, DiffRow, diff
 from tests.core.kit import PRESET
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from spark_tui.domain.errors import PresetError
+from spark_tui.base.engine.image import is_image_reference, repository
+from spark_tui.base.errors import PresetError
+from spark_tui.base.secret import is_secret_name
 from spark_tui.domain.presets.fetching import fetch_command
-from spark_tui.domain.presets.image import is_image_reference, repository
 from spark_tui.domain.presets.located import plain
 from spark_tui.domain.presets.preset import Origin, Preset, PublishedSpeed, RequiredFile, RequiredStep, engine_of
 from spark_tui.domain.presets.recipe import Dialect, dialect_of, preset_from
-from spark_tui.domain.secret import is_secret_name
 from spark_tui.services.presets.store import parse
 from tests.cases import all_cases
 

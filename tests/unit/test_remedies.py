@@ -9,23 +9,23 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from spark_tui.base.errors import SparkError
+from spark_tui.base.files import PrivateFolder
+from spark_tui.base.host.detectors import SharedFile, leaked
+from spark_tui.base.host.identity import HostIdentity
+from spark_tui.base.nodes import Cluster
+from spark_tui.base.reading import Ok
+from spark_tui.base.remote import RemoteHost, no_answer
 from spark_tui.domain.cluster.doctor import examine
 from spark_tui.domain.cluster.facts import ClusterReadings
 from spark_tui.domain.doctor import Readings
 from spark_tui.domain.doctor import examine as examine_machine
-from spark_tui.domain.errors import SparkError
-from spark_tui.domain.host.detectors import SharedFile, leaked
-from spark_tui.domain.host.identity import HostIdentity
 from spark_tui.domain.logs.causes.cause import FailureContext
 from spark_tui.domain.logs.causes.model import hub_unreachable
 from spark_tui.domain.logs.timeline import EngineFacts
 from spark_tui.domain.models import hub_errors
-from spark_tui.domain.nodes import Cluster
-from spark_tui.domain.reading import Ok
-from spark_tui.domain.remote import RemoteHost, no_answer
-from spark_tui.services.docker.errors import Request, from_message
-from spark_tui.services.files import PrivateFolder
-from spark_tui.services.secrets import FileSecrets
+from spark_tui.machine.docker.errors import Request, from_message
+from spark_tui.machine.secrets import FileSecrets
 from tests.cases import all_cases
 from tests.unit.test_cluster_doctor import healthy
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.errors import ExitCode, UsageError
-from spark_tui.domain.reading import Missing, Ok
-from spark_tui.domain.remote import (
+from spark_tui.base.errors import ExitCode, UsageError
+from spark_tui.base.reading import Missing, Ok
+from spark_tui.base.remote import (
     HostNotReady,
     HostUnreachable,
     RemoteEngine,

@@ -9,9 +9,9 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import replace
 
-from spark_tui.domain.errors import PresetError
-from spark_tui.domain.finding import Finding, Severity
-from spark_tui.domain.host.identity import HostPaths
+from spark_tui.base.errors import PresetError
+from spark_tui.base.finding import Finding, Severity
+from spark_tui.base.host.identity import HostPaths
 from spark_tui.domain.presets.dialects.importing import examine, names_of, with_commands
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.presets.plan import plan

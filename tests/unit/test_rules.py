@@ -9,17 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from spark_tui.domain.engine.container import EnvVar, ImageFacts
-from spark_tui.domain.finding import Finding, Severity
-from spark_tui.domain.host.identity import HostPaths
-from spark_tui.domain.models.checkpoint import CheckpointFacts, LayerKind, Quantization, RopeScaling, StateLayers
+from spark_tui.base.checkpoint import CheckpointFacts, LayerKind, Quantization, RopeScaling, StateLayers
+from spark_tui.base.engine.container import EnvVar, ImageFacts
+from spark_tui.base.finding import Finding, Severity
+from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.quantities import GIB
+from spark_tui.base.text import cell_width
 from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs, settings_text, with_change
 from spark_tui.domain.presets.plan import plan
 from spark_tui.domain.presets.preset import ContainerOptions, Origin, Preset, PresetFacts, RequiredFile
 from spark_tui.domain.presets.rules.check import RULES, check
 from spark_tui.domain.presets.rules.context import LaunchContext
-from spark_tui.domain.quantities import GIB
-from spark_tui.domain.text import cell_width
 from tests.cases import all_cases
 from tests.shipped import SHIPPED_FILES
 

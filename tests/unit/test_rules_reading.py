@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from spark_tui.domain.engine.container import EnvVar
-from spark_tui.domain.errors import UsageError
-from spark_tui.domain.host.identity import HostPaths
-from spark_tui.domain.presets.image import newest_possible, ngc_release, tag_of
-from spark_tui.domain.presets.invocation import parse
-from spark_tui.domain.presets.options import json_object, mappings_in
+from spark_tui.base.engine.container import EnvVar
+from spark_tui.base.engine.image import newest_possible, ngc_release, tag_of
+from spark_tui.base.engine.invocation import parse
+from spark_tui.base.engine.options import json_object, mappings_in
+from spark_tui.base.errors import UsageError
+from spark_tui.base.host.identity import HostPaths
 from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs
 from spark_tui.domain.presets.plan import plan
 from spark_tui.domain.presets.preset import Origin, Preset

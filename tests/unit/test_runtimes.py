@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_tui.domain.engine.container import (
+from spark_tui.base.engine.container import (
     LABEL_API_KEY_FILE,
     LABEL_PORT,
     LABEL_RUNTIME,
@@ -13,7 +13,7 @@ from spark_tui.domain.engine.container import (
     ContainerStatus,
     PublishedPort,
 )
-from spark_tui.domain.engine.runtimes import (
+from spark_tui.base.engine.runtimes import (
     KEY_VARIABLES,
     RUNTIMES,
     VLLM,
@@ -26,7 +26,7 @@ from spark_tui.domain.engine.runtimes import (
     server_of,
     with_tag,
 )
-from spark_tui.domain.engine.state import (
+from spark_tui.base.engine.state import (
     Endpoint,
     EngineState,
     Exposure,
@@ -39,9 +39,9 @@ from spark_tui.domain.engine.state import (
     runtime_of,
     state_of,
 )
+from spark_tui.base.secret import Secret, is_secret_name
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.presets.preset import Preset
-from spark_tui.domain.secret import Secret, is_secret_name
 from tests.cases import all_cases
 from tests.shipped import SHIPPED_FILES
 

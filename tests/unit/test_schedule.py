@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.engine.boot import BootState
-from spark_tui.domain.engine.schedule import (
+from spark_tui.base.engine.boot import BootState
+from spark_tui.base.engine.schedule import (
     DAYS,
     Schedule,
     data_line,
@@ -18,7 +18,7 @@ from spark_tui.domain.engine.schedule import (
     scheduled_engine,
     timer_name,
 )
-from spark_tui.domain.errors import UsageError
+from spark_tui.base.errors import UsageError
 from tests.cases import all_cases
 
 WEEK, WEEKEND = DAYS[:5], DAYS[5:]

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from spark_tui.domain.errors import ExitCode
-from spark_tui.domain.settings import (
+from spark_tui.base.errors import ExitCode
+from spark_tui.base.settings import (
     KEYS,
     ExposureChoice,
     Folders,
@@ -23,7 +23,7 @@ from spark_tui.domain.settings import (
     read_value,
     variable_of,
 )
-from spark_tui.services.settings import load_settings
+from spark_tui.machine.settings import load_settings
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.services.settings import NotEditable, with_value
+from spark_tui.machine.settings import NotEditable, with_value
 
 FILE = """\
 # mine

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.finding import Severity
-from spark_tui.domain.host.memory import ALL_WELL, MemInfo, fall_rate, memory_finding, parse_meminfo
-from spark_tui.domain.quantities import GIB, KIB, MIB
+from spark_tui.base.finding import Severity
+from spark_tui.base.host.memory import ALL_WELL, MemInfo, fall_rate, memory_finding, parse_meminfo
+from spark_tui.base.quantities import GIB, KIB, MIB
 from tests.cases import all_cases
 from tests.gb10_fixtures import TELEMETRY, TOTAL_KB, crash_timeline, rows, snapshot, telemetry
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from spark_tui.domain.shell import is_shell, join_lines, shell_construct, split_words, words_of
+from spark_tui.base.shell import is_shell, join_lines, shell_construct, split_words, words_of
 from tests.cases import all_cases
 
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from spark_tui.base.quantities import GIB
 from spark_tui.domain.logs.sizing import (
     GraphState,
     concurrency_of,
@@ -20,7 +21,6 @@ from spark_tui.domain.logs.sizing import (
 )
 from spark_tui.domain.logs.timeline import EngineFacts
 from spark_tui.domain.presets.overrides import overrides_from_pairs
-from spark_tui.domain.quantities import GIB
 from tests.engine_logs import banner, core, facts_of
 from tests.log_fixtures import run_log
 

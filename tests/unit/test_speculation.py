@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from spark_tui.domain.errors import UsageError
+from spark_tui.base.engine.options import ALONE, WITH_DRAFTER
+from spark_tui.base.errors import UsageError
 from spark_tui.domain.presets.command import command_of
-from spark_tui.domain.presets.options import ALONE, WITH_DRAFTER
 from spark_tui.domain.presets.overrides import overrides_from_pairs, pairs_of
 from spark_tui.domain.presets.preset import Origin, Preset, PresetFacts
 from spark_tui.domain.presets.speculation import speculation_of

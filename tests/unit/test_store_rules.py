@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.engine.container import ContainerFacts, ContainerStatus, Mount
+from spark_tui.base.engine.container import ContainerFacts, ContainerStatus, Mount
 from spark_tui.domain.models.store import (
     MOVING,
     Algorithm,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.text import cell_width, clean, clean_line, last_overwrite, strip_sequences, truncate
+from spark_tui.base.text import cell_width, clean, clean_line, last_overwrite, strip_sequences, truncate
 from tests.cases import all_cases
 
 ANY = st.text(alphabet=st.characters(codec=None, exclude_categories=()), max_size=200)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from spark_tui.domain.errors import UsageError
-from spark_tui.domain.models.parsers import Parsers, parsers_of
+from spark_tui.base.engine.parsers import Parsers, parsers_of
+from spark_tui.base.errors import UsageError
 from spark_tui.domain.presets.command import command_of, settable, tool_calls_of
 from spark_tui.domain.presets.overrides import overrides_from_pairs, pairs_of
 from spark_tui.domain.presets.preset import Origin, Preset

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spark_tui.base.engine.invocation import number_in
 from spark_tui.domain.bench.compare import ratio_interval
 from spark_tui.domain.bench.statistics import ConfidenceInterval
 from spark_tui.domain.bench.tune import (
@@ -26,7 +27,6 @@ from spark_tui.domain.bench.tune import (
     next_trial,
     outcome_of,
 )
-from spark_tui.domain.presets.invocation import number_in
 
 Speed = Callable[[Mapping[str, str]], float]
 EVERYTHING = (

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import spark_tui
-from spark_tui.domain.untrusted import MAX_DEPTH, load_json, load_toml
+from spark_tui.base.untrusted import MAX_DEPTH, load_json, load_toml
 
 ROOT = Path(spark_tui.__file__).parent
 LOADERS = {"domain/untrusted.py", "services/yaml_nodes.py", "services/wire.py"}

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.settings import Folders, SettingsError, folders_of
-from spark_tui.domain.theme import UserTheme
-from spark_tui.services.settings import UserThemes, load_settings, read_themes
+from spark_tui.base.settings import Folders, SettingsError, folders_of
+from spark_tui.base.theme import UserTheme
+from spark_tui.machine.settings import UserThemes, load_settings, read_themes
 
 
 @pytest.fixture

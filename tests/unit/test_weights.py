@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from spark_tui.domain.models.checkpoint import CheckpointFacts, Experts, ModuleClass, WeightFormat
+from spark_tui.base.checkpoint import CheckpointFacts, Experts, ModuleClass, WeightFormat
 from spark_tui.domain.models.weights import (
     MEASURED_BANDWIDTH,
     PAPER_BANDWIDTH,

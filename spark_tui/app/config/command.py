@@ -6,12 +6,12 @@ import click
 
 from spark_tui.app.config import show
 from spark_tui.app.opening import folders_for
+from spark_tui.base.actions import use_keys
+from spark_tui.base.errors import RefusedError, SparkError
+from spark_tui.base.settings import SettingSource
 from spark_tui.cli.command import command, group, setting_argument
 from spark_tui.cli.session import Session
-from spark_tui.core.actions import use_keys
-from spark_tui.core.config import Config, open_config
-from spark_tui.domain.errors import RefusedError, SparkError
-from spark_tui.domain.settings import SettingSource
+from spark_tui.machine.config import Config, open_config
 
 LAST_COPY = "last-copy"
 """The control centre's file in the state folder."""
@@ -101,7 +101,7 @@ def last_copy(session: Session) -> None:
 
     For terminals that drop a copy (OSC 52).
     """
-    from spark_tui.services.files import ScreenFolder
+    from spark_tui.base.files import ScreenFolder
 
     files = ScreenFolder(folders_for(session.options, session.environment).state)
     try:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from spark_tui.core.actions import ACTIONS
-from spark_tui.core.config import SettingEntry
-from spark_tui.domain.settings import SettingSource
-from spark_tui.present.json import Object, maybe
-from spark_tui.present.page import Cell, Column, Table, Tone, cells
+from spark_tui.base.actions import ACTIONS
+from spark_tui.base.json import Object, maybe
+from spark_tui.base.page import Cell, Column, Table, Tone, cells
+from spark_tui.base.settings import SettingSource
+from spark_tui.machine.config import SettingEntry
 
 
 def value_text(value: bool | float | str) -> str:

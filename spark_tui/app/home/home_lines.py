@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 from textual.content import Content
 
-from spark_tui.core.jobs import JobView, Step, StepState
-from spark_tui.domain.quantities import human_duration
-from spark_tui.domain.text import cells_left
-from spark_tui.present.page import Row, Section, Tone
+from spark_tui.base.jobs import JobView, Step, StepState
+from spark_tui.base.page import Row, Section, Tone
+from spark_tui.base.quantities import human_duration
+from spark_tui.base.text import cells_left
 from spark_tui.tui import format as fmt
 from spark_tui.tui.format import Glyphs
 from spark_tui.tui.widgets.line import Line, hanging, packed

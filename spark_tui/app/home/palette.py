@@ -15,15 +15,15 @@ from textual.containers import Vertical
 from textual.widgets import Input
 
 from spark_tui.app.config.show import value_text
-from spark_tui.core.actions import ACTIONS, Scope, action, allowed, key_of
-from spark_tui.core.config import config_of, user_themes
-from spark_tui.domain.errors import SparkError
+from spark_tui.base.actions import ACTIONS, Scope, action, allowed, key_of
+from spark_tui.base.errors import SparkError
+from spark_tui.base.page import Cell, Column, Row, Section, Table, Tone, cells
+from spark_tui.base.reading import value_of
+from spark_tui.base.settings import KEYS, THEME_NAMES
+from spark_tui.base.text import clean_line, truncate
+from spark_tui.base.untrusted import load_json
 from spark_tui.domain.presets.preset import Preset
-from spark_tui.domain.reading import value_of
-from spark_tui.domain.settings import KEYS, THEME_NAMES
-from spark_tui.domain.text import clean_line, truncate
-from spark_tui.domain.untrusted import load_json
-from spark_tui.present.page import Cell, Column, Row, Section, Table, Tone, cells
+from spark_tui.machine.config import config_of, user_themes
 from spark_tui.tui.frame import FrameApp, FrameScreen
 from spark_tui.tui.list_screen import ListScreen
 from spark_tui.tui.screen_table import make_screen

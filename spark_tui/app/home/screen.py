@@ -12,13 +12,14 @@ from textual.containers import Container, Horizontal, VerticalScroll
 from textual.content import Content
 
 from spark_tui.app.home.home_lines import LABEL_WIDTH, EventFeed, LaunchSteps, LogTail
-from spark_tui.core.actions import Scope, key_of
-from spark_tui.core.jobs import StepState
+from spark_tui.base.actions import Scope, key_of
+from spark_tui.base.engine.state import EngineState
+from spark_tui.base.errors import SparkError
+from spark_tui.base.jobs import StepState
+from spark_tui.base.page import Row, Section
+from spark_tui.base.quantities import GIB
+from spark_tui.base.reading import reason_of, value_of
 from spark_tui.domain.cluster.protocol import rank_of
-from spark_tui.domain.engine.state import EngineState
-from spark_tui.domain.errors import SparkError
-from spark_tui.domain.quantities import GIB
-from spark_tui.domain.reading import reason_of, value_of
 from spark_tui.present.engines import (
     LiveCells,
     boot_question,
@@ -31,7 +32,6 @@ from spark_tui.present.engines import (
     next_step_page,
     schedule_text,
 )
-from spark_tui.present.page import Row, Section
 from spark_tui.tui.frame import FrameScreen, acting, bindings
 from spark_tui.tui.screen_table import make_screen
 from spark_tui.tui.screens.help import TourText
@@ -45,16 +45,16 @@ if TYPE_CHECKING:
 
     from spark_tui.app.home.next_step import NextPreset
     from spark_tui.app.home.parts import Parts
-    from spark_tui.core.jobs import JobView
+    from spark_tui.base.graph import Curve
+    from spark_tui.base.host.series import MetricId, Sample, SeriesSlice
+    from spark_tui.base.jobs import JobView
+    from spark_tui.base.reading import Reading
     from spark_tui.core.memory import GuardStatus
     from spark_tui.domain.cluster.record import ClusterRecord
     from spark_tui.domain.logs.starts import StartRecord
     from spark_tui.domain.logs.view import EngineView
-    from spark_tui.domain.metrics.graph import Curve
-    from spark_tui.domain.metrics.series import MetricId, Sample, SeriesSlice
     from spark_tui.domain.presets.overrides import Overrides
     from spark_tui.domain.presets.preset import Preset
-    from spark_tui.domain.reading import Reading
     from spark_tui.present.metrics import Panel
     from spark_tui.tui.widgets.graph import GraphGrid
 
@@ -187,8 +187,8 @@ class HomeScreen(FrameScreen):
 
     def _read(self, name: str, metric: MetricId) -> Curve:
         """What is known of a series, without asking the engine more often: each request is a line in its log."""
+        from spark_tui.base.graph import Curve
         from spark_tui.core.metrics import HOST
-        from spark_tui.domain.metrics.graph import Curve
 
         past = self._past.get(HOST if metric.of_host else name, {}).get(metric)
         return Curve("", self.context[parts().EngineMetricsCollector].series(name, metric, 2 * WINDOW_SECONDS), past)
@@ -196,7 +196,7 @@ class HomeScreen(FrameScreen):
     @work(exit_on_error=False, group="past")
     async def _read_past(self, name: str) -> None:
         """What was measured of an engine, or of the machine, before this program was opened."""
-        from spark_tui.domain.metrics.series import MetricId
+        from spark_tui.base.host.series import MetricId
 
         self._past[name] = {}
         if not self.context.ports.has("history"):
@@ -208,7 +208,7 @@ class HomeScreen(FrameScreen):
 
     def _live(self) -> dict[str, LiveCells]:
         """Rate, sparkline and running requests of each engine that serves."""
-        from spark_tui.domain.metrics.series import MetricId
+        from spark_tui.base.host.series import MetricId
         from spark_tui.tui.widgets.graph import sparkline
 
         found = {}
@@ -535,7 +535,7 @@ class HomeScreen(FrameScreen):
     @work(exit_on_error=False, exclusive=True, group="command")
     async def _judge(self, preset: Preset, overrides: Overrides) -> None:
         """How the launch that waits for its files fits, and its command, both by the memory now."""
-        from spark_tui.domain.engine.docker_run import render_text
+        from spark_tui.base.engine.docker_run import render_text
         from spark_tui.present.launch import fit_verdict
         from spark_tui.tui.widgets.fit_bar import FitBar
 
@@ -730,7 +730,7 @@ class HomeScreen(FrameScreen):
     @work(exit_on_error=False, exclusive=True, group="boot")
     async def action_set_schedule(self) -> None:
         """One line: the times and days. A timer of systemd is written or removed."""
-        from spark_tui.domain.engine.schedule import schedule_of
+        from spark_tui.base.engine.schedule import schedule_of
         from spark_tui.tui.screens.modals import TextDialog
 
         view, boot = self._engine_for("A schedule"), self.context[parts().BootUnits]

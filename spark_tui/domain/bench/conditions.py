@@ -8,12 +8,12 @@ from typing import Final
 
 from msgspec import Struct
 
-from spark_tui.domain.engine.container import LABEL_NODES, LABEL_RAILS, ImageFacts
-from spark_tui.domain.host.identity import HostIdentity
-from spark_tui.domain.host.vitals import GpuReading
+from spark_tui.base.engine.container import LABEL_NODES, LABEL_RAILS, ImageFacts
+from spark_tui.base.engine.invocation import parse
+from spark_tui.base.host.identity import HostIdentity
+from spark_tui.base.host.vitals import GpuReading
+from spark_tui.base.secret import mask_secrets
 from spark_tui.domain.logs.view import EngineView
-from spark_tui.domain.presets.invocation import parse
-from spark_tui.domain.secret import mask_secrets
 
 _ADDRESS: Final = ("--host", "--port", "--served-model-name", "--api-key", "--uvicorn-log-level")
 """Options that decide no number."""

@@ -9,8 +9,8 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct
 
-from spark_tui.domain.errors import ContextOverflow, UsageError
-from spark_tui.domain.quantities import human_count
+from spark_tui.base.errors import ContextOverflow, UsageError
+from spark_tui.base.quantities import human_count
 
 LevelKey: TypeAlias = tuple[bool, int, int]
 """Whether it is a prefill depth, how many streams, how many prompt tokens."""

@@ -21,10 +21,10 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from spark_tui.domain.engine.api_errors import api_error, stream_error
-from spark_tui.domain.sse import EventTooLong, SseDecoder
-from spark_tui.domain.text import clean_line, truncate
-from spark_tui.domain.untrusted import load_json
+from spark_tui.base.engine.api_errors import api_error, stream_error
+from spark_tui.base.sse import EventTooLong, SseDecoder
+from spark_tui.base.text import clean_line, truncate
+from spark_tui.base.untrusted import load_json
 
 
 class RequestOutcome(StrEnum):

@@ -10,12 +10,12 @@ from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 
+from spark_tui.base.quantities import human_count
 from spark_tui.domain.bench.conditions import Conditions
 from spark_tui.domain.bench.plan import BenchPlan, Content, LevelKey, PromptCache, Segment, segments
 from spark_tui.domain.bench.record import RequestOutcome, RequestRecord
 from spark_tui.domain.bench.server_side import ServerCheck, ServerSide
 from spark_tui.domain.bench.statistics import ConfidenceInterval, Distribution, distribution, mean_interval
-from spark_tui.domain.quantities import human_count
 
 T = TypeVar("T")
 

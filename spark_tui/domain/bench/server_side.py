@@ -13,8 +13,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from spark_tui.base.engine.metrics_page import Change, Family, MetricPage, Snapshot, restarted
 from spark_tui.domain.bench.record import RequestOutcome, RequestRecord
-from spark_tui.domain.metrics.page import Change, Family, MetricPage, Snapshot, restarted
 
 
 class HistogramBucket(Struct, frozen=True):

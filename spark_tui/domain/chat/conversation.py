@@ -9,11 +9,11 @@ from typing import Final
 
 from msgspec import Struct
 
-from spark_tui.domain.chat.message import Answer, Attachment, Message, Role
-from spark_tui.domain.chat.request import NO_SETTINGS, ChatSettings
-from spark_tui.domain.errors import SparkError
-from spark_tui.domain.quantities import human_count
-from spark_tui.domain.text import clean_line, truncate
+from spark_tui.base.engine.message import Answer, Attachment, Message, Role
+from spark_tui.base.engine.request import NO_SETTINGS, ChatSettings
+from spark_tui.base.errors import SparkError
+from spark_tui.base.quantities import human_count
+from spark_tui.base.text import clean_line, truncate
 
 TITLE_CELLS = 60
 EXCERPT = 60

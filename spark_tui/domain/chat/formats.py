@@ -10,14 +10,14 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from spark_tui.base.engine.message import Answer
+from spark_tui.base.engine.request import ChatSettings
+from spark_tui.base.errors import UsageError
+from spark_tui.base.quantities import human_count
+from spark_tui.base.text import clean, clean_line
+from spark_tui.base.untrusted import load_json
 from spark_tui.domain.chat.conversation import AnswerOutcome, ChatThread, Exchange, title_of
-from spark_tui.domain.chat.message import Answer
 from spark_tui.domain.chat.records import FORMAT, thread_json, thread_of_json
-from spark_tui.domain.chat.request import ChatSettings
-from spark_tui.domain.errors import UsageError
-from spark_tui.domain.quantities import human_count
-from spark_tui.domain.text import clean, clean_line
-from spark_tui.domain.untrusted import load_json
 
 HEADING = re.compile(r"\\*## (?:(System)|(You|User|Human)|(Assistant)|`([^`]*)`) *")
 """The headings of a document: system prompt, user, model; a backslash in front makes one text."""

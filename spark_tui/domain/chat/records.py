@@ -11,10 +11,10 @@ from typing import Any, Final, TypeAlias
 from msgspec import ValidationError, convert
 from msgspec.structs import asdict, replace
 
+from spark_tui.base.engine.message import Answer, Attachment, MediaKind, ToolCall, Usage
+from spark_tui.base.engine.request import NO_SETTINGS, ChatSettings, settings_from, settings_json
+from spark_tui.base.errors import SparkError, UsageError
 from spark_tui.domain.chat.conversation import AnswerOutcome, ChatThread, EngineSide, Exchange, title_of
-from spark_tui.domain.chat.message import Answer, Attachment, MediaKind, ToolCall, Usage
-from spark_tui.domain.chat.request import NO_SETTINGS, ChatSettings, settings_from, settings_json
-from spark_tui.domain.errors import SparkError, UsageError
 
 Record: TypeAlias = dict[str, Any]
 

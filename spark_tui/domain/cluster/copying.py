@@ -10,14 +10,14 @@ from typing import Final
 
 from msgspec import Struct
 
-from spark_tui.domain.engine.container import ImageFacts
-from spark_tui.domain.errors import SparkError, UnreachableError
+from spark_tui.base.engine.container import ImageFacts
+from spark_tui.base.errors import SparkError, UnreachableError
+from spark_tui.base.nodes import ClusterNode
+from spark_tui.base.quantities import human_bytes
+from spark_tui.base.remote import NOT_FOUND, SSH_FAILED, last_line
+from spark_tui.base.text import clean
 from spark_tui.domain.models.hub_errors import KEEP_FREE
 from spark_tui.domain.models.store import PARTIAL_FOLDER
-from spark_tui.domain.nodes import ClusterNode
-from spark_tui.domain.quantities import human_bytes
-from spark_tui.domain.remote import NOT_FOUND, SSH_FAILED, last_line
-from spark_tui.domain.text import clean
 
 RSYNC_INSTALL: Final = "sudo apt install rsync"
 _SSH_REFUSED: Final = re.compile(r"Permission denied \(|Host key verification failed|^ssh: ")

@@ -10,6 +10,10 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from spark_tui.base.finding import Finding, Severity
+from spark_tui.base.nodes import Topology
+from spark_tui.base.quantities import GIB, human_bytes
+from spark_tui.base.text import clean_line, quoted, truncate
 from spark_tui.domain.cluster.copying import same_image
 from spark_tui.domain.cluster.facts import (
     ABSENT,
@@ -21,11 +25,7 @@ from spark_tui.domain.cluster.facts import (
 )
 from spark_tui.domain.cluster.protocol import FabricLink
 from spark_tui.domain.cluster.variables import VARIABLES, Backend, Rank
-from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.logs.causes.network import FIXED_NCCL
-from spark_tui.domain.nodes import Topology
-from spark_tui.domain.quantities import GIB, human_bytes
-from spark_tui.domain.text import clean_line, quoted, truncate
 
 JUMBO: Final = 9000
 LINK_SPEED: Final = 200_000

@@ -9,11 +9,11 @@ from typing import Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from spark_tui.base.engine.container import ImageFacts
+from spark_tui.base.errors import SparkError
+from spark_tui.base.nodes import Cluster, ClusterNode, Topology
 from spark_tui.domain.cluster.protocol import FabricLink, RankState
 from spark_tui.domain.cluster.variables import DATA_PORT, MASTER_PORT, SGLANG_PORT
-from spark_tui.domain.engine.container import ImageFacts
-from spark_tui.domain.errors import SparkError
-from spark_tui.domain.nodes import Cluster, ClusterNode, Topology
 
 PORTS: Final = (MASTER_PORT, SGLANG_PORT, DATA_PORT)
 """Ports that ranks meet on."""

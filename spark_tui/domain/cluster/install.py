@@ -8,9 +8,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from spark_tui.domain.errors import SparkError
-from spark_tui.domain.quantities import human_bytes
-from spark_tui.domain.remote import RemoteHost
+from spark_tui.base.errors import SparkError
+from spark_tui.base.quantities import human_bytes
+from spark_tui.base.remote import RemoteHost
 
 LINK: Final = "~/.local/bin/spark-tui"
 """What runs the installed program on a node; the shell there knows its home."""

@@ -11,19 +11,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.domain.cluster.variables import (
-    DATA_PORT,
-    FORBIDDEN,
-    MASTER_PORT,
-    OBJECT_STORE,
-    SGLANG_PORT,
-    SILENCE_SECONDS,
-    SSH_PORT,
-    Backend,
-    Rank,
-    environment,
-)
-from spark_tui.domain.engine.container import (
+from spark_tui.base.engine.container import (
     LABEL_API_KEY_FILE,
     LABEL_FABRIC,
     LABEL_LAUNCH,
@@ -38,16 +26,28 @@ from spark_tui.domain.engine.container import (
     Mount,
     Ulimit,
 )
-from spark_tui.domain.engine.docker_run import spec_hash
-from spark_tui.domain.errors import RefusedError, UsageError
-from spark_tui.domain.host.identity import HostPaths
-from spark_tui.domain.nodes import GATEWAY_PORT, Cluster, ClusterNode, Topology
+from spark_tui.base.engine.docker_run import spec_hash
+from spark_tui.base.engine.invocation import Invocation
+from spark_tui.base.errors import RefusedError, UsageError
+from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.nodes import GATEWAY_PORT, Cluster, ClusterNode, Topology
+from spark_tui.base.secret import secret_variables
+from spark_tui.domain.cluster.variables import (
+    DATA_PORT,
+    FORBIDDEN,
+    MASTER_PORT,
+    OBJECT_STORE,
+    SGLANG_PORT,
+    SILENCE_SECONDS,
+    SSH_PORT,
+    Backend,
+    Rank,
+    environment,
+)
 from spark_tui.domain.presets.command import HOST_NETWORK, command_of
-from spark_tui.domain.presets.invocation import Invocation
 from spark_tui.domain.presets.overrides import Overrides, pairs_of
 from spark_tui.domain.presets.plan import LaunchPlan, Placement, key_wanted, plan
 from spark_tui.domain.presets.preset import Preset
-from spark_tui.domain.secret import secret_variables
 
 ROUTER_ABOVE: Final = 1000
 """The router's port above that of the replicas behind it: 9000 for 8000."""

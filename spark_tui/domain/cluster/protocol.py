@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from spark_tui.domain.engine.container import (
+from spark_tui.base.engine.container import (
     LABEL_LAUNCH,
     LABEL_RANK,
     ContainerFacts,
@@ -15,7 +15,7 @@ from spark_tui.domain.engine.container import (
     ContainerStatus,
     ImageFacts,
 )
-from spark_tui.domain.errors import ExitCode, SparkError, UnreachableError
+from spark_tui.base.errors import ExitCode, SparkError, UnreachableError
 
 PROTOCOL: Final = 1
 """Of requests and answers. A node with another number is not worked."""

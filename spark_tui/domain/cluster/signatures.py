@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final, NamedTuple, TypeAlias
 
-from spark_tui.domain.finding import Change
+from spark_tui.base.finding import Change
 from spark_tui.domain.logs.causes import network
 
 

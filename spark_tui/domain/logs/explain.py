@@ -14,8 +14,10 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.domain.engine.state import EngineState
-from spark_tui.domain.finding import Finding
+from spark_tui.base.engine.state import EngineState
+from spark_tui.base.finding import Finding
+from spark_tui.base.text import lazy_pattern
+from spark_tui.base.untrusted import load_json
 from spark_tui.domain.logs.causes.diagnosis import explain_failure
 from spark_tui.domain.logs.findings import findings
 from spark_tui.domain.logs.kernels import Fp4Verdict, fp4_verdict
@@ -25,8 +27,6 @@ from spark_tui.domain.logs.timeline import BootTimeline, PhaseId, PhaseState, St
 from spark_tui.domain.logs.tracker import LogTracker
 from spark_tui.domain.logs.view import Baseline, EngineView, LogContext
 from spark_tui.domain.logs.whose import SGLANG_HEAD, in_form
-from spark_tui.domain.text import lazy_pattern
-from spark_tui.domain.untrusted import load_json
 
 
 class Explanation(Struct, frozen=True):

@@ -15,6 +15,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from spark_tui.base.text import lazy_pattern
 from spark_tui.domain.logs.causes.cause import CauseId
 from spark_tui.domain.logs.causes.diagnosis import recognise
 from spark_tui.domain.logs.causes.llama_cpp import SAYS_WHY, SIGNS
@@ -33,7 +34,6 @@ from spark_tui.domain.logs.tail import (
 )
 from spark_tui.domain.logs.timeline import PhaseId, StartFailure
 from spark_tui.domain.logs.whose import BENCH, FRAME, known_sure
-from spark_tui.domain.text import lazy_pattern
 
 MAX_KEPT = 4_000
 KEPT_BEFORE, KEPT_AFTER = 300, 12

@@ -11,8 +11,10 @@ from typing import Final
 
 from msgspec import Struct
 
-from spark_tui.domain.engine.state import Health
-from spark_tui.domain.finding import Change, Finding, Severity
+from spark_tui.base.engine.state import Health
+from spark_tui.base.finding import Change, Finding, Severity
+from spark_tui.base.quantities import human_duration
+from spark_tui.base.text import lazy_pattern
 from spark_tui.domain.logs.causes.cause import FailureContext, Names
 from spark_tui.domain.logs.causes.diagnosis import recognise
 from spark_tui.domain.logs.kernels import Fp4, Fp4Verdict, fp4_verdict
@@ -20,8 +22,6 @@ from spark_tui.domain.logs.serving import DraftStats, ServingSample, drafting
 from spark_tui.domain.logs.sizing import MOST_REQUESTS, GraphState, graph_memory, kv_alternatives
 from spark_tui.domain.logs.timeline import BootTimeline, EngineFacts, Kernel, LogEvidence, StartOutcome, Topic
 from spark_tui.domain.logs.view import LogContext
-from spark_tui.domain.quantities import human_duration
-from spark_tui.domain.text import lazy_pattern
 
 INTERVAL_SECONDS: Final = 10.0
 """vLLM's VLLM_LOG_STATS_INTERVAL."""

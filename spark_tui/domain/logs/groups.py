@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from spark_tui.base.text import lazy_pattern
 from spark_tui.domain.logs.line import LineKind, LogRecord, parse_line
-from spark_tui.domain.text import lazy_pattern
 
 MAX_APART: Final = 400
 """Maximum number of other lines between two lines of a traceback."""

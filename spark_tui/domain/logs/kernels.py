@@ -15,11 +15,11 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.domain.finding import Change
+from spark_tui.base.checkpoint import CheckpointFacts, WeightFormat
+from spark_tui.base.finding import Change
+from spark_tui.base.text import lazy_pattern
 from spark_tui.domain.logs.sizing import Suggestion, version_of
 from spark_tui.domain.logs.timeline import EngineFacts, Kernel, LogEvidence, Topic
-from spark_tui.domain.models.checkpoint import CheckpointFacts, WeightFormat
-from spark_tui.domain.text import lazy_pattern
 
 
 class Fp4(StrEnum):

@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from spark_tui.domain.secret import mask_secrets
-from spark_tui.domain.text import clean, clean_line, last_overwrite, strip_sequences
-from spark_tui.domain.untrusted import load_json
+from spark_tui.base.secret import mask_secrets
+from spark_tui.base.text import clean, clean_line, last_overwrite, strip_sequences
+from spark_tui.base.untrusted import load_json
 
 LEVELS: Final = "DEBUG|INFO|WARNING|ERROR|CRITICAL"
 _STAMP = r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta, tzinfo
 from typing import Final
 
-from spark_tui.domain.errors import UsageError
+from spark_tui.base.errors import UsageError
 
 MOMENTS: Final = "14:05, 14:05:30, -10m"
 """What is taken for a moment."""

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from spark_tui.base.secret import mask_secrets
+from spark_tui.base.text import clean_line, lazy_pattern, truncate
 from spark_tui.domain.logs.line import NUMBER, number
-from spark_tui.domain.secret import mask_secrets
-from spark_tui.domain.text import clean_line, lazy_pattern, truncate
 
 KEPT: Final = 360
 """An hour of lines."""

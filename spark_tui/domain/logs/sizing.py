@@ -13,9 +13,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from spark_tui.domain.finding import Change
+from spark_tui.base.finding import Change
+from spark_tui.base.quantities import GIB
 from spark_tui.domain.logs.timeline import EngineFacts, LogEvidence, Topic
-from spark_tui.domain.quantities import GIB
 
 NOTABLE_SHARE: Final = 1 / 61
 """Graph memory misjudged by a smaller share of the machine's memory is noise: 2 GiB of 121.7, 1 GiB of 61. Healthy GB10

@@ -16,14 +16,14 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.domain.engine.container import ContainerFacts, ImageFacts
-from spark_tui.domain.engine.state import EngineState, model_argument
+from spark_tui.base.engine.container import ContainerFacts, ImageFacts
+from spark_tui.base.engine.state import EngineState, model_argument
+from spark_tui.base.quantities import human_bytes
+from spark_tui.base.text import truncate
 from spark_tui.domain.logs.causes.diagnosis import explain_failure
 from spark_tui.domain.logs.line import share
 from spark_tui.domain.logs.timeline import LABELS, BootTimeline, EngineFacts, Phase, PhaseId, PhaseState, StartOutcome
 from spark_tui.domain.logs.view import EngineView, LogContext
-from spark_tui.domain.quantities import human_bytes
-from spark_tui.domain.text import truncate
 
 _MOST_CELLS: Final = 400
 _OUTSIDE: Final = (PhaseId.DOWNLOAD, PhaseId.READY, PhaseId.WARM)

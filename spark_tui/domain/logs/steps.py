@@ -6,12 +6,12 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from spark_tui.base.text import lazy_pattern
 from spark_tui.domain.logs.causes.cause import CauseId
 from spark_tui.domain.logs.causes.diagnosis import recognise
 from spark_tui.domain.logs.causes.host import NO_PROGRAM
 from spark_tui.domain.logs.tail import DETAIL
 from spark_tui.domain.logs.timeline import PhaseId, StartFailure
-from spark_tui.domain.text import lazy_pattern
 
 
 def _frames(functions: str, *others: str) -> re.Pattern[str]:

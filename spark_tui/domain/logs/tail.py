@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from spark_tui.base.text import lazy_pattern
 from spark_tui.domain.logs.causes.cause import CauseId
 from spark_tui.domain.logs.causes.diagnosis import recognise
 from spark_tui.domain.logs.causes.engines import RAYLET
@@ -15,7 +16,6 @@ from spark_tui.domain.logs.causes.host import GPU_FAULT, NO_PROGRAM
 from spark_tui.domain.logs.causes.llama_cpp import CRASH, FATAL, NAMED
 from spark_tui.domain.logs.line import LineKind, LogRecord, exception_name, parse_line
 from spark_tui.domain.logs.whose import DEADLY, ENGINE_PATH, is_ours, known_sure
-from spark_tui.domain.text import lazy_pattern
 
 USAGE: Final = r"error: (?:unrecognized arguments|the following arguments are required|argument -)"
 """How argparse refuses an option."""

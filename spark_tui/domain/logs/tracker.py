@@ -13,6 +13,8 @@ from typing import Final
 
 from msgspec.structs import force_setattr, replace
 
+from spark_tui.base.secret import mask_secrets
+from spark_tui.base.text import clean_line, last_overwrite, lazy_pattern, strip_sequences, truncate
 from spark_tui.domain.logs.failure import MAX_KEPT, FailureReader
 from spark_tui.domain.logs.line import (
     EXCEPTION_ENDS,
@@ -44,8 +46,6 @@ from spark_tui.domain.logs.timeline import (
     Topic,
 )
 from spark_tui.domain.logs.whose import request_failed, under_way
-from spark_tui.domain.secret import mask_secrets
-from spark_tui.domain.text import clean_line, last_overwrite, lazy_pattern, strip_sequences, truncate
 
 TABLES: Final[dict[str, r.Table]] = {
     "vllm": r.joined(r.COMMON, r.PYTHON_ENGINE, VLLM),

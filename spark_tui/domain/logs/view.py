@@ -7,9 +7,10 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from spark_tui.domain.engine.container import ContainerFacts, ContainerStatus, ImageFacts
-from spark_tui.domain.engine.runtimes import with_tag
-from spark_tui.domain.engine.state import (
+from spark_tui.base.checkpoint import CheckpointFacts
+from spark_tui.base.engine.container import ContainerFacts, ContainerStatus, ImageFacts
+from spark_tui.base.engine.runtimes import with_tag
+from spark_tui.base.engine.state import (
     EngineState,
     EngineWord,
     Exposure,
@@ -19,10 +20,9 @@ from spark_tui.domain.engine.state import (
     name_argument,
     runtime_of,
 )
-from spark_tui.domain.host.guard import GuardEntry
+from spark_tui.base.host.guard import GuardEntry
 from spark_tui.domain.logs.serving import ServingSample
 from spark_tui.domain.logs.timeline import EMPTY_TIMELINE, BootTimeline, PhaseId
-from spark_tui.domain.models.checkpoint import CheckpointFacts
 
 _STATES: Final = {
     EngineState.CREATED: EngineWord.QUEUED,

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from spark_tui.base.text import lazy_pattern
 from spark_tui.domain.logs.causes.diagnosis import recognise
 from spark_tui.domain.logs.causes.host import NO_PROGRAM
 from spark_tui.domain.logs.causes.llama_cpp import ABORT, FATAL
 from spark_tui.domain.logs.line import LineKind, LogRecord
-from spark_tui.domain.text import lazy_pattern
 
 _OURS: Final = lazy_pattern(
     r"CUDA|cud(?:a|nn)[A-Z_]|NCCL|nccl\w+Error|Value 'sm_|[Gg]loo\b|\bIBV?_|Dist(?:Store|Network|Backend)Error|"

@@ -12,11 +12,11 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.domain.finding import Finding, Severity
-from spark_tui.domain.metrics.graph import seconds_text
+from spark_tui.base.finding import Finding, Severity
+from spark_tui.base.graph import seconds_text
+from spark_tui.base.reading import value_of
 from spark_tui.domain.metrics.serving import EngineMetrics
 from spark_tui.domain.metrics.slow import FEW_HITS, KV_TIGHT, request_time
-from spark_tui.domain.reading import value_of
 
 LONG_PROMPT: Final = 4_000
 """Mean tokens of a prompt from which repeating it hurts. Coding agents send 14,000 and more with each turn."""

@@ -6,12 +6,12 @@ from typing import Final
 
 from msgspec import Struct
 
-from spark_tui.domain.finding import Finding, Severity
-from spark_tui.domain.host.detectors import BUSY_PERCENT, LOW_POWER_REMEDY, STUCK_MHZ, STUCK_WATTS
-from spark_tui.domain.host.vitals import NOTICEABLE, GpuReading, Throttle
-from spark_tui.domain.metrics.graph import seconds_text
+from spark_tui.base.finding import Finding, Severity
+from spark_tui.base.graph import seconds_text
+from spark_tui.base.host.detectors import BUSY_PERCENT, LOW_POWER_REMEDY, STUCK_MHZ, STUCK_WATTS
+from spark_tui.base.host.vitals import NOTICEABLE, GpuReading, Throttle
+from spark_tui.base.reading import Reading, value_of
 from spark_tui.domain.metrics.serving import EngineMetrics
-from spark_tui.domain.reading import Reading, value_of
 
 HEALTHY_MHZ: Final = 2197
 """The lowest SM clock in 58,762 samples of healthy load on GB10s; the highest was 2,528."""

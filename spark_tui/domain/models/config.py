@@ -9,7 +9,7 @@ from typing import Any, Final, NoReturn, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.domain.models.checkpoint import (
+from spark_tui.base.checkpoint import (
     AttentionLayers,
     CheckpointFacts,
     Experts,
@@ -19,8 +19,8 @@ from spark_tui.domain.models.checkpoint import (
     StateLayers,
     WeightFormat,
 )
-from spark_tui.domain.text import clean_line, truncate
-from spark_tui.domain.untrusted import load_json
+from spark_tui.base.text import clean_line, truncate
+from spark_tui.base.untrusted import load_json
 
 MOST_BYTES: Final = 64 * 1024 * 1024
 """The index of a model of a trillion parameters has some 20 MB."""

@@ -12,12 +12,12 @@ from typing import Final
 
 from msgspec import Struct
 
-from spark_tui.domain.errors import SparkError, UsageError
+from spark_tui.base.errors import SparkError, UsageError
+from spark_tui.base.quantities import parse_bytes
+from spark_tui.base.reading import NOT_READ_YET, Reading, value_of
+from spark_tui.base.text import clean_line, truncate
 from spark_tui.domain.models.hub import RepoFacts, Skipped, sum_known
 from spark_tui.domain.models.hub_errors import KEEP_FREE, error_named, no_room
-from spark_tui.domain.quantities import parse_bytes
-from spark_tui.domain.reading import NOT_READ_YET, Reading, value_of
-from spark_tui.domain.text import clean_line, truncate
 
 WINDOW_SECONDS: Final = 10.0
 _LEAST_SECONDS: Final = 1.0

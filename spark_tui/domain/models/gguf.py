@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from spark_tui.domain.models.checkpoint import (
+from spark_tui.base.checkpoint import (
     AttentionLayers,
     CheckpointFacts,
     CheckpointProblem,
@@ -22,9 +22,9 @@ from spark_tui.domain.models.checkpoint import (
     WeightFormat,
     abilities_of,
 )
+from spark_tui.base.reading import Missing, Ok, Reading
 from spark_tui.domain.models.config import Keys
 from spark_tui.domain.models.weights import CheckpointFiles, Tensor, summarise
-from spark_tui.domain.reading import Missing, Ok, Reading
 
 MOST_GGUF_BYTES: Final = 32 * 1024 * 1024
 """Of one file's beginning: a vocabulary of 262,144 tokens with its merges takes 11 MB."""

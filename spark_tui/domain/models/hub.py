@@ -14,10 +14,10 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.domain.models.checkpoint import WeightFormat
+from spark_tui.base.checkpoint import WeightFormat
+from spark_tui.base.quantities import GIB
 from spark_tui.domain.models.inspection import SPARK_MEMORY
 from spark_tui.domain.models.weights import BITS, format_in
-from spark_tui.domain.quantities import GIB
 
 _REST_BYTES: Final = 13 * GIB
 """What weights cannot have: 6 GiB that stay free, 4 for the system, 3 for the engine's runtime and workspace."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from spark_tui.domain.errors import RefusedError, SparkError, UnreachableError, UsageError
+from spark_tui.base.errors import RefusedError, SparkError, UnreachableError, UsageError
+from spark_tui.base.quantities import human_bytes, human_duration
+from spark_tui.base.text import clean_line, quoted, truncate
 from spark_tui.domain.models.hub import Selection
-from spark_tui.domain.quantities import human_bytes, human_duration
-from spark_tui.domain.text import clean_line, quoted, truncate
 
 KEEP_FREE: Final = 1024**3
 """Bytes: a download stops before the disk is full, since engines and the machine need some of it too."""

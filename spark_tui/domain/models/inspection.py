@@ -8,11 +8,11 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from spark_tui.base.checkpoint import CheckpointFacts, ModuleClass, WeightFormat
+from spark_tui.base.kv import KvLayout, KvSettings, kv_layout
+from spark_tui.base.quantities import GIB, human_bytes, short_tokens
+from spark_tui.base.reading import Missing, Ok, Reading, reason_of, value_of
 from spark_tui.domain.models import weights
-from spark_tui.domain.models.checkpoint import CheckpointFacts, ModuleClass, WeightFormat
-from spark_tui.domain.models.kv import KvLayout, KvSettings, kv_layout
-from spark_tui.domain.quantities import GIB, human_bytes, short_tokens
-from spark_tui.domain.reading import Missing, Ok, Reading, reason_of, value_of
 
 SPARK_MEMORY: Final = 119 * GIB
 """Bytes that system and engines have of a DGX Spark with 128 GB, for where the machine itself was not read: MemTotal

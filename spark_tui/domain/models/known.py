@@ -13,9 +13,9 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.domain.models.checkpoint import CheckpointFacts
+from spark_tui.base.checkpoint import CheckpointFacts
+from spark_tui.base.quantities import GIB
 from spark_tui.domain.models.config import facts_from
-from spark_tui.domain.quantities import GIB
 
 
 class MeasuredWeights(Struct, frozen=True):

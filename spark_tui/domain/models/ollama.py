@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from spark_tui.domain.text import clean_line, truncate
+from spark_tui.base.text import clean_line, truncate
 
 MAX_MODELS: Final = 500
 PORT: Final = 11434

@@ -17,11 +17,11 @@ from typing import Final, NamedTuple, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.domain.errors import RefusedError
-from spark_tui.domain.finding import Finding, Severity
-from spark_tui.domain.quantities import human_bytes, human_duration
-from spark_tui.domain.settings import Settings, SettingSource
-from spark_tui.domain.text import clean_line, same_name, truncate
+from spark_tui.base.errors import RefusedError
+from spark_tui.base.finding import Finding, Severity
+from spark_tui.base.quantities import human_bytes, human_duration
+from spark_tui.base.settings import Settings, SettingSource
+from spark_tui.base.text import clean_line, same_name, truncate
 
 PARTIAL_FOLDER: Final = ".spark-tui-partial"
 """Beside the files of a model: what has arrived of a file whose copy from another node was interrupted."""

@@ -11,8 +11,7 @@ from typing import Any, Final, Protocol, TypeGuard
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.domain.errors import UsageError
-from spark_tui.domain.models.checkpoint import (
+from spark_tui.base.checkpoint import (
     CheckpointFacts,
     CheckpointProblem,
     ModuleBytes,
@@ -22,9 +21,10 @@ from spark_tui.domain.models.checkpoint import (
     abilities_of,
     template_in,
 )
+from spark_tui.base.errors import UsageError
+from spark_tui.base.reading import Missing, Ok, Reading
+from spark_tui.base.text import clean_line, truncate
 from spark_tui.domain.models.config import MOST_BYTES, BadJson, facts_from, is_draft_tensor, read_object
-from spark_tui.domain.reading import Missing, Ok, Reading
-from spark_tui.domain.text import clean_line, truncate
 
 LENGTH_BYTES: Final = 8
 MOST_HEADER_BYTES: Final = MOST_BYTES

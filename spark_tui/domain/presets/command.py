@@ -17,12 +17,10 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.domain.engine.container import ALL_INTERFACES, LOOPBACK
-from spark_tui.domain.errors import PresetError, UsageError
-from spark_tui.domain.models.parsers import parsers_of
-from spark_tui.domain.presets.image import with_program
-from spark_tui.domain.presets.invocation import Invocation, parse
-from spark_tui.domain.presets.options import (
+from spark_tui.base.engine.container import ALL_INTERFACES, LOOPBACK
+from spark_tui.base.engine.image import with_program
+from spark_tui.base.engine.invocation import Invocation, parse
+from spark_tui.base.engine.options import (
     METHOD,
     OFF,
     OPTIONS,
@@ -34,11 +32,13 @@ from spark_tui.domain.presets.options import (
     keys_of,
     spellings,
 )
+from spark_tui.base.engine.parsers import parsers_of
+from spark_tui.base.errors import PresetError, UsageError
+from spark_tui.base.settings import ExposureChoice
+from spark_tui.base.shell import join_lines, shell_construct, split_words
 from spark_tui.domain.presets.overrides import Overrides, unknown_key
 from spark_tui.domain.presets.preset import Origin, Preset, Scalar
 from spark_tui.domain.presets.speculation import CONFIG, SPELLED, changed, speculation_of
-from spark_tui.domain.settings import ExposureChoice
-from spark_tui.domain.shell import join_lines, shell_construct, split_words
 
 MAX_DEPTH = 10
 """Nesting of values in one another; sparkrun 0.4.2 makes as many passes. Two or three is normal."""

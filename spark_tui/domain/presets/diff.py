@@ -7,9 +7,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from spark_tui.domain.engine.container import ContainerFacts, ContainerSpec, Mount, PublishedPort
-from spark_tui.domain.secret import SECRET_MASK, holds_secret, is_secret_name
-from spark_tui.domain.text import clean_line, truncate
+from spark_tui.base.engine.container import ContainerFacts, ContainerSpec, Mount, PublishedPort
+from spark_tui.base.secret import SECRET_MASK, holds_secret, is_secret_name
+from spark_tui.base.text import clean_line, truncate
 
 MAX_VALUE: Final = 400
 ANY_ADDRESS: Final = "*"

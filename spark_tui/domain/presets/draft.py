@@ -11,28 +11,28 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from spark_tui.domain.engine.container import ALL_INTERFACES
-from spark_tui.domain.errors import PresetError, RefusedError
-from spark_tui.domain.host.memory import RESERVE_BYTES
-from spark_tui.domain.models.checkpoint import CheckpointFacts, WeightFormat
+from spark_tui.base.checkpoint import CheckpointFacts, WeightFormat
+from spark_tui.base.engine.container import ALL_INTERFACES
+from spark_tui.base.engine.invocation import parse
+from spark_tui.base.engine.options import TOKENS, compact_json
+from spark_tui.base.engine.parsers import parsers_of
+from spark_tui.base.errors import PresetError, RefusedError
+from spark_tui.base.host.memory import RESERVE_BYTES
+from spark_tui.base.kv import KvSettings, kv_layout
+from spark_tui.base.quantities import GIB, human_bytes
+from spark_tui.base.reading import NOT_READ_YET, Reading, reason_of, value_of
+from spark_tui.base.shell import split_words
+from spark_tui.base.text import clean_line, truncate
 from spark_tui.domain.models.gguf import PART
 from spark_tui.domain.models.inspection import SPARK_MEMORY
 from spark_tui.domain.models.known import facts_of, known_model
-from spark_tui.domain.models.kv import KvSettings, kv_layout
-from spark_tui.domain.models.parsers import parsers_of
 from spark_tui.domain.models.weights import format_in
 from spark_tui.domain.presets.dialects.importing import plain_name
 from spark_tui.domain.presets.dialects.yaml_text import Value, comment, node_of, yaml_text
 from spark_tui.domain.presets.fit import FEW_SEQUENCES, HOST_BYTES, RUNTIME_BYTES, SHORTEST
-from spark_tui.domain.presets.invocation import parse
-from spark_tui.domain.presets.options import TOKENS, compact_json
 from spark_tui.domain.presets.preset import Origin, Preset
 from spark_tui.domain.presets.recipe import preset_from
 from spark_tui.domain.presets.speculation import speculation_of
-from spark_tui.domain.quantities import GIB, human_bytes
-from spark_tui.domain.reading import NOT_READ_YET, Reading, reason_of, value_of
-from spark_tui.domain.shell import split_words
-from spark_tui.domain.text import clean_line, truncate
 
 CAUTIOUS_CONTEXT: Final = 32768
 """The context where it is unknown what fits."""

@@ -7,7 +7,7 @@ import re
 import shlex
 from typing import Final
 
-from spark_tui.domain.engine.container import STORE_TARGET
+from spark_tui.base.engine.container import STORE_TARGET
 from spark_tui.domain.models.download import DownloadRequest
 from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import RequiredFile

@@ -10,11 +10,13 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.domain.finding import Change, Finding, Severity
-from spark_tui.domain.host.memory import RESERVE_BYTES, MemInfo
-from spark_tui.domain.models.checkpoint import CheckpointFacts, WeightFormat
+from spark_tui.base.checkpoint import CheckpointFacts, WeightFormat
+from spark_tui.base.finding import Change, Finding, Severity
+from spark_tui.base.host.memory import RESERVE_BYTES, MemInfo
+from spark_tui.base.kv import KvLayout, kv_layout
+from spark_tui.base.quantities import GIB, human_bytes, short_tokens
+from spark_tui.base.reading import Missing, Reading
 from spark_tui.domain.models.known import facts_of, known_model, loaded_weights
-from spark_tui.domain.models.kv import KvLayout, kv_layout
 from spark_tui.domain.models.weights import (
     DecodeCeiling,
     bytes_of,
@@ -25,8 +27,6 @@ from spark_tui.domain.models.weights import (
 from spark_tui.domain.presets.fit_request import FitRequest, Measured, measured_layout, request_of
 from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import Preset
-from spark_tui.domain.quantities import GIB, human_bytes, short_tokens
-from spark_tui.domain.reading import Missing, Reading
 
 FEW_SEQUENCES: Final = 4
 """What one Spark serves well at once; more of full length need not fit, since few requests are that long."""

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+from spark_tui.base.quantities import gib, human_bytes
 from spark_tui.domain.presets.fit import Basis, Fit, FitPart, PartId
-from spark_tui.domain.quantities import gib, human_bytes
 
 
 class FitLine(Struct, frozen=True):

@@ -10,8 +10,9 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.domain.finding import Change, Finding, Severity
-from spark_tui.domain.host.memory import RESERVE_BYTES
+from spark_tui.base.finding import Change, Finding, Severity
+from spark_tui.base.host.memory import RESERVE_BYTES
+from spark_tui.base.quantities import gib, short_tokens
 from spark_tui.domain.presets.fit import (
     FEW_SEQUENCES,
     SHORTEST,
@@ -23,7 +24,6 @@ from spark_tui.domain.presets.fit import (
 from spark_tui.domain.presets.fit_request import FitRequest
 from spark_tui.domain.presets.overrides import SHARE, Overrides
 from spark_tui.domain.presets.plan import LaunchPlan
-from spark_tui.domain.quantities import gib, short_tokens
 
 _MOST_STOPS: Final = 8
 

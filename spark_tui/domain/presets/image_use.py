@@ -7,13 +7,13 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from spark_tui.domain.engine.container import ContainerFacts, StoredImage
-from spark_tui.domain.engine.runtimes import recognised
-from spark_tui.domain.engine.state import runtime_of
-from spark_tui.domain.errors import ImageNotFound, RefusedError, SparkError
-from spark_tui.domain.finding import Finding, Severity
+from spark_tui.base.engine.container import ContainerFacts, StoredImage
+from spark_tui.base.engine.image import familiar, repository, tag_of
+from spark_tui.base.engine.runtimes import recognised
+from spark_tui.base.engine.state import runtime_of
+from spark_tui.base.errors import ImageNotFound, RefusedError, SparkError
+from spark_tui.base.finding import Finding, Severity
 from spark_tui.domain.logs.starts import StartRecord
-from spark_tui.domain.presets.image import familiar, repository, tag_of
 from spark_tui.domain.presets.preset import Preset
 
 

@@ -11,10 +11,10 @@ import re
 from collections.abc import Callable, Collection
 from typing import Final
 
-from spark_tui.domain.errors import PresetError
+from spark_tui.base.errors import PresetError
+from spark_tui.base.text import clean_line, truncate
 from spark_tui.domain.presets.located import Entry, ListValue, MappingValue, Node, ScalarValue, compact
 from spark_tui.domain.presets.recipe import Dialect, dialect_of
-from spark_tui.domain.text import clean_line, truncate
 
 INCLUDE: Final = "include"
 MAX_SIBLINGS: Final = 8

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from spark_tui.domain.engine.container import ContainerFacts
+from spark_tui.base.engine.container import ContainerFacts
 from spark_tui.domain.models.store import Layout, StoreContents, StoredModel, VerifyProgress
 from spark_tui.domain.presets.preset import Preset
 

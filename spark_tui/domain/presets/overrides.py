@@ -11,14 +11,14 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.domain.errors import UsageError
-from spark_tui.domain.finding import Change
-from spark_tui.domain.presets.invocation import parse
-from spark_tui.domain.presets.options import FALSE, METHOD, OPTIONS, SETTABLE, TOKENS, TOOLS, TRUE, boolean
+from spark_tui.base.engine.invocation import parse
+from spark_tui.base.engine.options import FALSE, METHOD, OPTIONS, SETTABLE, TOKENS, TOOLS, TRUE, boolean
+from spark_tui.base.errors import UsageError
+from spark_tui.base.finding import Change
+from spark_tui.base.secret import holds_secret, is_secret_name
+from spark_tui.base.settings import ExposureChoice
+from spark_tui.base.text import clean_line, truncate
 from spark_tui.domain.presets.preset import Scalar
-from spark_tui.domain.secret import holds_secret, is_secret_name
-from spark_tui.domain.settings import ExposureChoice
-from spark_tui.domain.text import clean_line, truncate
 
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _CONTROL = re.compile("[\x00-\x1f\x7f]")

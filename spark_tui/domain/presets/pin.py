@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from spark_tui.domain.presets.image import repository, tag_of
+from spark_tui.base.engine.image import repository, tag_of
 from spark_tui.domain.presets.located import MappingValue, Node, plain
 
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")

@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from spark_tui.domain.engine.container import (
+from spark_tui.base.engine.container import (
     ALL_INTERFACES,
     LABEL_API_KEY_FILE,
     LABEL_MODEL,
@@ -33,18 +33,18 @@ from spark_tui.domain.engine.container import (
     Ulimit,
     local_model_path,
 )
-from spark_tui.domain.engine.docker_run import read_restart, read_ulimit, spec_hash
-from spark_tui.domain.engine.runtimes import KeyDelivery, ModelName, is_known
-from spark_tui.domain.errors import PresetError, RefusedError, UsageError
-from spark_tui.domain.host.identity import HostPaths
+from spark_tui.base.engine.docker_run import read_restart, read_ulimit, spec_hash
+from spark_tui.base.engine.image import ContainerStart, arrange, assumed_entrypoint, repository
+from spark_tui.base.engine.runtimes import KeyDelivery, ModelName, is_known
+from spark_tui.base.errors import PresetError, RefusedError, UsageError
+from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.quantities import GIB
+from spark_tui.base.secret import secret_variables
+from spark_tui.base.settings import ExposureChoice
 from spark_tui.domain.presets.command import HOST_NETWORK, Command, command_of, render_env
-from spark_tui.domain.presets.image import ContainerStart, arrange, assumed_entrypoint, repository
 from spark_tui.domain.presets.overrides import Overrides, pairs_of
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.presets.recipe import parse_gpus, parse_mount
-from spark_tui.domain.quantities import GIB
-from spark_tui.domain.secret import secret_variables
-from spark_tui.domain.settings import ExposureChoice
 
 SHM_SIZE: Final = 10 * GIB
 OOM_SCORE_ADJ: Final = 800

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
 
-from spark_tui.domain.engine.runtimes import Runtime, runtime_named
+from spark_tui.base.engine.runtimes import Runtime, runtime_named
 
 if TYPE_CHECKING:
-    from spark_tui.domain.errors import PresetError
+    from spark_tui.base.errors import PresetError
 
 
 Scalar: TypeAlias = str | int | float | bool | None

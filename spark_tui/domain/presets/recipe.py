@@ -8,10 +8,14 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Final
 
-from spark_tui.domain.engine.container import Gpus
-from spark_tui.domain.engine.docker_run import read_gpus, read_restart, read_ulimit
-from spark_tui.domain.errors import PresetError
-from spark_tui.domain.presets.image import is_image_reference
+from spark_tui.base.engine.container import Gpus
+from spark_tui.base.engine.docker_run import read_gpus, read_restart, read_ulimit
+from spark_tui.base.engine.image import is_image_reference
+from spark_tui.base.engine.options import CHECKED_IN_RECIPES, OPTIONS
+from spark_tui.base.errors import PresetError
+from spark_tui.base.quantities import parse_bytes
+from spark_tui.base.secret import SECRET_MASK, holds_secret, is_secret_name
+from spark_tui.base.text import clean, truncate
 from spark_tui.domain.presets.located import (
     Entry,
     ListValue,
@@ -22,7 +26,6 @@ from spark_tui.domain.presets.located import (
     compact,
     describe,
 )
-from spark_tui.domain.presets.options import CHECKED_IN_RECIPES, OPTIONS
 from spark_tui.domain.presets.preset import (
     NO_GPU,
     ContainerOptions,
@@ -37,9 +40,6 @@ from spark_tui.domain.presets.preset import (
     Tag,
     engine_of,
 )
-from spark_tui.domain.quantities import parse_bytes
-from spark_tui.domain.secret import SECRET_MASK, holds_secret, is_secret_name
-from spark_tui.domain.text import clean, truncate
 
 OWN_KEY: Final = "spark_tui"
 IMPORTED_KEY: Final = "imported"

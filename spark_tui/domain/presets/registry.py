@@ -13,13 +13,13 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from spark_tui.domain.errors import PresetError, RefusedError, UnreachableError, UsageError
-from spark_tui.domain.finding import Finding, Severity
+from spark_tui.base.errors import PresetError, RefusedError, UnreachableError, UsageError
+from spark_tui.base.finding import Finding, Severity
+from spark_tui.base.secret import mask_secrets
+from spark_tui.base.text import clean, clean_line, quoted, truncate
 from spark_tui.domain.presets.dialects.importing import ExaminedRecipe
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.presets.rights import findings_of
-from spark_tui.domain.secret import mask_secrets
-from spark_tui.domain.text import clean, clean_line, quoted, truncate
 
 SEPARATOR: Final = "."
 """Between a registry's name and a recipe's: together the preset's name."""

@@ -16,12 +16,12 @@ from typing import Final
 
 from msgspec.structs import asdict
 
-from spark_tui.domain.errors import RefusedError
-from spark_tui.domain.finding import Change, Finding, Severity
+from spark_tui.base.engine.image import registry_of, repository
+from spark_tui.base.errors import RefusedError
+from spark_tui.base.finding import Change, Finding, Severity
+from spark_tui.base.text import clean_line, truncate
 from spark_tui.domain.presets.command import render
-from spark_tui.domain.presets.image import registry_of, repository
 from spark_tui.domain.presets.preset import Preset
-from spark_tui.domain.text import clean_line, truncate
 
 # Severity, summary and remedy by id, the worst first.
 _FINDINGS: Final = {

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from spark_tui.domain.errors import UsageError
-from spark_tui.domain.presets.invocation import Invocation
-from spark_tui.domain.presets.options import ALONE, TOKENS
+from spark_tui.base.engine.invocation import Invocation
+from spark_tui.base.engine.options import ALONE, TOKENS
+from spark_tui.base.errors import UsageError
 
 CONFIG: Final = "speculative_config"
 SPELLED: Final = {"spec_method": "method", "spec_model": "model", "spec_tokens": TOKENS}

@@ -8,11 +8,11 @@ from typing import Any, Final, TypeAlias
 
 from msgspec import Struct, field
 
-from spark_tui.domain.chat.stream import DONE, count_of, object_of, objects_of, text_of
-from spark_tui.domain.engine.api_errors import stream_error
+from spark_tui.base.engine.api_errors import stream_error
+from spark_tui.base.engine.stream import DONE, count_of, object_of, objects_of, text_of
+from spark_tui.base.text import clean_line, truncate
+from spark_tui.base.untrusted import load_json
 from spark_tui.domain.prove.request import Api, Call, Question
-from spark_tui.domain.text import clean_line, truncate
-from spark_tui.domain.untrusted import load_json
 
 Event: TypeAlias = dict[str, Any]
 

@@ -12,10 +12,10 @@ from typing import Any, Final, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
+from spark_tui.base.text import clean_line, truncate
+from spark_tui.base.untrusted import load_json
 from spark_tui.domain.prove.answer import ProveAnswer
 from spark_tui.domain.prove.request import CALL_ID, Api, Area, Call, Question, Tool, Verdict
-from spark_tui.domain.text import clean_line, truncate
-from spark_tui.domain.untrusted import load_json
 
 
 class SkippedCase(Exception):

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from spark_tui.domain.engine.runtimes import CHAT_PATH
-from spark_tui.domain.untrusted import load_json
+from spark_tui.base.engine.runtimes import CHAT_PATH
+from spark_tui.base.untrusted import load_json
 
 
 class Area(StrEnum):

@@ -7,16 +7,16 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
+from spark_tui.base.engine.invocation import parse
+from spark_tui.base.engine.parsers import family_of, parsers_of
+from spark_tui.base.finding import Severity
+from spark_tui.base.reading import Reading, value_of
 from spark_tui.domain.bench.conditions import Conditions, flags_of
 from spark_tui.domain.bench.run import RunOutcome
-from spark_tui.domain.finding import Severity
 from spark_tui.domain.logs.view import EngineView
-from spark_tui.domain.models.parsers import family_of, parsers_of
-from spark_tui.domain.presets.invocation import parse
 from spark_tui.domain.presets.model_use import LibraryView
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.prove.request import Area, Verdict
-from spark_tui.domain.reading import Reading, value_of
 
 
 class CaseResult(Struct, frozen=True):

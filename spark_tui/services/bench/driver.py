@@ -8,16 +8,16 @@ import os
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Final
 
+from spark_tui.base import executors
+from spark_tui.base.engine.api_errors import api_error
+from spark_tui.base.engine.runtimes import LLAMA_CPP
+from spark_tui.base.engine.state import Endpoint
+from spark_tui.base.errors import EngineFailed, EngineUnreachable, SparkError
+from spark_tui.base.remote import last_line
+from spark_tui.base.untrusted import load_json
+from spark_tui.base.wire import decode, encode
 from spark_tui.domain.bench.load import Load, LoadEvent, LoadOrder, LoadResult, Tick
-from spark_tui.domain.engine.api_errors import api_error
-from spark_tui.domain.engine.runtimes import LLAMA_CPP
-from spark_tui.domain.engine.state import Endpoint
-from spark_tui.domain.errors import EngineFailed, EngineUnreachable, SparkError
-from spark_tui.domain.remote import last_line
-from spark_tui.domain.untrusted import load_json
-from spark_tui.services import executors
-from spark_tui.services.engine_http import ClientPools, authorization, bearer, beginning_of
-from spark_tui.services.wire import decode, encode
+from spark_tui.machine.engine_http import ClientPools, authorization, bearer, beginning_of
 
 ANSWER_SECONDS: Final = 30.0
 END_SECONDS: Final = 5.0

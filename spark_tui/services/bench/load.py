@@ -25,9 +25,9 @@ from contextlib import contextmanager
 from typing import Final, cast
 from urllib.parse import urlsplit
 
+from spark_tui.base.wire import decode, encode
 from spark_tui.domain.bench.load import Load, LoadEvent, LoadOrder, LoadResult, RequestSpec, Tick
 from spark_tui.domain.bench.record import COMPLETIONS_PATH, WireExchange, record_of
-from spark_tui.services.wire import decode, encode
 
 MAX_HEAD_BYTES: Final = 64 * 1024
 MAX_ANSWER_BYTES: Final = 256 * 1024 * 1024

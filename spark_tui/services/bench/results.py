@@ -15,12 +15,12 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
+from spark_tui.base.errors import SparkError
+from spark_tui.base.files import APPEND_FLAGS, FILE_MODE, FOLDER_MODE, append_lines, open_plain, write_whole
+from spark_tui.base.text import clean_line, truncate
+from spark_tui.base.untrusted import load_json
 from spark_tui.domain.bench.run import HOST_KEY, RESULT_VERSION, Result, result_to_json
-from spark_tui.domain.errors import SparkError
 from spark_tui.domain.prove.run import Proof
-from spark_tui.domain.text import clean_line, truncate
-from spark_tui.domain.untrusted import load_json
-from spark_tui.services.files import APPEND_FLAGS, FILE_MODE, FOLDER_MODE, append_lines, open_plain, write_whole
 
 MOST_BYTES: Final = 64 * 1024 * 1024
 """Some thousand runs. A file that has grown beyond it loses its oldest results, a quarter of it at once."""

@@ -7,7 +7,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from spark_tui.domain.errors import UsageError
+from spark_tui.base.errors import UsageError
+from spark_tui.base.ports import Clock
+from spark_tui.base.secret import Secret
 from spark_tui.domain.models import hub_errors
 from spark_tui.domain.models.download import (
     Download,
@@ -19,10 +21,8 @@ from spark_tui.domain.models.download import (
     LocalFiles,
 )
 from spark_tui.domain.models.hub import RepoFile, select
-from spark_tui.domain.secret import Secret
 from spark_tui.services.demo.models import COMMIT, DemoModels
 from spark_tui.services.demo.shelf import files_on
-from spark_tui.services.ports import Clock
 
 RATE: Final = 118_000_000.0
 """Bytes a second of a 1 Gbit line."""

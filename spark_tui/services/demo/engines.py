@@ -14,9 +14,9 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from spark_tui.domain.models.checkpoint import CheckpointFacts, WeightFormat
-from spark_tui.domain.models.kv import BlockCapacity, KvSettings, kv_layout
-from spark_tui.domain.quantities import GIB, MIB
+from spark_tui.base.checkpoint import CheckpointFacts, WeightFormat
+from spark_tui.base.kv import BlockCapacity, KvSettings, kv_layout
+from spark_tui.base.quantities import GIB, MIB
 from spark_tui.services.demo.facts import FACTS, SIZES
 from spark_tui.services.demo.recording import POOL_GIB, RecordedLog, boot_script, fill, other_script
 

@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 
 from msgspec.json import decode
 
-from spark_tui.domain.models.checkpoint import CheckpointFacts, WeightFormat
+from spark_tui.base.checkpoint import CheckpointFacts, WeightFormat
 
 RECORDED_MODEL: Final = "rdtand/Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm"
 

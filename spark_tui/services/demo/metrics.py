@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from spark_tui.domain.metrics.page import Family, MetricPage, Slot, page_of
+from spark_tui.base.engine.metrics_page import Family, MetricPage, Slot, page_of
 from spark_tui.services.demo.world import (
     PREFIX_HITS,
     REQUEST_INTERVALS,

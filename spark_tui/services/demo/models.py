@@ -7,9 +7,12 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from spark_tui.domain.errors import RefusedError, UsageError
-from spark_tui.domain.finding import Finding, Severity
-from spark_tui.domain.models.checkpoint import CheckpointFacts
+from spark_tui.base.checkpoint import CheckpointFacts
+from spark_tui.base.errors import RefusedError, UsageError
+from spark_tui.base.finding import Finding, Severity
+from spark_tui.base.ports import Clock
+from spark_tui.base.quantities import GIB
+from spark_tui.base.reading import Missing, Ok, Reading
 from spark_tui.domain.models.hub import RepoFile
 from spark_tui.domain.models.store import (
     Algorithm,
@@ -31,11 +34,8 @@ from spark_tui.domain.models.store import (
     StoredRevision,
     VerifyProgress,
 )
-from spark_tui.domain.quantities import GIB
-from spark_tui.domain.reading import Missing, Ok, Reading
 from spark_tui.services.demo.facts import FACTS, RECORDED_MODEL
 from spark_tui.services.demo.world import DISK_FREE, DISK_TOTAL, STORE
-from spark_tui.services.ports import Clock
 
 RATE: Final = 2_400_000_000
 """Bytes a second that a verification reads, on one NVMe disk."""

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from spark_tui.domain.engine.container import (
+from spark_tui.base.engine.container import (
     LABEL_MODEL,
     LABEL_OVERRIDES,
     LABEL_PORT,
@@ -30,10 +30,11 @@ from spark_tui.domain.engine.container import (
     ContainerSpec,
     PublishedPort,
 )
-from spark_tui.domain.engine.runtimes import KEY_VARIABLES
-from spark_tui.domain.errors import EngineUnreachable
-from spark_tui.domain.metrics.page import Family, SeriesPart, Slot
-from spark_tui.domain.quantities import GIB
+from spark_tui.base.engine.metrics_page import Family, SeriesPart, Slot
+from spark_tui.base.engine.runtimes import KEY_VARIABLES
+from spark_tui.base.errors import EngineUnreachable
+from spark_tui.base.ports import Clock, LogLine
+from spark_tui.base.quantities import GIB
 from spark_tui.services.demo.engines import (
     GRAPHS_GIB,
     BootMarks,
@@ -45,7 +46,6 @@ from spark_tui.services.demo.engines import (
 )
 from spark_tui.services.demo.facts import RECORDED_MODEL
 from spark_tui.services.demo.recording import POOL_GIB, RecordedLog, fill
-from spark_tui.services.ports import Clock, LogLine
 
 _TTFT: Final = (
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,

@@ -27,18 +27,18 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.domain.history import MOST_BYTES, HistoryOff, HistoryState, Record
+from spark_tui.base.executors import CallPool
+from spark_tui.base.files import FILE_MODE, PrivateFolder
+from spark_tui.base.history_limits import MOST_BYTES, HistoryOff, HistoryState, Record
+from spark_tui.base.host.series import MetricId, Sample, SeriesKey, SeriesSlice
+from spark_tui.base.quantities import MIB
+from spark_tui.base.reading import Missing, Ok, Reading
+from spark_tui.base.text import clean_line
+from spark_tui.base.untrusted import load_json
+from spark_tui.base.wire import decode
 from spark_tui.domain.logs.starts import MOST_GOOD, StartRecord
 from spark_tui.domain.logs.timeline import PhaseId
-from spark_tui.domain.metrics.series import MetricId, Sample, SeriesKey, SeriesSlice
-from spark_tui.domain.quantities import MIB
-from spark_tui.domain.reading import Missing, Ok, Reading
-from spark_tui.domain.text import clean_line
-from spark_tui.domain.untrusted import load_json
-from spark_tui.services.executors import CallPool
-from spark_tui.services.files import FILE_MODE, PrivateFolder
 from spark_tui.services.history import samples
-from spark_tui.services.wire import decode
 
 if TYPE_CHECKING:  # sqlite3 is loaded by the threads that use it
     from sqlite3 import Connection

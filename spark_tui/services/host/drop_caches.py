@@ -16,10 +16,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from spark_tui.domain.errors import SparkError
-from spark_tui.domain.host import drop_caches
-from spark_tui.domain.text import clean_line
-from spark_tui.services.executors import CallPool
+from spark_tui.base.errors import SparkError
+from spark_tui.base.executors import CallPool
+from spark_tui.base.host import drop_caches
+from spark_tui.base.text import clean_line
 
 SYNC_SECONDS: Final = 30.0
 DROP_SECONDS: Final = 60.0

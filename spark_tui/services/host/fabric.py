@@ -14,6 +14,13 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from spark_tui.base.executors import MOST_OUTPUT, NotStarted, OutputTooLong, run_child
+from spark_tui.base.nodes import CONNECTX
+from spark_tui.base.quantities import human_bytes
+from spark_tui.base.reading import Missing, Ok, Reading
+from spark_tui.base.remote import last_line
+from spark_tui.base.text import clean_line
+from spark_tui.base.untrusted import load_json
 from spark_tui.domain.cluster.facts import (
     ALL_GATHER,
     NO_END,
@@ -25,14 +32,7 @@ from spark_tui.domain.cluster.facts import (
     Transfer,
 )
 from spark_tui.domain.cluster.protocol import FabricLink
-from spark_tui.domain.nodes import CONNECTX
-from spark_tui.domain.quantities import human_bytes
-from spark_tui.domain.reading import Missing, Ok, Reading
-from spark_tui.domain.remote import last_line
-from spark_tui.domain.text import clean_line
-from spark_tui.domain.untrusted import load_json
-from spark_tui.services.executors import MOST_OUTPUT, NotStarted, OutputTooLong, run_child
-from spark_tui.services.host.procfs import psutil_at, text_or_empty, why
+from spark_tui.machine.procfs import psutil_at, text_or_empty, why
 
 MELLANOX: Final = "0x15b3"
 _SSH: Final = ("ssh", "-n", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5", "-o", "StrictHostKeyChecking=yes",

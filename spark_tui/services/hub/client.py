@@ -24,9 +24,13 @@ from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 
-from spark_tui.domain.errors import SparkError
+from spark_tui.base.checkpoint import CheckpointFacts, CheckpointProblem, WeightFormat
+from spark_tui.base.errors import SparkError
+from spark_tui.base.executors import CallPool
+from spark_tui.base.reading import Reading
+from spark_tui.base.secret import Secret
+from spark_tui.base.text import clean_line, truncate
 from spark_tui.domain.models import hub_errors
-from spark_tui.domain.models.checkpoint import CheckpointFacts, CheckpointProblem, WeightFormat
 from spark_tui.domain.models.config import MOST_BYTES, Keys, quantization_of
 from spark_tui.domain.models.hub import (
     Gating,
@@ -46,10 +50,6 @@ from spark_tui.domain.models.weights import (
     parse_header,
     read_checkpoint,
 )
-from spark_tui.domain.reading import Reading
-from spark_tui.domain.secret import Secret
-from spark_tui.domain.text import clean_line, truncate
-from spark_tui.services.executors import CallPool
 
 DEFAULT_ENDPOINT: Final = "https://huggingface.co"
 CONNECT_SECONDS: Final = 10.0

@@ -23,7 +23,12 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.domain.errors import UsageError
+from spark_tui.base.errors import UsageError
+from spark_tui.base.executors import CallPool, born, command
+from spark_tui.base.files import is_locked, read_plain
+from spark_tui.base.remote import last_line
+from spark_tui.base.secret import Secret
+from spark_tui.base.wire import decode
 from spark_tui.domain.models.download import (
     Download,
     DownloadFailure,
@@ -36,13 +41,8 @@ from spark_tui.domain.models.download import (
 )
 from spark_tui.domain.models.hub import RepoFile
 from spark_tui.domain.models.hub_errors import DownloadFailed, shown
-from spark_tui.domain.remote import last_line
-from spark_tui.domain.secret import Secret
-from spark_tui.services.executors import CallPool, born, command
-from spark_tui.services.files import is_locked, read_plain
 from spark_tui.services.hub.client import endpoint_of
 from spark_tui.services.hub.transfer import PART, Places, io_error
-from spark_tui.services.wire import decode
 
 ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
 _MOST_BYTES: Final = 8 * 1024 * 1024

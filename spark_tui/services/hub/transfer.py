@@ -23,13 +23,13 @@ from typing import Any, Final
 import filelock
 from msgspec import Struct
 
-from spark_tui.domain.errors import SparkError, UsageError
+from spark_tui.base.errors import SparkError, UsageError
+from spark_tui.base.files import read_plain
+from spark_tui.base.quantities import human_bytes, human_duration
+from spark_tui.base.secret import Secret
 from spark_tui.domain.models import hub_errors
 from spark_tui.domain.models.download import DownloadRequest, FileProgress, FileState, TokenBucket
 from spark_tui.domain.models.hub import RepoFile
-from spark_tui.domain.quantities import human_bytes, human_duration
-from spark_tui.domain.secret import Secret
-from spark_tui.services.files import read_plain
 from spark_tui.services.hub.client import (
     CutOff,
     HubCall,

@@ -22,13 +22,13 @@ from typing import Any, Final, TypeVar
 import filelock
 from msgspec.structs import replace
 
-from spark_tui.domain.errors import SparkError
+from spark_tui.base.errors import SparkError
+from spark_tui.base.executors import born
+from spark_tui.base.secret import Secret
+from spark_tui.base.untrusted import load_json
 from spark_tui.domain.models import hub_errors
 from spark_tui.domain.models.download import DownloadFailure, DownloadPhase, FileProgress, FileState, SpeedMeter
 from spark_tui.domain.models.hub import RepoFile, select
-from spark_tui.domain.secret import Secret
-from spark_tui.domain.untrusted import load_json
-from spark_tui.services.executors import born
 from spark_tui.services.hub.client import (
     CutOff,
     HubCall,

@@ -12,7 +12,9 @@ from typing import Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from spark_tui.domain.errors import PresetError, RefusedError, SparkError, UsageError
+from spark_tui.base.errors import PresetError, RefusedError, SparkError, UsageError
+from spark_tui.base.files import write_whole
+from spark_tui.base.text import clean_line, truncate
 from spark_tui.domain.presets.dialects.container_files import compose_commands, is_compose
 from spark_tui.domain.presets.dialects.importing import (
     CollectedFiles,
@@ -23,8 +25,6 @@ from spark_tui.domain.presets.dialects.importing import (
     remote_of,
 )
 from spark_tui.domain.presets.located import ListValue, MappingValue, compact
-from spark_tui.domain.text import clean_line, truncate
-from spark_tui.services.files import write_whole
 from spark_tui.services.presets.recipe_yaml import MAX_BYTES, SUFFIXES, decoded, parse, read_text
 
 MAX_SCRIPT_BYTES: Final = 64 * 1024

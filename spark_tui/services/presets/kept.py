@@ -13,9 +13,9 @@ import msgspec
 from msgspec import Struct
 
 from spark_tui import __version__
+from spark_tui.base.files import PrivateFolder
 from spark_tui.domain.presets import preset as read_as
 from spark_tui.domain.presets.preset import Preset
-from spark_tui.services.files import PrivateFolder
 
 _MOST_BYTES: Final = 64 << 20
 _DIGEST: Final = 32

@@ -11,15 +11,15 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 import spark_tui
-from spark_tui.domain.errors import PresetError
+from spark_tui.base.engine.options import OPTIONS
+from spark_tui.base.errors import PresetError
+from spark_tui.base.files import PrivateFolder
+from spark_tui.base.secret import mask_secrets
+from spark_tui.base.text import truncate
 from spark_tui.domain.presets.include import with_included
 from spark_tui.domain.presets.located import Node
-from spark_tui.domain.presets.options import OPTIONS
 from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue
 from spark_tui.domain.presets.recipe import preset_from
-from spark_tui.domain.secret import mask_secrets
-from spark_tui.domain.text import truncate
-from spark_tui.services.files import PrivateFolder
 from spark_tui.services.presets.kept import KeptPresets, Stamp
 from spark_tui.services.presets.recipe_yaml import MAX_BYTES, SUFFIXES, parse, read_text, too_large
 

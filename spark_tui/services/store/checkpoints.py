@@ -14,11 +14,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from spark_tui.domain.models.checkpoint import CheckpointFacts, CheckpointProblem, licence_in
+from spark_tui.base.checkpoint import CheckpointFacts, CheckpointProblem, licence_in
+from spark_tui.base.reading import Missing, Reading
+from spark_tui.base.text import clean_line, truncate
 from spark_tui.domain.models.gguf import read_gguf
 from spark_tui.domain.models.weights import CONFIG, SafetensorsHeader, read_checkpoint
-from spark_tui.domain.reading import Missing, Reading
-from spark_tui.domain.text import clean_line, truncate
 from spark_tui.services.store.scan import opened, read_header, read_small, read_up_to
 
 MOST_FILES: Final = 4_000

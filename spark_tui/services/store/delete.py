@@ -20,8 +20,10 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from spark_tui.domain.errors import RefusedError, SparkError
-from spark_tui.domain.finding import Finding, Severity
+from spark_tui.base.errors import RefusedError, SparkError
+from spark_tui.base.files import is_locked
+from spark_tui.base.finding import Finding, Severity
+from spark_tui.base.text import clean_line
 from spark_tui.domain.models.store import (
     Deleted,
     DeleteExtent,
@@ -31,8 +33,6 @@ from spark_tui.domain.models.store import (
     StoredRevision,
     freed_by,
 )
-from spark_tui.domain.text import clean_line
-from spark_tui.services.files import is_locked
 from spark_tui.services.store.scan import (
     INCOMPLETE,
     ModelScan,

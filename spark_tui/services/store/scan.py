@@ -23,8 +23,11 @@ from typing import Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from spark_tui.domain.finding import Finding, Severity
-from spark_tui.domain.models.checkpoint import CheckpointProblem
+from spark_tui.base.checkpoint import CheckpointProblem
+from spark_tui.base.files import is_locked
+from spark_tui.base.finding import Finding, Severity
+from spark_tui.base.quantities import human_bytes
+from spark_tui.base.text import clean_line
 from spark_tui.domain.models.config import MOST_BYTES, BadJson, read_object
 from spark_tui.domain.models.store import (
     PARTIAL_FOLDER,
@@ -51,9 +54,6 @@ from spark_tui.domain.models.store import (
     without_reference,
 )
 from spark_tui.domain.models.weights import LENGTH_BYTES, SafetensorsHeader, header_length, parse_header
-from spark_tui.domain.quantities import human_bytes
-from spark_tui.domain.text import clean_line
-from spark_tui.services.files import is_locked
 
 MOST_ENTRIES: Final = 200_000
 """Of one model: a folder with more is not looked into any further, and the finding says so."""

@@ -22,8 +22,14 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.domain.errors import SparkError, UsageError
-from spark_tui.domain.finding import Finding, Severity
+from spark_tui.base.errors import SparkError, UsageError
+from spark_tui.base.executors import CallPool, StreamThreads
+from spark_tui.base.files import PrivateFolder
+from spark_tui.base.finding import Finding, Severity
+from spark_tui.base.quantities import human_bytes
+from spark_tui.base.settings import suggestion
+from spark_tui.base.text import clean_line
+from spark_tui.base.wire import decode
 from spark_tui.domain.models.store import (
     Deleted,
     DeleteExtent,
@@ -40,11 +46,6 @@ from spark_tui.domain.models.store import (
     disk_of,
     in_motion,
 )
-from spark_tui.domain.quantities import human_bytes
-from spark_tui.domain.settings import suggestion
-from spark_tui.domain.text import clean_line
-from spark_tui.services.executors import CallPool, StreamThreads
-from spark_tui.services.files import PrivateFolder
 from spark_tui.services.store.delete import Deletion
 from spark_tui.services.store.scan import (
     Mark,
@@ -62,7 +63,6 @@ from spark_tui.services.store.scan import (
     unchanged,
 )
 from spark_tui.services.store.verify import Verification
-from spark_tui.services.wire import decode
 
 VERSION: Final = 3
 _MOST_BYTES: Final = 64 << 20

@@ -12,9 +12,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from spark_tui.domain.models.checkpoint import CheckpointProblem
+from spark_tui.base.checkpoint import CheckpointProblem
+from spark_tui.base.executors import Closed, ThreadQueue
 from spark_tui.domain.models.store import Algorithm, FileCheck, FileProblem, FileVerdict, StoredFile, VerifyProgress
-from spark_tui.services.executors import Closed, ThreadQueue
 from spark_tui.services.store.scan import opened, read_header, reason
 
 MOST_THREADS: Final = 4

@@ -14,26 +14,26 @@ from textual.content import Content
 from textual.events import Resize
 from textual.widgets import TabbedContent
 
-from spark_tui.core.actions import Scope, key_of
+from spark_tui.base.actions import Scope, key_of
+from spark_tui.base.errors import SparkError, UsageError
+from spark_tui.base.event import EventKind
+from spark_tui.base.jobs import BenchStatus
+from spark_tui.base.page import Page as Sections
+from spark_tui.base.page import Section, Tone
+from spark_tui.base.text import cells_left
+from spark_tui.base.under_way import Measurement
 from spark_tui.core.bench import Benchmark, BenchProgress, BenchStep
-from spark_tui.core.jobs import BenchStatus
 from spark_tui.core.prove import ProofProgress, Prover
 from spark_tui.core.results import Results
-from spark_tui.core.under_way import Measurement
 from spark_tui.domain.bench.compare import Comparison, compare
 from spark_tui.domain.bench.plan import BenchPlan, segments
 from spark_tui.domain.bench.published import references
 from spark_tui.domain.bench.run import KNEE_EFFICIENCY, BenchRun, Result, RunOutcome
-from spark_tui.domain.errors import SparkError, UsageError
-from spark_tui.domain.event import EventKind
 from spark_tui.domain.prove.request import Verdict
 from spark_tui.domain.prove.run import engine_badge, stored_commit
-from spark_tui.domain.text import cells_left
 from spark_tui.present import bench as present
 from spark_tui.present import prove as proving
 from spark_tui.present.bench_export import exported, markdown
-from spark_tui.present.page import Page as Sections
-from spark_tui.present.page import Section, Tone
 from spark_tui.tui.format import Glyphs, safe
 from spark_tui.tui.frame import bindings
 from spark_tui.tui.list_screen import LIST_CSS, ListScreen

@@ -15,21 +15,21 @@ from textual.content import Content
 from textual.timer import Timer
 from textual.worker import Worker, WorkerState
 
-from spark_tui.core.actions import Action, Scope, action, key_of, of_scope, screen_keys
+from spark_tui.base.actions import Action, Scope, action, key_of, of_scope, screen_keys
+from spark_tui.base.context import Context
+from spark_tui.base.engine import request
+from spark_tui.base.engine.message import Answer, Attachment
+from spark_tui.base.engine.state import Endpoint, EngineState, Health
+from spark_tui.base.errors import EngineUnreachable, ModelNotServed, SparkError
+from spark_tui.base.quantities import short_tokens
+from spark_tui.base.reading import NOT_READ_YET, reason_of, value_of
+from spark_tui.base.text import clean
 from spark_tui.core.chat import ChatTarget, Conversation, target_of
-from spark_tui.core.context import Context
 from spark_tui.core.conversations import Conversations
 from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.metrics import EngineMetricsCollector
-from spark_tui.domain.chat import request
 from spark_tui.domain.chat.conversation import ContextRoom, ContextUse, Exchange
-from spark_tui.domain.chat.message import Answer, Attachment
-from spark_tui.domain.engine.state import Endpoint, EngineState, Health
-from spark_tui.domain.errors import EngineUnreachable, ModelNotServed, SparkError
 from spark_tui.domain.logs.view import EngineView
-from spark_tui.domain.quantities import short_tokens
-from spark_tui.domain.reading import NOT_READ_YET, reason_of, value_of
-from spark_tui.domain.text import clean
 from spark_tui.present.chat import brief, context_gauge, phase, progress, rail_page
 from spark_tui.present.engines import engine_status
 from spark_tui.tui import format as fmt

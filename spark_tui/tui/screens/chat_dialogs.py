@@ -14,15 +14,15 @@ from textual.content import Content
 from textual.events import DescendantFocus
 from textual.widgets import Input, Static, TextArea
 
-from spark_tui.core.actions import key_of
+from spark_tui.base.actions import key_of
+from spark_tui.base.engine.parameters import SETTINGS, ParameterError
+from spark_tui.base.engine.request import ChatSettings, Defaults
+from spark_tui.base.errors import SparkError
+from spark_tui.base.page import Column
+from spark_tui.base.text import truncate
 from spark_tui.core.conversations import Conversations
 from spark_tui.domain.chat.conversation import ConversationHit, ConversationSummary
-from spark_tui.domain.chat.parameters import SETTINGS, ParameterError
-from spark_tui.domain.chat.request import ChatSettings, Defaults
-from spark_tui.domain.errors import SparkError
-from spark_tui.domain.text import truncate
 from spark_tui.present.chat import SettingRow, conversation_table, setting_rows
-from spark_tui.present.page import Column
 from spark_tui.tui import format as fmt
 from spark_tui.tui.screens.modals import ConfirmScreen, TextDialog
 from spark_tui.tui.textual_private import QuietModal

@@ -9,7 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container, Horizontal, VerticalScroll
 
-from spark_tui.core.actions import Scope, key_of
+from spark_tui.base.actions import Scope, key_of
 from spark_tui.core.cluster_monitor import ClusterMonitor
 from spark_tui.core.nodes import HERE, Nodes
 from spark_tui.domain.cluster.record import ClusterRecord

@@ -8,18 +8,18 @@ from textual import work
 from textual.binding import BindingType
 from textual.content import Content
 
-from spark_tui.core.actions import Scope, key_of
+from spark_tui.base.actions import Scope, key_of
+from spark_tui.base.errors import SparkError
+from spark_tui.base.event import EventKind
+from spark_tui.base.finding import Finding, worst
+from spark_tui.base.jobs import Step
+from spark_tui.base.nodes import Cluster
+from spark_tui.base.page import TONES
 from spark_tui.core.cluster_doctor import ClusterDoctor
-from spark_tui.core.jobs import Step
 from spark_tui.domain.cluster.doctor import CHECK_BY_ID, examine, netplan
-from spark_tui.domain.errors import SparkError
-from spark_tui.domain.event import EventKind
-from spark_tui.domain.finding import Finding, worst
-from spark_tui.domain.nodes import Cluster
 from spark_tui.present import cluster_doctor as present
 from spark_tui.present.cluster import ADD_COMMAND
 from spark_tui.present.doctor import counts
-from spark_tui.present.page import TONES
 from spark_tui.tui import format as fmt
 from spark_tui.tui.frame import bindings
 from spark_tui.tui.list_screen import LIST_CSS, ListScreen

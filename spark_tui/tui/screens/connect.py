@@ -12,14 +12,14 @@ from textual.binding import BindingType
 from textual.containers import Container, VerticalScroll
 from textual.content import Content
 
-from spark_tui.core.actions import Scope, key_of
+from spark_tui.base.actions import Scope, key_of
+from spark_tui.base.errors import RefusedError, SparkError, UsageError
+from spark_tui.base.finding import Finding
+from spark_tui.base.page import Section
 from spark_tui.core.connect import Connection, Connector, Place
 from spark_tui.domain.connect import CLIENTS, Client, change_of
-from spark_tui.domain.errors import RefusedError, SparkError, UsageError
-from spark_tui.domain.finding import Finding
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.present import connect as present
-from spark_tui.present.page import Section
 from spark_tui.tui.frame import acting, bindings
 from spark_tui.tui.list_screen import LIST_CSS, ListScreen
 from spark_tui.tui.widgets.page import Page

@@ -10,13 +10,13 @@ from textual.binding import BindingType
 from textual.content import Content
 from textual.events import Resize
 
-from spark_tui.core.actions import Scope
+from spark_tui.base.actions import Scope
+from spark_tui.base.errors import SparkError
+from spark_tui.base.finding import Finding, worst
+from spark_tui.base.page import TONES
 from spark_tui.core.doctor import Doctor, terminal_state
 from spark_tui.domain.doctor import CHECK_BY_ID
-from spark_tui.domain.errors import SparkError
-from spark_tui.domain.finding import Finding, worst
 from spark_tui.present import doctor as present
-from spark_tui.present.page import TONES
 from spark_tui.tui import format as fmt
 from spark_tui.tui.frame import bindings
 from spark_tui.tui.list_screen import LIST_CSS, ListScreen

@@ -10,12 +10,12 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 
-from spark_tui.core.context import Context
+from spark_tui.base.context import Context
+from spark_tui.base.engine.docker_run import render_text
+from spark_tui.base.errors import SparkError
 from spark_tui.core.draft import Drafts
 from spark_tui.core.fit import LaunchChecks
 from spark_tui.core.preflight import Preflight
-from spark_tui.domain.engine.docker_run import render_text
-from spark_tui.domain.errors import SparkError
 from spark_tui.domain.presets.draft import Draft
 from spark_tui.domain.presets.fit_verdict import LaunchVerdict
 from spark_tui.domain.presets.overrides import overrides_from_pairs

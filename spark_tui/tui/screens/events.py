@@ -7,10 +7,10 @@ from typing import ClassVar
 from textual.binding import BindingType
 from textual.content import Content
 
-from spark_tui.core.actions import Scope
-from spark_tui.domain.event import Event
+from spark_tui.base.actions import Scope
+from spark_tui.base.event import Event
+from spark_tui.base.page import Page
 from spark_tui.present import events as present
-from spark_tui.present.page import Page
 from spark_tui.tui.frame import bindings
 from spark_tui.tui.list_screen import LIST_CSS, ListScreen
 from spark_tui.tui.yank import Yank

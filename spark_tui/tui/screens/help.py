@@ -10,8 +10,8 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.screen import Screen
 
-from spark_tui.core.actions import Action, Scope, allowed, key_of, of_scope, screen_keys, shown
-from spark_tui.domain.text import cells_left
+from spark_tui.base.actions import Action, Scope, allowed, key_of, of_scope, screen_keys, shown
+from spark_tui.base.text import cells_left
 from spark_tui.tui.textual_private import QuietModal
 from spark_tui.tui.widgets.line import Line, hanging, packed
 

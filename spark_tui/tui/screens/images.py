@@ -9,13 +9,13 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.content import Content
 
-from spark_tui.core.actions import Scope, key_of
+from spark_tui.base.actions import Scope, key_of
+from spark_tui.base.errors import SparkError
+from spark_tui.base.quantities import human_bytes
+from spark_tui.base.reading import NOT_READ_YET, Stale, reason_of, value_of
+from spark_tui.base.text import clean_line, quoted
 from spark_tui.core.images import Images
-from spark_tui.domain.errors import SparkError
 from spark_tui.domain.presets.image_use import ImageEntry, ImagesView, TagState
-from spark_tui.domain.quantities import human_bytes
-from spark_tui.domain.reading import NOT_READ_YET, Stale, reason_of, value_of
-from spark_tui.domain.text import clean_line, quoted
 from spark_tui.present import images as present
 from spark_tui.tui import format as fmt
 from spark_tui.tui.frame import acting, bindings

@@ -11,13 +11,13 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.widgets import Input
 
-from spark_tui.core.context import Context
+from spark_tui.base.context import Context
+from spark_tui.base.errors import SparkError
+from spark_tui.base.page import Row, Section, Tone
+from spark_tui.base.secret import mask_secrets
+from spark_tui.base.shell import find_commands, with_newlines
 from spark_tui.core.preset_imports import ImportOutcome, PastedText, import_recipes
-from spark_tui.domain.errors import SparkError
 from spark_tui.domain.presets.preset import Origin
-from spark_tui.domain.secret import mask_secrets
-from spark_tui.domain.shell import find_commands, with_newlines
-from spark_tui.present.page import Row, Section, Tone
 from spark_tui.present.presets import import_page
 from spark_tui.tui.textual_private import PasteInput, QuietModal
 from spark_tui.tui.widgets.page import Page

@@ -13,8 +13,16 @@ from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Static
 
+from spark_tui.base.context import Context
+from spark_tui.base.engine.docker_run import render_text
+from spark_tui.base.engine.options import ALONE, METHOD, OFF, OPTIONS, TOKENS, TOOLS
+from spark_tui.base.errors import SparkError, UsageError
+from spark_tui.base.finding import Change
+from spark_tui.base.nodes import Cluster, Clusters
+from spark_tui.base.page import Page, Row, Section, Tone
+from spark_tui.base.reading import value_of
+from spark_tui.base.text import truncate
 from spark_tui.core.cluster import ClusterPlanner, ClusterVerdict
-from spark_tui.core.context import Context
 from spark_tui.core.downloads import launch_downloads, requests_of
 from spark_tui.core.edit import Editor, EditPlan
 from spark_tui.core.fit import LaunchChecks
@@ -26,26 +34,18 @@ from spark_tui.core.rights import require_reviewed
 from spark_tui.core.runner import JobRunner
 from spark_tui.domain.cluster.plan import Spread
 from spark_tui.domain.cluster.record import record_of
-from spark_tui.domain.engine.docker_run import render_text
-from spark_tui.domain.errors import SparkError, UsageError
-from spark_tui.domain.finding import Change
 from spark_tui.domain.logs.view import EngineView
-from spark_tui.domain.nodes import Cluster, Clusters
 from spark_tui.domain.presets.command import missing_values, settable
 from spark_tui.domain.presets.fit import Fit
 from spark_tui.domain.presets.fit_verdict import LaunchVerdict
-from spark_tui.domain.presets.options import ALONE, METHOD, OFF, OPTIONS, TOKENS, TOOLS
 from spark_tui.domain.presets.overrides import SHARE, Overrides, all_pairs, overrides_from_pairs
 from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.presets.registry import NotReviewed
 from spark_tui.domain.presets.rights import NotAllowed, unallowed
 from spark_tui.domain.presets.rules.context import given_settings
-from spark_tui.domain.reading import value_of
-from spark_tui.domain.text import truncate
 from spark_tui.present.edit import edit_page, shown_value
 from spark_tui.present.launch import ModelStatus, judgement_page, model_page
-from spark_tui.present.page import Page, Row, Section, Tone
 from spark_tui.present.presets import ImageStatus, changes_of, plan_notes, refusal
 from spark_tui.tui.form_screen import FieldRow, FormField, FormScreen, Given
 from spark_tui.tui.frame import FrameApp, acting

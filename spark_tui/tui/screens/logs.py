@@ -12,7 +12,10 @@ from textual.containers import Container
 from textual.content import Content
 from textual.widgets import Input
 
-from spark_tui.core.actions import Scope, key_of
+from spark_tui.base.actions import Scope, key_of
+from spark_tui.base.errors import UsageError
+from spark_tui.base.page import Section, Tone
+from spark_tui.base.quantities import human_duration
 from spark_tui.core.engines import EngineSupervisor, EngineWatch
 from spark_tui.core.logs import (
     BadPattern,
@@ -25,14 +28,11 @@ from spark_tui.core.logs import (
     last_line_with,
     nearest_line,
 )
-from spark_tui.domain.errors import UsageError
 from spark_tui.domain.logs.explain import Explanation
 from spark_tui.domain.logs.moments import MOMENTS, moment_of
 from spark_tui.domain.logs.timeline import PhaseId, PhaseState
 from spark_tui.domain.logs.view import EngineView
-from spark_tui.domain.quantities import human_duration
 from spark_tui.present.logs import Landmark, cause_rows, landmarks
-from spark_tui.present.page import Section, Tone
 from spark_tui.tui import format as fmt
 from spark_tui.tui.frame import FrameScreen, bindings
 from spark_tui.tui.widgets.boot_timeline import BootTimelineView

@@ -12,17 +12,17 @@ from textual.containers import Container, Vertical, VerticalScroll
 from textual.content import Content
 
 from spark_tui.app.home.palette import go
-from spark_tui.core.actions import Scope, key_of
+from spark_tui.base.actions import Scope, key_of
+from spark_tui.base.graph import Curve
+from spark_tui.base.host.memory import ALL_WELL, SERVING_FLOOR, MemInfo, MemoryBreakdown
+from spark_tui.base.host.series import MetricId, SeriesSlice
+from spark_tui.base.page import TONES
+from spark_tui.base.quantities import GIB
+from spark_tui.base.reading import NOT_READ_YET, Reading, reason_of, value_of
 from spark_tui.core.history import History
 from spark_tui.core.memory import MemoryDetail, MemoryInspector
 from spark_tui.core.metrics import EngineMetricsCollector
-from spark_tui.domain.host.memory import ALL_WELL, SERVING_FLOOR, MemInfo, MemoryBreakdown
-from spark_tui.domain.metrics.graph import Curve
-from spark_tui.domain.metrics.series import MetricId, SeriesSlice
-from spark_tui.domain.quantities import GIB
-from spark_tui.domain.reading import NOT_READ_YET, Reading, reason_of, value_of
 from spark_tui.present import memory as present
-from spark_tui.present.page import TONES
 from spark_tui.tui import format as fmt
 from spark_tui.tui.format import Glyphs
 from spark_tui.tui.frame import FrameScreen, bindings

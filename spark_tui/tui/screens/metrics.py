@@ -16,25 +16,25 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
 
-from spark_tui.core.actions import Scope, key_of
+from spark_tui.base.actions import Scope, key_of
+from spark_tui.base.engine.runtimes import runtime_named
+from spark_tui.base.engine.state import EngineState
+from spark_tui.base.graph import WINDOWS, Curve, clock_text, window_text
+from spark_tui.base.host.series import MetricId, Sample, SeriesSlice
+from spark_tui.base.page import TONES, Row, Section, Table
+from spark_tui.base.page import Page as Sections
+from spark_tui.base.quantities import human_duration
+from spark_tui.base.reading import Reading, value_of
+from spark_tui.base.text import cells_left
 from spark_tui.core.guard import guard_policy
 from spark_tui.core.history import History
 from spark_tui.core.metrics import HOST, EngineMetricsCollector
-from spark_tui.domain.engine.runtimes import runtime_named
-from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.logs.view import EngineView
-from spark_tui.domain.metrics.graph import WINDOWS, Curve, clock_text, window_text
-from spark_tui.domain.metrics.series import MetricId, Sample, SeriesSlice
 from spark_tui.domain.metrics.serving import EngineMetrics
 from spark_tui.domain.metrics.slow import limits
-from spark_tui.domain.quantities import human_duration
-from spark_tui.domain.reading import Reading, value_of
-from spark_tui.domain.text import cells_left
 from spark_tui.present import metrics as present
 from spark_tui.present.agents import clients_at, clients_page
 from spark_tui.present.cluster import vitals_section
-from spark_tui.present.page import TONES, Row, Section, Table
-from spark_tui.present.page import Page as Sections
 from spark_tui.tui import format as fmt
 from spark_tui.tui.format import ASCII, UNICODE
 from spark_tui.tui.frame import FrameScreen, bindings

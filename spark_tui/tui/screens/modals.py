@@ -12,9 +12,9 @@ from textual.events import Key
 from textual.widget import Widget
 from textual.widgets import Button, Input, Static
 
+from spark_tui.base.page import Cell, Column, Table, Tone, cells
+from spark_tui.base.quantities import human_bytes
 from spark_tui.core.cache import DropPlan
-from spark_tui.domain.quantities import human_bytes
-from spark_tui.present.page import Cell, Column, Table, Tone, cells
 from spark_tui.tui.dialog import Dialog
 from spark_tui.tui.textual_private import QuietModal
 from spark_tui.tui.widgets.page import one_line

@@ -12,12 +12,16 @@ from textual.content import Content
 from textual.events import Resize
 from textual.widgets import TabbedContent
 
-from spark_tui.core.actions import Scope, key_of
+from spark_tui.base.actions import Scope, key_of
+from spark_tui.base.errors import SparkError
+from spark_tui.base.page import Page, Row, Section, Tone
+from spark_tui.base.quantities import docker_size, human_bytes
+from spark_tui.base.reading import NOT_READ_YET, Missing, Reading, Stale, reason_of, value_of
+from spark_tui.base.text import clean_line
 from spark_tui.core.downloads import Downloads, Hub
 from spark_tui.core.draft import Drafts
 from spark_tui.core.fit import LaunchChecks
 from spark_tui.core.library import Library
-from spark_tui.domain.errors import SparkError
 from spark_tui.domain.models.download import Download, DownloadPhase, DownloadRequest, Limits, rate_typed
 from spark_tui.domain.models.inspection import Inspection, inspected
 from spark_tui.domain.models.store import (
@@ -33,14 +37,10 @@ from spark_tui.domain.models.store import (
 )
 from spark_tui.domain.presets.model_use import LibraryEntry, LibraryView
 from spark_tui.domain.presets.overrides import overrides_from_pairs
-from spark_tui.domain.quantities import docker_size, human_bytes
-from spark_tui.domain.reading import NOT_READ_YET, Missing, Reading, Stale, reason_of, value_of
-from spark_tui.domain.text import clean_line
 from spark_tui.present import models as present
 from spark_tui.present.downloads import download_files_page, download_page, refusal_page
 from spark_tui.present.inspection import checkpoint_page, sentence_page
 from spark_tui.present.models import DOWNLOAD, FINDING, OTHER
-from spark_tui.present.page import Page, Row, Section, Tone
 from spark_tui.tui import format as fmt
 from spark_tui.tui.format import UNICODE, Glyphs
 from spark_tui.tui.frame import acting, bindings

@@ -15,18 +15,18 @@ from textual.content import Content
 from textual.events import DescendantFocus
 from textual.widgets import Input, Static
 
-from spark_tui.core.context import Context
+from spark_tui.base.context import Context
+from spark_tui.base.errors import SparkError
+from spark_tui.base.page import Section
+from spark_tui.base.quantities import human_bytes
+from spark_tui.base.reading import Missing, Reading
 from spark_tui.core.downloads import Downloads, Hub
 from spark_tui.core.draft import Drafts
-from spark_tui.domain.errors import SparkError
 from spark_tui.domain.models.download import DownloadPlan, DownloadRequest, size_typed
 from spark_tui.domain.models.hub import SearchHit, SearchQuery, Sort
 from spark_tui.domain.models.inspection import Inspection, inspected
 from spark_tui.domain.models.weights import formats_typed
-from spark_tui.domain.quantities import human_bytes
-from spark_tui.domain.reading import Missing, Reading
 from spark_tui.present import downloads, inspection
-from spark_tui.present.page import Section
 from spark_tui.tui import format as fmt
 from spark_tui.tui.dialog import Dialog
 from spark_tui.tui.screen_table import make_screen

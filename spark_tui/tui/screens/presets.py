@@ -16,7 +16,12 @@ from textual.events import Resize
 from textual.widget import Widget
 from textual.widgets import Button
 
-from spark_tui.core.actions import Scope, key_of
+from spark_tui.base.actions import Scope, key_of
+from spark_tui.base.engine.docker_run import render_text
+from spark_tui.base.errors import PresetError, SparkError, UnreachableError
+from spark_tui.base.page import Page as Sections
+from spark_tui.base.page import Row, Section
+from spark_tui.base.reading import Missing, Ok
 from spark_tui.core.candidates import Candidate
 from spark_tui.core.collectors import Collectors
 from spark_tui.core.finder import SORTS, PresetFinder, Search, matches, order
@@ -26,19 +31,14 @@ from spark_tui.core.pins import Pins
 from spark_tui.core.preflight import Preflight, preset_diff
 from spark_tui.core.runner import JobRunner
 from spark_tui.core.update import Updater, UpdateStage
-from spark_tui.domain.engine.docker_run import render_text
-from spark_tui.domain.errors import PresetError, SparkError, UnreachableError
 from spark_tui.domain.presets.overrides import Overrides, pairs_of
 from spark_tui.domain.presets.pin import digest_of
 from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import Preset
-from spark_tui.domain.reading import Missing, Ok
 from spark_tui.present import presets as present
 from spark_tui.present.engines import ago
 from spark_tui.present.history import last_good_rows, pin_page
 from spark_tui.present.launch import fit_figures, fit_verdict
-from spark_tui.present.page import Page as Sections
-from spark_tui.present.page import Row, Section
 from spark_tui.present.presets import MARKS, PROBLEM, ImageStatus
 from spark_tui.present.update import check_page, stage_text, trial_page
 from spark_tui.tui.form_screen import FORM_CSS, FormField, FormScreen, Given

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Final
 from textual.content import Content
 from textual.events import Click
 
-from spark_tui.core.actions import Action, key_of, shown
-from spark_tui.domain.engine.container import DaemonFacts
-from spark_tui.domain.finding import Finding, Severity
-from spark_tui.domain.host.identity import HostIdentity
-from spark_tui.domain.reading import NOT_READ_YET, Missing, Ok, Reading, reason_of, value_of
-from spark_tui.domain.text import cells_left
-from spark_tui.present.page import Cell
+from spark_tui.base.actions import Action, key_of, shown
+from spark_tui.base.engine.container import DaemonFacts
+from spark_tui.base.finding import Finding, Severity
+from spark_tui.base.host.identity import HostIdentity
+from spark_tui.base.page import Cell
+from spark_tui.base.reading import NOT_READ_YET, Missing, Ok, Reading, reason_of, value_of
+from spark_tui.base.text import cells_left
 from spark_tui.tui import format as fmt
 from spark_tui.tui.format import Glyphs
 from spark_tui.tui.widgets.line import Line, spread
 
 if TYPE_CHECKING:
-    from spark_tui.domain.host.vitals import GpuReading, Vitals
+    from spark_tui.base.host.vitals import GpuReading, Vitals
     from spark_tui.present.activity import Activity
 
 

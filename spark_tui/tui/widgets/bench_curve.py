@@ -19,7 +19,7 @@ from typing import Final
 from msgspec import Struct
 from textual.events import Resize
 
-from spark_tui.domain.metrics.graph import LABEL_CELLS, Bucket, Scale, nice_scale
+from spark_tui.base.graph import LABEL_CELLS, Bucket, Scale, nice_scale
 from spark_tui.tui.format import Glyphs
 from spark_tui.tui.widgets.graph import RowCanvas
 from spark_tui.tui.widgets.graph_picture import (

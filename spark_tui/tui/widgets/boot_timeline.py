@@ -11,16 +11,16 @@ from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.timer import Timer
 
+from spark_tui.base.quantities import human_duration
+from spark_tui.base.text import cells_left
 from spark_tui.domain.logs.starts import StartRecord, eta, eta_text, usual_phases
 from spark_tui.domain.logs.timeline import BootTimeline, Phase, PhaseId, PhaseState
-from spark_tui.domain.quantities import human_duration
-from spark_tui.domain.text import cells_left
 from spark_tui.tui import format as fmt
 from spark_tui.tui.format import Glyphs
 from spark_tui.tui.widgets.line import VisibilityWidget, packed, strip_of
 
 if TYPE_CHECKING:
-    from spark_tui.services.ports import Clock
+    from spark_tui.base.ports import Clock
 
 INDENT_CELLS = 11
 LABEL_CELLS = 14

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from spark_tui.domain.metrics.graph import (
+from spark_tui.base.graph import (
     LABEL_CELLS,
     Bucket,
     Curve,
@@ -32,8 +32,8 @@ from spark_tui.domain.metrics.graph import (
     totals,
     value_text,
 )
-from spark_tui.domain.metrics.series import Gap
-from spark_tui.domain.text import cells_left
+from spark_tui.base.host.series import Gap
+from spark_tui.base.text import cells_left
 from spark_tui.tui.format import UNICODE, Glyphs
 
 

@@ -15,7 +15,7 @@ from textual.visual import Visual
 from textual.widget import Widget
 from textual.widgets import Static
 
-from spark_tui.domain.text import cells_left
+from spark_tui.base.text import cells_left
 
 
 class Line(Static):

@@ -6,9 +6,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from spark_tui.base.text import clean_line
 from spark_tui.core.logs import LineFilter, LogBuffer, MatchIndex, Query
 from spark_tui.domain.logs.groups import REACH, traceback_at
-from spark_tui.domain.text import clean_line
 
 
 class LogRow(NamedTuple):

@@ -13,10 +13,10 @@ from rich.style import Style
 from textual.cache import LRUCache
 from textual.strip import Strip
 
+from spark_tui.base.ports import LogLine
+from spark_tui.base.text import cells_left, clean_line
 from spark_tui.core.logs import Query
 from spark_tui.domain.logs.line import LineKind, LogRecord, parse_line
-from spark_tui.domain.text import cells_left, clean_line
-from spark_tui.services.ports import LogLine
 
 MAX_CELLS = 2_000
 """What is painted of one line; copying and saving take all of it."""

@@ -19,9 +19,9 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.timer import Timer
 
+from spark_tui.base.ports import LogLine
+from spark_tui.base.text import cells_left, clean_line
 from spark_tui.core.logs import LineFilter, LogBuffer, LogState, MergedLog, Query
-from spark_tui.domain.text import cells_left, clean_line
-from spark_tui.services.ports import LogLine
 from spark_tui.tui.format import Glyphs, choose
 from spark_tui.tui.widgets.line import VisibilityWidget
 from spark_tui.tui.widgets.log_pager import LogPager, LogRow

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from textual.content import Content
 
-from spark_tui.domain.text import cells_left, clean, clean_line, truncate
+from spark_tui.base.text import cells_left, clean, clean_line, truncate
 from spark_tui.tui.format import Glyphs
 
 if TYPE_CHECKING:

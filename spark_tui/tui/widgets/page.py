@@ -8,8 +8,8 @@ from itertools import groupby
 
 from textual.content import Content
 
-from spark_tui.domain.text import cell_width, cells_left, clean, clean_line, truncate
-from spark_tui.present.page import Cell, Row, Section, Table, Tone, column_widths
+from spark_tui.base.page import Cell, Row, Section, Table, Tone, column_widths
+from spark_tui.base.text import cell_width, cells_left, clean, clean_line, truncate
 from spark_tui.tui.format import LOUD, TONE_STYLES, UNICODE, Glyphs, cell, column_titles
 from spark_tui.tui.widgets.line import Line, hanging
 

@@ -11,7 +11,7 @@ from textual.events import Key, Paste
 from textual.message import Message
 from textual.widgets import TextArea
 
-from spark_tui.domain.text import clean
+from spark_tui.base.text import clean
 
 NEWLINE_KEYS = ("ctrl+j", "alt+enter", "shift+enter")
 """The first works in every terminal; without the Kitty protocol the others look like Enter."""

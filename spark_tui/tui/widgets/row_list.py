@@ -17,8 +17,8 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.style import Style
 
-from spark_tui.domain.text import cells_left, clean_line
-from spark_tui.present.page import Table, column_widths
+from spark_tui.base.page import Table, column_widths
+from spark_tui.base.text import cells_left, clean_line
 from spark_tui.tui.format import MAX_CELL, TONE_STYLES, UNICODE, Glyphs, column_titles, safe
 from spark_tui.tui.widgets.line import strip_of
 

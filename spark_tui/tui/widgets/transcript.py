@@ -19,8 +19,8 @@ from textual.selection import Selection
 from textual.strip import Strip
 from textual.style import Style
 
+from spark_tui.base.text import cells_left
 from spark_tui.domain.chat.conversation import Exchange
-from spark_tui.domain.text import cells_left
 from spark_tui.tui.format import Glyphs
 from spark_tui.tui.widgets.line import strip_of
 from spark_tui.tui.widgets.turn import Turn, TurnStack, turns, turns_of

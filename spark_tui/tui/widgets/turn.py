@@ -11,14 +11,14 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 from textual.content import Content
 
-from spark_tui.core.actions import key_of
+from spark_tui.base.actions import key_of
+from spark_tui.base.engine.message import Answer
+from spark_tui.base.errors import SparkError
+from spark_tui.base.text import clean, clean_line
+from spark_tui.base.untrusted import load_json
 from spark_tui.domain.chat.conversation import AnswerOutcome, Exchange
 from spark_tui.domain.chat.formats import ending, reasoned
 from spark_tui.domain.chat.formats import figures as answer_figures
-from spark_tui.domain.chat.message import Answer
-from spark_tui.domain.errors import SparkError
-from spark_tui.domain.text import clean, clean_line
-from spark_tui.domain.untrusted import load_json
 from spark_tui.tui import format as fmt
 from spark_tui.tui.format import Glyphs
 from spark_tui.tui.widgets import markdown

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from spark_tui.app.wiring import build
-from spark_tui.core.context import Context
+from spark_tui.base.context import Context
+from spark_tui.base.engine.container import LABEL_PRESET, LABEL_RUNTIME, ContainerFacts, ContainerSpec, RestartPolicy
+from spark_tui.base.finding import AlarmId
+from spark_tui.base.settings import Settings, folders_of
 from spark_tui.core.crash_loops import MOST_RESTARTS, RestartBreaker
 from spark_tui.core.engines import EngineSupervisor
-from spark_tui.domain.engine.container import LABEL_PRESET, LABEL_RUNTIME, ContainerFacts, ContainerSpec, RestartPolicy
-from spark_tui.domain.finding import AlarmId
-from spark_tui.domain.settings import Settings, folders_of
 from tests.failure_logs import cases
 from tests.real.lab import PrivateEngine
 from tests.real.lab.images import BUSYBOX

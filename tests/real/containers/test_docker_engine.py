@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from spark_tui.domain import errors
-from spark_tui.domain.engine.container import (
+from spark_tui.base import errors
+from spark_tui.base.engine.container import (
     ContainerSpec,
     ContainerStatus,
     EnvVar,
@@ -30,8 +30,8 @@ from spark_tui.domain.engine.container import (
     RestartPolicy,
     Ulimit,
 )
-from spark_tui.domain.engine.docker_run import render_text
-from spark_tui.services.docker.engine import DockerEngine
+from spark_tui.base.engine.docker_run import render_text
+from spark_tui.machine.docker.engine import DockerEngine
 from tests.real.lab import Lab, PrivateEngine, PrivateRegistry, SlowLink
 from tests.real.lab.images import BUSYBOX, architecture, ensure_layered
 
@@ -340,9 +340,9 @@ async def test_an_absent_daemon_is_explained(tmp_path: Path) -> None:
 def test_a_socket_that_one_may_not_use_is_explained(engine: PrivateEngine) -> None:
     script = """
 import asyncio, os
-import spark_tui.services.docker.client  # before the change of user, who may not read this checkout
-from spark_tui.domain.errors import SparkError
-from spark_tui.services.docker.engine import DockerEngine
+import spark_tui.machine.docker.client  # before the change of user, who may not read this checkout
+from spark_tui.base.errors import SparkError
+from spark_tui.machine.docker.engine import DockerEngine
 os.setgroups([])
 os.setgid(65534)
 os.setuid(65534)

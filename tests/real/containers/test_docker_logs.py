@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from spark_tui.domain import errors
-from spark_tui.domain.engine.container import ContainerSpec
-from spark_tui.services.docker.engine import DockerEngine
-from spark_tui.services.ports import MAX_LINE_CHARS, LogLine
+from spark_tui.base import errors
+from spark_tui.base.engine.container import ContainerSpec
+from spark_tui.base.ports import MAX_LINE_CHARS, LogLine
+from spark_tui.machine.docker.engine import DockerEngine
 from tests.real.lab import PrivateEngine
 from tests.real.lab.images import BUSYBOX
 

@@ -11,9 +11,9 @@ from typing import Final, NamedTuple, TypeAlias
 
 from msgspec import Struct, field
 
-from spark_tui.domain.finding import Change, Finding, Severity
+from spark_tui.base.finding import Change, Finding, Severity
+from spark_tui.base.text import lazy_pattern, truncate
 from spark_tui.domain.logs.timeline import EngineFacts, PhaseId
-from spark_tui.domain.text import lazy_pattern, truncate
 
 MAX_QUOTED = 200
 _HUB_NAME = lazy_pattern(

@@ -12,8 +12,10 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from spark_tui.domain.finding import Finding, Severity
-from spark_tui.domain.host.guard import END_LOOP, GuardEntry
+from spark_tui.base.finding import Finding, Severity
+from spark_tui.base.host.guard import END_LOOP, GuardEntry
+from spark_tui.base.secret import mask_secrets
+from spark_tui.base.text import clean_line, lazy_pattern, truncate
 from spark_tui.domain.logs.causes.cause import OF_VLLM, CauseId, CauseRule, FailureContext, fix, rule
 from spark_tui.domain.logs.causes.engines import ENGINE_RULES
 from spark_tui.domain.logs.causes.host import HOST_RULES
@@ -24,8 +26,6 @@ from spark_tui.domain.logs.causes.settings import GENERAL_RULES, SETTINGS_RULES
 from spark_tui.domain.logs.line import shown
 from spark_tui.domain.logs.timeline import BootTimeline, PhaseId, StartFailure, StartOutcome
 from spark_tui.domain.logs.view import LogContext
-from spark_tui.domain.secret import mask_secrets
-from spark_tui.domain.text import clean_line, lazy_pattern, truncate
 
 _SHARED_MEMORY: Final = (
     "Give the container more shared memory: `--ipc=host` or a larger `--shm-size` (shm_size in Compose; on Kubernetes "

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from spark_tui.domain.finding import Finding
+from spark_tui.base.finding import Finding
+from spark_tui.base.text import lazy_pattern, truncate
 from spark_tui.domain.logs.causes.cause import (
     CauseId,
     CauseRule,
@@ -17,7 +18,6 @@ from spark_tui.domain.logs.causes.cause import (
 )
 from spark_tui.domain.logs.causes.network import NETWORK_RULES
 from spark_tui.domain.logs.sizing import version_of
-from spark_tui.domain.text import lazy_pattern, truncate
 
 _EAGER: Final = (("enforce_eager", "true"),)
 _WITHOUT_GRAPHS: Final = "Start once with {eager}: if that works, {faulty}. {gb10}"

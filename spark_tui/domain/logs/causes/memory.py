@@ -6,12 +6,12 @@ import math
 import re
 from typing import Final
 
-from spark_tui.domain.finding import Finding
+from spark_tui.base.finding import Finding
+from spark_tui.base.text import lazy_pattern
 from spark_tui.domain.logs.causes.cause import CauseId, CauseRule, FailureContext, fix, rule, setting
 from spark_tui.domain.logs.line import NUMBER
 from spark_tui.domain.logs.sizing import HIGHEST_UTILIZATION, default_utilization
 from spark_tui.domain.logs.timeline import PhaseId
-from spark_tui.domain.text import lazy_pattern
 
 FREE_MEMORY: Final = "Free the page cache (key D, or `spark-tui drop-caches`) and stop other processes that use memory"
 HEADROOM_SHARE: Final = 0.03

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from spark_tui.domain.finding import Finding
+from spark_tui.base.finding import Finding
+from spark_tui.base.text import truncate
 from spark_tui.domain.logs.causes.cause import (
     MAX_QUOTED,
     CauseId,
@@ -17,7 +18,6 @@ from spark_tui.domain.logs.causes.cause import (
     rule,
     setting,
 )
-from spark_tui.domain.text import truncate
 
 _PATH: Final = r"'([/.~][^']{0,300}|[^'/]{1,100}/[^'/]{1,100}/[^']{1,200})'"
 _DOWNLOAD: Final = "Download it again: `spark-tui models pull NAME`."

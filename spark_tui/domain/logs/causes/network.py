@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from spark_tui.domain.finding import Change, Finding
+from spark_tui.base.finding import Change, Finding
 from spark_tui.domain.logs.causes.cause import CauseId, CauseRule, FailureContext, fix, rule
 
 FIXED_NCCL: Final = (2, 29, 3)

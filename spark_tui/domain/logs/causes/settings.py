@@ -6,7 +6,9 @@ import difflib
 import re
 from typing import Final
 
-from spark_tui.domain.finding import Change, Finding
+from spark_tui.base.engine.parsers import family_of
+from spark_tui.base.finding import Change, Finding
+from spark_tui.base.text import lazy_pattern, truncate
 from spark_tui.domain.logs.causes.cause import (
     MAX_QUOTED,
     CauseId,
@@ -19,8 +21,6 @@ from spark_tui.domain.logs.causes.cause import (
 )
 from spark_tui.domain.logs.line import NUMBER
 from spark_tui.domain.logs.sizing import version_of
-from spark_tui.domain.models.parsers import family_of
-from spark_tui.domain.text import lazy_pattern, truncate
 
 _DEFAULT_PORT: Final = 8000
 _LAST_PORT: Final = 65535

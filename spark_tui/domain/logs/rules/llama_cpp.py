@@ -11,11 +11,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+from spark_tui.base.text import lazy_pattern
 from spark_tui.domain.logs.line import NUMBER, number
 from spark_tui.domain.logs.rules import rule as r
 from spark_tui.domain.logs.timeline import LogEvidence, Topic
 from spark_tui.domain.logs.timeline import PhaseId as P
-from spark_tui.domain.text import lazy_pattern
 
 _MODEL: Final = lazy_pattern(r"load_model: loading model '([^']{1,300})'")
 _URL: Final = lazy_pattern(r"server is listening on (https?://\S{1,100})")

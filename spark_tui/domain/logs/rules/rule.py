@@ -15,10 +15,10 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from spark_tui.base.secret import mask_secrets
+from spark_tui.base.text import clean_line, lazy_pattern, truncate
 from spark_tui.domain.logs.line import BAR, LogRecord, bar_left, parse_line, share
 from spark_tui.domain.logs.timeline import EngineFacts, LogEvidence, PhaseId, Topic
-from spark_tui.domain.secret import mask_secrets
-from spark_tui.domain.text import clean_line, lazy_pattern, truncate
 
 MAX_EVIDENCE: Final = 400
 MAX_PER_TOPIC: Final = 8

@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
+from spark_tui.base.text import lazy_pattern
 from spark_tui.domain.logs.line import NUMBER, number
 from spark_tui.domain.logs.rules import rule as r
 from spark_tui.domain.logs.serving import RETRACTED
 from spark_tui.domain.logs.timeline import PhaseId as P
 from spark_tui.domain.logs.timeline import Topic
-from spark_tui.domain.text import lazy_pattern
 
 _ARGS: Final = {
     "model": lazy_pattern(r"model_path='([^']{1,300})'"),

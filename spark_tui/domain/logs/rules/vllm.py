@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from spark_tui.base.text import lazy_pattern
 from spark_tui.domain.logs.line import COUNT, GIB, NUMBER, LineKind, number
 from spark_tui.domain.logs.rules import rule as r
 from spark_tui.domain.logs.timeline import Kernel, Topic
 from spark_tui.domain.logs.timeline import PhaseId as P
-from spark_tui.domain.text import lazy_pattern
 
 MAX_ARGUMENTS: Final = 20_000
 MAX_NAMED: Final = 24

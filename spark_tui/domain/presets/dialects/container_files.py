@@ -12,20 +12,20 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from spark_tui.domain.engine.container import ContainerSpec, Gpus, Mount, PublishedPort, RestartPolicy
-from spark_tui.domain.engine.docker_run import (
+from spark_tui.base.engine.container import ContainerSpec, Gpus, Mount, PublishedPort, RestartPolicy
+from spark_tui.base.engine.docker_run import (
     canonical,
     needs_mount_option,
     option_values,
     render_lines,
     restart_value,
 )
-from spark_tui.domain.engine.runtimes import recognised
-from spark_tui.domain.errors import UsageError
+from spark_tui.base.engine.runtimes import recognised
+from spark_tui.base.errors import UsageError
+from spark_tui.base.quantities import docker_size
+from spark_tui.base.secret import holds_secret, is_secret_name
 from spark_tui.domain.presets.dialects.yaml_text import Value, comment, is_true, node_of, scalar, sub_table, yaml_text
 from spark_tui.domain.presets.located import ListValue, MappingValue, Node, ScalarValue, compact
-from spark_tui.domain.quantities import docker_size
-from spark_tui.domain.secret import holds_secret, is_secret_name
 
 _BARE = re.compile(r"[A-Za-z0-9_./:=@,+-]+")
 _ESCAPES: Final = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}

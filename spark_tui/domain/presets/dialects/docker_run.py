@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Final
 
-from spark_tui.domain.engine.container import (
+from spark_tui.base.engine.container import (
     LABEL_API_KEY_FILE,
     LABEL_MODEL,
     LABEL_PREFIX,
@@ -19,8 +19,11 @@ from spark_tui.domain.engine.container import (
     Mount,
     PublishedPort,
 )
-from spark_tui.domain.engine.docker_run import gpus_value, read_argv, restart_value, split_text, ulimit_value
-from spark_tui.domain.engine.runtimes import (
+from spark_tui.base.engine.docker_run import gpus_value, read_argv, restart_value, split_text, ulimit_value
+from spark_tui.base.engine.image import assumed_entrypoint, is_image_reference
+from spark_tui.base.engine.invocation import parse
+from spark_tui.base.engine.options import OPTIONS, SETTABLE, key_of, spellings
+from spark_tui.base.engine.runtimes import (
     OLLAMA,
     RUNTIMES,
     TRTLLM,
@@ -30,20 +33,11 @@ from spark_tui.domain.engine.runtimes import (
     is_server_program,
     recognised,
 )
-from spark_tui.domain.errors import UsageError
-from spark_tui.domain.host.identity import HostPaths
-from spark_tui.domain.presets.command import HOST_NETWORK, render
-from spark_tui.domain.presets.dialects.recipe_files import ConvertedRecipe
-from spark_tui.domain.presets.dialects.yaml_text import Value, table_of
-from spark_tui.domain.presets.image import assumed_entrypoint, is_image_reference
-from spark_tui.domain.presets.invocation import parse
-from spark_tui.domain.presets.options import OPTIONS, SETTABLE, key_of, spellings
-from spark_tui.domain.presets.plan import COMPILE_CACHES
-from spark_tui.domain.presets.preset import NO_GPU, Scalar
-from spark_tui.domain.presets.recipe import HUB_TOKENS
-from spark_tui.domain.quantities import docker_size
-from spark_tui.domain.secret import holds_secret, is_secret_name, mask_secrets
-from spark_tui.domain.shell import (
+from spark_tui.base.errors import UsageError
+from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.quantities import docker_size
+from spark_tui.base.secret import holds_secret, is_secret_name, mask_secrets
+from spark_tui.base.shell import (
     fill_in,
     first_variable,
     is_shell,
@@ -52,7 +46,13 @@ from spark_tui.domain.shell import (
     split_words,
     words_of,
 )
-from spark_tui.domain.text import clean_line, truncate
+from spark_tui.base.text import clean_line, truncate
+from spark_tui.domain.presets.command import HOST_NETWORK, render
+from spark_tui.domain.presets.dialects.recipe_files import ConvertedRecipe
+from spark_tui.domain.presets.dialects.yaml_text import Value, table_of
+from spark_tui.domain.presets.plan import COMPILE_CACHES
+from spark_tui.domain.presets.preset import NO_GPU, Scalar
+from spark_tui.domain.presets.recipe import HUB_TOKENS
 
 HOME: Final = "/~"
 """What `~` and `$HOME` stand for in a command that was found: a folder of no machine."""

@@ -15,8 +15,11 @@ from typing import Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from spark_tui.domain.errors import PresetError, UsageError
-from spark_tui.domain.host.identity import HostPaths
+from spark_tui.base.errors import PresetError, UsageError
+from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.secret import mask_secrets
+from spark_tui.base.shell import find_commands
+from spark_tui.base.text import clean, clean_line, truncate
 from spark_tui.domain.presets.command import missing_values
 from spark_tui.domain.presets.dialects.container_files import compose_commands, is_compose
 from spark_tui.domain.presets.dialects.docker_run import from_docker_run
@@ -27,9 +30,6 @@ from spark_tui.domain.presets.include import flattened
 from spark_tui.domain.presets.located import MappingValue, Node
 from spark_tui.domain.presets.preset import Origin, Preset, RecipeSource
 from spark_tui.domain.presets.recipe import COPY_KEY, OWN_KEY, Dialect, dialect_of, preset_from
-from spark_tui.domain.secret import mask_secrets
-from spark_tui.domain.shell import find_commands
-from spark_tui.domain.text import clean, clean_line, truncate
 
 MAX_SHOWN_LINES: Final = 12
 _LINE_CHARS: Final = 160

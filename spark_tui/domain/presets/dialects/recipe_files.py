@@ -13,7 +13,12 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.domain.errors import PresetError, UsageError
+from spark_tui.base.engine.invocation import Invocation
+from spark_tui.base.engine.options import OPTIONS, spellings
+from spark_tui.base.errors import PresetError, UsageError
+from spark_tui.base.secret import SECRET_MASK, is_secret_name
+from spark_tui.base.shell import join_lines, shell_construct
+from spark_tui.base.text import clean_line, truncate
 from spark_tui.domain.presets.command import (
     command_of,
     missing_values,
@@ -31,15 +36,10 @@ from spark_tui.domain.presets.dialects.yaml_text import (
     with_value,
     without_keys,
 )
-from spark_tui.domain.presets.invocation import Invocation
 from spark_tui.domain.presets.located import Entry, MappingValue, compact, describe, masked, plain
-from spark_tui.domain.presets.options import OPTIONS, spellings
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.presets.preset import Preset, Scalar
 from spark_tui.domain.presets.recipe import IMPORTED_KEY, OWN_KEY
-from spark_tui.domain.secret import SECRET_MASK, is_secret_name
-from spark_tui.domain.shell import join_lines, shell_construct
-from spark_tui.domain.text import clean_line, truncate
 
 SHARE, GIGABYTES = "gpu_memory_utilization", "gpu_memory_gb"
 PULLED_INSTEAD: Final = "ghcr.io/spark-arena/dgx-vllm-eugr-nightly:latest"

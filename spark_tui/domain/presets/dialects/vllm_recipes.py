@@ -14,15 +14,15 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from spark_tui.domain.engine.container import ContainerSpec, EnvVar, Gpus, PublishedPort
-from spark_tui.domain.errors import UsageError
+from spark_tui.base.engine.container import ContainerSpec, EnvVar, Gpus, PublishedPort
+from spark_tui.base.engine.invocation import parse
+from spark_tui.base.errors import UsageError
+from spark_tui.base.text import clean_line, truncate
 from spark_tui.domain.presets.dialects.docker_run import from_spec
 from spark_tui.domain.presets.dialects.recipe_files import ConvertedRecipe
 from spark_tui.domain.presets.dialects.yaml_text import EMPTY, Value, scalar, sub_table, with_value
-from spark_tui.domain.presets.invocation import parse
 from spark_tui.domain.presets.located import ListValue, MappingValue, Node, ScalarValue
 from spark_tui.domain.presets.recipe import OWN_KEY
-from spark_tui.domain.text import clean_line, truncate
 
 HARDWARE: Final = "dgx_spark_gb10"
 """The DGX Spark's profile in `taxonomy.yaml`, and the kinds of hardware that it is, the narrowest first."""

@@ -11,9 +11,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from spark_tui.domain.engine.container import EnvVar
-from spark_tui.domain.errors import SparkError
-from spark_tui.domain.finding import Change, Finding
+from spark_tui.base.engine.container import EnvVar
+from spark_tui.base.errors import SparkError
+from spark_tui.base.finding import Change, Finding
 from spark_tui.domain.presets import rights
 from spark_tui.domain.presets.command import command_of
 from spark_tui.domain.presets.overrides import with_change

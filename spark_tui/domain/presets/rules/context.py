@@ -11,19 +11,19 @@ from typing import Any, Final, TypeAlias
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from spark_tui.domain.engine.container import ContainerSpec, ImageFacts
-from spark_tui.domain.finding import Change, Finding, Severity
-from spark_tui.domain.host.identity import NOMINAL_MEMORY
-from spark_tui.domain.models.checkpoint import CheckpointFacts
+from spark_tui.base.checkpoint import CheckpointFacts
+from spark_tui.base.engine.container import ContainerSpec, ImageFacts
+from spark_tui.base.engine.image import Version, name_of, newest_possible
+from spark_tui.base.engine.invocation import Invocation, number_in, parse
+from spark_tui.base.engine.options import METHOD, OFF, SETTABLE, TOKENS, TOOLS, compact_json
+from spark_tui.base.finding import Change, Finding, Severity
+from spark_tui.base.host.identity import NOMINAL_MEMORY
+from spark_tui.base.text import clean_line, truncate
 from spark_tui.domain.presets.command import calls_tools
-from spark_tui.domain.presets.image import Version, name_of, newest_possible
-from spark_tui.domain.presets.invocation import Invocation, number_in, parse
-from spark_tui.domain.presets.options import METHOD, OFF, SETTABLE, TOKENS, TOOLS, compact_json
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import Preset, RequiredFile
 from spark_tui.domain.presets.speculation import CONFIG, Speculation, speculation_of
-from spark_tui.domain.text import clean_line, truncate
 
 ERROR, WARNING, INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
 EVIDENCE_CELLS: Final = 200

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from spark_tui.domain.presets.image import (
+from spark_tui.base.engine.image import (
     NGC,
     OFFICIAL,
     name_of,

@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
-from spark_tui.domain.presets.options import mappings_in
+from spark_tui.base.engine.options import mappings_in
+from spark_tui.base.quantities import GIB, human_bytes, short_tokens
 from spark_tui.domain.presets.rules.context import (
     ERROR,
     INFO,
@@ -17,7 +18,6 @@ from spark_tui.domain.presets.rules.context import (
     RuleMatch,
     RuleTable,
 )
-from spark_tui.domain.quantities import GIB, human_bytes, short_tokens
 
 RULES: Final = RuleTable()
 

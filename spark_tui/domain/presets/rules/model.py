@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from spark_tui.domain.presets.image import NGC, OFFICIAL, name_of
-from spark_tui.domain.presets.invocation import parse
-from spark_tui.domain.presets.options import compact_json
+from spark_tui.base.engine.image import NGC, OFFICIAL, name_of
+from spark_tui.base.engine.invocation import parse
+from spark_tui.base.engine.options import compact_json
 from spark_tui.domain.presets.rules.context import (
     ERROR,
     GEMMA_26B,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import posixpath
 from typing import Final
 
-from spark_tui.domain.engine.container import STORE_TARGET
-from spark_tui.domain.engine.runtimes import KeyDelivery, is_known
-from spark_tui.domain.models.parsers import family_of, makers_of
+from spark_tui.base.engine.container import STORE_TARGET
+from spark_tui.base.engine.image import shown_version
+from spark_tui.base.engine.options import OFF, TOOLS
+from spark_tui.base.engine.parsers import family_of, makers_of
+from spark_tui.base.engine.runtimes import KeyDelivery, is_known
+from spark_tui.base.settings import ExposureChoice
 from spark_tui.domain.presets.command import HOST_NETWORK, LOOPBACK_NAMES
-from spark_tui.domain.presets.image import shown_version
-from spark_tui.domain.presets.options import OFF, TOOLS
 from spark_tui.domain.presets.plan import key_wanted
 from spark_tui.domain.presets.preset import RequiredFile
 from spark_tui.domain.presets.rules.context import (
@@ -22,7 +23,6 @@ from spark_tui.domain.presets.rules.context import (
     RuleMatch,
     RuleTable,
 )
-from spark_tui.domain.settings import ExposureChoice
 
 RULES: Final = RuleTable()
 

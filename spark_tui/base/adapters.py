@@ -1,0 +1,125 @@
+"""The ports that a program has, each adapter imported and made when it is first used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from msgspec import Struct
+
+from spark_tui.base.errors import RefusedError
+
+if TYPE_CHECKING:
+    from spark_tui.base import ports as types
+
+Adapter: TypeAlias = tuple[str, Callable[[Any, Any], Any] | None]
+"""Where the adapter's class is, and how it is made of that and the other ports (None: of nothing)."""
+
+
+_ABSENT: Final = {
+    "guarding": "The memory guard is",
+    "user_files": "Files are",
+    "fabric": "Checks of a cluster are",
+    "remote_shell": "Remote hosts are",
+    "watchers": "Clusters are",
+    "transfers": "Copies between machines are",
+    "ollama": "Ollama's models are",
+    "registries": "Registries are",
+    "program": "Remote hosts are",
+    "gateway_server": "The gateway is",
+}
+
+
+def class_at(place: str) -> Any:
+    """The class at that place of a table, imported."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
+
+
+class Ports:
+    """The ports of `services/ports.py`, each adapter imported and made when it is first used.
+
+    `given` are ports that are made already, and what the adapters are made of. A port without an adapter raises
+    RefusedError when it is used: the demo has no other machines, no files of the person's, and no guard.
+    """
+
+    clock: types.Clock
+    docker: types.ContainerEngine
+    api: types.EngineApi
+    metrics: types.MetricsSource
+    host: types.HostProbe
+    vitals: types.VitalsProbe
+    gpu: types.GpuProbe
+    dropper: types.CacheDropper
+    guarding: GuardPorts
+    boot: types.BootPort
+    doctor_probe: types.DoctorProbe
+    fabric: types.FabricProbe
+    presets: types.PresetGrants
+    recipes: types.RecipeStore
+    checkpoints: types.CheckpointSource
+    models: types.ModelStore
+    hub: types.HubClient
+    downloader: types.Downloader
+    history: types.HistoryStore
+    load: types.LoadDriver
+    results: types.ResultStore
+    proofs: types.ProofStore
+    conversations: types.ConversationStore
+    user_files: types.UserFiles
+    client_files: types.SettingsFiles
+    secrets: types.SecretStore
+    state: types.StateFiles
+    archive: types.LogArchive
+    screen_files: types.ScreenFiles
+    remote_shell: types.RemoteShell
+    watchers: types.Watchers
+    routers: types.Routers
+    transfers: types.Transfers
+    ollama: types.OllamaApi
+    registries: types.Registries
+    program: types.ProgramSource
+    gateway_server: types.GatewayServer
+
+    def __init__(self, adapters: Mapping[str, Adapter], **given: Any) -> None:
+        self._adapters = adapters
+        vars(self).update(given)
+
+    def has(self, name: str) -> bool:
+        """Whether that port has an adapter."""
+        return name in self._adapters or name in vars(self)
+
+    def get(self, name: str) -> Any:
+        """That port, None without an adapter."""
+        return getattr(self, name) if self.has(name) else None
+
+    def preload(self, names: Iterable[str]) -> None:
+        """Imports those adapters, and makes none: may be called in a thread."""
+        for name in names:
+            if name in self._adapters:
+                class_at(self._adapters[name][0])
+
+    def made(self) -> tuple[str, ...]:
+        """The names of what was used so far."""
+        return tuple(vars(self))
+
+    if not TYPE_CHECKING:  # a name that is no port stays an error of the type checker
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            if name not in self._adapters:
+                raise RefusedError(f"{_ABSENT.get(name, name)} not available in the demo.", "Start without --demo.")
+            place, make = self._adapters[name]
+            adapter = class_at(place)
+            return vars(self).setdefault(name, make(adapter, self) if make else adapter())
+
+
+class GuardPorts(Struct, frozen=True):
+    """What the memory guard works with."""
+
+    actuator: types.GuardActuator
+    journal: types.GuardJournal
+    units: types.UserUnits
+    starter: types.GuardStarter | None = None

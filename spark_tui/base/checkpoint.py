@@ -1,0 +1,304 @@
+"""What a checkpoint's own files say about it, as far as they say it. None: not stated, or not understood."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Final
+
+from msgspec import Struct
+
+from spark_tui.base.text import clean_line, truncate
+
+# What a model writes -> vLLM's parser for it; the first that fits (the markers of vLLM 0.33's own parsers).
+_TOOL_PARSERS: Final = (
+    (r"<minimax:tool_call>", "minimax_m2"),
+    (r"<\|tool_calls_section_begin\|>", "kimi_k2"),
+    (r"<｜tool▁calls▁begin｜>", "deepseek_v3"),
+    (r"<\|tool_call>|<tool_call\|>", "gemma4"),
+    (r"\[TOOL_CALLS\]", "mistral"),
+    (r"<\|channel\|>", "openai"),
+    (r"<arg_key>", "glm45"),
+    (r"<function=", "qwen3_coder"),
+    (r"<tool_call>", "hermes"),
+    (r"<\|python_tag\|>", "llama3_json"),
+)
+_REASONING_PARSERS: Final = (
+    (r"<minimax:tool_call>", "minimax_m2"),
+    (r"<\|channel\|>", "openai_gptoss"),
+    (r"<\|channel>", "gemma4"),
+    (r"\[THINK\]", "mistral"),
+    (r"◁think▷", "kimi_k2"),
+)
+# Families that write plain <think> tags and have a parser of their own, by model_type.
+_BY_FAMILY: Final = (
+    (r"qwen3", "qwen3", ""),
+    (r"nemotron", "nemotron_v3", "qwen3_coder"),
+    (r"glm4", "glm45", "glm45"),
+    (r"kimi", "kimi_k2", "kimi_k2"),
+    (r"laguna|poolside", "poolside_v1", "poolside_v1"),
+    (r"deepseek_v3|deepseek_v32", "deepseek_v3", ""),
+)
+_THINKS: Final = re.compile(r"</?think>|\[THINK\]|◁think▷|<\|channel\|?>|enable_thinking|reasoning_content|thinking")
+_THINK_TAGS: Final = re.compile(r"</?think>")
+_TOOLS: Final = re.compile(r"\btools\b")
+_SWITCHES: Final = ("enable_thinking", "thinking", "reasoning_effort", "thinking_budget", "low_effort")
+_IMAGES: Final = re.compile(r"image_url|<image>|<\|image|vision_start|image_pad|\[IMG\]")
+_FRONT: Final = re.compile(r"\A\ufeff?---[ \t]*\n(.*?)^---[ \t]*$", re.DOTALL | re.MULTILINE)
+_KEY: Final = re.compile(r"^(license|license_name|license_link)[ \t]*:[ \t]*(.*?)[ \t]*(?:#.*)?$", re.MULTILINE)
+
+
+class ChatAbilities(Struct, frozen=True):
+    """What a chat template takes and produces. `switches` are the template's own arguments that steer thinking, as
+    `chat_template_kwargs` takes them. The parsers are vLLM's names for the way in which this model writes thoughts and
+    calls, empty where unknown."""
+
+    thinking: bool = False
+    tools: bool = False
+    images: bool = False
+    switches: tuple[str, ...] = ()
+    reasoning_parser: str = ""
+    tool_parser: str = ""
+
+
+def abilities_of(template: str, model_type: str = "") -> ChatAbilities:
+    """From the template's text and the model's type."""
+    thinking = _THINKS.search(template) is not None
+    tools = _TOOLS.search(template) is not None
+    family = next((each for each in _BY_FAMILY if re.search(each[0], model_type.lower())), ("", "", ""))
+    reasoning = _first(_REASONING_PARSERS, template) or family[1]
+    if not reasoning and _THINK_TAGS.search(template):
+        reasoning = "deepseek_r1"  # it reads the plain <think> tags of any model
+    return ChatAbilities(
+        thinking=thinking,
+        tools=tools,
+        images=_IMAGES.search(template) is not None,
+        switches=tuple(word for word in _SWITCHES if re.search(rf"\b{word}\b", template)) if thinking else (),
+        reasoning_parser=reasoning if thinking else "",
+        tool_parser=(_first(_TOOL_PARSERS, template) or family[2]) if tools else "",
+    )
+
+
+def _first(table: tuple[tuple[str, str], ...], text: str) -> str:
+    return next((parser for pattern, parser in table if re.search(pattern, text)), "")
+
+
+def template_in(tokenizer: Mapping[str, Any]) -> str | None:
+    """The template in `tokenizer_config.json` or `chat_template.json`: a text, or several by name (the default one,
+    and the one for tools with it)."""
+    found = tokenizer.get("chat_template")
+    if isinstance(found, str):
+        return found
+    if not isinstance(found, list):
+        return None
+    texts = [each.get("template") for each in found if isinstance(each, dict)]
+    named = [text for text in texts if isinstance(text, str)]
+    return "\n".join(named) or None
+
+
+def licence_in(readme: str) -> str:
+    """The licence that a model card names in its first lines: `apache-2.0`, `nvidia-open-model-license`; empty when it
+    names none."""
+    front = _FRONT.match(readme.replace("\r\n", "\n"))
+    if front is None:
+        return ""
+    found = {key: truncate(clean_line(value).strip("\"' "), 120) for key, value in _KEY.findall(front[1])}
+    name = found.get("license", "")
+    if name in ("", "other"):
+        return found.get("license_name", "") or found.get("license_link", "") or name
+    return name
+
+
+class LayerKind(StrEnum):
+    """What one layer keeps of the tokens it has seen."""
+
+    FULL = "full attention"
+    SLIDING = "sliding-window attention"
+    MLA = "multi-head latent attention"
+    MAMBA = "Mamba-2"
+    GDN = "gated delta net"
+
+
+class AttentionLayers(Struct, frozen=True):
+    """Layers of one kind that keep keys and values.
+
+    `key_width` and `value_width` are elements per token and layer: KV heads times head size; MLA keeps one latent row
+    per token, which counts as keys alone. `window` is in tokens, None for layers that see everything.
+    """
+
+    kind: LayerKind
+    layers: int
+    key_width: int
+    value_width: int
+    window: int | None = None
+
+    @property
+    def width(self) -> int:
+        """Elements per token and layer, keys and values together."""
+        return self.key_width + self.value_width
+
+
+class StateLayers(Struct, frozen=True):
+    """Layers of one kind that keep a state of fixed size per sequence instead of keys and values.
+
+    `conv_channels` columns of `conv_taps` elements (16-bit) and `state_elements` elements of `state_bytes` each, per
+    layer. `state_bytes` None: the config leaves it to the engine.
+    """
+
+    kind: LayerKind
+    layers: int
+    conv_channels: int
+    conv_taps: int
+    state_elements: int
+    state_bytes: int | None = None
+
+
+class Experts(Struct, frozen=True):
+    """A mixture of experts: `routed` per layer, of which `per_token` run for a token, and `shared` that always run."""
+
+    routed: int
+    per_token: int
+    shared: int = 0
+
+
+class RopeScaling(Struct, frozen=True):
+    """A stretched context: `kind` as the config names it (`yarn`, `linear`, `llama3`), from `original` tokens."""
+
+    kind: str
+    factor: float | None = None
+    original: int | None = None
+
+
+class WeightFormat(StrEnum):
+    """How weights are stored, in the field's words."""
+
+    BF16 = "BF16"
+    FP16 = "FP16"
+    FP8 = "FP8"
+    MXFP8 = "MXFP8"
+    NVFP4 = "NVFP4"
+    NVFP4_W4A16 = "NVFP4 W4A16"
+    MXFP4 = "MXFP4"
+    INT8 = "INT8"
+    INT4 = "INT4"
+    OTHER = "other"
+
+
+class Quantization(Struct, frozen=True):
+    """How the weights are quantized, by the checkpoint's own config.
+
+    `method` is the config's word: `modelopt`, `compressed-tensors`, `mxfp4`, `fp8`, `awq`, `gptq`, ...; empty for a
+    checkpoint that is not quantized. `formats` are what it holds, the main one first. `excluded` are the modules that
+    stay as they were, as patterns. `kv_cache` is the KV dtype that it was calibrated for (`fp8`, `nvfp4`), empty for
+    none.
+    """
+
+    method: str
+    formats: tuple[WeightFormat, ...] = ()
+    excluded: tuple[str, ...] = ()
+    kv_cache: str = ""
+
+    @property
+    def words(self) -> str:
+        """`NVFP4 (modelopt)`, `FP8 + NVFP4 (modelopt)`, `BF16`."""
+        formats = " + ".join(self.formats) or "unquantized"
+        return f"{formats} ({self.method})" if self.method else formats
+
+
+class ModuleClass(StrEnum):
+    """What a tensor is for, by its name."""
+
+    EXPERTS = "experts"
+    SHARED_EXPERT = "shared expert"
+    ATTENTION = "attention"
+    STATE = "state layers"
+    MLP = "MLP"
+    ROUTER = "router"
+    EMBEDDING = "embedding"
+    HEAD = "output head"
+    NORM = "norms"
+    VISION = "vision tower"
+    AUDIO = "audio tower"
+    DRAFT = "layers for drafting"
+    OTHER = "other"
+
+
+class ModuleBytes(Struct, frozen=True):
+    """The tensors of one class: all their bytes, those of them that are 16 bits wide or more, and their weights."""
+
+    module: ModuleClass
+    size: int
+    wide: int
+    parameters: int = 0
+
+
+class WeightSummary(Struct, frozen=True):
+    """All tensors of a checkpoint, in bytes by dtype and by class, largest first. `parameters` counts weights, not
+    their scales, two for each byte of packed 4-bit weights. `complete`: no file is missing."""
+
+    by_dtype: tuple[tuple[str, int], ...]
+    by_module: tuple[ModuleBytes, ...]
+    parameters: int
+    tensors: int
+    complete: bool = True
+
+    @property
+    def size(self) -> int:
+        return sum(size for _, size in self.by_dtype)
+
+
+class CheckpointFacts(Struct, frozen=True):
+    """One checkpoint. Sizes in bytes, lengths in tokens.
+
+    `attention` and `states` group the layers by what they keep; None where the config is of a kind that is not
+    understood, and then nothing can be said about KV. `mtp_declared` counts the layers for drafting that the config
+    names, `mtp_layers` those whose weights are really there (quantized checkpoints often drop them). `dtype` is the
+    dtype of what is not quantized. `weights` comes from the tensors' headers. `chat` is None without a chat template;
+    `licence` is the model card's word, empty where it has none. `custom_code`: the config names Python code of the
+    repository. `heads` are attention heads for queries, `kv_heads` those for keys and values, which tensor parallelism
+    divides. `findings` are words about what looked wrong. `source`
+    says where all of it is from.
+    """
+
+    architecture: str = ""
+    model_type: str = ""
+    dtype: str = ""
+    quantization: Quantization | None = None
+    layers: int | None = None
+    attention: tuple[AttentionLayers, ...] | None = None
+    states: tuple[StateLayers, ...] | None = None
+    experts: Experts | None = None
+    is_moe: bool | None = None
+    max_position_embeddings: int | None = None
+    rope_scaling: RopeScaling | None = None
+    mtp_declared: int | None = None
+    mtp_layers: int | None = None
+    mtp_attention: AttentionLayers | None = None
+    modalities: tuple[str, ...] = ()
+    weights: WeightSummary | None = None
+    sampling: tuple[tuple[str, float], ...] = ()
+    chat: ChatAbilities | None = None
+    licence: str = ""
+    custom_code: bool = False
+    heads: int | None = None
+    kv_heads: int | None = None
+    findings: tuple[str, ...] = ()
+    source: str = ""
+
+    @property
+    def quant_method(self) -> str | None:
+        """`modelopt`, `compressed-tensors`, ...; empty when it is not quantized, None when that is not known."""
+        return None if self.quantization is None else self.quantization.method
+
+    @property
+    def has_ssm(self) -> bool | None:
+        """Whether some layers keep a state instead of keys and values; None when the layers are not understood."""
+        return None if self.states is None else bool(self.states)
+
+
+class CheckpointProblem(Struct, frozen=True):
+    """A file of a checkpoint that cannot be used, and why. Words for the screen; nothing of it is executed."""
+
+    file: str
+    reason: str

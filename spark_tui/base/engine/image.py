@@ -1,0 +1,226 @@
+"""Image names, the vLLM that an image can hold, and which words of a command its entrypoint already has."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePosixPath
+from typing import Final, TypeAlias
+
+from msgspec import Struct
+
+from spark_tui.base.engine.runtimes import is_server_program
+from spark_tui.base.shell import SHELLS
+
+_HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?)(?:\.[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?)*(?::[0-9]+)?"
+_PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_REFERENCE = re.compile(
+    rf"(?P<name>(?:{_HOST}/)?{_PART}(?:/{_PART})*)(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}}))?"
+    r"(?:@(?P<digest>[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,}))?"
+)
+MAX_NAME_CHARS = 255
+
+
+def is_image_reference(text: str) -> bool:
+    """Whether Docker would take `text` as the name of an image."""
+    if len(text) > 2 * MAX_NAME_CHARS:
+        return False
+    match = _REFERENCE.fullmatch(text)
+    return match is not None and len(match["name"]) <= MAX_NAME_CHARS
+
+
+def repository(reference: str) -> str:
+    """The name without tag and digest: `nvcr.io/nvidia/vllm`. The text itself when it is no reference."""
+    match = _REFERENCE.fullmatch(reference) if len(reference) <= 2 * MAX_NAME_CHARS else None
+    return match["name"] if match else reference
+
+
+DOCKER_HUB: Final = "docker.io"
+
+
+def registry_of(image: str) -> str:
+    """The registry that an image name means: `nvcr.io`, `127.0.0.1:5000`, or docker.io."""
+    first, slash, _ = image.partition("/")
+    if slash and ("." in first or ":" in first or first == "localhost"):
+        return first
+    return DOCKER_HUB
+
+
+def familiar(reference: str) -> str:
+    """A reference as Docker lists it: without its default registry, with its default tag. `repo:tag@digest` is known by
+    its digest alone."""
+    name = reference.removeprefix("docker.io/").removeprefix("library/")
+    name, at, digest = name.partition("@")
+    if at:
+        return f"{repository(name)}@{digest}"
+    return name if ":" in name.rpartition("/")[2] else f"{name}:latest"
+
+
+_SERVE: Final = ("vllm", "serve")
+_API_SERVER: Final = ("-m", "vllm.entrypoints.openai.api_server")
+_PYTHON = re.compile(r"python[0-9.]*")
+# Programs that run the words after them: init processes and set-up scripts that end in `exec "$@"`.
+_LAUNCHERS: Final = frozenset(
+    ("tini", "dumb-init", "docker-init", "catatonit", "s6-overlay", "entrypoint", "env", "nice")
+)
+_NVIDIA_SCRIPT: Final = ("/opt/nvidia/nvidia_entrypoint.sh",)
+_BY_NAME: Final = (
+    (re.compile(r"(?:docker\.io/)?vllm/vllm-openai(?:-[a-z]+)?"), _SERVE),
+    (re.compile(r"(?:.*/)?vllm-cpu"), _SERVE),
+    (re.compile(r"nvcr\.io/nvidia/.+"), _NVIDIA_SCRIPT),
+    (re.compile(r"(?:docker\.io/)?lmsysorg/sglang"), _NVIDIA_SCRIPT),
+    (re.compile(r"ghcr\.io/ggml-org/llama\.cpp"), ("/app/llama-server",)),
+    (re.compile(r"(?:docker\.io/)?ollama/ollama"), ("/bin/ollama",)),
+)
+
+
+class ContainerStart(Struct, frozen=True):
+    """How the container is started. `entrypoint` None keeps the image's own, an empty tuple clears it."""
+
+    command: tuple[str, ...]
+    entrypoint: tuple[str, ...] | None = None
+    note: str = ""
+
+
+def assumed_entrypoint(image: str) -> tuple[str, ...]:
+    """The entrypoint that images of that name have; empty for unknown names."""
+    name = repository(image)
+    return next((words for pattern, words in _BY_NAME if pattern.fullmatch(name)), ())
+
+
+def with_program(argv: tuple[str, ...], model: str) -> tuple[str, ...]:
+    """A vLLM command that begins with the program: recipes may give the model or the options alone."""
+    if argv and (argv[0] == model or argv[0].startswith("-")):
+        return (*_SERVE, *argv)
+    return argv
+
+
+def arrange(argv: tuple[str, ...], option: str | None, image_entrypoint: tuple[str, ...]) -> ContainerStart:
+    """Fits a whole command to an image.
+
+    `option` is the recipe's `entrypoint`: "" clears the image's, a word replaces it, None leaves it.
+    """
+    if option is not None:
+        entrypoint = (option,) if option else ()
+        return ContainerStart(argv[len(entrypoint) :] if _begins(argv, entrypoint) else argv, entrypoint)
+    if not image_entrypoint or _runs_its_arguments(image_entrypoint):
+        return ContainerStart(argv)
+    arguments = _server_arguments(argv)
+    starts = _server_arguments(image_entrypoint)
+    if starts is not None and arguments is not None:
+        return ContainerStart(_with_model(arguments, named=not _is_serve(image_entrypoint)))
+    if _begins(argv, image_entrypoint):
+        return ContainerStart(argv[len(image_entrypoint) :])
+    shown, name = " ".join(image_entrypoint), _base(image_entrypoint[0])
+    # A shell or an interpreter by itself would take the first word of the command as a file to run.
+    interprets = name in SHELLS or _PYTHON.fullmatch(name) is not None
+    if starts is not None or is_server_program(image_entrypoint[0]) or interprets:
+        return ContainerStart(
+            argv, (), f"The image's entrypoint ({shown}) would take the command as its own words: it is cleared."
+        )
+    return ContainerStart(
+        argv,
+        None,
+        f"The image's entrypoint ({shown}) is not one that we know. If it does not run its arguments, "
+        'set executor_config.entrypoint: "" in the recipe.',
+    )
+
+
+def _base(word: str) -> str:
+    return PurePosixPath(word).name
+
+
+def _is_serve(words: tuple[str, ...]) -> bool:
+    return len(words) > 1 and (_base(words[0]), words[1]) == _SERVE
+
+
+def _server_arguments(words: tuple[str, ...]) -> tuple[str, ...] | None:
+    """What follows `vllm serve` or `python3 -m vllm.entrypoints.openai.api_server`; None for other programs."""
+    if _is_serve(words):
+        return words[2:]
+    is_module = len(words) > 2 and _PYTHON.fullmatch(_base(words[0])) and words[1:3] == _API_SERVER
+    return words[3:] if is_module else None
+
+
+def _with_model(arguments: tuple[str, ...], *, named: bool) -> tuple[str, ...]:
+    """The module takes the model as `--model`; `vllm serve` wants it first, and warns about `--model`."""
+    if arguments and not arguments[0].startswith("-"):
+        return ("--model", *arguments) if named else arguments
+    if named or "--model" not in arguments[:-1]:
+        return arguments
+    at = arguments.index("--model")
+    return (arguments[at + 1], *arguments[:at], *arguments[at + 2 :])
+
+
+def _begins(argv: tuple[str, ...], words: tuple[str, ...]) -> bool:
+    head = argv[: len(words)]
+    return bool(words) and len(head) == len(words) and _base(head[0]) == _base(words[0]) and head[1:] == words[1:]
+
+
+def _runs_its_arguments(entrypoint: tuple[str, ...]) -> bool:
+    name = _base(entrypoint[0])
+    if name in SHELLS and len(entrypoint) == 2:
+        return entrypoint[1].endswith(".sh")
+    return name.endswith(".sh") or name in _LAUNCHERS or "entrypoint" in name
+
+
+Version: TypeAlias = tuple[int, int, int]
+
+_VERSION = re.compile(r"(?:^|[^0-9.])v?(\d{1,3})\.(\d{1,3})(?:\.(\d{1,3}))?(?![0-9.]*\d)")
+_NGC_TAG = re.compile(r"(\d{2})\.(\d{2})")
+NGC: Final = "nvcr.io/nvidia/vllm"
+OFFICIAL: Final = "vllm/vllm-openai"
+# NVIDIA's 26.04 holds vLLM 0.19.0 (the guide, sections 6 and 13); what came before holds that or older.
+_NGC_AT_MOST: Final = ((26, 4), (0, 19, 0))
+# Their own builds include DFlash, whatever the version number.
+OWN_DFLASH: Final = ("aeon-7/vllm-dflash", "z-lab/vllm-openai")
+# The image says v22; its makers pin vLLM 0.16.0rc2.
+_KNOWN: Final = (("avarok/dgx-vllm-nvfp4-kernel", (0, 16, 0)),)
+
+
+def tag_of(image: str) -> str:
+    """The tag of an image, `latest` where none is given; empty when it is named by digest alone."""
+    name, _, digest = image.partition("@")
+    head, _, tag = name.rpartition(":")
+    if head and "/" not in tag:
+        return tag
+    return "" if digest else "latest"
+
+
+def name_of(image: str) -> str:
+    """The repository in lower case, without default registries: `vllm/vllm-openai`."""
+    return repository(image).lower().removeprefix("docker.io/").removeprefix("ghcr.io/")
+
+
+def ngc_release(image: str) -> tuple[int, int] | None:
+    """Year and month of an image of NVIDIA's catalogue: `nvcr.io/nvidia/vllm:26.04-py3` -> (26, 4)."""
+    if name_of(image) != NGC:
+        return None
+    match = _NGC_TAG.match(tag_of(image))
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def parse_version(text: str) -> Version | None:
+    """`v0.20.2-cu130` -> (0, 20, 2), None where there is no version."""
+    match = _VERSION.search(text[:200])
+    return (int(match[1]), int(match[2]), int(match[3] or 0)) if match else None
+
+
+def newest_possible(image: str, said: str = "") -> Version | None:
+    """The newest vLLM that an image can hold; None when nothing says it. `said` is what the engine called itself."""
+    if said:
+        return parse_version(said)
+    name = name_of(image)
+    known = next((version for prefix, version in _KNOWN if name == prefix), None)
+    if known is not None or name in OWN_DFLASH:
+        return known
+    release = ngc_release(image)
+    if release is not None:
+        return _NGC_AT_MOST[1] if release <= _NGC_AT_MOST[0] else None
+    tag = tag_of(image)
+    if name.startswith("nvcr.io/") or "nightly" in tag or "vllm" not in name:
+        return None
+    return parse_version(tag)
+
+
+def shown_version(version: Version) -> str:
+    return ".".join(map(str, version))

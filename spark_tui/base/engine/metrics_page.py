@@ -1,0 +1,433 @@
+"""Which series of a server's Prometheus page are read, and what each of them is: one table over all servers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
+from math import inf, isfinite
+from typing import Final, NamedTuple
+
+from msgspec import Struct, field
+
+from spark_tui.base.quantiles import Histogram, histogram
+
+
+class Family(StrEnum):
+    """What a series counts or measures, whatever its server calls it."""
+
+    STARTED = "process start, seconds since the epoch"
+    PROMPT = "prompt tokens"
+    PROMPT_COMPUTED = "computed prompt tokens"
+    PROMPT_CACHED = "cached prompt tokens"
+    GENERATED = "generated tokens"
+    GENERATED_AT_END = "generated tokens, counted when a request ends"
+    GENERATED_LIVE = "generated tokens, counted by the scheduler"
+    STEPS = "forward passes"
+    DECODE_SPEED = "tokens per second, by the server"
+    RUNNING = "running requests"
+    WAITING = "waiting requests"
+    WAITING_BY_REASON = "waiting requests, by reason"
+    TTFT = "time to first token"
+    ITL = "inter-token latency"
+    TPOT = "time per output token"
+    E2E = "end-to-end latency"
+    QUEUE = "queue time"
+    KV_USAGE = "KV cache usage"
+    KV_TOKENS = "KV cache capacity in tokens"
+    KV_TOKENS_AT_MOST = "KV cache capacity by blocks"
+    KV_BLOCKS = "KV cache blocks"
+    KV_BLOCK_TOKENS = "tokens per KV cache block"
+    PREFIX_QUERIES = "prefix cache queries"
+    PREFIX_HITS = "prefix cache hits"
+    PREFIX_MISSES = "prefix cache misses"
+    PREEMPTIONS = "preemptions"
+    DRAFTS = "drafts"
+    DRAFT_TOKENS = "drafted tokens"
+    ACCEPTED = "accepted tokens"
+    ACCEPTED_BY_POSITION = "accepted tokens by position"
+    ACCEPTED_LENGTH = "accepted length, by the server"
+    ACCEPTED_SHARE = "acceptance rate, by the server"
+    FINISHED = "finished requests, by reason"
+
+
+class SeriesPart(StrEnum):
+    """Which part of its family a series is: its one value, or a part of a histogram."""
+
+    VALUE = "value"
+    BUCKET = "bucket"
+    SUM = "sum"
+    COUNT = "count"
+
+
+GAUGES: Final = frozenset(
+    (
+        Family.STARTED, Family.DECODE_SPEED, Family.RUNNING, Family.WAITING, Family.WAITING_BY_REASON,
+        Family.KV_USAGE, Family.KV_TOKENS, Family.KV_TOKENS_AT_MOST, Family.KV_BLOCKS, Family.KV_BLOCK_TOKENS,
+        Family.ACCEPTED_LENGTH, Family.ACCEPTED_SHARE,
+    )
+)  # fmt: skip
+"""What may fall. Everything else only grows while the server lives."""
+
+SHARES: Final = frozenset(
+    (Family.STARTED, Family.KV_USAGE, Family.KV_BLOCK_TOKENS, Family.ACCEPTED_LENGTH, Family.ACCEPTED_SHARE)
+)
+"""Gauges of which two make no sum: of one engine the larger is taken."""
+
+
+class Slot(NamedTuple):
+    """The place of one series. `engine` is one of several engines of a server (data parallel), `"0"` where there is
+    one. `label` is the reason or the position that the series is for; `bound` the upper bound of a bucket."""
+
+    family: Family
+    part: SeriesPart = SeriesPart.VALUE
+    engine: str = "0"
+    label: str = ""
+    bound: float = 0.0
+
+
+class Source(NamedTuple):
+    """Where a series goes, and the value that it represents where that is not its own (`*_info` series)."""
+
+    slot: Slot
+    constant: float | None = None
+
+
+class _SeriesRule(NamedTuple):
+    """`key` is the label that is kept; `only` keeps a series whose key has that value."""
+
+    family: Family
+    part: SeriesPart = SeriesPart.VALUE
+    key: str = ""
+    only: str = ""
+
+
+def _latencies(prefix: str, queue: str) -> dict[str, tuple[_SeriesRule, ...]]:
+    histograms = {
+        "time_to_first_token_seconds": Family.TTFT,
+        "inter_token_latency_seconds": Family.ITL,
+        "time_per_output_token_seconds": Family.TPOT,
+        "e2e_request_latency_seconds": Family.E2E,
+        queue: Family.QUEUE,
+    }
+    parts = (("_bucket", SeriesPart.BUCKET), ("_sum", SeriesPart.SUM), ("_count", SeriesPart.COUNT))
+    return {f"{prefix}{name}{end}": (_SeriesRule(of, part),) for name, of in histograms.items() for end, part in parts}
+
+
+def _plain(prefix: str, names: Mapping[str, Family]) -> dict[str, tuple[_SeriesRule, ...]]:
+    return {prefix + name: (_SeriesRule(family),) for name, family in names.items()}
+
+
+CACHE_CONFIG: Final = "vllm:cache_config_info"
+
+_VLLM: Final = {
+    **_latencies("vllm:", "request_queue_time_seconds"),
+    **_plain(
+        "vllm:",
+        {
+            "prompt_tokens_total": Family.PROMPT,
+            "generation_tokens_total": Family.GENERATED,
+            "num_requests_running": Family.RUNNING,
+            "num_requests_waiting": Family.WAITING,
+            "kv_cache_usage_perc": Family.KV_USAGE,
+            "gpu_cache_usage_perc": Family.KV_USAGE,  # before 0.14
+            "prefix_cache_queries_total": Family.PREFIX_QUERIES,
+            "prefix_cache_hits_total": Family.PREFIX_HITS,
+            "num_preemptions_total": Family.PREEMPTIONS,
+            "spec_decode_num_drafts_total": Family.DRAFTS,
+            "spec_decode_num_draft_tokens_total": Family.DRAFT_TOKENS,
+            "spec_decode_num_accepted_tokens_total": Family.ACCEPTED,
+        },
+    ),
+    # Since 0.16. `prompt_tokens_total` counts what came from a cache too.
+    "vllm:prompt_tokens_by_source_total": (_SeriesRule(Family.PROMPT_COMPUTED, key="source", only="local_compute"),),
+    "vllm:num_requests_waiting_by_reason": (_SeriesRule(Family.WAITING_BY_REASON, key="reason"),),  # since 0.20
+    "vllm:request_success_total": (_SeriesRule(Family.FINISHED, key="finished_reason"),),
+    "vllm:spec_decode_num_accepted_tokens_per_pos_total": (_SeriesRule(Family.ACCEPTED_BY_POSITION, key="position"),),
+    CACHE_CONFIG: (_SeriesRule(Family.KV_TOKENS),),
+}
+
+_SGLANG: Final = {
+    **_latencies("sglang:", "queue_time_seconds"),
+    **_plain(
+        "sglang:",
+        {
+            "prompt_tokens_total": Family.PROMPT,
+            "generation_tokens_total": Family.GENERATED_AT_END,
+            "cached_tokens_total": Family.PROMPT_CACHED,
+            "gen_throughput": Family.DECODE_SPEED,
+            "num_running_reqs": Family.RUNNING,
+            "num_queue_reqs": Family.WAITING,
+            "token_usage": Family.KV_USAGE,
+            "max_total_num_tokens": Family.KV_TOKENS,
+            "num_retracted_requests_total": Family.PREEMPTIONS,
+            "spec_accept_length": Family.ACCEPTED_LENGTH,
+            "spec_accept_rate": Family.ACCEPTED_SHARE,
+            "num_requests_total": Family.FINISHED,
+        },
+    ),
+    "sglang:realtime_tokens_total": (
+        _SeriesRule(Family.PROMPT_COMPUTED, key="mode", only="prefill_compute"),
+        _SeriesRule(Family.GENERATED_LIVE, key="mode", only="decode"),
+    ),
+}
+
+_LLAMA_CPP: Final = _plain(
+    "llamacpp:",
+    {
+        "prompt_tokens_total": Family.PROMPT_COMPUTED,
+        "prompt_tokens_cached_total": Family.PROMPT_CACHED,
+        "tokens_predicted_total": Family.GENERATED_AT_END,
+        "n_decode_total": Family.STEPS,
+        "requests_processing": Family.RUNNING,
+        "requests_deferred": Family.WAITING,
+        "kv_cache_usage_ratio": Family.KV_USAGE,  # gone since 2025
+        "spec_decode_num_drafts_total": Family.DRAFTS,
+        "spec_decode_num_draft_tokens_total": Family.DRAFT_TOKENS,
+        "spec_decode_num_accepted_tokens_total": Family.ACCEPTED,
+    },
+) | {
+    "llamacpp:spec_decode_num_accepted_tokens_per_pos_total": (
+        _SeriesRule(Family.ACCEPTED_BY_POSITION, key="position"),
+    )
+}
+
+_TRTLLM: Final = {
+    **_latencies("trtllm_", "request_queue_time_seconds"),
+    **_plain(
+        "trtllm_",
+        {
+            "prompt_tokens_total": Family.PROMPT,
+            "generation_tokens_total": Family.GENERATED_AT_END,
+            "num_requests_running": Family.RUNNING,
+            "num_requests_waiting": Family.WAITING,
+            "kv_cache_utilization": Family.KV_USAGE,
+            "kv_cache_max_blocks": Family.KV_BLOCKS,
+            "kv_cache_tokens_per_block": Family.KV_BLOCK_TOKENS,
+            "kv_cache_reused_blocks_total": Family.PREFIX_HITS,
+            "kv_cache_missed_blocks_total": Family.PREFIX_MISSES,
+            "spec_decode_num_draft_tokens_total": Family.DRAFT_TOKENS,
+            "spec_decode_num_accepted_tokens_total": Family.ACCEPTED,
+            "spec_decode_acceptance_length": Family.ACCEPTED_LENGTH,
+        },
+    ),
+    "trtllm_request_success_total": (_SeriesRule(Family.FINISHED, key="finished_reason"),),
+    "trtllm_request_error_total": (_SeriesRule(Family.FINISHED, key="http_code"),),
+    "trtllm_spec_decode_accepted_tokens_total": (_SeriesRule(Family.ACCEPTED_BY_POSITION, key="token_position"),),
+}
+
+_WANTED: Final[Mapping[str, tuple[_SeriesRule, ...]]] = {
+    **_VLLM,
+    **_SGLANG,
+    **_LLAMA_CPP,
+    **_TRTLLM,
+    "process_start_time_seconds": (_SeriesRule(Family.STARTED),),
+}
+
+WANTED_NAMES: Final = frozenset(_WANTED)
+"""Names as they stand in the text, suffixes included: whatever begins with another name need not be parsed."""
+
+_RANKS: Final = ("tp_rank", "pp_rank", "moe_ep_rank")
+
+
+def source_of(name: str, labels: Mapping[str, str]) -> Source | None:
+    """Where a series goes; None for one that is not wanted.
+
+    Ranks of one engine (tensor, pipeline and expert parallel) see the same requests: only rank 0 counts.
+    """
+    if any(labels.get(rank, "0") not in ("", "0") for rank in _RANKS):
+        return None
+    engine = labels.get("engine") or labels.get("dp_rank") or "0"
+    if name == CACHE_CONFIG:
+        return _capacity(engine, labels)
+    for wanted in _WANTED.get(name, ()):
+        label = labels.get(wanted.key, "") if wanted.key else ""
+        if wanted.only and label != wanted.only:
+            continue
+        if wanted.part is SeriesPart.BUCKET:
+            bound = _number(labels.get("le", ""))
+            return None if bound is None else Source(Slot(wanted.family, SeriesPart.BUCKET, engine, "", bound))
+        return Source(Slot(wanted.family, wanted.part, engine, "" if wanted.only else label))
+    return None
+
+
+def _capacity(engine: str, labels: Mapping[str, str]) -> Source | None:
+    """vLLM reports its KV cache in labels. `kv_cache_size_tokens` since 0.25; blocks times their size is too much for a
+    hybrid model, whose blocks are not all for tokens."""
+    tokens = _number(labels.get("kv_cache_size_tokens", ""))
+    if tokens:
+        return Source(Slot(Family.KV_TOKENS, engine=engine), tokens)
+    size, blocks = _number(labels.get("block_size", "")), _number(labels.get("num_gpu_blocks", ""))
+    return Source(Slot(Family.KV_TOKENS_AT_MOST, engine=engine), size * blocks) if size and blocks else None
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if number == number else None
+
+
+class MetricPage(Struct, frozen=True):
+    """Finite values from zero up, by family and slot. What a server publishes otherwise (NaN, negative) is absent."""
+
+    groups: Mapping[Family, Mapping[Slot, float]] = field(default_factory=dict)
+
+    def has(self, family: Family) -> bool:
+        return family in self.groups
+
+    @property
+    def engines(self) -> tuple[str, ...]:
+        """The engines of the server: `("0",)`, or one for each data-parallel rank."""
+        found = {slot.engine for group in self.groups.values() for slot in group}
+        return tuple(sorted(found, key=lambda engine: (len(engine), engine)))
+
+    def of_engine(self, engine: str) -> MetricPage:
+        parts = {
+            family: {slot: value for slot, value in group.items() if slot.engine == engine}
+            for family, group in self.groups.items()
+        }
+        return MetricPage({family: part for family, part in parts.items() if part})
+
+    def values(self, family: Family) -> list[float]:
+        """The values of its series, in no order; none for a family that is not published."""
+        return [value for slot, value in self.groups.get(family, {}).items() if slot.part is SeriesPart.VALUE]
+
+    def total(self, family: Family) -> float | None:
+        """The sum over engines and labels; None for a family that is not published."""
+        values = self.values(family)
+        return sum(values) if values else None
+
+    def by_label(self, family: Family) -> dict[str, float]:
+        """Sums over engines, by reason or position; empty for a family that is not published."""
+        sums: dict[str, float] = {}
+        for slot, value in self.groups.get(family, {}).items():
+            sums[slot.label] = sums.get(slot.label, 0.0) + value
+        return sums
+
+    def counters(self) -> Iterator[tuple[Slot, float]]:
+        """What only grows while the server lives. A histogram's sum is left out: it is a float and may wobble."""
+        for family, group in self.groups.items():
+            if family not in GAUGES:
+                yield from ((slot, value) for slot, value in group.items() if slot.part is not SeriesPart.SUM)
+
+
+EMPTY_PAGE = MetricPage()
+
+
+def page_of(samples: Iterable[tuple[Slot, float]]) -> MetricPage:
+    """A page from its series. Two of one slot (several models, several API servers) are added up; of shares, which
+    make no sum, the larger is taken."""
+    groups: dict[Family, dict[Slot, float]] = {}
+    for slot, value in samples:
+        if not 0.0 <= value < inf:  # NaN is not, either
+            continue
+        group = groups.setdefault(slot.family, {})
+        before = group.get(slot)
+        if before is None:
+            group[slot] = value
+        elif slot.family in SHARES:
+            group[slot] = max(before, value)
+        elif isfinite(before + value):
+            group[slot] = before + value
+    return MetricPage(groups)
+
+
+SAME_START_SECONDS = 1.0
+"""A process that has begun more than so much later is another one."""
+
+
+class Snapshot(Struct, frozen=True):
+    """A page read `at` monotonic seconds, and what the GPU had drawn until then: `joules`, known for `powered` seconds
+    of the time. Both only grow."""
+
+    at: float
+    page: MetricPage
+    joules: float = 0.0
+    powered: float = 0.0
+
+    def of_engine(self, engine: str) -> Snapshot:
+        """The part of one engine. Power is one figure for all, so it has none."""
+        return Snapshot(self.at, self.page.of_engine(engine))
+
+
+def restarted(before: MetricPage, after: MetricPage) -> bool:
+    """The server was started again between the two: its process is another one, or a counter has fallen."""
+    then, now = before.total(Family.STARTED), after.total(Family.STARTED)
+    if then is not None and now is not None and now - then > SAME_START_SECONDS:
+        return True
+    old = dict(before.counters())
+    return any(value < old.get(slot, 0.0) for slot, value in after.counters())
+
+
+class Change(Struct, frozen=True):
+    """From one snapshot of a start to a later one of the same; `before` None is the start itself, when all was zero.
+
+    `seconds` is the time between the two; None when it is not known.
+    """
+
+    before: Snapshot | None
+    after: Snapshot
+    seconds: float | None
+
+    @classmethod
+    def between(cls, before: Snapshot, after: Snapshot) -> Change:
+        """Both snapshots are of one start."""
+        return cls(before, after, after.at - before.at)
+
+    @property
+    def page(self) -> MetricPage:
+        return self.after.page
+
+    @property
+    def _old(self) -> MetricPage:
+        return self.before.page if self.before else EMPTY_PAGE
+
+    def of_engine(self, engine: str) -> Change:
+        before = self.before.of_engine(engine) if self.before else None
+        return Change(before, self.after.of_engine(engine), self.seconds)
+
+    def grown(self, family: Family) -> float | None:
+        """By how much a counter has grown; None for one that is not published."""
+        now = self.page.total(family)
+        return None if now is None else max(0.0, now - (self._old.total(family) or 0.0))
+
+    def grown_by_label(self, family: Family) -> dict[str, float]:
+        """The same for each reason or position."""
+        old = self._old.by_label(family)
+        return {label: max(0.0, now - old.get(label, 0.0)) for label, now in self.page.by_label(family).items()}
+
+    def rate(self, family: Family) -> float | None:
+        """Growth per second; None where it is not published, or over no time."""
+        grown = self.grown(family)
+        return grown / self.seconds if grown is not None and self.seconds and self.seconds > 0 else None
+
+    def histogram(self, family: Family) -> Histogram | None:
+        """What was observed between the two, over all engines; None where it is not published."""
+        group = self.page.groups.get(family)
+        if group is None:
+            return None
+        old = self._old.groups.get(family, {})
+        parts: dict[SeriesPart, float] = {}
+        buckets: dict[float, float] = {}
+        having: dict[float, int] = {}
+        for slot, value in group.items():
+            grown = max(0.0, value - old.get(slot, 0.0))
+            if slot.part is SeriesPart.BUCKET:
+                buckets[slot.bound] = buckets.get(slot.bound, 0.0) + grown
+                having[slot.bound] = having.get(slot.bound, 0) + 1
+            else:
+                parts[slot.part] = parts.get(slot.part, 0.0) + grown
+        # Engines have the same bounds; a bound that not all have is left out.
+        most = max(having.values(), default=0)
+        buckets = {bound: grown for bound, grown in buckets.items() if having[bound] == most or bound == inf}
+        sums = parts.get(SeriesPart.SUM)
+        return histogram(buckets, parts.get(SeriesPart.COUNT), sums if sums is not None and isfinite(sums) else None)
+
+    @property
+    def joules(self) -> float | None:
+        """Energy that the GPU drew; None where its power was not known for most of the time."""
+        if self.before is None or not self.seconds:
+            return None
+        known = self.after.powered - self.before.powered
+        return (self.after.joules - self.before.joules) / known * self.seconds if known >= 0.8 * self.seconds else None

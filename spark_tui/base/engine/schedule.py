@@ -1,0 +1,131 @@
+"""Engines that stop and start at set times: one systemd timer each, and what systemd says of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
+
+from spark_tui.base.engine.boot import BootStatus, read_status
+from spark_tui.base.errors import UsageError
+from spark_tui.base.untrusted import load_json
+
+DAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_PREFIX: Final = "spark-tui-schedule-"
+_TIMER: Final = re.compile(re.escape(_PREFIX) + r"([A-Za-z0-9][A-Za-z0-9_.-]*)\.timer")
+_TIME: Final = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])")
+_DATA: Final = re.compile(r"^Schedule=(.*)$", re.MULTILINE)
+
+
+class Schedule(Struct, frozen=True):
+    """Times of day by the machine's clock (`23:00`, or empty) and days, set at `since` (epoch seconds)."""
+
+    stop: str
+    start: str
+    days: tuple[str, ...] = DAYS
+    since: float = 0.0
+
+    @property
+    def calendar(self) -> tuple[str, ...]:
+        """As systemd.time(7) has it."""
+        days = "" if self.days == DAYS else f"{','.join(self.days)} "
+        return tuple(f"{days}*-*-* {time}:00" for time in (self.stop, self.start) if time)
+
+    @property
+    def text(self) -> str:
+        """`stops 23:00, starts 07:00, mon-fri`."""
+        first, last = DAYS.index(self.days[0]), DAYS.index(self.days[-1])
+        run = len(self.days) > 2 and last - first + 1 == len(self.days)
+        days = "" if self.days == DAYS else f"{self.days[0]}-{self.days[-1]}" if run else ",".join(self.days)
+        times = (f"stops {self.stop}" if self.stop else "", f"starts {self.start}" if self.start else "")
+        return ", ".join(filter(None, (*times, days)))
+
+    def due(self, now: datetime) -> str:
+        """What its last time up to `now` (local, naive) asks for, stop or start; empty where it was set later."""
+        at, due = max(each for each in self.times(now) if each[0] <= now)
+        return due if at.timestamp() >= self.since else ""
+
+    def times(self, now: datetime) -> Iterator[tuple[datetime, str]]:
+        """Those of the week before and the week after, with what they ask for."""
+        for day in (now.date() + timedelta(days=each) for each in range(-7, 8)):
+            for time, due in ((self.stop, "stop"), (self.start, "start")):
+                if time and DAYS[day.weekday()] in self.days:
+                    yield datetime.fromisoformat(f"{day}T{time}"), due
+
+
+class ScheduleStatus(Struct, frozen=True):
+    """What systemd says of one engine's timer. `unit` is the state of what it starts; `next` is local and naive, None
+    where the timer does not run."""
+
+    name: str
+    schedule: Schedule
+    unit: BootStatus
+    next: datetime | None = None
+
+
+def schedule_of(text: str) -> Schedule:
+    """From one line, `23:00-07:00 mon-fri`; `23:00-` only stops. Raises UsageError."""
+    times, _, days = text.strip().partition(" ")
+    stop, start = map(_time, (times.partition("-")[0], times.partition("-")[2]))
+    if stop == start:
+        raise UsageError("A schedule needs a time to stop or to start, and two that differ.", "Such as 23:00 and 07:00")
+    chosen: set[str] = set()
+    for part in filter(None, re.split(r"[,\s]+", days.lower().replace("daily", ""))):
+        first, dash, last = part.partition("-")
+        if first not in DAYS or (dash and last not in DAYS):
+            raise UsageError(f"{part!r} is no day.", f"Use {', '.join(DAYS)}, or ranges: mon-fri")
+        begin = DAYS.index(first)
+        chosen |= {DAYS[(begin + each) % 7] for each in range((DAYS.index(last or first) - begin) % 7 + 1)}
+    return Schedule(stop, start, tuple(day for day in DAYS if day in chosen) or DAYS)
+
+
+def _time(text: str) -> str:
+    found = _TIME.fullmatch(text)
+    if found is None and text:
+        raise UsageError(f"{text!r} is no time of day.", "For example: 23:00")
+    return f"{int(found[1]):02}:{found[2]}" if found else ""
+
+
+# --- units ------------------------------------------------------------------------------------------------
+
+
+def timer_name(engine: str) -> str:
+    """Of the timer and its service, without the suffix."""
+    return _PREFIX + engine
+
+
+def scheduled_engine(unit: str) -> str:
+    """The engine of a timer's file; empty for other files."""
+    found = _TIMER.fullmatch(unit)
+    return found[1] if found else ""
+
+
+def data_line(schedule: Schedule) -> str:
+    """What the timer's file keeps of it, in a section that systemd ignores: a line of JSON in ASCII."""
+    return f"Schedule={json.dumps(asdict(schedule))}"
+
+
+def read_timer(
+    engine: str, text: str, shown: Mapping[str, Mapping[str, str]], *, system: bool, lingers: bool
+) -> ScheduleStatus | None:
+    """From the timer's file and from `systemctl show` of it and of its service; None for a file that is not ours."""
+    name = timer_name(engine)
+    timer, service = (shown.get(f"{name}.{suffix}", {}) for suffix in ("timer", "service"))
+    try:
+        data = load_json(found[1]) if (found := _DATA.search(text)) else {}
+        known = schedule_of(f"{data['stop']}-{data['start']} {','.join(data['days'])}")
+        known = replace(known, since=float(data["since"]))
+    except (ValueError, KeyError, TypeError, UsageError):
+        return None
+    status = read_status(engine, {**service, "UnitFileState": timer.get("UnitFileState", "")}, system=system,
+                         lingers=lingers)  # fmt: skip
+    when = timer.get("NextElapseUSecRealtime", "").rpartition(" ")[0]  # `Thu 2026-11-26 23:00:00 CET`
+    try:
+        return ScheduleStatus(engine, known, status, datetime.strptime(when, "%a %Y-%m-%d %H:%M:%S"))
+    except ValueError:
+        return ScheduleStatus(engine, known, status)

@@ -1,0 +1,176 @@
+"""Three states of a Spark that no single figure shows: a stalled engine, a GPU stuck in its low-power state, and shared
+memory leaked by a killed engine. All pure: samples in, state out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Final
+
+from msgspec import Struct
+
+from spark_tui.base.host.vitals import GpuReading
+from spark_tui.base.quantities import human_bytes, human_duration
+from spark_tui.base.text import quoted
+
+# --- stall ----------------------------------------------------------------------------------------------
+
+FROZEN_SECONDS: Final = 120.0
+"""A long prefill emits no token: 128k tokens at 1,600 a second take 80 s."""
+PROBE_SECONDS: Final = 60.0
+"""A one-token request may take this long before the engine counts as stalled."""
+
+
+class Stall(StrEnum):
+    """How far a suspicion of a stall is proved."""
+
+    NONE = "none"
+    SUSPECTED = "suspected"
+    CONFIRMED = "confirmed"
+
+
+class TokenSample(Struct, frozen=True):
+    """An engine's counters `at` monotonic seconds: running requests, and tokens ever generated and ever read. The
+    prompt counter is None where the server has none."""
+
+    at: float
+    running: float
+    generated: float
+    prompt: float | None = None
+
+
+class StallState(Struct, frozen=True):
+    """Since when no counter has moved, and the result of a probe."""
+
+    last: TokenSample | None = None
+    frozen_since: float | None = None
+    stall: Stall = Stall.NONE
+
+    def sentence(self, now: float) -> str:
+        """For the screen; empty while all is well."""
+        if self.stall is Stall.NONE or self.frozen_since is None:
+            return ""
+        still = f"no tokens for {human_duration(now - self.frozen_since)} while requests run"
+        return f"{still}; no answer to a one-token request" if self.stall is Stall.CONFIRMED else still
+
+
+STALL_REMEDY: Final = "Restart the engine. Details: its log, and `dmesg` around that time."
+
+
+def watch_tokens(state: StallState, sample: TokenSample) -> StallState:
+    """The state after one more sample. Any progress, a server restart (counters fall) or an idle engine ends it."""
+    last = state.last
+    frozen = (
+        last is not None
+        and sample.running > 0
+        and sample.generated == last.generated
+        and (sample.prompt is None or sample.prompt == last.prompt)
+    )
+    if not frozen or last is None:
+        return StallState(sample)
+    since = state.frozen_since if state.frozen_since is not None else last.at
+    stall = state.stall
+    if stall is Stall.NONE and sample.at - since >= FROZEN_SECONDS:
+        stall = Stall.SUSPECTED
+    return StallState(sample, since, stall)
+
+
+def probed(state: StallState, *, answered: bool) -> StallState:
+    """The state after the probe: an answer clears it, none within `PROBE_SECONDS` confirms it."""
+    if state.stall is not Stall.SUSPECTED:
+        return state
+    return StallState(state.last) if answered else StallState(state.last, state.frozen_since, Stall.CONFIRMED)
+
+
+# --- stuck low power ------------------------------------------------------------------------------------
+
+BUSY_PERCENT: Final = 90
+STUCK_SECONDS: Final = 15.0
+STUCK_MHZ: Final = 1400
+STUCK_WATTS: Final = 30.0
+"""Never met in 58,762 samples of healthy load (SM 2197-2528 MHz); stuck machines show 500-850 MHz and 5-20 W."""
+
+LOW_POWER_REMEDY: Final = (
+    "The power supply is in its safe state; a reboot does not help. Shut down, unplug the adapter from the wall and "
+    "from the Spark, wait a minute, plug it in again. If this happens again, the unit needs service."
+)
+
+
+class LowPowerState(Struct, frozen=True):
+    """Since when the GPU is busy at very low clocks, monotonic seconds; None when it is not."""
+
+    since: float | None = None
+    stuck: bool = False
+    sentence: str = ""
+
+
+def watch_power(state: LowPowerState, gpu: GpuReading, at: float) -> LowPowerState:
+    """The state after one more reading. A figure that the driver does not report proves nothing."""
+    load, clock, watts = gpu.utilization_percent, gpu.sm_clock_mhz, gpu.power_watts
+    if load is None or clock is None or watts is None:
+        return LowPowerState()
+    if load < BUSY_PERCENT or clock >= STUCK_MHZ or watts >= STUCK_WATTS:
+        return LowPowerState()
+    since = state.since if state.since is not None else at
+    stuck = at - since >= STUCK_SECONDS
+    sentence = f"GPU {load} % busy at {clock} MHz and {watts:.0f} W for {human_duration(at - since)}" if stuck else ""
+    return LowPowerState(since, stuck, sentence)
+
+
+# --- leaked shared memory -------------------------------------------------------------------------------
+
+_ENGINE_FILES: Final = re.compile(
+    r"psm_[0-9a-f]+|sem\.mp-\w+|nccl-\w+|torch_\d+_.*|vllm.*|VLLM.*|sglang.*|cuda\.shm\.[\w.]+|__KMP_REGISTERED_LIB_\d+"
+)
+LEAK_SECONDS: Final = 120.0
+
+
+class SharedFile(Struct, frozen=True):
+    """A file in /dev/shm: bytes that it takes, age in seconds since it was last written. `open` says whether a
+    process has it open or mapped; None where not every process could be looked into."""
+
+    name: str
+    size: int
+    age: float
+    open: bool | None = None
+
+
+class Leak(Struct, frozen=True):
+    """Files of engines that are gone. They use memory until they are removed."""
+
+    files: tuple[SharedFile, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Bytes of all of them."""
+        return sum(file.size for file in self.files)
+
+    @property
+    def sentence(self) -> str:
+        """For the screen; empty when nothing is leaked."""
+        if not self.files:
+            return ""
+        files = "1 file" if len(self.files) == 1 else f"{len(self.files)} files"
+        return f"{human_bytes(self.size)} leaked in {files} of /dev/shm by a killed engine"
+
+    @property
+    def remedy(self) -> str:
+        """The command that removes them."""
+        names = " ".join(quoted(f"/dev/shm/{file.name}") for file in self.files[:5])  # noqa: S108 - the place itself
+        more = " ..." if len(self.files) > 5 else ""
+        return f"Unused. Remove: sudo rm {names}{more}" if self.files else ""
+
+
+def leaked(files: Iterable[SharedFile], *, engines_run: bool, least_age: float = LEAK_SECONDS) -> Leak:
+    """The files that an engine left behind: of a name that engines give, old enough, and open nowhere. Where that
+    cannot be known, nothing counts as leaked while any engine runs."""
+    found = [
+        file
+        for file in files
+        if _ENGINE_FILES.fullmatch(file.name)
+        and file.age >= least_age
+        and file.size > 0
+        and (file.open is False or (file.open is None and not engines_run))
+    ]
+    return Leak(tuple(sorted(found, key=lambda file: (-file.size, file.name))))

@@ -1,0 +1,323 @@
+"""The settings: each value typed, ranged, and with its origin."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from spark_tui.base.errors import UsageError
+from spark_tui.base.keymap import Keymap, read_keymap
+from spark_tui.base.nodes import Clusters, read_clusters
+from spark_tui.base.remote import Hosts, read_hosts
+
+ENV_PREFIX: Final = "SPARK_TUI_"
+REFRESH_RANGE: Final = (0.2, 60.0)
+GUARD_RANGE: Final = (0.5, 64.0)
+_TRUE: Final = ("1", "true", "yes", "on")
+_FALSE: Final = ("0", "false", "no", "off")
+AUTO: Final = "auto"
+THEME_NAMES: Final = (
+    AUTO,
+    "spark-dark",
+    "spark-light",
+    "spark-contrast",
+    "spark-nord",
+    "spark-gruvbox",
+    "spark-paper",
+    "spark-ansi",
+)
+THEME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
+"""The name of a theme; which ones there are besides ours is for their files to say."""
+GLYPH_NAMES: Final = (AUTO, "unicode", "console", "ascii")
+SHARE_NAMES: Final = (AUTO, "preset")
+NOTICES: Final = ("title", "bell", "osc9", "osc777")
+"""Signals for the terminal: its window's title, a bell, desktop notices of two kinds."""
+OFF: Final = "off"
+LOOKS: Final = ("theme", "glyphs", "keymap", "notify")
+"""Settings of the screen alone, which apply to the demo too."""
+_DOCKER_SCHEMES: Final = ("unix://", "tcp://", "http://", "https://")
+
+
+class ExposureChoice(StrEnum):
+    LOCAL = "local"
+    LAN = "lan"
+
+
+class SettingsError(UsageError, id="settings_invalid"):
+    """An invalid setting, with its file and line, or its variable."""
+
+
+class Folders(Struct, frozen=True):
+    """This program's own directories, and the user's home. All absolute."""
+
+    home: Path
+    config: Path
+    state: Path
+    cache: Path
+    data: Path
+
+    @property
+    def conversations(self) -> Path:
+        """Conversations of Chat, each with its images."""
+        return self.data / "conversations"
+
+    @property
+    def history(self) -> Path:
+        """Samples, starts and records."""
+        return self.data / "history"
+
+    @property
+    def benchmarks(self) -> Path:
+        """Benchmark results and verdicts on models."""
+        return self.data / "benchmarks"
+
+    @property
+    def registries(self) -> Path:
+        """Recipes of git repositories, and their pins."""
+        return self.data / "registries"
+
+    @property
+    def chat_history(self) -> Path:
+        """The prompt history of `spark-tui chat`."""
+        return self.state / "chat" / "history"
+
+    @property
+    def settings_file(self) -> Path:
+        """The settings file; it may be absent."""
+        return self.config / "settings.toml"
+
+    @property
+    def themes(self) -> Path:
+        """The user's own themes, `*.toml`."""
+        return self.config / "themes"
+
+    @property
+    def secrets(self) -> Path:
+        """The private env files of containers."""
+        return self.config / "secrets"
+
+    @property
+    def guard(self) -> Path:
+        """The memory guard's journal and lock."""
+        return self.state / "guard"
+
+    @property
+    def downloads(self) -> Path:
+        """The state of downloads, running and ended."""
+        return self.state / "downloads"
+
+    @property
+    def logs(self) -> Path:
+        """Dumped and rescued logs."""
+        return self.state / "logs"
+
+
+def folders_of(environ: Mapping[str, str], home: Path) -> Folders:
+    """By the XDG Base Directory Specification: a relative path in a variable is invalid and ignored."""
+
+    def base(variable: str, default: str) -> Path:
+        given = environ.get(variable, "")
+        return (Path(given) if given.startswith("/") else home / default) / "spark-tui"
+
+    return Folders(
+        home=home,
+        config=base("XDG_CONFIG_HOME", ".config"),
+        state=base("XDG_STATE_HOME", ".local/state"),
+        cache=base("XDG_CACHE_HOME", ".cache"),
+        data=base("XDG_DATA_HOME", ".local/share"),
+    )
+
+
+class SettingSource(StrEnum):
+    DEFAULT = "default"
+    FILE = "file"
+    ENVIRONMENT = "environment"
+    OPTION = "option"
+
+
+class SettingOrigin(Struct, frozen=True):
+    """The origin of a value: `~/.config/spark-tui/settings.toml:3`, `SPARK_TUI_STORE`, `--read-only`."""
+
+    source: SettingSource
+    where: str = ""
+
+
+class Settings(Struct, frozen=True):
+    """All settings. Paths are absolute once `resolved`; `~` is the user's home until then.
+
+    `store` holds the models, `caches` the engines' compiled kernels, `presets` the user's own recipes. An empty
+    `docker_host` leaves the choice to Docker's own rules. `exposure` is the launch form's default.
+    Below `guard_serving_gib` of usable memory the memory guard ends an engine, below `guard_loading_gib` while one
+    loads; with `guard_auto` a launch starts a guard where none runs. `stop_crash_loops` lets the control centre and
+    the guard stop an engine of ours that Docker restarts again and again. `memory_share` is a launch's share of the
+    memory where it names none: what it needs, or the preset's. `auto` as `theme` or `glyphs` follows the terminal;
+    `notify` are the signals for the terminal when a start, a download or a benchmark ends; `keymap` has the user's own
+    keys by action id. `hosts` are other machines with a spark-tui.
+    """
+
+    store: Path = Path("~/vllm")
+    presets: Path = Path("~/.config/spark-tui/presets")
+    caches: Path = Path("~/.cache/spark-tui/kernels")
+    docker_host: str = ""
+    refresh_seconds: float = 1.0
+    exposure: ExposureChoice = ExposureChoice.LOCAL
+    read_only: bool = False
+    guard_serving_gib: float = 2.0
+    guard_loading_gib: float = 3.0
+    guard_auto: bool = True
+    stop_crash_loops: bool = True
+    memory_share: str = AUTO
+    theme: str = AUTO
+    glyphs: str = AUTO
+    notify: str = "title,bell"
+    keymap: Keymap = ()
+    hosts: Hosts = ()
+    clusters: Clusters = ()
+    origins: tuple[tuple[str, SettingOrigin], ...] = ()
+
+    def origin(self, key: str) -> SettingOrigin:
+        return dict(self.origins).get(key, SettingOrigin(SettingSource.DEFAULT))
+
+    def changed(self, origin: SettingOrigin, **values: Any) -> Settings:
+        """With other values, which come from `origin`. Raises ValueError for one outside its range."""
+        read: dict[str, Any] = {key: read_value(key, value) for key, value in values.items()}
+        origins = {**dict(self.origins), **dict.fromkeys(read, origin)}
+        return replace(self, **read, origins=tuple(origins.items()))
+
+    def resolved(self, home: Path) -> Settings:
+        """With absolute paths: `~` is `home`, and a relative path starts there too."""
+        paths: dict[str, Any] = {key: _absolute(getattr(self, key), home) for key in ("store", "presets", "caches")}
+        return replace(self, **paths)
+
+
+KEYS: Final = tuple(name for name in Settings.__struct_fields__ if name != "origins")
+
+
+def defaults(folders: Folders) -> Settings:
+    return Settings(presets=folders.config / "presets", caches=folders.cache / "kernels").resolved(folders.home)
+
+
+def variable_of(key: str) -> str:
+    """`read_only` -> `SPARK_TUI_READ_ONLY`."""
+    return ENV_PREFIX + key.upper()
+
+
+def suggestion(word: str, known: Iterable[str] = KEYS, *, likeness: float = 0.6) -> str:
+    """The known word closest to `word`, or an empty string."""
+    return next(iter(difflib.get_close_matches(word, tuple(known), 1, likeness)), "")
+
+
+def read_value(key: str, value: object) -> object:
+    """A value from TOML, from the environment (text) or from an option, as its setting wants it.
+
+    Raises ValueError with what it must be: `must be true or false; it is 3`.
+    """
+    return _READERS[key](value)
+
+
+def _path(value: object) -> Path:
+    text = str(value) if isinstance(value, Path) else value
+    if not isinstance(text, str) or not text.strip() or not text.isprintable():
+        raise ValueError(f"must be a path; it is {value!r}")
+    if ":" in text:
+        raise ValueError(f"must be a path without a colon, which Docker cannot mount; it is {text!r}")
+    if text.startswith("~") and text != "~" and not text.startswith("~/"):
+        raise ValueError(f"must begin with / or ~/; it is {text!r}")
+    return Path(text)
+
+
+def _docker_host(value: object) -> str:
+    if isinstance(value, str) and (not value or value.startswith(_DOCKER_SCHEMES)) and value.isprintable():
+        return value
+    hint = ""
+    if isinstance(value, str) and value.startswith("/"):
+        hint = f" (write unix://{value})"
+    elif isinstance(value, str) and value.startswith("ssh://"):  # memory and GPU would be this machine's
+        hint = f" (another machine: spark-tui --host {value.removeprefix('ssh://')})"
+    raise ValueError(
+        f"must be an address such as unix:///var/run/docker.sock or tcp://127.0.0.1:2375; it is {value!r}{hint}"
+    )
+
+
+def _within(bounds: tuple[float, float], unit: str) -> Callable[[object], float]:
+    def read(value: object) -> float:
+        low, high = bounds
+        try:
+            number = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else None
+        except ValueError:
+            number = None
+        if number is None or not low <= number <= high:
+            raise ValueError(f"must be a number of {unit} from {low:g} to {high:g}; it is {value!r}")
+        return number
+
+    return read
+
+
+def _one_of(names: tuple[str, ...]) -> Callable[[object], str]:
+    def read(value: object) -> str:
+        if isinstance(value, str) and value in names:
+            return value
+        raise ValueError(f"must be {', '.join(names[:-1])} or {names[-1]}; it is {value!r}")
+
+    return read
+
+
+def _notices(value: object) -> str:
+    """`bell,osc9`, or a list of those words, in one order."""
+    words = value if isinstance(value, list) else value.split(",") if isinstance(value, str) else [None]
+    given = [word.strip() if isinstance(word, str) else "" for word in words]
+    if given == [OFF]:
+        return OFF
+    if not given or not all(word in NOTICES for word in given):
+        raise ValueError(f"must be {OFF}, or of {', '.join(NOTICES)}, with commas; it is {value!r}")
+    return ",".join(word for word in NOTICES if word in given)
+
+
+def _theme(value: object) -> str:
+    """One of ours, or a name that a theme of the user's own may have: names that begin as ours do are ours."""
+    if isinstance(value, str) and THEME.fullmatch(value) and not value.startswith("spark-"):
+        return value
+    return _one_of(THEME_NAMES)(value)
+
+
+def read_flag(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    word = value.strip().lower() if isinstance(value, str) else ""
+    if word not in _TRUE + _FALSE:
+        raise ValueError(f"must be true or false; it is {value!r}")
+    return word in _TRUE
+
+
+_READERS: Final[Mapping[str, Callable[[object], object]]] = {
+    "store": _path,
+    "presets": _path,
+    "caches": _path,
+    "docker_host": _docker_host,
+    "refresh_seconds": _within(REFRESH_RANGE, "seconds"),
+    "exposure": lambda value: ExposureChoice(_one_of(tuple(ExposureChoice))(value)),
+    "read_only": read_flag,
+    "guard_serving_gib": _within(GUARD_RANGE, "GiB"),
+    "guard_loading_gib": _within(GUARD_RANGE, "GiB"),
+    "guard_auto": read_flag,
+    "stop_crash_loops": read_flag,
+    "memory_share": _one_of(SHARE_NAMES),
+    "theme": _theme,
+    "glyphs": _one_of(GLYPH_NAMES),
+    "notify": _notices,
+    "keymap": read_keymap,
+    "hosts": read_hosts,
+    "clusters": read_clusters,
+}
+
+
+def _absolute(path: Path, home: Path) -> Path:
+    inside = path.parts[1:] if path.parts[:1] == ("~",) else path.parts
+    return home.joinpath(*inside)

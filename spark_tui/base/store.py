@@ -1,0 +1,174 @@
+"""The World: frozen slices of everything on screen. Equal values are dropped; subscribers get the latest."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from spark_tui.base.errors import SparkError
+from spark_tui.base.event import Event, EventKind, appended
+from spark_tui.base.finding import AlarmId, Finding, Severity
+from spark_tui.base.host.identity import HostIdentity
+from spark_tui.base.host.memory import ALL_WELL, MemInfo, MemoryBreakdown
+from spark_tui.base.host.vitals import GpuReading, Vitals
+from spark_tui.base.reading import NOT_READ_YET, Reading
+from spark_tui.base.secret import mask_secrets
+from spark_tui.domain.presets.preset import PresetCatalogue
+
+if TYPE_CHECKING:
+    from spark_tui.base.engine.boot import BootStatus
+    from spark_tui.base.engine.container import DaemonFacts
+    from spark_tui.base.engine.schedule import ScheduleStatus
+    from spark_tui.base.host.drop_caches import DropResult
+    from spark_tui.base.jobs import BenchStatus, JobView
+    from spark_tui.base.ports import Clock
+    from spark_tui.domain.cluster.protocol import NodeLook
+    from spark_tui.domain.cluster.record import ClusterRecord
+    from spark_tui.domain.gateway import GatewayStatus
+    from spark_tui.domain.logs.explain import Explanation
+    from spark_tui.domain.logs.view import EngineView
+    from spark_tui.domain.models.download import Download
+    from spark_tui.domain.presets.image_use import ImagesView
+    from spark_tui.domain.presets.model_use import LibraryView
+    from spark_tui.domain.prove.run import Proof
+
+
+MIN_INTERVAL_SECONDS = 0.1
+"""At most ten pushes a second to one subscriber."""
+
+
+class World(Struct, frozen=True):
+    """Everything that the front ends show, but for logs and chat, which have a cadence of their own."""
+
+    identity: HostIdentity = field(default_factory=lambda: HostIdentity(hostname=""))
+    uptime_minutes: Reading[int] = NOT_READ_YET
+    memory: Reading[MemInfo] = NOT_READ_YET
+    pressure: Reading[float] = NOT_READ_YET
+    gpu: Reading[GpuReading] = NOT_READ_YET
+    vitals: Reading[Vitals] = NOT_READ_YET
+    docker: Reading[DaemonFacts] = NOT_READ_YET
+    engines: Reading[tuple[EngineView, ...]] = NOT_READ_YET
+    explanations: Mapping[str, Explanation] = field(default_factory=dict)
+    """What each engine's log means now, by the engine's name."""
+    presets: PresetCatalogue = field(default_factory=PresetCatalogue)
+    images: Reading[ImagesView] = NOT_READ_YET
+    jobs: tuple[JobView, ...] = ()
+    events: tuple[Event, ...] = ()
+    breakdown: Reading[MemoryBreakdown] = NOT_READ_YET
+    memory_state: Finding = ALL_WELL
+    alarms: tuple[Finding, ...] = ()
+    last_drop: DropResult | None = None
+    library: Reading[LibraryView] = NOT_READ_YET
+    downloads: Reading[tuple[Download, ...]] = NOT_READ_YET
+    boot: Mapping[str, BootStatus] = field(default_factory=dict)
+    """The engines that start with the machine, and the state of their units."""
+    schedules: Mapping[str, ScheduleStatus] = field(default_factory=dict)
+    """The engines that stop and start at set times."""
+    bench: BenchStatus | None = None
+    """The benchmark that runs in this program."""
+    proofs: tuple[Proof, ...] = ()
+    """What engines were proved to do, the newest first."""
+    launches: tuple[ClusterRecord, ...] = ()
+    """Launches on several nodes that this machine keeps."""
+    gateway: GatewayStatus | None = None
+    """The gateway that runs on this machine, in another process."""
+    nodes: Mapping[str, NodeLook | SparkError] = field(default_factory=dict)
+    """What each node of a cluster answered last, or why it did not, by its ssh host."""
+
+
+class Store:
+    """Holds the one World. All calls belong on the event loop."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._world = World()
+        self._subscribers: set[asyncio.Event] = set()
+
+    @property
+    def world(self) -> World:
+        """The latest World."""
+        return self._world
+
+    def update(self, **slices: Any) -> bool:
+        """Replaces slices; returns whether anything differed. An unknown slice is a TypeError."""
+        changed = {name: value for name, value in slices.items() if getattr(self._world, name) != value}
+        if not changed:
+            return False
+        self._world = replace(self._world, **changed)
+        for event in self._subscribers:
+            event.set()
+        return True
+
+    def say(
+        self, text: str, severity: Severity = Severity.INFO, remedy: str = "", *, kind: EventKind = EventKind.NOTE,
+        subject: str = "", detail: str = "",
+    ) -> None:  # fmt: skip
+        """Adds a line to the event feed."""
+        self.add_event(Event(self._clock.now(), severity, text, remedy, kind, subject, detail))
+
+    def fail(self, error: SparkError) -> None:
+        """Adds a failure to the event feed."""
+        self.say(error.summary, Severity.ERROR, error.remedy, detail=error.detail)
+
+    def add_event(self, event: Event) -> None:
+        """Secrets in texts of engines are masked: events are kept on disk."""
+        event = replace(event, text=mask_secrets(event.text), detail=mask_secrets(event.detail))
+        self.update(events=appended(self._world.events, event))
+
+    async def changes(self, min_interval: float = MIN_INTERVAL_SECONDS) -> AsyncIterator[World]:
+        """The World now, and then after every change; what came in between is skipped."""
+        changed = asyncio.Event()
+        self._subscribers.add(changed)
+        try:
+            yield self._world
+            while True:
+                await changed.wait()
+                changed.clear()
+                yield self._world
+                await self._clock.sleep(min_interval)
+        finally:
+            self._subscribers.discard(changed)
+
+
+class AlarmBoard:
+    """The alarms of the moment, each a Finding whose `subject` is an engine or empty: shown until it is over, in the
+    event feed once. All calls belong on the event loop."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._current: dict[tuple[str, str], Finding] = {}
+
+    def raise_(self, alarm: Finding) -> None:
+        """Shows the alarm from now on; one of the same id and subject is replaced."""
+        before = self._current.get((alarm.id, alarm.subject))
+        self._current[alarm.id, alarm.subject] = alarm
+        if before is None or alarm.severity.worse_than(before.severity):
+            whose = f"{alarm.subject}: " if alarm.subject else ""
+            self._store.say(
+                f"{whose}{alarm.summary}", alarm.severity, alarm.remedy, kind=EventKind.ALARM, subject=alarm.subject
+            )
+        self._publish()
+
+    def clear(self, id_: AlarmId, subject: str = "", over: str = "") -> None:
+        """Ends an alarm, if there is one; `over` says so in the feed."""
+        if self._current.pop((id_, subject), None) is None:
+            return
+        if over:
+            self._store.say(over, kind=EventKind.ALARM, subject=subject)
+        self._publish()
+
+    def current(self, id_: AlarmId) -> tuple[Finding, ...]:
+        return tuple(alarm for alarm in self._current.values() if alarm.id == id_)
+
+    def _publish(self) -> None:
+        """The worst first; of two that are as bad the more urgent."""
+        urgency = list(AlarmId)
+        order = sorted(
+            self._current.values(),
+            key=lambda alarm: (alarm.severity.rank, urgency.index(AlarmId(alarm.id)), alarm.subject),
+        )
+        self._store.update(alarms=tuple(order))

@@ -1,1 +1,0 @@
-"""The serving engine: its container, its log, its state."""

@@ -1,1 +1,0 @@
-"""The machine: memory, GPU, identity."""

@@ -1,0 +1,261 @@
+"""Settings from a TOML file and from the environment. Every mistake is named with its place."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+
+from spark_tui.base.files import read_plain
+from spark_tui.base.settings import (
+    ENV_PREFIX,
+    KEYS,
+    THEME_NAMES,
+    Folders,
+    SettingOrigin,
+    Settings,
+    SettingsError,
+    SettingSource,
+    defaults,
+    suggestion,
+    variable_of,
+)
+from spark_tui.base.text import clean_line, truncate
+from spark_tui.base.untrusted import load_toml
+
+if TYPE_CHECKING:
+    from spark_tui.base.theme import UserTheme
+
+_MOST_BYTES: Final = 256 * 1024
+_MOST_THEMES: Final = 100
+_TYPO: Final = 0.85
+"""Other programs may have variables of our prefix: only a near miss is a mistake."""
+_AT_LINE: Final = re.compile(r" \(at line (\d+), column \d+\)$")
+
+
+def load_settings(environ: Mapping[str, str], folders: Folders) -> Settings:
+    """Defaults, then the settings file, then `SPARK_TUI_*` variables; the last one wins.
+
+    Raises SettingsError for unreadable, unknown and out-of-range settings: a misspelt `read_only` must not be ignored.
+    """
+    settings, path = defaults(folders), folders.settings_file
+    text = _text(path)
+    if text is not None:
+        settings = _from_text(settings, text, folders)
+    known = {variable_of(key): key for key in KEYS}
+    for name in sorted(environ):
+        key = known.get(name)
+        if key is not None:
+            origin = SettingOrigin(SettingSource.ENVIRONMENT, name)
+            settings = _changed(settings, origin, name, key, environ[name], folders)
+        elif name.startswith(ENV_PREFIX):
+            near = suggestion(name.removeprefix(ENV_PREFIX).lower(), likeness=_TYPO)
+            if near:
+                raise SettingsError(f"There is no setting {clean_line(name)}.", f"Did you mean {variable_of(near)}?")
+    return settings.resolved(folders.home)
+
+
+class NotEditable(ValueError):
+    """The text is written in a way that cannot be changed safely."""
+
+
+def with_value(text: str, key: str, value: object) -> str:
+    """`text` with `key` (`theme`, or `keymap.stop`) set to a bool, number, text, list or table; None removes it.
+
+    Comments, order and spacing stay. Raises NotEditable, and KeyError for removing what is absent.
+    """
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
+    table, _, name = key.rpartition(".")
+    plain = list(value) if isinstance(value, tuple) else value
+    text += "\n" if text and not text.endswith("\n") else ""
+    try:
+        document, wanted = tomlkit.parse(text), load_toml(text)
+        if table and table not in document and value is not None:
+            if text.strip():
+                document.add(tomlkit.nl())
+            document.add(table, tomlkit.table())
+        inside: Any = document[table] if table else document
+        part = wanted.setdefault(table, {}) if table else wanted
+        if not isinstance(inside, dict):
+            raise NotEditable(key)
+        if plain is None:
+            del inside[name], part[name]
+        else:
+            part[name] = plain
+            item: Any = tomlkit.inline_table() if isinstance(plain, dict) else tomlkit.item(plain)
+            if isinstance(plain, dict):
+                item.update(plain)
+            if name in inside:
+                old = inside[name].trivia
+                item.trivia.comment_ws, item.trivia.comment = old.comment_ws, old.comment
+            inside[name] = item
+        changed = tomlkit.dumps(document)
+    except (TOMLKitError, ValueError, RecursionError, AttributeError) as error:
+        if isinstance(error, KeyError):  # tomlkit's own for an absent key
+            raise KeyError(key) from None
+        raise NotEditable(str(error)) from None
+    if load_toml(changed) != wanted:
+        raise NotEditable(key)
+    return changed
+
+
+class SettingsFile:
+    """The user's settings file, to be changed."""
+
+    def __init__(self, folders: Folders) -> None:
+        self._folders = folders
+        self.path = folders.settings_file
+
+    def read(self) -> str:
+        return _text(self.path) or ""
+
+    def parsed(self, text: str) -> Settings:
+        """The settings of a file with that text. Raises SettingsError as `load_settings` does."""
+        return _from_text(defaults(self._folders), text, self._folders)
+
+    def edited(self, text: str, key: str, value: object) -> str:
+        """`text` with `key` set to `value`; None removes it. Raises SettingsError."""
+        try:
+            return with_value(text, key, value)
+        except KeyError:
+            return text  # it was absent
+        except NotEditable:
+            self.parsed(text)  # an invalid file reports its own line
+            raise SettingsError(f"{key} in {self.path} cannot be changed safely.", "Change it in an editor.") from None
+
+    def save(self, text: str) -> None:
+        """Puts it in place in one step; a link stays a link, and the file keeps its mode. Raises SettingsError."""
+        target = self.path.resolve()
+        beside = target.with_name(f".{target.name}.{os.urandom(6).hex()}")
+        try:
+            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            beside.write_text(text, encoding="utf-8")
+            if target.exists():
+                beside.chmod(target.stat().st_mode & 0o777)
+            beside.replace(target)
+        except OSError as error:
+            raise SettingsError(
+                f"{self.path} cannot be written: {error.strerror or error}.", f"Make {target.parent} a folder of yours."
+            ) from error
+        finally:
+            with contextlib.suppress(OSError):
+                beside.unlink(missing_ok=True)
+
+
+def _text(path: Path) -> str | None:
+    """The file's text; None when there is none."""
+    try:
+        raw = read_plain(path, _MOST_BYTES)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise SettingsError(
+            f"{path} cannot be read: {error.strerror or error}.", "Repair it or its rights, or remove it."
+        ) from error
+    try:
+        return raw.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise SettingsError(f"{path}:{line} is not UTF-8 text.", "Save it as UTF-8.") from None
+
+
+def _from_text(settings: Settings, text: str, folders: Folders) -> Settings:
+    path = folders.settings_file
+    values = _values(text, path)
+    for key, value in values.items():
+        place = f"{path}:{_line_of(key, text)}".removesuffix(":0")
+        if key not in KEYS:
+            near = suggestion(key)
+            remedy = f"Did you mean `{near}`?" if near else f"The settings are: {', '.join(KEYS)}."
+            raise SettingsError(f"{place}: there is no setting `{truncate(clean_line(key), 60)}`.", remedy)
+        origin = SettingOrigin(SettingSource.FILE, place)
+        settings = _changed(settings, origin, f"{place}: {key}", key, value, folders)
+    return settings
+
+
+def _values(text: str, path: Path) -> dict[str, Any]:
+    """The file's values. Raises SettingsError with the line where it is not TOML."""
+    try:
+        return load_toml(text)
+    except ValueError as error:
+        at = _AT_LINE.search(str(error))
+        place = f"{path}:{at[1]}" if at else f"{path}"
+        problem = clean_line(_AT_LINE.sub("", str(error)))
+        raise SettingsError(
+            f"{place} is not valid TOML: {problem}.", "Write one `name = value` a line, texts in quotes."
+        ) from None
+
+
+def _line_of(key: str, text: str) -> int:
+    """The line of `key` at the top level; 0 when unknown."""
+    name = re.escape(key)
+    wanted = re.compile(rf"\s*(?:\[+\s*)?[\"']?{name}[\"']?\s*(?:[=.\]])")
+    return next((number for number, line in enumerate(text.splitlines(), 1) if wanted.match(line)), 0)
+
+
+def _changed(
+    settings: Settings, origin: SettingOrigin, what: str, key: str, value: object, folders: Folders
+) -> Settings:
+    try:
+        changed = settings.changed(origin, **{key: value})
+    except ValueError as error:
+        raise SettingsError(f"{what} {truncate(clean_line(str(error)), 300)}.", "Correct it, or remove it.") from None
+    if key == "theme" and changed.theme not in THEME_NAMES:
+        own = read_themes(folders.themes)
+        known = (*THEME_NAMES, *(theme.name for theme in own.themes))
+        if own.broken is not None and changed.theme not in (*known, *own.broken):  # the screen reports a broken one
+            must = f"must be {', '.join(known[:-1])} or {known[-1]}; it is {changed.theme!r}"
+            raise SettingsError(f"{what} {must}.", f"Correct it, or add {folders.themes}/{changed.theme}.toml.")
+    return changed
+
+
+# --- the user's own themes --------------------------------------------------------------------------------
+
+
+class UserThemes(Struct, frozen=True):
+    """The themes that can be used, what is wrong with every other file, and the names of those files; None: the folder
+    cannot be read."""
+
+    themes: tuple[UserTheme, ...] = ()
+    problems: tuple[SettingsError, ...] = ()
+    broken: tuple[str, ...] | None = ()
+
+
+def read_themes(folder: Path) -> UserThemes:
+    """Every `*.toml` in the folder, in the order of their names. A file with a mistake is left out. Never raises."""
+    from spark_tui.base.theme import ThemeError, read_theme
+
+    found: dict[str, UserTheme] = {}
+    problems, broken = [], []
+    try:
+        files = sorted(each for each in folder.iterdir() if each.suffix == ".toml" and not each.is_fifo())
+    except FileNotFoundError:
+        return UserThemes()
+    except OSError as error:
+        remedy = "Make it a folder that you may read, or remove it."
+        problem = SettingsError(f"{folder} cannot be read: {error.strerror or error}.", remedy)
+        return UserThemes(problems=(problem,), broken=None)
+    for path in files[:_MOST_THEMES]:
+        text, values = "", dict[str, Any]()
+        try:
+            text = _text(path) or ""
+            values = _values(text, path)
+            theme = read_theme(values, path.stem, found)
+        except SettingsError as error:
+            problems.append(error)
+        except ThemeError as error:
+            place = f"{path}:{_line_of(error.key, text)}".removesuffix(":0")
+            summary = f"{place}: {truncate(clean_line(str(error)), 200)}."
+            problems.append(SettingsError(summary, truncate(clean_line(error.remedy), 200)))
+        else:
+            found[theme.name] = theme
+            continue
+        broken += [path.stem, str(values.get("name", ""))]
+    return UserThemes(tuple(found.values()), tuple(problems), tuple(broken))
