@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from spark_tui.base.engine.container import ContainerFacts, ContainerStatus
 from spark_tui.base.engine.state import EngineState, Exposure
-from spark_tui.domain.logs.serving import ServingSample
-from spark_tui.domain.logs.timeline import BootTimeline, EngineFacts
-from spark_tui.domain.logs.tracker import LogTracker
-from spark_tui.domain.logs.view import EngineView
+from spark_tui.observe.explain.model.serving import ServingSample
+from spark_tui.observe.explain.model.timeline import BootTimeline, EngineFacts
+from spark_tui.observe.explain.model.tracker import LogTracker
+from spark_tui.observe.explain.model.view import EngineView
 
 
 def core(*messages: str, level: str = "INFO", source: str = "x.py:1") -> list[str]:

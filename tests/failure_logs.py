@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from spark_tui.base.finding import Finding
-from spark_tui.domain.logs.causes.diagnosis import explain_failure
-from spark_tui.domain.logs.timeline import BootTimeline
-from spark_tui.domain.logs.tracker import LogTracker
-from spark_tui.domain.logs.view import LogContext
+from spark_tui.observe.explain.model.causes.diagnosis import explain_failure
+from spark_tui.observe.explain.model.timeline import BootTimeline
+from spark_tui.observe.explain.model.tracker import LogTracker
+from spark_tui.observe.explain.model.view import LogContext
 
 FAILURES = Path(__file__).parent / "fixtures" / "failures"
 SITE = "/usr/local/lib/python3.12/dist-packages/vllm"

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
-from spark_tui.domain.bench.run import Result
-from spark_tui.domain.prove.run import Proof
+from spark_tui.observe.results.model.proof import Proof
+from spark_tui.observe.results.model.run import Result
 from spark_tui.services.conversations import FileConversations
 from spark_tui.simulator.folder import DemoFolder
 

@@ -16,7 +16,7 @@ from spark_tui.base.engine.state import Endpoint
 from spark_tui.base.errors import ApiKeyRejected, ModelNotServed, SparkError
 from spark_tui.base.secret import Secret
 from spark_tui.domain.gateway import GatewayModel, NotServing, Upstream
-from spark_tui.domain.metrics.agents import AgentTurn
+from spark_tui.observe.metrics.model.agents import AgentTurn
 from spark_tui.services.gateway import HttpGateway
 from spark_tui.services.gateway_door import DoorLimits
 

@@ -9,9 +9,9 @@ from functools import cache
 from io import BytesIO
 from typing import Any, Final
 
-from spark_tui.cli.explain import lines_of
-from spark_tui.domain.logs.explain import Explanation, LogExplainer
-from spark_tui.domain.logs.timeline import StartOutcome
+from spark_tui.observe.explain.command import lines_of
+from spark_tui.observe.explain.model.explain import Explanation, LogExplainer
+from spark_tui.observe.explain.model.timeline import StartOutcome
 from tests.log_fixtures import LOGS
 
 EXCERPTS: Final = LOGS / "excerpts"

@@ -332,7 +332,7 @@ class SparkApp(FrameApp):
     @acting("drop_cache")
     async def action_drop_cache(self) -> None:
         """Frees the page cache, after asking where something has to be asked."""
-        from spark_tui.core.cache import CacheControl
+        from spark_tui.observe.memory.use.cache import CacheControl
         from spark_tui.tui.screens.modals import free_cache_question
 
         cache = self.context[CacheControl]

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from spark_tui.base.context import Context
 from spark_tui.base.poller import keep, pause
-from spark_tui.core.collectors import Collectors
+from spark_tui.observe.engines.use.collectors import Collectors
 
 if TYPE_CHECKING:
-    from spark_tui.core.engines import EngineSupervisor
+    from spark_tui.observe.engines.use.engines import EngineSupervisor
 
 FIRST_GPU_SECONDS = 0.05
 """The first frame waits no longer for the GPU: its helper has answered by then, or does soon after it."""
@@ -53,7 +53,7 @@ async def _run_parts(context: Context) -> None:
     async with asyncio.TaskGroup() as group:
         await context.in_thread(context.ports.preload, ("host", "gpu"))
         group.create_task(keep("Collectors", context[Collectors].run, context.clock, context.store.fail))
-        engines = await context.in_thread(import_module, "spark_tui.core.engines")
+        engines = await context.in_thread(import_module, "spark_tui.observe.engines.use.engines")
         supervisor: EngineSupervisor = context[engines.EngineSupervisor]
         group.create_task(keep("Engines", supervisor.run, context.clock, context.store.fail))
         await supervisor.listed(ENGINES_SECONDS)

@@ -13,16 +13,16 @@ from spark_tui.base.poller import keep
 from spark_tui.base.reading import value_of
 from spark_tui.core.boot import BootUnits
 from spark_tui.core.cluster_monitor import ClusterMonitor
-from spark_tui.core.collectors import Collectors
-from spark_tui.core.crash_loops import RestartBreaker
 from spark_tui.core.downloads import Downloads
-from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.gateway_keys import read_status
-from spark_tui.core.guard import guard_launcher
-from spark_tui.core.health import HealthWatch
-from spark_tui.core.history import History, remember
-from spark_tui.core.metrics import EngineMetricsCollector
 from spark_tui.core.runner import JobRunner
+from spark_tui.observe.engines.use.collectors import Collectors
+from spark_tui.observe.engines.use.crash_loops import RestartBreaker
+from spark_tui.observe.engines.use.engines import EngineSupervisor
+from spark_tui.observe.memory.use.guard import guard_launcher
+from spark_tui.observe.memory.use.health import HealthWatch
+from spark_tui.observe.metrics.use.history import History, remember
+from spark_tui.observe.metrics.use.metrics import EngineMetricsCollector
 
 METRICS_DELAY_SECONDS = 0.3
 """The first frame does not wait for what is not on it."""

@@ -17,7 +17,7 @@ from spark_tui.base.settings import Folders, Settings, defaults, folders_of
 
 
 def _guarding(process: Any, p: Any) -> GuardPorts:
-    guard = import_module("spark_tui.services.guard")
+    guard = import_module("spark_tui.observe.memory.adapter.guard")
     docker = import_module("spark_tui.machine.docker.socket").DockerSocket(p.docker_environ)
     journal = guard.FileGuardJournal(p.folders.guard)
     return GuardPorts(
@@ -55,8 +55,8 @@ REAL: Final[Mapping[str, Adapter]] = {
     "host": ("spark_tui.machine.procfs:ProcfsHost", None),
     "vitals": ("spark_tui.machine.vitals:HostVitals", None),
     "gpu": ("spark_tui.machine.nvml:NvmlGpu", lambda make, p: make(p.clock)),
-    "dropper": ("spark_tui.services.host.drop_caches:SystemCacheDropper", None),
-    "guarding": ("spark_tui.services.guard:GuardProcess", _guarding),
+    "dropper": ("spark_tui.observe.memory.adapter.drop_caches:SystemCacheDropper", None),
+    "guarding": ("spark_tui.observe.memory.adapter.guard:GuardProcess", _guarding),
     "boot": (
         "spark_tui.machine.systemd:SystemdBoot",
         lambda make, p: make(p.folders.home, p.environ, p.dropper, str(p.folders.config)),
@@ -96,10 +96,13 @@ REAL: Final[Mapping[str, Adapter]] = {
         "spark_tui.services.hub.downloads:DetachedDownloads",
         lambda make, p: make(p.folders.downloads, Path(p.settings.store), p.environ),
     ),
-    "history": ("spark_tui.services.history.db:HistoryDb", lambda make, p: make(p.folders.history, now=p.clock.now)),
+    "history": (
+        "spark_tui.observe.metrics.adapter.db:HistoryDb",
+        lambda make, p: make(p.folders.history, now=p.clock.now),
+    ),
     "load": ("spark_tui.services.bench.driver:HttpLoadDriver", None),
-    "results": ("spark_tui.services.bench.results:FileResults", lambda make, p: make(p.folders.benchmarks)),
-    "proofs": ("spark_tui.services.bench.results:FileProofs", lambda make, p: make(p.folders.benchmarks)),
+    "results": ("spark_tui.observe.results.adapter:FileResults", lambda make, p: make(p.folders.benchmarks)),
+    "proofs": ("spark_tui.observe.results.adapter:FileProofs", lambda make, p: make(p.folders.benchmarks)),
     "conversations": (
         "spark_tui.services.conversations:FileConversations",
         lambda make, p: make(p.folders.conversations),
@@ -202,8 +205,8 @@ DEMO: Final[Mapping[str, Adapter]] = {
         lambda make, p: make(p.demo_folder.path / "history", p.world),
     ),
     "load": ("spark_tui.services.demo.load:DemoLoad", lambda make, p: make(p.world)),
-    "results": ("spark_tui.services.bench.results:FileResults", lambda make, p: make(p.demo_folder.path)),
-    "proofs": ("spark_tui.services.bench.results:FileProofs", lambda make, p: make(p.demo_folder.path)),
+    "results": ("spark_tui.observe.results.adapter:FileResults", lambda make, p: make(p.demo_folder.path)),
+    "proofs": ("spark_tui.observe.results.adapter:FileProofs", lambda make, p: make(p.demo_folder.path)),
     "conversations": (
         "spark_tui.services.conversations:FileConversations",
         lambda make, p: make(p.demo_folder.path / "conversations"),

@@ -38,7 +38,6 @@ if TYPE_CHECKING:  # the shapes are many, and a port names them only
     from spark_tui.base.remote import RemoteHost
     from spark_tui.base.secret import Secret
     from spark_tui.domain.bench.load import Load, LoadEvent
-    from spark_tui.domain.bench.run import Result
     from spark_tui.domain.chat.conversation import ChatThread, ConversationHit, ConversationSummary
     from spark_tui.domain.cluster.copying import ModelFile
     from spark_tui.domain.cluster.facts import Dial, Ping, ProbeRequest, RoceDevice, Transfer
@@ -48,8 +47,6 @@ if TYPE_CHECKING:  # the shapes are many, and a port names them only
     from spark_tui.domain.connect import Path as KeyPath
     from spark_tui.domain.doctor import EngineProcess, Link, StoreState
     from spark_tui.domain.gateway import GatewayModel, Upstream
-    from spark_tui.domain.logs.starts import StartRecord
-    from spark_tui.domain.metrics.agents import AgentTurn
     from spark_tui.domain.models.download import Download, DownloadRequest, Limits, LocalFiles
     from spark_tui.domain.models.hub import RepoFacts, RepoFile, SearchHit, SearchQuery
     from spark_tui.domain.models.ollama import OllamaModels
@@ -64,7 +61,10 @@ if TYPE_CHECKING:  # the shapes are many, and a port names them only
     from spark_tui.domain.presets.dialects.importing import CollectedFiles, FoundFile
     from spark_tui.domain.presets.preset import Preset, PresetCatalogue
     from spark_tui.domain.presets.registry import PinnedRegistry
-    from spark_tui.domain.prove.run import Proof
+    from spark_tui.observe.explain.model.starts import StartRecord
+    from spark_tui.observe.metrics.model.agents import AgentTurn
+    from spark_tui.observe.results.model.proof import Proof
+    from spark_tui.observe.results.model.run import Result
 
 
 class Clock(Protocol):

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from spark_tui.domain.cluster.protocol import NodeLook
     from spark_tui.domain.cluster.record import ClusterRecord
     from spark_tui.domain.gateway import GatewayStatus
-    from spark_tui.domain.logs.explain import Explanation
-    from spark_tui.domain.logs.view import EngineView
     from spark_tui.domain.models.download import Download
     from spark_tui.domain.presets.image_use import ImagesView
     from spark_tui.domain.presets.model_use import LibraryView
-    from spark_tui.domain.prove.run import Proof
+    from spark_tui.observe.explain.model.explain import Explanation
+    from spark_tui.observe.explain.model.view import EngineView
+    from spark_tui.observe.results.model.proof import Proof
 
 
 MIN_INTERVAL_SECONDS = 0.1

@@ -18,11 +18,11 @@ from spark_tui.cli.progress import supervised
 from spark_tui.cli.session import Session, confirm
 from spark_tui.core.bench import Benchmark, BenchProgress, BenchStep
 from spark_tui.core.bench_ab import ABPlanner, Variant, running_engine
-from spark_tui.core.engines import EngineSupervisor
-from spark_tui.core.results import Results
-from spark_tui.domain.bench.compare import Comparison, compare
-from spark_tui.domain.bench.plan import BenchPlan, Content, PlanError, PromptCache, PromptForm, check_plan
-from spark_tui.domain.bench.run import BenchRun, Result, RunOutcome, Status, result_to_json
+from spark_tui.observe.engines.use.engines import EngineSupervisor
+from spark_tui.observe.results.model.compare import Comparison, compare
+from spark_tui.observe.results.model.plan import BenchPlan, Content, PlanError, PromptCache, PromptForm, check_plan
+from spark_tui.observe.results.model.run import BenchRun, Result, RunOutcome, Status, result_to_json
+from spark_tui.observe.results.use import Results
 from spark_tui.present import bench as present
 from spark_tui.present.bench_export import comparison_object, exported, result_object, runs_object
 

@@ -9,7 +9,7 @@ from spark_tui.base.engine.boot import BootStatus
 from spark_tui.cli.command import engine_argument, group
 from spark_tui.cli.session import Session
 from spark_tui.core.boot import BootUnits
-from spark_tui.present.engines import boot_object, boot_text
+from spark_tui.observe.engines.show.engines import boot_object, boot_text
 
 
 @group("boot")

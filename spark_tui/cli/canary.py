@@ -15,7 +15,7 @@ from spark_tui.cli.progress import supervised
 from spark_tui.cli.session import Session, confirm
 from spark_tui.core.canary import UNIT, CanaryRunner, verdicts_of
 from spark_tui.domain.bench.canary import CanaryVerdict
-from spark_tui.present.history import when
+from spark_tui.observe.metrics.show.history import when
 
 _EXAMPLES = """\
   spark-tui canary --install --at 03:30   each night, when the engine is idle

@@ -12,10 +12,10 @@ from spark_tui.base.context import Context
 from spark_tui.base.errors import SparkError, UnreachableError, UsageError
 from spark_tui.base.text import clean_line
 from spark_tui.cli.session import Session
-from spark_tui.core.collectors import Collectors
-from spark_tui.core.engines import EngineSupervisor
-from spark_tui.core.history import History
 from spark_tui.core.library import Library
+from spark_tui.observe.engines.use.collectors import Collectors
+from spark_tui.observe.engines.use.engines import EngineSupervisor
+from spark_tui.observe.metrics.use.history import History
 
 
 async def observe(session: Session, context: Context) -> None:

@@ -31,8 +31,8 @@ from spark_tui.cli.output import Interrupted, table_lines
 from spark_tui.cli.session import Session
 from spark_tui.core.chat import ChatTarget, Conversation, advised, target_of
 from spark_tui.core.conversations import Conversations
-from spark_tui.core.engines import EngineSupervisor
 from spark_tui.domain.chat.conversation import ContextRoom, Exchange
+from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.present import chat
 
 HISTORY_LINES: Final = 2000

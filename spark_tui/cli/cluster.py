@@ -41,10 +41,10 @@ from spark_tui.domain.cluster.facts import ClusterReadings
 from spark_tui.domain.cluster.protocol import RankState
 from spark_tui.domain.cluster.record import UNFINISHED, ClusterRecord, Stage
 from spark_tui.machine.config import SettingEntry, open_config
+from spark_tui.observe.engines.show.engines import step_line
 from spark_tui.present import cluster as show
 from spark_tui.present import cluster_doctor as doctor
 from spark_tui.present.doctor import counts
-from spark_tui.present.engines import step_line
 
 _ADD_EXAMPLES = """\
   spark-tui cluster add duo --node nv@spark-1 --node nv@spark-2

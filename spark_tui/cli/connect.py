@@ -14,7 +14,7 @@ from spark_tui.cli.session import Session
 from spark_tui.core.connect import Connection, Connector, Place, engine_meant
 from spark_tui.core.gateway_keys import read_status
 from spark_tui.domain.connect import CLIENTS, Client
-from spark_tui.domain.logs.view import EngineView
+from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.present import connect as show
 
 _EXAMPLES = """\

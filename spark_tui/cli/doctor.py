@@ -22,8 +22,8 @@ from spark_tui.cli.output import PRIVATE, STYLES, wrapped, write_new
 from spark_tui.cli.session import Session
 from spark_tui.core.doctor import Doctor, terminal_state
 from spark_tui.domain.doctor import CHECK_BY_ID
+from spark_tui.observe.engines.show.engines import engine_status
 from spark_tui.present.doctor import VERDICTS, counts, report_object
-from spark_tui.present.engines import engine_status
 
 LABEL_WIDTH: Final = 20
 LEAST_ROOM: Final = 40
@@ -97,7 +97,7 @@ async def _report(context: Context, results: tuple[Finding, ...]) -> str:
         "",
         *(line for result in results for line in _lines(result, f"{VERDICTS[result.severity]:<5}")),
     ]
-    from spark_tui.core.engines import EngineSupervisor
+    from spark_tui.observe.engines.use.engines import EngineSupervisor
 
     try:
         for view in await context[EngineSupervisor].look():

@@ -11,14 +11,14 @@ from spark_tui.base.errors import SparkError
 from spark_tui.base.text import clean_line
 from spark_tui.cli.command import command, complete
 from spark_tui.cli.session import Session
-from spark_tui.core.collectors import Collectors
 from spark_tui.core.draft import Drafts
-from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.fit import LaunchChecks
 from spark_tui.domain.presets.draft import Draft
 from spark_tui.domain.presets.fit_verdict import LaunchVerdict
 from spark_tui.domain.presets.overrides import overrides_from_pairs
 from spark_tui.domain.presets.preset import Preset
+from spark_tui.observe.engines.use.collectors import Collectors
+from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.present.draft import draft_object, draft_page
 
 _DRAFT_EXAMPLES = """\

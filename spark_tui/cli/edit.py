@@ -12,14 +12,14 @@ from spark_tui.cli.names import find_container, find_view
 from spark_tui.cli.output import Interrupted
 from spark_tui.cli.progress import LaunchProgress, may, shown, supervised
 from spark_tui.cli.session import Session, confirm
-from spark_tui.core.collectors import Collectors
 from spark_tui.core.edit import Editor, EditPlan
-from spark_tui.core.history import History
 from spark_tui.core.last_launches import LastLaunches
-from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.presets.overrides import pairs_from
+from spark_tui.observe.engines.show.engines import engine_object
+from spark_tui.observe.engines.use.collectors import Collectors
+from spark_tui.observe.explain.model.view import EngineView
+from spark_tui.observe.metrics.use.history import History
 from spark_tui.present.edit import edit_object, edit_page
-from spark_tui.present.engines import engine_object
 
 _EXAMPLES = """\
   spark-tui edit gpt-oss-120b --set max_model_len=64k

@@ -25,8 +25,8 @@ from spark_tui.core.gateway_keys import GatewayKeys, read_status
 from spark_tui.core.gateway_peers import key_name
 from spark_tui.domain.gateway import MOST_FAILURES, STAY_SECONDS, GatewayPolicy, GatewayStatus
 from spark_tui.domain.presets.command import LOOPBACK_NAMES
+from spark_tui.observe.engines.show.engines import boot_text
 from spark_tui.present import gateway as show
-from spark_tui.present.engines import boot_text
 
 _UNIT: Final = "spark-tui-gateway"
 """Its name among the units that start with the machine."""

@@ -29,7 +29,7 @@ from spark_tui.domain.cluster.plan import Spread
 from spark_tui.domain.presets.fit_verdict import LaunchVerdict
 from spark_tui.domain.presets.overrides import overrides_from_pairs, pairs_from
 from spark_tui.domain.presets.plan import LaunchPlan, key_wanted
-from spark_tui.present.engines import engine_object, timeline_object
+from spark_tui.observe.engines.show.engines import engine_object, timeline_object
 from spark_tui.present.launch import finding_fix, finding_object, verdict_object
 
 _UP_EXAMPLES = """\

@@ -19,7 +19,6 @@ from spark_tui.cli import downloads
 from spark_tui.cli.command import command, group, model_argument
 from spark_tui.cli.output import bar, bulleted
 from spark_tui.cli.session import Session, typed
-from spark_tui.core.collectors import Collectors
 from spark_tui.core.downloads import Hub
 from spark_tui.core.library import Library
 from spark_tui.domain.models.download import size_typed
@@ -35,6 +34,7 @@ from spark_tui.domain.models.store import (
 )
 from spark_tui.domain.models.weights import formats_typed
 from spark_tui.domain.presets.model_use import LibraryEntry, LibraryView
+from spark_tui.observe.engines.use.collectors import Collectors
 from spark_tui.present import inspection as checkpoint
 from spark_tui.present import models as show
 

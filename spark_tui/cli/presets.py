@@ -34,7 +34,6 @@ from spark_tui.cli.session import Session
 from spark_tui.core.candidates import Candidate
 from spark_tui.core.finder import SORTS, PresetFinder, Search
 from spark_tui.core.fit import LaunchChecks
-from spark_tui.core.history import History
 from spark_tui.core.pins import LastGood, PinPlan, Pins
 from spark_tui.core.preflight import Preflight, container_of, preset_diff
 from spark_tui.core.preset_imports import ImportedRecipe, ImportReport, PastedText, import_copy, import_recipes
@@ -51,7 +50,8 @@ from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue, Tag
 from spark_tui.domain.presets.registry import review_of
 from spark_tui.domain.presets.rights import findings_of
-from spark_tui.present.history import last_good_object, last_good_rows, pin_object, pin_page
+from spark_tui.observe.metrics.show.history import last_good_object, last_good_rows, pin_object, pin_page
+from spark_tui.observe.metrics.use.history import History
 from spark_tui.present.launch import finding_count, finding_object, finding_section, verdict_object
 from spark_tui.present.presets import (
     MARKS,

@@ -15,8 +15,8 @@ from spark_tui.cli.output import Interrupted, write_new
 from spark_tui.cli.session import Session
 from spark_tui.core.library import Library
 from spark_tui.core.prove import ProofProgress, Prover
-from spark_tui.domain.prove.request import Verdict
-from spark_tui.domain.prove.run import Proof, changes, compared_proof
+from spark_tui.observe.results.model.proof import Proof, changes, compared_proof
+from spark_tui.observe.results.model.proof_request import Verdict
 from spark_tui.present import prove as present
 
 _EXAMPLES = """\

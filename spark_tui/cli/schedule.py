@@ -10,12 +10,12 @@ from spark_tui.base.context import Context
 from spark_tui.base.engine.schedule import ScheduleStatus, schedule_of
 from spark_tui.base.errors import SparkError, UsageError
 from spark_tui.cli.command import command, complete
-from spark_tui.cli.engines import down
 from spark_tui.cli.launch import up
 from spark_tui.cli.names import find_container
 from spark_tui.cli.session import Session
 from spark_tui.core.boot import BootUnits
-from spark_tui.present.engines import schedule_object, schedule_text
+from spark_tui.observe.engines.command.engines import down
+from spark_tui.observe.engines.show.engines import schedule_object, schedule_text
 
 _EXAMPLES = """\
   spark-tui schedule qwen3.6-35b --stop 23:00 --start 07:00

@@ -147,7 +147,7 @@ class Session:
 
     def keep_void(self, error: MeasurementVoid) -> None:
         """Keeps it as an event, and says it."""
-        from spark_tui.core.history import History
+        from spark_tui.observe.metrics.use.history import History
 
         self.run(lambda context: context[History].keep_void(error))
         self.err.error(error)

@@ -17,13 +17,13 @@ from spark_tui.cli.output import Interrupted
 from spark_tui.cli.progress import LaunchProgress, may, shown, supervised
 from spark_tui.cli.session import Session, confirm
 from spark_tui.core.bench import Benchmark
-from spark_tui.core.collectors import Collectors
 from spark_tui.core.prove import Prover
 from spark_tui.core.update import Updater, UpdateRecord, UpdateStage
-from spark_tui.domain.bench.compare import Comparison, SpeedVerdict, compare
-from spark_tui.domain.bench.plan import BenchPlan
-from spark_tui.domain.bench.run import RunOutcome
-from spark_tui.domain.prove.run import Proof, changes
+from spark_tui.observe.engines.use.collectors import Collectors
+from spark_tui.observe.results.model.compare import Comparison, SpeedVerdict, compare
+from spark_tui.observe.results.model.plan import BenchPlan
+from spark_tui.observe.results.model.proof import Proof, changes
+from spark_tui.observe.results.model.run import RunOutcome
 from spark_tui.present import bench as bench_present
 from spark_tui.present import prove as prove_present
 from spark_tui.present import update as show

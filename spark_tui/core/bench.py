@@ -41,15 +41,14 @@ from spark_tui.base.quantities import gib
 from spark_tui.base.reading import Ok, value_of
 from spark_tui.core.bench_ab import Variant
 from spark_tui.core.edit import Editor
-from spark_tui.core.engines import MEASURES, EngineSupervisor, EngineWatch
 from spark_tui.core.fit import MemoryGate
-from spark_tui.core.guard import guard_policy
 from spark_tui.core.launch import Launcher
 from spark_tui.core.nodes import measured_bandwidth
-from spark_tui.core.results import Results
-from spark_tui.domain.bench.conditions import Conditions, conditions_of
 from spark_tui.domain.bench.load import Load, LoadResult, RequestSpec, Tick
-from spark_tui.domain.bench.plan import (
+from spark_tui.observe.engines.use.engines import MEASURES, EngineSupervisor, EngineWatch
+from spark_tui.observe.memory.use.guard import guard_policy
+from spark_tui.observe.results.model.conditions import Conditions, conditions_of
+from spark_tui.observe.results.model.plan import (
     LEAST_POOL,
     PROSE,
     BenchPlan,
@@ -63,8 +62,8 @@ from spark_tui.domain.bench.plan import (
     prompt_text,
     segments,
 )
-from spark_tui.domain.bench.record import RequestRecord
-from spark_tui.domain.bench.run import (
+from spark_tui.observe.results.model.record import RequestRecord
+from spark_tui.observe.results.model.run import (
     BenchRun,
     HostSample,
     Pass,
@@ -75,8 +74,9 @@ from spark_tui.domain.bench.run import (
     result_caveats,
     warm_ups,
 )
-from spark_tui.domain.bench.server_side import between, cross_check, others
-from spark_tui.domain.bench.statistics import distribution
+from spark_tui.observe.results.model.server_side import between, cross_check, others
+from spark_tui.observe.results.model.statistics import distribution
+from spark_tui.observe.results.use import Results
 
 CALIBRATION_WORDS: Final = 200
 OnTick = Callable[[Tick], None]

@@ -15,10 +15,10 @@ from spark_tui.base.errors import RefusedError, UsageError
 from spark_tui.core.catalogue import catalogue
 from spark_tui.core.launch import LaunchRequest, launched_with, request_of, same_place
 from spark_tui.core.preflight import Preflight
-from spark_tui.domain.bench.plan import BenchPlan
-from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.presets.overrides import SHARE, Overrides, overrides_from_pairs, pairs_from
 from spark_tui.domain.presets.preset import PresetCatalogue
+from spark_tui.observe.explain.model.view import EngineView
+from spark_tui.observe.results.model.plan import BenchPlan
 
 _CONTAINER: Final = "container="
 

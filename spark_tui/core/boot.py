@@ -18,9 +18,9 @@ from spark_tui.base.engine.state import Exposure
 from spark_tui.base.errors import ContainerNotFound, EngineExited, RefusedError, UnreachableError
 from spark_tui.base.executors import in_thread
 from spark_tui.base.ports import BootPort, Clock, ContainerEngine
-from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.launch import launched_with
-from spark_tui.domain.logs.view import EngineView
+from spark_tui.observe.engines.use.engines import EngineSupervisor
+from spark_tui.observe.explain.model.view import EngineView
 
 DOCKER_SECONDS: Final = 2.0
 """Between two looks for Docker, while the machine boots."""

@@ -19,13 +19,13 @@ from spark_tui.base.reading import value_of
 from spark_tui.base.store import AlarmBoard
 from spark_tui.core.bench import Benchmark
 from spark_tui.core.bench_ab import Variant
-from spark_tui.core.engines import MEASURES, EngineSupervisor
-from spark_tui.core.metrics import in_flight
 from spark_tui.core.prove import Prover
 from spark_tui.domain.bench.canary import KIND, CanaryVerdict, conditions_of_night, night_of, verdicts
-from spark_tui.domain.bench.plan import BenchPlan
-from spark_tui.domain.bench.run import RunOutcome
-from spark_tui.domain.prove.request import Verdict
+from spark_tui.observe.engines.use.engines import MEASURES, EngineSupervisor
+from spark_tui.observe.metrics.use.metrics import in_flight
+from spark_tui.observe.results.model.plan import BenchPlan
+from spark_tui.observe.results.model.proof_request import Verdict
+from spark_tui.observe.results.model.run import RunOutcome
 
 UNIT: Final = "spark-tui-canary"
 LOAD: Final = BenchPlan(input_tokens=512, output_tokens=96, concurrency=(1,), passes=3, rounds=2, warmup=1)

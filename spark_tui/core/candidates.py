@@ -16,7 +16,7 @@ from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.presets.rules.image import needs_gpu
 
 if TYPE_CHECKING:
-    from spark_tui.domain.prove.run import Badge
+    from spark_tui.observe.results.model.proof import Badge
 
 
 class Disk(StrEnum):

@@ -46,7 +46,7 @@ from spark_tui.domain.chat.conversation import (
     proposals,
     title_of,
 )
-from spark_tui.domain.logs.view import EngineView
+from spark_tui.observe.explain.model.view import EngineView
 
 # --- the engine's own counters ----------------------------------------------------------------------------
 

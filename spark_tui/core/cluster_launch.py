@@ -42,8 +42,8 @@ from spark_tui.domain.cluster.protocol import (
 )
 from spark_tui.domain.cluster.rank_report import RankView, read_rank
 from spark_tui.domain.cluster.record import RELAUNCHES_AN_HOUR, ClusterRecord, RankRecord, Stage
-from spark_tui.domain.logs.moments import by_time
-from spark_tui.domain.logs.tracker import LogTracker
+from spark_tui.observe.explain.model.moments import by_time
+from spark_tui.observe.explain.model.tracker import LogTracker
 
 T = TypeVar("T")
 

@@ -18,10 +18,10 @@ from spark_tui.base.ports import Clock
 from spark_tui.base.quantities import GIB
 from spark_tui.base.store import Store
 from spark_tui.core.cluster_launch import ClusterLauncher
-from spark_tui.core.history import History
 from spark_tui.core.nodes import Nodes
 from spark_tui.domain.cluster.protocol import LookRequest, NodeLook, NodeVitals
 from spark_tui.domain.cluster.record import RELAUNCHES_AN_HOUR, ClusterRecord, Stage
+from spark_tui.observe.metrics.use.history import History
 
 READ_SECONDS: Final = 2.0
 """Between two looks at the records: small files of this machine."""

@@ -41,9 +41,9 @@ from spark_tui.domain.connect import (
     script_of,
     tailscale_address,
 )
-from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.prove.answer import read_answer
-from spark_tui.domain.prove.request import PATHS, request_body
+from spark_tui.observe.explain.model.view import EngineView
+from spark_tui.observe.results.model.proof_request import PATHS, request_body
 
 _PREFIX: Final = "connect-"
 _PRIVATE: Final = 0o600

@@ -30,10 +30,7 @@ from spark_tui.base.ports import ContainerEngine, LogArchive, SecretStore, State
 from spark_tui.base.text import clean_line
 from spark_tui.base.wire import decode, encode
 from spark_tui.core.catalogue import catalogue
-from spark_tui.core.containers import clear_container
-from spark_tui.core.engines import EDITS
 from spark_tui.core.fit import LaunchChecks
-from spark_tui.core.history import History
 from spark_tui.core.launch import (
     RESTORE,
     SET_ASIDE,
@@ -42,14 +39,17 @@ from spark_tui.core.launch import (
     launched_with,
     request_of,
 )
-from spark_tui.core.metrics import in_flight
 from spark_tui.core.preflight import Preflight
-from spark_tui.domain.logs.starts import MAX_STARTS
-from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.presets.diff import diff
 from spark_tui.domain.presets.overrides import Overrides, all_pairs, overrides_from_pairs, pairs_of
 from spark_tui.domain.presets.preset import PresetCatalogue
 from spark_tui.domain.presets.rules.context import given_settings
+from spark_tui.observe.engines.use.containers import clear_container
+from spark_tui.observe.engines.use.engines import EDITS
+from spark_tui.observe.explain.model.starts import MAX_STARTS
+from spark_tui.observe.explain.model.view import EngineView
+from spark_tui.observe.metrics.use.history import History
+from spark_tui.observe.metrics.use.metrics import in_flight
 
 _ELSEWHERE: Final = ("name", "port", "gpu_memory_utilization", METHOD, TOKENS)
 """Not read off a command: the container has them itself, or the command's form is not the setting's."""

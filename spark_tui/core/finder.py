@@ -18,12 +18,8 @@ from spark_tui.base.reading import value_of
 from spark_tui.base.store import World
 from spark_tui.core.candidates import Candidate, Disk, on_cpu
 from spark_tui.core.fit import LaunchChecks, Stored
-from spark_tui.core.history import History
 from spark_tui.core.recommend import score
-from spark_tui.core.results import Results
 from spark_tui.core.rights import drifts
-from spark_tui.domain.bench.run import Result
-from spark_tui.domain.logs.starts import StartRecord
 from spark_tui.domain.models.store import Completeness
 from spark_tui.domain.presets.command import ToolCalls, settable, tool_calls_of
 from spark_tui.domain.presets.fit import FitWord
@@ -31,8 +27,12 @@ from spark_tui.domain.presets.fit_verdict import LaunchVerdict
 from spark_tui.domain.presets.model_use import LibraryView
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.presets.preset import Preset, Tag
-from spark_tui.domain.prove.request import Verdict
-from spark_tui.domain.prove.run import Badge, preset_badge, stored_commit
+from spark_tui.observe.explain.model.starts import StartRecord
+from spark_tui.observe.metrics.use.history import History
+from spark_tui.observe.results.model.proof import Badge, preset_badge, stored_commit
+from spark_tui.observe.results.model.proof_request import Verdict
+from spark_tui.observe.results.model.run import Result
+from spark_tui.observe.results.use import Results
 
 _DISK: Final = {
     Completeness.COMPLETE: Disk.YES,

@@ -25,14 +25,7 @@ from spark_tui.base.ports import CheckpointSource, Clock, ContainerEngine, HostP
 from spark_tui.base.quantities import GIB, MIB, gib, human_duration
 from spark_tui.base.reading import Missing, value_of
 from spark_tui.base.store import Store
-from spark_tui.core.cache import CacheControl
-from spark_tui.core.collectors import Collectors
-from spark_tui.core.engines import EngineSupervisor
-from spark_tui.core.history import History
-from spark_tui.core.memory import BreakdownReader
 from spark_tui.core.preflight import Preflight
-from spark_tui.domain.logs.starts import StartRecord, sizes_of
-from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.presets.fit import HOST_BYTES, Fit, FitWord, Neighbour, measure
 from spark_tui.domain.presets.fit_figures import fit_lines
 from spark_tui.domain.presets.fit_request import OWN_LOG, measured_before, measured_by
@@ -42,6 +35,13 @@ from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.presets.rules.check import check
 from spark_tui.domain.presets.rules.context import LaunchContext
+from spark_tui.observe.engines.use.collectors import Collectors
+from spark_tui.observe.engines.use.engines import EngineSupervisor
+from spark_tui.observe.explain.model.starts import StartRecord, sizes_of
+from spark_tui.observe.explain.model.view import EngineView
+from spark_tui.observe.memory.use.cache import CacheControl
+from spark_tui.observe.memory.use.memory import BreakdownReader
+from spark_tui.observe.metrics.use.history import History
 
 
 class AskDocker(Enum):

@@ -10,10 +10,10 @@ from msgspec import Struct
 from spark_tui.base.engine.runtimes import OLLAMA
 from spark_tui.core.candidates import Candidate
 from spark_tui.core.recommend import Pick, Purpose, Speed, SpeedSource, recommend
-from spark_tui.domain.bench.published import SPARK, family, references
 from spark_tui.domain.models.ollama import OllamaModel, same_model
 from spark_tui.domain.models.weights import PAPER_BANDWIDTH
 from spark_tui.domain.presets.preset import Preset
+from spark_tui.observe.results.model.published import SPARK, family, references
 
 MOST: Final = 3
 """Presets for one model."""

@@ -32,19 +32,15 @@ from spark_tui.base.jobs import Step, StepState
 from spark_tui.base.poller import failure_of, keep, pause
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.base.wire import encode
-from spark_tui.core.agent_lens import AgentLens
 from spark_tui.core.catalogue import catalogue
 from spark_tui.core.edit import Editor
-from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.finder import PresetFinder, Search
 from spark_tui.core.fit import LaunchChecks, MemoryGate, WillNotFit, short_of_memory
 from spark_tui.core.gateway_keys import FILE, GatewayKeys
 from spark_tui.core.gateway_peers import Peers
-from spark_tui.core.history import History
 from spark_tui.core.last_launches import LastLaunches
 from spark_tui.core.launch import Launcher, LaunchRequest, request_of
 from spark_tui.core.library import Library
-from spark_tui.core.metrics import in_flight
 from spark_tui.core.preflight import Preflight
 from spark_tui.domain.gateway import (
     GatewayEngine,
@@ -59,13 +55,17 @@ from spark_tui.domain.gateway import (
     evict,
     recent,
 )
-from spark_tui.domain.logs.starts import MAX_STARTS
-from spark_tui.domain.logs.view import EngineView
-from spark_tui.domain.metrics.agents import AgentTurn
 from spark_tui.domain.presets.fit import Fit
 from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs
 from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import Preset
+from spark_tui.observe.engines.use.engines import EngineSupervisor
+from spark_tui.observe.explain.model.starts import MAX_STARTS
+from spark_tui.observe.explain.model.view import EngineView
+from spark_tui.observe.metrics.model.agents import AgentTurn
+from spark_tui.observe.metrics.use.agent_lens import AgentLens
+from spark_tui.observe.metrics.use.history import History
+from spark_tui.observe.metrics.use.metrics import in_flight
 
 _LOOK_SECONDS: Final = 2.0
 _SWEEP_SECONDS: Final = 15.0

@@ -28,7 +28,6 @@ from spark_tui.base.reading import Ok, Reading, aged, reason_of, value_of
 from spark_tui.base.store import Store
 from spark_tui.base.text import clean_line, quoted
 from spark_tui.base.untrusted import load_json
-from spark_tui.domain.logs.starts import StartRecord
 from spark_tui.domain.presets.image_use import (
     ImageDeletion,
     ImageEntry,
@@ -41,6 +40,7 @@ from spark_tui.domain.presets.image_use import (
     of_engines,
     uses_of,
 )
+from spark_tui.observe.explain.model.starts import StartRecord
 
 INSPECTED: Final = "image versions"
 """The kind of the records that inspections leave: `key` is the image's id, `body` has version by title."""

@@ -26,17 +26,17 @@ from spark_tui.base.ports import Clock, ContainerEngine, EngineApi, LogArchive
 from spark_tui.base.quantities import human_bytes, human_duration
 from spark_tui.base.settings import ExposureChoice
 from spark_tui.base.untrusted import load_json
-from spark_tui.core.containers import clear_container
 from spark_tui.core.downloads import LaunchDownloads, launch_downloads
-from spark_tui.core.engines import EngineSupervisor, EngineWatch, outside_docker
 from spark_tui.core.fit import MemoryGate, share_of
-from spark_tui.core.guard import GuardLauncher, LoadGuard, guard_launcher
 from spark_tui.core.preflight import Preflight, PreflightStatus
 from spark_tui.core.rights import require_reviewed
-from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs
 from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import Preset, PresetCatalogue
+from spark_tui.observe.engines.use.containers import clear_container
+from spark_tui.observe.engines.use.engines import EngineSupervisor, EngineWatch, outside_docker
+from spark_tui.observe.explain.model.view import EngineView
+from spark_tui.observe.memory.use.guard import GuardLauncher, LoadGuard, guard_launcher
 
 STEPS: tuple[tuple[str, str], ...] = (
     ("preflight", "Check"),

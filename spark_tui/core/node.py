@@ -57,7 +57,6 @@ from spark_tui.base.quantities import human_duration
 from spark_tui.base.reading import reason_of, value_of
 from spark_tui.base.secret import Secret
 from spark_tui.base.wire import decode, encode
-from spark_tui.core.containers import clear_container
 from spark_tui.domain.cluster.protocol import (
     Canary,
     CanaryRequest,
@@ -73,10 +72,11 @@ from spark_tui.domain.cluster.protocol import (
     StopRequest,
     rank_of,
 )
+from spark_tui.observe.engines.use.containers import clear_container
 
 if TYPE_CHECKING:  # made for a start alone: a look is asked for again and again
-    from spark_tui.core.cache import CacheControl
-    from spark_tui.core.guard import GuardLauncher
+    from spark_tui.observe.memory.use.cache import CacheControl
+    from spark_tui.observe.memory.use.guard import GuardLauncher
 
 FREE_SECONDS: Final = 15.0
 """How long a port may take to be free after its container is gone."""
@@ -93,13 +93,13 @@ _ANSWERS: Final = (ContentDelta, ReasoningDelta, ToolCallDelta, AnswerFinished)
 
 
 def _cache(context: Context) -> CacheControl:
-    from spark_tui.core.cache import CacheControl
+    from spark_tui.observe.memory.use.cache import CacheControl
 
     return context[CacheControl]
 
 
 def _guard_launcher(context: Context) -> GuardLauncher | None:
-    from spark_tui.core.guard import guard_launcher
+    from spark_tui.observe.memory.use.guard import guard_launcher
 
     return context.once(guard_launcher)
 

@@ -19,16 +19,16 @@ from spark_tui.base.ports import ContainerEngine, PresetSource, RecipeStore
 from spark_tui.base.reading import Missing, Ok, Reading
 from spark_tui.base.store import Store
 from spark_tui.base.text import clean_line, truncate
-from spark_tui.core.history import History
-from spark_tui.core.results import Results
 from spark_tui.core.rights import require_reviewed
-from spark_tui.domain.bench.conditions import Conditions
-from spark_tui.domain.bench.run import Result
-from spark_tui.domain.logs.starts import StartRecord, digest_for
 from spark_tui.domain.presets.located import Node
 from spark_tui.domain.presets.pin import digest_of, is_digest, pinned_reference, with_image
 from spark_tui.domain.presets.preset import Origin, Preset
-from spark_tui.domain.prove.run import Proof
+from spark_tui.observe.explain.model.starts import StartRecord, digest_for
+from spark_tui.observe.metrics.use.history import History
+from spark_tui.observe.results.model.conditions import Conditions
+from spark_tui.observe.results.model.proof import Proof
+from spark_tui.observe.results.model.run import Result
+from spark_tui.observe.results.use import Results
 
 T = TypeVar("T")
 

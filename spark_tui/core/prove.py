@@ -30,8 +30,6 @@ from spark_tui.base.quantities import human_duration
 from spark_tui.base.store import Store
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.core.bench import Benchmark, EngineCheck, finish_when_cancelled
-from spark_tui.domain.bench.conditions import Conditions
-from spark_tui.domain.bench.run import RunOutcome
 from spark_tui.domain.prove.answer import ProveAnswer, read_answer
 from spark_tui.domain.prove.cases import (
     CASES,
@@ -43,8 +41,10 @@ from spark_tui.domain.prove.cases import (
     filler_tokens,
     judge,
 )
-from spark_tui.domain.prove.request import PATHS, Api, Area, Question, Verdict, request_body
-from spark_tui.domain.prove.run import CaseResult, Proof, changes, flag_value, stored_commit
+from spark_tui.observe.results.model.conditions import Conditions
+from spark_tui.observe.results.model.proof import CaseResult, Proof, changes, flag_value, stored_commit
+from spark_tui.observe.results.model.proof_request import PATHS, Api, Area, Question, Verdict, request_body
+from spark_tui.observe.results.model.run import RunOutcome
 
 STREAMS: Final = 4
 """Questions at once: as an agent with some tools of its own."""

@@ -22,7 +22,6 @@ from spark_tui.base.store import Store
 from spark_tui.core.cluster_launch import STEPS as CLUSTER_STEPS
 from spark_tui.core.cluster_launch import ClusterLauncher, NotClean
 from spark_tui.core.edit import Editor, EditPlan
-from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.launch import Launcher, LaunchRequest, pending_steps
 from spark_tui.core.update import STEPS as UPDATE_STEPS
 from spark_tui.core.update import Updater
@@ -30,6 +29,7 @@ from spark_tui.domain.cluster.protocol import rank_of
 from spark_tui.domain.cluster.record import UNFINISHED, ClusterRecord, Stage
 from spark_tui.domain.presets.overrides import Overrides, pairs_of
 from spark_tui.domain.presets.preset import Preset
+from spark_tui.observe.engines.use.engines import EngineSupervisor
 
 MAX_JOBS = 20
 STOP: Final = Step("stop", "Stop on all nodes")

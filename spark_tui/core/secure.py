@@ -12,10 +12,10 @@ from spark_tui.base.engine.state import Exposure
 from spark_tui.base.errors import RefusedError, SparkError
 from spark_tui.base.ports import PresetSource, SecretStore
 from spark_tui.base.settings import ExposureChoice
-from spark_tui.core.engines import outside_docker
 from spark_tui.core.launch import LaunchRequest, launched_overrides
 from spark_tui.core.preflight import Preflight
-from spark_tui.domain.logs.view import EngineView
+from spark_tui.observe.engines.use.engines import outside_docker
+from spark_tui.observe.explain.model.view import EngineView
 
 _CHANGED: Final = (
     " The preset, the image, your token or spark-tui has changed since the launch. The current preset applies."

@@ -31,12 +31,8 @@ from spark_tui.core.bench import RESTORE_SECONDS, Benchmark, BenchProgress, Benc
 from spark_tui.core.bench_ab import ABPlanner, Variant
 from spark_tui.core.catalogue import catalogue
 from spark_tui.core.draft import Drafts
-from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.fit import LaunchChecks, MemoryGate, WillNotFit
-from spark_tui.core.history import History
 from spark_tui.core.launch import DEFAULT_READY_TIMEOUT_SECONDS, Launcher, LaunchRequest, request_of
-from spark_tui.domain.bench.compare import compare
-from spark_tui.domain.bench.run import BenchRun, RunOutcome
 from spark_tui.domain.bench.tune import (
     PASSES,
     PER_LAUNCH,
@@ -61,6 +57,10 @@ from spark_tui.domain.presets.located import MappingValue
 from spark_tui.domain.presets.overrides import Overrides, all_pairs, overrides_from_pairs
 from spark_tui.domain.presets.preset import Preset, PresetCatalogue
 from spark_tui.domain.presets.rules.context import given_settings
+from spark_tui.observe.engines.use.engines import EngineSupervisor
+from spark_tui.observe.metrics.use.history import History
+from spark_tui.observe.results.model.compare import compare
+from spark_tui.observe.results.model.run import BenchRun, RunOutcome
 
 FILE: Final = "tune"
 DEFAULT_MINUTES: Final = 120.0

@@ -36,18 +36,18 @@ from spark_tui.base.text import clean_line, quoted
 from spark_tui.base.wire import decode, encode
 from spark_tui.core.bench_ab import Variant
 from spark_tui.core.catalogue import catalogue
-from spark_tui.core.containers import clear_container
 from spark_tui.core.edit import Editor, EditStage
-from spark_tui.core.engines import EngineSupervisor
-from spark_tui.core.history import History
 from spark_tui.core.launch import SET_ASIDE, Launcher, LaunchRequest
 from spark_tui.core.preflight import container_of
-from spark_tui.domain.logs.starts import StartRecord, digest_for
-from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.presets.image_use import kept_tag
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.presets.pin import digest_of, pinned_reference
 from spark_tui.domain.presets.preset import Preset, PresetCatalogue
+from spark_tui.observe.engines.use.containers import clear_container
+from spark_tui.observe.engines.use.engines import EngineSupervisor
+from spark_tui.observe.explain.model.starts import StartRecord, digest_for
+from spark_tui.observe.explain.model.view import EngineView
+from spark_tui.observe.metrics.use.history import History
 
 T = TypeVar("T")
 

@@ -19,10 +19,10 @@ from spark_tui.base.engine.parsers import parsers_of
 from spark_tui.base.engine.state import Exposure
 from spark_tui.base.finding import Change, Finding, Severity
 from spark_tui.base.secret import Secret
-from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.prove.answer import ProveAnswer
 from spark_tui.domain.prove.cases import WEATHER, shown
-from spark_tui.domain.prove.request import PATHS, Api, Question
+from spark_tui.observe.explain.model.view import EngineView
+from spark_tui.observe.results.model.proof_request import PATHS, Api, Question
 
 LEAST_CONTEXT: Final = 32_768
 """An agent's own prompt and tools take 14k to 20k tokens."""

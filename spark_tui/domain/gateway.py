@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from spark_tui.base.engine.state import Endpoint
 from spark_tui.base.errors import RefusedError, UnreachableError
-from spark_tui.domain.metrics.agents import ClientCosts
+from spark_tui.observe.metrics.model.agents import ClientCosts
 
 PEER_MARK: Final = "peer:"
 """Before the name of another gateway, where an engine's name stands."""

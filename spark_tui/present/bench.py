@@ -15,16 +15,25 @@ from spark_tui.base.reading import NOT_READ_YET, Reading, reason_of, value_of
 from spark_tui.base.text import clean_line
 from spark_tui.core.bench import BenchProgress, BenchStep
 from spark_tui.core.bench_ab import Variant, starts_of
-from spark_tui.core.results import earlier_runs
-from spark_tui.domain.bench.compare import Comparison, Difference, SpeedVerdict
-from spark_tui.domain.bench.conditions import Conditions, quantization_words
-from spark_tui.domain.bench.plan import BenchPlan, LevelKey
-from spark_tui.domain.bench.published import PublishedComparison, Reference, family, why_none, why_not_beside
-from spark_tui.domain.bench.run import KNEE_EFFICIENCY, BenchRun, Level, Result, RunOutcome, Scaling, Status, efficiency
-from spark_tui.domain.bench.server_side import ServerCheck
-from spark_tui.domain.bench.statistics import Distribution
-from spark_tui.domain.logs.view import EngineView
-from spark_tui.present.engines import ago as since_moment
+from spark_tui.observe.engines.show.engines import ago as since_moment
+from spark_tui.observe.explain.model.view import EngineView
+from spark_tui.observe.results.model.compare import Comparison, Difference, SpeedVerdict
+from spark_tui.observe.results.model.conditions import Conditions, quantization_words
+from spark_tui.observe.results.model.plan import BenchPlan, LevelKey
+from spark_tui.observe.results.model.published import PublishedComparison, Reference, family, why_none, why_not_beside
+from spark_tui.observe.results.model.run import (
+    KNEE_EFFICIENCY,
+    BenchRun,
+    Level,
+    Result,
+    RunOutcome,
+    Scaling,
+    Status,
+    efficiency,
+)
+from spark_tui.observe.results.model.server_side import ServerCheck
+from spark_tui.observe.results.model.statistics import Distribution
+from spark_tui.observe.results.use import earlier_runs
 
 UNKNOWN = "unknown"
 LIVE = "live "

@@ -23,8 +23,8 @@ from spark_tui.domain.chat.conversation import (
     Exchange,
 )
 from spark_tui.domain.chat.formats import ending, figures, tokens
-from spark_tui.domain.logs.view import EngineView
-from spark_tui.domain.metrics.serving import EngineMetrics
+from spark_tui.observe.explain.model.view import EngineView
+from spark_tui.observe.metrics.model.serving import EngineMetrics
 
 BRIEF_CELLS = 60
 NO_METRICS = "not in the engine's metrics"

@@ -29,7 +29,7 @@ from spark_tui.domain.cluster.plan import SPREADS, ClusterPlan
 from spark_tui.domain.cluster.protocol import NodeLook, NodeVersion, RankState, rank_of
 from spark_tui.domain.cluster.record import RELAUNCHES_AN_HOUR, ClusterRecord, RankRecord, Stage
 from spark_tui.domain.cluster.variables import Backend
-from spark_tui.present.events import event_time
+from spark_tui.observe.metrics.show.events import event_time
 from spark_tui.present.launch import finding_object, fit_object, fit_verdict
 
 

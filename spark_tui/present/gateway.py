@@ -12,7 +12,7 @@ from spark_tui.base.quantities import human_duration
 from spark_tui.domain.gateway import GatewayKey, GatewayStatus, GatewaySwap
 from spark_tui.domain.presets.dialects.yaml_text import node_of, yaml_text
 from spark_tui.domain.presets.plan import LaunchPlan
-from spark_tui.present.agents import client_object, clients_page
+from spark_tui.observe.metrics.show.agents import client_object, clients_page
 
 _READY_SECONDS: Final = 1800
 """vLLM on a Spark loads for minutes, and longer while it compiles."""

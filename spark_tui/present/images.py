@@ -18,7 +18,7 @@ from spark_tui.domain.presets.image_use import (
     ImageUser,
     TagState,
 )
-from spark_tui.present.history import when
+from spark_tui.observe.metrics.show.history import when
 from spark_tui.present.inspection import UNKNOWN, age
 
 _TONES: Final = {

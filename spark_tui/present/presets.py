@@ -29,8 +29,8 @@ from spark_tui.domain.presets.fit import FitWord
 from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import Origin, Preset, PresetFacts, Tag
 from spark_tui.domain.presets.registry import review_of
-from spark_tui.domain.prove.request import Verdict
-from spark_tui.domain.prove.run import Badge
+from spark_tui.observe.results.model.proof import Badge
+from spark_tui.observe.results.model.proof_request import Verdict
 from spark_tui.present.launch import finding_object, finding_section, fit_word, verdict_object
 
 MAX_CELL: Final = 200

@@ -13,9 +13,8 @@ from spark_tui.base.page import TONES, Cell, Column, Page, Row, Section, Table, 
 from spark_tui.base.quantities import human_duration
 from spark_tui.base.text import truncate
 from spark_tui.core.prove import ProofProgress
-from spark_tui.domain.bench.run import RunOutcome
-from spark_tui.domain.prove.request import Verdict
-from spark_tui.domain.prove.run import (
+from spark_tui.observe.engines.show.engines import ago
+from spark_tui.observe.results.model.proof import (
     Badge,
     CaseResult,
     Proof,
@@ -24,7 +23,8 @@ from spark_tui.domain.prove.run import (
     identity_of,
     parser_advice,
 )
-from spark_tui.present.engines import ago
+from spark_tui.observe.results.model.proof_request import Verdict
+from spark_tui.observe.results.model.run import RunOutcome
 
 _TONES: Final = {Verdict.PASS: Tone.GOOD, Verdict.FAIL: Tone.BAD, Verdict.SKIP: Tone.QUIET}
 MOST_EVIDENCE: Final = 200

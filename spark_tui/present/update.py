@@ -10,9 +10,9 @@ from spark_tui.base.page import Cell, Column, Page, Row, Section, Table, Tone, c
 from spark_tui.base.quantities import human_bytes, human_duration
 from spark_tui.core.pins import GoodStart
 from spark_tui.core.update import UpdateCheck, UpdateRecord, UpdateStage
-from spark_tui.domain.logs.starts import StartRecord
 from spark_tui.domain.presets.pin import short_digest
-from spark_tui.present.history import good_page, start_object, when
+from spark_tui.observe.explain.model.starts import StartRecord
+from spark_tui.observe.metrics.show.history import good_page, start_object, when
 
 _STAGES: Final = {
     UpdateStage.PULL: "interrupted while the new image was pulled",

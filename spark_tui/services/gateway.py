@@ -35,7 +35,8 @@ from spark_tui.base.quantities import MIB, human_bytes
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.base.wire import decode
 from spark_tui.domain.gateway import BodyTooLarge, GatewayBusy, KeysUnreadable, NotServing, Upstream, retry_after
-from spark_tui.domain.metrics.agents import (
+from spark_tui.machine.engine_http import ClientPools, bearer, beginning_of
+from spark_tui.observe.metrics.model.agents import (
     GENERATING,
     AgentTurn,
     PromptPrint,
@@ -43,7 +44,6 @@ from spark_tui.domain.metrics.agents import (
     prompt_print,
     usage_tokens,
 )
-from spark_tui.machine.engine_http import ClientPools, bearer, beginning_of
 
 if TYPE_CHECKING:
     import httpx2

@@ -15,9 +15,11 @@ from spark_tui.base.engine.metrics_page import Snapshot
 from spark_tui.base.history_limits import FINE_STEP, Record
 from spark_tui.base.host.series import HOST, MetricId, Sample, SeriesKey, SeriesSlice
 from spark_tui.base.reading import Ok, Reading
-from spark_tui.domain.logs.starts import StartBackends, StartRecord, StartSizes
-from spark_tui.domain.logs.timeline import PhaseId, StartOutcome
-from spark_tui.domain.metrics.serving import HostReadings, MetricWindow, engine_values, host_values
+from spark_tui.observe.explain.model.starts import StartBackends, StartRecord, StartSizes
+from spark_tui.observe.explain.model.timeline import PhaseId, StartOutcome
+from spark_tui.observe.metrics.adapter.db import HistoryDb, Write
+from spark_tui.observe.metrics.adapter.samples import SampleWriter
+from spark_tui.observe.metrics.model.serving import HostReadings, MetricWindow, engine_values, host_values
 from spark_tui.services.demo.metrics import page_at
 from spark_tui.services.demo.world import (
     FAILED_NAME,
@@ -31,8 +33,6 @@ from spark_tui.services.demo.world import (
     DemoWorld,
     Run,
 )
-from spark_tui.services.history.db import HistoryDb, Write
-from spark_tui.services.history.samples import SampleWriter
 from spark_tui.simulator.machine import gpu_at, memory_at, rates_at
 
 T = TypeVar("T")

@@ -18,10 +18,10 @@ from spark_tui.base.jobs import JobView
 from spark_tui.base.page import Cell, Table, Tone
 from spark_tui.base.quantities import human_duration
 from spark_tui.base.text import cells_left, clean_line
-from spark_tui.present.engines import engine_status
+from spark_tui.observe.engines.show.engines import engine_status
 
 if TYPE_CHECKING:
-    from spark_tui.domain.logs.view import EngineView
+    from spark_tui.observe.explain.model.view import EngineView
 
 
 SEVERITY_STYLE = {Severity.INFO: "$dim", Severity.WARNING: "$warning", Severity.ERROR: "$error"}

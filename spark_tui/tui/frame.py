@@ -40,7 +40,7 @@ from spark_tui.base.text import clean
 from spark_tui.core.catalogue import catalogue
 from spark_tui.domain.cluster.protocol import NodeLook, rank_of
 from spark_tui.domain.presets.preset import PresetCatalogue
-from spark_tui.present.activity import activities, engine_counts, engine_statuses, window_title
+from spark_tui.observe.engines.show.activity import activities, engine_counts, engine_statuses, window_title
 from spark_tui.tui.format import Glyphs
 from spark_tui.tui.screen_table import make_screen
 from spark_tui.tui.terminal_notices import TerminalNotices
@@ -58,12 +58,12 @@ if TYPE_CHECKING:
     from spark_tui.base.under_way import Measurement
     from spark_tui.domain.cluster.record import ClusterRecord
     from spark_tui.domain.gateway import GatewayStatus
-    from spark_tui.domain.logs.explain import Explanation
-    from spark_tui.domain.logs.view import EngineView
     from spark_tui.domain.models.download import Download
     from spark_tui.domain.presets.image_use import ImagesView
     from spark_tui.domain.presets.model_use import LibraryView
-    from spark_tui.domain.prove.run import Proof
+    from spark_tui.observe.explain.model.explain import Explanation
+    from spark_tui.observe.explain.model.view import EngineView
+    from spark_tui.observe.results.model.proof import Proof
 
 ASIDES = ("memory", "events", "cluster", "cluster_doctor", "connect")
 """Screens without a tab."""
@@ -169,7 +169,7 @@ class FrameApp(PlainCrashApp[None]):
         the person does it, or how it is done on all ranks."""
         view = self.selected_engine
         if view is not None and view.container.bare:
-            from spark_tui.core.engines import outside_docker
+            from spark_tui.observe.engines.use.engines import outside_docker
 
             self.notify(str(outside_docker(view.container, acts=True)), severity="warning", markup=False)
             return True
@@ -244,7 +244,7 @@ class FrameApp(PlainCrashApp[None]):
 
     def explain(self, view: EngineView) -> Explanation:
         """What the engine's log means now, as core has it; an engine that core does not watch is explained here."""
-        from spark_tui.domain.logs.explain import explain_view  # its rules are many: after the first frame
+        from spark_tui.observe.explain.model.explain import explain_view  # its rules are many: after the first frame
 
         known = self.context.store.world.explanations.get(view.name)
         return known or explain_view(view, now=self.context.clock.now())
@@ -450,7 +450,7 @@ class FrameScreen(QuietScreen[None]):
         top.renew()
 
     def _seconds_left(self, view: EngineView) -> float | None:
-        from spark_tui.core.history import History
+        from spark_tui.observe.metrics.use.history import History
 
         return self.context[History].eta(view).seconds
 

@@ -14,8 +14,8 @@ from spark_tui.base.text import clean
 
 if TYPE_CHECKING:
     from spark_tui.base.context import Context
-    from spark_tui.domain.logs.view import EngineView
     from spark_tui.domain.presets.preset import Preset
+    from spark_tui.observe.explain.model.view import EngineView
 
 LAST_COPY: Final = "last-copy"
 """The file in the state folder with what was copied last."""
@@ -86,7 +86,7 @@ def engine_yanks(context: Context, view: EngineView | None, preset: Preset | Non
 def log_and_event_yanks(context: Context, engine: str) -> Iterator[Yank]:
     """The last line of the engine's log, and the last event."""
     if engine:
-        from spark_tui.core.engines import EngineSupervisor
+        from spark_tui.observe.engines.use.engines import EngineSupervisor
 
         watch = context[EngineSupervisor].find(engine)
         if watch is not None and len(watch.buffer):

@@ -11,10 +11,10 @@ import pytest
 from spark_tui.base.event import Event, EventKind
 from spark_tui.base.finding import Severity
 from spark_tui.base.history_limits import Record
-from spark_tui.core.history import EVENT
-from spark_tui.domain.logs.starts import StartRecord, StartSizes
-from spark_tui.domain.logs.timeline import PhaseId, StartOutcome
-from spark_tui.services.history.db import HistoryDb
+from spark_tui.observe.explain.model.starts import StartRecord, StartSizes
+from spark_tui.observe.explain.model.timeline import PhaseId, StartOutcome
+from spark_tui.observe.metrics.adapter.db import HistoryDb
+from spark_tui.observe.metrics.use.history import EVENT
 from tests.cli.world import World, example
 from tests.fakes_history import FakeHistory
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from spark_tui.domain.logs.starts import StartBackends, StartRecord
-from spark_tui.domain.logs.timeline import StartOutcome
+from spark_tui.observe.explain.model.starts import StartBackends, StartRecord
+from spark_tui.observe.explain.model.timeline import StartOutcome
 from spark_tui.services.presets.imports import FolderRecipeStore
 from spark_tui.services.presets.store import PresetFiles
 from tests.cli.world import World

@@ -17,7 +17,7 @@ from spark_tui.cli.options import Options
 from spark_tui.domain.bench.load import Load, LoadEvent
 from spark_tui.domain.presets.image_use import kept_tag
 from spark_tui.domain.presets.pin import pinned_reference
-from spark_tui.services.bench.results import FileProofs
+from spark_tui.observe.results.adapter import FileProofs
 from tests.bench_kit import FakeLoad
 from tests.cli.world import IMAGE, World
 from tests.core.test_images import GB, NEW, OLD

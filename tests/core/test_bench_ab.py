@@ -17,14 +17,14 @@ from spark_tui.base.settings import Settings
 from spark_tui.core.bench import Benchmark, BenchProgress, BenchStep, finish_when_cancelled
 from spark_tui.core.bench_ab import ABPlanner, Variant, running_engine, starts_of
 from spark_tui.core.edit import Editor
-from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.launch import Launcher, LaunchRequest
 from spark_tui.core.runner import JobRunner
-from spark_tui.domain.bench.compare import SpeedVerdict, compare
 from spark_tui.domain.bench.load import Load, LoadEvent, LoadResult
-from spark_tui.domain.bench.plan import BenchPlan
-from spark_tui.domain.bench.run import BenchRun, RunOutcome
 from spark_tui.domain.presets.overrides import Overrides
+from spark_tui.observe.engines.use.engines import EngineSupervisor
+from spark_tui.observe.results.model.compare import SpeedVerdict, compare
+from spark_tui.observe.results.model.plan import BenchPlan
+from spark_tui.observe.results.model.run import BenchRun, RunOutcome
 from tests.bench_kit import FakeLoad
 from tests.core.kit import PRESET, Kit
 from tests.fakes_files import MemoryResults

@@ -16,14 +16,14 @@ from spark_tui.base.event import Event, EventKind
 from spark_tui.base.finding import Severity
 from spark_tui.base.jobs import StepState
 from spark_tui.base.reading import Missing, Ok, Stale, value_of
-from spark_tui.core.engines import EngineSupervisor
-from spark_tui.core.history import remember
 from spark_tui.core.launch import LaunchRequest
-from spark_tui.core.results import Results
 from spark_tui.core.runner import JobRunner
-from spark_tui.domain.logs.timeline import StartOutcome
-from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.presets.overrides import Overrides
+from spark_tui.observe.engines.use.engines import EngineSupervisor
+from spark_tui.observe.explain.model.timeline import StartOutcome
+from spark_tui.observe.explain.model.view import EngineView
+from spark_tui.observe.metrics.use.history import remember
+from spark_tui.observe.results.use import Results
 from tests.bench_kit import SPARK, a_run
 from tests.core.kit import PRESET, Kit
 from tests.engine_logs import stats

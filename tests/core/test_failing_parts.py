@@ -19,8 +19,8 @@ from spark_tui.base.finding import Severity
 from spark_tui.base.host.vitals import Vitals
 from spark_tui.base.poller import keep
 from spark_tui.base.reading import Ok, value_of
-from spark_tui.core.engines import EngineSupervisor
-from spark_tui.core.metrics import EngineMetricsCollector
+from spark_tui.observe.engines.use.engines import EngineSupervisor
+from spark_tui.observe.metrics.use.metrics import EngineMetricsCollector
 from tests.core.kit import Kit
 from tests.fakes_host import FakeClock
 from tests.fakes_metrics import FakeMetrics

@@ -9,10 +9,10 @@ from spark_tui.base.errors import PresetError
 from spark_tui.base.finding import Severity
 from spark_tui.base.reading import Missing, Reading
 from spark_tui.core.candidates import Candidate, Disk
-from spark_tui.core.collectors import Collectors
 from spark_tui.core.finder import PresetFinder, Search, matches
 from spark_tui.domain.presets.command import ToolCalls
 from spark_tui.domain.presets.preset import PresetFacts, PublishedSpeed, Tag
+from spark_tui.observe.engines.use.collectors import Collectors
 from tests.cases import all_cases
 from tests.core.kit import PRESET, Kit
 from tests.shipped import SHIPPED_FILES

@@ -20,11 +20,11 @@ from spark_tui.base.host.guard import GuardAction, GuardedEngine, GuardEntry, Po
 from spark_tui.base.ports import LogLine
 from spark_tui.base.quantities import GIB
 from spark_tui.base.reading import Missing, Ok
-from spark_tui.core.cache import CacheControl
-from spark_tui.core.engines import EngineSupervisor, explain_container
-from spark_tui.core.guard import AGAIN_SECONDS, Guard, GuardLauncher, LoadGuard
-from spark_tui.domain.logs.starts import start_record
-from spark_tui.present.logs import explanation_object
+from spark_tui.observe.engines.use.engines import EngineSupervisor, explain_container
+from spark_tui.observe.explain.model.starts import start_record
+from spark_tui.observe.explain.show import explanation_object
+from spark_tui.observe.memory.use.cache import CacheControl
+from spark_tui.observe.memory.use.guard import AGAIN_SECONDS, Guard, GuardLauncher, LoadGuard
 from tests.core.kit import Kit
 from tests.core.test_cache import LOADED, MEASURING
 from tests.fakes_host import IDLE_MEMORY, FakeClock, FakeDropper, FakeHost

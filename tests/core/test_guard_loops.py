@@ -12,7 +12,7 @@ from spark_tui.base.engine.container import LABEL_PRESET, ContainerFacts, Contai
 from spark_tui.base.errors import DaemonNotRunning
 from spark_tui.base.host.guard import END_LOOP
 from spark_tui.base.ports import LogLine
-from spark_tui.core.crash_loops import MOST_RESTARTS
+from spark_tui.observe.engines.use.crash_loops import MOST_RESTARTS
 from tests.core.test_guard import Post
 from tests.failure_logs import cases
 

@@ -17,8 +17,8 @@ from spark_tui.base.host.detectors import FROZEN_SECONDS, PROBE_SECONDS, SharedF
 from spark_tui.base.host.vitals import GpuReading
 from spark_tui.base.quantities import GIB, MIB
 from spark_tui.base.reading import Missing, Ok
-from spark_tui.core.engines import EngineSupervisor
-from spark_tui.core.health import HealthWatch, Tokens
+from spark_tui.observe.engines.use.engines import EngineSupervisor
+from spark_tui.observe.memory.use.health import HealthWatch, Tokens
 from tests.core.kit import Kit
 
 LINE = (

@@ -15,15 +15,15 @@ from spark_tui.base.host.guard import GuardEntry
 from spark_tui.base.host.series import MetricId, Sample, SeriesKey, SeriesSlice
 from spark_tui.base.quantities import GIB
 from spark_tui.base.reading import Missing, Ok
-from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.fit import LaunchChecks
-from spark_tui.core.history import EVENT, History, remember
 from spark_tui.core.launch import Launcher, LaunchRequest
-from spark_tui.domain.logs.starts import EtaBasis, StartRecord, StartSizes
-from spark_tui.domain.logs.timeline import PhaseId, StartOutcome
 from spark_tui.domain.presets.fit import Basis as FitBasis
 from spark_tui.domain.presets.fit import PartId
 from spark_tui.domain.presets.overrides import Overrides
+from spark_tui.observe.engines.use.engines import EngineSupervisor
+from spark_tui.observe.explain.model.starts import EtaBasis, StartRecord, StartSizes
+from spark_tui.observe.explain.model.timeline import PhaseId, StartOutcome
+from spark_tui.observe.metrics.use.history import EVENT, History, remember
 from tests.core.kit import IMAGE, PRESET, Kit, running
 from tests.fakes_history import FakeHistory
 from tests.fakes_host import EPOCH

@@ -22,9 +22,9 @@ from spark_tui.base.errors import (
 )
 from spark_tui.base.reading import Missing, Stale
 from spark_tui.core.images import Images
-from spark_tui.domain.logs.starts import StartRecord
 from spark_tui.domain.presets.image_use import ImageEntry, ImagesView, ImageUser, TagState
 from spark_tui.domain.presets.preset import Preset, PresetFacts
+from spark_tui.observe.explain.model.starts import StartRecord
 from tests.core.kit import IMAGE, PRESET, FixedPresets, Kit
 from tests.fakes_docker import FakeDocker
 from tests.fakes_history import FakeHistory

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_tui.base.ports import LogLine
-from spark_tui.core.logs import BadPattern, LineFilter, LogBuffer, LogState, MatchIndex, Query, first_line_at
+from spark_tui.observe.explain.use import BadPattern, LineFilter, LogBuffer, LogState, MatchIndex, Query, first_line_at
 from tests.cases import all_cases
 from tests.log_fixtures import read_log, run_log
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spark_tui.base.ports import LogLine
-from spark_tui.core.logs import LineFilter, LogBuffer, LogState, MatchIndex, MergedLog, nearest_line
+from spark_tui.observe.explain.use import LineFilter, LogBuffer, LogState, MatchIndex, MergedLog, nearest_line
 
 
 def lines(*seconds: int, text: str = "line") -> list[LogLine]:

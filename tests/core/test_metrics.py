@@ -22,8 +22,8 @@ from spark_tui.base.jobs import JobView, Step, StepState
 from spark_tui.base.quantities import GIB
 from spark_tui.base.reading import Missing, Ok, Stale, value_of
 from spark_tui.base.store import Store
-from spark_tui.core.metrics import CAPACITY, SLOW_SECONDS, EngineMetricsCollector, SeriesRing
-from spark_tui.domain.logs.view import EngineView
+from spark_tui.observe.explain.model.view import EngineView
+from spark_tui.observe.metrics.use.metrics import CAPACITY, SLOW_SECONDS, EngineMetricsCollector, SeriesRing
 from tests import metric_fixtures as pages
 from tests.core.kit import running
 from tests.fakes_host import FakeClock

@@ -14,17 +14,17 @@ from spark_tui.base.errors import ImageNotFound, RefusedError, SparkError, Usage
 from spark_tui.base.finding import Severity
 from spark_tui.base.host.vitals import GpuReading
 from spark_tui.base.reading import Missing, Ok
-from spark_tui.core.history import History
 from spark_tui.core.launch import Launcher, LaunchRequest
 from spark_tui.core.pins import ImageMatch, Pins
 from spark_tui.core.preflight import Preflight, preset_diff
 from spark_tui.core.rights import require_reviewed
-from spark_tui.domain.logs.starts import MOST_GOOD, StartRecord, digest_for
-from spark_tui.domain.logs.timeline import StartOutcome
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.presets.preset import Origin, Preset
-from spark_tui.domain.prove.request import Area, Verdict
-from spark_tui.domain.prove.run import CaseResult, Proof, preset_badge
+from spark_tui.observe.explain.model.starts import MOST_GOOD, StartRecord, digest_for
+from spark_tui.observe.explain.model.timeline import StartOutcome
+from spark_tui.observe.metrics.use.history import History
+from spark_tui.observe.results.model.proof import CaseResult, Proof, preset_badge
+from spark_tui.observe.results.model.proof_request import Area, Verdict
 from spark_tui.services.presets.imports import FolderRecipeStore
 from spark_tui.services.presets.store import PresetFiles
 from tests.bench_kit import SPARK

@@ -10,7 +10,6 @@ from spark_tui.base.quantities import GIB
 from spark_tui.base.reading import Ok
 from spark_tui.base.secret import Secret
 from spark_tui.core.candidates import Candidate
-from spark_tui.core.collectors import Collectors
 from spark_tui.core.finder import PresetFinder, Search
 from spark_tui.core.recommend import (
     LeftOut,
@@ -24,9 +23,10 @@ from spark_tui.core.recommend import (
     recommend,
     speed_of,
 )
-from spark_tui.domain.bench.conditions import Conditions
 from spark_tui.domain.presets.preset import Tag
-from spark_tui.domain.prove.run import Badge, Proof
+from spark_tui.observe.engines.use.collectors import Collectors
+from spark_tui.observe.results.model.conditions import Conditions
+from spark_tui.observe.results.model.proof import Badge, Proof
 from tests.core.kit import Kit
 from tests.fakes_host import IDLE_MEMORY
 from tests.shipped import SHIPPED_FILES

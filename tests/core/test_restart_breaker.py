@@ -12,8 +12,8 @@ from spark_tui.base.engine.container import LABEL_PRESET, ContainerFacts, Contai
 from spark_tui.base.errors import DaemonNotRunning
 from spark_tui.base.finding import AlarmId, Finding, Severity
 from spark_tui.base.host.guard import GuardEntry
-from spark_tui.core.crash_loops import MOST_RESTARTS, RestartBreaker
-from spark_tui.core.engines import EngineSupervisor
+from spark_tui.observe.engines.use.crash_loops import MOST_RESTARTS, RestartBreaker
+from spark_tui.observe.engines.use.engines import EngineSupervisor
 from tests.core.kit import Kit
 from tests.failure_logs import cases
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from spark_tui.core.agent_lens import AgentLens
-from spark_tui.domain.metrics.agents import AgentTurn
+from spark_tui.observe.metrics.model.agents import AgentTurn
+from spark_tui.observe.metrics.use.agent_lens import AgentLens
 from spark_tui.services.gateway import HttpGateway
 from tests.gateway_kit import ScriptedRouter
 

@@ -10,11 +10,11 @@ from textual.app import App, ComposeResult
 from textual.widgets import Static
 
 from spark_tui.base.ports import LogLine
-from spark_tui.core.logs import LogBuffer
-from spark_tui.domain.logs.tracker import LogTracker
+from spark_tui.observe.explain.model.tracker import LogTracker
+from spark_tui.observe.explain.screen.view import LogView
+from spark_tui.observe.explain.use import LogBuffer
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.themes import SPARK_DARK
-from spark_tui.tui.widgets.log_view import LogView
 from tests.log_fixtures import log_names, run_log
 
 BATCHES_PER_SECOND = 50

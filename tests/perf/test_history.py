@@ -11,7 +11,7 @@ import pytest
 
 from spark_tui.base.host.series import HOST, MetricId, Sample, SeriesKey
 from spark_tui.base.reading import Ok
-from spark_tui.services.history.db import HistoryDb
+from spark_tui.observe.metrics.adapter.db import HistoryDb
 
 T0 = 1_800_000_000
 DAY, HOUR = 86_400, 3600

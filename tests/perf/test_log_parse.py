@@ -13,9 +13,9 @@ import pytest
 
 from spark_tui.base.ports import LogLine
 from spark_tui.base.secret import mask_secrets
-from spark_tui.core.logs import LineFilter, LogBuffer, MatchIndex, Query
-from spark_tui.domain.logs.line import parse_line
-from spark_tui.domain.logs.tracker import LogTracker
+from spark_tui.observe.explain.model.line import parse_line
+from spark_tui.observe.explain.model.tracker import LogTracker
+from spark_tui.observe.explain.use import LineFilter, LogBuffer, MatchIndex, Query
 from tests.log_fixtures import log_names, run_log
 from tests.perf.raw_terminal import RawTerminal
 from tests.pty_app import REPOSITORY

@@ -18,9 +18,9 @@ from spark_tui.base.host.vitals import GpuProcess, GpuReading
 from spark_tui.base.quantities import GIB
 from spark_tui.base.reading import Ok
 from spark_tui.base.settings import Settings
-from spark_tui.core.collectors import Collectors
 from spark_tui.machine.nvml import NvmlGpu
 from spark_tui.machine.procfs import ProcfsHost
+from spark_tui.observe.engines.use.collectors import Collectors
 from tests.core.kit import Kit
 from tests.fakes_host import FakeGpu
 from tests.fakes_ports import Ports

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from spark_tui.base.actions import key_of
 from spark_tui.base.errors import UsageError
 from spark_tui.base.page import Page
-from spark_tui.domain.bench.compare import compare
-from spark_tui.domain.bench.run import BenchRun, Result, RunOutcome, Status, result_of
+from spark_tui.observe.results.model.compare import compare
+from spark_tui.observe.results.model.run import BenchRun, Result, RunOutcome, Status, result_of
 from spark_tui.present import bench
 from spark_tui.present.bench_export import comparison_object, result_object
 from spark_tui.tui.screens.bench import format_of

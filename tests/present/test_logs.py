@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from spark_tui.base.engine.state import EngineState
 from spark_tui.base.finding import Finding, Severity
 from spark_tui.base.page import Tone
-from spark_tui.domain.logs.explain import Explanation, explain, explain_view
-from spark_tui.domain.logs.timeline import EMPTY_TIMELINE
-from spark_tui.present.logs import (
+from spark_tui.observe.explain.model.explain import Explanation, explain, explain_view
+from spark_tui.observe.explain.model.timeline import EMPTY_TIMELINE
+from spark_tui.observe.explain.show import (
     LEVELS,
     LandmarkKind,
     explanation_page,

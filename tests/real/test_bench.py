@@ -35,10 +35,10 @@ import pytest
 import spark_tui
 from spark_tui.base.engine.state import Endpoint
 from spark_tui.core.bench import BenchSession
-from spark_tui.domain.bench.conditions import Conditions
-from spark_tui.domain.bench.plan import BenchPlan, PromptForm, Segment
-from spark_tui.domain.bench.run import level
-from spark_tui.domain.bench.statistics import median_interval
+from spark_tui.observe.results.model.conditions import Conditions
+from spark_tui.observe.results.model.plan import BenchPlan, PromptForm, Segment
+from spark_tui.observe.results.model.run import level
+from spark_tui.observe.results.model.statistics import median_interval
 from spark_tui.services.bench.driver import HttpLoadDriver
 from tests.bench_server import BenchServer
 from tests.fakes_ports import no_metrics

@@ -24,11 +24,11 @@ from spark_tui.base.host.drop_caches import GRANT_FILE, Access, RouteKind, route
 from spark_tui.base.quantities import MIB
 from spark_tui.base.reading import Ok
 from spark_tui.base.store import Store
-from spark_tui.core.cache import CacheControl
-from spark_tui.core.engines import EngineSupervisor
 from spark_tui.machine.docker.engine import DockerEngine
 from spark_tui.machine.procfs import ProcfsHost
-from spark_tui.services.host.drop_caches import SystemCacheDropper
+from spark_tui.observe.engines.use.engines import EngineSupervisor
+from spark_tui.observe.memory.adapter.drop_caches import SystemCacheDropper
+from spark_tui.observe.memory.use.cache import CacheControl
 from tests.fakes_api import FakeEngineApi
 from tests.fakes_host import FakeClock, FakeSecrets
 from tests.fakes_ports import Ports
@@ -168,7 +168,7 @@ def grant(sudo: None) -> Iterator[str]:
 PROBE = """
 import asyncio, json, os, subprocess
 from spark_tui.base.host.drop_caches import compact_route, routes
-from spark_tui.services.host.drop_caches import SystemCacheDropper
+from spark_tui.observe.memory.adapter.drop_caches import SystemCacheDropper
 os.setgroups([]); os.setgid({gid}); os.setuid({uid})  # now: Python itself may be where others cannot read
 
 async def main():

@@ -60,9 +60,9 @@ from spark_tui.core.launch import launched_with
 from spark_tui.core.preflight import Preflight
 from spark_tui.core.preset_imports import ImportOutcome, import_recipes
 from spark_tui.core.prove import Prover
-from spark_tui.domain.logs.timeline import BootTimeline, StartOutcome
-from spark_tui.domain.logs.tracker import LogTracker
 from spark_tui.domain.presets.overrides import overrides_from_pairs
+from spark_tui.observe.explain.model.timeline import BootTimeline, StartOutcome
+from spark_tui.observe.explain.model.tracker import LogTracker
 from spark_tui.services.demo.engines import EngineProfile, vllm_start
 from spark_tui.services.demo.folders import SAMPLES
 from spark_tui.services.demo.world import (

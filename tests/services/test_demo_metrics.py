@@ -14,8 +14,8 @@ from spark_tui.base.engine.metrics_page import Change, Family, Snapshot
 from spark_tui.base.engine.state import Endpoint
 from spark_tui.base.errors import EngineUnreachable
 from spark_tui.base.reading import Ok, value_of
-from spark_tui.domain.logs.tracker import LogTracker
-from spark_tui.domain.metrics.serving import measure
+from spark_tui.observe.explain.model.tracker import LogTracker
+from spark_tui.observe.metrics.model.serving import measure
 from spark_tui.services.demo.world import CROWD, SERVING_NAME, SERVING_PORT, DemoWorld
 from tests.core.kit import running
 from tests.fakes_host import FakeClock

@@ -31,9 +31,9 @@ from spark_tui.base.engine.container import (
     StoredImage,
 )
 from spark_tui.base.engine.state import EngineState, Exposure, endpoint_of, runtime_of
-from spark_tui.domain.logs.view import EngineView
 from spark_tui.machine.docker.engine import DockerEngine
 from spark_tui.machine.docker.wire import container_facts
+from spark_tui.observe.explain.model.view import EngineView
 from tests.services.fake_docker import FakeDocker, Request, daemon, inspected, until
 
 __all__ = ["daemon"]

@@ -10,7 +10,7 @@ import pytest
 
 from spark_tui.base.errors import SparkError
 from spark_tui.base.host.drop_caches import Access, Route, RouteKind, SystemFile, routes, sudoers_grant
-from spark_tui.services.host.drop_caches import SystemCacheDropper
+from spark_tui.observe.memory.adapter.drop_caches import SystemCacheDropper
 from tests.services.programs import asked, program
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")

@@ -23,7 +23,7 @@ from spark_tui.base.host.guard import GuardedEngine, GuardEntry
 from spark_tui.base.settings import Settings
 from spark_tui.machine.docker.socket import DockerSocket
 from spark_tui.machine.systemd import SystemdUserUnits
-from spark_tui.services.guard import FileGuardJournal, GuardProcess, SystemGuardActuator, answers
+from spark_tui.observe.memory.adapter.guard import FileGuardJournal, GuardProcess, SystemGuardActuator, answers
 from tests.services.programs import asked, program
 
 IDENTITY = "ab" * 32
@@ -203,9 +203,9 @@ def test_without_docker_the_first_process_is_signalled_if_it_is_still_that_conta
 def test_the_way_to_a_stop_imports_no_docker_sdk(tmp_path: Path) -> None:
     code = (
         "import sys\n"
-        "from spark_tui.services.guard import SystemGuardActuator\n"
-        "from spark_tui.services.host.drop_caches import SystemCacheDropper\n"
-        "import spark_tui.core.guard\n"
+        "from spark_tui.observe.memory.adapter.guard import SystemGuardActuator\n"
+        "from spark_tui.observe.memory.adapter.drop_caches import SystemCacheDropper\n"
+        "import spark_tui.observe.memory.use.guard\n"
         "from spark_tui.base.host.guard import GuardedEngine\n"
         "from spark_tui.machine.docker.socket import DockerSocket\n"
         f"docker, dropper = DockerSocket({{'DOCKER_HOST': 'unix://{tmp_path}/no.sock'}}), SystemCacheDropper()\n"

@@ -24,9 +24,9 @@ from msgspec.structs import replace
 from spark_tui.base.history_limits import HistoryOff, Record
 from spark_tui.base.host.series import Gap, MetricId, Sample, SeriesKey, SeriesSlice
 from spark_tui.base.reading import Missing, Ok, Reading
-from spark_tui.domain.logs.starts import MOST_GOOD, StartBackends, StartRecord, StartSizes
-from spark_tui.domain.logs.timeline import PhaseId, StartOutcome
-from spark_tui.services.history.db import MOST_STARTS, STARTS_BETWEEN, HistoryDb, trim_starts
+from spark_tui.observe.explain.model.starts import MOST_GOOD, StartBackends, StartRecord, StartSizes
+from spark_tui.observe.explain.model.timeline import PhaseId, StartOutcome
+from spark_tui.observe.metrics.adapter.db import MOST_STARTS, STARTS_BETWEEN, HistoryDb, trim_starts
 from tests.ordinary_user import ordinary_user
 
 T0 = 1_800_000_000
@@ -444,7 +444,7 @@ CHILD = textwrap.dedent(
     from pathlib import Path
     from spark_tui.base.host.series import MetricId, Sample
     from spark_tui.base.history_limits import Record
-    from spark_tui.services.history.db import MOST_STARTS, HistoryDb
+    from spark_tui.observe.metrics.adapter.db import MOST_STARTS, HistoryDb
     from tests.services.test_history_db import START, T0
     import asyncio
 
@@ -860,7 +860,7 @@ FULL = textwrap.dedent(
     from pathlib import Path
     from spark_tui.base.history_limits import HistoryOff, Record
     from spark_tui.base.reading import Ok
-    from spark_tui.services.history.db import MOST_STARTS, HistoryDb
+    from spark_tui.observe.metrics.adapter.db import MOST_STARTS, HistoryDb
     from tests.services.test_history_db import START, T0
 
     async def main():

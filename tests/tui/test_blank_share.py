@@ -6,7 +6,7 @@ import pytest
 
 from spark_tui.app.control_centre import SparkApp
 from spark_tui.app.wiring import build_demo
-from spark_tui.tui.screens.metrics import Figures, MetricsScreen
+from spark_tui.observe.metrics.screen.metrics import Figures, MetricsScreen
 from tests.fakes_host import FakeClock
 from tests.tui.blank import blank_share
 from tests.tui.quiet import until

@@ -11,12 +11,12 @@ from msgspec.structs import replace
 from textual.app import App, ComposeResult
 from textual.screen import Screen
 
-from spark_tui.domain.logs.starts import StartRecord
-from spark_tui.domain.logs.timeline import EMPTY_TIMELINE, BootTimeline, PhaseId, StartFailure
-from spark_tui.domain.logs.tracker import LogTracker
+from spark_tui.observe.explain.model.starts import StartRecord
+from spark_tui.observe.explain.model.timeline import EMPTY_TIMELINE, BootTimeline, PhaseId, StartFailure
+from spark_tui.observe.explain.model.tracker import LogTracker
+from spark_tui.observe.explain.screen.boot_timeline import BootTimelineView
 from spark_tui.tui.format import ASCII
 from spark_tui.tui.themes import SPARK_DARK
-from spark_tui.tui.widgets.boot_timeline import BootTimelineView
 from tests.fakes_host import FakeClock
 from tests.log_fixtures import read_log, run_log
 

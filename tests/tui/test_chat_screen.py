@@ -12,7 +12,7 @@ from spark_tui.base.engine.container import ContainerFacts, ContainerStatus
 from spark_tui.base.engine.message import ContentDelta, ReasoningDelta, ToolCallDelta, Usage
 from spark_tui.base.engine.state import EngineState, Exposure, Health
 from spark_tui.base.errors import ApiKeyRejected, ContextOverflow, EngineUnreachable, ModelNotServed, SparkError
-from spark_tui.domain.logs.view import EngineView
+from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.tui.screens.chat import problem_with
 from tests.tui.chat_kit import Kit, chatting
 

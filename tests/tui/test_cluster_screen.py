@@ -15,10 +15,10 @@ from spark_tui.core.cluster_launch import ClusterLauncher
 from spark_tui.core.last_launches import LastLaunches
 from spark_tui.domain.cluster.record import Stage
 from spark_tui.domain.presets.preset import PresetCatalogue
+from spark_tui.observe.explain.screen.logs import LogsScreen
 from spark_tui.present.cluster import ADD_COMMAND
 from spark_tui.tui.screens.cluster import ClusterScreen
 from spark_tui.tui.screens.launch_form import LaunchForm
-from spark_tui.tui.screens.logs import LogsScreen
 from spark_tui.tui.screens.modals import ConfirmScreen
 from spark_tui.tui.screens.presets import PresetsScreen
 from spark_tui.tui.widgets.bars import KeyBar

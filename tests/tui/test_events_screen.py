@@ -6,7 +6,7 @@ import pytest
 
 from spark_tui.base.event import EventKind
 from spark_tui.base.finding import Severity
-from spark_tui.tui.screens.events import EventsScreen
+from spark_tui.observe.metrics.screen.events import EventsScreen
 from tests.tui.kit import ESCAPE, MARKUP, QWEN, kit_of, seen
 
 LONG = f"qwen failed (exit 1): {MARKUP} {ESCAPE} " + "no room is left for the KV cache " * 6

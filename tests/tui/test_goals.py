@@ -12,8 +12,8 @@ from spark_tui.app.control_centre import SparkApp
 from spark_tui.app.wiring import build_demo
 from spark_tui.base.engine.state import Exposure
 from spark_tui.core.boot import BootUnits
-from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.runner import JobRunner
+from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.screens.launch_form import LaunchForm
 from spark_tui.tui.screens.modals import ConfirmScreen, YankMenu

@@ -18,15 +18,15 @@ from spark_tui.base.errors import DaemonNotRunning, GpuDriverMissing
 from spark_tui.base.jobs import JobView, Step, StepState
 from spark_tui.base.reading import Missing, value_of
 from spark_tui.base.wire import encode
-from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.launch import LaunchRequest
 from spark_tui.core.runner import JobRunner
 from spark_tui.domain.gateway import GatewayStatus, GatewaySwap
 from spark_tui.domain.presets.overrides import Overrides
+from spark_tui.observe.engines.use.engines import EngineSupervisor
+from spark_tui.observe.explain.screen.view import LogView
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.screens.modals import ConfirmScreen, TextDialog
 from spark_tui.tui.widgets.bars import KeyBar
-from spark_tui.tui.widgets.log_view import LogView
 from spark_tui.tui.widgets.row_list import RowList
 from tests.core.kit import PRESET, Kit
 from tests.core.test_boot import FakeBoot

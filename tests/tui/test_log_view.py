@@ -14,10 +14,10 @@ from textual.pilot import Pilot
 from textual.screen import ModalScreen, Screen
 
 from spark_tui.base.ports import LogLine
-from spark_tui.core.logs import LineFilter, LogBuffer, Query
+from spark_tui.observe.explain.screen.view import LOCAL_SECONDS, SSH_SECONDS, LogView
+from spark_tui.observe.explain.use import LineFilter, LogBuffer, Query
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.themes import SPARK_DARK, SPARK_LIGHT
-from spark_tui.tui.widgets.log_view import LOCAL_SECONDS, SSH_SECONDS, LogView
 from tests.tui.quiet import until
 
 STAMP = "2026-05-21T21:02:50.123456789Z"

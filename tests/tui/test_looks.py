@@ -23,7 +23,8 @@ from spark_tui.base.page import Cell, Column, Table, Tone
 from spark_tui.base.ports import LogLine
 from spark_tui.base.settings import AUTO, GLYPH_NAMES, THEME_NAMES, Folders, Settings, folders_of
 from spark_tui.base.theme import BASES, ROLES, UserTheme
-from spark_tui.core.logs import LogBuffer
+from spark_tui.observe.explain.screen.view import LogView
+from spark_tui.observe.explain.use import LogBuffer
 from spark_tui.tui.format import ASCII, CONSOLE, UNICODE, Glyphs, choose
 from spark_tui.tui.screens.modals import ConfirmScreen
 from spark_tui.tui.themes import (
@@ -37,7 +38,6 @@ from spark_tui.tui.themes import (
     own_theme,
     theme_for,
 )
-from spark_tui.tui.widgets.log_view import LogView
 from spark_tui.tui.widgets.page import Page
 from spark_tui.tui.widgets.row_list import RowList
 from tests.tui.kit import PRESET, kit_of

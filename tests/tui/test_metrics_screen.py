@@ -17,10 +17,10 @@ from spark_tui.base.quantiles import Quantile
 from spark_tui.base.reading import value_of
 from spark_tui.base.wire import encode
 from spark_tui.domain.gateway import GatewayStatus
-from spark_tui.domain.metrics.agents import ClientCosts
-from spark_tui.present import metrics as present
+from spark_tui.observe.metrics.model.agents import ClientCosts
+from spark_tui.observe.metrics.screen.metrics import Figures, MetricsScreen, SlowPage, big
+from spark_tui.observe.metrics.show import metrics as present
 from spark_tui.tui.format import ASCII, UNICODE, Glyphs
-from spark_tui.tui.screens.metrics import Figures, MetricsScreen, SlowPage, big
 from spark_tui.tui.widgets.graph import Graph, GraphGrid
 from tests.core.kit import Kit
 from tests.fakes_history import FakeHistory

@@ -14,10 +14,8 @@ from textual.widgets import TabbedContent
 from spark_tui.base.event import EventKind
 from spark_tui.base.finding import Severity
 from spark_tui.core.prove import Prover
-from spark_tui.domain.bench.run import RunOutcome
 from spark_tui.domain.presets.preset import Preset
-from spark_tui.domain.prove.request import Area, Verdict
-from spark_tui.domain.prove.run import (
+from spark_tui.observe.results.model.proof import (
     CaseResult,
     Proof,
     badge,
@@ -26,6 +24,8 @@ from spark_tui.domain.prove.run import (
     identity_of_engine,
     preset_badge,
 )
+from spark_tui.observe.results.model.proof_request import Area, Verdict
+from spark_tui.observe.results.model.run import RunOutcome
 from spark_tui.tui.screens.bench import BenchScreen
 from spark_tui.tui.screens.modals import ChoiceDialog
 from tests.bench_kit import SPARK

@@ -11,7 +11,7 @@ from spark_tui.base.jobs import JobView, Step, StepState
 from spark_tui.base.reading import Ok
 from spark_tui.base.settings import NOTICES, read_value
 from spark_tui.base.store import World
-from spark_tui.present.activity import window_title
+from spark_tui.observe.engines.show.activity import window_title
 from spark_tui.tui.terminal_notices import DEAF_TERMINALS, TerminalNotices
 
 XTERM = {"TERM": "xterm-256color"}

@@ -9,8 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from spark_tui.base.reading import Missing, Ok
-from spark_tui.core.agent_lens import MOST_CLIENTS, OTHERS, AgentLens
-from spark_tui.domain.metrics.agents import (
+from spark_tui.observe.metrics.model.agents import (
     AgentClient,
     AgentTurn,
     ClientCosts,
@@ -23,9 +22,10 @@ from spark_tui.domain.metrics.agents import (
     repeated_prompts,
     usage_tokens,
 )
-from spark_tui.domain.metrics.serving import EngineMetrics
-from spark_tui.present.agents import client_object, clients_page
-from spark_tui.present.metrics import slow_page
+from spark_tui.observe.metrics.model.serving import EngineMetrics
+from spark_tui.observe.metrics.show.agents import client_object, clients_page
+from spark_tui.observe.metrics.show.metrics import slow_page
+from spark_tui.observe.metrics.use.agent_lens import MOST_CLIENTS, OTHERS, AgentLens
 from tests.cases import all_cases
 
 NONE = Missing("not reported")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from spark_tui.base.errors import ContextOverflow
 from spark_tui.base.text import clean_line
 from spark_tui.base.wire import decode, encode
-from spark_tui.domain.bench.plan import (
+from spark_tui.observe.results.model.plan import (
     BenchPlan,
     Content,
     PlanError,
@@ -24,7 +24,7 @@ from spark_tui.domain.bench.plan import (
     prompt_text,
     segments,
 )
-from spark_tui.domain.bench.record import RequestOutcome, RequestRecord, WireExchange, record_of
+from spark_tui.observe.results.model.record import RequestOutcome, RequestRecord, WireExchange, record_of
 from spark_tui.services.bench.load import Framing, NotHttp
 from tests.api_fixtures import FOLDER
 from tests.cases import all_cases

@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from spark_tui.base.errors import SparkError
-from spark_tui.domain.bench.compare import SpeedVerdict, compare
-from spark_tui.domain.bench.conditions import Conditions, flags_of, quantization_words
-from spark_tui.domain.bench.plan import BenchPlan, Content, PromptCache
-from spark_tui.domain.bench.published import SOURCES, beside, family, references
-from spark_tui.domain.bench.run import (
+from spark_tui.observe.results.adapter import FileResults, UnreadableResult, result_from_json
+from spark_tui.observe.results.model.compare import SpeedVerdict, compare
+from spark_tui.observe.results.model.conditions import Conditions, flags_of, quantization_words
+from spark_tui.observe.results.model.plan import BenchPlan, Content, PromptCache
+from spark_tui.observe.results.model.published import SOURCES, beside, family, references
+from spark_tui.observe.results.model.run import (
     BenchRun,
     HostFigures,
     HostSample,
@@ -33,10 +34,9 @@ from spark_tui.domain.bench.run import (
     result_of,
     result_to_json,
 )
-from spark_tui.domain.bench.server_side import HistogramBucket, ServerCheck, ServerHistogram, ServerSide
-from spark_tui.domain.bench.statistics import Distribution
+from spark_tui.observe.results.model.server_side import HistogramBucket, ServerCheck, ServerHistogram, ServerSide
+from spark_tui.observe.results.model.statistics import Distribution
 from spark_tui.present.bench_export import markdown
-from spark_tui.services.bench.results import FileResults, UnreadableResult, result_from_json
 from tests.bench_kit import FIXTURES, SPARK, a_run
 
 # --- kept ----------------------------------------------------------------------------------------------

@@ -14,9 +14,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from spark_tui.domain.logs.line import LogClock, parse_line
-from spark_tui.domain.logs.timeline import EMPTY_TIMELINE, BootTimeline, PhaseId, PhaseState, StartOutcome
-from spark_tui.domain.logs.tracker import LogTracker
+from spark_tui.observe.explain.model.line import LogClock, parse_line
+from spark_tui.observe.explain.model.timeline import EMPTY_TIMELINE, BootTimeline, PhaseId, PhaseState, StartOutcome
+from spark_tui.observe.explain.model.tracker import LogTracker
 from tests.cases import all_cases
 from tests.engine_logs import track
 from tests.log_fixtures import COMPOSED, LOGS, expected, log_names, read_composed, read_log, run_log

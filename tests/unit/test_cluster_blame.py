@@ -19,8 +19,8 @@ from spark_tui.base.reading import Missing, Ok
 from spark_tui.domain.cluster.blame import blame, merged_lines
 from spark_tui.domain.cluster.protocol import RankState
 from spark_tui.domain.cluster.rank_report import RankView, read_rank
-from spark_tui.domain.logs.explain import LogExplainer
-from spark_tui.domain.logs.view import LogContext
+from spark_tui.observe.explain.model.explain import LogExplainer
+from spark_tui.observe.explain.model.view import LogContext
 from tests.cases import all_cases
 
 LOGS = Path(__file__).parents[1] / "fixtures" / "cluster" / "logs"

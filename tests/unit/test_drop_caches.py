@@ -23,8 +23,8 @@ from spark_tui.base.host.drop_caches import (
 )
 from spark_tui.base.host.memory import MemInfo
 from spark_tui.base.quantities import GIB
-from spark_tui.core.cache import measuring, one_shot
-from spark_tui.domain.logs.timeline import BootTimeline, EngineFacts, Phase, PhaseId, PhaseState
+from spark_tui.observe.explain.model.timeline import BootTimeline, EngineFacts, Phase, PhaseId, PhaseState
+from spark_tui.observe.memory.use.cache import measuring, one_shot
 from tests.cases import all_cases
 
 K = RouteKind

@@ -11,11 +11,11 @@ from spark_tui.base.jobs import JobView, Step, StepState
 from spark_tui.base.page import Tone
 from spark_tui.domain.cluster.plan import Spread, plan_cluster
 from spark_tui.domain.cluster.record import Stage, record_of
-from spark_tui.domain.logs.serving import ServingSample
-from spark_tui.domain.logs.timeline import BootTimeline, Phase, PhaseId, PhaseState
-from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.presets.overrides import Overrides
-from spark_tui.present.engines import docker_command, engine_object, engine_page, engine_status
+from spark_tui.observe.engines.show.engines import docker_command, engine_object, engine_page, engine_status
+from spark_tui.observe.explain.model.serving import ServingSample
+from spark_tui.observe.explain.model.timeline import BootTimeline, Phase, PhaseId, PhaseState
+from spark_tui.observe.explain.model.view import EngineView
 from tests.cases import all_cases
 from tests.unit.test_cluster_plan import PATHS, cluster_of, preset
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.logs.starts import (
+from spark_tui.observe.explain.model.starts import (
     Eta,
     EtaBasis,
     StartRecord,
@@ -19,8 +19,8 @@ from spark_tui.domain.logs.starts import (
     repeated_phases,
     rough_duration,
 )
-from spark_tui.domain.logs.timeline import EMPTY_TIMELINE, BootTimeline, Phase, PhaseId, PhaseState
-from spark_tui.domain.logs.tracker import LogTracker
+from spark_tui.observe.explain.model.timeline import EMPTY_TIMELINE, BootTimeline, Phase, PhaseId, PhaseState
+from spark_tui.observe.explain.model.tracker import LogTracker
 from tests.cases import all_cases
 from tests.engine_logs import track
 from tests.log_fixtures import run_log

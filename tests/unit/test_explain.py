@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from spark_tui.base.checkpoint import CheckpointFacts, Quantization, WeightFormat
 from spark_tui.base.engine.state import EngineState, Health
-from spark_tui.domain.logs.explain import Explanation, LogExplainer, explain, explain_view
-from spark_tui.domain.logs.kernels import Fp4
-from spark_tui.domain.logs.sizing import concurrency_of
-from spark_tui.domain.logs.timeline import EMPTY_TIMELINE, StartOutcome
-from spark_tui.domain.logs.view import LogContext
-from spark_tui.present.logs import verdict_rows
+from spark_tui.observe.explain.model.explain import Explanation, LogExplainer, explain, explain_view
+from spark_tui.observe.explain.model.kernels import Fp4
+from spark_tui.observe.explain.model.sizing import concurrency_of
+from spark_tui.observe.explain.model.timeline import EMPTY_TIMELINE, StartOutcome
+from spark_tui.observe.explain.model.view import LogContext
+from spark_tui.observe.explain.show import verdict_rows
 from tests.cases import all_cases
 from tests.engine_logs import PRESSED, banner, core, stats, view_of
 from tests.log_fixtures import LOGS, expected, run_log

@@ -6,12 +6,12 @@ import re
 
 import pytest
 
-from spark_tui.domain.logs.causes.cause import CauseId
-from spark_tui.domain.logs.causes.diagnosis import explain_failure
-from spark_tui.domain.logs.timeline import StartOutcome
-from spark_tui.domain.logs.tracker import LogTracker
-from spark_tui.domain.logs.view import LogContext
 from spark_tui.domain.presets.overrides import overrides_from_pairs
+from spark_tui.observe.explain.model.causes.cause import CauseId
+from spark_tui.observe.explain.model.causes.diagnosis import explain_failure
+from spark_tui.observe.explain.model.timeline import StartOutcome
+from spark_tui.observe.explain.model.tracker import LogTracker
+from spark_tui.observe.explain.model.view import LogContext
 from tests.cases import all_cases
 from tests.failure_logs import FAILURES, Case, cases, explain
 

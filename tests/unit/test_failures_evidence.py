@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_tui.base.finding import Finding
-from spark_tui.domain.logs.causes.cause import CauseId
-from spark_tui.domain.logs.causes.diagnosis import explain_failure, recognise
-from spark_tui.domain.logs.causes.memory import utilization_that_fits
-from spark_tui.domain.logs.sizing import HIGHEST_UTILIZATION
-from spark_tui.domain.logs.timeline import EMPTY_TIMELINE, StartOutcome
-from spark_tui.domain.logs.tracker import LogTracker
-from spark_tui.domain.logs.view import LogContext
+from spark_tui.observe.explain.model.causes.cause import CauseId
+from spark_tui.observe.explain.model.causes.diagnosis import explain_failure, recognise
+from spark_tui.observe.explain.model.causes.memory import utilization_that_fits
+from spark_tui.observe.explain.model.sizing import HIGHEST_UTILIZATION
+from spark_tui.observe.explain.model.timeline import EMPTY_TIMELINE, StartOutcome
+from spark_tui.observe.explain.model.tracker import LogTracker
+from spark_tui.observe.explain.model.view import LogContext
 from tests.cases import all_cases
 from tests.failure_logs import Case, cases, explain, track
 from tests.log_fixtures import log_names, read_log, run_log

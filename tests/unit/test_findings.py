@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from spark_tui.base.engine.state import Health
 from spark_tui.base.finding import Finding, Severity
-from spark_tui.domain.logs.findings import FindingId, findings, single_stream_rate
-from spark_tui.domain.logs.serving import KEPT, ServingSample, drafting
-from spark_tui.domain.logs.timeline import EMPTY_TIMELINE
-from spark_tui.domain.logs.view import Baseline, LogContext
 from spark_tui.domain.presets.overrides import overrides_from_pairs
+from spark_tui.observe.explain.model.findings import FindingId, findings, single_stream_rate
+from spark_tui.observe.explain.model.serving import KEPT, ServingSample, drafting
+from spark_tui.observe.explain.model.timeline import EMPTY_TIMELINE
+from spark_tui.observe.explain.model.view import Baseline, LogContext
 from tests.cases import all_cases
 from tests.engine_logs import banner, core, drafts, samples_of, stats, track
 from tests.log_fixtures import log_names, run_log, toml_cases

@@ -26,7 +26,7 @@ from spark_tui.base.host.guard import (
 )
 from spark_tui.base.host.memory import parse_meminfo
 from spark_tui.base.quantities import GIB
-from spark_tui.core.crash_loops import (
+from spark_tui.observe.engines.use.crash_loops import (
     MOST_RESTARTS,
     PERMANENT,
     WITHIN_SECONDS,
@@ -34,7 +34,7 @@ from spark_tui.core.crash_loops import (
     RestartVerdict,
     may_restart,
 )
-from spark_tui.domain.logs.causes.cause import CauseId
+from spark_tui.observe.explain.model.causes.cause import CauseId
 from tests.cases import all_cases
 from tests.gb10_fixtures import TELEMETRY, crash_timeline, interpolated, rows, snapshot, telemetry
 

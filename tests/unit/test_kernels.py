@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_tui.base.checkpoint import CheckpointFacts, Quantization, WeightFormat
-from spark_tui.domain.logs.kernels import Fp4, KernelPath, fp4_verdict, path_of
-from spark_tui.domain.logs.timeline import Kernel, Topic
+from spark_tui.observe.explain.model.kernels import Fp4, KernelPath, fp4_verdict, path_of
+from spark_tui.observe.explain.model.timeline import Kernel, Topic
 from tests.cases import all_cases
 from tests.engine_logs import banner, core, facts_of, track
 from tests.log_fixtures import run_log, toml_cases

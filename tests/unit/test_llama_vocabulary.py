@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import pytest
 
-from spark_tui.domain.logs.explain import Explanation, LogExplainer
-from spark_tui.domain.logs.findings import FindingId
-from spark_tui.domain.logs.timeline import StartOutcome
+from spark_tui.observe.explain.model.explain import Explanation, LogExplainer
+from spark_tui.observe.explain.model.findings import FindingId
+from spark_tui.observe.explain.model.timeline import StartOutcome
 from tests.cases import all_cases
 
 HEAD = """build: 6240 (54a241f5) with cc (Ubuntu 13.3.0-6ubuntu2~24.04) 13.3.0 for aarch64-linux-gnu

@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from spark_tui.base.secret import mask_secrets
-from spark_tui.domain.logs.line import LogRecord, exception_name, parse_line
+from spark_tui.observe.explain.model.line import LogRecord, exception_name, parse_line
 from tests.cases import all_cases
 from tests.log_fixtures import LOGS, log_names, read_log
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from spark_tui.base.text import clean_line
-from spark_tui.domain.logs.line import SEVERITIES, LineKind, exception_name, parse_line
-from spark_tui.domain.logs.timeline import PhaseId, StartOutcome
-from spark_tui.domain.logs.tracker import LogTracker
+from spark_tui.observe.explain.model.line import SEVERITIES, LineKind, exception_name, parse_line
+from spark_tui.observe.explain.model.timeline import PhaseId, StartOutcome
+from spark_tui.observe.explain.model.tracker import LogTracker
 from tests.cases import all_cases
 
 TABLE = Path(__file__).parents[1] / "fixtures" / "log-strings" / "vllm.txt"

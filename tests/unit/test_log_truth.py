@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_tui.base.engine.state import Health
-from spark_tui.domain.logs.explain import Explanation, LogExplainer
-from spark_tui.domain.logs.serving import KEPT, ServingHistory
-from spark_tui.domain.logs.timeline import StartOutcome
-from spark_tui.domain.logs.view import LogContext
-from spark_tui.domain.logs.whose import in_form
+from spark_tui.observe.explain.model.explain import Explanation, LogExplainer
+from spark_tui.observe.explain.model.serving import KEPT, ServingHistory
+from spark_tui.observe.explain.model.timeline import StartOutcome
+from spark_tui.observe.explain.model.view import LogContext
+from spark_tui.observe.explain.model.whose import in_form
 from tests.cases import all_cases
 from tests.engine_logs import banner, core, drafts
 from tests.log_fixtures import COMPOSED, LOGS, expected, read_composed, run_log

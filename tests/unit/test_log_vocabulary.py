@@ -5,7 +5,7 @@ A traceback ends in the file that raises the sentence; the tables name it.
 
 from __future__ import annotations
 
-from spark_tui.domain.logs.explain import Explanation, LogExplainer
+from spark_tui.observe.explain.model.explain import Explanation, LogExplainer
 from tests.cases import all_cases
 
 PACKAGES = "/usr/local/lib/python3.12/dist-packages"

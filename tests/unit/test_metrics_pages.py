@@ -9,8 +9,15 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from spark_tui.base.engine.metrics_page import Change, Family, MetricPage, SeriesPart, Slot, Snapshot, page_of
 from spark_tui.base.reading import Missing, Ok, value_of
-from spark_tui.domain.metrics.serving import AT_END_NOTE, AT_MOST_NOTE, TPOT_NOTE, EngineMetrics, measure, token_sample
 from spark_tui.machine.engine_api import MAX_SERIES, NotMetrics, PageReader
+from spark_tui.observe.metrics.model.serving import (
+    AT_END_NOTE,
+    AT_MOST_NOTE,
+    TPOT_NOTE,
+    EngineMetrics,
+    measure,
+    token_sample,
+)
 from tests import metric_fixtures as pages
 from tests.cases import all_cases
 

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from spark_tui.base.host.vitals import GpuReading, Throttle, Throttled
 from spark_tui.base.quantiles import Latency, Quantile
 from spark_tui.base.reading import Missing, Ok
-from spark_tui.domain.metrics.serving import Drafting, EngineMetrics, measure
-from spark_tui.domain.metrics.slow import limits, request_time
+from spark_tui.observe.metrics.model.serving import Drafting, EngineMetrics, measure
+from spark_tui.observe.metrics.model.slow import limits, request_time
 from tests.cases import all_cases
 from tests.metric_fixtures import PAGES, between, page
 

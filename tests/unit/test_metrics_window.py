@@ -13,7 +13,7 @@ from spark_tui.base.host.series import MetricGroup, MetricId, SeriesView
 from spark_tui.base.host.vitals import GpuProcess, GpuReading, LinkRate, Vitals
 from spark_tui.base.quantities import GIB
 from spark_tui.base.reading import Missing, Ok, Reading, Stale, value_of
-from spark_tui.domain.metrics.serving import (
+from spark_tui.observe.metrics.model.serving import (
     ONE_LOOK,
     HostReadings,
     MetricWindow,

@@ -20,12 +20,12 @@ from spark_tui.domain.cluster.doctor import examine
 from spark_tui.domain.cluster.facts import ClusterReadings
 from spark_tui.domain.doctor import Readings
 from spark_tui.domain.doctor import examine as examine_machine
-from spark_tui.domain.logs.causes.cause import FailureContext
-from spark_tui.domain.logs.causes.model import hub_unreachable
-from spark_tui.domain.logs.timeline import EngineFacts
 from spark_tui.domain.models import hub_errors
 from spark_tui.machine.docker.errors import Request, from_message
 from spark_tui.machine.secrets import FileSecrets
+from spark_tui.observe.explain.model.causes.cause import FailureContext
+from spark_tui.observe.explain.model.causes.model import hub_unreachable
+from spark_tui.observe.explain.model.timeline import EngineFacts
 from tests.cases import all_cases
 from tests.unit.test_cluster_doctor import healthy
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from spark_tui.base.quantities import GIB
-from spark_tui.domain.logs.sizing import (
+from spark_tui.domain.presets.overrides import overrides_from_pairs
+from spark_tui.observe.explain.model.sizing import (
     GraphState,
     concurrency_of,
     context_that_fits,
@@ -19,8 +20,7 @@ from spark_tui.domain.logs.sizing import (
     utilization_of,
     utilization_that_holds,
 )
-from spark_tui.domain.logs.timeline import EngineFacts
-from spark_tui.domain.presets.overrides import overrides_from_pairs
+from spark_tui.observe.explain.model.timeline import EngineFacts
 from tests.engine_logs import banner, core, facts_of
 from tests.log_fixtures import run_log
 

@@ -10,8 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_tui.base.engine.invocation import number_in
-from spark_tui.domain.bench.compare import ratio_interval
-from spark_tui.domain.bench.statistics import ConfidenceInterval
 from spark_tui.domain.bench.tune import (
     PASSES,
     Ladder,
@@ -27,6 +25,8 @@ from spark_tui.domain.bench.tune import (
     next_trial,
     outcome_of,
 )
+from spark_tui.observe.results.model.compare import ratio_interval
+from spark_tui.observe.results.model.statistics import ConfidenceInterval
 
 Speed = Callable[[Mapping[str, str]], float]
 EVERYTHING = (

@@ -18,7 +18,7 @@ from spark_tui.tui.widgets.line import Line, hanging, packed
 from spark_tui.tui.widgets.page import page_lines
 
 if TYPE_CHECKING:
-    from spark_tui.core.logs import LogBuffer
+    from spark_tui.observe.explain.use import LogBuffer
 
 EVENTS_SHOWN: Final = 5
 ROOMY_EVENTS: Final = 8
@@ -158,8 +158,8 @@ class LogTail(Line):
             super().renew()
 
     def say(self, width: int) -> Content:
-        from spark_tui.domain.logs.groups import Repeat, repeat_of  # not for the first frame
-        from spark_tui.domain.logs.line import LineKind, parse_line
+        from spark_tui.observe.explain.model.groups import Repeat, repeat_of  # not for the first frame
+        from spark_tui.observe.explain.model.line import LineKind, parse_line
 
         buffer, found, folded = self.buffer, list[Content](), 0
         later: Repeat | None = None

@@ -12,13 +12,13 @@ from spark_tui.base.errors import SparkError
 from spark_tui.base.reading import value_of
 from spark_tui.base.store import Store
 from spark_tui.core.fit import LaunchChecks
-from spark_tui.core.history import History
 from spark_tui.core.library import Library
-from spark_tui.domain.logs.starts import StartRecord
 from spark_tui.domain.models.store import Completeness
 from spark_tui.domain.presets.fit import FitWord
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.presets.preset import Preset
+from spark_tui.observe.explain.model.starts import StartRecord
+from spark_tui.observe.metrics.use.history import History
 
 MOST: Final = 3
 FITTING: Final = (FitWord.FITS, FitWord.FITS_WITH)

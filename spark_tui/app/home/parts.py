@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from spark_tui.app.home.next_step import NextStep
 from spark_tui.core.boot import BootUnits
-from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.fit import LaunchChecks, MemoryGate
-from spark_tui.core.history import History
 from spark_tui.core.last_launches import LastLaunches
-from spark_tui.core.memory import MemoryInspector
-from spark_tui.core.metrics import EngineMetricsCollector
 from spark_tui.core.runner import JobRunner
 from spark_tui.core.secure import Securing
+from spark_tui.observe.engines.use.engines import EngineSupervisor
+from spark_tui.observe.memory.use.memory import MemoryInspector
+from spark_tui.observe.metrics.use.history import History
+from spark_tui.observe.metrics.use.metrics import EngineMetricsCollector
 
 
 class Parts:

@@ -20,7 +20,7 @@ from spark_tui.base.page import Row, Section
 from spark_tui.base.quantities import GIB
 from spark_tui.base.reading import reason_of, value_of
 from spark_tui.domain.cluster.protocol import rank_of
-from spark_tui.present.engines import (
+from spark_tui.observe.engines.show.engines import (
     LiveCells,
     boot_question,
     boot_text,
@@ -49,13 +49,13 @@ if TYPE_CHECKING:
     from spark_tui.base.host.series import MetricId, Sample, SeriesSlice
     from spark_tui.base.jobs import JobView
     from spark_tui.base.reading import Reading
-    from spark_tui.core.memory import GuardStatus
     from spark_tui.domain.cluster.record import ClusterRecord
-    from spark_tui.domain.logs.starts import StartRecord
-    from spark_tui.domain.logs.view import EngineView
     from spark_tui.domain.presets.overrides import Overrides
     from spark_tui.domain.presets.preset import Preset
-    from spark_tui.present.metrics import Panel
+    from spark_tui.observe.explain.model.starts import StartRecord
+    from spark_tui.observe.explain.model.view import EngineView
+    from spark_tui.observe.memory.use.memory import GuardStatus
+    from spark_tui.observe.metrics.show.metrics import Panel
     from spark_tui.tui.widgets.graph import GraphGrid
 
 GUARD_SECONDS = 10.0
@@ -178,7 +178,7 @@ class HomeScreen(FrameScreen):
 
     def _sampled(self, sample: Sample) -> None:
         """The machine is sampled once a second, whatever the engines do."""
-        from spark_tui.core.metrics import HOST
+        from spark_tui.observe.metrics.use.metrics import HOST
 
         if sample.engine == HOST:
             self.call_later(self._renew_graphs)
@@ -188,7 +188,7 @@ class HomeScreen(FrameScreen):
     def _read(self, name: str, metric: MetricId) -> Curve:
         """What is known of a series, without asking the engine more often: each request is a line in its log."""
         from spark_tui.base.graph import Curve
-        from spark_tui.core.metrics import HOST
+        from spark_tui.observe.metrics.use.metrics import HOST
 
         past = self._past.get(HOST if metric.of_host else name, {}).get(metric)
         return Curve("", self.context[parts().EngineMetricsCollector].series(name, metric, 2 * WINDOW_SECONDS), past)
@@ -226,8 +226,8 @@ class HomeScreen(FrameScreen):
         """The machine's graphs on the left; on the right the engine's, or while it starts the memory it takes."""
         if value_of(self.spark.engines) is None or not self.is_current:
             return  # not for the first frame
-        from spark_tui.core.metrics import HOST
-        from spark_tui.present import metrics as present
+        from spark_tui.observe.metrics.show import metrics as present
+        from spark_tui.observe.metrics.use.metrics import HOST
         from spark_tui.tui.widgets.graph import GraphGrid
 
         if self._unsubscribe is None:
@@ -270,8 +270,8 @@ class HomeScreen(FrameScreen):
 
     def _show_slow(self) -> None:
         """What holds the engine back, with its figures where there is room for them; and the guard."""
-        from spark_tui.present.memory import guard_row
-        from spark_tui.present.metrics import slow_rows
+        from spark_tui.observe.memory.show import guard_row
+        from spark_tui.observe.metrics.show.metrics import slow_rows
 
         metrics, name = self.context[parts().EngineMetricsCollector], self.spark.selected
         brief = not (self.has_class("-wide") and self.has_class("-roomy"))
@@ -294,7 +294,7 @@ class HomeScreen(FrameScreen):
     def _draw(self, grid: GraphGrid, name: str, panels: Sequence[Panel]) -> None:
         """The panels that have values: as many as there is room for in tiles that fill the width, the others in a line
         each."""
-        from spark_tui.present.metrics import existing, spark_table
+        from spark_tui.observe.metrics.show.metrics import existing, spark_table
         from spark_tui.tui.widgets.graph import chart_of, sparkline
         from spark_tui.tui.widgets.graph_picture import GraphView
 
@@ -426,7 +426,7 @@ class HomeScreen(FrameScreen):
         for widget in self.query("#facts"):
             widget.display = view is not None
         if view is not None:
-            from spark_tui.present.logs import explanation_rows, health_rows  # not for the first frame
+            from spark_tui.observe.explain.show import explanation_rows, health_rows  # not for the first frame
 
             preset = self.spark.presets.get(view.container.preset) is not None
             found, key = self.spark.explain(view), key_of("apply_remedy")
@@ -448,7 +448,7 @@ class HomeScreen(FrameScreen):
         """The page of an engine with what was proved of it, if anything was."""
         if view is None or not self.spark.proofs:
             return page
-        from spark_tui.domain.prove.run import engine_badge, stored_commit  # not for the first frame
+        from spark_tui.observe.results.model.proof import engine_badge, stored_commit  # not for the first frame
         from spark_tui.present.prove import badge_row
 
         found = engine_badge(self.spark.proofs, view, stored_commit(self.spark.library, view.model))
@@ -478,8 +478,10 @@ class HomeScreen(FrameScreen):
             widget.display = view is not None or coming
         if view is None and not coming:
             return
-        from spark_tui.domain.logs.timeline import EMPTY_TIMELINE  # for the first engine, not for the first frame
-        from spark_tui.tui.widgets.boot_timeline import BootTimelineView
+        from spark_tui.observe.explain.model.timeline import (
+            EMPTY_TIMELINE,  # for the first engine, not for the first frame
+        )
+        from spark_tui.observe.explain.screen.boot_timeline import BootTimelineView
 
         if not self.query("#boot"):
             boot = BootTimelineView(self.context.clock, self.spark.glyphs, bar=True, id="boot")
@@ -591,7 +593,7 @@ class HomeScreen(FrameScreen):
         tail.buffer = watch.buffer if watch is not None else None
         view = self.selected_engine
         if view is not None:
-            from spark_tui.present.logs import landmarks
+            from spark_tui.observe.explain.show import landmarks
 
             tail.marks = {mark.line: mark.tone for mark in landmarks(self.spark.explain(view), view.first_line)}
         tail.display, other.display = watch is not None, False  # one log, also after the window was resized

@@ -11,9 +11,9 @@ from msgspec import Struct
 
 from spark_tui.base.history_limits import Record
 from spark_tui.base.text import clean_line, truncate
-from spark_tui.domain.bench.conditions import Conditions
-from spark_tui.domain.bench.statistics import ConfidenceInterval, deviation, student_t
 from spark_tui.domain.presets.pin import short_digest
+from spark_tui.observe.results.model.conditions import Conditions
+from spark_tui.observe.results.model.statistics import ConfidenceInterval, deviation, student_t
 
 KIND: Final = "canary"
 """The kind of its records in the history: `key` is the engine."""

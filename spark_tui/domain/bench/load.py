@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from spark_tui.domain.bench.record import RequestRecord
+from spark_tui.observe.results.model.record import RequestRecord
 
 
 class RequestSpec(Struct, frozen=True):

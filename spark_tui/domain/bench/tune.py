@@ -16,8 +16,8 @@ from msgspec import Struct
 
 from spark_tui.base.engine.invocation import number_in
 from spark_tui.base.engine.options import METHOD, OFF, TOKENS
-from spark_tui.domain.bench.plan import BenchPlan
-from spark_tui.domain.bench.statistics import ConfidenceInterval, deviation
+from spark_tui.observe.results.model.plan import BenchPlan
+from spark_tui.observe.results.model.statistics import ConfidenceInterval, deviation
 
 LEAST_GAIN: Final = 0.01
 """A smaller gain is not worth another preset, however sure it is."""

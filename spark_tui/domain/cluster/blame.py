@@ -17,10 +17,10 @@ from spark_tui.base.reading import Missing
 from spark_tui.domain.cluster import signatures as s
 from spark_tui.domain.cluster.rank_report import RankFault, RankLine, RankReport, RankView, refresh_command, titled
 from spark_tui.domain.cluster.signatures import Consequence, Id
-from spark_tui.domain.logs.causes.network import FIXED_NCCL
-from spark_tui.domain.logs.line import shown
-from spark_tui.domain.logs.moments import by_time
-from spark_tui.domain.logs.timeline import StartOutcome
+from spark_tui.observe.explain.model.causes.network import FIXED_NCCL
+from spark_tui.observe.explain.model.line import shown
+from spark_tui.observe.explain.model.moments import by_time
+from spark_tui.observe.explain.model.timeline import StartOutcome
 
 CLOCK_SKEW: Final = 2.0
 """Seconds by which two nodes' clocks may differ: within them an error of a worker process comes first."""

@@ -25,7 +25,7 @@ from spark_tui.domain.cluster.facts import (
 )
 from spark_tui.domain.cluster.protocol import FabricLink
 from spark_tui.domain.cluster.variables import VARIABLES, Backend, Rank
-from spark_tui.domain.logs.causes.network import FIXED_NCCL
+from spark_tui.observe.explain.model.causes.network import FIXED_NCCL
 
 JUMBO: Final = 9000
 LINK_SPEED: Final = 200_000

@@ -17,13 +17,20 @@ from spark_tui.base.text import clean_line, truncate
 from spark_tui.domain.cluster import signatures as s
 from spark_tui.domain.cluster.protocol import RankState
 from spark_tui.domain.cluster.signatures import Consequence, Signature
-from spark_tui.domain.logs.causes.cause import CauseId
-from spark_tui.domain.logs.causes.diagnosis import explain_failure
-from spark_tui.domain.logs.explain import Explanation, LogExplainer
-from spark_tui.domain.logs.failure import MAX_KEPT
-from spark_tui.domain.logs.line import LineKind, LogClock, LogRecord, parse_line, shown
-from spark_tui.domain.logs.timeline import EMPTY_TIMELINE, BootTimeline, PhaseId, PhaseState, StartFailure, StartOutcome
-from spark_tui.domain.logs.view import LogContext
+from spark_tui.observe.explain.model.causes.cause import CauseId
+from spark_tui.observe.explain.model.causes.diagnosis import explain_failure
+from spark_tui.observe.explain.model.explain import Explanation, LogExplainer
+from spark_tui.observe.explain.model.failure import MAX_KEPT
+from spark_tui.observe.explain.model.line import LineKind, LogClock, LogRecord, parse_line, shown
+from spark_tui.observe.explain.model.timeline import (
+    EMPTY_TIMELINE,
+    BootTimeline,
+    PhaseId,
+    PhaseState,
+    StartFailure,
+    StartOutcome,
+)
+from spark_tui.observe.explain.model.view import LogContext
 
 _COPIES: Final = (CauseId.WEIGHTS_MISSING, CauseId.WEIGHTS_CORRUPT, CauseId.REPO_NOT_FOUND, CauseId.HUB_OFFLINE)
 _LOADING: Final = (PhaseId.WEIGHTS, PhaseId.COMPILE, PhaseId.KV_CACHE, PhaseId.AUTOTUNE, PhaseId.CAPTURE)

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple, TypeAlias
 
 from spark_tui.base.finding import Change
-from spark_tui.domain.logs.causes import network
+from spark_tui.observe.explain.model.causes import network
 
 
 class ClusterCauseId(StrEnum):

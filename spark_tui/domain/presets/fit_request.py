@@ -13,9 +13,9 @@ from spark_tui.base.checkpoint import CheckpointFacts, LayerKind
 from spark_tui.base.engine.container import LABEL_SPEC_HASH
 from spark_tui.base.kv import DEFAULT_BLOCK, KvGroup, KvLayout, KvSettings, StateMode
 from spark_tui.base.quantities import GIB
-from spark_tui.domain.logs.starts import StartRecord, StartSizes
 from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.rules.context import LaunchContext
+from spark_tui.observe.explain.model.starts import StartRecord, StartSizes
 
 # vLLM on a GB10, which has the memory of a large card and not its compute (0.33: engine/arg_utils.py).
 DEFAULT_SEQUENCES: Final = 256

@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 
 from spark_tui.base.wire import decode, encode
 from spark_tui.domain.bench.load import Load, LoadEvent, LoadOrder, LoadResult, RequestSpec, Tick
-from spark_tui.domain.bench.record import COMPLETIONS_PATH, WireExchange, record_of
+from spark_tui.observe.results.model.record import COMPLETIONS_PATH, WireExchange, record_of
 
 MAX_HEAD_BYTES: Final = 64 * 1024
 MAX_ANSWER_BYTES: Final = 256 * 1024 * 1024

@@ -8,7 +8,7 @@ from typing import Final
 
 from spark_tui.base.engine.state import Endpoint
 from spark_tui.domain.bench.load import Load, LoadEvent, LoadResult, Tick
-from spark_tui.domain.bench.record import RequestRecord
+from spark_tui.observe.results.model.record import RequestRecord
 from spark_tui.services.demo.engines import EngineProfile
 from spark_tui.services.demo.world import REPLAY_SPEED, DemoWorld, noise
 

@@ -24,13 +24,13 @@ from spark_tui.base.text import cells_left
 from spark_tui.base.under_way import Measurement
 from spark_tui.core.bench import Benchmark, BenchProgress, BenchStep
 from spark_tui.core.prove import ProofProgress, Prover
-from spark_tui.core.results import Results
-from spark_tui.domain.bench.compare import Comparison, compare
-from spark_tui.domain.bench.plan import BenchPlan, segments
-from spark_tui.domain.bench.published import references
-from spark_tui.domain.bench.run import KNEE_EFFICIENCY, BenchRun, Result, RunOutcome
-from spark_tui.domain.prove.request import Verdict
-from spark_tui.domain.prove.run import engine_badge, stored_commit
+from spark_tui.observe.results.model.compare import Comparison, compare
+from spark_tui.observe.results.model.plan import BenchPlan, segments
+from spark_tui.observe.results.model.proof import engine_badge, stored_commit
+from spark_tui.observe.results.model.proof_request import Verdict
+from spark_tui.observe.results.model.published import references
+from spark_tui.observe.results.model.run import KNEE_EFFICIENCY, BenchRun, Result, RunOutcome
+from spark_tui.observe.results.use import Results
 from spark_tui.present import bench as present
 from spark_tui.present import prove as proving
 from spark_tui.present.bench_export import exported, markdown

@@ -16,12 +16,12 @@ from spark_tui.base.quantities import gib, human_count, human_duration
 from spark_tui.base.reading import value_of
 from spark_tui.core.bench import check_memory
 from spark_tui.core.bench_ab import ABPlanner, Variant, running_engine, starts_of
-from spark_tui.core.guard import guard_policy
-from spark_tui.core.history import History
-from spark_tui.domain.bench.conditions import conditions_of
-from spark_tui.domain.bench.plan import BenchPlan, Content, PlanError, PromptCache, check_context, check_plan
-from spark_tui.domain.bench.run import BenchRun, Result, RunOutcome, estimate, plan_caveats
-from spark_tui.domain.logs.view import EngineView
+from spark_tui.observe.explain.model.view import EngineView
+from spark_tui.observe.memory.use.guard import guard_policy
+from spark_tui.observe.metrics.use.history import History
+from spark_tui.observe.results.model.conditions import conditions_of
+from spark_tui.observe.results.model.plan import BenchPlan, Content, PlanError, PromptCache, check_context, check_plan
+from spark_tui.observe.results.model.run import BenchRun, Result, RunOutcome, estimate, plan_caveats
 from spark_tui.present.bench import SIMULATED, ab_pairs, ago, serving, short_model
 from spark_tui.tui.form_screen import FORM_CSS, FieldRow, FormField, FormScreen
 

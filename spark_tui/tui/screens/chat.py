@@ -26,12 +26,12 @@ from spark_tui.base.reading import NOT_READ_YET, reason_of, value_of
 from spark_tui.base.text import clean
 from spark_tui.core.chat import ChatTarget, Conversation, target_of
 from spark_tui.core.conversations import Conversations
-from spark_tui.core.engines import EngineSupervisor
-from spark_tui.core.metrics import EngineMetricsCollector
 from spark_tui.domain.chat.conversation import ContextRoom, ContextUse, Exchange
-from spark_tui.domain.logs.view import EngineView
+from spark_tui.observe.engines.show.engines import engine_status
+from spark_tui.observe.engines.use.engines import EngineSupervisor
+from spark_tui.observe.explain.model.view import EngineView
+from spark_tui.observe.metrics.use.metrics import EngineMetricsCollector
 from spark_tui.present.chat import brief, context_gauge, phase, progress, rail_page
-from spark_tui.present.engines import engine_status
 from spark_tui.tui import format as fmt
 from spark_tui.tui.frame import FrameApp, FrameScreen, bindings
 from spark_tui.tui.screens.chat_dialogs import ChatSettingsPanel, ConversationsDialog

@@ -13,8 +13,8 @@ from spark_tui.base.actions import Scope, key_of
 from spark_tui.core.cluster_monitor import ClusterMonitor
 from spark_tui.core.nodes import HERE, Nodes
 from spark_tui.domain.cluster.record import ClusterRecord
+from spark_tui.observe.engines.show.engines import latest_job
 from spark_tui.present import cluster as present
-from spark_tui.present.engines import latest_job
 from spark_tui.tui.frame import FrameScreen, bindings
 from spark_tui.tui.widgets.page import Page
 from spark_tui.tui.widgets.row_list import RowList

@@ -18,7 +18,7 @@ from spark_tui.base.finding import Finding
 from spark_tui.base.page import Section
 from spark_tui.core.connect import Connection, Connector, Place
 from spark_tui.domain.connect import CLIENTS, Client, change_of
-from spark_tui.domain.logs.view import EngineView
+from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.present import connect as present
 from spark_tui.tui.frame import acting, bindings
 from spark_tui.tui.list_screen import LIST_CSS, ListScreen

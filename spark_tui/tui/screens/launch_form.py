@@ -34,7 +34,6 @@ from spark_tui.core.rights import require_reviewed
 from spark_tui.core.runner import JobRunner
 from spark_tui.domain.cluster.plan import Spread
 from spark_tui.domain.cluster.record import record_of
-from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.presets.command import missing_values, settable
 from spark_tui.domain.presets.fit import Fit
 from spark_tui.domain.presets.fit_verdict import LaunchVerdict
@@ -44,6 +43,7 @@ from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.presets.registry import NotReviewed
 from spark_tui.domain.presets.rights import NotAllowed, unallowed
 from spark_tui.domain.presets.rules.context import given_settings
+from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.present.edit import edit_page, shown_value
 from spark_tui.present.launch import ModelStatus, judgement_page, model_page
 from spark_tui.present.presets import ImageStatus, changes_of, plan_notes, refusal

@@ -14,7 +14,7 @@ from textual.widgets import Button, Input, Static
 
 from spark_tui.base.page import Cell, Column, Table, Tone, cells
 from spark_tui.base.quantities import human_bytes
-from spark_tui.core.cache import DropPlan
+from spark_tui.observe.memory.use.cache import DropPlan
 from spark_tui.tui.dialog import Dialog
 from spark_tui.tui.textual_private import QuietModal
 from spark_tui.tui.widgets.page import one_line

@@ -23,9 +23,7 @@ from spark_tui.base.page import Page as Sections
 from spark_tui.base.page import Row, Section
 from spark_tui.base.reading import Missing, Ok
 from spark_tui.core.candidates import Candidate
-from spark_tui.core.collectors import Collectors
 from spark_tui.core.finder import SORTS, PresetFinder, Search, matches, order
-from spark_tui.core.history import History
 from spark_tui.core.library import Library
 from spark_tui.core.pins import Pins
 from spark_tui.core.preflight import Preflight, preset_diff
@@ -35,9 +33,11 @@ from spark_tui.domain.presets.overrides import Overrides, pairs_of
 from spark_tui.domain.presets.pin import digest_of
 from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import Preset
+from spark_tui.observe.engines.show.engines import ago
+from spark_tui.observe.engines.use.collectors import Collectors
+from spark_tui.observe.metrics.show.history import last_good_rows, pin_page
+from spark_tui.observe.metrics.use.history import History
 from spark_tui.present import presets as present
-from spark_tui.present.engines import ago
-from spark_tui.present.history import last_good_rows, pin_page
 from spark_tui.present.launch import fit_figures, fit_verdict
 from spark_tui.present.presets import MARKS, PROBLEM, ImageStatus
 from spark_tui.present.update import check_page, stage_text, trial_page

@@ -13,7 +13,7 @@ from typing import Final
 from textual.content import Content
 
 from spark_tui.base.text import cells_left
-from spark_tui.domain.bench.run import BenchRun
+from spark_tui.observe.results.model.run import BenchRun
 from spark_tui.present.bench import LevelPanel, level_panels
 from spark_tui.tui.format import Glyphs
 from spark_tui.tui.widgets.line import Line

@@ -14,8 +14,8 @@ from spark_tui.base.context import Context
 from spark_tui.base.engine.container import LABEL_PRESET, LABEL_RUNTIME, ContainerFacts, ContainerSpec, RestartPolicy
 from spark_tui.base.finding import AlarmId
 from spark_tui.base.settings import Settings, folders_of
-from spark_tui.core.crash_loops import MOST_RESTARTS, RestartBreaker
-from spark_tui.core.engines import EngineSupervisor
+from spark_tui.observe.engines.use.crash_loops import MOST_RESTARTS, RestartBreaker
+from spark_tui.observe.engines.use.engines import EngineSupervisor
 from tests.failure_logs import cases
 from tests.real.lab import PrivateEngine
 from tests.real.lab.images import BUSYBOX

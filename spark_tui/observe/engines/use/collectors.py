@@ -1,0 +1,138 @@
+"""What is read again and again: the host, its vital signs, the GPU, the daemon, the preset folders."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+from spark_tui.base.adapters import Ports
+from spark_tui.base.context import Context
+from spark_tui.base.engine.container import DaemonFacts
+from spark_tui.base.errors import SparkError
+from spark_tui.base.executors import in_thread
+from spark_tui.base.host.memory import steady
+from spark_tui.base.host.vitals import GpuReading, Vitals
+from spark_tui.base.poller import Poller
+from spark_tui.base.reading import NOT_READ_YET, Ok, Reading, aged, value_of
+from spark_tui.base.store import Store
+from spark_tui.observe.memory.use.memory import MemoryWatch
+
+HOST_SECONDS = 1.0
+GPU_SECONDS = 2.0
+VITALS_SECONDS = 2.0
+VITALS_DELAY_SECONDS = 1.0
+"""Engines and memory come first: this one imports psutil."""
+DAEMON_SECONDS = 20.0
+
+
+class Collectors:
+    """Feeds the store until cancelled. A port is made with its first reading."""
+
+    @classmethod
+    def from_context(cls, context: Context) -> Collectors:
+        return cls(context.store, context.ports, context.settings.refresh_seconds, context[MemoryWatch])
+
+    def __init__(
+        self,
+        store: Store,
+        ports: Ports,
+        refresh_seconds: float = HOST_SECONDS,
+        memory_watch: MemoryWatch | None = None,
+    ) -> None:
+        self._store = store
+        self._ports = ports
+        self._clock = clock = ports.clock
+        self._memory_watch = memory_watch
+        self.on_gpu: Callable[[Reading[GpuReading]], None] | None = None
+        self._gpu_asked: float | None = None
+        self.daemon = Poller(
+            "Docker", self._ask_docker, lambda facts: store.update(docker=Ok(facts, clock.now())),
+            self._failed("docker"), clock=clock, interval=DAEMON_SECONDS,
+        )  # fmt: skip
+        self._host_poller = Poller(
+            "the host", self._read_host, lambda _: None, self._failed("memory"), clock=clock, interval=refresh_seconds
+        )
+        self._gpu_poller = Poller(
+            "the GPU driver", self._read_gpu, self._take_gpu, self._failed("gpu"), clock=clock, interval=GPU_SECONDS
+        )
+        self._vitals_poller = Poller(
+            "the machine", self._look, lambda found: store.update(vitals=Ok(found, clock.now())),
+            self._failed("vitals"), clock=clock, interval=VITALS_SECONDS,
+        )  # fmt: skip
+
+    async def run(self) -> None:
+        """Memory first, where it was not sampled before the first frame; the GPU's helper process starts while the rest
+        is imported."""
+        self.sample_identity()
+        async with asyncio.TaskGroup() as group:
+            # A screen is renewed ten times a second: after the first frame it is the GPU's turn.
+            sampled = isinstance(self._store.world.memory, Ok)
+            group.create_task(self._host_poller.run(self._host_poller.interval if sampled else 0.0))
+            group.create_task(self._gpu_poller.run())
+            group.create_task(self.daemon.run())
+            if self._ports.has("vitals"):
+                await self._clock.sleep(VITALS_DELAY_SECONDS)
+                group.create_task(self._vitals_poller.run())
+
+    def sample_identity(self) -> None:
+        self._store.update(identity=self._ports.host.identity())
+
+    async def collect_once(self) -> None:
+        """One reading of the host and the GPU, for a front end that does not stay."""
+        self.sample_identity()
+        await asyncio.gather(self._host_poller.poll(), self._gpu_poller.poll())
+
+    async def collect_ready(self) -> None:
+        """The host now, and the GPU where it was not asked lately: for decisions about memory. What an engine holds is
+        known from the GPU's processes, and one launch may follow the other."""
+        self.sample_host()
+        if self._gpu_asked is None or self._clock.monotonic() - self._gpu_asked > 2 * GPU_SECONDS:
+            await self._gpu_poller.poll()
+
+    def load_presets(self, *, shown: bool = False) -> None:
+        """`shown`: for a list, from which nothing is launched."""
+        source = self._ports.presets
+        self._store.update(presets=source.glance() if shown else source.load())
+
+    def sample_host(self) -> None:
+        known, host = value_of(self._store.world.memory), self._ports.host
+        uptime, memory, pressure = host.uptime(), host.memory(), host.memory_pressure()
+        self._store.update(
+            memory=Ok(steady(known, memory.value), memory.at) if isinstance(memory, Ok) else memory,
+            pressure=pressure,
+            uptime_minutes=Ok(int(uptime.value // 60), uptime.at) if isinstance(uptime, Ok) else uptime,
+        )
+        if self._memory_watch is not None:
+            self._memory_watch.sampled(memory, pressure)
+
+    async def sample_gpu(self, seconds: float) -> None:
+        """The GPU, if it answers within that time; a later answer is for the next reading."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                self._take_gpu(await self._read_gpu())
+
+    async def _read_host(self) -> None:
+        self.sample_host()
+
+    async def _read_gpu(self) -> Reading[GpuReading]:
+        self._gpu_asked = self._clock.monotonic()
+        return await self._ports.gpu.read()
+
+    async def _ask_docker(self) -> DaemonFacts:
+        return await self._ports.docker.daemon()
+
+    async def _look(self) -> Vitals:
+        return await in_thread(self._ports.vitals.look)
+
+    def _take_gpu(self, reading: Reading[GpuReading]) -> None:
+        first = self._store.world.gpu is NOT_READ_YET
+        self._store.update(gpu=reading)
+        if first:
+            self.sample_host()  # now it is known which engine holds how much
+        if self.on_gpu is not None:
+            self.on_gpu(reading)
+
+    def _failed(self, slice_: str) -> Callable[[SparkError], object]:
+        """What was read last stays, and is stale from now on."""
+        return lambda error: self._store.update(**{slice_: aged(getattr(self._store.world, slice_), str(error))})

@@ -1,0 +1,284 @@
+"""Failures for want of memory. On a Spark one pool serves CPU and GPU: page cache and other processes count too."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Final
+
+from spark_tui.base.finding import Finding
+from spark_tui.base.text import lazy_pattern
+from spark_tui.observe.explain.model.causes.cause import CauseId, CauseRule, FailureContext, fix, rule, setting
+from spark_tui.observe.explain.model.line import NUMBER
+from spark_tui.observe.explain.model.sizing import HIGHEST_UTILIZATION, default_utilization
+from spark_tui.observe.explain.model.timeline import PhaseId
+
+FREE_MEMORY: Final = "Free the page cache (key D, or `spark-tui drop-caches`) and stop other processes that use memory"
+HEADROOM_SHARE: Final = 0.03
+HEADROOM_GIB: Final = 2.0
+"""Left free below what is free now: memory keeps moving, and a Spark that runs out freezes."""
+LOWEST_UTILIZATION: Final = 0.1
+ROOM_FOR_KV_GIB: Final = 2.0
+STEP_DOWN: Final = 0.05
+
+_LOADING: Final = (PhaseId.CONTAINER, PhaseId.CONFIG, PhaseId.ENGINE_INIT, PhaseId.DOWNLOAD, PhaseId.WEIGHTS)
+_LOADING_FRAME: Final = lazy_pattern(r", in (?:load_model|load_weights)\b")
+_WARMUP_FRAME: Final = lazy_pattern(
+    r", in (?!load_)\w+$|, in (?:profile|_dummy|capture|compile|initialize|kernel|determine)", re.M
+)
+_WARMING: Final = lazy_pattern(
+    r"buffer for kv cache|compute (?:pp )?buffers|initialize the context|(?:Prefill|Decode) out of memory|"
+    r"[Cc]apture (?:CUDA|cuda) graph|warm(?:ing)?[ _-]?up|while profiling|while running the model"
+)
+_AFTER_LOADING: Final = lazy_pattern(r"/mem_cache/|memory_pool|cuda_graph|kv_cache|/resource_manager\.py")
+"""Files that run when the weights are there."""
+_TRIED: Final = lazy_pattern(r"Tried to allocate ([\d.]{1,12} [KMGT]iB)")
+_CAPACITY: Final = lazy_pattern(rf"total capacity of {NUMBER} GiB of which ([\d.]{{1,12}} [KMGT]iB) is free")
+_ESTIMATE: Final = lazy_pattern(r"estimated maximum model length is (\d{1,12})")
+
+
+def utilization_that_fits(free_gib: float, total_gib: float) -> float | None:
+    """The share of `total_gib` that fits into `free_gib` with headroom, rounded down to 1 %; None when too little."""
+    if total_gib <= 0:
+        return None
+    headroom = max(HEADROOM_GIB, HEADROOM_SHARE * total_gib)
+    share = math.floor((free_gib - headroom) / total_gib * 100) / 100
+    return min(share, HIGHEST_UTILIZATION) if share >= LOWEST_UTILIZATION else None
+
+
+def asked_utilization(context: FailureContext) -> float | None:
+    try:
+        given = float(context.asked.get("gpu_memory_utilization", ""))
+    except ValueError:
+        return default_utilization(context.facts)
+    return given if 0 < given <= 1 else None
+
+
+def free_memory(match: re.Match[str], _context: FailureContext) -> Finding:
+    free, total, share, wanted = (float(match[at]) for at in range(1, 5))
+    fits = utilization_that_fits(free, total)
+    summary = f"vLLM needs {wanted:g} GiB ({share:g} of {total:g} GiB); only {free:g} GiB were free."
+    if fits is None or fits >= share:
+        return fix(summary, f"{FREE_MEMORY}. Free memory is too small for any engine.")
+    remedy = f"{FREE_MEMORY}, or set gpu_memory_utilization={fits:g}, which would have fitted."
+    return setting(summary, remedy, "gpu_memory_utilization", fits)
+
+
+def memory_changed(match: re.Match[str], _context: FailureContext) -> Finding:
+    """Another process freed memory while vLLM measured its own use."""
+    return fix(
+        f"Free memory changed while vLLM measured it (from {match[1] or '?'} to {match[2] or '?'} GiB).",
+        "Start again when no other engine is starting or stopping. A stopped engine may take a minute or more to "
+        "release its memory. Free the page cache before (key D).",
+    )
+
+
+def no_kv_room(_match: re.Match[str], context: FailureContext) -> Finding:
+    """Weights and working memory already fill the engine's share."""
+    asked, room = asked_utilization(context), context.facts.kv_gib
+    missing = f" ({room:g} GiB)" if room is not None and room < 0 else ""
+    summary = f"No memory left for the KV cache{missing}: weights fill the engine's memory share."
+    if asked is not None and context.pool_gib and room is not None:
+        wanted = math.ceil((asked + (ROOM_FOR_KV_GIB - min(room, 0.0)) / context.pool_gib) * 100) / 100
+        if asked < wanted <= HIGHEST_UTILIZATION:
+            remedy = f"Set gpu_memory_utilization={wanted:g} (was {asked:g}). {FREE_MEMORY} first."
+            return setting(summary, remedy, "gpu_memory_utilization", wanted)
+    return fix(
+        summary, f"Raise gpu_memory_utilization, or choose a smaller or more quantized model. {FREE_MEMORY} first."
+    )
+
+
+def kv_too_small(match: re.Match[str], context: FailureContext) -> Finding:
+    length, needed, available = int(match[1]), float(match[2]), float(match[3])
+    estimate = _ESTIMATE.search(match.string)
+    fits = int(estimate[1]) if estimate else int(length * available / needed) // 1024 * 1024 if needed > 0 else 0
+    key = "kv_cache_memory_bytes" if "kv_cache_memory_bytes" in context.asked else "gpu_memory_utilization"
+    summary = f"A context of {length:,} tokens needs {needed:g} GiB of KV cache; {available:g} GiB are available."
+    if not 0 < fits < length:
+        return fix(summary, f"Raise {key}, or lower max_model_len. {FREE_MEMORY} first.")
+    return setting(summary, f"Set max_model_len={fits}, which fits, or raise {key}.", "max_model_len", fits)
+
+
+def mamba_blocks(match: re.Match[str], _context: FailureContext) -> Finding:
+    """Each sequence of a Mamba hybrid takes one block."""
+    asked, blocks = int(match[1]), int(match[2])
+    return fix(
+        f"{asked} concurrent sequences need {asked} Mamba cache blocks; only {blocks} are available.",
+        f"Set max_num_seqs={max(blocks, 1)} or less, or raise gpu_memory_utilization.",
+        (("max_num_seqs", str(blocks)),) if blocks > 0 else (),
+    )
+
+
+def warming_up(match: re.Match[str], context: FailureContext) -> Finding:
+    requests = int(match[1])
+    fewer = max(1, requests // 2)
+    summary = f"Out of memory during warm-up with {requests} requests."
+    if fewer == requests:
+        return _less_memory(summary, context)
+    return setting(
+        summary, f"Set max_num_seqs={fewer}, or lower gpu_memory_utilization or max_model_len.", "max_num_seqs", fewer
+    )
+
+
+def out_of_memory(match: re.Match[str], context: FailureContext) -> Finding:
+    """CUDA or the host has no more to give; what helps depends on when."""
+    figures = _figures(context.text or match.string)
+    if context.ready:
+        return _less_memory(f"Out of memory while the engine was serving{figures}.", context)
+    if not while_loading(context):
+        return _less_memory(f"Out of memory during warm-up, after loading the weights{figures}.", context)
+    size = context.facts.checkpoint_gib
+    weights = f" Checkpoint: {size:g} GiB." if size else ""
+    return fix(
+        f"Out of memory while loading the weights{figures}.{weights}",
+        f"{FREE_MEMORY}. A stopped engine releases its memory after a minute or more. If it still does not fit, choose "
+        f"a smaller or more quantized model{context.names.offload}.",
+    )
+
+
+def while_loading(context: FailureContext) -> bool:
+    """Whether weights were still being read, by the frame that failed or else by the phase."""
+    if _LOADING_FRAME.search(context.text):
+        return True
+    if _AFTER_LOADING.search(context.module) or _WARMUP_FRAME.search(context.text) or _WARMING.search(context.text):
+        return False
+    return context.phase is None or context.phase in _LOADING
+
+
+def _figures(text: str) -> str:
+    tried, capacity = _TRIED.search(text), _CAPACITY.search(text)
+    parts = [f"{tried[1]} requested"] if tried else []
+    parts += [f"{capacity[2]} of {capacity[1]} GiB free"] if capacity else []
+    return f" ({', '.join(parts)})" if parts else ""
+
+
+def _less_memory(summary: str, context: FailureContext) -> Finding:
+    names = context.names
+    asked = asked_utilization(context) if context.engine in ("", "vllm") else None
+    lower = None if asked is None else round(asked - STEP_DOWN, 2)
+    if lower is None or lower < LOWEST_UTILIZATION:
+        share = "" if names.memory in names.less else f"{names.memory}, "
+        return fix(summary, f"Lower {share}{names.less}. {FREE_MEMORY} first.")
+    remedy = f"Set {names.memory}={lower:g} (was {asked:g}), or lower {names.less}. {FREE_MEMORY} first."
+    return setting(summary, remedy, "gpu_memory_utilization", lower)
+
+
+OUT_OF_MEMORY: Final = (
+    r"out of memory|OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED|OUT_OF_MEMORY|not enough GPU memory|"
+    r"cudaErrorMemoryAllocation|std::bad_alloc|NVML_SUCCESS == r INTERNAL ASSERT|\bMemoryError\b|"
+    r"(?<!failed with error )Cannot allocate memory|NV_ERR_NO_MEMORY|ErrorOutOf(?:Device|Host|Pool)Memory|"
+    r"VK_ERROR_OUT_OF_\w{1,20}|Device memory allocation of size \d{1,15} failed|"
+    r"unable to allocate \w+ (?:backend )?buffer|failed to allocate (?:compute|buffer for|\w+ buffer)"
+)
+
+MEMORY_RULES: Final[tuple[CauseRule, ...]] = (
+    rule(
+        CauseId.FREE_MEMORY_BELOW_UTILIZATION,
+        rf"(?:Free|Available) memory on (?:device|"
+        rf"node) (?:[\w:]{{1,20}} )?\({NUMBER}/{NUMBER} GiB\) on startup is less than [^(]{{1,120}}\({NUMBER}, "
+        rf"{NUMBER} GiB\)",
+        free_memory,
+    ),
+    rule(
+        CauseId.FREE_MEMORY_BELOW_UTILIZATION,
+        rf"memory capacity is unbalanced(?:.{{0,80}}?pre_model_load_memory={NUMBER}, local_gpu_memory={NUMBER})?",
+        "Another rank or process holds memory: SGLang found {0} GB free on one rank, {1} on this one.",
+        f"{FREE_MEMORY}, on every node. A stopped engine releases its memory after a minute or more.",
+    ),
+    rule(
+        CauseId.MEMORY_CHANGED_WHILE_PROFILING,
+        rf"Error in memory profiling(?:\.\s+Initial free memory {NUMBER}(?: GiB)?, current free memory {NUMBER})?",
+        memory_changed,
+    ),
+    rule(
+        CauseId.OUT_OF_MEMORY_WARMUP,  # places for requests, not bytes
+        r"alloc_req_slots runs out of memory|req_to_token_pool .{0,40}(?:exhausted|full)",
+        "SGLang ran out of places for requests.",
+        "Set a smaller max_running_requests (--max-running-requests), or use an image with a newer SGLang.",
+    ),
+    rule(CauseId.NO_KV_ROOM, r"No available memory for the cache blocks", no_kv_room),
+    rule(
+        CauseId.NO_KV_ROOM,
+        r"Not enough memory\.? Please try (?:to )?increas(?:e|ing) --mem-fraction-static",
+        "No memory left for the KV cache: weights fill the engine's memory share.",
+        f"Raise mem_fraction_static (--mem-fraction-static), or choose a smaller model. {FREE_MEMORY} first.",
+    ),
+    rule(
+        CauseId.KV_CACHE_TOO_SMALL,
+        r"maxTokensInPagedKvCache must be large enough",
+        "The paged KV cache holds less than one sequence.",
+        "Raise kv_cache_free_gpu_mem_fraction (max_tokens_in_paged_kv_cache where it is set), or build the engine with "
+        "a shorter max_seq_len.",
+    ),
+    rule(
+        CauseId.KV_CACHE_TOO_SMALL,
+        r"max KV cache length of input sequences \((\d{1,12}).{0,20}exceeds the KV cache manager's maximum supported "
+        r"length (\d{1,12})",
+        "A context of {0} tokens does not fit the KV cache of {1}.",
+        "Lower max_seq_len or max_num_tokens, or raise {memory}. " + FREE_MEMORY + " first.",
+    ),
+    rule(
+        CauseId.KV_CACHE_TOO_SMALL,
+        rf"max seq len \((\d{{1,12}})\).{{1,40}}?\(?{NUMBER} GiB KV cache is needed, which is larger than the "
+        rf"available KV cache memory \({NUMBER} GiB\)",
+        kv_too_small,
+    ),
+    rule(
+        CauseId.KV_CACHE_TOO_SMALL,
+        r"max seq len \((\d{1,12})\) is larger than the maximum number of tokens that can be stored in KV cache "
+        r"\((\d{1,12})\)",
+        lambda match, _context: setting(
+            f"A context of {int(match[1]):,} tokens does not fit the KV cache of {int(match[2]):,}.",
+            f"Set max_model_len={match[2]}, or raise gpu_memory_utilization.",
+            "max_model_len",
+            match[2],
+        ),
+    ),
+    rule(
+        CauseId.NO_KV_ROOM,
+        r"insufficient GPU memory\.? .{0,60}could not be created: KV cache",
+        "No memory left for the KV cache: TensorRT-LLM could not create it.",
+        f"Lower kv_cache_config.free_gpu_memory_fraction: it is a share of what is free. {FREE_MEMORY} first.",
+    ),
+    rule(
+        CauseId.OUT_OF_MEMORY_WARMUP,
+        r"Executor creation failed due to insufficient GPU memory(?:.{0,60}could not be created: (.{1,80}))?",
+        "Out of memory after loading the weights: TensorRT-LLM could not create its executor ({0}).",
+        "Lower kv_cache_config.free_gpu_memory_fraction, max_batch_size or max_num_tokens. " + FREE_MEMORY + " first.",
+    ),
+    rule(
+        CauseId.KV_CACHE_TOO_SMALL,
+        r"max_num_seqs \((\d{1,9})\) exceeds available Mamba cache blocks \((\d{1,9})\)",
+        mamba_blocks,
+    ),
+    rule(
+        CauseId.OUT_OF_MEMORY_WARMUP,
+        r"out of memory occurred when warming up .{1,80}? with (\d{1,9}) dummy requests",
+        warming_up,
+    ),
+    rule(
+        CauseId.KILLED,
+        r"Ray killed this worker|killed due to the node(?: running low on memory)?|"
+        r"Workers? \(tasks / actors\) killed due to memory pressure",
+        "Ray killed a worker: memory on its node passed Ray's threshold (95 %).",
+        f"{FREE_MEMORY}, on every node. Lower {{memory}}, or set env.RAY_memory_monitor_refresh_ms=0.",
+    ),
+    rule(
+        CauseId.KILLED,
+        r"exited with code 137|scheduler is dead.{0,80}Exit code: -9|Out of memory: Killed process|"
+        r"line \d{1,5}: +\d{1,9} Killed |exited on signal 9|terminated: signal: killed|died due to signal 9\b|"
+        r"(?<!unexpectedly \()exit ?code[:=]? ?-9\b|code=killed, status=9|unit has been killed by the OOM killer|"
+        r"sending SIG(?:TERM|KILL) to process \d+|^\.{5,200}Killed$|^(?:\[\d+\][+-]? +)?Killed(?:$| {2,}\S|: \d{1,2}$)",
+        "The engine was killed (exit code 137): out of memory, or stopped by force.",
+        f"{FREE_MEMORY}. Lower {{memory}} or {{context}}. The kernel log (`journalctl -k`) names the victim.",
+    ),
+    rule(
+        CauseId.OUT_OF_MEMORY_LOADING,  # Ollama compares before it loads
+        r"model requires more system memory \(([\d.]{1,12} \w{1,3})\) than is available \(([\d.]{1,12} \w{1,3})\)",
+        "The model needs {0} of memory; {1} are available.",
+        f"{FREE_MEMORY}, or choose a smaller or more quantized model{{offload}}.",
+    ),
+    CauseRule(CauseId.OUT_OF_MEMORY_WARMUP, r"gallocr_reserve\w*: failed to allocate", out_of_memory),
+    CauseRule(CauseId.OUT_OF_MEMORY_LOADING, OUT_OF_MEMORY, out_of_memory, by_phase=True),
+)
+"""In the order in which they are tried."""

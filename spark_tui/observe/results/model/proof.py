@@ -1,0 +1,208 @@
+"""A proof: the verdicts on one engine as it was, what they say of an engine as it is now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from msgspec import Struct
+
+from spark_tui.base.engine.invocation import parse
+from spark_tui.base.engine.parsers import family_of, parsers_of
+from spark_tui.base.finding import Severity
+from spark_tui.base.reading import Reading, value_of
+from spark_tui.domain.presets.model_use import LibraryView
+from spark_tui.domain.presets.preset import Preset
+from spark_tui.observe.explain.model.view import EngineView
+from spark_tui.observe.results.model.conditions import Conditions, flags_of
+from spark_tui.observe.results.model.proof_request import Area, Verdict
+from spark_tui.observe.results.model.run import RunOutcome
+
+
+class CaseResult(Struct, frozen=True):
+    """One case. `evidence` is what came, what is wrong, or why it was skipped."""
+
+    id: str
+    area: Area
+    verdict: Verdict
+    evidence: str = ""
+    seconds: float = 0.0
+
+
+class Proof(Struct, frozen=True):
+    """One run. `at` is seconds since the epoch, `seconds` its length; `reason` says why it ended early. `commit` is the
+    model's current one in the store at that time, empty: unknown."""
+
+    id: str
+    at: float
+    conditions: Conditions
+    cases: tuple[CaseResult, ...]
+    ending: RunOutcome = RunOutcome.COMPLETED
+    reason: str = ""
+    seconds: float = 0.0
+    full: bool = False
+    commit: str = ""
+
+    def ids(self, verdict: Verdict) -> tuple[str, ...]:
+        return tuple(case.id for case in self.cases if case.verdict is verdict)
+
+    @property
+    def judged(self) -> int:
+        return sum(case.verdict is not Verdict.SKIP for case in self.cases)
+
+    @property
+    def complete(self) -> bool:
+        """Every case had its turn, and one at the least was judged."""
+        return self.ending is RunOutcome.COMPLETED and self.judged > 0
+
+
+class Identity(NamedTuple):
+    """What a proof holds for: when one of these changes, it is stale."""
+
+    model: str
+    image: str
+    revision: str
+    flags: tuple[str, ...]
+
+
+_NAMES: Final = {"image": "the image", "revision": "the model's revision", "flags": "the settings"}
+
+
+def identity_of(proof: Proof) -> Identity:
+    found = proof.conditions
+    return Identity(found.model, found.image_id or found.image, found.revision, found.flags)
+
+
+def identity_of_engine(view: EngineView) -> Identity:
+    command = parse(view.container.argv, view.runtime)
+    return Identity(
+        view.model,
+        view.container.image_id or view.container.image,
+        command.value("revision") or "",
+        flags_of(command.words),
+    )
+
+
+class Badge(NamedTuple):
+    """A proof in a few words."""
+
+    text: str
+    severity: Severity
+    proof: Proof
+
+
+def badge(proof: Proof) -> Badge:
+    failed = len(proof.ids(Verdict.FAIL))
+    if failed:
+        return Badge(f"{failed} of {proof.judged} failed", Severity.ERROR, proof)
+    if proof.complete:
+        return Badge("proved", Severity.OK, proof)
+    return Badge(f"partly proved: {proof.judged} of {len(proof.cases)}", Severity.UNKNOWN, proof)
+
+
+def stored_commit(library: Reading[LibraryView], model: str) -> str:
+    """The model's current commit in the store; empty where that is unknown."""
+    found = value_of(library)
+    stored = found.contents.find(model) if found is not None and model else None
+    return stored.commit if stored is not None else ""
+
+
+def engine_badge(proofs: Sequence[Proof], view: EngineView, commit: str = "") -> Badge | None:
+    """Of an engine as it is now; None where its model was never proved. `proofs`: the newest first; `commit`: the
+    model's in the store now, where known."""
+    now = identity_of_engine(view)
+    same = [proof for proof in proofs if identity_of(proof).model == now.model]
+    if not same:
+        return None
+    held = next((proof for proof in same if identity_of(proof) == now and not _moved(proof, commit)), None)
+    return badge(held) if held is not None else _stale(same[0], now)
+
+
+def _stale(proof: Proof, now: Identity) -> Badge:
+    then = identity_of(proof)
+    return _changed(proof, next((name for name in _NAMES if getattr(then, name) != getattr(now, name)), "revision"))
+
+
+def _changed(proof: Proof, what: str) -> Badge:
+    return Badge(f"stale: {_NAMES[what]} changed", Severity.WARNING, proof)
+
+
+def _moved(proof: Proof, commit: str) -> bool:
+    """Whether the store has another commit of a model that is launched without a revision."""
+    return bool(commit and proof.commit) and commit != proof.commit and not proof.conditions.revision
+
+
+def preset_badge(proofs: Sequence[Proof], preset: Preset, *, commit: str = "", image_id: str = "") -> Badge | None:
+    """Of what was last proved when it ran from this preset; None when none was. `commit` and `image_id` are what a
+    launch would use now, where known."""
+    found = next((proof for proof in proofs if proof.conditions.preset == preset.name), None)
+    if found is None:
+        return None
+    then = found.conditions
+    pinned = preset.reference.partition("@")[2]
+    same = then.image_digest.partition("@")[2] == pinned if pinned else then.image == preset.image
+    pulled = bool(image_id and then.image_id) and image_id != then.image_id
+    if (preset.image and then.image and not same) or pulled:
+        return _changed(found, "image")
+    revision = preset.model_revision
+    if (revision and revision != then.revision) or _moved(found, commit):
+        return _changed(found, "revision")
+    return badge(found)
+
+
+class Changes(NamedTuple):
+    """Ids of the cases that fail now and did not then, and of those that pass now and failed then."""
+
+    broken: tuple[str, ...]
+    fixed: tuple[str, ...]
+
+
+def changes(earlier: Proof, later: Proof) -> Changes:
+    failed, passes = set(earlier.ids(Verdict.FAIL)), set(earlier.ids(Verdict.PASS))
+    return Changes(
+        tuple(id_ for id_ in later.ids(Verdict.FAIL) if id_ in passes),
+        tuple(id_ for id_ in later.ids(Verdict.PASS) if id_ in failed),
+    )
+
+
+def earlier_proof(proof: Proof, proofs: Sequence[Proof]) -> Proof | None:
+    """The last proof of the same model before this one. `proofs`: the newest first."""
+    before = (each for each in proofs if each.at < proof.at and each.id != proof.id)
+    return next((each for each in before if each.conditions.model == proof.conditions.model), None)
+
+
+def compared_proof(proof: Proof, proofs: Sequence[Proof], other: str) -> Proof | None:
+    """The one to compare a proof with: by its id, by the name of another engine, or `last`: the one before of the same
+    model. `proofs`: the newest first."""
+    if other == "last":
+        return earlier_proof(proof, proofs)
+    named = (each for each in proofs if other in (each.id, each.conditions.engine) and each.id != proof.id)
+    return next(named, None)
+
+
+def flag_value(flags: Sequence[str], name: str) -> str:
+    """The value of an option in a run's flags; empty without it."""
+    return next((flag.partition(" ")[2] for flag in flags if flag.partition(" ")[0] == name), "")
+
+
+def parser_advice(proof: Proof) -> tuple[str, ...]:
+    """Where failures point to a parser: the settings that the model's family needs, if it is known."""
+    found = proof.conditions
+    known = next((name for name in (found.model, found.served_name, found.preset) if family_of(name)), "")
+    parsers = parsers_of(known, found.runtime) if known else None
+    family = family_of(known)
+    if parsers is None or family is None:
+        return ()
+    failed = [case for case in proof.cases if case.verdict is Verdict.FAIL]
+    calls = any(case.area in (Area.TOOLS, Area.ARGUMENTS) or "tool markup" in case.evidence for case in failed)
+    thoughts = any(case.area is Area.REASONING or "reasoning markup" in case.evidence for case in failed)
+    advice = []
+    for wanted, option, key, failing in (
+        (parsers.tool, "--tool-call-parser", "tool_call_parser", calls),
+        (parsers.reasoning, "--reasoning-parser", "reasoning_parser", thoughts),
+    ):
+        now = flag_value(found.flags, option)
+        if failing and wanted and now != wanted:
+            has = f"it runs with {now}" if now else "none is set"
+            advice.append(f"{family.name} models need {key}={wanted}; {has}.")
+    return tuple(advice)

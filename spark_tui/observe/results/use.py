@@ -1,0 +1,142 @@
+"""Benchmark results: kept, found, compared, deleted."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from statistics import median
+
+from spark_tui.base.context import Context
+from spark_tui.base.engine.container import ContainerFacts
+from spark_tui.base.engine.invocation import parse
+from spark_tui.base.engine.state import runtime_of
+from spark_tui.base.errors import SparkError, UsageError
+from spark_tui.base.ports import Clock, ResultStore
+from spark_tui.observe.explain.model.view import Baseline
+from spark_tui.observe.results.model.compare import Comparison, compare
+from spark_tui.observe.results.model.conditions import flags_of
+from spark_tui.observe.results.model.published import SOURCES, PublishedComparison, beside, references
+from spark_tui.observe.results.model.run import BenchRun, Result, Status, result_of
+
+LEAST_ID = 3
+
+
+class Results:
+    """Both front ends' way to the results."""
+
+    @classmethod
+    def from_context(cls, context: Context) -> Results:
+        return cls(context.ports.results, context.clock)
+
+    def __init__(self, store: ResultStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._baselines: dict[tuple[str, float | None], Baseline | None] = {}
+
+    def baseline(self, container: ContainerFacts) -> Baseline | None:
+        """How fast one stream was here before this start, with the same preset, image and options: the slowest level of
+        each run, and the median of the runs. Reads the results once for each start."""
+        key = container.id, container.started_at
+        if key not in self._baselines:
+            same = (container.preset, container.image_id, flags_of(parse(container.argv, runtime_of(container)).words))
+            rates = []
+            with suppress(SparkError):  # unreadable results show on Bench
+                for run in (each.run for each in self.all()):
+                    found = [level.decode_rate.p50 for level in (run.levels if run is not None else ())
+                             if level.streams == 1 and level.decode_rate is not None]  # fmt: skip
+                    if run is None or not found or run.at >= (container.started_at or 0.0) or run.conditions.simulated:
+                        continue
+                    if same == (run.conditions.preset, run.conditions.image_id, run.conditions.flags):
+                        rates.append(min(found))
+            self._baselines[key] = Baseline(median(rates), len(rates)) if rates else None
+        return self._baselines[key]
+
+    def keep(self, run: BenchRun) -> Result:
+        """Keeps a run. Raises SparkError when it cannot be written."""
+        result = result_of(run)
+        self._store.add(result)
+        return result
+
+    def mark(
+        self, model: str, status: Status, *, quantization: str = "", runtime: str = "", platform: str = "",
+        reason: str = "",
+    ) -> Result:  # fmt: skip
+        """Keeps a verdict without a measurement. Raises UsageError for a failure without a reason."""
+        if status is Status.BENCHMARKED:
+            raise UsageError("Benchmarked is what was measured.", "Measure it: spark-tui bench NAME")
+        if status is Status.FAILED and not reason.strip():
+            raise UsageError("A failure needs its reason.", "Say in a few words what went wrong.")
+        result = Result(
+            uuid.uuid4().hex[:10], self._clock.now(), status, model, quantization, runtime, platform, reason=reason
+        )
+        self._store.add(result)
+        return result
+
+    def delete(self, results: Sequence[Result]) -> int:
+        """Deletes results for good, and returns how many there were. Of two runs of an A/B, the other one stays.
+        Raises SparkError."""
+        return self._store.remove({result.id for result in results})
+
+    def all(self) -> tuple[Result, ...]:
+        """Every result, the newest first. Raises SparkError when the store cannot be read."""
+        return tuple(sorted(self._store.all(), key=lambda result: -result.at))
+
+    def problems(self) -> tuple[str, ...]:
+        return self._store.problems()
+
+    def find(self, key: str) -> Result:
+        """A result by its id or the beginning of it, or the newest one of an engine or model by that name.
+
+        `last` is the newest of all. Raises UsageError when there is none, or when several ids begin so.
+        """
+        kept = self.all()
+        if not kept:
+            which = "" if key == "last" else f" {key}: nothing was measured"
+            raise UsageError(f"There is no result{which} yet.", "Measure an engine: spark-tui bench NAME")
+        if key == "last":
+            return kept[0]
+        exact = [result for result in kept if result.id == key]
+        begun = [result for result in kept if len(key) >= LEAST_ID and result.id.startswith(key)]
+        if len(begun) > 1 and not exact:
+            raise UsageError(f"{len(begun)} results begin with {key}.", "Give more of the id: spark-tui results list")
+        named = [result for result in kept if key in (result.engine, result.model)]
+        found = next(iter((*exact, *begun, *named)), None)
+        if found is None:
+            raise UsageError(f"There is no result {key}.", "List them: spark-tui results list")
+        return found
+
+    def measured(self, key: str) -> BenchRun:
+        """The run of a result. Raises UsageError for a verdict without one."""
+        named = [result for result in self.all() if key in (result.engine, result.model) and result.run is not None]
+        result = named[0] if named else self.find(key)
+        if result.run is None:
+            raise UsageError(f"{result.id} was not measured: it is {result.status.value}.", "Name a benchmark.")
+        return result.run
+
+    def compare(self, first: str, second: str = "") -> Comparison:
+        """Two results, the second beside the first; of one alone, with the last one of the same model and load. Raises
+        UsageError where one cannot be found."""
+        run = self.measured(first)
+        if second:
+            return compare(run, self.measured(second))
+        like = next((found for found in earlier_runs(run, self.all()) if found.comparable), None)
+        if like is None:
+            raise UsageError(
+                f"There is no earlier result of {run.conditions.model} with this load.", "Name two results."
+            )
+        return like
+
+    def published(self, run: BenchRun) -> tuple[PublishedComparison, ...]:
+        """Published figures that are comparable with this run, the most alike first."""
+        return beside(run, references(), SOURCES)
+
+
+def earlier_runs(run: BenchRun, results: Sequence[Result]) -> list[Comparison]:
+    """This machine's earlier runs of the same model, each compared with this one, in the order of the results."""
+    before = [result.run for result in results if result.run is not None]
+    return [
+        compare(each, run)
+        for each in before
+        if each.at <= run.at and each.id not in (run.id, run.pair) and each.conditions.model == run.conditions.model
+    ]
