@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from spark_tui.domain.models.weights import Tensor
+from spark_tui.catalog.models.model.weights import Tensor
 
 Config = Mapping[str, Any]
 _BYTES = {"BF16": 2, "F32": 4, "U8": 1, "F8_E4M3": 1}

@@ -5,10 +5,16 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from spark_tui.domain.presets.dialects.importing import CollectedFiles, ExaminedRecipe, FoundFile, Registry, examine
-from spark_tui.domain.presets.located import MappingValue
-from spark_tui.services.presets.imports import FolderRecipeStore
-from spark_tui.services.presets.store import parse
+from spark_tui.catalog.presets.adapter.imports import FolderRecipeStore
+from spark_tui.catalog.presets.adapter.store import parse
+from spark_tui.catalog.presets.model.dialects.importing import (
+    CollectedFiles,
+    ExaminedRecipe,
+    FoundFile,
+    Registry,
+    examine,
+)
+from spark_tui.catalog.presets.model.located import MappingValue
 
 REAL = Path(__file__).parent / "fixtures" / "presets" / "real"
 EUGR = tuple(sorted((REAL / "eugr" / "recipes").rglob("*.yaml")))

@@ -12,8 +12,8 @@ from spark_tui.base.checkpoint import CheckpointFacts
 from spark_tui.base.errors import SparkError, UsageError
 from spark_tui.base.reading import Missing, Reading
 from spark_tui.base.secret import Secret
-from spark_tui.domain.models import hub_errors
-from spark_tui.domain.models.download import (
+from spark_tui.catalog.models.model import hub_errors
+from spark_tui.catalog.models.model.download import (
     Download,
     DownloadFailure,
     DownloadPhase,
@@ -23,7 +23,7 @@ from spark_tui.domain.models.download import (
     Limits,
     LocalFiles,
 )
-from spark_tui.domain.models.hub import RepoFacts, RepoFile, SearchHit, SearchQuery, ranked
+from spark_tui.catalog.models.model.hub import RepoFacts, RepoFile, SearchHit, SearchQuery, ranked
 
 COMMIT = "c" * 40
 

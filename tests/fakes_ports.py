@@ -15,8 +15,8 @@ from spark_tui.base.errors import MetricsUnavailable, RefusedError, UsageError
 from spark_tui.base.history_limits import HistoryOff, HistoryState
 from spark_tui.base.host.vitals import Vitals
 from spark_tui.base.reading import Missing
-from spark_tui.domain.models.download import Limits, LocalFiles
-from spark_tui.domain.models.store import StoreContents
+from spark_tui.catalog.models.model.download import Limits, LocalFiles
+from spark_tui.catalog.models.model.store import StoreContents
 from tests.fakes_files import MemoryProofs, MemoryResults, MemoryState
 from tests.fakes_host import FakeDropper
 

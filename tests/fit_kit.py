@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from spark_tui.domain.presets.fit import Fit, measure
-from spark_tui.domain.presets.fit_verdict import judged
+from spark_tui.catalog.fit.model.fit import Fit, measure
+from spark_tui.catalog.fit.model.verdict import judged
 
 
 def fit(*launch: Any, **beside: Any) -> Fit:

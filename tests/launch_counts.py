@@ -17,8 +17,8 @@ from types import CodeType, FrameType, TracebackType
 from typing import Any, Final
 
 from spark_tui.base.reading import value_of
-from spark_tui.domain.presets.fit import measure
-from spark_tui.domain.presets.plan import plan
+from spark_tui.catalog.fit.model.fit import measure
+from spark_tui.catalog.presets.model.plan import plan
 from spark_tui.tui.screens.launch_form import LaunchForm
 from tests.golden.record import Machine
 from tests.tui.kit import seen

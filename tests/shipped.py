@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from spark_tui.services.presets.store import PresetFiles, builtin_directory
+from spark_tui.catalog.presets.adapter.store import PresetFiles, builtin_directory
 
 SHIPPED_FILES: Final = PresetFiles(builtin_directory())

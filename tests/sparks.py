@@ -18,14 +18,14 @@ from spark_tui.base.ports import ShellResult
 from spark_tui.base.reading import Ok, Reading, value_of
 from spark_tui.base.remote import QUESTION, RemoteHost
 from spark_tui.base.wire import decode, encode
+from spark_tui.catalog.models.model.store import Payload, StoredFile
+from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.core.cluster_launch import ClusterLauncher
 from spark_tui.core.node import Node
 from spark_tui.core.nodes import Nodes
 from spark_tui.domain.cluster.plan import Spread, plan_cluster
 from spark_tui.domain.cluster.protocol import FabricLink
 from spark_tui.domain.cluster.record import ClusterRecord, record_of
-from spark_tui.domain.models.store import Payload, StoredFile
-from spark_tui.domain.presets.overrides import Overrides
 from tests.core.kit import Kit
 from tests.fakes_files import MemoryState
 from tests.fakes_host import FakeArchive, FakeClock

@@ -11,9 +11,9 @@ from spark_tui.base.context import Context
 from spark_tui.base.errors import SparkError
 from spark_tui.base.poller import keep
 from spark_tui.base.reading import value_of
+from spark_tui.catalog.models.use.downloads import Downloads
 from spark_tui.core.boot import BootUnits
 from spark_tui.core.cluster_monitor import ClusterMonitor
-from spark_tui.core.downloads import Downloads
 from spark_tui.core.gateway_keys import read_status
 from spark_tui.core.runner import JobRunner
 from spark_tui.observe.engines.use.collectors import Collectors

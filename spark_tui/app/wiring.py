@@ -41,7 +41,7 @@ _SHARED: Final[Mapping[str, Adapter]] = {
     "clock": ("spark_tui.base.executors:SystemClock", None),
     "archive": ("spark_tui.base.files:FileLogArchive", lambda make, p: make(p.folders.logs)),
     "screen_files": ("spark_tui.base.files:ScreenFolder", lambda make, p: make(p.folders.state)),
-    "builtin_presets": ("spark_tui.services.presets.store:builtin_directory", None),
+    "builtin_presets": ("spark_tui.catalog.presets.adapter.store:builtin_directory", None),
 }
 
 REAL: Final[Mapping[str, Adapter]] = {
@@ -64,8 +64,8 @@ REAL: Final[Mapping[str, Adapter]] = {
     "doctor_probe": ("spark_tui.services.host.doctor:FileDoctorProbe", lambda make, p: make(p.environ)),
     "fabric": ("spark_tui.services.host.fabric:SystemFabric", lambda make, p: make(p.environ)),
     "presets": (
-        "spark_tui.services.presets.store:PresetFiles",
-        lambda make, p: import_module("spark_tui.core.rights").AllowedPresets(
+        "spark_tui.catalog.presets.adapter.store:PresetFiles",
+        lambda make, p: import_module("spark_tui.catalog.presets.use.rights").AllowedPresets(
             make(
                 p.builtin_presets,
                 p.settings.presets,
@@ -75,25 +75,28 @@ REAL: Final[Mapping[str, Adapter]] = {
             p.state,
         ),
     ),
-    "ollama": ("spark_tui.services.ollama:HttpOllama", lambda make, p: make(p.environ)),
+    "ollama": ("spark_tui.catalog.models.adapter.ollama:HttpOllama", lambda make, p: make(p.environ)),
     "registries": (
-        "spark_tui.services.registries:GitRegistries",
+        "spark_tui.catalog.presets.adapter.registries:GitRegistries",
         lambda make, p: make(p.folders.registries, p.environ),
     ),
-    "recipes": ("spark_tui.services.presets.imports:FolderRecipeStore", lambda make, p: make(p.settings.presets)),
+    "recipes": (
+        "spark_tui.catalog.presets.adapter.imports:FolderRecipeStore",
+        lambda make, p: make(p.settings.presets),
+    ),
     "checkpoints": (
-        "spark_tui.services.store.checkpoints:StoreCheckpoints",
+        "spark_tui.catalog.models.adapter.checkpoints:StoreCheckpoints",
         lambda make, p: make(Path(p.settings.store)),
     ),
     "models": (
-        "spark_tui.services.store.store:FolderModelStore",  # what a scan found is kept in the cache folder
+        "spark_tui.catalog.models.adapter.store:FolderModelStore",  # what a scan found is kept in the cache folder
         lambda make, p: make(
             Path(p.settings.store), _private(p.folders.cache / "models"), environ=p.environ, home=p.folders.home
         ),
     ),
-    "hub": ("spark_tui.services.hub.client:HuggingFaceHub", lambda make, p: make(p.environ)),
+    "hub": ("spark_tui.catalog.models.adapter.hub_client:HuggingFaceHub", lambda make, p: make(p.environ)),
     "downloader": (
-        "spark_tui.services.hub.downloads:DetachedDownloads",
+        "spark_tui.catalog.models.adapter.downloads:DetachedDownloads",
         lambda make, p: make(p.folders.downloads, Path(p.settings.store), p.environ),
     ),
     "history": (
@@ -174,13 +177,13 @@ DEMO: Final[Mapping[str, Adapter]] = {
         lambda make, p: make(p.demo_folder),
     ),  # without those of a user
     "presets": (
-        "spark_tui.services.presets.store:PresetFiles",
-        lambda make, p: import_module("spark_tui.core.rights").AllowedPresets(
+        "spark_tui.catalog.presets.adapter.store:PresetFiles",
+        lambda make, p: import_module("spark_tui.catalog.presets.use.rights").AllowedPresets(
             make(p.builtin_presets, p.demo_folder.path), p.state
         ),
     ),
     "folder_recipes": (
-        "spark_tui.services.presets.imports:FolderRecipeStore",
+        "spark_tui.catalog.presets.adapter.imports:FolderRecipeStore",
         lambda make, p: make(p.demo_folder.path),
     ),
     "recipes": (
@@ -194,7 +197,7 @@ DEMO: Final[Mapping[str, Adapter]] = {
         lambda make, p: make(p.clock, p.demo_folder.path / "hub.sock"),
     ),
     "hub": (
-        "spark_tui.services.hub.client:HuggingFaceHub",
+        "spark_tui.catalog.models.adapter.hub_client:HuggingFaceHub",
         lambda make, p: p.simulated_hub.reached_by(
             make({"HF_ENDPOINT": p.simulated_hub.endpoint}, uds=p.simulated_hub.socket)
         ),

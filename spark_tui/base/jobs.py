@@ -17,8 +17,8 @@ from spark_tui.base.quantities import human_duration
 
 if TYPE_CHECKING:  # the first frame shows steps, and loads none of the ports for them
     from spark_tui.base.ports import Clock
-    from spark_tui.domain.presets.overrides import Overrides
-    from spark_tui.domain.presets.preset import Preset
+    from spark_tui.catalog.presets.model.overrides import Overrides
+    from spark_tui.catalog.presets.model.preset import Preset
 
 
 class StepState(StrEnum):

@@ -37,6 +37,20 @@ if TYPE_CHECKING:  # the shapes are many, and a port names them only
     from spark_tui.base.reading import Reading
     from spark_tui.base.remote import RemoteHost
     from spark_tui.base.secret import Secret
+    from spark_tui.catalog.models.model.download import Download, DownloadRequest, Limits, LocalFiles
+    from spark_tui.catalog.models.model.hub import RepoFacts, RepoFile, SearchHit, SearchQuery
+    from spark_tui.catalog.models.model.ollama import OllamaModels
+    from spark_tui.catalog.models.model.store import (
+        Deleted,
+        DeleteExtent,
+        DeletePlan,
+        StoreContents,
+        StoredFile,
+        VerifyProgress,
+    )
+    from spark_tui.catalog.presets.model.dialects.importing import CollectedFiles, FoundFile
+    from spark_tui.catalog.presets.model.preset import Preset, PresetCatalogue
+    from spark_tui.catalog.presets.model.registry import PinnedRegistry
     from spark_tui.domain.bench.load import Load, LoadEvent
     from spark_tui.domain.chat.conversation import ChatThread, ConversationHit, ConversationSummary
     from spark_tui.domain.cluster.copying import ModelFile
@@ -47,20 +61,6 @@ if TYPE_CHECKING:  # the shapes are many, and a port names them only
     from spark_tui.domain.connect import Path as KeyPath
     from spark_tui.domain.doctor import EngineProcess, Link, StoreState
     from spark_tui.domain.gateway import GatewayModel, Upstream
-    from spark_tui.domain.models.download import Download, DownloadRequest, Limits, LocalFiles
-    from spark_tui.domain.models.hub import RepoFacts, RepoFile, SearchHit, SearchQuery
-    from spark_tui.domain.models.ollama import OllamaModels
-    from spark_tui.domain.models.store import (
-        Deleted,
-        DeleteExtent,
-        DeletePlan,
-        StoreContents,
-        StoredFile,
-        VerifyProgress,
-    )
-    from spark_tui.domain.presets.dialects.importing import CollectedFiles, FoundFile
-    from spark_tui.domain.presets.preset import Preset, PresetCatalogue
-    from spark_tui.domain.presets.registry import PinnedRegistry
     from spark_tui.observe.explain.model.starts import StartRecord
     from spark_tui.observe.metrics.model.agents import AgentTurn
     from spark_tui.observe.results.model.proof import Proof

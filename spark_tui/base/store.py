@@ -17,7 +17,7 @@ from spark_tui.base.host.memory import ALL_WELL, MemInfo, MemoryBreakdown
 from spark_tui.base.host.vitals import GpuReading, Vitals
 from spark_tui.base.reading import NOT_READ_YET, Reading
 from spark_tui.base.secret import mask_secrets
-from spark_tui.domain.presets.preset import PresetCatalogue
+from spark_tui.catalog.presets.model.preset import PresetCatalogue
 
 if TYPE_CHECKING:
     from spark_tui.base.engine.boot import BootStatus
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from spark_tui.base.host.drop_caches import DropResult
     from spark_tui.base.jobs import BenchStatus, JobView
     from spark_tui.base.ports import Clock
+    from spark_tui.catalog.library.model import LibraryView
+    from spark_tui.catalog.models.model.download import Download
     from spark_tui.domain.cluster.protocol import NodeLook
     from spark_tui.domain.cluster.record import ClusterRecord
     from spark_tui.domain.gateway import GatewayStatus
-    from spark_tui.domain.models.download import Download
     from spark_tui.domain.presets.image_use import ImagesView
-    from spark_tui.domain.presets.model_use import LibraryView
     from spark_tui.observe.explain.model.explain import Explanation
     from spark_tui.observe.explain.model.view import EngineView
     from spark_tui.observe.results.model.proof import Proof

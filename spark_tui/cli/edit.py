@@ -7,14 +7,14 @@ import click
 from spark_tui.base.context import Context
 from spark_tui.base.errors import UsageError
 from spark_tui.base.jobs import StepState
+from spark_tui.catalog.presets.model.overrides import pairs_from
+from spark_tui.catalog.presets.use.last_launches import LastLaunches
 from spark_tui.cli.command import command, engine_argument, settings_option, yes_option
 from spark_tui.cli.names import find_container, find_view
 from spark_tui.cli.output import Interrupted
 from spark_tui.cli.progress import LaunchProgress, may, shown, supervised
 from spark_tui.cli.session import Session, confirm
 from spark_tui.core.edit import Editor, EditPlan
-from spark_tui.core.last_launches import LastLaunches
-from spark_tui.domain.presets.overrides import pairs_from
 from spark_tui.observe.engines.show.engines import engine_object
 from spark_tui.observe.engines.use.collectors import Collectors
 from spark_tui.observe.explain.model.view import EngineView

@@ -14,7 +14,8 @@ from spark_tui.base.errors import RefusedError, UsageError
 from spark_tui.base.nodes import GATEWAY_PORT
 from spark_tui.base.secret import Secret
 from spark_tui.base.text import clean_line
-from spark_tui.cli.candidates import observe
+from spark_tui.catalog.fit.command.candidates import observe
+from spark_tui.catalog.presets.model.command import LOOPBACK_NAMES
 from spark_tui.cli.command import complete, group, yes_option
 from spark_tui.cli.names import find_preset
 from spark_tui.cli.progress import supervised
@@ -24,7 +25,6 @@ from spark_tui.core.gateway import Gateway
 from spark_tui.core.gateway_keys import GatewayKeys, read_status
 from spark_tui.core.gateway_peers import key_name
 from spark_tui.domain.gateway import MOST_FAILURES, STAY_SECONDS, GatewayPolicy, GatewayStatus
-from spark_tui.domain.presets.command import LOOPBACK_NAMES
 from spark_tui.observe.engines.show.engines import boot_text
 from spark_tui.present import gateway as show
 

@@ -13,24 +13,24 @@ from spark_tui.base.errors import RefusedError, UsageError
 from spark_tui.base.finding import Finding, Severity, set_options
 from spark_tui.base.jobs import StepState
 from spark_tui.base.text import clean_line
-from spark_tui.cli.candidates import observe
+from spark_tui.catalog.fit.command.candidates import observe
+from spark_tui.catalog.fit.model.verdict import LaunchVerdict
+from spark_tui.catalog.fit.show.launch import finding_fix, finding_object, verdict_object
+from spark_tui.catalog.fit.use.fit import LaunchChecks, WillNotFit
+from spark_tui.catalog.models.use.downloads import launch_downloads
+from spark_tui.catalog.presets.model.overrides import overrides_from_pairs, pairs_from
+from spark_tui.catalog.presets.model.plan import LaunchPlan, key_wanted
+from spark_tui.catalog.presets.use.last_launches import LastLaunches
+from spark_tui.catalog.presets.use.rights import require_reviewed
 from spark_tui.cli.command import command, complete, settings_option, yes_option
 from spark_tui.cli.names import find_preset
 from spark_tui.cli.output import Interrupted
 from spark_tui.cli.progress import LaunchProgress, keeps_starting, may, shown, supervised
 from spark_tui.cli.session import Session, typed
 from spark_tui.core.boot import BootUnits
-from spark_tui.core.downloads import launch_downloads
-from spark_tui.core.fit import LaunchChecks, WillNotFit
-from spark_tui.core.last_launches import LastLaunches
 from spark_tui.core.launch import Launcher, LaunchRequest, LaunchResult
-from spark_tui.core.rights import require_reviewed
 from spark_tui.domain.cluster.plan import Spread
-from spark_tui.domain.presets.fit_verdict import LaunchVerdict
-from spark_tui.domain.presets.overrides import overrides_from_pairs, pairs_from
-from spark_tui.domain.presets.plan import LaunchPlan, key_wanted
 from spark_tui.observe.engines.show.engines import engine_object, timeline_object
-from spark_tui.present.launch import finding_fix, finding_object, verdict_object
 
 _UP_EXAMPLES = """\
   spark-tui up gpt-oss-120b

@@ -13,8 +13,8 @@ from spark_tui.base.engine.container import ContainerFacts
 from spark_tui.base.engine.state import runtime_of
 from spark_tui.base.errors import ContainerNotFound, SparkError, UsageError
 from spark_tui.base.text import clean_line, same_name, truncate
+from spark_tui.catalog.presets.model.preset import Preset
 from spark_tui.cli.session import Session
-from spark_tui.domain.presets.preset import Preset
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.explain.model.view import EngineView
 

@@ -8,20 +8,20 @@ from spark_tui.base.context import Context
 from spark_tui.base.engine.container import LOOPBACK
 from spark_tui.base.errors import SparkError
 from spark_tui.base.finding import Severity
+from spark_tui.catalog.fit.show.launch import finding_fix
+from spark_tui.catalog.fit.use.fit import WillNotFit
+from spark_tui.catalog.presets.model.overrides import overrides_from_pairs
+from spark_tui.catalog.presets.use.rights import require_reviewed
 from spark_tui.cli.names import find_preset
 from spark_tui.cli.output import Interrupted
 from spark_tui.cli.progress import LaunchProgress, shown
 from spark_tui.cli.session import Session
 from spark_tui.core.cluster import ClusterPlanner
 from spark_tui.core.cluster_launch import ClusterLauncher
-from spark_tui.core.fit import WillNotFit
 from spark_tui.core.launch import DEFAULT_READY_TIMEOUT_SECONDS
-from spark_tui.core.rights import require_reviewed
 from spark_tui.domain.cluster.plan import Spread
 from spark_tui.domain.cluster.record import record_of
-from spark_tui.domain.presets.overrides import overrides_from_pairs
 from spark_tui.present import cluster
-from spark_tui.present.launch import finding_fix
 
 
 def launch_on_nodes(

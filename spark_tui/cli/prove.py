@@ -8,12 +8,12 @@ from spark_tui.base.context import Context
 from spark_tui.base.errors import ExitCode, UsageError
 from spark_tui.base.page import Section
 from spark_tui.base.text import same_name
+from spark_tui.catalog.library.use import Library
 from spark_tui.cli.bench import capitals
 from spark_tui.cli.command import command, optional_engine_argument
 from spark_tui.cli.names import engine_name, find_container
 from spark_tui.cli.output import Interrupted, write_new
 from spark_tui.cli.session import Session
-from spark_tui.core.library import Library
 from spark_tui.core.prove import ProofProgress, Prover
 from spark_tui.observe.results.model.proof import Proof, changes, compared_proof
 from spark_tui.observe.results.model.proof_request import Verdict

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from spark_tui.base.context import Context
 from spark_tui.base.errors import ExitCode, RefusedError, UsageError
-from spark_tui.cli.candidates import observe
+from spark_tui.catalog.fit.command.candidates import observe
 from spark_tui.cli.command import command, complete, yes_option
 from spark_tui.cli.names import find_preset
 from spark_tui.cli.output import Interrupted

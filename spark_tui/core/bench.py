@@ -39,9 +39,9 @@ from spark_tui.base.poller import pause
 from spark_tui.base.ports import Clock, ContainerEngine, GpuProbe, HostProbe, LoadDriver, MetricsSource, StateFiles
 from spark_tui.base.quantities import gib
 from spark_tui.base.reading import Ok, value_of
+from spark_tui.catalog.fit.use.fit import MemoryGate
 from spark_tui.core.bench_ab import Variant
 from spark_tui.core.edit import Editor
-from spark_tui.core.fit import MemoryGate
 from spark_tui.core.launch import Launcher
 from spark_tui.core.nodes import measured_bandwidth
 from spark_tui.domain.bench.load import Load, LoadResult, RequestSpec, Tick

@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from spark_tui.base.context import Context
 from spark_tui.base.errors import RefusedError, UsageError
-from spark_tui.core.catalogue import catalogue
+from spark_tui.catalog.presets.model.overrides import SHARE, Overrides, overrides_from_pairs, pairs_from
+from spark_tui.catalog.presets.model.preset import PresetCatalogue
+from spark_tui.catalog.presets.use.catalogue import catalogue
+from spark_tui.catalog.presets.use.preflight import Preflight
 from spark_tui.core.launch import LaunchRequest, launched_with, request_of, same_place
-from spark_tui.core.preflight import Preflight
-from spark_tui.domain.presets.overrides import SHARE, Overrides, overrides_from_pairs, pairs_from
-from spark_tui.domain.presets.preset import PresetCatalogue
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.observe.results.model.plan import BenchPlan
 

@@ -23,18 +23,18 @@ from spark_tui.base.nodes import (
 from spark_tui.base.ports import CheckpointSource, ContainerEngine
 from spark_tui.base.reading import Missing, Ok, Reading, value_of
 from spark_tui.base.remote import RemoteStatus
+from spark_tui.catalog.fit.model.fit import Fit, Shards, measure
+from spark_tui.catalog.fit.model.verdict import auto_share, judged
+from spark_tui.catalog.models.model.known import facts_of, known_model
+from spark_tui.catalog.presets.model.overrides import Overrides, names_share
+from spark_tui.catalog.presets.model.preset import Preset
+from spark_tui.catalog.presets.model.rules.check import check
+from spark_tui.catalog.presets.model.rules.context import LaunchContext
+from spark_tui.catalog.presets.use.preflight import Preflight
 from spark_tui.core import hosts
 from spark_tui.core.hosts import Hosts
 from spark_tui.core.nodes import Nodes
-from spark_tui.core.preflight import Preflight
 from spark_tui.domain.cluster.plan import ClusterPlan, Spread
-from spark_tui.domain.models.known import facts_of, known_model
-from spark_tui.domain.presets.fit import Fit, Shards, measure
-from spark_tui.domain.presets.fit_verdict import auto_share, judged
-from spark_tui.domain.presets.overrides import Overrides, names_share
-from spark_tui.domain.presets.preset import Preset
-from spark_tui.domain.presets.rules.check import check
-from spark_tui.domain.presets.rules.context import LaunchContext
 
 
 class ClusterVerdict(Struct, frozen=True):

@@ -22,6 +22,7 @@ from spark_tui.base.jobs import Report, Step, StepReporter
 from spark_tui.base.nodes import Cluster, ClusterNode, Topology
 from spark_tui.base.ports import Clock, ContainerEngine, DoctorProbe, FabricProbe, HostProbe, ModelStore, StateFiles
 from spark_tui.base.reading import Missing, Reading, reason_of, value_of
+from spark_tui.catalog.presets.model.preset import Preset
 from spark_tui.core.nodes import Nodes, keep_bandwidth
 from spark_tui.domain.cluster.facts import (
     ABSENT,
@@ -46,7 +47,6 @@ from spark_tui.domain.cluster.facts import (
 from spark_tui.domain.cluster.plan import all_gather_words
 from spark_tui.domain.cluster.protocol import NodeFailed, NodeVersion, rank_of
 from spark_tui.domain.cluster.variables import MASTER_PORT, Backend, Rank
-from spark_tui.domain.presets.preset import Preset
 
 T = TypeVar("T")
 

@@ -20,6 +20,8 @@ from spark_tui.base.reading import value_of
 from spark_tui.base.remote import check_destination
 from spark_tui.base.text import clean_line, quoted
 from spark_tui.base.wire import decode
+from spark_tui.catalog.models.model.download import SpeedMeter
+from spark_tui.catalog.models.model.store import Completeness
 from spark_tui.core.nodes import Nodes
 from spark_tui.domain.cluster.copying import (
     RSYNC_INSTALL,
@@ -39,8 +41,6 @@ from spark_tui.domain.cluster.copying import (
     room_sentence,
     same_image,
 )
-from spark_tui.domain.models.download import SpeedMeter
-from spark_tui.domain.models.store import Completeness
 
 T = TypeVar("T")
 Say = Callable[[CopyProgress], None]

@@ -21,9 +21,9 @@ from spark_tui.base.executors import in_thread
 from spark_tui.base.finding import Finding, Severity
 from spark_tui.base.quantities import KIB
 from spark_tui.base.reading import Missing, Ok, Reading
-from spark_tui.core.rights import drifts
+from spark_tui.catalog.presets.model.preset import Preset, PresetCatalogue
+from spark_tui.catalog.presets.use.rights import drifts
 from spark_tui.domain.doctor import DockerState, Readings, TerminalState, examine
-from spark_tui.domain.presets.preset import Preset, PresetCatalogue
 from spark_tui.machine.config import user_themes
 
 PROBE_NAME: Final = "spark-tui-doctor"

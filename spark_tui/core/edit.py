@@ -29,8 +29,13 @@ from spark_tui.base.jobs import Report, Step, StepState
 from spark_tui.base.ports import ContainerEngine, LogArchive, SecretStore, StateFiles
 from spark_tui.base.text import clean_line
 from spark_tui.base.wire import decode, encode
-from spark_tui.core.catalogue import catalogue
-from spark_tui.core.fit import LaunchChecks
+from spark_tui.catalog.fit.use.fit import LaunchChecks
+from spark_tui.catalog.presets.model.diff import diff
+from spark_tui.catalog.presets.model.overrides import Overrides, all_pairs, overrides_from_pairs, pairs_of
+from spark_tui.catalog.presets.model.preset import PresetCatalogue
+from spark_tui.catalog.presets.model.rules.context import given_settings
+from spark_tui.catalog.presets.use.catalogue import catalogue
+from spark_tui.catalog.presets.use.preflight import Preflight
 from spark_tui.core.launch import (
     RESTORE,
     SET_ASIDE,
@@ -39,11 +44,6 @@ from spark_tui.core.launch import (
     launched_with,
     request_of,
 )
-from spark_tui.core.preflight import Preflight
-from spark_tui.domain.presets.diff import diff
-from spark_tui.domain.presets.overrides import Overrides, all_pairs, overrides_from_pairs, pairs_of
-from spark_tui.domain.presets.preset import PresetCatalogue
-from spark_tui.domain.presets.rules.context import given_settings
 from spark_tui.observe.engines.use.containers import clear_container
 from spark_tui.observe.engines.use.engines import EDITS
 from spark_tui.observe.explain.model.starts import MAX_STARTS

@@ -32,16 +32,20 @@ from spark_tui.base.jobs import Step, StepState
 from spark_tui.base.poller import failure_of, keep, pause
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.base.wire import encode
-from spark_tui.core.catalogue import catalogue
+from spark_tui.catalog.fit.model.fit import Fit
+from spark_tui.catalog.fit.use.finder import PresetFinder, Search
+from spark_tui.catalog.fit.use.fit import LaunchChecks, MemoryGate, WillNotFit, short_of_memory
+from spark_tui.catalog.library.use import Library
+from spark_tui.catalog.presets.model.overrides import Overrides, overrides_from_pairs
+from spark_tui.catalog.presets.model.plan import LaunchPlan
+from spark_tui.catalog.presets.model.preset import Preset
+from spark_tui.catalog.presets.use.catalogue import catalogue
+from spark_tui.catalog.presets.use.last_launches import LastLaunches
+from spark_tui.catalog.presets.use.preflight import Preflight
 from spark_tui.core.edit import Editor
-from spark_tui.core.finder import PresetFinder, Search
-from spark_tui.core.fit import LaunchChecks, MemoryGate, WillNotFit, short_of_memory
 from spark_tui.core.gateway_keys import FILE, GatewayKeys
 from spark_tui.core.gateway_peers import Peers
-from spark_tui.core.last_launches import LastLaunches
 from spark_tui.core.launch import Launcher, LaunchRequest, request_of
-from spark_tui.core.library import Library
-from spark_tui.core.preflight import Preflight
 from spark_tui.domain.gateway import (
     GatewayEngine,
     GatewayModel,
@@ -55,10 +59,6 @@ from spark_tui.domain.gateway import (
     evict,
     recent,
 )
-from spark_tui.domain.presets.fit import Fit
-from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs
-from spark_tui.domain.presets.plan import LaunchPlan
-from spark_tui.domain.presets.preset import Preset
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.explain.model.starts import MAX_STARTS
 from spark_tui.observe.explain.model.view import EngineView

@@ -19,6 +19,8 @@ from spark_tui.base.executors import end_tasks, in_thread
 from spark_tui.base.finding import Severity
 from spark_tui.base.jobs import STEP_EVENTS, JobView, Report, Step, StepState, put, step_news
 from spark_tui.base.store import Store
+from spark_tui.catalog.presets.model.overrides import Overrides, pairs_of
+from spark_tui.catalog.presets.model.preset import Preset
 from spark_tui.core.cluster_launch import STEPS as CLUSTER_STEPS
 from spark_tui.core.cluster_launch import ClusterLauncher, NotClean
 from spark_tui.core.edit import Editor, EditPlan
@@ -27,8 +29,6 @@ from spark_tui.core.update import STEPS as UPDATE_STEPS
 from spark_tui.core.update import Updater
 from spark_tui.domain.cluster.protocol import rank_of
 from spark_tui.domain.cluster.record import UNFINISHED, ClusterRecord, Stage
-from spark_tui.domain.presets.overrides import Overrides, pairs_of
-from spark_tui.domain.presets.preset import Preset
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 
 MAX_JOBS = 20

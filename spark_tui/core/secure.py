@@ -12,8 +12,8 @@ from spark_tui.base.engine.state import Exposure
 from spark_tui.base.errors import RefusedError, SparkError
 from spark_tui.base.ports import PresetSource, SecretStore
 from spark_tui.base.settings import ExposureChoice
+from spark_tui.catalog.presets.use.preflight import Preflight
 from spark_tui.core.launch import LaunchRequest, launched_overrides
-from spark_tui.core.preflight import Preflight
 from spark_tui.observe.engines.use.engines import outside_docker
 from spark_tui.observe.explain.model.view import EngineView
 

@@ -27,11 +27,20 @@ from spark_tui.base.ports import CheckpointSource, Clock, RecipeStore, StateFile
 from spark_tui.base.quantities import human_duration
 from spark_tui.base.reading import value_of
 from spark_tui.base.wire import decode, encode
+from spark_tui.catalog.fit.model.verdict import LaunchVerdict
+from spark_tui.catalog.fit.use.draft import Drafts
+from spark_tui.catalog.fit.use.fit import LaunchChecks, MemoryGate, WillNotFit
+from spark_tui.catalog.presets.model.command import settable, tool_calls_of
+from spark_tui.catalog.presets.model.dialects.recipe_files import to_sparkrun
+from spark_tui.catalog.presets.model.dialects.yaml_text import comment, sub_table, with_value, yaml_text
+from spark_tui.catalog.presets.model.draft import Draft
+from spark_tui.catalog.presets.model.located import MappingValue
+from spark_tui.catalog.presets.model.overrides import Overrides, all_pairs, overrides_from_pairs
+from spark_tui.catalog.presets.model.preset import Preset, PresetCatalogue
+from spark_tui.catalog.presets.model.rules.context import given_settings
+from spark_tui.catalog.presets.use.catalogue import catalogue
 from spark_tui.core.bench import RESTORE_SECONDS, Benchmark, BenchProgress, BenchStep, finish_when_cancelled
 from spark_tui.core.bench_ab import ABPlanner, Variant
-from spark_tui.core.catalogue import catalogue
-from spark_tui.core.draft import Drafts
-from spark_tui.core.fit import LaunchChecks, MemoryGate, WillNotFit
 from spark_tui.core.launch import DEFAULT_READY_TIMEOUT_SECONDS, Launcher, LaunchRequest, request_of
 from spark_tui.domain.bench.tune import (
     PASSES,
@@ -48,15 +57,6 @@ from spark_tui.domain.bench.tune import (
     next_trial,
     outcome_of,
 )
-from spark_tui.domain.presets.command import settable, tool_calls_of
-from spark_tui.domain.presets.dialects.recipe_files import to_sparkrun
-from spark_tui.domain.presets.dialects.yaml_text import comment, sub_table, with_value, yaml_text
-from spark_tui.domain.presets.draft import Draft
-from spark_tui.domain.presets.fit_verdict import LaunchVerdict
-from spark_tui.domain.presets.located import MappingValue
-from spark_tui.domain.presets.overrides import Overrides, all_pairs, overrides_from_pairs
-from spark_tui.domain.presets.preset import Preset, PresetCatalogue
-from spark_tui.domain.presets.rules.context import given_settings
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.metrics.use.history import History
 from spark_tui.observe.results.model.compare import compare

@@ -34,15 +34,15 @@ from spark_tui.base.quantities import human_bytes
 from spark_tui.base.reading import value_of
 from spark_tui.base.text import clean_line, quoted
 from spark_tui.base.wire import decode, encode
+from spark_tui.catalog.presets.model.overrides import Overrides
+from spark_tui.catalog.presets.model.pin import digest_of, pinned_reference
+from spark_tui.catalog.presets.model.preset import Preset, PresetCatalogue
+from spark_tui.catalog.presets.use.catalogue import catalogue
+from spark_tui.catalog.presets.use.preflight import container_of
 from spark_tui.core.bench_ab import Variant
-from spark_tui.core.catalogue import catalogue
 from spark_tui.core.edit import Editor, EditStage
 from spark_tui.core.launch import SET_ASIDE, Launcher, LaunchRequest
-from spark_tui.core.preflight import container_of
 from spark_tui.domain.presets.image_use import kept_tag
-from spark_tui.domain.presets.overrides import Overrides
-from spark_tui.domain.presets.pin import digest_of, pinned_reference
-from spark_tui.domain.presets.preset import Preset, PresetCatalogue
 from spark_tui.observe.engines.use.containers import clear_container
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.explain.model.starts import StartRecord, digest_for

@@ -22,7 +22,7 @@ from spark_tui.base.host.drop_caches import SystemFile
 from spark_tui.base.ports import CacheDropper
 from spark_tui.base.remote import last_line
 from spark_tui.base.text import quoted
-from spark_tui.domain.presets.dialects.container_files import boot_text, timer_texts
+from spark_tui.catalog.presets.model.dialects.container_files import boot_text, timer_texts
 
 _SECONDS: Final = 10.0
 _START_SECONDS: Final = 30.0

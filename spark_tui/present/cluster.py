@@ -21,6 +21,7 @@ from spark_tui.base.quantities import gib
 from spark_tui.base.reading import Reading, reason_of, value_of
 from spark_tui.base.remote import memory_words
 from spark_tui.base.text import clean_line
+from spark_tui.catalog.fit.show.launch import finding_object, fit_object, fit_verdict
 from spark_tui.core.cluster import ClusterVerdict
 from spark_tui.core.cluster_launch import NodeCleared
 from spark_tui.core.cluster_monitor import node_values
@@ -30,7 +31,6 @@ from spark_tui.domain.cluster.protocol import NodeLook, NodeVersion, RankState, 
 from spark_tui.domain.cluster.record import RELAUNCHES_AN_HOUR, ClusterRecord, RankRecord, Stage
 from spark_tui.domain.cluster.variables import Backend
 from spark_tui.observe.metrics.show.events import event_time
-from spark_tui.present.launch import finding_object, fit_object, fit_verdict
 
 
 def clusters_table(clusters: Iterable[Cluster]) -> Table:

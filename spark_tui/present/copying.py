@@ -6,9 +6,9 @@ from typing import Final
 
 from spark_tui.base.json import Object, known
 from spark_tui.base.quantities import human_bytes, human_duration
+from spark_tui.catalog.models.show.downloads import percent
 from spark_tui.core.copying import Copied
 from spark_tui.domain.cluster.copying import CopyPhase, CopyProgress
-from spark_tui.present.downloads import percent
 
 _PHASES: Final = {
     CopyPhase.SENDING: "receiving", CopyPhase.LOADING: "unpacking in Docker", CopyPhase.CHECKING: "checking",

@@ -9,9 +9,9 @@ from spark_tui.base.engine.container import LABEL_API_KEY_FILE
 from spark_tui.base.json import Object, maybe, moment
 from spark_tui.base.page import Cell, Column, Page, Row, Section, Table, Tone, cells
 from spark_tui.base.quantities import human_duration
+from spark_tui.catalog.presets.model.dialects.yaml_text import node_of, yaml_text
+from spark_tui.catalog.presets.model.plan import LaunchPlan
 from spark_tui.domain.gateway import GatewayKey, GatewayStatus, GatewaySwap
-from spark_tui.domain.presets.dialects.yaml_text import node_of, yaml_text
-from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.observe.metrics.show.agents import client_object, clients_page
 
 _READY_SECONDS: Final = 1800

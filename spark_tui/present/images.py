@@ -10,6 +10,7 @@ from spark_tui.base.json import Object, maybe, moment
 from spark_tui.base.page import Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
 from spark_tui.base.quantities import human_bytes
 from spark_tui.base.text import quoted
+from spark_tui.catalog.models.show.inspection import UNKNOWN, age
 from spark_tui.domain.presets.image_use import (
     ImageDeletion,
     ImageEntry,
@@ -19,7 +20,6 @@ from spark_tui.domain.presets.image_use import (
     TagState,
 )
 from spark_tui.observe.metrics.show.history import when
-from spark_tui.present.inspection import UNKNOWN, age
 
 _TONES: Final = {
     TagState.CURRENT: Tone.GOOD,

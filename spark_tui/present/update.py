@@ -8,9 +8,9 @@ from spark_tui.base.actions import by_front_end
 from spark_tui.base.json import Object, maybe, moment
 from spark_tui.base.page import Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
 from spark_tui.base.quantities import human_bytes, human_duration
-from spark_tui.core.pins import GoodStart
+from spark_tui.catalog.presets.model.pin import short_digest
+from spark_tui.catalog.presets.use.pins import GoodStart
 from spark_tui.core.update import UpdateCheck, UpdateRecord, UpdateStage
-from spark_tui.domain.presets.pin import short_digest
 from spark_tui.observe.explain.model.starts import StartRecord
 from spark_tui.observe.metrics.show.history import good_page, start_object, when
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from spark_tui.base.checkpoint import WeightFormat
 from spark_tui.base.ports import Clock
 from spark_tui.base.quantities import GIB
-from spark_tui.domain.models.weights import CONFIG
+from spark_tui.catalog.models.model.weights import CONFIG
 from spark_tui.services.demo.facts import SHELF, Card
 from spark_tui.services.demo.models import COMMIT
 from spark_tui.services.demo.shelf import ShelfFile, files_on

@@ -37,9 +37,9 @@ from spark_tui.base.page import Cell
 from spark_tui.base.quantities import GIB
 from spark_tui.base.reading import NOT_READ_YET, Reading, value_of
 from spark_tui.base.text import clean
-from spark_tui.core.catalogue import catalogue
+from spark_tui.catalog.presets.model.preset import PresetCatalogue
+from spark_tui.catalog.presets.use.catalogue import catalogue
 from spark_tui.domain.cluster.protocol import NodeLook, rank_of
-from spark_tui.domain.presets.preset import PresetCatalogue
 from spark_tui.observe.engines.show.activity import activities, engine_counts, engine_statuses, window_title
 from spark_tui.tui.format import Glyphs
 from spark_tui.tui.screen_table import make_screen
@@ -56,11 +56,11 @@ if TYPE_CHECKING:
     from spark_tui.base.host.drop_caches import DropResult
     from spark_tui.base.store import World
     from spark_tui.base.under_way import Measurement
+    from spark_tui.catalog.library.model import LibraryView
+    from spark_tui.catalog.models.model.download import Download
     from spark_tui.domain.cluster.record import ClusterRecord
     from spark_tui.domain.gateway import GatewayStatus
-    from spark_tui.domain.models.download import Download
     from spark_tui.domain.presets.image_use import ImagesView
-    from spark_tui.domain.presets.model_use import LibraryView
     from spark_tui.observe.explain.model.explain import Explanation
     from spark_tui.observe.explain.model.view import EngineView
     from spark_tui.observe.results.model.proof import Proof
@@ -265,7 +265,7 @@ class FrameApp(PlainCrashApp[None]):
 
     def draft_engine(self, view: EngineView | None) -> None:
         """The draft of a preset for an engine that was started by hand, with the change that its log suggests."""
-        from spark_tui.core.draft import Drafts
+        from spark_tui.catalog.fit.use.draft import Drafts
 
         if view is None:
             self.notify("No engine is selected.", markup=False)

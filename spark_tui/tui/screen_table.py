@@ -11,8 +11,8 @@ from textual.screen import Screen
 
 MODES: Final = {
     "home": "spark_tui.app.home.screen:HomeScreen",
-    "models": "spark_tui.tui.screens.models:ModelsScreen",
-    "presets": "spark_tui.tui.screens.presets:PresetsScreen",
+    "models": "spark_tui.catalog.library.screen.models:ModelsScreen",
+    "presets": "spark_tui.catalog.fit.screen.presets:PresetsScreen",
     "logs": "spark_tui.observe.explain.screen.logs:LogsScreen",
     "metrics": "spark_tui.observe.metrics.screen.metrics:MetricsScreen",
     "memory": "spark_tui.observe.memory.screen:MemoryScreen",
@@ -26,13 +26,13 @@ MODES: Final = {
     "images": "spark_tui.tui.screens.images:ImagesScreen",
 }
 DIALOGS: Final = {
-    "compare_presets": "spark_tui.tui.screens.presets:CompareScreen",
+    "compare_presets": "spark_tui.catalog.fit.screen.presets:CompareScreen",
     "confirm": "spark_tui.tui.screens.modals:ConfirmScreen",
-    "draft": "spark_tui.tui.screens.draft:DraftDialog",
+    "draft": "spark_tui.catalog.fit.screen.draft:DraftDialog",
     "help": "spark_tui.tui.screens.help:HelpScreen",
     "hosts": "spark_tui.tui.screens.hosts:HostsDialog",
-    "judge_form": "spark_tui.tui.screens.presets:JudgeForm",
-    "import_form": "spark_tui.tui.screens.import_form:ImportForm",
+    "judge_form": "spark_tui.catalog.fit.screen.presets:JudgeForm",
+    "import_form": "spark_tui.catalog.presets.screen.import_form:ImportForm",
     "launch_form": "spark_tui.tui.screens.launch_form:LaunchForm",
     "tour": "spark_tui.tui.screens.help:TourScreen",
     "yank": "spark_tui.tui.screens.modals:YankMenu",

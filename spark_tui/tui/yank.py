@@ -14,7 +14,7 @@ from spark_tui.base.text import clean
 
 if TYPE_CHECKING:
     from spark_tui.base.context import Context
-    from spark_tui.domain.presets.preset import Preset
+    from spark_tui.catalog.presets.model.preset import Preset
     from spark_tui.observe.explain.model.view import EngineView
 
 LAST_COPY: Final = "last-copy"
@@ -73,9 +73,9 @@ def engine_yanks(context: Context, view: EngineView | None, preset: Preset | Non
 
         def command() -> str:
             from spark_tui.base.engine.docker_run import render_text
+            from spark_tui.catalog.presets.model.overrides import overrides_from_pairs
+            from spark_tui.catalog.presets.use.preflight import Preflight
             from spark_tui.core.launch import launched_with
-            from spark_tui.core.preflight import Preflight
-            from spark_tui.domain.presets.overrides import overrides_from_pairs
 
             pairs = {**launched_with(container), "name": view.name}
             return render_text(context[Preflight].dry_plan(preset, overrides_from_pairs(pairs)).spec)

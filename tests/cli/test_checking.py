@@ -8,7 +8,7 @@ import shlex
 import pytest
 from msgspec.structs import replace
 
-from spark_tui.domain.presets.preset import PresetCatalogue
+from spark_tui.catalog.presets.model.preset import PresetCatalogue
 from tests.cli.world import TINY, StaticPresets, World
 
 GREEDY = replace(TINY, name="greedy", defaults=(*TINY.defaults, ("gpu_memory_utilization", 0.92)))

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from spark_tui.domain.models.store import PARTIAL_FOLDER
+from spark_tui.catalog.models.model.store import PARTIAL_FOLDER
 from tests import store_kit
 from tests.cli.world import in_process
 from tests.ssh_nodes import SshNodes

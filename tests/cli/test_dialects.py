@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from spark_tui.base.engine.docker_run import read_argv, split_text
-from spark_tui.services.presets.imports import FolderRecipeStore
-from spark_tui.services.presets.store import PresetFiles
+from spark_tui.catalog.presets.adapter.imports import FolderRecipeStore
+from spark_tui.catalog.presets.adapter.store import PresetFiles
 from tests.cli.world import World
 
 V1 = """\

@@ -15,9 +15,9 @@ from spark_tui import __version__
 from spark_tui.app.main import COMMANDS, cli, run
 from spark_tui.base.context import Context
 from spark_tui.base.errors import ContainerNotFound, ExitCode, ModelNotServed, UsageError
+from spark_tui.catalog.models.model.hub_errors import HubFileMissing, HubRepoMissing, HubRevisionMissing
 from spark_tui.cli.options import Options
 from spark_tui.cli.session import Streams
-from spark_tui.domain.models.hub_errors import HubFileMissing, HubRepoMissing, HubRevisionMissing
 from tests.cli.world import Stream, World, example, in_process
 
 MODULE = (sys.executable, "-m", "spark_tui")

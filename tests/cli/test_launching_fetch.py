@@ -9,10 +9,10 @@ import pytest
 
 from spark_tui.base.quantities import GIB
 from spark_tui.base.reading import Ok
-from spark_tui.domain.models import hub_errors
-from spark_tui.domain.models.download import DownloadPhase
-from spark_tui.domain.models.hub import Gating
-from spark_tui.services.store.store import FolderModelStore
+from spark_tui.catalog.models.adapter.store import FolderModelStore
+from spark_tui.catalog.models.model import hub_errors
+from spark_tui.catalog.models.model.download import DownloadPhase
+from spark_tui.catalog.models.model.hub import Gating
 from tests.cli.world import BOOT, IMAGE, World
 from tests.fakes_hub import FakeDownloader, FakeHub, card
 from tests.store_kit import cached, files

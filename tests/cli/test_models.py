@@ -13,12 +13,12 @@ import pytest
 from spark_tui.base.engine.container import Mount
 from spark_tui.base.host.identity import HostPaths
 from spark_tui.base.settings import Settings
-from spark_tui.domain.presets.fit import Basis
-from spark_tui.domain.presets.preset import PresetCatalogue
-from spark_tui.services.presets.imports import FolderRecipeStore
-from spark_tui.services.presets.store import PresetFiles, builtin_directory
-from spark_tui.services.store.checkpoints import StoreCheckpoints
-from spark_tui.services.store.store import FolderModelStore
+from spark_tui.catalog.fit.model.fit import Basis
+from spark_tui.catalog.models.adapter.checkpoints import StoreCheckpoints
+from spark_tui.catalog.models.adapter.store import FolderModelStore
+from spark_tui.catalog.presets.adapter.imports import FolderRecipeStore
+from spark_tui.catalog.presets.adapter.store import PresetFiles, builtin_directory
+from spark_tui.catalog.presets.model.preset import PresetCatalogue
 from tests.cli.world import TINY, StaticPresets, World
 from tests.fakes_hub import FakeDownloader, FakeHub, card
 from tests.gguf_files import QWEN, write_gguf

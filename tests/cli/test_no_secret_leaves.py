@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from spark_tui.base.engine.container import LABEL_API_KEY_FILE, ContainerStatus, PublishedPort
 from spark_tui.base.errors import EngineFailed
 from spark_tui.base.files import FileLogArchive, PrivateFolder
-from spark_tui.domain.presets.preset import PresetCatalogue
+from spark_tui.catalog.presets.model.preset import PresetCatalogue
 from spark_tui.machine.secrets import FileSecrets
 from tests.cli.world import BOOT, IMAGE, TINY, Result, World
 

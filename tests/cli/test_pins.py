@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from spark_tui.catalog.presets.adapter.imports import FolderRecipeStore
+from spark_tui.catalog.presets.adapter.store import PresetFiles
 from spark_tui.observe.explain.model.starts import StartBackends, StartRecord
 from spark_tui.observe.explain.model.timeline import StartOutcome
-from spark_tui.services.presets.imports import FolderRecipeStore
-from spark_tui.services.presets.store import PresetFiles
 from tests.cli.world import World
 from tests.fakes_history import FakeHistory
 

@@ -9,9 +9,9 @@ from spark_tui.base.checkpoint import WeightFormat
 from spark_tui.base.quantities import GIB, MIB
 from spark_tui.base.reading import Ok
 from spark_tui.base.settings import Settings
-from spark_tui.domain.models import hub_errors
-from spark_tui.domain.models.download import DownloadRequest, Limits
-from spark_tui.domain.models.hub import FormatBasis, Formats, Gating, SearchHit, Sort
+from spark_tui.catalog.models.model import hub_errors
+from spark_tui.catalog.models.model.download import DownloadRequest, Limits
+from spark_tui.catalog.models.model.hub import FormatBasis, Formats, Gating, SearchHit, Sort
 from tests.cli.world import World
 from tests.fakes_host import EPOCH
 from tests.fakes_hub import COMMIT, FakeDownloader, FakeHub, card

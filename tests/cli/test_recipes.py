@@ -7,7 +7,7 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from spark_tui.domain.presets.preset import PresetCatalogue
+from spark_tui.catalog.presets.model.preset import PresetCatalogue
 from tests.cli.world import BIG, TINY, StaticPresets, World
 
 SHOW = """\

@@ -13,10 +13,10 @@ from spark_tui.base.context import Context
 from spark_tui.base.engine.state import Endpoint
 from spark_tui.base.errors import EngineFailed, ImageNotFound
 from spark_tui.base.reading import Ok
+from spark_tui.catalog.presets.model.pin import pinned_reference
 from spark_tui.cli.options import Options
 from spark_tui.domain.bench.load import Load, LoadEvent
 from spark_tui.domain.presets.image_use import kept_tag
-from spark_tui.domain.presets.pin import pinned_reference
 from spark_tui.observe.results.adapter import FileProofs
 from tests.bench_kit import FakeLoad
 from tests.cli.world import IMAGE, World

@@ -44,10 +44,10 @@ from spark_tui.base.ports import (
 )
 from spark_tui.base.reading import Ok
 from spark_tui.base.settings import Settings
+from spark_tui.catalog.presets.model.preset import Origin, Preset, PresetCatalogue, PresetFacts, PublishedSpeed
+from spark_tui.catalog.presets.use.rights import AllowedPresets
 from spark_tui.cli.options import Options
 from spark_tui.cli.session import Opener, Streams
-from spark_tui.core.rights import AllowedPresets
-from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue, PresetFacts, PublishedSpeed
 from tests.fakes_docker import EPOCH, FakeDocker
 from tests.fakes_files import MemoryState
 from tests.fakes_host import FakeArchive, FakeClock, FakeGpu, FakeHost, FakeSecrets

@@ -13,7 +13,7 @@ from spark_tui.base.host.identity import HostPaths
 from spark_tui.base.jobs import Step, put
 from spark_tui.base.ports import HistoryStore, MetricsSource, RecipeStore
 from spark_tui.base.settings import Settings
-from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue
+from spark_tui.catalog.presets.model.preset import Origin, Preset, PresetCatalogue
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from tests.fakes_api import FakeEngineApi
 from tests.fakes_docker import FakeDocker

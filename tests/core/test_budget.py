@@ -11,10 +11,10 @@ from spark_tui.base.errors import ExitCode
 from spark_tui.base.jobs import StepState
 from spark_tui.base.quantities import GIB
 from spark_tui.base.reading import Missing, Ok
-from spark_tui.core.fit import CALM_SECONDS, RETURN_SECONDS, STILL_SECONDS, MemoryGate, WillNotFit
+from spark_tui.catalog.fit.use.fit import CALM_SECONDS, RETURN_SECONDS, STILL_SECONDS, MemoryGate, WillNotFit
+from spark_tui.catalog.presets.model.overrides import Overrides
+from spark_tui.catalog.presets.model.preset import PresetFacts
 from spark_tui.core.launch import Launcher, LaunchRequest
-from spark_tui.domain.presets.overrides import Overrides
-from spark_tui.domain.presets.preset import PresetFacts
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from tests.core.kit import PRESET, Kit
 from tests.fakes_api import FakeEngineApi

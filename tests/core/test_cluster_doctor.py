@@ -17,6 +17,7 @@ from spark_tui.base.ports import DoctorProbe, ShellResult
 from spark_tui.base.reading import Missing, Ok, Reading
 from spark_tui.base.remote import RemoteHost
 from spark_tui.base.wire import decode, encode
+from spark_tui.catalog.models.model.store import Payload, StoredFile
 from spark_tui.core.cluster_doctor import ClusterDoctor, NodeExaminer
 from spark_tui.core.nodes import Nodes, measured_bandwidth
 from spark_tui.domain.cluster.doctor import examine
@@ -31,7 +32,6 @@ from spark_tui.domain.cluster.facts import (
     Transfer,
 )
 from spark_tui.domain.cluster.protocol import FabricLink
-from spark_tui.domain.models.store import Payload, StoredFile
 from tests.core.kit import IMAGE, Kit
 from tests.fakes_files import MemoryState
 from tests.fakes_host import FakeClock

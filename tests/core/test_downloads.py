@@ -16,14 +16,14 @@ from spark_tui.base.host.identity import HostPaths
 from spark_tui.base.quantities import GIB
 from spark_tui.base.reading import Ok, Stale
 from spark_tui.base.store import Store
-from spark_tui.core.downloads import Downloads, Hub, combined
-from spark_tui.domain.models import hub_errors
-from spark_tui.domain.models.download import DownloadPhase, DownloadRequest
-from spark_tui.domain.models.hub import Gating
-from spark_tui.domain.presets.fetching import downloads_of
-from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs, pairs_from
-from spark_tui.domain.presets.plan import plan as launch_plan
-from spark_tui.domain.presets.preset import Origin, Preset, PresetFacts, RequiredFile
+from spark_tui.catalog.models.model import hub_errors
+from spark_tui.catalog.models.model.download import DownloadPhase, DownloadRequest
+from spark_tui.catalog.models.model.hub import Gating
+from spark_tui.catalog.models.use.downloads import Downloads, Hub, combined
+from spark_tui.catalog.presets.model.fetching import downloads_of
+from spark_tui.catalog.presets.model.overrides import Overrides, overrides_from_pairs, pairs_from
+from spark_tui.catalog.presets.model.plan import plan as launch_plan
+from spark_tui.catalog.presets.model.preset import Origin, Preset, PresetFacts, RequiredFile
 from tests.fakes_host import FakeClock, FakeHost, FakeSecrets
 from tests.fakes_hub import FakeDownloader, FakeHub, card
 

@@ -18,12 +18,12 @@ from spark_tui.base.finding import Severity
 from spark_tui.base.jobs import StepState
 from spark_tui.base.secret import Secret
 from spark_tui.base.settings import ExposureChoice
+from spark_tui.catalog.presets.model.overrides import Overrides, overrides_from_pairs, pairs_from
+from spark_tui.catalog.presets.model.preset import PresetCatalogue
+from spark_tui.catalog.presets.use.last_launches import LastLaunches
 from spark_tui.core.edit import EditFailed, Editor, EditPlan
-from spark_tui.core.last_launches import LastLaunches
 from spark_tui.core.launch import Launcher, LaunchRequest
 from spark_tui.core.runner import JobRunner
-from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs, pairs_from
-from spark_tui.domain.presets.preset import PresetCatalogue
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.explain.model.view import EngineView
 from tests.core.kit import IMAGE, PRESET, Kit

@@ -16,9 +16,9 @@ from spark_tui.base.event import Event, EventKind
 from spark_tui.base.finding import Severity
 from spark_tui.base.jobs import StepState
 from spark_tui.base.reading import Missing, Ok, Stale, value_of
+from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.core.launch import LaunchRequest
 from spark_tui.core.runner import JobRunner
-from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.explain.model.timeline import StartOutcome
 from spark_tui.observe.explain.model.view import EngineView

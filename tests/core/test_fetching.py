@@ -17,15 +17,15 @@ from spark_tui.base.jobs import JobView, StepState
 from spark_tui.base.quantities import GIB
 from spark_tui.base.reading import Ok
 from spark_tui.base.settings import Settings
-from spark_tui.core.downloads import Downloads
+from spark_tui.catalog.models.adapter.store import FolderModelStore
+from spark_tui.catalog.models.model import hub_errors
+from spark_tui.catalog.models.model.download import DownloadPhase
+from spark_tui.catalog.models.model.hub import Gating
+from spark_tui.catalog.models.use.downloads import Downloads
+from spark_tui.catalog.presets.model.overrides import Overrides
+from spark_tui.catalog.presets.model.preset import Preset, PresetFacts, RequiredFile
 from spark_tui.core.launch import Launcher, LaunchRequest, LaunchResult
 from spark_tui.core.runner import JobRunner
-from spark_tui.domain.models import hub_errors
-from spark_tui.domain.models.download import DownloadPhase
-from spark_tui.domain.models.hub import Gating
-from spark_tui.domain.presets.overrides import Overrides
-from spark_tui.domain.presets.preset import Preset, PresetFacts, RequiredFile
-from spark_tui.services.store.store import FolderModelStore
 from tests.core.kit import PRESET, Kit
 from tests.fakes_hub import FakeDownloader, FakeHub, card
 from tests.store_kit import cached, files

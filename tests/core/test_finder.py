@@ -8,10 +8,10 @@ from spark_tui.base.checkpoint import CheckpointFacts
 from spark_tui.base.errors import PresetError
 from spark_tui.base.finding import Severity
 from spark_tui.base.reading import Missing, Reading
-from spark_tui.core.candidates import Candidate, Disk
-from spark_tui.core.finder import PresetFinder, Search, matches
-from spark_tui.domain.presets.command import ToolCalls
-from spark_tui.domain.presets.preset import PresetFacts, PublishedSpeed, Tag
+from spark_tui.catalog.fit.use.candidates import Candidate, Disk
+from spark_tui.catalog.fit.use.finder import PresetFinder, Search, matches
+from spark_tui.catalog.presets.model.command import ToolCalls
+from spark_tui.catalog.presets.model.preset import PresetFacts, PublishedSpeed, Tag
 from spark_tui.observe.engines.use.collectors import Collectors
 from tests.cases import all_cases
 from tests.core.kit import PRESET, Kit

@@ -15,14 +15,14 @@ import pytest
 
 from spark_tui.app.main import run
 from spark_tui.base.errors import UsageError
+from spark_tui.catalog.fit.use.finder import PresetFinder, Search
+from spark_tui.catalog.fit.use.from_ollama import Replacement, replacements
+from spark_tui.catalog.fit.use.recommend import SpeedSource, Use, purpose_of
+from spark_tui.catalog.models.adapter import ollama as service
+from spark_tui.catalog.models.adapter.ollama import HttpOllama, OllamaUnreachable, base_url
+from spark_tui.catalog.models.model.ollama import MAX_MODELS, OllamaModel, models_in, same_model
 from spark_tui.cli.session import Streams
-from spark_tui.core.finder import PresetFinder, Search
-from spark_tui.core.from_ollama import Replacement, replacements
-from spark_tui.core.recommend import SpeedSource, Use, purpose_of
-from spark_tui.domain.models.ollama import MAX_MODELS, OllamaModel, models_in, same_model
 from spark_tui.observe.engines.use.collectors import Collectors
-from spark_tui.services import ollama as service
-from spark_tui.services.ollama import HttpOllama, OllamaUnreachable, base_url
 from tests.core.kit import Kit
 from tests.core.test_recommend import SHIPPED
 

@@ -15,11 +15,11 @@ from spark_tui.base.host.guard import GuardEntry
 from spark_tui.base.host.series import MetricId, Sample, SeriesKey, SeriesSlice
 from spark_tui.base.quantities import GIB
 from spark_tui.base.reading import Missing, Ok
-from spark_tui.core.fit import LaunchChecks
+from spark_tui.catalog.fit.model.fit import Basis as FitBasis
+from spark_tui.catalog.fit.model.fit import PartId
+from spark_tui.catalog.fit.use.fit import LaunchChecks
+from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.core.launch import Launcher, LaunchRequest
-from spark_tui.domain.presets.fit import Basis as FitBasis
-from spark_tui.domain.presets.fit import PartId
-from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.explain.model.starts import EtaBasis, StartRecord, StartSizes
 from spark_tui.observe.explain.model.timeline import PhaseId, StartOutcome

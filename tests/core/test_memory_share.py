@@ -13,14 +13,14 @@ from spark_tui.base.engine.state import EngineState, Exposure
 from spark_tui.base.host.vitals import GpuProcess, GpuReading
 from spark_tui.base.quantities import GIB
 from spark_tui.base.reading import Ok
+from spark_tui.catalog.fit.model.fit import HOST_BYTES, FitWord
+from spark_tui.catalog.fit.use.fit import LaunchChecks
+from spark_tui.catalog.presets.model.overrides import SHARE, Overrides, overrides_from_pairs, pairs_of
+from spark_tui.catalog.presets.model.preset import PresetFacts
+from spark_tui.catalog.presets.use.preflight import Preflight, preset_diff
 from spark_tui.core.edit import Editor
-from spark_tui.core.fit import LaunchChecks
 from spark_tui.core.launch import Launcher, LaunchRequest
-from spark_tui.core.preflight import Preflight, preset_diff
 from spark_tui.core.runner import JobRunner
-from spark_tui.domain.presets.fit import HOST_BYTES, FitWord
-from spark_tui.domain.presets.overrides import SHARE, Overrides, overrides_from_pairs, pairs_of
-from spark_tui.domain.presets.preset import PresetFacts
 from spark_tui.observe.engines.use.collectors import Collectors
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.explain.model.view import EngineView

@@ -14,19 +14,19 @@ from spark_tui.base.errors import ImageNotFound, RefusedError, SparkError, Usage
 from spark_tui.base.finding import Severity
 from spark_tui.base.host.vitals import GpuReading
 from spark_tui.base.reading import Missing, Ok
+from spark_tui.catalog.presets.adapter.imports import FolderRecipeStore
+from spark_tui.catalog.presets.adapter.store import PresetFiles
+from spark_tui.catalog.presets.model.overrides import Overrides
+from spark_tui.catalog.presets.model.preset import Origin, Preset
+from spark_tui.catalog.presets.use.pins import ImageMatch, Pins
+from spark_tui.catalog.presets.use.preflight import Preflight, preset_diff
+from spark_tui.catalog.presets.use.rights import require_reviewed
 from spark_tui.core.launch import Launcher, LaunchRequest
-from spark_tui.core.pins import ImageMatch, Pins
-from spark_tui.core.preflight import Preflight, preset_diff
-from spark_tui.core.rights import require_reviewed
-from spark_tui.domain.presets.overrides import Overrides
-from spark_tui.domain.presets.preset import Origin, Preset
 from spark_tui.observe.explain.model.starts import MOST_GOOD, StartRecord, digest_for
 from spark_tui.observe.explain.model.timeline import StartOutcome
 from spark_tui.observe.metrics.use.history import History
 from spark_tui.observe.results.model.proof import CaseResult, Proof, preset_badge
 from spark_tui.observe.results.model.proof_request import Area, Verdict
-from spark_tui.services.presets.imports import FolderRecipeStore
-from spark_tui.services.presets.store import PresetFiles
 from tests.bench_kit import SPARK
 from tests.core.kit import IMAGE, Kit
 from tests.fakes_history import FakeHistory

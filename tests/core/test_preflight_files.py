@@ -10,11 +10,11 @@ from msgspec.structs import replace
 from spark_tui.base.errors import RefusedError
 from spark_tui.base.finding import Severity
 from spark_tui.base.secret import Secret
-from spark_tui.core.fit import LaunchChecks
+from spark_tui.catalog.fit.use.fit import LaunchChecks
+from spark_tui.catalog.presets.model.overrides import Overrides
+from spark_tui.catalog.presets.model.preset import Preset, PresetFacts, RequiredFile
+from spark_tui.catalog.presets.use.preflight import Preflight
 from spark_tui.core.launch import Launcher, LaunchRequest
-from spark_tui.core.preflight import Preflight
-from spark_tui.domain.presets.overrides import Overrides
-from spark_tui.domain.presets.preset import Preset, PresetFacts, RequiredFile
 from tests.core.kit import PRESET, Kit
 
 PARSER = RequiredFile("parser.py", "org/qwen", "parser.py")

@@ -9,9 +9,9 @@ from spark_tui.base.finding import Severity
 from spark_tui.base.quantities import GIB
 from spark_tui.base.reading import Ok
 from spark_tui.base.secret import Secret
-from spark_tui.core.candidates import Candidate
-from spark_tui.core.finder import PresetFinder, Search
-from spark_tui.core.recommend import (
+from spark_tui.catalog.fit.use.candidates import Candidate
+from spark_tui.catalog.fit.use.finder import PresetFinder, Search
+from spark_tui.catalog.fit.use.recommend import (
     LeftOut,
     Pick,
     Purpose,
@@ -23,7 +23,7 @@ from spark_tui.core.recommend import (
     recommend,
     speed_of,
 )
-from spark_tui.domain.presets.preset import Tag
+from spark_tui.catalog.presets.model.preset import Tag
 from spark_tui.observe.engines.use.collectors import Collectors
 from spark_tui.observe.results.model.conditions import Conditions
 from spark_tui.observe.results.model.proof import Badge, Proof

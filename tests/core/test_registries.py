@@ -10,13 +10,15 @@ from pathlib import Path
 import pytest
 
 from spark_tui.base.errors import UsageError
-from spark_tui.core.preset_imports import ImportOutcome, import_copy
-from spark_tui.core.registries import RegistryManager
-from spark_tui.domain.presets.dialects.importing import with_source
-from spark_tui.domain.presets.located import MappingValue, plain
-from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue, RecipeSource
-from spark_tui.domain.presets.recipe import preset_from
-from spark_tui.domain.presets.registry import (
+from spark_tui.catalog.presets.adapter import registries as service
+from spark_tui.catalog.presets.adapter.imports import FolderRecipeStore
+from spark_tui.catalog.presets.adapter.registries import GitRegistries
+from spark_tui.catalog.presets.adapter.store import PresetFiles, parse
+from spark_tui.catalog.presets.model.dialects.importing import with_source
+from spark_tui.catalog.presets.model.located import MappingValue, plain
+from spark_tui.catalog.presets.model.preset import Origin, Preset, PresetCatalogue, RecipeSource
+from spark_tui.catalog.presets.model.recipe import preset_from
+from spark_tui.catalog.presets.model.registry import (
     ChangeKind,
     GitUnreachable,
     NotReviewed,
@@ -24,10 +26,8 @@ from spark_tui.domain.presets.registry import (
     registry_address,
     registry_name,
 )
-from spark_tui.services import registries as service
-from spark_tui.services.presets.imports import FolderRecipeStore
-from spark_tui.services.presets.store import PresetFiles, parse
-from spark_tui.services.registries import GitRegistries
+from spark_tui.catalog.presets.use.imports import ImportOutcome, import_copy
+from spark_tui.catalog.presets.use.registries import RegistryManager
 from tests.cases import all_cases
 from tests.dialect_fixtures import SPARKRUN
 from tests.fakes_host import FakeClock

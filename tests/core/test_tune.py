@@ -11,12 +11,12 @@ from msgspec.structs import replace
 from spark_tui.base.errors import EngineExited, MeasurementVoid, RefusedError, SparkError
 from spark_tui.base.quantities import GIB
 from spark_tui.base.reading import Ok
+from spark_tui.catalog.presets.model.overrides import Overrides
+from spark_tui.catalog.presets.model.preset import Origin
+from spark_tui.catalog.presets.use.preflight import Preflight
 from spark_tui.core.bench import BenchStep
-from spark_tui.core.preflight import Preflight
 from spark_tui.core.tune import NOTHING_LEFT, TIME_OVER, Tuner, TuneRecord
 from spark_tui.domain.bench.tune import Trial, TrialOutcome, TuneGoal, best_settings, gain_of
-from spark_tui.domain.presets.overrides import Overrides
-from spark_tui.domain.presets.preset import Origin
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from tests.core.tune_kit import TUNED, TuneKit
 from tests.fakes_host import EPOCH, IDLE_MEMORY

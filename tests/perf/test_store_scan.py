@@ -14,7 +14,7 @@ import pytest
 from huggingface_hub import scan_cache_dir
 
 from spark_tui.base.files import PrivateFolder
-from spark_tui.services.store.store import FolderModelStore
+from spark_tui.catalog.models.adapter.store import FolderModelStore
 from tests.store_kit import cached
 
 REPOS, FILES, WEIGHTS = 300, 67, 20

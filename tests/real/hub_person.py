@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from spark_tui.services.hub.downloads import DownloadFolder
+from spark_tui.catalog.models.adapter.downloads import DownloadFolder
 
 REPO = "acme/two-gigabytes"
 SHARDS, SHARD_BYTES = 4, 512 * 1024**2

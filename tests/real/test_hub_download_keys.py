@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_tui.services.hub.downloads import alive
+from spark_tui.catalog.models.adapter.downloads import alive
 from tests.hub_server import COMMIT, HubServer, add_checkpoint
 from tests.pty_app import PtyApp, spark_tui
 from tests.real.hub_person import REPO, SHARD_BYTES, SHARDS, Person, roomy, wait_for

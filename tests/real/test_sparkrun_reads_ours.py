@@ -18,15 +18,15 @@ from msgspec.structs import replace
 
 from spark_tui.base.settings import ExposureChoice
 from spark_tui.base.shell import is_shell, join_lines, split_words
-from spark_tui.core.preset_imports import ImportOutcome, import_recipes
-from spark_tui.domain.presets.command import command_of
-from spark_tui.domain.presets.dialects.recipe_files import to_sparkrun
-from spark_tui.domain.presets.dialects.yaml_text import yaml_text
-from spark_tui.domain.presets.located import MappingValue
-from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs
-from spark_tui.domain.presets.preset import Origin, Preset
-from spark_tui.services.presets.imports import FolderRecipeStore
-from spark_tui.services.presets.store import PresetFiles, builtin_directory, parse
+from spark_tui.catalog.presets.adapter.imports import FolderRecipeStore
+from spark_tui.catalog.presets.adapter.store import PresetFiles, builtin_directory, parse
+from spark_tui.catalog.presets.model.command import command_of
+from spark_tui.catalog.presets.model.dialects.recipe_files import to_sparkrun
+from spark_tui.catalog.presets.model.dialects.yaml_text import yaml_text
+from spark_tui.catalog.presets.model.located import MappingValue
+from spark_tui.catalog.presets.model.overrides import Overrides, overrides_from_pairs
+from spark_tui.catalog.presets.model.preset import Origin, Preset
+from spark_tui.catalog.presets.use.imports import ImportOutcome, import_recipes
 from tests.dialect_fixtures import IMPORTABLE, REAL
 
 SPARKRUN = "sparkrun==0.4.2"

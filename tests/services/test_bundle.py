@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from spark_tui import __version__
+from spark_tui.catalog.presets.adapter.store import builtin_directory
 from spark_tui.domain.cluster.install import InstallFailed
 from spark_tui.machine.bundle import InstalledProgram
-from spark_tui.services.presets.store import builtin_directory
 from tests.node_ssh import packed_small
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from spark_tui.base.checkpoint import CheckpointFacts
 from spark_tui.base.reading import Missing, Ok
-from spark_tui.services.store.checkpoints import StoreCheckpoints
+from spark_tui.catalog.models.adapter.checkpoints import StoreCheckpoints
 from tests.gguf_files import QWEN, TENSORS, write_gguf
 
 CONFIG = {

@@ -56,11 +56,11 @@ from spark_tui.base.ports import ContainerEngine, LogLine
 from spark_tui.base.quantities import GIB
 from spark_tui.base.reading import Missing, Ok, value_of
 from spark_tui.base.secret import Secret
+from spark_tui.catalog.presets.model.overrides import overrides_from_pairs
+from spark_tui.catalog.presets.use.imports import ImportOutcome, import_recipes
+from spark_tui.catalog.presets.use.preflight import Preflight
 from spark_tui.core.launch import launched_with
-from spark_tui.core.preflight import Preflight
-from spark_tui.core.preset_imports import ImportOutcome, import_recipes
 from spark_tui.core.prove import Prover
-from spark_tui.domain.presets.overrides import overrides_from_pairs
 from spark_tui.observe.explain.model.timeline import BootTimeline, StartOutcome
 from spark_tui.observe.explain.model.tracker import LogTracker
 from spark_tui.services.demo.engines import EngineProfile, vllm_start

@@ -19,19 +19,19 @@ import pytest
 from spark_tui.base.errors import UsageError
 from spark_tui.base.executors import born
 from spark_tui.base.secret import Secret
-from spark_tui.domain.models import hub_errors
-from spark_tui.domain.models.download import (
+from spark_tui.catalog.models.adapter.downloads import DetachedDownloads, DownloadFolder, Order, WorkerState, alive
+from spark_tui.catalog.models.adapter.hub_client import HubCall, HuggingFaceHub, prepare
+from spark_tui.catalog.models.adapter.transfer import FileFetch, FilePlace, Places, TransferState
+from spark_tui.catalog.models.adapter.worker import DownloadJob
+from spark_tui.catalog.models.model import hub_errors
+from spark_tui.catalog.models.model.download import (
     Download,
     DownloadPhase,
     DownloadRequest,
     FileState,
     Limits,
 )
-from spark_tui.domain.models.hub import RepoFile
-from spark_tui.services.hub.client import HubCall, HuggingFaceHub, prepare
-from spark_tui.services.hub.downloads import DetachedDownloads, DownloadFolder, Order, WorkerState, alive
-from spark_tui.services.hub.transfer import FileFetch, FilePlace, Places, TransferState
-from spark_tui.services.hub.worker import DownloadJob
+from spark_tui.catalog.models.model.hub import RepoFile
 from tests.hub_server import COMMIT, TOKEN, Content, Fault, Flood, HubServer, Repo, add_checkpoint
 
 MIB = 1 << 20
@@ -331,8 +331,8 @@ async def test_a_download_outlives_the_program_and_runs_once(box: Box, repo: Rep
     server.rate = 4 * MIB
     words = (
         "import asyncio, os, sys; from pathlib import Path\n"
-        "from spark_tui.services.hub.downloads import DetachedDownloads as D\n"
-        "from spark_tui.domain.models.download import DownloadRequest as R\n"
+        "from spark_tui.catalog.models.adapter.downloads import DetachedDownloads as D\n"
+        "from spark_tui.catalog.models.model.download import DownloadRequest as R\n"
         f"asyncio.run(D(Path({str(box.records)!r}), Path({str(box.store)!r}), os.environ).start(R('acme/tiny')))"
     )
     subprocess.run([sys.executable, "-c", words], env=box.environ, check=True)

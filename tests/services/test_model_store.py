@@ -14,9 +14,9 @@ from huggingface_hub import scan_cache_dir
 
 from spark_tui.base.errors import UsageError
 from spark_tui.base.files import PrivateFolder
-from spark_tui.domain.models.store import Completeness, FileProblem, Layout, StoreContents, StoredModel
-from spark_tui.services.store.scan import ModelScan, data_behind
-from spark_tui.services.store.store import FolderModelStore
+from spark_tui.catalog.models.adapter.scan import ModelScan, data_behind
+from spark_tui.catalog.models.adapter.store import FolderModelStore
+from spark_tui.catalog.models.model.store import Completeness, FileProblem, Layout, StoreContents, StoredModel
 from tests.ordinary_user import ordinary_user
 from tests.store_kit import COMMIT, OLDER, age, cached, disk_usage, files, local, reuse, share, weights, write_tree
 

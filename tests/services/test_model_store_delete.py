@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from spark_tui.base.errors import RefusedError, SparkError
-from spark_tui.domain.models.store import Completeness, DeleteExtent, DeletePlan
-from spark_tui.services.store.store import FolderModelStore
+from spark_tui.catalog.models.adapter.store import FolderModelStore
+from spark_tui.catalog.models.model.store import Completeness, DeleteExtent, DeletePlan
 from tests.ordinary_user import ordinary_user
 from tests.store_kit import COMMIT, OLDER, age, cached, disk_usage, files, local, reuse, share, weights
 

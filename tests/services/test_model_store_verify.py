@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from spark_tui.base.settings import SettingOrigin, Settings, SettingSource
-from spark_tui.domain.models.store import Algorithm, FileVerdict, VerifyProgress, fetch_again
-from spark_tui.services.store.store import FolderModelStore
+from spark_tui.catalog.models.adapter.store import FolderModelStore
+from spark_tui.catalog.models.model.store import Algorithm, FileVerdict, VerifyProgress, fetch_again
 from tests.ordinary_user import ordinary_user
 from tests.store_kit import COMMIT, cached, files, git_sha1, local, reuse, sha256, share, weights
 

@@ -20,13 +20,13 @@ from spark_tui.base.errors import PresetError, SparkError
 from spark_tui.base.files import PrivateFolder
 from spark_tui.base.host.identity import HostPaths
 from spark_tui.base.ports import PresetSource
-from spark_tui.domain.presets.located import plain
-from spark_tui.domain.presets.overrides import Overrides
-from spark_tui.domain.presets.plan import plan
-from spark_tui.domain.presets.preset import Origin, PresetCatalogue
-from spark_tui.domain.presets.recipe import preset_from
-from spark_tui.services.presets import store as preset_files
-from spark_tui.services.presets.store import MAX_BYTES, PresetFiles, builtin_directory, parse
+from spark_tui.catalog.presets.adapter import store as preset_files
+from spark_tui.catalog.presets.adapter.store import MAX_BYTES, PresetFiles, builtin_directory, parse
+from spark_tui.catalog.presets.model.located import plain
+from spark_tui.catalog.presets.model.overrides import Overrides
+from spark_tui.catalog.presets.model.plan import plan
+from spark_tui.catalog.presets.model.preset import Origin, PresetCatalogue
+from spark_tui.catalog.presets.model.recipe import preset_from
 from tests.ordinary_user import ordinary_user
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "presets"
@@ -216,7 +216,7 @@ def test_a_folder_is_listed_as_often_for_a_hundred_presets_as_for_one(tmp_path: 
 
 
 def test_importing_the_module_does_not_import_yaml() -> None:
-    code = "import sys, spark_tui.services.presets.store; sys.exit('yaml' in sys.modules)"
+    code = "import sys, spark_tui.catalog.presets.adapter.store; sys.exit('yaml' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 

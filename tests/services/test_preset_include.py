@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue
-from spark_tui.services.presets.store import PresetFiles
+from spark_tui.catalog.presets.adapter.store import PresetFiles
+from spark_tui.catalog.presets.model.preset import Origin, Preset, PresetCatalogue
 
 BASE = """
 recipe_version: "2"

@@ -19,12 +19,12 @@ from spark_tui.base.ports import HubClient
 from spark_tui.base.quantities import GIB
 from spark_tui.base.reading import Missing, Ok
 from spark_tui.base.secret import Secret
-from spark_tui.domain.models import hub_errors
-from spark_tui.domain.models.hub import Fits, FormatBasis, Gating, RepoFile, SearchQuery, Sort
+from spark_tui.catalog.models.adapter.hub_client import RemoteFiles
+from spark_tui.catalog.models.model import hub_errors
+from spark_tui.catalog.models.model.hub import Fits, FormatBasis, Gating, RepoFile, SearchQuery, Sort
 from spark_tui.services.demo import facts as facts_module
 from spark_tui.services.demo.facts import FACTS, SHELF
 from spark_tui.services.demo.shelf import files_on
-from spark_tui.services.hub.client import RemoteFiles
 from spark_tui.simulator.hub import GATED
 from tests.fakes_host import FakeClock
 

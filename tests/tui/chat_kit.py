@@ -22,7 +22,7 @@ from spark_tui.base.engine.state import Endpoint, Health, ServedModel
 from spark_tui.base.host.identity import HostPaths
 from spark_tui.base.reading import NOT_READ_YET
 from spark_tui.base.settings import Settings
-from spark_tui.domain.presets.preset import PresetCatalogue
+from spark_tui.catalog.presets.model.preset import PresetCatalogue
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.frame import FrameScreen
 from spark_tui.tui.screens.chat import ChatScreen

@@ -14,11 +14,11 @@ from spark_tui.base.context import Context
 from spark_tui.base.engine.container import Mount
 from spark_tui.base.host.identity import HostPaths
 from spark_tui.base.settings import Settings
-from spark_tui.domain.presets.preset import Preset
-from spark_tui.services.store.checkpoints import StoreCheckpoints
-from spark_tui.services.store.store import FolderModelStore
+from spark_tui.catalog.library.screen.models import ModelsScreen
+from spark_tui.catalog.models.adapter.checkpoints import StoreCheckpoints
+from spark_tui.catalog.models.adapter.store import FolderModelStore
+from spark_tui.catalog.presets.model.preset import Preset
 from spark_tui.tui.format import UNICODE
-from spark_tui.tui.screens.models import ModelsScreen
 from spark_tui.tui.widgets.page import Page
 from tests.core.kit import Kit
 from tests.fakes_hub import FakeDownloader, FakeHub

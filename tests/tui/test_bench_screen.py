@@ -22,8 +22,8 @@ from spark_tui.base.finding import Severity
 from spark_tui.base.host.identity import HostPaths
 from spark_tui.base.quantities import GIB
 from spark_tui.base.settings import Settings
+from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.core.launch import Launcher, LaunchRequest
-from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.observe.results.model.run import BenchRun, HostFigures, Result, RunOutcome, Status, result_of
 from spark_tui.present.bench import serving
 from spark_tui.tui.format import ASCII, UNICODE, Glyphs

@@ -14,11 +14,11 @@ from spark_tui.base.host.identity import HostPaths
 from spark_tui.base.quantities import GIB
 from spark_tui.base.reading import Ok
 from spark_tui.base.settings import Settings
-from spark_tui.domain.models.config import facts_from
-from spark_tui.domain.models.hub import SearchHit
-from spark_tui.services.presets.imports import FolderRecipeStore
-from spark_tui.services.presets.store import PresetFiles, builtin_directory
-from spark_tui.tui.screens.draft import DraftDialog
+from spark_tui.catalog.fit.screen.draft import DraftDialog
+from spark_tui.catalog.models.model.config import facts_from
+from spark_tui.catalog.models.model.hub import SearchHit
+from spark_tui.catalog.presets.adapter.imports import FolderRecipeStore
+from spark_tui.catalog.presets.adapter.store import PresetFiles, builtin_directory
 from spark_tui.tui.screens.launch_form import LaunchForm
 from spark_tui.tui.screens.modals import TextDialog
 from tests.fakes_hub import card

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from spark_tui.base.actions import Scope, key_of, of_scope, shown, use_keys
+from spark_tui.catalog.fit.screen.presets import PresetsScreen
 from spark_tui.tui.screens.connect import ConnectScreen
 from spark_tui.tui.screens.help import CLI_FROM, HelpScreen, KeyTable, TourScreen, tour
 from spark_tui.tui.screens.launch_form import LaunchForm
-from spark_tui.tui.screens.presets import PresetsScreen
 from spark_tui.tui.widgets.bars import KeyBar
 from tests.tui.kit import QWEN, Sight, kit_of, seen
 

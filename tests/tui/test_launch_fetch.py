@@ -10,12 +10,12 @@ import pytest
 from spark_tui.base.engine.container import PublishedPort
 from spark_tui.base.quantities import GIB
 from spark_tui.base.reading import Ok
+from spark_tui.catalog.fit.screen.presets import PresetsScreen
+from spark_tui.catalog.models.model import hub_errors
+from spark_tui.catalog.models.model.download import DownloadPhase
+from spark_tui.catalog.models.model.hub import Gating
 from spark_tui.core.runner import JobRunner
-from spark_tui.domain.models import hub_errors
-from spark_tui.domain.models.download import DownloadPhase
-from spark_tui.domain.models.hub import Gating
 from spark_tui.tui.screens.launch_form import LaunchForm
-from spark_tui.tui.screens.presets import PresetsScreen
 from tests.fakes_hub import card
 from tests.store_kit import cached, files
 from tests.tui.kit import PRESET, SIZES, Sight, seen

@@ -15,16 +15,16 @@ from spark_tui.base.engine.options import SETTABLE
 from spark_tui.base.finding import Severity
 from spark_tui.base.quantities import GIB
 from spark_tui.base.reading import Ok, value_of
-from spark_tui.core.last_launches import LastLaunches
+from spark_tui.catalog.fit.screen.presets import PresetsScreen
+from spark_tui.catalog.presets.model.overrides import overrides_from_pairs
+from spark_tui.catalog.presets.model.preset import ContainerOptions, Preset, PresetFacts
+from spark_tui.catalog.presets.use.last_launches import LastLaunches
+from spark_tui.catalog.presets.use.rights import AllowedPresets
 from spark_tui.core.launch import Launcher, LaunchRequest
-from spark_tui.core.rights import AllowedPresets
-from spark_tui.domain.presets.overrides import overrides_from_pairs
-from spark_tui.domain.presets.preset import ContainerOptions, Preset, PresetFacts
 from spark_tui.tui.form_screen import Choice, FieldRow
 from spark_tui.tui.screens.help import HelpScreen
 from spark_tui.tui.screens.launch_form import MAX_FIELDS, EditQuestion, LaunchForm, fields_of
 from spark_tui.tui.screens.modals import ConfirmScreen
-from spark_tui.tui.screens.presets import PresetsScreen
 from tests.core.kit import Kit
 from tests.fakes_host import IDLE_MEMORY
 from tests.tui.kit import ESCAPE, GEMMA, MARKUP, PRESET, QWEN, SIZES, Sight, kit_of, seen

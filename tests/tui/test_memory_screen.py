@@ -17,13 +17,13 @@ from spark_tui.base.host.memory import MemoryBreakdown
 from spark_tui.base.host.vitals import ContainerMemory, GpuProcess, GpuReading, HostProcess, Vitals
 from spark_tui.base.quantities import GIB, MIB
 from spark_tui.base.reading import Missing, Ok, Reading, value_of
+from spark_tui.catalog.fit.screen.presets import PresetsScreen
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.memory import show as present
 from spark_tui.observe.memory.screen import Breakdown, MemoryScreen
 from spark_tui.observe.memory.use.memory import ContainerShare, GuardStatus, MemoryDetail
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.screens.modals import ConfirmScreen
-from spark_tui.tui.screens.presets import PresetsScreen
 from spark_tui.tui.widgets.graph import Graph
 from tests.core.kit import Kit
 from tests.fakes_host import IDLE_MEMORY

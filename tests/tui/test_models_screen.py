@@ -17,23 +17,23 @@ from spark_tui.app.home.screen import HomeScreen
 from spark_tui.base.checkpoint import CheckpointFacts, WeightFormat
 from spark_tui.base.quantities import GIB
 from spark_tui.base.reading import Ok, value_of
-from spark_tui.core.downloads import Downloads
-from spark_tui.domain.models import hub_errors
-from spark_tui.domain.models.download import Download, DownloadPhase, DownloadRequest
-from spark_tui.domain.models.hub import FormatBasis, Formats, Gating, SearchHit, Sort
-from spark_tui.domain.models.inspection import Inspection
-from spark_tui.domain.models.weights import DecodeCeiling
-from spark_tui.domain.presets.preset import PublishedSpeed
-from spark_tui.present.downloads import bar_cell
-from spark_tui.present.inspection import hits_table
-from spark_tui.present.models import speed_text
+from spark_tui.catalog.fit.screen.draft import DraftDialog
+from spark_tui.catalog.fit.screen.presets import PresetsScreen
+from spark_tui.catalog.library.screen.hub import FetchDialog, SearchDialog
+from spark_tui.catalog.library.screen.models import ModelsScreen
+from spark_tui.catalog.library.show.models import speed_text
+from spark_tui.catalog.models.model import hub_errors
+from spark_tui.catalog.models.model.download import Download, DownloadPhase, DownloadRequest
+from spark_tui.catalog.models.model.hub import FormatBasis, Formats, Gating, SearchHit, Sort
+from spark_tui.catalog.models.model.inspection import Inspection
+from spark_tui.catalog.models.model.weights import DecodeCeiling
+from spark_tui.catalog.models.show.downloads import bar_cell
+from spark_tui.catalog.models.show.inspection import hits_table
+from spark_tui.catalog.models.use.downloads import Downloads
+from spark_tui.catalog.presets.model.preset import PublishedSpeed
 from spark_tui.tui.format import cell
-from spark_tui.tui.screens.draft import DraftDialog
 from spark_tui.tui.screens.help import HelpScreen
 from spark_tui.tui.screens.modals import ChoiceDialog, ConfirmScreen, TextDialog
-from spark_tui.tui.screens.models import ModelsScreen
-from spark_tui.tui.screens.models_hub import FetchDialog, SearchDialog
-from spark_tui.tui.screens.presets import PresetsScreen
 from spark_tui.tui.widgets.row_list import RowList
 from tests.core.kit import PRESET
 from tests.fakes_hub import card

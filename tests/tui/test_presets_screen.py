@@ -15,17 +15,17 @@ from spark_tui.base.errors import PresetError
 from spark_tui.base.page import Row, Section
 from spark_tui.base.quantities import GIB, gib
 from spark_tui.base.settings import Settings
-from spark_tui.core.finder import order
-from spark_tui.core.fit import LaunchChecks
-from spark_tui.domain.presets.fit import Fit
-from spark_tui.domain.presets.overrides import Overrides
-from spark_tui.domain.presets.preset import PresetFacts, PublishedSpeed, Tag
+from spark_tui.catalog.fit.model.fit import Fit
+from spark_tui.catalog.fit.screen.bar import FitBar
+from spark_tui.catalog.fit.screen.presets import CompareScreen, PresetsScreen
+from spark_tui.catalog.fit.use.finder import order
+from spark_tui.catalog.fit.use.fit import LaunchChecks
+from spark_tui.catalog.presets.model.overrides import Overrides
+from spark_tui.catalog.presets.model.preset import PresetFacts, PublishedSpeed, Tag
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.frame import KeyBar
 from spark_tui.tui.screens.help import HelpScreen
 from spark_tui.tui.screens.launch_form import LaunchForm
-from spark_tui.tui.screens.presets import CompareScreen, PresetsScreen
-from spark_tui.tui.widgets.fit_bar import FitBar
 from spark_tui.tui.widgets.page import Page, dense_lines
 from spark_tui.tui.widgets.row_list import RowList
 from tests.tui.kit import BROKEN, ESCAPE, GEMMA, IMAGE, MARKUP, MINE, PRESET, QWEN, SIZES, SMOL, Sight, kit_of, seen

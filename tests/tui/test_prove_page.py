@@ -13,8 +13,8 @@ from textual.widgets import TabbedContent
 
 from spark_tui.base.event import EventKind
 from spark_tui.base.finding import Severity
+from spark_tui.catalog.presets.model.preset import Preset
 from spark_tui.core.prove import Prover
-from spark_tui.domain.presets.preset import Preset
 from spark_tui.observe.results.model.proof import (
     CaseResult,
     Proof,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from spark_tui.base.engine.container import LABEL_PRESET, ContainerStatus
-from spark_tui.domain.presets.preset import ContainerOptions
-from spark_tui.tui.screens.draft import DraftDialog
+from spark_tui.catalog.fit.screen.draft import DraftDialog
+from spark_tui.catalog.presets.model.preset import ContainerOptions
 from spark_tui.tui.screens.launch_form import LaunchForm
 from tests.log_fixtures import run_log
 from tests.tui.kit import QWEN, SMOL, kit_of, seen

@@ -16,7 +16,7 @@ from spark_tui.base.jobs import JobView, Step, StepState
 from spark_tui.base.quantities import GIB
 from spark_tui.base.reading import Missing, Ok
 from spark_tui.base.store import World
-from spark_tui.domain.models.download import Download, DownloadPhase, DownloadRequest, FileProgress
+from spark_tui.catalog.models.model.download import Download, DownloadPhase, DownloadRequest, FileProgress
 from spark_tui.observe.engines.show.activity import Activity, activities, engine_counts, engine_statuses
 from spark_tui.tui.format import ASCII, UNICODE
 from spark_tui.tui.widgets.bars import ActivityLine, TopBar

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from spark_tui.base.checkpoint import CheckpointFacts, LayerKind, WeightFormat
 from spark_tui.base.kv import KvSettings, kv_layout
-from spark_tui.domain.models.config import BadJson, facts_from, is_draft_tensor, read_object
+from spark_tui.catalog.models.model.config import BadJson, facts_from, is_draft_tensor, read_object
 from tests.cases import all_cases
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "models"

@@ -16,12 +16,12 @@ from spark_tui.base.engine.docker_run import render_argv
 from spark_tui.base.errors import RefusedError, UsageError
 from spark_tui.base.host.identity import HostPaths
 from spark_tui.base.nodes import Cluster, ClusterNode, Topology
+from spark_tui.catalog.presets.adapter.store import parse
+from spark_tui.catalog.presets.model.overrides import overrides_from_pairs
+from spark_tui.catalog.presets.model.preset import Origin, Preset
+from spark_tui.catalog.presets.model.recipe import preset_from
 from spark_tui.domain.cluster.plan import SPREADS, ClusterLayout, ClusterPlan, Spread, plan_cluster, router_port
 from spark_tui.domain.cluster.variables import FORBIDDEN, VARIABLES, Backend
-from spark_tui.domain.presets.overrides import overrides_from_pairs
-from spark_tui.domain.presets.preset import Origin, Preset
-from spark_tui.domain.presets.recipe import preset_from
-from spark_tui.services.presets.store import parse
 from tests.cases import all_cases
 from tests.dialect_fixtures import REAL, imported
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from spark_tui.base.finding import Severity
+from spark_tui.catalog.models.model.known import facts_of, known_model
+from spark_tui.catalog.presets.model.overrides import Overrides
+from spark_tui.catalog.presets.model.preset import Preset
+from spark_tui.catalog.presets.model.rules.check import check
+from spark_tui.catalog.presets.model.rules.context import LaunchContext
 from spark_tui.domain.cluster.plan import ClusterPlan, plan_cluster
-from spark_tui.domain.models.known import facts_of, known_model
-from spark_tui.domain.presets.overrides import Overrides
-from spark_tui.domain.presets.preset import Preset
-from spark_tui.domain.presets.rules.check import check
-from spark_tui.domain.presets.rules.context import LaunchContext
 from tests.dialect_fixtures import REAL, imported
 from tests.shipped import SHIPPED_FILES
 from tests.unit.test_cluster_plan import PATHS, cluster_of

@@ -15,7 +15,8 @@ from spark_tui.base.engine.docker_run import render_text
 from spark_tui.base.host.identity import HostPaths
 from spark_tui.base.secret import mask_secrets
 from spark_tui.base.shell import find_commands
-from spark_tui.domain.presets.dialects.importing import (
+from spark_tui.catalog.presets.adapter.store import PresetFiles, parse
+from spark_tui.catalog.presets.model.dialects.importing import (
     CollectedFiles,
     ExaminedRecipe,
     FoundFile,
@@ -23,11 +24,10 @@ from spark_tui.domain.presets.dialects.importing import (
     examine,
     with_commands,
 )
-from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs
-from spark_tui.domain.presets.plan import plan
-from spark_tui.domain.presets.preset import Origin, Preset
-from spark_tui.domain.presets.recipe import Dialect, preset_from
-from spark_tui.services.presets.store import PresetFiles, parse
+from spark_tui.catalog.presets.model.overrides import Overrides, overrides_from_pairs
+from spark_tui.catalog.presets.model.plan import plan
+from spark_tui.catalog.presets.model.preset import Origin, Preset
+from spark_tui.catalog.presets.model.recipe import Dialect, preset_from
 from tests.cases import all_cases
 
 ROOT = Path(__file__).parents[2]

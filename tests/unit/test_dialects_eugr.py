@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_tui.base.shell import join_lines, split_words
-from spark_tui.domain.presets.command import command_of
-from spark_tui.domain.presets.located import plain
-from spark_tui.domain.presets.overrides import Overrides
-from spark_tui.domain.presets.preset import Preset
-from spark_tui.domain.presets.recipe import Dialect
-from spark_tui.services.presets.store import parse
+from spark_tui.catalog.presets.adapter.store import parse
+from spark_tui.catalog.presets.model.command import command_of
+from spark_tui.catalog.presets.model.located import plain
+from spark_tui.catalog.presets.model.overrides import Overrides
+from spark_tui.catalog.presets.model.preset import Preset
+from spark_tui.catalog.presets.model.recipe import Dialect
 from tests.cases import all_cases
 from tests.dialect_fixtures import EUGR, document, examined, imported
 

@@ -19,7 +19,7 @@ from spark_tui.base.engine.container import ContainerSpec, EnvVar, Gpus, Mount, 
 from spark_tui.base.engine.docker_run import canonical, port_value, read_argv
 from spark_tui.base.errors import UsageError
 from spark_tui.base.quantities import parse_bytes
-from spark_tui.domain.presets.dialects.container_files import compose_text, quadlet_text, qualified, systemd_text
+from spark_tui.catalog.presets.model.dialects.container_files import compose_text, quadlet_text, qualified, systemd_text
 from tests.unit.test_docker_run import specs
 
 NASTY = ContainerSpec(

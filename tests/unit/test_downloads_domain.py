@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from spark_tui.base.reading import Missing, Ok
-from spark_tui.domain.models.download import (
+from spark_tui.catalog.models.adapter.downloads import ID, DownloadFolder, Order, WorkerState
+from spark_tui.catalog.models.model.download import (
     Download,
     DownloadPhase,
     DownloadPlan,
@@ -24,8 +25,7 @@ from spark_tui.domain.models.download import (
     TokenBucket,
     room_refusal,
 )
-from spark_tui.domain.models.hub_errors import KEEP_FREE, DiskFull
-from spark_tui.services.hub.downloads import ID, DownloadFolder, Order, WorkerState
+from spark_tui.catalog.models.model.hub_errors import KEEP_FREE, DiskFull
 
 REQUEST = DownloadRequest("acme/tiny")
 

@@ -16,13 +16,13 @@ from spark_tui.base.checkpoint import CheckpointFacts, abilities_of
 from spark_tui.base.host.identity import HostPaths
 from spark_tui.base.quantities import GIB
 from spark_tui.base.reading import Missing, Ok
-from spark_tui.domain.models.config import facts_from
-from spark_tui.domain.presets.draft import Draft, DraftBasis, DraftRefused, DraftSource, draft_of
-from spark_tui.domain.presets.overrides import Overrides
-from spark_tui.domain.presets.plan import plan
-from spark_tui.domain.presets.preset import Origin
-from spark_tui.domain.presets.recipe import preset_from
-from spark_tui.services.presets.recipe_yaml import parse
+from spark_tui.catalog.models.model.config import facts_from
+from spark_tui.catalog.presets.adapter.recipe_yaml import parse
+from spark_tui.catalog.presets.model.draft import Draft, DraftBasis, DraftRefused, DraftSource, draft_of
+from spark_tui.catalog.presets.model.overrides import Overrides
+from spark_tui.catalog.presets.model.plan import plan
+from spark_tui.catalog.presets.model.preset import Origin
+from spark_tui.catalog.presets.model.recipe import preset_from
 from tests.cases import all_cases
 from tests.shipped import SHIPPED_FILES
 

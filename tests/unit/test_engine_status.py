@@ -9,9 +9,9 @@ from spark_tui.base.engine.container import LABEL_API_KEY_FILE, ContainerFacts, 
 from spark_tui.base.engine.state import EngineState, EngineWord, Exposure, api_port
 from spark_tui.base.jobs import JobView, Step, StepState
 from spark_tui.base.page import Tone
+from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.domain.cluster.plan import Spread, plan_cluster
 from spark_tui.domain.cluster.record import Stage, record_of
-from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.observe.engines.show.engines import docker_command, engine_object, engine_page, engine_status
 from spark_tui.observe.explain.model.serving import ServingSample
 from spark_tui.observe.explain.model.timeline import BootTimeline, Phase, PhaseId, PhaseState

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from spark_tui.domain.presets.overrides import overrides_from_pairs
+from spark_tui.catalog.presets.model.overrides import overrides_from_pairs
 from spark_tui.observe.explain.model.causes.cause import CauseId
 from spark_tui.observe.explain.model.causes.diagnosis import explain_failure
 from spark_tui.observe.explain.model.timeline import StartOutcome

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from spark_tui.base.engine.state import Health
 from spark_tui.base.finding import Finding, Severity
-from spark_tui.domain.presets.overrides import overrides_from_pairs
+from spark_tui.catalog.presets.model.overrides import overrides_from_pairs
 from spark_tui.observe.explain.model.findings import FindingId, findings, single_stream_rate
 from spark_tui.observe.explain.model.serving import KEPT, ServingSample, drafting
 from spark_tui.observe.explain.model.timeline import EMPTY_TIMELINE

@@ -16,16 +16,16 @@ from spark_tui.base.host.identity import HostPaths
 from spark_tui.base.host.memory import MemInfo
 from spark_tui.base.quantities import GIB
 from spark_tui.base.reading import Missing, Ok
-from spark_tui.domain.models.known import facts_of, known_model
-from spark_tui.domain.presets.fit import Basis, Fit, FitWord, Neighbour, PartId
-from spark_tui.domain.presets.fit_figures import fit_lines, slices
-from spark_tui.domain.presets.fit_request import Measured, request_of
-from spark_tui.domain.presets.fit_verdict import auto_share
-from spark_tui.domain.presets.overrides import SHARE, overrides_from_pairs
-from spark_tui.domain.presets.plan import LaunchPlan, plan
-from spark_tui.domain.presets.preset import NO_GPU, ContainerOptions, Origin, Preset, PresetFacts, PublishedSpeed
-from spark_tui.domain.presets.rules.check import check
-from spark_tui.domain.presets.rules.context import LaunchContext
+from spark_tui.catalog.fit.model.figures import fit_lines, slices
+from spark_tui.catalog.fit.model.fit import Basis, Fit, FitWord, Neighbour, PartId
+from spark_tui.catalog.fit.model.request import Measured, request_of
+from spark_tui.catalog.fit.model.verdict import auto_share
+from spark_tui.catalog.models.model.known import facts_of, known_model
+from spark_tui.catalog.presets.model.overrides import SHARE, overrides_from_pairs
+from spark_tui.catalog.presets.model.plan import LaunchPlan, plan
+from spark_tui.catalog.presets.model.preset import NO_GPU, ContainerOptions, Origin, Preset, PresetFacts, PublishedSpeed
+from spark_tui.catalog.presets.model.rules.check import check
+from spark_tui.catalog.presets.model.rules.context import LaunchContext
 from tests.cases import all_cases
 from tests.fit_kit import fit
 from tests.shipped import SHIPPED_FILES

@@ -9,11 +9,11 @@ from spark_tui.base.host.identity import HostPaths
 from spark_tui.base.host.memory import MemInfo
 from spark_tui.base.quantities import GIB
 from spark_tui.base.reading import Ok
-from spark_tui.domain.presets.fit import Basis, FitWord, PartId
-from spark_tui.domain.presets.fit_request import measured_before, measured_by
-from spark_tui.domain.presets.overrides import overrides_from_pairs
-from spark_tui.domain.presets.plan import LaunchPlan, plan
-from spark_tui.domain.presets.preset import Origin, Preset
+from spark_tui.catalog.fit.model.fit import Basis, FitWord, PartId
+from spark_tui.catalog.fit.model.request import measured_before, measured_by
+from spark_tui.catalog.presets.model.overrides import overrides_from_pairs
+from spark_tui.catalog.presets.model.plan import LaunchPlan, plan
+from spark_tui.catalog.presets.model.preset import Origin, Preset
 from spark_tui.observe.explain.model.starts import StartRecord, StartSizes
 from tests.fit_kit import fit
 

@@ -125,7 +125,11 @@ def test_no_command_imports_more_modules_of_our_own(tmp_path: Path) -> None:
     counts = [sum(not name.startswith(SIMULATION) for name in each - empty) for each in modules]
     found = dict(zip(OWN_MODULES, counts, strict=True))
     assert over(OWN_MODULES, found) == []
-    hub = [line for line, each in zip(OWN_MODULES, modules, strict=True) if "spark_tui.services.hub.client" in each]
+    hub = [
+        line
+        for line, each in zip(OWN_MODULES, modules, strict=True)
+        if "spark_tui.catalog.models.adapter.hub_client" in each
+    ]
     assert hub == ["up gpt-oss-20b --dry-run"], "what does not ask the Hub does not import its client"
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from spark_tui.base.checkpoint import CheckpointFacts, LayerKind, ModuleClass
 from spark_tui.base.kv import KvSettings, kv_layout
 from spark_tui.base.reading import Missing, Ok, Reading, value_of
-from spark_tui.domain.models.gguf import read_gguf
-from spark_tui.domain.models.weights import SafetensorsHeader, decode_read
+from spark_tui.catalog.models.model.gguf import read_gguf
+from spark_tui.catalog.models.model.weights import SafetensorsHeader, decode_read
 from tests.gguf_files import Q4_K, QWEN, TENSORS, header, tensor_bytes
 
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from spark_tui.base.checkpoint import WeightFormat
 from spark_tui.base.errors import ExitCode, SparkError
 from spark_tui.base.quantities import GIB
-from spark_tui.domain.models import hub_errors
-from spark_tui.domain.models.hub import (
+from spark_tui.catalog.models.model import hub_errors
+from spark_tui.catalog.models.model.hub import (
     Fits,
     FormatBasis,
     RepoFile,

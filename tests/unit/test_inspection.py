@@ -21,8 +21,8 @@ from spark_tui.base.checkpoint import (
     template_in,
 )
 from spark_tui.base.quantities import GIB
-from spark_tui.domain.models.inspection import inspect
-from spark_tui.domain.models.weights import MEASURED_BANDWIDTH, Tensor, summarise
+from spark_tui.catalog.models.model.inspection import inspect
+from spark_tui.catalog.models.model.weights import MEASURED_BANDWIDTH, Tensor, summarise
 from tests.cases import all_cases
 
 HERMES = '{%- if tools %}<tool_call>{"name": ...}</tool_call>{%- endif %}'

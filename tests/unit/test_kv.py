@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from spark_tui.base.checkpoint import CheckpointFacts, LayerKind, Quantization
 from spark_tui.base.kv import KvLayout, KvSettings, StateMode, kv_layout
 from spark_tui.base.quantities import GIB
-from spark_tui.domain.models.known import KNOWN, facts_of, known_model
+from spark_tui.catalog.models.model.known import KNOWN, facts_of, known_model
 
 
 def public(name: str) -> CheckpointFacts:
@@ -80,7 +80,7 @@ def test_a_plain_model_is_the_naive_product() -> None:
     """vLLM 0.32, run with 4 layers of 2 KV heads by 64 in BF16: 1 GiB held 524,288 tokens."""
     plain = replace(public("Llama-3.1-8B"), attention=None)
     assert kv_layout(plain, KvSettings()) is None
-    from spark_tui.domain.models.config import facts_from
+    from spark_tui.catalog.models.model.config import facts_from
 
     tiny = facts_from({"num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64})
     layout = kv_layout(tiny, KvSettings("bfloat16"))

@@ -14,10 +14,10 @@ from msgspec.structs import replace
 
 from spark_tui.base.checkpoint import ModuleClass
 from spark_tui.base.quantities import GIB
-from spark_tui.domain.models.config import facts_from
-from spark_tui.domain.models.inspection import Inspection, inspect
-from spark_tui.domain.models.weights import summarise
-from spark_tui.present.inspection import inspection_rows
+from spark_tui.catalog.models.model.config import facts_from
+from spark_tui.catalog.models.model.inspection import Inspection, inspect
+from spark_tui.catalog.models.model.weights import summarise
+from spark_tui.catalog.models.show.inspection import inspection_rows
 from tests.cases import all_cases
 from tests.checkpoint_families import quantized_layers, tensors_of
 

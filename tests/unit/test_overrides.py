@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from spark_tui.base.errors import ExitCode, UsageError
 from spark_tui.base.settings import ExposureChoice
-from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs, pairs_from
+from spark_tui.catalog.presets.model.overrides import Overrides, overrides_from_pairs, pairs_from
 from tests.cases import all_cases
 
 

@@ -26,12 +26,12 @@ from spark_tui.base.engine.container import (
 )
 from spark_tui.base.errors import PresetError, RefusedError, SparkError, UsageError
 from spark_tui.base.host.identity import HostPaths
-from spark_tui.domain.presets.command import missing_values
-from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs
-from spark_tui.domain.presets.plan import LaunchPlan, plan
-from spark_tui.domain.presets.preset import Origin, Preset
-from spark_tui.domain.presets.recipe import preset_from
-from spark_tui.services.presets.store import builtin_directory, parse
+from spark_tui.catalog.presets.adapter.store import builtin_directory, parse
+from spark_tui.catalog.presets.model.command import missing_values
+from spark_tui.catalog.presets.model.overrides import Overrides, overrides_from_pairs
+from spark_tui.catalog.presets.model.plan import LaunchPlan, plan
+from spark_tui.catalog.presets.model.preset import Origin, Preset
+from spark_tui.catalog.presets.model.recipe import preset_from
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "presets"
 PATHS = HostPaths("/home/ada/vllm", "/home/ada/.cache/spark-tui", "/home/ada")

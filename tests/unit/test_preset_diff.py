@@ -13,8 +13,8 @@ from spark_tui.base.engine.container import (
     Mount,
     PublishedPort,
 )
-from spark_tui.core.preflight import container_of
-from spark_tui.domain.presets.diff import SET, DiffRow, diff
+from spark_tui.catalog.presets.model.diff import SET, DiffRow, diff
+from spark_tui.catalog.presets.use.preflight import container_of
 from tests.core.kit import PRESET
 
 SPEC = ContainerSpec(

@@ -20,11 +20,11 @@ from spark_tui.base.engine.container import LABEL_API_KEY_FILE, LOOPBACK, ImageF
 from spark_tui.base.host.identity import HostPaths
 from spark_tui.base.quantities import GIB
 from spark_tui.base.shell import words_of
-from spark_tui.domain.presets.fetching import fetch_command
-from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs
-from spark_tui.domain.presets.plan import LaunchPlan, plan
-from spark_tui.domain.presets.preset import Origin, Preset
-from spark_tui.services.presets.store import builtin_directory
+from spark_tui.catalog.presets.adapter.store import builtin_directory
+from spark_tui.catalog.presets.model.fetching import fetch_command
+from spark_tui.catalog.presets.model.overrides import Overrides, overrides_from_pairs
+from spark_tui.catalog.presets.model.plan import LaunchPlan, plan
+from spark_tui.catalog.presets.model.preset import Origin, Preset
 from tests.cases import all_cases
 from tests.shipped import SHIPPED_FILES
 

@@ -12,13 +12,15 @@ from msgspec.structs import replace
 from spark_tui.base.errors import PresetError
 from spark_tui.base.finding import Finding, Severity
 from spark_tui.base.host.identity import HostPaths
-from spark_tui.domain.presets.dialects.importing import examine, names_of, with_commands
-from spark_tui.domain.presets.overrides import Overrides
-from spark_tui.domain.presets.plan import plan
-from spark_tui.domain.presets.preset import Origin, Preset
-from spark_tui.domain.presets.recipe import preset_from
-from spark_tui.domain.presets.registry import review_of
-from spark_tui.domain.presets.rights import (
+from spark_tui.catalog.presets.adapter.imports import FolderRecipeStore
+from spark_tui.catalog.presets.adapter.store import parse
+from spark_tui.catalog.presets.model.dialects.importing import examine, names_of, with_commands
+from spark_tui.catalog.presets.model.overrides import Overrides
+from spark_tui.catalog.presets.model.plan import plan
+from spark_tui.catalog.presets.model.preset import Origin, Preset
+from spark_tui.catalog.presets.model.recipe import preset_from
+from spark_tui.catalog.presets.model.registry import review_of
+from spark_tui.catalog.presets.model.rights import (
     NotAllowed,
     findings_of,
     fingerprint,
@@ -27,10 +29,8 @@ from spark_tui.domain.presets.rights import (
     rights_of,
     unallowed,
 )
-from spark_tui.domain.presets.rules.check import check
-from spark_tui.domain.presets.rules.context import LaunchContext
-from spark_tui.services.presets.imports import FolderRecipeStore
-from spark_tui.services.presets.store import parse
+from spark_tui.catalog.presets.model.rules.check import check
+from spark_tui.catalog.presets.model.rules.context import LaunchContext
 from tests.cases import all_cases
 from tests.shipped import SHIPPED_FILES
 

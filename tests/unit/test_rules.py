@@ -15,11 +15,11 @@ from spark_tui.base.finding import Finding, Severity
 from spark_tui.base.host.identity import HostPaths
 from spark_tui.base.quantities import GIB
 from spark_tui.base.text import cell_width
-from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs, settings_text, with_change
-from spark_tui.domain.presets.plan import plan
-from spark_tui.domain.presets.preset import ContainerOptions, Origin, Preset, PresetFacts, RequiredFile
-from spark_tui.domain.presets.rules.check import RULES, check
-from spark_tui.domain.presets.rules.context import LaunchContext
+from spark_tui.catalog.presets.model.overrides import Overrides, overrides_from_pairs, settings_text, with_change
+from spark_tui.catalog.presets.model.plan import plan
+from spark_tui.catalog.presets.model.preset import ContainerOptions, Origin, Preset, PresetFacts, RequiredFile
+from spark_tui.catalog.presets.model.rules.check import RULES, check
+from spark_tui.catalog.presets.model.rules.context import LaunchContext
 from tests.cases import all_cases
 from tests.shipped import SHIPPED_FILES
 

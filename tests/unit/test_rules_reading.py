@@ -11,11 +11,11 @@ from spark_tui.base.engine.invocation import parse
 from spark_tui.base.engine.options import json_object, mappings_in
 from spark_tui.base.errors import UsageError
 from spark_tui.base.host.identity import HostPaths
-from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs
-from spark_tui.domain.presets.plan import plan
-from spark_tui.domain.presets.preset import Origin, Preset
-from spark_tui.domain.presets.rules.check import check
-from spark_tui.domain.presets.rules.context import LaunchContext
+from spark_tui.catalog.presets.model.overrides import Overrides, overrides_from_pairs
+from spark_tui.catalog.presets.model.plan import plan
+from spark_tui.catalog.presets.model.preset import Origin, Preset
+from spark_tui.catalog.presets.model.rules.check import check
+from spark_tui.catalog.presets.model.rules.context import LaunchContext
 from tests.cases import all_cases
 
 PATHS = HostPaths("/home/ada/vllm", "/home/ada/.cache/spark-tui", "/home/ada")

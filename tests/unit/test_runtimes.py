@@ -40,7 +40,7 @@ from spark_tui.base.engine.state import (
     state_of,
 )
 from spark_tui.base.secret import Secret, is_secret_name
-from spark_tui.domain.presets.preset import Preset
+from spark_tui.catalog.presets.model.preset import Preset
 from spark_tui.observe.explain.model.view import EngineView
 from tests.cases import all_cases
 from tests.shipped import SHIPPED_FILES

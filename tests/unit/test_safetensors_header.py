@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_tui.base.checkpoint import CheckpointProblem
-from spark_tui.domain.models.weights import MOST_HEADER_BYTES, SafetensorsHeader, header_length, parse_header
+from spark_tui.catalog.models.model.weights import MOST_HEADER_BYTES, SafetensorsHeader, header_length, parse_header
 from tests.cases import all_cases
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from spark_tui.base.quantities import GIB
-from spark_tui.domain.presets.overrides import overrides_from_pairs
+from spark_tui.catalog.presets.model.overrides import overrides_from_pairs
 from spark_tui.observe.explain.model.sizing import (
     GraphState,
     concurrency_of,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from spark_tui.base.host.identity import HostPaths
-from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs
-from spark_tui.domain.presets.plan import plan
-from spark_tui.domain.presets.rules.context import given_settings
+from spark_tui.catalog.presets.model.overrides import Overrides, overrides_from_pairs
+from spark_tui.catalog.presets.model.plan import plan
+from spark_tui.catalog.presets.model.rules.context import given_settings
 from tests.cases import all_cases
 from tests.shipped import SHIPPED_FILES
 

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_tui.base.engine.container import ContainerFacts, ContainerStatus, Mount
-from spark_tui.domain.models.store import (
+from spark_tui.catalog.library.model import User, container_use
+from spark_tui.catalog.models.model.store import (
     MOVING,
     Algorithm,
     Completeness,
@@ -32,7 +33,6 @@ from spark_tui.domain.models.store import (
     with_expected,
     without_reference,
 )
-from spark_tui.domain.presets.model_use import User, container_use
 from tests.cases import all_cases
 
 W = "model-{:05d}-of-00003.safetensors"

@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from spark_tui.base.engine.parsers import Parsers, parsers_of
 from spark_tui.base.errors import UsageError
-from spark_tui.domain.presets.command import command_of, settable, tool_calls_of
-from spark_tui.domain.presets.overrides import overrides_from_pairs, pairs_of
-from spark_tui.domain.presets.preset import Origin, Preset
+from spark_tui.catalog.presets.model.command import command_of, settable, tool_calls_of
+from spark_tui.catalog.presets.model.overrides import overrides_from_pairs, pairs_of
+from spark_tui.catalog.presets.model.preset import Origin, Preset
 from tests.cases import all_cases
 from tests.shipped import SHIPPED_FILES
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from spark_tui.core.preset_imports import ImportedRecipe, ImportOutcome, import_recipes
-from spark_tui.domain.presets.preset import Preset
-from spark_tui.domain.presets.recipe import Dialect
-from spark_tui.services.presets.imports import FolderRecipeStore
+from spark_tui.catalog.presets.adapter.imports import FolderRecipeStore
+from spark_tui.catalog.presets.model.preset import Preset
+from spark_tui.catalog.presets.model.recipe import Dialect
+from spark_tui.catalog.presets.use.imports import ImportedRecipe, ImportOutcome, import_recipes
 
 MADE = """\
 meta:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from spark_tui.base.checkpoint import CheckpointFacts, Experts, ModuleClass, WeightFormat
-from spark_tui.domain.models.weights import (
+from spark_tui.catalog.models.model.weights import (
     MEASURED_BANDWIDTH,
     PAPER_BANDWIDTH,
     Tensor,

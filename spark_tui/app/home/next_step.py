@@ -11,12 +11,12 @@ from spark_tui.base.context import Context
 from spark_tui.base.errors import SparkError
 from spark_tui.base.reading import value_of
 from spark_tui.base.store import Store
-from spark_tui.core.fit import LaunchChecks
-from spark_tui.core.library import Library
-from spark_tui.domain.models.store import Completeness
-from spark_tui.domain.presets.fit import FitWord
-from spark_tui.domain.presets.overrides import Overrides
-from spark_tui.domain.presets.preset import Preset
+from spark_tui.catalog.fit.model.fit import FitWord
+from spark_tui.catalog.fit.use.fit import LaunchChecks
+from spark_tui.catalog.library.use import Library
+from spark_tui.catalog.models.model.store import Completeness
+from spark_tui.catalog.presets.model.overrides import Overrides
+from spark_tui.catalog.presets.model.preset import Preset
 from spark_tui.observe.explain.model.starts import StartRecord
 from spark_tui.observe.metrics.use.history import History
 

@@ -22,7 +22,7 @@ from spark_tui.base.reading import value_of
 from spark_tui.base.settings import KEYS, THEME_NAMES
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.base.untrusted import load_json
-from spark_tui.domain.presets.preset import Preset
+from spark_tui.catalog.presets.model.preset import Preset
 from spark_tui.machine.config import config_of, user_themes
 from spark_tui.tui.frame import FrameApp, FrameScreen
 from spark_tui.tui.list_screen import ListScreen

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from spark_tui.app.home.next_step import NextStep
+from spark_tui.catalog.fit.use.fit import LaunchChecks, MemoryGate
+from spark_tui.catalog.presets.use.last_launches import LastLaunches
 from spark_tui.core.boot import BootUnits
-from spark_tui.core.fit import LaunchChecks, MemoryGate
-from spark_tui.core.last_launches import LastLaunches
 from spark_tui.core.runner import JobRunner
 from spark_tui.core.secure import Securing
 from spark_tui.observe.engines.use.engines import EngineSupervisor

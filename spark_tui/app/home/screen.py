@@ -49,9 +49,9 @@ if TYPE_CHECKING:
     from spark_tui.base.host.series import MetricId, Sample, SeriesSlice
     from spark_tui.base.jobs import JobView
     from spark_tui.base.reading import Reading
+    from spark_tui.catalog.presets.model.overrides import Overrides
+    from spark_tui.catalog.presets.model.preset import Preset
     from spark_tui.domain.cluster.record import ClusterRecord
-    from spark_tui.domain.presets.overrides import Overrides
-    from spark_tui.domain.presets.preset import Preset
     from spark_tui.observe.explain.model.starts import StartRecord
     from spark_tui.observe.explain.model.view import EngineView
     from spark_tui.observe.memory.use.memory import GuardStatus
@@ -512,12 +512,12 @@ class HomeScreen(FrameScreen):
             ("fetch", "preset", "rail-fetch-files", "rail-preset", "rail-command"), ()
         )
         if fetched:
-            from spark_tui.present.downloads import fetch_page  # not for the first frame
+            from spark_tui.catalog.models.show.downloads import fetch_page  # not for the first frame
 
             found = fetch_page(fetched, self.spark.glyphs.engine, self.spark.glyphs.cache)
             pages["rail-fetch-files" if wide else "fetch"] = found
         if preset is not None:
-            from spark_tui.present.presets import overview, recipe
+            from spark_tui.catalog.fit.show.presets import overview, recipe
 
             if wide and view is None:
                 pages["preset"], pages["rail-preset"] = overview(preset), self._fit or recipe(preset)
@@ -538,8 +538,8 @@ class HomeScreen(FrameScreen):
     async def _judge(self, preset: Preset, overrides: Overrides) -> None:
         """How the launch that waits for its files fits, and its command, both by the memory now."""
         from spark_tui.base.engine.docker_run import render_text
-        from spark_tui.present.launch import fit_verdict
-        from spark_tui.tui.widgets.fit_bar import FitBar
+        from spark_tui.catalog.fit.screen.bar import FitBar
+        from spark_tui.catalog.fit.show.launch import fit_verdict
 
         self._fit = self._command = ()
         found = await self.context[parts().LaunchChecks].judge(preset, overrides)
@@ -615,7 +615,7 @@ class HomeScreen(FrameScreen):
         latest = self.context[parts().LastLaunches].latest
         await self.spark.switch_mode("presets")
         if latest:
-            from spark_tui.tui.screens.presets import PresetsScreen
+            from spark_tui.catalog.fit.screen.presets import PresetsScreen
 
             if isinstance(self.app.screen, PresetsScreen):
                 self.app.screen.look_for("", (latest,))

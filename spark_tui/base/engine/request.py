@@ -19,7 +19,7 @@ from spark_tui.base.errors import RefusedError, UsageError
 from spark_tui.base.quantities import MIB, human_bytes
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.base.untrusted import load_json
-from spark_tui.domain.presets.preset import Preset
+from spark_tui.catalog.presets.model.preset import Preset
 
 TOOL_CHOICES: Final = ("auto", "none", "required")
 _NUMBERS: Final = (

@@ -16,8 +16,8 @@ from spark_tui.base.nodes import ClusterNode
 from spark_tui.base.quantities import human_bytes
 from spark_tui.base.remote import NOT_FOUND, SSH_FAILED, last_line
 from spark_tui.base.text import clean
-from spark_tui.domain.models.hub_errors import KEEP_FREE
-from spark_tui.domain.models.store import PARTIAL_FOLDER
+from spark_tui.catalog.models.model.hub_errors import KEEP_FREE
+from spark_tui.catalog.models.model.store import PARTIAL_FOLDER
 
 RSYNC_INSTALL: Final = "sudo apt install rsync"
 _SSH_REFUSED: Final = re.compile(r"Permission denied \(|Host key verification failed|^ssh: ")

@@ -32,6 +32,10 @@ from spark_tui.base.errors import RefusedError, UsageError
 from spark_tui.base.host.identity import HostPaths
 from spark_tui.base.nodes import GATEWAY_PORT, Cluster, ClusterNode, Topology
 from spark_tui.base.secret import secret_variables
+from spark_tui.catalog.presets.model.command import HOST_NETWORK, command_of
+from spark_tui.catalog.presets.model.overrides import Overrides, pairs_of
+from spark_tui.catalog.presets.model.plan import LaunchPlan, Placement, key_wanted, plan
+from spark_tui.catalog.presets.model.preset import Preset
 from spark_tui.domain.cluster.variables import (
     DATA_PORT,
     FORBIDDEN,
@@ -44,10 +48,6 @@ from spark_tui.domain.cluster.variables import (
     Rank,
     environment,
 )
-from spark_tui.domain.presets.command import HOST_NETWORK, command_of
-from spark_tui.domain.presets.overrides import Overrides, pairs_of
-from spark_tui.domain.presets.plan import LaunchPlan, Placement, key_wanted, plan
-from spark_tui.domain.presets.preset import Preset
 
 ROUTER_ABOVE: Final = 1000
 """The router's port above that of the replicas behind it: 9000 for 8000."""

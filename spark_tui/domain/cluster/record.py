@@ -16,10 +16,10 @@ from spark_tui.base.engine.container import (
 )
 from spark_tui.base.engine.runtimes import runtime_named
 from spark_tui.base.nodes import Cluster, ClusterNode, Topology
+from spark_tui.catalog.presets.model.plan import key_wanted
 from spark_tui.domain.cluster.plan import ClusterPlan, router_port
 from spark_tui.domain.cluster.protocol import CanaryRequest, FabricLink, NodeLook, RouteRequest, StartRequest
 from spark_tui.domain.cluster.variables import DATA_PORT, MASTER_PORT, SGLANG_PORT, SSH_PORT, Backend
-from spark_tui.domain.presets.plan import key_wanted
 
 RELAUNCHES_AN_HOUR: Final = 3
 HOUR: Final = 3600.0

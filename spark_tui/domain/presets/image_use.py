@@ -13,7 +13,7 @@ from spark_tui.base.engine.runtimes import recognised
 from spark_tui.base.engine.state import runtime_of
 from spark_tui.base.errors import ImageNotFound, RefusedError, SparkError
 from spark_tui.base.finding import Finding, Severity
-from spark_tui.domain.presets.preset import Preset
+from spark_tui.catalog.presets.model.preset import Preset
 from spark_tui.observe.explain.model.starts import StartRecord
 
 

@@ -10,8 +10,8 @@ from msgspec import Struct
 from spark_tui.base.errors import UsageError
 from spark_tui.base.ports import Clock
 from spark_tui.base.secret import Secret
-from spark_tui.domain.models import hub_errors
-from spark_tui.domain.models.download import (
+from spark_tui.catalog.models.model import hub_errors
+from spark_tui.catalog.models.model.download import (
     Download,
     DownloadPhase,
     DownloadRequest,
@@ -20,7 +20,7 @@ from spark_tui.domain.models.download import (
     Limits,
     LocalFiles,
 )
-from spark_tui.domain.models.hub import RepoFile, select
+from spark_tui.catalog.models.model.hub import RepoFile, select
 from spark_tui.services.demo.models import COMMIT, DemoModels
 from spark_tui.services.demo.shelf import files_on
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from spark_tui.base.ports import RecipeStore
-from spark_tui.domain.presets.dialects.importing import CollectedFiles
+from spark_tui.catalog.presets.model.dialects.importing import CollectedFiles
 
 SAMPLES: Final = Path("/home/spark/recipes")
 _DATA: Final = Path(__file__).parent / "data" / "recipes"

@@ -13,8 +13,8 @@ from spark_tui.base.finding import Finding, Severity
 from spark_tui.base.ports import Clock
 from spark_tui.base.quantities import GIB
 from spark_tui.base.reading import Missing, Ok, Reading
-from spark_tui.domain.models.hub import RepoFile
-from spark_tui.domain.models.store import (
+from spark_tui.catalog.models.model.hub import RepoFile
+from spark_tui.catalog.models.model.store import (
     Algorithm,
     Completeness,
     Deleted,

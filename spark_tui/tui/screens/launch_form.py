@@ -22,35 +22,35 @@ from spark_tui.base.nodes import Cluster, Clusters
 from spark_tui.base.page import Page, Row, Section, Tone
 from spark_tui.base.reading import value_of
 from spark_tui.base.text import truncate
+from spark_tui.catalog.fit.model.fit import Fit
+from spark_tui.catalog.fit.model.verdict import LaunchVerdict
+from spark_tui.catalog.fit.screen.bar import FitBar
+from spark_tui.catalog.fit.show.launch import ModelStatus, judgement_page, model_page
+from spark_tui.catalog.fit.show.presets import ImageStatus, changes_of, plan_notes, refusal
+from spark_tui.catalog.fit.use.fit import LaunchChecks
+from spark_tui.catalog.models.use.downloads import launch_downloads, requests_of
+from spark_tui.catalog.presets.model.command import missing_values, settable
+from spark_tui.catalog.presets.model.overrides import SHARE, Overrides, all_pairs, overrides_from_pairs
+from spark_tui.catalog.presets.model.plan import LaunchPlan
+from spark_tui.catalog.presets.model.preset import Preset
+from spark_tui.catalog.presets.model.registry import NotReviewed
+from spark_tui.catalog.presets.model.rights import NotAllowed, unallowed
+from spark_tui.catalog.presets.model.rules.context import given_settings
+from spark_tui.catalog.presets.use.last_launches import PLACE, LastLaunches
+from spark_tui.catalog.presets.use.preflight import Preflight
+from spark_tui.catalog.presets.use.registries import RegistryManager
+from spark_tui.catalog.presets.use.rights import require_reviewed
 from spark_tui.core.cluster import ClusterPlanner, ClusterVerdict
-from spark_tui.core.downloads import launch_downloads, requests_of
 from spark_tui.core.edit import Editor, EditPlan
-from spark_tui.core.fit import LaunchChecks
-from spark_tui.core.last_launches import PLACE, LastLaunches
 from spark_tui.core.launch import DEFAULT_READY_TIMEOUT_SECONDS, LaunchRequest
-from spark_tui.core.preflight import Preflight
-from spark_tui.core.registries import RegistryManager
-from spark_tui.core.rights import require_reviewed
 from spark_tui.core.runner import JobRunner
 from spark_tui.domain.cluster.plan import Spread
 from spark_tui.domain.cluster.record import record_of
-from spark_tui.domain.presets.command import missing_values, settable
-from spark_tui.domain.presets.fit import Fit
-from spark_tui.domain.presets.fit_verdict import LaunchVerdict
-from spark_tui.domain.presets.overrides import SHARE, Overrides, all_pairs, overrides_from_pairs
-from spark_tui.domain.presets.plan import LaunchPlan
-from spark_tui.domain.presets.preset import Preset
-from spark_tui.domain.presets.registry import NotReviewed
-from spark_tui.domain.presets.rights import NotAllowed, unallowed
-from spark_tui.domain.presets.rules.context import given_settings
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.present.edit import edit_page, shown_value
-from spark_tui.present.launch import ModelStatus, judgement_page, model_page
-from spark_tui.present.presets import ImageStatus, changes_of, plan_notes, refusal
 from spark_tui.tui.form_screen import FieldRow, FormField, FormScreen, Given
 from spark_tui.tui.frame import FrameApp, acting
 from spark_tui.tui.screens.modals import ConfirmScreen
-from spark_tui.tui.widgets.fit_bar import FitBar
 from spark_tui.tui.widgets.page import Page as PageView
 from spark_tui.tui.widgets.page import one_line
 

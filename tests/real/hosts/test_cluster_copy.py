@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from spark_tui.domain.models.store import PARTIAL_FOLDER
+from spark_tui.catalog.models.model.store import PARTIAL_FOLDER
 from tests import store_kit
 from tests.real.lab import Rig
 from tests.real.lab.cluster import FABRIC_A, NUMBERS

@@ -12,6 +12,7 @@ from spark_tui.base.context import Context
 from spark_tui.base.engine.container import ContainerFacts
 from spark_tui.base.errors import ExitCode, RefusedError, SparkError
 from spark_tui.base.jobs import StepState
+from spark_tui.catalog.fit.use.fit import MemoryGate
 from spark_tui.cli.command import command, engine_argument, yes_option
 from spark_tui.cli.names import find_container, find_view
 from spark_tui.cli.output import Interrupted
@@ -19,7 +20,6 @@ from spark_tui.cli.progress import LaunchProgress, keeps_starting, may, resumed,
 from spark_tui.cli.session import Session, confirm, interrupted
 from spark_tui.core.boot import BootUnits
 from spark_tui.core.cluster_launch import ClusterLauncher
-from spark_tui.core.fit import MemoryGate
 from spark_tui.core.launch import Launcher
 from spark_tui.core.secure import Secured, Securing
 from spark_tui.observe.engines.show.engines import engine_object

@@ -9,9 +9,9 @@ from spark_tui.base.errors import UsageError
 from spark_tui.base.event import Event
 from spark_tui.base.history_limits import HistoryOff
 from spark_tui.base.reading import Missing
+from spark_tui.catalog.presets.use.pins import GoodStart, Pins
 from spark_tui.cli.command import command, complete
 from spark_tui.cli.session import Session
-from spark_tui.core.pins import GoodStart, Pins
 from spark_tui.observe.explain.model.starts import StartRecord
 from spark_tui.observe.metrics.show import history as show
 from spark_tui.observe.metrics.show.events import event_object, events_table

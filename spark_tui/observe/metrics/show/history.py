@@ -9,8 +9,8 @@ from typing import Final
 from spark_tui.base.json import Object, maybe, moment
 from spark_tui.base.page import Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
 from spark_tui.base.quantities import human_duration
-from spark_tui.core.pins import GoodStart, ImageMatch, LastGood, PinPlan
-from spark_tui.domain.presets.pin import short_digest
+from spark_tui.catalog.presets.model.pin import short_digest
+from spark_tui.catalog.presets.use.pins import GoodStart, ImageMatch, LastGood, PinPlan
 from spark_tui.observe.explain.model.starts import StartRecord
 from spark_tui.observe.explain.model.timeline import LABELS, StartOutcome
 

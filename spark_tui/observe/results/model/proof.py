@@ -11,8 +11,8 @@ from spark_tui.base.engine.invocation import parse
 from spark_tui.base.engine.parsers import family_of, parsers_of
 from spark_tui.base.finding import Severity
 from spark_tui.base.reading import Reading, value_of
-from spark_tui.domain.presets.model_use import LibraryView
-from spark_tui.domain.presets.preset import Preset
+from spark_tui.catalog.library.model import LibraryView
+from spark_tui.catalog.presets.model.preset import Preset
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.observe.results.model.conditions import Conditions, flags_of
 from spark_tui.observe.results.model.proof_request import Area, Verdict

@@ -1,0 +1,402 @@
+"""A launch against this machine: what the rules find, whether it fits into the memory now, and the wait for memory that
+is still being released."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from enum import Enum
+from pathlib import PurePosixPath
+from typing import Final, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from spark_tui.base.actions import by_front_end
+from spark_tui.base.checkpoint import CheckpointFacts
+from spark_tui.base.context import Context
+from spark_tui.base.engine.container import ContainerFacts, ImageFacts
+from spark_tui.base.engine.invocation import parse
+from spark_tui.base.engine.state import EngineState
+from spark_tui.base.errors import RefusedError, SparkError
+from spark_tui.base.executors import in_thread
+from spark_tui.base.finding import Finding
+from spark_tui.base.host.drop_caches import WORTH_BYTES
+from spark_tui.base.ports import CheckpointSource, Clock, ContainerEngine, HostProbe, SecretStore
+from spark_tui.base.quantities import GIB, MIB, gib, human_duration
+from spark_tui.base.reading import Missing, value_of
+from spark_tui.base.store import Store
+from spark_tui.catalog.fit.model.figures import fit_lines
+from spark_tui.catalog.fit.model.fit import HOST_BYTES, Fit, FitWord, Neighbour, measure
+from spark_tui.catalog.fit.model.request import OWN_LOG, measured_before, measured_by
+from spark_tui.catalog.fit.model.verdict import LaunchVerdict, auto_share, judged
+from spark_tui.catalog.presets.model.overrides import SHARE, Overrides, names_share, settings_text
+from spark_tui.catalog.presets.model.plan import LaunchPlan
+from spark_tui.catalog.presets.model.preset import Preset
+from spark_tui.catalog.presets.model.rules.check import check
+from spark_tui.catalog.presets.model.rules.context import LaunchContext
+from spark_tui.catalog.presets.use.preflight import Preflight
+from spark_tui.observe.engines.use.collectors import Collectors
+from spark_tui.observe.engines.use.engines import EngineSupervisor
+from spark_tui.observe.explain.model.starts import StartRecord, sizes_of
+from spark_tui.observe.explain.model.view import EngineView
+from spark_tui.observe.memory.use.cache import CacheControl
+from spark_tui.observe.memory.use.memory import BreakdownReader
+from spark_tui.observe.metrics.use.history import History
+
+
+class AskDocker(Enum):
+    """The image is looked up."""
+
+    ASK = "ask"
+
+
+ASK_DOCKER: Final = AskDocker.ASK
+_LOADING = (EngineState.CREATED, EngineState.STARTING, EngineState.RESTARTING)
+_Checkpoints: TypeAlias = tuple[CheckpointFacts | None, CheckpointFacts | None]
+"""A launch's own and its drafter's."""
+Stored: TypeAlias = Mapping[tuple[str, str], CheckpointFacts | None]
+"""By model and revision; None: not in the store."""
+
+
+class LaunchChecks:
+    """Rules and fit of a launch, by the World's last readings: they must have been collected. `starts` are earlier
+    starts on this machine. `auto`: a launch that names no memory share gets what it needs, else the preset's."""
+
+    @classmethod
+    def from_context(cls, context: Context) -> LaunchChecks:
+        return cls(
+            context.docker,
+            context.host,
+            context.secrets,
+            context[Preflight],
+            context.checkpoints,
+            context.store,
+            lambda: context[History].starts,
+            auto=context.settings.memory_share == "auto",
+        )
+
+    def __init__(
+        self,
+        docker: ContainerEngine,
+        host: HostProbe,
+        secrets: SecretStore,
+        preflight: Preflight,
+        checkpoints: CheckpointSource,
+        store: Store,
+        starts: Callable[[], Iterable[StartRecord]] = tuple,
+        *,
+        auto: bool = True,
+    ) -> None:
+        self._docker = docker
+        self._secrets = secrets
+        self._preflight = preflight
+        self._checkpoints = checkpoints
+        self._store = store
+        self._starts = starts
+        self._auto = auto
+        self._breakdown = BreakdownReader(host)
+        self.claims: dict[str, int] = {}
+        """What launches that passed the memory gate will take, by engine: it is set aside before their start."""
+
+    async def stored(self, presets: Iterable[Preset]) -> Stored:
+        """What the model store has of each preset's model, read in one go."""
+
+        def read() -> Stored:
+            wanted = {(each.model, each.model_revision) for each in presets}
+            return {key: value_of(self._checkpoints.read(*key)) for key in wanted}
+
+        return await in_thread(read)
+
+    async def judge(
+        self, preset: Preset, overrides: Overrides, *, image: ImageFacts | AskDocker | None = ASK_DOCKER,
+        stored: Stored | None = None,
+    ) -> LaunchVerdict:  # fmt: skip
+        """One launch against this machine now, its memory share resolved. `image` as it was found before; None: not
+        downloaded, or unknown. Raises SparkError when it cannot be planned at all."""
+        if isinstance(image, AskDocker):
+            try:
+                image = await self._docker.image(preset.reference)
+            except SparkError:  # a Docker that does not answer leaves it unknown
+                image = None
+        plan = self._preflight.dry_plan(preset, overrides, image)
+        checkpoints = await self._read(plan, stored)
+        plan, fit_now = self._with_share(plan, image, checkpoints)
+        return LaunchVerdict(plan.overrides, plan, fit_now, self._findings(plan, image, checkpoints[0], fit_now))
+
+    async def fit_reader(self, plan: LaunchPlan) -> Callable[[], Fit]:
+        """Reads the checkpoints once. The result gives the fit against the memory now, cheap enough for each second."""
+        checkpoints = await self._read(plan)
+        return lambda: self._fit(plan, checkpoints)
+
+    async def _read(self, plan: LaunchPlan, stored: Stored | None = None) -> _Checkpoints:
+        own = plan.model, plan.preset.model_revision
+        checkpoint = stored[own] if stored and own in stored else await self._checkpoint(*own)
+        drafting = LaunchContext(plan).speculation
+        name = drafting.drafter if drafting is not None else ""
+        return checkpoint, await self._checkpoint(str(PurePosixPath(name)), "") if name else None
+
+    async def _checkpoint(self, model: str, revision: str) -> CheckpointFacts | None:
+        return value_of(await in_thread(self._checkpoints.read, model, revision))
+
+    def _with_share(
+        self, plan: LaunchPlan, image: ImageFacts | None, checkpoints: _Checkpoints
+    ) -> tuple[LaunchPlan, Fit]:
+        """The plan with the number of an automatic memory share, and its fit. An engine that runs with just these
+        settings keeps its number, though the memory is another now."""
+        given = plan.overrides
+        wanted = given.auto_share or (self._auto and not names_share(given))
+        if not wanted or given.gpu_memory_utilization is not None:
+            return plan, self._fit(plan, checkpoints)
+        running = self._running(plan.spec.name)
+        if running is not None:
+            for kept in (
+                given,
+                replace(given, auto_share=True, gpu_memory_utilization=share_of(running.container, running.runtime)),
+            ):
+                there = self._planned(plan.preset, kept, image)
+                if there is not None and running.container.made_by(there.spec):
+                    return there, self._fit(there, checkpoints)
+        fit_now = self._fit(plan, checkpoints)
+        share = auto_share(fit_now)
+        unnamed = fit_now.utilization_needed is None and LaunchContext(plan).number(SHARE) is None
+        if share is None or share == fit_now.utilization or unnamed:  # nothing known, and nothing to change
+            return plan, fit_now
+        shared = self._planned(plan.preset, replace(given, auto_share=True, gpu_memory_utilization=share), image)
+        return (plan, fit_now) if shared is None else (shared, self._fit(shared, checkpoints))
+
+    def _planned(self, preset: Preset, overrides: Overrides, image: ImageFacts | None) -> LaunchPlan | None:
+        """None where the command has no place for the overrides."""
+        try:
+            return self._preflight.dry_plan(preset, overrides, image)
+        except SparkError:
+            return None
+
+    def _findings(
+        self, plan: LaunchPlan, image: ImageFacts | None, checkpoint: CheckpointFacts | None, fit_now: Fit
+    ) -> tuple[Finding, ...]:
+        """All findings of the rules, the worst first."""
+        world = self._store.world
+        engines, memory = value_of(world.engines), value_of(world.memory)
+        reference = plan.preset.reference
+        seen = (each.version for each in engines or () if each.container.image == reference and each.version)
+        return check(
+            LaunchContext(
+                plan,
+                plan.overrides,
+                image,
+                engine_version=next(seen, ""),
+                checkpoint=checkpoint,
+                is_spark=world.identity.is_spark if world.identity.hostname else None,
+                has_gpu=world.identity.has_gpu,
+                sparks=1,
+                memory_total=memory.total if memory is not None else None,
+                has_hf_token=self._secrets.hf_token() is not None,
+                share=auto_share(fit_now) if fit_now.utilization_needed is not None else None,
+                missing_files=self._preflight.missing_files(plan.preset),
+            )
+        )
+
+    def _running(self, name: str) -> EngineView | None:
+        views = value_of(self._store.world.engines) or ()
+        return next((view for view in views if view.name == name and view.container.running), None)
+
+    def _fit(self, plan: LaunchPlan, checkpoints: _Checkpoints) -> Fit:
+        world = self._store.world
+        breakdown = value_of(self._breakdown.read(world))
+        # What each container's CUDA processes hold; empty when the driver does not say.
+        shares = breakdown.engines if breakdown is not None else None
+        held = {each.container: each.memory for each in shares or ()}
+        none = None if shares is None else 0
+        engines = [view for view in value_of(world.engines) or () if view.container.running]
+        memory = value_of(world.memory)
+        total = memory.total if memory is not None else 0
+        own = self._running(plan.spec.name)
+        measured = measured_by(sizes_of(own.timeline.facts), total, OWN_LOG) if own is not None else None
+        others = [_neighbour(view, held.get(view.container.id, none), total) for view in engines if view is not own]
+        here = {plan.spec.name, *(view.name for view in engines)}
+        coming = {job.title for job in world.jobs if not job.state.over} - here
+        others += [Neighbour(name, 0, self.claims[name]) for name in sorted(coming & self.claims.keys())]
+        whole = measure(
+            plan,
+            checkpoints[0],
+            world.memory,
+            neighbours=others,
+            measured=measured or measured_before(self._starts(), plan, total),
+            drafter=checkpoints[1],
+            returns=held.get(own.container.id, 0) if own is not None else 0,
+        )
+        return judged(*whole)
+
+
+def share_of(container: ContainerFacts, runtime: str) -> float | None:
+    """The memory share that an engine's command names."""
+    return parse(container.argv, runtime).number(SHARE)
+
+
+def _neighbour(view: EngineView, holds: int | None, total: int) -> Neighbour:
+    """Another engine. What it has not taken yet of its share, and of what its processes need beside it, is set aside
+    from its first second on: a launch is judged alike before, while and after it loads."""
+    command = parse(view.container.argv, view.runtime)
+    share = command.number(SHARE)
+    if view.runtime != "vllm" or share is None or command.value("kv_cache_memory_bytes") is not None:
+        return Neighbour(view.name, holds, None if view.state in _LOADING else 0)
+    claim = int(total * share)
+    left = max(0, claim - (holds or 0))
+    if view.state in _LOADING:
+        return Neighbour(view.name, holds, left + (int(HOST_BYTES * left / claim) if claim else 0))
+    # One that serves with far less than its share will not take the rest.
+    return Neighbour(view.name, holds, left if holds is not None and left <= claim // 10 else 0)
+
+
+RETURN_SECONDS: Final = 180.0
+"""So long after an engine's end its memory may still be on its way back: a minute is usual, three were seen."""
+STILL_SECONDS: Final = 30.0
+"""Memory that has not risen for so long does not come back by itself."""
+CALM_SECONDS: Final = 3.0
+"""Enough memory must have stood still for so long: vLLM fails its start when memory returns while it measures."""
+RISE_BYTES: Final = 128 * MIB
+LOOK_SECONDS: Final = 1.0
+NOTABLE_CACHE: Final = 4 * GIB
+"""Less page cache gives way by itself while an engine loads."""
+
+
+class WillNotFit(RefusedError, id="does_not_fit"):
+    def __init__(self, name: str, fit: Fit) -> None:
+        ways = " ".join(
+            f"{each.summary.rstrip('.')} ({settings_text(each.pairs)})." if each.pairs else each.summary
+            for each in fit.changes
+        )
+        super().__init__(
+            f"{name} does not fit{_other_way(fit)}. {' '.join(fit.reasons)}",
+            f"{ways or 'Choose a smaller model, or stop other processes that use memory.'} "
+            f"To launch anyway: {by_front_end('type the name of the preset in its form.', '--force')}",
+            detail="\n".join(f"{row.label.strip()}: {row.value} {row.note}".rstrip() for row in fit_lines(fit)),
+        )
+        self.fit = fit
+
+
+def _other_way(fit: Fit) -> str:
+    return "" if fit.word is FitWord.DOES_NOT_FIT else f" as it is: {fit.text}"
+
+
+def short_of_memory(fit: Fit) -> bool:
+    """Memory is missing, rather than a share or a context that could never work."""
+    if fit.available is None:
+        return False
+    wanted = fit.claim if fit.claim is not None else fit.at_least
+    return wanted > fit.available or (fit.left is not None and fit.left < 0)
+
+
+class MemoryGate(Struct, eq=False):
+    """Lets a launch pass when its memory is free. `read` takes a new reading of host and GPU into the store."""
+
+    _checks: LaunchChecks
+    _cache: CacheControl
+    _supervisor: EngineSupervisor
+    _store: Store
+    _clock: Clock
+    _read: Callable[[], Awaitable[None]]
+
+    @classmethod
+    def from_context(cls, context: Context) -> MemoryGate:
+        return cls(
+            context[LaunchChecks],
+            context[CacheControl],
+            context[EngineSupervisor],
+            context.store,
+            context.clock,
+            context[Collectors].collect_ready,
+        )
+
+    async def resolve(self, preset: Preset, overrides: Overrides) -> Overrides:
+        """The overrides of a launch with its memory share as a number, by the memory now."""
+        await self.refresh()
+        return (await self._checks.judge(preset, overrides)).overrides
+
+    async def check(self, plan: LaunchPlan, *, force: bool = False) -> Fit:
+        """The fit now. Raises WillNotFit for a launch that does not fit, unless `force` is given or memory of an engine
+        that has just ended may still be released; `make_room` decides then. What is not known never refuses."""
+        fit_now = await self._checks.fit_reader(plan)
+        await self.refresh()
+        found = fit_now()
+        awaited = short_of_memory(found) and bool(self._just_ended())
+        if found.blocked and not force and not awaited:
+            raise WillNotFit(plan.spec.name, found)
+        if found.claim is not None:
+            self._checks.claims[plan.spec.name] = found.claim + sum(part.size or 0 for part in found.outside)
+        return found
+
+    async def make_room(self, plan: LaunchPlan, say: Callable[[str], None], *, force: bool = False) -> str:
+        """Just before the start: waits for memory that is being released, frees page cache, and checks the fit again.
+        Returns what was done, as text; raises WillNotFit like `check`."""
+        fit_now = await self._checks.fit_reader(plan)
+        done = [await self.await_return(say, lambda: short_of_memory(fit_now()))]
+        found = fit_now()
+        if found.cache_to_drop >= WORTH_BYTES:
+            done.append(await self._free_cache(found.cache_to_drop, say))
+            await self.refresh()
+            found = fit_now()
+        if found.blocked and not force:
+            raise WillNotFit(plan.spec.name, found)
+        known = found.word is not FitWord.UNKNOWN
+        done.append(f"{found.text}: {''.join(found.reasons[:1])}" if known else "fit unknown")
+        return "; ".join(filter(None, done))
+
+    async def await_return(
+        self, say: Callable[[str], None] | None = None, is_short: Callable[[], bool] | None = None
+    ) -> str:
+        """Waits until memory of engines that have just ended has come back: until it stands still, longer while it
+        `is_short`, and never longer than it may take. Returns in words what came back; empty when no engine has just
+        ended."""
+        await self.refresh()
+        names = ", ".join(view.name for view in self._just_ended())
+        before = self._available()
+        if not names or before is None:
+            return ""
+        began = rose = self._clock.monotonic()
+        seen = before
+        while (now := self._clock.monotonic()) - began < RETURN_SECONDS:
+            short = is_short is not None and is_short()
+            if now - rose >= (STILL_SECONDS if short else CALM_SECONDS):
+                break
+            if say is not None:
+                say(f"waiting for {names} to release memory: {gib(seen)} GiB available, {human_duration(now - began)}")
+            await self._clock.sleep(LOOK_SECONDS)
+            await self.refresh()
+            available = self._available()
+            if available is not None and available >= seen + RISE_BYTES:
+                seen, rose = available, self._clock.monotonic()
+        waited = human_duration(self._clock.monotonic() - began)
+        back = seen - before
+        return f"{names} released {gib(back)} GiB in {waited}" if back >= RISE_BYTES else f"waited {waited}"
+
+    def _just_ended(self) -> list[EngineView]:
+        """Engines whose end is so recent that their memory may be missing yet."""
+        ended = [view for view in self._supervisor.views() if not view.container.running]
+        now = self._clock.now()
+        return [
+            view
+            for view in ended
+            if view.container.finished_at is not None and 0 <= now - view.container.finished_at < RETURN_SECONDS
+        ]
+
+    async def _free_cache(self, size: int, say: Callable[[str], None]) -> str:
+        """By silent ways only; where there is none, the load guard and the engine have to cope."""
+        say(f"freeing page cache: {gib(size)} GiB needed")
+        try:
+            result = await self._cache.drop_quietly()
+        except SparkError as error:
+            return f"the page cache could not be freed ({error.summary.rstrip('.')})"
+        if result is not None:
+            return f"{gib(result.released)} GiB of page cache freed"
+        return f"{gib(size)} GiB of page cache to free (spark-tui drop-caches)" if size >= NOTABLE_CACHE else ""
+
+    async def refresh(self) -> None:
+        """A new reading of memory, and of engines where there is none."""
+        await self._read()
+        if isinstance(self._store.world.engines, Missing):
+            await self._supervisor.refresh()
+
+    def _available(self) -> int | None:
+        memory = value_of(self._store.world.memory)
+        return None if memory is None else memory.available

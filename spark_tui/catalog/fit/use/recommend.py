@@ -1,0 +1,204 @@
+"""Which preset to run for a purpose: candidates ranked by figures with their sources, and why others are left out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Final
+
+from msgspec import Struct
+
+from spark_tui.base.errors import SparkError
+from spark_tui.base.finding import Severity
+from spark_tui.base.quantities import gib, short_tokens
+from spark_tui.catalog.fit.model.fit import FitWord
+from spark_tui.catalog.fit.use.candidates import Candidate, on_cpu
+from spark_tui.catalog.presets.model.preset import Tag
+
+
+class Use(StrEnum):
+    """What a model is wanted for."""
+
+    CHAT = "chat"
+    AGENT = "agent"
+    BATCH = "batch"
+    VISION = "vision"
+
+
+class SpeedSource(StrEnum):
+    """Where a speed is from."""
+
+    MEASURED = "measured here"
+    PUBLISHED = "published"
+    ESTIMATED = "estimated"
+
+
+class Purpose(Struct, frozen=True):
+    """What presets are judged for: tokens of context, and users at once."""
+
+    use: Use
+    context: int | None = None
+    users: int | None = None
+
+
+def purpose_of(use: Use, context: int | None = None, users: int | None = None) -> Purpose:
+    """With what the use asks for where nothing is given."""
+    wants = _WANTS[use]
+    return Purpose(use, context or wants.context, users or wants.users)
+
+
+class _Wants(Struct, frozen=True):
+    """`rate`: tokens per second of one stream beyond which more speed is not felt. `favoured` tags count in favour."""
+
+    rate: float
+    context: int | None = None
+    users: int | None = None
+    favoured: tuple[Tag, ...] = ()
+
+
+_WANTS: Final[Mapping[Use, _Wants]] = {
+    # People read five to ten tokens a second; reasoning models write many that are not read.
+    Use.CHAT: _Wants(25.0, 16_384, 1, (Tag.CHAT,)),
+    # The system prompts of coding agents alone take 14k to 25k tokens.
+    Use.AGENT: _Wants(40.0, 65_536, 2, (Tag.AGENT, Tag.CODING)),
+    Use.BATCH: _Wants(math.inf, 8_192, 16),
+    Use.VISION: _Wants(25.0, 16_384, 1, (Tag.VISION,)),
+}
+_SMALLEST: Final = 4e9
+"""Parameters that are counted for a model whose size is not stated."""
+_NOT_NOW: Final = 0.3
+_UNKNOWN_LICENCE: Final = 0.85
+_WARNED: Final = 0.85
+_CROWDED: Final = 0.8
+_SERVED: Final = 1.15
+_PROVED: Final[Mapping[Severity, float]] = {Severity.OK: 1.25, Severity.ERROR: 0.7}
+"""By what `prove` found of the preset as it is now; stale and partial proofs count neither way."""
+_FAVOURED: Final = 1.25
+
+
+class Speed(Struct, frozen=True):
+    """Tokens per second of one stream: `rate`, its basis and its source."""
+
+    rate: float
+    basis: SpeedSource
+    source: str
+
+    @property
+    def text(self) -> str:
+        source = f" ({self.source})" if self.source else ""
+        return f"{self.rate:.0f} tok/s {self.basis.value}{source}"
+
+
+class Pick(Struct, frozen=True):
+    """A preset that serves the purpose; `score` only compares picks of one list."""
+
+    candidate: Candidate
+    score: float
+    speed: Speed
+
+
+class LeftOut(Struct, frozen=True):
+    candidate: Candidate
+    reason: str
+
+
+def recommend(candidates: Iterable[Candidate], purpose: Purpose) -> tuple[tuple[Pick, ...], tuple[LeftOut, ...]]:
+    """The presets that serve a purpose, best first, and the others with the reason. The candidates were judged with the
+    purpose's context and users."""
+    picks: list[Pick] = []
+    others: list[LeftOut] = []
+    for each in candidates:
+        reason = _against(each, purpose)
+        speed = speed_of(each)
+        if reason or speed is None:
+            others.append(LeftOut(each, reason or "no speed: none is published, and its size per token is not known"))
+        else:
+            picks.append(Pick(each, _score(each, speed, purpose.use), speed))
+    picks.sort(key=lambda pick: (-pick.score, pick.candidate.preset.name))
+    return tuple(picks), tuple(sorted(others, key=lambda other: other.candidate.preset.name))
+
+
+def score(each: Candidate) -> float | None:
+    """That for chat, by the launch that the candidate was judged by; None where it does not serve."""
+    purpose, speed = Purpose(Use.CHAT), speed_of(each)
+    return None if speed is None or _against(each, purpose) else _score(each, speed, Use.CHAT)
+
+
+def speed_of(each: Candidate) -> Speed | None:
+    """This machine's own measurement, else the highest published one, else what the memory's bandwidth allows."""
+    if each.own_speed is not None:
+        return Speed(each.own_speed, SpeedSource.MEASURED, "")
+    best = max(each.preset.facts.published, key=lambda one: one.tokens_per_second, default=None)
+    if best is not None:
+        return Speed(best.tokens_per_second, SpeedSource.PUBLISHED, best.source)
+    decode = each.verdict.fit.decode if each.verdict is not None else None
+    if decode is None:
+        return None
+    low, high = decode.span()
+    bound = "at most: " if decode.bound else ""
+    return Speed(low or high / 2, SpeedSource.ESTIMATED, f"{bound}{gib(decode.reads)} GiB read per token")
+
+
+def _against(each: Candidate, purpose: Purpose) -> str:
+    """Why a preset does not serve the purpose; empty if it does."""
+    facts, wanted = each.preset.facts, purpose.context
+    if each.preset.min_nodes > 1:
+        return f"needs {each.preset.min_nodes} Sparks"
+    if on_cpu(each.preset):
+        return "runs on the CPU"
+    if purpose.use is Use.VISION and Tag.VISION not in facts.tags:
+        return "does not see images"
+    if purpose.use is Use.AGENT and not (each.tools.on or each.tools.settable):
+        return "no tool calls"
+    if isinstance(each.judged, SparkError):
+        return each.judged.summary.rstrip(".")
+    if each.verdict is None:
+        return "not checked"
+    if each.lacks_gpu:
+        return "this machine has no NVIDIA GPU"
+    if wanted and each.context is not None and each.context < wanted:
+        return f"{short_tokens(each.context)} tokens of context, {short_tokens(wanted)} wanted"
+    error = next((finding for finding in each.verdict.findings if finding.severity is Severity.ERROR), None)
+    if error is not None and error.id not in {finding.id for finding in each.verdict.fit.findings}:
+        return error.summary.rstrip(".")
+    if each.verdict.word is FitWord.DOES_NOT_FIT:
+        return next(iter(each.verdict.fit.reasons), "does not fit").rstrip(".")
+    if each.verdict.word is FitWord.UNKNOWN:
+        return "its memory need is not known"
+    return ""
+
+
+def _score(each: Candidate, speed: Speed, use: Use) -> float:
+    """Capability times how far the speed goes for the use, times what else counts. The capability of a mixture of
+    experts is taken as that of a dense model of the geometric mean of its total and its active parameters; below the
+    speed that a use wants, a model loses with the square of what is missing."""
+    wants, facts = _WANTS[use], each.preset.facts
+    capability = math.sqrt(_parameters(each))
+    pace = speed.rate / 10 if math.isinf(wants.rate) else min(1.0, speed.rate / wants.rate) ** 2
+    factors = (
+        _NOT_NOW if each.verdict is not None and each.verdict.word is FitWord.FITS_WHEN_STOPPED else 1.0,
+        _UNKNOWN_LICENCE if licence_unknown(each) else 1.0,
+        _CROWDED if crowded(each) else 1.0,
+        _WARNED if each.worst is Severity.WARNING else 1.0,
+        _SERVED if each.served or each.running else 1.0,
+        _PROVED.get(each.proof.severity, 1.0) if each.proof is not None else 1.0,
+        _FAVOURED if set(wants.favoured) & set(facts.tags) else 1.0,
+    )
+    return capability * pace * math.prod(factors)
+
+
+def _parameters(each: Candidate) -> float:
+    total, active = each.preset.facts.total_parameters, each.preset.facts.active_parameters
+    return math.sqrt(total * (active or total)) if total else _SMALLEST
+
+
+def crowded(each: Candidate) -> bool:
+    """It fits, and its KV cache has no room for all users at full context."""
+    available = each.verdict.fit.available if each.verdict is not None else None
+    return each.need is not None and available is not None and each.need > available
+
+
+def licence_unknown(each: Candidate) -> bool:
+    licence = each.preset.facts.licence
+    return not licence or licence.startswith("unknown")

@@ -1,0 +1,430 @@
+"""A container as a file for other managers: Compose, systemd with Docker, and Podman's Quadlet.
+
+Each makes the container that `docker run` makes, and raises UsageError for one without a name, which is the service's.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from spark_tui.base.engine.container import ContainerSpec, Gpus, Mount, PublishedPort, RestartPolicy
+from spark_tui.base.engine.docker_run import (
+    canonical,
+    needs_mount_option,
+    option_values,
+    render_lines,
+    restart_value,
+)
+from spark_tui.base.engine.runtimes import recognised
+from spark_tui.base.errors import UsageError
+from spark_tui.base.quantities import docker_size
+from spark_tui.base.secret import holds_secret, is_secret_name
+from spark_tui.catalog.presets.model.dialects.yaml_text import (
+    Value,
+    comment,
+    is_true,
+    node_of,
+    scalar,
+    sub_table,
+    yaml_text,
+)
+from spark_tui.catalog.presets.model.located import ListValue, MappingValue, Node, ScalarValue, compact
+
+_BARE = re.compile(r"[A-Za-z0-9_./:=@,+-]+")
+_ESCAPES: Final = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+DOCKER: Final = "/usr/bin/docker"
+CDI_KIND: Final = "nvidia.com/gpu"
+STOP_SECONDS: Final = 30
+RESTART_SECONDS: Final = 30
+MOST_STARTS: Final = 3
+STARTS_WITHIN_SECONDS: Final = 7200
+"""A restart loop leaks GPU mappings and stalls a Spark after some dozens of rounds (eugr/spark-vllm-docker#257)."""
+_REFUSED_CODES: Final = "2 4"
+"""Exit codes after which another try would end the same way: a usage error, and a check that refuses."""
+
+
+# --- Compose ----------------------------------------------------------------------------------------------
+
+
+def compose_text(spec: ContainerSpec, about: tuple[str, ...] = ()) -> str:
+    """A Compose file, for `docker compose up -d`. Keys stay in their private files (`env_file`), which must be there
+    when it is used."""
+    if not spec.name:
+        raise UsageError("A Compose service needs a name.", "Give one: --set name=NAME")
+    return comment(about) + yaml_text(node_of({"services": {spec.name: _compose_service(canonical(spec))}}))
+
+
+def _compose_service(spec: ContainerSpec) -> dict[str, Value]:
+    """The service, by the Compose Specification. Each `$` is doubled: Compose would fill in a variable."""
+    service: dict[str, Value] = {
+        "image": spec.image,
+        "container_name": spec.name,
+        "entrypoint": None if spec.entrypoint is None else list(spec.entrypoint),  # an empty list clears the image's
+        "command": list(spec.command) or None,
+        "environment": {variable.name: variable.value for variable in spec.env} or None,
+        "env_file": list(spec.env_files) or None,
+        "volumes": [_compose_mount(mount) for mount in spec.mounts] or None,
+        "ports": [_compose_port(port) for port in spec.ports] or None,
+        "deploy": _compose_gpus(spec.gpus) if spec.gpus else None,
+        "ipc": spec.ipc or None,
+        "shm_size": docker_size(spec.shm_size) if spec.shm_size else None,
+        "network_mode": spec.network or None,
+        "ulimits": {limit.name: {"soft": limit.soft, "hard": limit.hard} for limit in spec.ulimits} or None,
+        "restart": restart_value(spec.restart) if spec.restart != RestartPolicy() else None,
+        "user": spec.user or None,
+        "oom_score_adj": spec.oom_score_adj or None,
+        "cap_add": list(spec.cap_add) or None,
+        "devices": list(spec.devices) or None,
+        "security_opt": list(spec.security_opt) or None,
+        "privileged": spec.privileged or None,
+        "init": spec.init or None,
+        "labels": dict(spec.labels) or None,
+    }
+    return {key: _without_variables(value) for key, value in service.items() if value is not None}
+
+
+def _compose_gpus(gpus: Gpus) -> dict[str, Value]:
+    count: Value = "all" if gpus.count == -1 else gpus.count
+    which: dict[str, Value] = {"device_ids": list(gpus.device_ids)} if gpus.device_ids else {"count": count}
+    device: Value = {"driver": "nvidia", **which, "capabilities": ["gpu"]}
+    return {"resources": {"reservations": {"devices": [device]}}}
+
+
+def _compose_mount(mount: Mount) -> dict[str, Value]:
+    found: dict[str, Value] = {"type": "bind", "source": mount.source, "target": mount.target}
+    return {**found, "read_only": True} if mount.read_only else found
+
+
+def _compose_port(port: PublishedPort) -> dict[str, Value]:
+    found: dict[str, Value] = {"target": port.container_port}
+    if port.host_port:
+        found["published"] = str(port.host_port)
+    if port.host_ip:
+        found["host_ip"] = port.host_ip
+    return {**found, "protocol": port.protocol}
+
+
+def _without_variables(value: Value) -> Value:
+    if isinstance(value, str):
+        return value.replace("$", "$$")
+    if isinstance(value, dict):
+        return {key: _without_variables(item) for key, item in value.items()}
+    return [_without_variables(item) for item in value] if isinstance(value, list) else value
+
+
+_COMPOSE_OPTIONS: Final = {
+    "environment": "-e", "env_file": "--env-file", "volumes": "-v", "ports": "-p", "ipc": "--ipc", "user": "--user",
+    "shm_size": "--shm-size", "network_mode": "--network", "restart": "--restart", "cap_add": "--cap-add",
+    "devices": "--device", "security_opt": "--security-opt", "runtime": "--runtime", "platform": "--platform",
+    "entrypoint": "--entrypoint", "gpus": "--gpus", "oom_score_adj": "--oom-score-adj", "ulimits": "--ulimit",
+}  # fmt: skip
+_COMPOSE_SWITCHES: Final = ("privileged", "init")
+_COMPOSE_IGNORED: Final = frozenset(
+    ("image", "command", "container_name", "deploy", "build", "depends_on", "healthcheck", "networks", "logging",
+     "profiles", "pull_policy", "hostname", "stdin_open", "tty", "expose", "labels", "stop_grace_period", "annotations",
+     "stop_signal", "attach", "scale")
+)  # fmt: skip
+"""What is said elsewhere, and what a single server does without."""
+_UNQUOTED: Final = re.compile(r'[\\"`]')
+
+
+def is_compose(document: Node | None) -> bool:
+    """Whether a YAML file is one of Compose: services that are mappings, and nothing of a recipe."""
+    if not isinstance(document, MappingValue) or document.get("model") is not None:
+        return False
+    services = sub_table(document, "services").entries
+    return bool(services) and all(isinstance(each.node, MappingValue) for each in services)
+
+
+def compose_commands(document: MappingValue) -> tuple[tuple[str, int, str], ...]:
+    """Name, line and `docker run` command of each service with an engine. Variables of Compose stay in the command."""
+    found: list[tuple[str, int, str]] = []
+    for entry in sub_table(document, "services").entries:
+        service = entry.node
+        image = service.get("image") if isinstance(service, MappingValue) else None
+        if not isinstance(service, MappingValue) or image is None:
+            continue
+        command = _compose_list(service, "command", split=True)
+        entrypoint = _compose_list(service, "entrypoint", split=True)
+        if not recognised(compact(image.node), (*entrypoint, *command)):
+            continue
+        words = ["docker", "run", "-d", "--name", _compose_name(service, entry.key)]
+        for each in service.entries:
+            if each.key == "entrypoint":
+                words += ["--entrypoint", entrypoint[0]] if entrypoint else []
+            elif each.key in _COMPOSE_OPTIONS:
+                for value in _compose_values(service, each.key):
+                    words += [_COMPOSE_OPTIONS[each.key], value]
+            elif each.key in _COMPOSE_SWITCHES:
+                words += [f"--{each.key}"] if is_true(service, each.key) else []
+            elif each.key not in _COMPOSE_IGNORED and not each.key.startswith("x-"):
+                words += [f"--{each.key.replace('_', '-')}", compact(each.node)]  # it will be refused by name
+        words += [*_compose_devices(service), compact(image.node), *entrypoint[1:], *command]
+        found.append((entry.key, entry.line, " ".join(map(_double_quoted, words))))
+    return tuple(found)
+
+
+def _compose_name(service: MappingValue, key: str) -> str:
+    named = scalar(service, "container_name")
+    return named if isinstance(named, str) and named else key
+
+
+def _compose_list(service: MappingValue, key: str, *, split: bool = False) -> tuple[str, ...]:
+    """A list's items as texts, or a text: as one, or with `split` its words."""
+    entry = service.get(key)
+    if entry is None or (isinstance(entry.node, ScalarValue) and entry.node.value is None):
+        return ()
+    if isinstance(entry.node, ListValue):
+        return tuple(map(compact, entry.node.items))
+    text = compact(entry.node)
+    try:
+        return tuple(shlex.split(text)) if split else (text,)
+    except ValueError:
+        return (text,)
+
+
+def _compose_values(service: MappingValue, key: str) -> Iterator[str]:
+    """The values of an option, in the words of `docker run`."""
+    entry = service.get(key)
+    node = entry.node if entry is not None else None
+    if isinstance(node, MappingValue):
+        for each in node.entries:
+            if isinstance(each.node, MappingValue):  # a limit with two bounds
+                bounds = (compact(bound.node) for name in ("soft", "hard") if (bound := each.node.get(name)))
+                yield f"{each.key}={':'.join(bounds)}"
+            else:
+                unset = isinstance(each.node, ScalarValue) and each.node.value is None
+                yield each.key if unset else f"{each.key}={compact(each.node)}"
+        return
+    for item in node.items if isinstance(node, ListValue) else (node,):
+        if isinstance(item, MappingValue):
+            yield _compose_long(item, key)
+        elif item is not None:
+            text = compact(item)
+            if key != "volumes" or text[:1] in ("/", "~", ".", "$") or text.partition(":")[2] not in _CACHE_TARGETS:
+                yield "$HOME" + text[1:] if text.startswith("~/") else text
+
+
+def _compose_long(item: MappingValue, key: str) -> str:
+    """A port or mount in the long form."""
+
+    def text(name: str) -> str:
+        found = item.get(name)
+        return compact(found.node) if found is not None else ""
+
+    if key == "ports":
+        address = ":".join(filter(None, (text("host_ip"), text("published"), text("target"))))
+        return f"{address}/{text('protocol')}" if text("protocol") else address
+    source = text("source")
+    source = "$HOME" + source[1:] if source.startswith("~/") else source
+    return f"{source}:{text('target')}{':ro' if is_true(item, 'read_only') else ''}"
+
+
+_CACHE_TARGETS: Final = ("/root/.cache/huggingface", "/root/.cache/huggingface/hub", "/root/.cache/vllm")
+"""Places whose named volume is left out: a launch mounts its own store and compile caches there."""
+
+
+def _compose_devices(service: MappingValue) -> tuple[str, ...]:
+    """`--gpus` of a service's reservations."""
+    reserved = sub_table(sub_table(sub_table(service, "deploy"), "resources"), "reservations").get("devices")
+    for device in reserved.node.items if reserved is not None and isinstance(reserved.node, ListValue) else ():
+        if isinstance(device, MappingValue) and "gpu" in _compose_list(device, "capabilities"):
+            chosen = _compose_list(device, "device_ids")
+            return ("--gpus", f"device={','.join(chosen)}" if chosen else str(scalar(device, "count") or "all"))
+    return ()
+
+
+def _double_quoted(text: str) -> str:
+    """A word for a POSIX shell in which variables still count; `$$` is Compose's way to write a dollar."""
+    return '"' + _UNQUOTED.sub(r"\\\g<0>", text).replace("$$", "\\$") + '"'
+
+
+# --- systemd ----------------------------------------------------------------------------------------------
+
+
+def systemd_text(spec: ContainerSpec, about: tuple[str, ...] = ()) -> str:
+    """The unit, for /etc/systemd/system/NAME.service. systemd restarts, so Docker does not; the ended container of an
+    earlier start is kept until the next one, with its log."""
+    if not spec.name:
+        raise UsageError("A service needs a container's name.", "Give one: --set name=NAME")
+    run = render_lines(replace(spec, restart=RestartPolicy()))
+    started = " \\\n  ".join(" ".join(map(word, line)) for line in ((DOCKER, "run"), *run[1:]))
+    name = word(spec.name)
+    service = (
+        "Type=exec",
+        *_STARTING,
+        f"ExecStartPre=-{DOCKER} rm {name}",
+        f"ExecStart={started}",  # in the foreground: systemd watches it
+        f"ExecStop={DOCKER} stop -t {STOP_SECONDS} {name}",
+        f"TimeoutStopSec={2 * STOP_SECONDS}",
+    )
+    return comment(about) + _unit(
+        spec, ("Requires=docker.service",), "docker.service ", ("[Service]", *service), "multi-user.target"
+    )
+
+
+_START_LIMITS: Final = (f"StartLimitIntervalSec={STARTS_WITHIN_SECONDS}", f"StartLimitBurst={MOST_STARTS}")
+_RETRIES: Final = (
+    "KillMode=process",  # the guard that a launch started continues
+    "Restart=on-failure",
+    f"RestartSec={RESTART_SECONDS}",
+    f"RestartPreventExitStatus={_REFUSED_CODES}",
+)
+
+
+def boot_text(engine: str, command: Sequence[str], environment: Iterable[tuple[str, str]], *, user: str = "") -> str:
+    """The unit's file: the person's own, or with `user` one of the machine. A key or token never gets into it.
+
+    The command waits for Docker by itself: a person's unit cannot be ordered after one of the machine. It stays as
+    long as the engine, and fails when Docker goes away, so that systemd starts it again. Only the command is ended
+    with the unit: the engine, and the guard that the launch started, go on.
+    """
+    network = ("Wants=network-online.target", "After=network-online.target docker.service") if user else ()
+    lines = (
+        f"# Made by spark-tui (spark-tui boot off {engine} removes it)",
+        "[Unit]",
+        f"Description=Starts {engine} with the machine",
+        *network,
+        *_START_LIMITS,
+        "",
+        "[Service]",
+        "Type=exec",
+        *((f"User={user}",) if user else ()),
+        *_environment_lines(environment),
+        f"ExecStart={' '.join(map(word, command))}",
+        "LimitNOFILE=8192",
+        *_RETRIES,
+        "SuccessExitStatus=130",
+        "",
+        "[Install]",
+        f"WantedBy={'multi-user' if user else 'default'}.target",
+    )
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _environment_lines(environment: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    return tuple(
+        f"Environment={word(f'{name}={value}')}"
+        for name, value in environment
+        if not (is_secret_name(name) or holds_secret(value))
+    )
+
+
+def timer_texts(
+    title: str, command: Sequence[str], environment: Iterable[tuple[str, str]], calendar: Sequence[str], *,
+    user: str = "", data: str = "",
+) -> tuple[str, str]:  # fmt: skip
+    """A service that runs a command once, and the timer that starts it at these times (systemd.time(7)) or, where the
+    machine was off, when it is on again. With `data`, which is kept in the timer, the times are exact and a failure is
+    tried again; else it may wait, and yields to other programs. With `user` both are of the machine."""
+    head = (f"# Made by spark-tui: {title}", "[Unit]", f"Description={title}")
+    service = (
+        *head, *(_START_LIMITS if data else ()), "", "[Service]", "Type=oneshot", *((f"User={user}",) if user else ()),
+        *_environment_lines(environment), f"ExecStart={' '.join(map(word, command))}",
+        *(_RETRIES if data else ("Nice=10",)),
+    )  # fmt: skip
+    timer = (
+        *head, "", "[Timer]", *(f"OnCalendar={each}" for each in calendar), "Persistent=true",
+        "AccuracySec=1s" if data else "RandomizedDelaySec=600", "", "[Install]", "WantedBy=timers.target",
+        *(("", "[X-Spark-TUI]", data) if data else ()),
+    )  # fmt: skip
+    joined = ["".join(f"{line}\n" for line in lines) for lines in (service, timer)]
+    return joined[0], joined[1]
+
+
+def quadlet_text(spec: ContainerSpec, about: tuple[str, ...] = ()) -> str:
+    """The `.container` file, for /etc/containers/systemd, from which Podman's generator makes a service. Raises
+    UsageError also for a mount with a colon in its path."""
+    if not spec.name:
+        raise UsageError("A Quadlet needs a container's name.", "Give one: --set name=NAME")
+    spec = canonical(spec)
+    keys = ("[Container]", *(f"{key}={value}" for key, value in _quadlet_keys(spec)))
+    return comment(about) + _unit(
+        spec, (), "", (*keys, "", "[Service]", *_STARTING), "multi-user.target default.target"
+    )
+
+
+_STARTING: Final = ("# A pull may take an hour.", "TimeoutStartSec=infinity")
+
+
+def _unit(spec: ContainerSpec, needs: tuple[str, ...], after: str, service: tuple[str, ...], wanted_by: str) -> str:
+    restart = "always" if spec.restart.name in ("always", "unless-stopped") else "on-failure"
+    # A description is read as it is: specifiers are doubled, lines joined.
+    description = " ".join(f"{spec.name}: {spec.image}".replace("%", "%%").replace("\\", "/").split())
+    lines = (
+        "[Unit]",
+        f"Description={description}",
+        *needs,
+        "Wants=network-online.target",
+        f"After={after}network-online.target",
+        f"StartLimitIntervalSec={STARTS_WITHIN_SECONDS}",
+        f"StartLimitBurst={MOST_STARTS}",
+        "",
+        *service,
+        f"Restart={restart}",
+        f"RestartSec={RESTART_SECONDS}",
+        "",
+        "[Install]",
+        f"WantedBy={wanted_by}",
+    )
+    return "".join(f"{line}\n" for line in lines)
+
+
+_QUADLET_KEYS: Final = {
+    "network": "Network", "ports": "PublishPort", "shm_size": "ShmSize", "ulimits": "Ulimit", "mounts": "Volume",
+    "env_files": "EnvironmentFile", "env": "Environment", "labels": "Label", "cap_add": "AddCapability",
+    "devices": "AddDevice",
+}  # fmt: skip
+
+
+def _quadlet_keys(spec: ContainerSpec) -> Iterator[tuple[str, str]]:
+    yield "ContainerName", word(spec.name)
+    yield "Image", word(qualified(spec.image))
+    gpus = spec.gpus.device_ids if spec.gpus else ()
+    if spec.gpus and not gpus:
+        gpus = ("all",) if spec.gpus.count == -1 else tuple(map(str, range(spec.gpus.count)))
+    for gpu in gpus:
+        yield "AddDevice", word(f"{CDI_KIND}={gpu}")
+    user, colon, group = spec.user.partition(":")
+    if spec.user:
+        yield "User", word(user)
+    if colon:
+        yield "Group", word(group)
+    if spec.init:
+        yield "RunInit", "true"
+    for option, value in option_values(replace(spec, name="", gpus=None, user="", restart=RestartPolicy())):
+        if option.field == "mounts" and needs_mount_option(value):
+            raise UsageError(f"A Quadlet cannot mount {value.source}: its path has a colon.", "Rename that folder.")
+        key, text = _QUADLET_KEYS.get(option.field), option.write(value)
+        # Quadlet of Podman 4.9 has no key for the others.
+        yield (key, word(text)) if key else ("PodmanArgs", word(f"--{option.names[0]}={text}"))
+    if spec.entrypoint is not None:
+        yield "PodmanArgs", word(f"--entrypoint={''.join(spec.entrypoint)}")
+    if spec.privileged:
+        yield "PodmanArgs", "--privileged"
+    if spec.command:
+        yield "Exec", " ".join(map(word, spec.command))
+
+
+def qualified(image: str) -> str:
+    """The image's full name: Podman asks which registry a short one is from, and a service cannot ask."""
+    first, slash, _ = image.partition("/")
+    if slash and ("." in first or ":" in first or first == "localhost"):
+        return image
+    return f"docker.io/{image}" if slash else f"docker.io/library/{image}"
+
+
+def word(text: str) -> str:
+    """One word of a unit's command line: quoted where needed, `%` (specifiers) and `$` (variables) doubled."""
+    text = text.replace("%", "%%").replace("$", "$$")
+    if "\0" in text:
+        raise UsageError("A word of the command has a NUL character.", "Remove it: no unit can carry it.")
+    if _BARE.fullmatch(text):
+        return text
+    plain = (f"\\x{ord(char):02x}" if ord(char) < 0x20 or ord(char) == 0x7F else char for char in text)
+    return '"' + "".join(_ESCAPES.get(char, shown) for char, shown in zip(text, plain, strict=True)) + '"'

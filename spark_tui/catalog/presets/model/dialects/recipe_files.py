@@ -1,0 +1,342 @@
+"""Recipes of other tools: presets as sparkrun recipes (version 2), and eugr's recipes (version 1), which are read only.
+
+eugr's become the same launch on one Spark, with nothing dropped.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import string
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from spark_tui.base.engine.invocation import Invocation
+from spark_tui.base.engine.options import OPTIONS, spellings
+from spark_tui.base.errors import PresetError, UsageError
+from spark_tui.base.secret import SECRET_MASK, is_secret_name
+from spark_tui.base.shell import join_lines, shell_construct
+from spark_tui.base.text import clean_line, truncate
+from spark_tui.catalog.presets.model.command import (
+    command_of,
+    missing_values,
+    placeholders,
+    placeholders_in_value,
+    render,
+    settled,
+)
+from spark_tui.catalog.presets.model.dialects.yaml_text import (
+    Value,
+    is_true,
+    scalar,
+    sub_table,
+    table_of,
+    with_value,
+    without_keys,
+)
+from spark_tui.catalog.presets.model.located import Entry, MappingValue, compact, describe, masked, plain
+from spark_tui.catalog.presets.model.overrides import Overrides
+from spark_tui.catalog.presets.model.preset import Preset, Scalar
+from spark_tui.catalog.presets.model.recipe import IMPORTED_KEY, OWN_KEY
+
+SHARE, GIGABYTES = "gpu_memory_utilization", "gpu_memory_gb"
+PULLED_INSTEAD: Final = "ghcr.io/spark-arena/dgx-vllm-eugr-nightly:latest"
+"""What sparkrun 0.4.2 pulls for `vllm-node`."""
+
+_BACKEND = re.compile(r"[ \t]*--distributed-executor-backend(?:[ =]|[ \t]*\\\n\s*)\S+")
+_BARE_LINES = re.compile(r"\n[ \t]*\\?[ \t]*(?=\n)")
+_SERVED_MODEL = re.compile(r"\bvllm\s+serve\s+(?:\\\n\s*)?([A-Za-z0-9/~][^\s\\'\"{}]*)")
+_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+_PLACEHOLDER = re.compile(rf"\{{{_KEY.pattern}\}}")
+_JSON_OBJECT = re.compile(r'\{\s*"[^"\n]*"\s*:')
+_ESCAPED_IN_EXPORT = re.compile(r"""\\([\\$`"])""")
+_SHELL_VARIABLE = re.compile(r"(?<!\\)(?:\$[A-Za-z_{(]|`)")
+_OWN_REFERENCE = re.compile(r"\$\{?[A-Za-z_][A-Za-z0-9_]*(?::-)?\}?")
+_CLUSTER_FOLDER = re.compile(r"(?:^|[/-])(\d{1,2})x(?:[/-]|$)")
+# Names that eugr's build script gives to the images that it builds on the machine.
+_BUILT_HERE = re.compile(r"vllm-node(?:-[a-z0-9.-]+)?(?::[\w.-]+)?")
+
+
+# --- to sparkrun ------------------------------------------------------------------------------------------
+
+
+class ExportedRecipe(Struct, frozen=True):
+    """A recipe for another tool, and what a person should know about it."""
+
+    document: MappingValue
+    notes: tuple[str, ...] = ()
+
+
+def to_sparkrun(preset: Preset, recipe: MappingValue, overrides: Overrides) -> ExportedRecipe:
+    """The preset's recipe, every key of its own file kept, with one launch's changes in their places. `recipe` is its
+    file, as it is written.
+
+    Raises UsageError for a change that a recipe has no place for, and what planning the launch would raise.
+    """
+    if overrides != Overrides():
+        # The same errors as a launch for changes that cannot be; what the recipe leaves open stays open.
+        opened = tuple((key, "x") for key in missing_values(preset))
+        whole = replace(preset, defaults=(*preset.defaults, *opened))
+        command_of(whole, overrides, preset.model)
+        overrides = settled(whole, overrides, preset.model)
+    if overrides.without:
+        raise UsageError("A recipe file cannot remove options from its command.", f"Edit a copy of {preset.file}.")
+    document = _with_changes(preset, recipe, overrides)
+    if overrides.extra_env:
+        env = sub_table(document, "env")
+        for name, text in overrides.extra_env:
+            env = with_value(env, name, text)
+        document = with_value(document, "env", env)
+    notes = []
+    if overrides.api_key or overrides.name or overrides.exposure.value != "local":
+        notes.append(
+            "Who may reach the port, its API key and the container's name are said at launch: not in a recipe."
+        )
+    hidden = masked("", document)
+    if isinstance(hidden, MappingValue) and plain(hidden) != plain(document):
+        document = hidden
+        notes.append(f"Keys and tokens are left out: {SECRET_MASK} marks their places.")
+    return ExportedRecipe(document, tuple(notes))
+
+
+def _with_changes(preset: Preset, document: MappingValue, overrides: Overrides) -> MappingValue:
+    changes = dict(overrides.template_values())
+    if overrides.port is not None:
+        changes["port"] = overrides.port
+    if changes:
+        defaults = sub_table(document, "defaults")
+        for key, value in changes.items():
+            defaults = with_value(defaults, key, value)
+        document = with_value(document, "defaults", defaults)
+    command = scalar(document, "command")
+    template = command if isinstance(command, str) else ""
+    if not template and overrides.extra_args:
+        raise UsageError(
+            "`extra_args` have no place in this recipe: it has no command of its own.",
+            "Set them by name instead: KEY=VALUE",
+        )
+    # Options for what the template has no placeholder for; of one that comes twice vLLM takes the last.
+    inner = (key for _, value in preset.defaults for key in placeholders_in_value(value))
+    named = {*placeholders(template), *inner}
+    words: list[str] = []
+    for key, value in changes.items():
+        option = next(iter(spellings(key, "vllm")), "")
+        if key in named or not option:
+            continue
+        if OPTIONS[key].switch:
+            words += Invocation().with_option(key, value).words
+        else:
+            words += [option, f"'{{{key}}}'" if set(str(value)) & set(' {}"') else f"{{{key}}}"]
+    # A word for the shell, with its braces spelt as the template spells its own.
+    words += [_doubled(shlex.quote(word)) if "{{" in template else shlex.quote(word) for word in overrides.extra_args]
+    if not template or not words:
+        return document
+    if shell_construct(join_lines(template)):
+        raise UsageError(
+            "The preset's command is a shell script, with no place for further options.",
+            f"Edit a copy of {preset.file}.",
+        )
+    return with_value(document, "command", template.rstrip().rstrip("\\").rstrip() + f" \\\n  {' '.join(words)}\n")
+
+
+def _doubled(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")
+
+
+# --- from eugr --------------------------------------------------------------------------------------------
+
+
+class ConvertedRecipe(Struct, frozen=True):
+    """A recipe in our dialect, and what was changed on the way, in words. `name` is what a container that has no file
+    is called, or its model."""
+
+    document: MappingValue
+    changes: tuple[str, ...] = ()
+    name: str = ""
+
+
+def from_eugr(document: MappingValue, *, file: str, folder: str = "") -> ConvertedRecipe:
+    """The recipe as version 2. `folder` is where it lies within its registry (`recipes/4x-spark-cluster`).
+
+    Raises PresetError, with the line, for what that tool would not run either: a field of `str.format` that is none
+    of its placeholders, an unmatched brace, no command.
+    """
+    return _EugrImport(document, file).converted(folder)
+
+
+class _EugrImport:
+    """One conversion."""
+
+    def __init__(self, document: MappingValue, file: str) -> None:
+        self.document = document
+        self.file = file
+        self.changes: list[str] = []
+        self.cautions: list[str] = []
+        self.defaults = sub_table(document, "defaults")
+        self.command = self._command()
+
+    def error(self, summary: str, remedy: str) -> PresetError:
+        """For what is wrong with the command, with its line."""
+        entry = self.document.get("command")
+        line = entry.node.line if entry else self.document.line
+        return PresetError(summary, remedy, file=self.file, line=line)
+
+    def converted(self, folder: str) -> ConvertedRecipe:
+        """The whole recipe."""
+        document = self.document
+        self._memory_in_gigabytes()
+        nodes = self._nodes(folder)
+        if nodes == 1:
+            self._solo()
+        self._executor(nodes)
+        made: dict[str, Value] = {"recipe_version": "2"}
+        for entry in document.entries:
+            if entry.key != "recipe_version":
+                made[entry.key] = entry.node
+        made["command"] = self.command
+        if "defaults" in made:
+            made["defaults"] = self.defaults
+        if "env" in made:
+            made["env"] = self._env(made["env"])
+        if document.get("model") is None:
+            found = _SERVED_MODEL.search(join_lines(self.command))
+            if found is None:
+                raise self.error("`model` is missing, and the command names none.", "Add: model: OWNER/NAME")
+            made["model"] = found[1]
+            self.changes.append(f"model is {found[1]}, from the command.")
+        image = scalar(document, "container")
+        if isinstance(image, str) and _BUILT_HERE.fullmatch(image):
+            arguments = document.get("build_args")
+            how = f" ({compact(arguments.node)})" if arguments else ""
+            said = f"{image} is built on the machine by eugr's build-and-copy.sh{how}; no registry has it."
+            self.cautions.append(f"{truncate(clean_line(said), 300)} A ready one for plain vllm-node: {PULLED_INSTEAD}")
+        if nodes > 1:
+            made["min_nodes"] = nodes
+        table = table_of(made, document)
+        metadata = sub_table(table, "metadata")
+        own = sub_table(metadata, OWN_KEY)
+        if self.cautions:
+            own = with_value(own, "cautions", self.cautions)
+        own = with_value(own, IMPORTED_KEY, {"dialect": "eugr", "version": "1"})
+        table = with_value(table, "metadata", with_value(metadata, OWN_KEY, own))
+        return ConvertedRecipe(table, tuple(self.changes))
+
+    def _command(self) -> str:
+        """The template of `str.format` as one of version 2, with single braces where that means the same."""
+        value, entry = scalar(self.document, "command"), self.document.get("command")
+        if not isinstance(value, str) or not value.strip():
+            found = f"; found {describe(entry.node)}" if entry else ""
+            raise self.error(f"`command` must be text{found}.", "Write for example: command: vllm serve MODEL")
+        written, value = value, with_json_doubled(value)
+        if value != written:
+            self.changes.append("Single braces around JSON in the command are text, as if they were doubled.")
+        pieces: list[tuple[str, str | None]] = []
+        try:
+            for text, name, form, conversion in string.Formatter().parse(value):
+                if name is not None and (_KEY.fullmatch(name) is None or form or conversion):
+                    shown = truncate(clean_line(name + (f":{form}" if form else "")), 40)
+                    raise self.error(
+                        f"`command` has the braces {{{shown}}}, which name no value.",
+                        "Double the braces of JSON: {{ and }}.",
+                    )
+                pieces.append((text, name))
+        except ValueError as error:
+            raise self.error(
+                f"`command` has a brace without its other half ({error}).", "Double the braces of JSON: {{ }}."
+            ) from None
+        names = sorted({name for _, name in pieces if name is not None})
+        values: dict[str, Scalar] = {name: f"<{at}>" for at, name in enumerate(names)}
+        meant = "".join(text + ("" if name is None else str(values[name])) for text, name in pieces)
+        single = "".join(text + ("" if name is None else f"{{{name}}}") for text, name in pieces)
+        # A literal {word} would be taken as a placeholder: then the doubled spelling stays, which version 2 reads too.
+        every_word = re.findall(r"\{([^{}\s\"':,]+)\}", single)
+        return single if render(single, {**dict.fromkeys(every_word, "<x>"), **values}).text == meant else value
+
+    def _memory_in_gigabytes(self) -> None:
+        """A mod of that tool takes gigabytes for the share of memory: such a number gets a name of its own."""
+        share = scalar(self.defaults, SHARE)
+        if not isinstance(share, (int, float)) or isinstance(share, bool) or share <= 1:
+            return
+        if f"--gpu-memory-utilization-gb {{{SHARE}}}" not in self.command:
+            return
+        entries = (Entry(GIGABYTES, e.line, e.node) if e.key == SHARE else e for e in self.defaults.entries)
+        self.defaults = MappingValue(tuple(entries), self.defaults.line)
+        self.command = self.command.replace(f"{{{SHARE}}}", f"{{{GIGABYTES}}}")
+        self.changes.append(f"{SHARE} is a number of gigabytes here: it is called {GIGABYTES}.")
+
+    def _nodes(self, folder: str) -> int:
+        """How many Sparks it needs: a recipe that may run solo does, unless its parallelism says more than two."""
+        if is_true(self.document, "solo_only"):
+            return 1
+        ways = _ways(self.defaults, "tensor_parallel") * _ways(self.defaults, "pipeline_parallel")
+        named = _CLUSTER_FOLDER.search(folder)
+        machines = int(named[1]) if named else 0
+        if is_true(self.document, "cluster_only"):
+            return max(2, ways, machines)
+        if machines > 1:
+            return max(machines, ways)
+        return ways if ways > 2 else 1
+
+    def _solo(self) -> None:
+        """eugr's solo mode: one-way tensor parallelism."""
+        ways = _ways(self.defaults, "tensor_parallel")
+        if ways > 1:
+            self.changes.append(f"tensor_parallel is 1 instead of {ways}, as in eugr's solo mode.")
+            self.defaults = with_value(self.defaults, "tensor_parallel", 1)
+
+    def _executor(self, nodes: int) -> None:
+        """No executor: solo mode has none, and for several machines eugr's launcher replaces it by vLLM's own."""
+        if found := _BACKEND.search(self.command):
+            why = "is for a cluster: left out, as in eugr's solo mode" if nodes == 1 else "is left out, as eugr does"
+            self.changes.append(f"{' '.join(found[0].split())} {why}.")
+            rest = _BARE_LINES.sub("", _BACKEND.sub("", self.command)).rstrip().removesuffix("\\")
+            self.command = rest.rstrip() + "\n"
+
+    def _env(self, env: Value) -> Value:
+        """Literal, where eugr's shell would have filled in variables; keys that come from the shell are left out."""
+        if not isinstance(env, MappingValue):
+            return env
+        kept = env
+        for entry in env.entries:
+            text = compact(entry.node)
+            if is_secret_name(entry.key) and _OWN_REFERENCE.fullmatch(text):
+                kept = without_keys(kept, entry.key)
+                self.changes.append(f"env.{entry.key} comes from spark-tui's private file, not from the shell.")
+            elif _SHELL_VARIABLE.search(text):
+                said = f"env.{entry.key} holds a variable of the shell, which is not filled in here."
+                self.changes.append(said)
+                self.cautions.append(f"{said} Write its value out.")
+            elif "\\" in text:
+                # eugr writes `export NAME="value"` into a script: a backslash hides what means something there.
+                kept = with_value(kept, entry.key, _ESCAPED_IN_EXPORT.sub(r"\1", text))
+        return kept
+
+
+def with_json_doubled(template: str) -> str:
+    """A template of `str.format` whose JSON objects with single braces (`{"a": 1}`) have doubled ones. Placeholders
+    within them stay; a template with an open object stays as it is."""
+    out: list[str] = []
+    depth = at = 0
+    while at < len(template):
+        piece = template[at]
+        if placeholder := _PLACEHOLDER.match(template, at):
+            out.append(piece := placeholder[0])
+        elif depth == 0 and template[at : at + 2] in ("{{", "}}"):
+            out.append(piece := template[at : at + 2])
+        elif piece == "{" and (depth or _JSON_OBJECT.match(template, at)):
+            depth += 1
+            out.append("{{")
+        elif piece == "}" and depth:
+            depth -= 1
+            out.append("}}")
+        else:
+            out.append(piece)
+        at += len(piece)
+    return template if depth else "".join(out)
+
+
+def _ways(defaults: MappingValue, key: str) -> int:
+    value = scalar(defaults, key)
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= 64 else 1

@@ -1,0 +1,143 @@
+"""Other people's recipes into the person's preset folder, each by itself: one that is refused stops no other."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from enum import StrEnum
+from pathlib import Path
+
+from msgspec import Struct, structs
+
+from spark_tui.base.actions import by_front_end
+from spark_tui.base.engine.options import OPTIONS
+from spark_tui.base.errors import RefusedError, SparkError, UsageError
+from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.ports import RecipeStore
+from spark_tui.base.text import clean_line, truncate
+from spark_tui.catalog.presets.model.dialects.importing import (
+    ExaminedRecipe,
+    Registry,
+    examine,
+    names_of,
+    own_name,
+    with_commands,
+)
+
+
+class ImportOutcome(StrEnum):
+    """What became of one recipe."""
+
+    IMPORTED = "imported"
+    UNCHANGED = "unchanged"
+    REFUSED = "refused"
+
+
+class ImportedRecipe(Struct, frozen=True):
+    """One recipe of an import. `file` is the preset that was written, `problem` why none was."""
+
+    recipe: ExaminedRecipe
+    outcome: ImportOutcome
+    file: str = ""
+    problem: SparkError | None = None
+
+
+class ImportReport(Struct, frozen=True):
+    """A whole import, in the order of the files. `passed_over` is what was not read at all."""
+
+    registry: Registry
+    recipes: tuple[ImportedRecipe, ...]
+    passed_over: tuple[SparkError, ...] = ()
+
+    def count(self, outcome: ImportOutcome) -> int:
+        return sum(recipe.outcome is outcome for recipe in self.recipes)
+
+
+class PastedText(Struct, frozen=True):
+    """A text in place of a file: a recipe, or `docker run` commands. `called` is what it is called in the report."""
+
+    text: str
+    called: str
+
+
+def import_recipes(
+    store: RecipeStore,
+    source: Path | PastedText,
+    *,
+    builtin: Collection[str] = (),
+    name: str = "",
+    replace: bool = False,
+    paths: HostPaths | None = None,
+) -> ImportReport:
+    """Imports a recipe file, every recipe of a folder, or every `docker run` of a text.
+
+    `builtin` are the names of our own presets, `name` the preset's name for a single file; `paths` is where the store
+    lies, which a command's mounts are held against. A preset that is there already is left alone, ours or the
+    person's, unless `replace`.
+    Raises UsageError for a path or name that cannot be used, PresetError for a folder or text that is too large.
+    """
+    gathered = store.given(source.text, source.called) if isinstance(source, PastedText) else store.gather(source)
+    files = tuple(each for found in gathered.files for each in with_commands(found))
+    names = names_of(tuple(found.path for found in files))
+    if isinstance(source, PastedText):
+        names |= {found.path: own_name(found) for found in files}
+    if name:
+        if len(names) > 1:
+            raise UsageError(
+                f"--name is for one recipe; there are {len(names)}.", "Name one file, or leave out --name."
+            )
+        names = dict.fromkeys(names, _preset_name(name))
+    examined = (examine(each, gathered, names[each.path], paths=paths, chosen=bool(name)) for each in files)
+    recipes = tuple(_import(store, each, builtin, replace=replace) for each in examined)
+    if not recipes and not isinstance(source, PastedText):
+        passed = f"{len(gathered.passed_over)} passed over" if gathered.passed_over else ""
+        raise UsageError(
+            f"There is no recipe in {clean_line(str(source))}.",
+            "A recipe is a YAML file with a model, a container and a command. A docker run command is read too.",
+            detail="\n".join(filter(None, (passed, *map(str, gathered.passed_over)))),
+        )
+    return ImportReport(gathered.registry, recipes, gathered.passed_over)
+
+
+def import_copy(
+    store: RecipeStore, recipe: ExaminedRecipe, *, builtin: Collection[str] = (), replace: bool = False
+) -> ImportReport:
+    """Saves a registry's recipe as a preset of the person's own, under its name there or another one. Raises UsageError
+    for a name that cannot be one."""
+    source = recipe.preset.facts.copy_of if recipe.preset is not None else None
+    registry = Registry("", source.address, source.commit) if source is not None else Registry("")
+    checked = structs.replace(recipe, name=_preset_name(recipe.name))
+    return ImportReport(registry, (_import(store, checked, builtin, replace=replace),))
+
+
+def _preset_name(text: str) -> str:
+    try:
+        return str(OPTIONS["name"].read(text))
+    except ValueError:
+        raise UsageError(
+            f"{truncate(clean_line(text), 60)} cannot be a preset's name.",
+            "Letters, digits, `_`, `.` and `-`, at most 63, the first a letter or digit.",
+        ) from None
+
+
+def _import(store: RecipeStore, recipe: ExaminedRecipe, builtin: Collection[str], *, replace: bool) -> ImportedRecipe:
+    if recipe.problem is not None:
+        return ImportedRecipe(recipe, ImportOutcome.REFUSED, problem=recipe.problem)
+    try:
+        earlier = store.own_text(recipe.name)
+        if earlier == recipe.text:
+            return ImportedRecipe(recipe, ImportOutcome.UNCHANGED)
+        taken = ""
+        if earlier is not None:
+            taken = f"You have a preset named {recipe.name}, and it is another one."
+        elif recipe.name in builtin:
+            taken = f"It would take the place of the built-in preset {recipe.name}."
+        if taken and not replace:
+            ways = by_front_end(
+                "Rename its file, or change its --name.", "Give another --name, or replace it with --force."
+            )
+            problem = RefusedError(taken, ways)
+            return ImportedRecipe(recipe, ImportOutcome.REFUSED, problem=problem)
+        file = store.write(recipe.name, recipe.text, replace=earlier is not None)
+        return ImportedRecipe(recipe, ImportOutcome.IMPORTED, str(file))
+    except SparkError as error:
+        return ImportedRecipe(recipe, ImportOutcome.REFUSED, problem=error)

@@ -1,0 +1,256 @@
+"""What is checked before anything is changed, and the plan that follows from what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from spark_tui.base.actions import by_front_end, key_of
+from spark_tui.base.context import Context
+from spark_tui.base.engine.container import (
+    ContainerFacts,
+    DaemonFacts,
+    ImageFacts,
+    local_model_path,
+)
+from spark_tui.base.engine.invocation import parse
+from spark_tui.base.engine.runtimes import ModelName
+from spark_tui.base.engine.state import api_port
+from spark_tui.base.errors import NameInUse, NoSpaceLeft, PortInUse, RefusedError, WrongArchitecture
+from spark_tui.base.executors import in_thread
+from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.nodes import Cluster
+from spark_tui.base.ports import ContainerEngine, HostProbe, SecretStore
+from spark_tui.base.quantities import MIB, human_bytes
+from spark_tui.base.reading import value_of
+from spark_tui.base.secret import Secret, secret_variables
+from spark_tui.catalog.presets.model.diff import Diff, diff
+from spark_tui.catalog.presets.model.fetching import fetch_command
+from spark_tui.catalog.presets.model.overrides import AUTO, SHARE, Overrides, names_share
+from spark_tui.catalog.presets.model.plan import LaunchPlan, key_wanted, plan
+from spark_tui.catalog.presets.model.preset import Preset, RequiredFile
+
+if TYPE_CHECKING:
+    from spark_tui.domain.cluster.plan import ClusterPlan, Spread
+
+LEAST_DISK: Final = 64 * MIB
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+class PreflightStatus(Struct, frozen=True):
+    """What preflight found. `runs`: the engine runs already with just these settings."""
+
+    image: ImageFacts | None
+    existing: ContainerFacts | None
+    daemon: DaemonFacts
+    plan: LaunchPlan
+    runs: bool = False
+
+
+class Preflight(Struct, eq=False):
+    """Checks a launch against Docker and the host."""
+
+    _docker: ContainerEngine
+    _host: HostProbe
+    _secrets: SecretStore
+    _paths: HostPaths
+
+    @classmethod
+    def from_context(cls, context: Context) -> Preflight:
+        return cls(context.docker, context.host, context.secrets, context.paths)
+
+    async def plan(self, preset: Preset, overrides: Overrides) -> LaunchPlan:
+        """The plan with the downloaded image, without checking anything else and without writing any key."""
+        return self.dry_plan(preset, overrides, await self._docker.image(preset.reference))
+
+    def dry_plan(self, preset: Preset, overrides: Overrides, image: ImageFacts | None = None) -> LaunchPlan:
+        """The plan without asking Docker; `image` as it was found before, if it was: else its entrypoint is assumed
+        from its name, and the plan notes it."""
+        env_file = self._env_file(preset, overrides, write=False)
+        return plan(preset, overrides, self._paths, image=image, env_file=env_file)
+
+    def cluster_plan(
+        self, preset: Preset, overrides: Overrides, cluster: Cluster, launch_id: str, spread: Spread | None,
+        heads: int | None, image: ImageFacts | None,
+    ) -> ClusterPlan:  # fmt: skip
+        """The plan of a launch over several nodes, without asking anyone; their folders are taken to be as here."""
+        from spark_tui.domain.cluster.plan import plan_cluster
+
+        env_file = self._env_file(preset, overrides, write=False)
+        return plan_cluster(
+            preset, overrides, self._paths, cluster, launch_id=launch_id, spread=spread, heads=heads, image=image,
+            env_file=env_file,
+        )  # fmt: skip
+
+    async def check(
+        self, preset: Preset, overrides: Overrides, *, replace_running: bool = False, fetches: bool = False
+    ) -> PreflightStatus:
+        """Raises the error of the first check that fails; changes nothing. `fetches`: the launch itself brings what the
+        preset needs in the model store."""
+        daemon = await self._docker.daemon()
+        image = await self._image(preset, daemon)
+        proposal = self.dry_plan(preset, overrides, image)
+        if not fetches:
+            self._check_files(preset)
+        self._check_model(proposal, fetches=fetches)
+        containers = await self._docker.containers()
+        existing = next((c for c in containers if c.name == proposal.spec.name), None)
+        runs = existing is not None and _runs_already(proposal, existing, replace_running=replace_running)
+        if preset.trial and existing is not None:
+            runs = runs and image is not None and existing.image_id == image.id
+        if not runs:
+            await self._check_port(proposal.host_port, containers, existing)
+            if existing is not None and existing.running:
+                self._check_disk(daemon)
+        return PreflightStatus(image, existing, daemon, proposal, runs)
+
+    async def finish(self, status: PreflightStatus, preset: Preset, overrides: Overrides) -> LaunchPlan:
+        """The plan to carry out, with its keys written. A new one is made only where the image was pulled since: its
+        entrypoint is known now."""
+        self._check_files(preset)
+        decided, env_file = status.plan, self._env_file(preset, overrides, write=True)
+        if status.image is None or decided.spec.env_files != ((env_file,) if env_file else ()):
+            image = await self._image(preset, status.daemon)
+            decided = plan(preset, overrides, self._paths, image=image, env_file=env_file)
+        self._host.make_folders([Path(folder) for folder in decided.directories])
+        return decided
+
+    async def _image(self, preset: Preset, daemon: DaemonFacts) -> ImageFacts | None:
+        """The downloaded image. Raises WrongArchitecture."""
+        image = await self._docker.image(preset.reference)
+        if image is not None and image.architecture and daemon.architecture:
+            built, here = (_ARCHITECTURES.get(each, each) for each in (image.architecture, daemon.architecture))
+            if built != here:
+                raise WrongArchitecture(
+                    f"The image {image.reference} is built for {image.architecture}, "
+                    f"this machine is {daemon.architecture}.",
+                    "Choose a tag that is built for this processor (on a DGX Spark: arm64).",
+                )
+        return image
+
+    def _env_file(self, preset: Preset, overrides: Overrides, *, write: bool) -> str | None:
+        """The container's private file of keys. Its path depends on the name alone, so that plans compare."""
+        name = overrides.name or preset.name
+        values = {variable: Secret(text) for variable, text in secret_variables(preset.env).items()}
+        # A drafter may be fetched from the Hub within the container, where the model is not.
+        uses_hub = local_model_path(preset.model) is None or preset.facts.runs_as_is
+        asks_hub = uses_hub and preset.server.model_name is not ModelName.TAG
+        if asks_hub and "HF_TOKEN" not in values and (token := self._secrets.hf_token()):
+            values["HF_TOKEN"] = token
+        if key_wanted(preset, overrides):
+            kept = self._secrets.api_key(str(self._secrets.path(name)))
+            values[preset.server.key_variable] = kept or self._secrets.new_key()
+        if not values:
+            return None
+        return str(self._secrets.env_file(name, values) if write else self._secrets.path(name))
+
+    # --- checks ---------------------------------------------------------------------------------------
+
+    def missing_files(self, preset: Preset) -> tuple[RequiredFile, ...]:
+        return tuple(file for file in preset.facts.required_files if not self.has_file(file))
+
+    def has_file(self, file: RequiredFile) -> bool:
+        path = Path(self._paths.store) / file.target
+        return self._host.has_folder(path) if file.is_folder else self._host.has_file(path)
+
+    def _check_files(self, preset: Preset) -> None:
+        missing = [file for file in self.missing_files(preset) if not file.for_chat]
+        if missing:
+            names = ", ".join(file.target for file in missing)
+            raise RefusedError(
+                f"{preset.name} needs {names} in the model store ({self._paths.store}).",
+                "Download it first: " + " && ".join(fetch_command(file, self._paths.store) for file in missing),
+            )
+
+    def _check_model(self, proposal: LaunchPlan, *, fetches: bool) -> None:
+        inside = local_model_path(proposal.model)
+        coming = {file.target for file in proposal.preset.facts.required_files} if fetches else set()
+        if inside is None or inside in coming:
+            return
+        path = Path(self._paths.store) / inside
+        if not (self._host.has_folder(path) or self._host.has_file(path)):
+            raise RefusedError(
+                f"The model {path} does not exist.",
+                "Download the model to that place, or set the store root in the settings.",
+            )
+
+    def _check_disk(self, daemon: DaemonFacts) -> None:
+        """What replaces an engine needs a little room for keys, logs and its container: known before anything stops."""
+        for folder in (self._paths.home or "/", daemon.root):
+            free = value_of(self._host.free_disk(Path(folder)))
+            if free is not None and free < LEAST_DISK:
+                raise NoSpaceLeft(f"The disk of {folder} has {human_bytes(free)} free.", "Free space, then try again.")
+
+    async def _check_port(
+        self, port: int, containers: tuple[ContainerFacts, ...], existing: ContainerFacts | None
+    ) -> None:
+        for other in containers:
+            if other.running and other != existing and port in _host_ports(other):
+                raise PortInUse(
+                    f"Port {port} is taken by the container {other.name}.",
+                    f"Stop it (spark-tui down {other.name}) or choose another port, for example {port + 1}.",
+                )
+        owner = await in_thread(self._host.port_owner, port)
+        own = existing is not None and existing.running and port in _host_ports(existing)
+        if owner is not None and not own:
+            raise PortInUse(
+                f"Port {port} is taken by {owner}.",
+                f"Stop that process or choose another port, for example {port + 1}.",
+            )
+
+
+def _host_ports(container: ContainerFacts) -> set[int | None]:
+    return {api_port(container), *(port.host_port for port in container.ports)}
+
+
+def _runs_already(proposal: LaunchPlan, existing: ContainerFacts, *, replace_running: bool) -> bool:
+    """Whether a container of that name serves with just these settings. Raises NameInUse for one that must not be
+    replaced."""
+    name = existing.name
+    if not existing.ours:
+        raise NameInUse(
+            f"A container named {name} exists ({existing.status.value}), not made by spark-tui.",
+            f"Launch under another name, for example {name}-2, or remove it yourself: docker rm {name}",
+        )
+    same = existing.made_by(proposal.spec)
+    if existing.running and not same and not replace_running:
+        raise NameInUse(
+            f"{name} is already running with other settings.",
+            by_front_end(
+                f"Change it on Home: {key_of('edit_engine')}. Or stop it first: {key_of('stop')}.",
+                f"Change it: spark-tui edit {name} --set KEY=VALUE. Or launch with --replace.",
+            ),
+        )
+    return existing.running and same
+
+
+def container_of(preset: Preset, containers: Sequence[ContainerFacts], name: str = "") -> ContainerFacts | None:
+    """The container to compare with: the one of that name, else one launched from the preset, running ones first."""
+    if name:
+        return next((container for container in containers if container.name == name), None)
+    ours = [container for container in containers if container.preset == preset.name]
+    return min(ours, key=lambda container: not container.running, default=None)
+
+
+def preset_diff(
+    preflight: Preflight,
+    preset: Preset,
+    overrides: Overrides,
+    image: ImageFacts | None,
+    containers: Sequence[ContainerFacts],
+    name: str = "",
+) -> Diff:
+    """Raises SparkError when the preset cannot be launched with these changes."""
+    container, plain = container_of(preset, containers, name), Overrides()
+    if container is not None and f'"{SHARE}": "{AUTO}"' in container.overrides:  # its share is no difference
+        share = parse(container.argv, preset.server.id).number(SHARE)
+        plain, overrides = (
+            each if names_share(each) else replace(each, auto_share=True, gpu_memory_utilization=share)
+            for each in (plain, overrides)
+        )
+    specs = [preflight.dry_plan(preset, each, image).spec for each in (plain, overrides)]
+    return diff(preset.name, specs[0], specs[1], container)

@@ -1,1 +1,0 @@
-"""Checkpoints: what their files say, and what that costs in memory and time."""

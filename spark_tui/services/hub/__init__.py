@@ -1,1 +1,0 @@
-"""The hub of services."""
