@@ -14,11 +14,11 @@ from msgspec.structs import replace
 from spark_tui.base.engine.state import Endpoint
 from spark_tui.base.errors import SparkError
 from spark_tui.base.ports import Clock
-from spark_tui.domain.bench.load import Load, LoadEvent, LoadResult, RequestSpec, Tick
 from spark_tui.observe.results.model.conditions import Conditions
 from spark_tui.observe.results.model.plan import BenchPlan, Segment
 from spark_tui.observe.results.model.record import RequestRecord
 from spark_tui.observe.results.model.run import BenchRun, Pass, levels
+from spark_tui.use.bench.model.load import Load, LoadEvent, LoadResult, RequestSpec, Tick
 
 FIXTURES = Path(__file__).parent / "fixtures" / "bench"
 SPARK = Conditions(

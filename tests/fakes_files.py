@@ -8,8 +8,8 @@ from typing import Generic, TypeVar
 
 from spark_tui.observe.results.model.proof import Proof
 from spark_tui.observe.results.model.run import Result
-from spark_tui.services.conversations import FileConversations
 from spark_tui.simulator.folder import DemoFolder
+from spark_tui.use.chat.adapter import FileConversations
 
 E = TypeVar("E", Result, Proof)
 

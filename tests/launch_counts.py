@@ -19,7 +19,7 @@ from typing import Any, Final
 from spark_tui.base.reading import value_of
 from spark_tui.catalog.fit.model.fit import measure
 from spark_tui.catalog.presets.model.plan import plan
-from spark_tui.tui.screens.launch_form import LaunchForm
+from spark_tui.run.launch.screen import LaunchForm
 from tests.golden.record import Machine
 from tests.tui.kit import seen
 from tests.tui.test_launch_form import full_kit, judged, reach

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from spark_tui.base.engine.state import Endpoint
-from spark_tui.domain.prove.cases import NEEDLE
+from spark_tui.use.prove.model.cases import NEEDLE
 
 PROSE = (
     "A river begins as a thin thread of cold water between stones high in the hills. Rain and melting snow feed it, "

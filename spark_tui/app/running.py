@@ -12,10 +12,8 @@ from spark_tui.base.errors import SparkError
 from spark_tui.base.poller import keep
 from spark_tui.base.reading import value_of
 from spark_tui.catalog.models.use.downloads import Downloads
-from spark_tui.core.boot import BootUnits
 from spark_tui.core.cluster_monitor import ClusterMonitor
 from spark_tui.core.gateway_keys import read_status
-from spark_tui.core.runner import JobRunner
 from spark_tui.observe.engines.use.collectors import Collectors
 from spark_tui.observe.engines.use.crash_loops import RestartBreaker
 from spark_tui.observe.engines.use.engines import EngineSupervisor
@@ -23,6 +21,8 @@ from spark_tui.observe.memory.use.guard import guard_launcher
 from spark_tui.observe.memory.use.health import HealthWatch
 from spark_tui.observe.metrics.use.history import History, remember
 from spark_tui.observe.metrics.use.metrics import EngineMetricsCollector
+from spark_tui.run.launch.use.runner import JobRunner
+from spark_tui.run.service.use import BootUnits
 
 METRICS_DELAY_SECONDS = 0.3
 """The first frame does not wait for what is not on it."""
@@ -101,7 +101,7 @@ async def _watch_canary(context: Context) -> None:
     """What the nights show, once an hour; where none was measured, nothing is imported for it."""
     while True:
         if value_of(await context.ports.history.records("canary", limit=1)):
-            from spark_tui.core.canary import show_changes
+            from spark_tui.use.bench.use.canary import show_changes
 
             await show_changes(context.ports.history, context.clock, context.alarms)
         await context.clock.sleep(CANARY_SECONDS)

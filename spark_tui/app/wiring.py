@@ -103,15 +103,15 @@ REAL: Final[Mapping[str, Adapter]] = {
         "spark_tui.observe.metrics.adapter.db:HistoryDb",
         lambda make, p: make(p.folders.history, now=p.clock.now),
     ),
-    "load": ("spark_tui.services.bench.driver:HttpLoadDriver", None),
+    "load": ("spark_tui.use.bench.adapter.driver:HttpLoadDriver", None),
     "results": ("spark_tui.observe.results.adapter:FileResults", lambda make, p: make(p.folders.benchmarks)),
     "proofs": ("spark_tui.observe.results.adapter:FileProofs", lambda make, p: make(p.folders.benchmarks)),
     "conversations": (
-        "spark_tui.services.conversations:FileConversations",
+        "spark_tui.use.chat.adapter:FileConversations",
         lambda make, p: make(p.folders.conversations),
     ),
     "user_files": ("spark_tui.base.files:SystemUserFiles", lambda make, p: make(p.folders.home)),
-    "client_files": ("spark_tui.services.client_files:HomeFiles", lambda make, p: make(p.folders.home, p.environ)),
+    "client_files": ("spark_tui.use.connect.adapter:HomeFiles", lambda make, p: make(p.folders.home, p.environ)),
     "secrets": (
         "spark_tui.machine.secrets:FileSecrets",
         lambda make, p: make(_private(p.folders.secrets), p.environ, p.folders.home),
@@ -211,10 +211,10 @@ DEMO: Final[Mapping[str, Adapter]] = {
     "results": ("spark_tui.observe.results.adapter:FileResults", lambda make, p: make(p.demo_folder.path)),
     "proofs": ("spark_tui.observe.results.adapter:FileProofs", lambda make, p: make(p.demo_folder.path)),
     "conversations": (
-        "spark_tui.services.conversations:FileConversations",
+        "spark_tui.use.chat.adapter:FileConversations",
         lambda make, p: make(p.demo_folder.path / "conversations"),
     ),
-    "client_files": ("spark_tui.services.client_files:MemoryFiles", None),
+    "client_files": ("spark_tui.use.connect.adapter:MemoryFiles", None),
     "key_folder": (
         "spark_tui.simulator.folder:SimulatedFolder",
         lambda make, p: make(Path("/home/demo/.config/spark-tui/secrets"), p.demo_folder.path / "secrets"),

@@ -51,20 +51,20 @@ if TYPE_CHECKING:  # the shapes are many, and a port names them only
     from spark_tui.catalog.presets.model.dialects.importing import CollectedFiles, FoundFile
     from spark_tui.catalog.presets.model.preset import Preset, PresetCatalogue
     from spark_tui.catalog.presets.model.registry import PinnedRegistry
-    from spark_tui.domain.bench.load import Load, LoadEvent
-    from spark_tui.domain.chat.conversation import ChatThread, ConversationHit, ConversationSummary
     from spark_tui.domain.cluster.copying import ModelFile
     from spark_tui.domain.cluster.facts import Dial, Ping, ProbeRequest, RoceDevice, Transfer
     from spark_tui.domain.cluster.install import ProgramBundle
     from spark_tui.domain.cluster.protocol import FabricLink, Router, RouteRequest
-    from spark_tui.domain.connect import ClientFile, FileFormat, Keys
-    from spark_tui.domain.connect import Path as KeyPath
     from spark_tui.domain.doctor import EngineProcess, Link, StoreState
     from spark_tui.domain.gateway import GatewayModel, Upstream
     from spark_tui.observe.explain.model.starts import StartRecord
     from spark_tui.observe.metrics.model.agents import AgentTurn
     from spark_tui.observe.results.model.proof import Proof
     from spark_tui.observe.results.model.run import Result
+    from spark_tui.use.bench.model.load import Load, LoadEvent
+    from spark_tui.use.chat.model.conversation import ChatThread, ConversationHit, ConversationSummary
+    from spark_tui.use.connect.model import ClientFile, FileFormat, Keys
+    from spark_tui.use.connect.model import Path as KeyPath
 
 
 class Clock(Protocol):

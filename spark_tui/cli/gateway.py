@@ -20,13 +20,13 @@ from spark_tui.cli.command import complete, group, yes_option
 from spark_tui.cli.names import find_preset
 from spark_tui.cli.progress import supervised
 from spark_tui.cli.session import Session, confirm
-from spark_tui.core.boot import BootUnits
 from spark_tui.core.gateway import Gateway
 from spark_tui.core.gateway_keys import GatewayKeys, read_status
 from spark_tui.core.gateway_peers import key_name
 from spark_tui.domain.gateway import MOST_FAILURES, STAY_SECONDS, GatewayPolicy, GatewayStatus
 from spark_tui.observe.engines.show.engines import boot_text
 from spark_tui.present import gateway as show
+from spark_tui.run.service.use import BootUnits
 
 _UNIT: Final = "spark-tui-gateway"
 """Its name among the units that start with the machine."""

@@ -18,10 +18,10 @@ from spark_tui.cli.progress import LaunchProgress, shown
 from spark_tui.cli.session import Session
 from spark_tui.core.cluster import ClusterPlanner
 from spark_tui.core.cluster_launch import ClusterLauncher
-from spark_tui.core.launch import DEFAULT_READY_TIMEOUT_SECONDS
 from spark_tui.domain.cluster.plan import Spread
 from spark_tui.domain.cluster.record import record_of
 from spark_tui.present import cluster
+from spark_tui.run.launch.use.launch import DEFAULT_READY_TIMEOUT_SECONDS
 
 
 def launch_on_nodes(

@@ -16,13 +16,13 @@ from spark_tui.base.jobs import Step, StepState
 from spark_tui.base.under_way import UnderWay, disturbed
 from spark_tui.cli.output import STYLES, Interrupted
 from spark_tui.cli.session import Session, confirm
-from spark_tui.core.launch import Launcher
 from spark_tui.observe.engines.show import engines
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.explain.model.starts import UNKNOWN, Eta, EtaBasis, eta_text
 from spark_tui.observe.explain.model.timeline import PhaseState
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.observe.metrics.use.history import History, remember
+from spark_tui.run.launch.use.launch import Launcher
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from spark_tui.cli.session import Session, confirm
 from spark_tui.core.tune import DEFAULT_MINUTES, TuneProgress, Tuner, TuneRecord
 from spark_tui.domain.bench.tune import TuneGoal, best_settings
 from spark_tui.present import tune as present
-from spark_tui.present.bench import SIMULATED
+from spark_tui.use.bench.show.bench import SIMULATED
 
 _EXAMPLES = """\
   spark-tui tune gpt-oss-120b                      one stream, up to 2 hours

@@ -10,24 +10,24 @@ from msgspec.structs import replace
 from spark_tui.base.context import Context
 from spark_tui.base.errors import ExitCode, MeasurementVoid, RefusedError, SparkError, UsageError
 from spark_tui.base.page import Section
-from spark_tui.cli.bench import Ticker, capitals
 from spark_tui.cli.command import command, preset_argument, yes_option
 from spark_tui.cli.names import find_preset
 from spark_tui.cli.output import Interrupted
 from spark_tui.cli.progress import LaunchProgress, may, shown, supervised
 from spark_tui.cli.session import Session, confirm
-from spark_tui.core.bench import Benchmark
-from spark_tui.core.prove import Prover
 from spark_tui.core.update import Updater, UpdateRecord, UpdateStage
 from spark_tui.observe.engines.use.collectors import Collectors
 from spark_tui.observe.results.model.compare import Comparison, SpeedVerdict, compare
 from spark_tui.observe.results.model.plan import BenchPlan
 from spark_tui.observe.results.model.proof import Proof, changes
 from spark_tui.observe.results.model.run import RunOutcome
-from spark_tui.present import bench as bench_present
-from spark_tui.present import prove as prove_present
 from spark_tui.present import update as show
-from spark_tui.present.bench_export import comparison_object
+from spark_tui.use.bench.command.bench import Ticker, capitals
+from spark_tui.use.bench.show import bench as bench_present
+from spark_tui.use.bench.show.export import comparison_object
+from spark_tui.use.bench.use.bench import Benchmark
+from spark_tui.use.prove import show as prove_present
+from spark_tui.use.prove.use import Prover
 
 _EXAMPLES = """\
   spark-tui update gpt-oss-120b --check          has the tag moved?

@@ -42,10 +42,8 @@ from spark_tui.catalog.presets.model.preset import Preset
 from spark_tui.catalog.presets.use.catalogue import catalogue
 from spark_tui.catalog.presets.use.last_launches import LastLaunches
 from spark_tui.catalog.presets.use.preflight import Preflight
-from spark_tui.core.edit import Editor
 from spark_tui.core.gateway_keys import FILE, GatewayKeys
 from spark_tui.core.gateway_peers import Peers
-from spark_tui.core.launch import Launcher, LaunchRequest, request_of
 from spark_tui.domain.gateway import (
     GatewayEngine,
     GatewayModel,
@@ -66,6 +64,8 @@ from spark_tui.observe.metrics.model.agents import AgentTurn
 from spark_tui.observe.metrics.use.agent_lens import AgentLens
 from spark_tui.observe.metrics.use.history import History
 from spark_tui.observe.metrics.use.metrics import in_flight
+from spark_tui.run.launch.use.edit import Editor
+from spark_tui.run.launch.use.launch import Launcher, LaunchRequest, request_of
 
 _LOOK_SECONDS: Final = 2.0
 _SWEEP_SECONDS: Final = 15.0

@@ -39,9 +39,6 @@ from spark_tui.catalog.presets.model.overrides import Overrides, all_pairs, over
 from spark_tui.catalog.presets.model.preset import Preset, PresetCatalogue
 from spark_tui.catalog.presets.model.rules.context import given_settings
 from spark_tui.catalog.presets.use.catalogue import catalogue
-from spark_tui.core.bench import RESTORE_SECONDS, Benchmark, BenchProgress, BenchStep, finish_when_cancelled
-from spark_tui.core.bench_ab import ABPlanner, Variant
-from spark_tui.core.launch import DEFAULT_READY_TIMEOUT_SECONDS, Launcher, LaunchRequest, request_of
 from spark_tui.domain.bench.tune import (
     PASSES,
     PER_LAUNCH,
@@ -61,6 +58,9 @@ from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.metrics.use.history import History
 from spark_tui.observe.results.model.compare import compare
 from spark_tui.observe.results.model.run import BenchRun, RunOutcome
+from spark_tui.run.launch.use.launch import DEFAULT_READY_TIMEOUT_SECONDS, Launcher, LaunchRequest, request_of
+from spark_tui.use.bench.use.ab import ABPlanner, Variant
+from spark_tui.use.bench.use.bench import RESTORE_SECONDS, Benchmark, BenchProgress, BenchStep, finish_when_cancelled
 
 FILE: Final = "tune"
 DEFAULT_MINUTES: Final = 120.0

@@ -39,15 +39,15 @@ from spark_tui.catalog.presets.model.pin import digest_of, pinned_reference
 from spark_tui.catalog.presets.model.preset import Preset, PresetCatalogue
 from spark_tui.catalog.presets.use.catalogue import catalogue
 from spark_tui.catalog.presets.use.preflight import container_of
-from spark_tui.core.bench_ab import Variant
-from spark_tui.core.edit import Editor, EditStage
-from spark_tui.core.launch import SET_ASIDE, Launcher, LaunchRequest
 from spark_tui.domain.presets.image_use import kept_tag
 from spark_tui.observe.engines.use.containers import clear_container
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.explain.model.starts import StartRecord, digest_for
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.observe.metrics.use.history import History
+from spark_tui.run.launch.use.edit import Editor, EditStage
+from spark_tui.run.launch.use.launch import SET_ASIDE, Launcher, LaunchRequest
+from spark_tui.use.bench.use.ab import Variant
 
 T = TypeVar("T")
 

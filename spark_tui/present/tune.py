@@ -10,7 +10,7 @@ from spark_tui.base.quantities import human_count, human_duration
 from spark_tui.base.text import clean_line
 from spark_tui.core.tune import TuneProgress, TuneRecord
 from spark_tui.domain.bench.tune import Gain, Trial, TrialOutcome, TuneGoal, best_settings, gain_of
-from spark_tui.present.bench import progress_text, rate
+from spark_tui.use.bench.show.bench import progress_text, rate
 
 _TONES = {
     TrialOutcome.BETTER: Tone.GOOD, TrialOutcome.WORSE: Tone.QUIET, TrialOutcome.SAME: Tone.QUIET,

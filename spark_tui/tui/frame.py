@@ -222,8 +222,8 @@ class FrameApp(PlainCrashApp[None]):
         if record is None:
             self.notify("Nothing runs on several nodes.", markup=False)
             return
-        from spark_tui.core.runner import JobRunner
         from spark_tui.present.cluster import stop_question
+        from spark_tui.run.launch.use.runner import JobRunner
 
         async def act() -> None:
             jobs = self.context[JobRunner]
@@ -322,7 +322,7 @@ class FrameApp(PlainCrashApp[None]):
             return
         if self.refuses("Edit"):
             return
-        from spark_tui.core.edit import Editor
+        from spark_tui.run.launch.use.edit import Editor
 
         try:
             preset = self.context[Editor].running(view).preset

@@ -19,9 +19,9 @@ MODES: Final = {
     "events": "spark_tui.observe.metrics.screen.events:EventsScreen",
     "cluster": "spark_tui.tui.screens.cluster:ClusterScreen",
     "cluster_doctor": "spark_tui.tui.screens.cluster_doctor:ClusterDoctorScreen",
-    "connect": "spark_tui.tui.screens.connect:ConnectScreen",
-    "chat": "spark_tui.tui.screens.chat:ChatScreen",
-    "bench": "spark_tui.tui.screens.bench:BenchScreen",
+    "connect": "spark_tui.use.connect.screen:ConnectScreen",
+    "chat": "spark_tui.use.chat.screen.chat:ChatScreen",
+    "bench": "spark_tui.use.bench.screen.bench:BenchScreen",
     "doctor": "spark_tui.tui.screens.doctor:DoctorScreen",
     "images": "spark_tui.tui.screens.images:ImagesScreen",
 }
@@ -33,7 +33,7 @@ DIALOGS: Final = {
     "hosts": "spark_tui.tui.screens.hosts:HostsDialog",
     "judge_form": "spark_tui.catalog.fit.screen.presets:JudgeForm",
     "import_form": "spark_tui.catalog.presets.screen.import_form:ImportForm",
-    "launch_form": "spark_tui.tui.screens.launch_form:LaunchForm",
+    "launch_form": "spark_tui.run.launch.screen:LaunchForm",
     "tour": "spark_tui.tui.screens.help:TourScreen",
     "yank": "spark_tui.tui.screens.modals:YankMenu",
 }

@@ -75,7 +75,7 @@ def engine_yanks(context: Context, view: EngineView | None, preset: Preset | Non
             from spark_tui.base.engine.docker_run import render_text
             from spark_tui.catalog.presets.model.overrides import overrides_from_pairs
             from spark_tui.catalog.presets.use.preflight import Preflight
-            from spark_tui.core.launch import launched_with
+            from spark_tui.run.launch.use.launch import launched_with
 
             pairs = {**launched_with(container), "name": view.name}
             return render_text(context[Preflight].dry_plan(preset, overrides_from_pairs(pairs)).spec)

@@ -15,11 +15,11 @@ from spark_tui.base.engine.message import AnswerFinished, ContentDelta, Role, To
 from spark_tui.base.errors import UsageError
 from spark_tui.base.files import SystemUserFiles
 from spark_tui.base.host.identity import HostPaths
-from spark_tui.cli.chat import ChatOptions, start_chat
-from spark_tui.cli.chat_repl import COMMANDS, command_named
 from spark_tui.cli.options import Options
 from spark_tui.cli.session import Session, Streams
-from spark_tui.services.conversations import FileConversations
+from spark_tui.use.chat.adapter import FileConversations
+from spark_tui.use.chat.command.chat import ChatOptions, start_chat
+from spark_tui.use.chat.command.repl import COMMANDS, command_named
 from tests.cli.world import Stream, World, example, typing
 from tests.fakes_ports import Ports
 

@@ -15,9 +15,9 @@ from spark_tui.base.engine.state import ServedModel
 from spark_tui.base.secret import Secret
 from spark_tui.base.wire import encode
 from spark_tui.core.gateway_keys import GatewayKeys
-from spark_tui.domain.connect import CLIENTS
 from spark_tui.domain.gateway import GatewayStatus
-from spark_tui.services.client_files import HomeFiles
+from spark_tui.use.connect.adapter import HomeFiles
+from spark_tui.use.connect.model import CLIENTS
 from tests.api_recorder import chat, message, response
 from tests.cli.world import World
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from spark_tui.base.context import Context
 from spark_tui.cli.options import Options
 from spark_tui.observe.results.adapter import FileProofs
-from spark_tui.present.prove import comparison_object
+from spark_tui.use.prove.show import comparison_object
 from tests.bench_kit import FakeLoad
 from tests.cli.test_benching import Demo
 from tests.cli.world import BOOT, IMAGE, World

@@ -23,8 +23,8 @@ from spark_tui.base.engine.message import (
 from spark_tui.base.engine.state import Health
 from spark_tui.base.errors import ContextOverflow, ExitCode, ReplyCutOff
 from spark_tui.base.secret import Secret
-from spark_tui.cli.chat import ChatOptions, start_chat
 from spark_tui.cli.session import Session, Streams
+from spark_tui.use.chat.command.chat import ChatOptions, start_chat
 from tests.cli.world import Stream, World, example, typing
 
 ASK = ("chat", "tiny-1b", "-m", "Why is the sky blue?")

@@ -15,16 +15,16 @@ from spark_tui.base.errors import EngineExited, MeasurementVoid, RefusedError, S
 from spark_tui.base.host.identity import HostPaths
 from spark_tui.base.settings import Settings
 from spark_tui.catalog.presets.model.overrides import Overrides
-from spark_tui.core.bench import Benchmark, BenchProgress, BenchStep, finish_when_cancelled
-from spark_tui.core.bench_ab import ABPlanner, Variant, running_engine, starts_of
-from spark_tui.core.edit import Editor
-from spark_tui.core.launch import Launcher, LaunchRequest
-from spark_tui.core.runner import JobRunner
-from spark_tui.domain.bench.load import Load, LoadEvent, LoadResult
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.results.model.compare import SpeedVerdict, compare
 from spark_tui.observe.results.model.plan import BenchPlan
 from spark_tui.observe.results.model.run import BenchRun, RunOutcome
+from spark_tui.run.launch.use.edit import Editor
+from spark_tui.run.launch.use.launch import Launcher, LaunchRequest
+from spark_tui.run.launch.use.runner import JobRunner
+from spark_tui.use.bench.model.load import Load, LoadEvent, LoadResult
+from spark_tui.use.bench.use.ab import ABPlanner, Variant, running_engine, starts_of
+from spark_tui.use.bench.use.bench import Benchmark, BenchProgress, BenchStep, finish_when_cancelled
 from tests.bench_kit import FakeLoad
 from tests.core.kit import PRESET, Kit
 from tests.fakes_files import MemoryResults

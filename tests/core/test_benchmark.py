@@ -40,15 +40,15 @@ from spark_tui.base.quantities import GIB
 from spark_tui.base.reading import Ok
 from spark_tui.base.secret import Secret
 from spark_tui.base.settings import Settings
-from spark_tui.core.bench import Benchmark, BenchProgress, BenchSession, BenchStep
-from spark_tui.core.bench_ab import Variant
 from spark_tui.machine.engine_api import HttpMetrics
 from spark_tui.observe.engines.use.engines import MEASURES
 from spark_tui.observe.results.model.conditions import Conditions
 from spark_tui.observe.results.model.plan import BenchPlan, PromptCache, PromptForm
 from spark_tui.observe.results.model.run import BenchRun, RunOutcome, Status
 from spark_tui.observe.results.use import Results
-from spark_tui.services.bench.driver import HttpLoadDriver
+from spark_tui.use.bench.adapter.driver import HttpLoadDriver
+from spark_tui.use.bench.use.ab import Variant
+from spark_tui.use.bench.use.bench import Benchmark, BenchProgress, BenchSession, BenchStep
 from tests import metric_fixtures as pages
 from tests.bench_kit import FakeLoad
 from tests.bench_server import BenchServer

@@ -19,8 +19,8 @@ from spark_tui.base.engine.container import (
 )
 from spark_tui.base.engine.schedule import ScheduleStatus, read_timer, schedule_of, scheduled_engine
 from spark_tui.base.errors import ContainerNotFound, DaemonNotRunning, EngineExited, RefusedError, UnreachableError
-from spark_tui.core.boot import GONE_SECONDS, BootUnits
 from spark_tui.observe.engines.use.engines import EngineSupervisor
+from spark_tui.run.service.use import GONE_SECONDS, BootUnits
 from tests.core.kit import Kit
 
 NEXT = "Fri 2027-01-15 23:00:00 CET"

@@ -14,8 +14,8 @@ from spark_tui.base.reading import Missing, Ok
 from spark_tui.catalog.fit.use.fit import CALM_SECONDS, RETURN_SECONDS, STILL_SECONDS, MemoryGate, WillNotFit
 from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.catalog.presets.model.preset import PresetFacts
-from spark_tui.core.launch import Launcher, LaunchRequest
 from spark_tui.observe.engines.use.engines import EngineSupervisor
+from spark_tui.run.launch.use.launch import Launcher, LaunchRequest
 from tests.core.kit import PRESET, Kit
 from tests.fakes_api import FakeEngineApi
 from tests.fakes_docker import EPOCH as DOCKER_EPOCH

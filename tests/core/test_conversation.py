@@ -23,9 +23,9 @@ from spark_tui.base.engine.message import (
 from spark_tui.base.engine.request import ChatSettings
 from spark_tui.base.engine.state import Endpoint
 from spark_tui.base.errors import ContextOverflow, EngineFailed, ReplyCutOff, SparkError, UsageError
-from spark_tui.core.chat import FRAMES_PER_SECOND, ChatTarget, Conversation
-from spark_tui.domain.chat.conversation import AnswerOutcome
-from spark_tui.domain.chat.formats import to_markdown
+from spark_tui.use.chat.model.conversation import AnswerOutcome
+from spark_tui.use.chat.model.formats import to_markdown
+from spark_tui.use.chat.use.chat import FRAMES_PER_SECOND, ChatTarget, Conversation
 from tests.fakes_api import FakeEngineApi, Script
 from tests.fakes_host import FakeClock, settle
 

@@ -27,11 +27,11 @@ from spark_tui.base.engine.state import Endpoint
 from spark_tui.base.errors import ApiKeyRejected, EngineUnreachable, RefusedError, ReplyCutOff, SparkError, UsageError
 from spark_tui.base.secret import Secret
 from spark_tui.catalog.presets.model.preset import Origin, Preset, PresetFacts, RequiredFile
-from spark_tui.core.chat import ChatTarget, Conversation, advised, engine_side
-from spark_tui.core.conversations import Conversations
-from spark_tui.domain.chat import records
-from spark_tui.domain.chat.conversation import AnswerOutcome, EngineSide, Exchange, UserInput, history
-from spark_tui.services.conversations import FileConversations
+from spark_tui.use.chat.adapter import FileConversations
+from spark_tui.use.chat.model import records
+from spark_tui.use.chat.model.conversation import AnswerOutcome, EngineSide, Exchange, UserInput, history
+from spark_tui.use.chat.use.chat import ChatTarget, Conversation, advised, engine_side
+from spark_tui.use.chat.use.conversations import Conversations
 from tests.core.kit import FixedPresets
 from tests.fakes_api import FakeEngineApi, MemoryFiles, Script
 from tests.fakes_files import OwnConversations

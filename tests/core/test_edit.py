@@ -21,11 +21,11 @@ from spark_tui.base.settings import ExposureChoice
 from spark_tui.catalog.presets.model.overrides import Overrides, overrides_from_pairs, pairs_from
 from spark_tui.catalog.presets.model.preset import PresetCatalogue
 from spark_tui.catalog.presets.use.last_launches import LastLaunches
-from spark_tui.core.edit import EditFailed, Editor, EditPlan
-from spark_tui.core.launch import Launcher, LaunchRequest
-from spark_tui.core.runner import JobRunner
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.explain.model.view import EngineView
+from spark_tui.run.launch.use.edit import EditFailed, Editor, EditPlan
+from spark_tui.run.launch.use.launch import Launcher, LaunchRequest
+from spark_tui.run.launch.use.runner import JobRunner
 from tests.core.kit import IMAGE, PRESET, Kit
 from tests.fakes_files import MemoryState
 

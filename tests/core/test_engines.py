@@ -17,13 +17,13 @@ from spark_tui.base.finding import Severity
 from spark_tui.base.jobs import StepState
 from spark_tui.base.reading import Missing, Ok, Stale, value_of
 from spark_tui.catalog.presets.model.overrides import Overrides
-from spark_tui.core.launch import LaunchRequest
-from spark_tui.core.runner import JobRunner
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.explain.model.timeline import StartOutcome
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.observe.metrics.use.history import remember
 from spark_tui.observe.results.use import Results
+from spark_tui.run.launch.use.launch import LaunchRequest
+from spark_tui.run.launch.use.runner import JobRunner
 from tests.bench_kit import SPARK, a_run
 from tests.core.kit import PRESET, Kit
 from tests.engine_logs import stats

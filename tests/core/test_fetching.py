@@ -24,8 +24,8 @@ from spark_tui.catalog.models.model.hub import Gating
 from spark_tui.catalog.models.use.downloads import Downloads
 from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.catalog.presets.model.preset import Preset, PresetFacts, RequiredFile
-from spark_tui.core.launch import Launcher, LaunchRequest, LaunchResult
-from spark_tui.core.runner import JobRunner
+from spark_tui.run.launch.use.launch import Launcher, LaunchRequest, LaunchResult
+from spark_tui.run.launch.use.runner import JobRunner
 from tests.core.kit import PRESET, Kit
 from tests.fakes_hub import FakeDownloader, FakeHub, card
 from tests.store_kit import cached, files

@@ -19,11 +19,11 @@ from spark_tui.catalog.fit.model.fit import Basis as FitBasis
 from spark_tui.catalog.fit.model.fit import PartId
 from spark_tui.catalog.fit.use.fit import LaunchChecks
 from spark_tui.catalog.presets.model.overrides import Overrides
-from spark_tui.core.launch import Launcher, LaunchRequest
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.explain.model.starts import EtaBasis, StartRecord, StartSizes
 from spark_tui.observe.explain.model.timeline import PhaseId, StartOutcome
 from spark_tui.observe.metrics.use.history import EVENT, History, remember
+from spark_tui.run.launch.use.launch import Launcher, LaunchRequest
 from tests.core.kit import IMAGE, PRESET, Kit, running
 from tests.fakes_history import FakeHistory
 from tests.fakes_host import EPOCH

@@ -30,7 +30,7 @@ from spark_tui.base.reading import Ok
 from spark_tui.base.secret import Secret
 from spark_tui.base.settings import ExposureChoice
 from spark_tui.catalog.presets.model.overrides import Overrides
-from spark_tui.core.launch import STEPS, Launcher, LaunchRequest
+from spark_tui.run.launch.use.launch import STEPS, Launcher, LaunchRequest
 from tests.core.kit import IMAGE, PRESET, Kit
 
 STOPPED_LINES = ("one line", "the last line")

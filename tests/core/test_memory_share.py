@@ -18,12 +18,12 @@ from spark_tui.catalog.fit.use.fit import LaunchChecks
 from spark_tui.catalog.presets.model.overrides import SHARE, Overrides, overrides_from_pairs, pairs_of
 from spark_tui.catalog.presets.model.preset import PresetFacts
 from spark_tui.catalog.presets.use.preflight import Preflight, preset_diff
-from spark_tui.core.edit import Editor
-from spark_tui.core.launch import Launcher, LaunchRequest
-from spark_tui.core.runner import JobRunner
 from spark_tui.observe.engines.use.collectors import Collectors
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.explain.model.view import EngineView
+from spark_tui.run.launch.use.edit import Editor
+from spark_tui.run.launch.use.launch import Launcher, LaunchRequest
+from spark_tui.run.launch.use.runner import JobRunner
 from tests.core.kit import PRESET, Kit
 from tests.core.test_budget import available
 from tests.fakes_host import IDLE_MEMORY

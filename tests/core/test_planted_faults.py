@@ -11,10 +11,10 @@ from spark_tui.base.engine.state import EngineState
 from spark_tui.base.jobs import StepState
 from spark_tui.base.reading import Stale, value_of
 from spark_tui.catalog.presets.model.overrides import Overrides
-from spark_tui.core.launch import LaunchRequest
-from spark_tui.core.runner import JobRunner
 from spark_tui.observe.engines.show.engines import engine_object, engine_page, engine_table
 from spark_tui.observe.explain.model.view import EngineView
+from spark_tui.run.launch.use.launch import LaunchRequest
+from spark_tui.run.launch.use.runner import JobRunner
 from tests.core.kit import PRESET, Kit
 from tests.log_fixtures import read_log
 

@@ -14,7 +14,7 @@ from spark_tui.catalog.fit.use.fit import LaunchChecks
 from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.catalog.presets.model.preset import Preset, PresetFacts, RequiredFile
 from spark_tui.catalog.presets.use.preflight import Preflight
-from spark_tui.core.launch import Launcher, LaunchRequest
+from spark_tui.run.launch.use.launch import Launcher, LaunchRequest
 from tests.core.kit import PRESET, Kit
 
 PARSER = RequiredFile("parser.py", "org/qwen", "parser.py")

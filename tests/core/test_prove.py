@@ -22,13 +22,13 @@ from spark_tui.base.errors import MeasurementVoid, UsageError
 from spark_tui.base.executors import SystemClock
 from spark_tui.base.host.identity import HostPaths
 from spark_tui.base.settings import Settings
-from spark_tui.core.bench import Benchmark
-from spark_tui.core.prove import ProofProgress, Prover, Times
-from spark_tui.domain.prove.cases import CASES
 from spark_tui.machine.engine_api import VllmApi
 from spark_tui.observe.results.model.proof import Proof, changes, parser_advice
 from spark_tui.observe.results.model.proof_request import Verdict
 from spark_tui.observe.results.model.run import RunOutcome
+from spark_tui.use.bench.use.bench import Benchmark
+from spark_tui.use.prove.model.cases import CASES
+from spark_tui.use.prove.use import ProofProgress, Prover, Times
 from tests.bench_kit import FakeLoad
 from tests.core.kit import IMAGE, FixedPresets
 from tests.fakes_api import FakeEngineApi

@@ -13,10 +13,10 @@ from spark_tui.base.errors import RefusedError
 from spark_tui.base.settings import ExposureChoice
 from spark_tui.catalog.presets.model.overrides import Overrides, overrides_from_pairs, pairs_from
 from spark_tui.catalog.presets.use.preflight import Preflight
-from spark_tui.core.launch import Launcher, LaunchRequest
-from spark_tui.core.secure import Secured, Securing
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.explain.model.view import EngineView
+from spark_tui.run.launch.use.launch import Launcher, LaunchRequest
+from spark_tui.run.launch.use.secure import Secured, Securing
 from tests.core.kit import IMAGE, PRESET, Kit
 
 OPEN = overrides_from_pairs(

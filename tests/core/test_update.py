@@ -24,13 +24,13 @@ from spark_tui.base.errors import (
 from spark_tui.base.reading import Ok
 from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.catalog.presets.model.pin import pinned_reference
-from spark_tui.core.bench_ab import Variant
-from spark_tui.core.edit import EditFailed, Editor
-from spark_tui.core.launch import Launcher, LaunchRequest
 from spark_tui.core.update import Updater, UpdateRecord, UpdateStage
 from spark_tui.domain.presets.image_use import kept_tag
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.metrics.use.history import History, remember
+from spark_tui.run.launch.use.edit import EditFailed, Editor
+from spark_tui.run.launch.use.launch import Launcher, LaunchRequest
+from spark_tui.use.bench.use.ab import Variant
 from tests.core.kit import IMAGE, PRESET
 from tests.core.test_images import GB, NEW, OLD, Shelf
 from tests.fakes_files import MemoryState

@@ -24,12 +24,12 @@ from spark_tui.base.engine.state import Endpoint
 from spark_tui.base.engine.stream import StreamReader
 from spark_tui.base.executors import SystemClock
 from spark_tui.base.sse import SseDecoder
-from spark_tui.core.chat import ChatTarget, Conversation, Journal
-from spark_tui.domain.chat.conversation import AnswerOutcome, ChatThread, Exchange
-from spark_tui.services.conversations import FileConversations
 from spark_tui.tui.format import UNICODE
-from spark_tui.tui.widgets.transcript import Transcript
-from spark_tui.tui.widgets.turn import TurnLines, turns
+from spark_tui.use.chat.adapter import FileConversations
+from spark_tui.use.chat.model.conversation import AnswerOutcome, ChatThread, Exchange
+from spark_tui.use.chat.screen.transcript import Transcript
+from spark_tui.use.chat.screen.turn import TurnLines, turns
+from spark_tui.use.chat.use.chat import ChatTarget, Conversation, Journal
 from tests.fakes_api import FakeEngineApi
 
 TARGET = ChatTarget("e", Endpoint("http://127.0.0.1:1"), "m", 262_144)

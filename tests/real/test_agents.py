@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_tui.domain.connect import CLIENTS
 from spark_tui.observe.results.model.proof_request import PATHS, Api
+from spark_tui.use.connect.model import CLIENTS
 from tests.pty_app import spark_tui
 from tests.real.lab.clients import ensure_clients
 from tests.real.lab.lab import Lab

@@ -34,12 +34,12 @@ import pytest
 
 import spark_tui
 from spark_tui.base.engine.state import Endpoint
-from spark_tui.core.bench import BenchSession
 from spark_tui.observe.results.model.conditions import Conditions
 from spark_tui.observe.results.model.plan import BenchPlan, PromptForm, Segment
 from spark_tui.observe.results.model.run import level
 from spark_tui.observe.results.model.statistics import median_interval
-from spark_tui.services.bench.driver import HttpLoadDriver
+from spark_tui.use.bench.adapter.driver import HttpLoadDriver
+from spark_tui.use.bench.use.bench import BenchSession
 from tests.bench_server import BenchServer
 from tests.fakes_ports import no_metrics
 from tests.real.lab.engine import PrivateEngine
@@ -169,7 +169,7 @@ class Ours:
     """Our session, whose helper runs there too."""
 
     def __init__(self, server: Server, url: str, streams: int, requests: int) -> None:
-        self.driver = HttpLoadDriver(server.inside("python3", "-P", "-m", "spark_tui.services.bench.load"))
+        self.driver = HttpLoadDriver(server.inside("python3", "-P", "-m", "spark_tui.use.bench.adapter.load"))
         plan = BenchPlan(
             input_tokens=INPUT, output_tokens=OUTPUT, concurrency=(streams,), rounds=1, warmup=1, form=PromptForm.TEXT
         )

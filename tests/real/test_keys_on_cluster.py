@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from spark_tui.tui.screens.chat import LATE_ESC_SECONDS
+from spark_tui.use.chat.screen.chat import LATE_ESC_SECONDS
 from tests.pty_app import PtyApp
 from tests.real.lab import Lab, Rig
 from tests.real.lab.cluster import FABRIC_A, NUMBERS

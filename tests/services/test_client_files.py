@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from spark_tui.base.errors import RefusedError, SparkError
 from spark_tui.base.secret import Secret
-from spark_tui.domain.connect import CLIENTS, ClientFile, FileFormat, Named, Served, keys_of
-from spark_tui.services.client_files import (
+from spark_tui.use.connect.adapter import (
     ClientFileNotEditable,
     ClientFileUnreadable,
     HomeFiles,
@@ -25,6 +24,7 @@ from spark_tui.services.client_files import (
     parsed,
     value_at,
 )
+from spark_tui.use.connect.model import CLIENTS, ClientFile, FileFormat, Named, Served, keys_of
 from tests.cases import all_cases
 from tests.ordinary_user import ordinary_user
 

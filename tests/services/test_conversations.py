@@ -19,9 +19,9 @@ import pytest
 from spark_tui.base.engine.message import Answer
 from spark_tui.base.errors import RefusedError, SparkError, UsageError
 from spark_tui.base.files import SystemUserFiles
-from spark_tui.domain.chat import records
-from spark_tui.domain.chat.conversation import AnswerOutcome, ChatThread, Exchange
-from spark_tui.services.conversations import FileConversations
+from spark_tui.use.chat.adapter import FileConversations
+from spark_tui.use.chat.model import records
+from spark_tui.use.chat.model.conversation import AnswerOutcome, ChatThread, Exchange
 
 ID = "20260101-000000-abc"
 
@@ -112,7 +112,7 @@ async def test_a_full_disk_adds_nothing_at_all_and_says_so(tmp_path: Path, monke
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from spark_tui.services.conversations import FileConversations
+from spark_tui.use.chat.adapter import FileConversations
 def asked(number):
     return {"type": "asked", "number": number, "question": "q" * 3000, "asked_at": 1.0}
 async def main():

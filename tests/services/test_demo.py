@@ -59,10 +59,9 @@ from spark_tui.base.secret import Secret
 from spark_tui.catalog.presets.model.overrides import overrides_from_pairs
 from spark_tui.catalog.presets.use.imports import ImportOutcome, import_recipes
 from spark_tui.catalog.presets.use.preflight import Preflight
-from spark_tui.core.launch import launched_with
-from spark_tui.core.prove import Prover
 from spark_tui.observe.explain.model.timeline import BootTimeline, StartOutcome
 from spark_tui.observe.explain.model.tracker import LogTracker
+from spark_tui.run.launch.use.launch import launched_with
 from spark_tui.services.demo.engines import EngineProfile, vllm_start
 from spark_tui.services.demo.folders import SAMPLES
 from spark_tui.services.demo.world import (
@@ -78,6 +77,7 @@ from spark_tui.services.demo.world import (
 from spark_tui.simulator.docker import PULL_SECONDS
 from spark_tui.simulator.engine import canned_answer, tokens_of
 from spark_tui.simulator.folder import DemoFolder
+from spark_tui.use.prove.use import Prover
 from tests.fakes_host import FakeClock, begun, settle
 
 BOOT_SECONDS = vllm_start(EngineProfile("vllm", "nvidia/Some-Model"))[1].ready / 20

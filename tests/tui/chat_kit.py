@@ -25,9 +25,9 @@ from spark_tui.base.settings import Settings
 from spark_tui.catalog.presets.model.preset import PresetCatalogue
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.frame import FrameScreen
-from spark_tui.tui.screens.chat import ChatScreen
-from spark_tui.tui.widgets.prompt import Prompt
-from spark_tui.tui.widgets.transcript import Transcript
+from spark_tui.use.chat.screen.chat import ChatScreen
+from spark_tui.use.chat.screen.prompt import Prompt
+from spark_tui.use.chat.screen.transcript import Transcript
 from tests.fakes_api import MemoryFiles
 from tests.fakes_docker import FakeDocker
 from tests.fakes_files import OwnConversations

@@ -23,17 +23,17 @@ from spark_tui.base.host.identity import HostPaths
 from spark_tui.base.quantities import GIB
 from spark_tui.base.settings import Settings
 from spark_tui.catalog.presets.model.overrides import Overrides
-from spark_tui.core.launch import Launcher, LaunchRequest
 from spark_tui.observe.results.model.run import BenchRun, HostFigures, Result, RunOutcome, Status, result_of
-from spark_tui.present.bench import serving
+from spark_tui.run.launch.screen import LaunchForm
+from spark_tui.run.launch.use.launch import Launcher, LaunchRequest
 from spark_tui.tui.format import ASCII, UNICODE, Glyphs
-from spark_tui.tui.screens.bench import BenchScreen
-from spark_tui.tui.screens.bench_form import BenchForm
-from spark_tui.tui.screens.launch_form import LaunchForm
 from spark_tui.tui.screens.modals import ConfirmScreen
-from spark_tui.tui.widgets.bench_curve import BenchCurve
-from spark_tui.tui.widgets.level_bars import LevelBars
 from spark_tui.tui.widgets.row_list import RowList
+from spark_tui.use.bench.screen.bench import BenchScreen
+from spark_tui.use.bench.screen.curve import BenchCurve
+from spark_tui.use.bench.screen.form import BenchForm
+from spark_tui.use.bench.screen.level_bars import LevelBars
+from spark_tui.use.bench.show.bench import serving
 from tests.bench_kit import SPARK, FakeLoad, a_run
 from tests.core.kit import PRESET, Kit
 from tests.fakes_files import MemoryResults

@@ -10,13 +10,13 @@ from spark_tui.base.engine.state import EngineState
 from spark_tui.base.reading import value_of
 from spark_tui.catalog.fit.screen.bar import FitBar
 from spark_tui.catalog.presets.model.overrides import Overrides
-from spark_tui.core.launch import LaunchRequest
-from spark_tui.core.runner import JobRunner
 from spark_tui.observe.explain.screen.boot_timeline import BootTimelineView
 from spark_tui.observe.results.use import Results
+from spark_tui.run.launch.use.launch import LaunchRequest
+from spark_tui.run.launch.use.runner import JobRunner
 from spark_tui.tui.format import UNICODE
-from spark_tui.tui.screens.bench_form import BenchForm
 from spark_tui.tui.widgets.page import Page
+from spark_tui.use.bench.screen.form import BenchForm
 from tests.fakes_host import FakeClock
 from tests.tui import quiet
 from tests.tui.blank import blank_share

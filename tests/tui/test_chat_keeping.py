@@ -10,8 +10,8 @@ from textual.events import Key
 from textual.widgets import Input, TextArea
 
 from spark_tui.base.engine.message import ContentDelta, ReasoningDelta, Role, ToolCallDelta, Usage
-from spark_tui.domain.chat.conversation import EngineSide
-from spark_tui.tui.screens.chat import CompareAnswersScreen
+from spark_tui.use.chat.model.conversation import EngineSide
+from spark_tui.use.chat.screen.chat import CompareAnswersScreen
 from tests.tui.chat_kit import Kit, Reply, chatting
 
 TWO = {"gpt": "gpt-oss-120b", "qwen": "qwen36-35b"}

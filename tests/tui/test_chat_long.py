@@ -10,10 +10,10 @@ from textual.app import App, ComposeResult
 from textual.pilot import Pilot
 
 from spark_tui.base.engine.message import Answer
-from spark_tui.domain.chat.conversation import AnswerOutcome, Exchange
 from spark_tui.tui.format import UNICODE
-from spark_tui.tui.widgets.transcript import RIGHT_MARGIN, RULE_CELLS, Transcript
-from spark_tui.tui.widgets.turn import TurnLines, turns
+from spark_tui.use.chat.model.conversation import AnswerOutcome, Exchange
+from spark_tui.use.chat.screen.transcript import RIGHT_MARGIN, RULE_CELLS, Transcript
+from spark_tui.use.chat.screen.turn import TurnLines, turns
 
 SIZE = (80, 24)
 

@@ -13,7 +13,7 @@ from spark_tui.base.engine.message import ContentDelta, ReasoningDelta, ToolCall
 from spark_tui.base.engine.state import EngineState, Exposure, Health
 from spark_tui.base.errors import ApiKeyRejected, ContextOverflow, EngineUnreachable, ModelNotServed, SparkError
 from spark_tui.observe.explain.model.view import EngineView
-from spark_tui.tui.screens.chat import problem_with
+from spark_tui.use.chat.screen.chat import problem_with
 from tests.tui.chat_kit import Kit, chatting
 
 LONG = "\n\n".join(f"paragraph {number}" for number in range(60))

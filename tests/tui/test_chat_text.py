@@ -12,10 +12,10 @@ from textual.content import Content
 
 from spark_tui.base.engine.message import Answer, ToolCall, Usage
 from spark_tui.base.errors import ContextOverflow
-from spark_tui.domain.chat.conversation import AnswerOutcome, Exchange
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.widgets.markdown import LiveMarkdown, LivePlain, lay_out, parse, share
-from spark_tui.tui.widgets.turn import Turn, TurnLines, error_lines, figures, reasoning_headline
+from spark_tui.use.chat.model.conversation import AnswerOutcome, Exchange
+from spark_tui.use.chat.screen.turn import Turn, TurnLines, error_lines, figures, reasoning_headline
 
 WIDTH = 60
 

@@ -18,8 +18,8 @@ from spark_tui.core.cluster_launch import ClusterLauncher
 from spark_tui.domain.cluster.record import Stage
 from spark_tui.observe.explain.screen.logs import LogsScreen
 from spark_tui.present.cluster import ADD_COMMAND
+from spark_tui.run.launch.screen import LaunchForm
 from spark_tui.tui.screens.cluster import ClusterScreen
-from spark_tui.tui.screens.launch_form import LaunchForm
 from spark_tui.tui.screens.modals import ConfirmScreen
 from spark_tui.tui.widgets.bars import KeyBar
 from spark_tui.tui.widgets.page import Page

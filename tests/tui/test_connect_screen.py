@@ -18,13 +18,13 @@ from spark_tui.base.finding import Severity
 from spark_tui.base.secret import Secret
 from spark_tui.base.wire import encode
 from spark_tui.core.gateway_keys import GatewayKeys
-from spark_tui.domain.connect import CLIENTS
 from spark_tui.domain.gateway import GatewayStatus
-from spark_tui.services.client_files import MemoryFiles
-from spark_tui.tui.screens.connect import ConnectScreen
-from spark_tui.tui.screens.launch_form import LaunchForm
+from spark_tui.run.launch.screen import LaunchForm
 from spark_tui.tui.screens.modals import YankMenu
 from spark_tui.tui.widgets.bars import KeyBar
+from spark_tui.use.connect.adapter import MemoryFiles
+from spark_tui.use.connect.model import CLIENTS
+from spark_tui.use.connect.screen import ConnectScreen
 from tests.api_recorder import message
 from tests.core.kit import Kit
 from tests.tui.kit import QWEN, Sight, kit_of, seen

@@ -19,7 +19,7 @@ from spark_tui.catalog.models.model.config import facts_from
 from spark_tui.catalog.models.model.hub import SearchHit
 from spark_tui.catalog.presets.adapter.imports import FolderRecipeStore
 from spark_tui.catalog.presets.adapter.store import PresetFiles, builtin_directory
-from spark_tui.tui.screens.launch_form import LaunchForm
+from spark_tui.run.launch.screen import LaunchForm
 from spark_tui.tui.screens.modals import TextDialog
 from tests.fakes_hub import card
 from tests.log_fixtures import run_log

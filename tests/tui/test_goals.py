@@ -12,11 +12,11 @@ from spark_tui.app.control_centre import SparkApp
 from spark_tui.app.wiring import build_demo
 from spark_tui.base.engine.state import Exposure
 from spark_tui.catalog.fit.screen.presets import PresetsScreen
-from spark_tui.core.boot import BootUnits
-from spark_tui.core.runner import JobRunner
 from spark_tui.observe.engines.use.engines import EngineSupervisor
+from spark_tui.run.launch.screen import LaunchForm
+from spark_tui.run.launch.use.runner import JobRunner
+from spark_tui.run.service.use import BootUnits
 from spark_tui.tui.format import UNICODE
-from spark_tui.tui.screens.launch_form import LaunchForm
 from spark_tui.tui.screens.modals import ConfirmScreen, YankMenu
 from spark_tui.tui.widgets.row_list import RowList
 from tests.tui import quiet

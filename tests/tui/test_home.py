@@ -19,11 +19,11 @@ from spark_tui.base.jobs import JobView, Step, StepState
 from spark_tui.base.reading import Missing, value_of
 from spark_tui.base.wire import encode
 from spark_tui.catalog.presets.model.overrides import Overrides
-from spark_tui.core.launch import LaunchRequest
-from spark_tui.core.runner import JobRunner
 from spark_tui.domain.gateway import GatewayStatus, GatewaySwap
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.explain.screen.view import LogView
+from spark_tui.run.launch.use.launch import LaunchRequest
+from spark_tui.run.launch.use.runner import JobRunner
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.screens.modals import ConfirmScreen, TextDialog
 from spark_tui.tui.widgets.bars import KeyBar

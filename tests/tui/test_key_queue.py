@@ -15,10 +15,10 @@ from textual.screen import Screen
 from textual.widgets import Input
 
 from spark_tui.app.control_centre import SparkApp
+from spark_tui.run.launch.screen import LaunchForm
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.key_queue import GUARD_S, KeyHandled, KeyQueue
 from spark_tui.tui.screens.help import HelpScreen
-from spark_tui.tui.screens.launch_form import LaunchForm
 from spark_tui.tui.screens.modals import ConfirmScreen, TextDialog
 from tests.tui.kit import QWEN, SMOL, kit_of, seen
 from tests.tui.quiet import PLENTY_S, until

@@ -19,11 +19,11 @@ from spark_tui.base.errors import ContextOverflow
 from spark_tui.base.reading import NOT_READ_YET, Missing, Ok
 from spark_tui.base.settings import Settings
 from spark_tui.catalog.fit.screen import presets
-from spark_tui.core.chat import ChatTarget, advised
 from spark_tui.observe.metrics.screen import metrics as metrics_words
-from spark_tui.present import bench
 from spark_tui.tui.format import UNICODE
-from spark_tui.tui.screens import chat
+from spark_tui.use.bench.show import bench
+from spark_tui.use.chat.screen import chat
+from spark_tui.use.chat.use.chat import ChatTarget, advised
 from tests.tui.kit import Sight, kit_of
 
 MOVED = {found.id: ("ctrl+x",) if "ctrl+x" not in found.default_keys else ("f12",) for found in ACTIONS}

@@ -14,8 +14,8 @@ from spark_tui.catalog.fit.screen.presets import PresetsScreen
 from spark_tui.catalog.models.model import hub_errors
 from spark_tui.catalog.models.model.download import DownloadPhase
 from spark_tui.catalog.models.model.hub import Gating
-from spark_tui.core.runner import JobRunner
-from spark_tui.tui.screens.launch_form import LaunchForm
+from spark_tui.run.launch.screen import LaunchForm
+from spark_tui.run.launch.use.runner import JobRunner
 from tests.fakes_hub import card
 from tests.store_kit import cached, files
 from tests.tui.kit import PRESET, SIZES, Sight, seen

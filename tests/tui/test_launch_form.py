@@ -20,10 +20,10 @@ from spark_tui.catalog.presets.model.overrides import overrides_from_pairs
 from spark_tui.catalog.presets.model.preset import ContainerOptions, Preset, PresetFacts
 from spark_tui.catalog.presets.use.last_launches import LastLaunches
 from spark_tui.catalog.presets.use.rights import AllowedPresets
-from spark_tui.core.launch import Launcher, LaunchRequest
+from spark_tui.run.launch.screen import MAX_FIELDS, EditQuestion, LaunchForm, fields_of
+from spark_tui.run.launch.use.launch import Launcher, LaunchRequest
 from spark_tui.tui.form_screen import Choice, FieldRow
 from spark_tui.tui.screens.help import HelpScreen
-from spark_tui.tui.screens.launch_form import MAX_FIELDS, EditQuestion, LaunchForm, fields_of
 from spark_tui.tui.screens.modals import ConfirmScreen
 from tests.core.kit import Kit
 from tests.fakes_host import IDLE_MEMORY

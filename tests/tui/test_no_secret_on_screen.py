@@ -17,8 +17,8 @@ from spark_tui.base.errors import EngineFailed, EngineUnreachable, GpuDriverMiss
 from spark_tui.base.reading import value_of
 from spark_tui.base.settings import ExposureChoice
 from spark_tui.catalog.presets.model.overrides import Overrides
-from spark_tui.core.launch import LaunchRequest
-from spark_tui.core.runner import JobRunner
+from spark_tui.run.launch.use.launch import LaunchRequest
+from spark_tui.run.launch.use.runner import JobRunner
 from spark_tui.tui.screens.modals import ConfirmScreen
 from tests.cli.test_no_secret_leaves import BEARER, KEY, LINES, NEEDLES, TOKEN
 from tests.core.kit import IMAGE, PRESET, Kit

@@ -22,10 +22,10 @@ from spark_tui.catalog.fit.use.finder import order
 from spark_tui.catalog.fit.use.fit import LaunchChecks
 from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.catalog.presets.model.preset import PresetFacts, PublishedSpeed, Tag
+from spark_tui.run.launch.screen import LaunchForm
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.frame import KeyBar
 from spark_tui.tui.screens.help import HelpScreen
-from spark_tui.tui.screens.launch_form import LaunchForm
 from spark_tui.tui.widgets.page import Page, dense_lines
 from spark_tui.tui.widgets.row_list import RowList
 from tests.tui.kit import BROKEN, ESCAPE, GEMMA, IMAGE, MARKUP, MINE, PRESET, QWEN, SIZES, SMOL, Sight, kit_of, seen

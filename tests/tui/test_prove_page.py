@@ -14,7 +14,6 @@ from textual.widgets import TabbedContent
 from spark_tui.base.event import EventKind
 from spark_tui.base.finding import Severity
 from spark_tui.catalog.presets.model.preset import Preset
-from spark_tui.core.prove import Prover
 from spark_tui.observe.results.model.proof import (
     CaseResult,
     Proof,
@@ -26,8 +25,9 @@ from spark_tui.observe.results.model.proof import (
 )
 from spark_tui.observe.results.model.proof_request import Area, Verdict
 from spark_tui.observe.results.model.run import RunOutcome
-from spark_tui.tui.screens.bench import BenchScreen
 from spark_tui.tui.screens.modals import ChoiceDialog
+from spark_tui.use.bench.screen.bench import BenchScreen
+from spark_tui.use.prove.use import Prover
 from tests.bench_kit import SPARK
 from tests.core.kit import PRESET
 from tests.prove_server import ProveServer

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from spark_tui.base.engine.container import LABEL_PRESET, ContainerStatus
 from spark_tui.catalog.fit.screen.draft import DraftDialog
 from spark_tui.catalog.presets.model.preset import ContainerOptions
-from spark_tui.tui.screens.launch_form import LaunchForm
+from spark_tui.run.launch.screen import LaunchForm
 from tests.log_fixtures import run_log
 from tests.tui.kit import QWEN, SMOL, kit_of, seen
 

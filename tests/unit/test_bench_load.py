@@ -25,7 +25,7 @@ from spark_tui.observe.results.model.plan import (
     segments,
 )
 from spark_tui.observe.results.model.record import RequestOutcome, RequestRecord, WireExchange, record_of
-from spark_tui.services.bench.load import Framing, NotHttp
+from spark_tui.use.bench.adapter.load import Framing, NotHttp
 from tests.api_fixtures import FOLDER
 from tests.cases import all_cases
 

@@ -36,7 +36,7 @@ from spark_tui.observe.results.model.run import (
 )
 from spark_tui.observe.results.model.server_side import HistogramBucket, ServerCheck, ServerHistogram, ServerSide
 from spark_tui.observe.results.model.statistics import Distribution
-from spark_tui.present.bench_export import markdown
+from spark_tui.use.bench.show.export import markdown
 from tests.bench_kit import FIXTURES, SPARK, a_run
 
 # --- kept ----------------------------------------------------------------------------------------------

@@ -22,8 +22,8 @@ from spark_tui.base.engine.message import (
 )
 from spark_tui.base.engine.request import ChatSettings
 from spark_tui.base.errors import SparkError, UsageError
-from spark_tui.domain.chat import records
-from spark_tui.domain.chat.conversation import (
+from spark_tui.use.chat.model import records
+from spark_tui.use.chat.model.conversation import (
     AnswerOutcome,
     ChatThread,
     ContextRoom,
@@ -36,8 +36,8 @@ from spark_tui.domain.chat.conversation import (
     proposals,
     title_of,
 )
-from spark_tui.domain.chat.formats import exported, imported
-from spark_tui.domain.chat.records import ThreadReader
+from spark_tui.use.chat.model.formats import exported, imported
+from spark_tui.use.chat.model.records import ThreadReader
 
 PLAIN = ChatSettings()
 PICTURE = Attachment(MediaKind.IMAGE, "image/png", "a.png", b"\x89PNG")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from spark_tui.app.home.next_step import NextStep
 from spark_tui.catalog.fit.use.fit import LaunchChecks, MemoryGate
 from spark_tui.catalog.presets.use.last_launches import LastLaunches
-from spark_tui.core.boot import BootUnits
-from spark_tui.core.runner import JobRunner
-from spark_tui.core.secure import Securing
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.memory.use.memory import MemoryInspector
 from spark_tui.observe.metrics.use.history import History
 from spark_tui.observe.metrics.use.metrics import EngineMetricsCollector
+from spark_tui.run.launch.use.runner import JobRunner
+from spark_tui.run.launch.use.secure import Securing
+from spark_tui.run.service.use import BootUnits
 
 
 class Parts:

@@ -449,7 +449,7 @@ class HomeScreen(FrameScreen):
         if view is None or not self.spark.proofs:
             return page
         from spark_tui.observe.results.model.proof import engine_badge, stored_commit  # not for the first frame
-        from spark_tui.present.prove import badge_row
+        from spark_tui.use.prove.show import badge_row
 
         found = engine_badge(self.spark.proofs, view, stored_commit(self.spark.library, view.model))
         return (*page[:-1], Section(rows=(*page[-1].rows, *badge_row(found))))

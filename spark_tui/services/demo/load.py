@@ -7,10 +7,10 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Final
 
 from spark_tui.base.engine.state import Endpoint
-from spark_tui.domain.bench.load import Load, LoadEvent, LoadResult, Tick
 from spark_tui.observe.results.model.record import RequestRecord
 from spark_tui.services.demo.engines import EngineProfile
 from spark_tui.services.demo.world import REPLAY_SPEED, DemoWorld, noise
+from spark_tui.use.bench.model.load import Load, LoadEvent, LoadResult, Tick
 
 _FIRST_SECONDS: Final = 0.12
 _SLOWDOWN: Final = 0.11

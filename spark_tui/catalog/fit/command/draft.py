@@ -57,7 +57,7 @@ def draft(session: Session, name: str, saved: str, launch: bool) -> None:
     found, verdict, kept = session.run(work, changes=bool(saved or launch))
     file = kept.file if kept is not None else ""
     if launch and kept is not None:
-        from spark_tui.cli.launch import up
+        from spark_tui.run.launch.command.launch import up
 
         session.err.say(f"Saved: {file}")
         context = click.get_current_context()

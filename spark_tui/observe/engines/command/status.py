@@ -101,7 +101,7 @@ def ps(session: Session, everything: bool) -> None:
 
     async def look(context: Context) -> tuple[tuple[EngineView, ...], float]:
         if _has_edits(context):
-            from spark_tui.core.edit import Editor
+            from spark_tui.run.launch.use.edit import Editor
 
             session.err.note(*(f"{problem.summary} {problem.remedy}" for problem in context[Editor].unreadable()))
             session.err.note(

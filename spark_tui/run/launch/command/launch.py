@@ -1,0 +1,242 @@
+"""up: from a preset to an engine that serves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import click
+
+from spark_tui.base.context import Context
+from spark_tui.base.engine.docker_run import render_argv, render_text
+from spark_tui.base.engine.state import Exposure
+from spark_tui.base.errors import RefusedError, UsageError
+from spark_tui.base.finding import Finding, Severity, set_options
+from spark_tui.base.jobs import StepState
+from spark_tui.base.text import clean_line
+from spark_tui.catalog.fit.command.candidates import observe
+from spark_tui.catalog.fit.model.verdict import LaunchVerdict
+from spark_tui.catalog.fit.show.launch import finding_fix, finding_object, verdict_object
+from spark_tui.catalog.fit.use.fit import LaunchChecks, WillNotFit
+from spark_tui.catalog.models.use.downloads import launch_downloads
+from spark_tui.catalog.presets.model.overrides import overrides_from_pairs, pairs_from
+from spark_tui.catalog.presets.model.plan import LaunchPlan, key_wanted
+from spark_tui.catalog.presets.use.last_launches import LastLaunches
+from spark_tui.catalog.presets.use.rights import require_reviewed
+from spark_tui.cli.command import command, complete, settings_option, yes_option
+from spark_tui.cli.names import find_preset
+from spark_tui.cli.output import Interrupted
+from spark_tui.cli.progress import LaunchProgress, keeps_starting, may, shown, supervised
+from spark_tui.cli.session import Session, typed
+from spark_tui.domain.cluster.plan import Spread
+from spark_tui.observe.engines.show.engines import engine_object, timeline_object
+from spark_tui.run.launch.use.launch import Launcher, LaunchRequest, LaunchResult
+from spark_tui.run.service.use import BootUnits
+
+_UP_EXAMPLES = """\
+  spark-tui up gpt-oss-120b
+  spark-tui up gpt-oss-120b --set max_model_len=65536 --port 8001
+  spark-tui up gpt-oss-120b --expose lan        with an API key, made for you
+  spark-tui up gpt-oss-120b --dry-run           print the docker run
+  spark-tui up minimax-m2.7-awq --nodes duo     on several Sparks
+  spark-tui up gpt-oss-120b --json              one object per step, then the result
+"""
+
+
+@command("up", _UP_EXAMPLES)
+@click.argument("name", metavar="PRESET", shell_complete=complete("presets"))
+@settings_option("A value of the preset; may be repeated.")
+@click.option("--port", type=click.IntRange(1, 65535), metavar="PORT", help="The port on this machine.")
+@click.option("--name", "engine", metavar="NAME", help="The container's name.  [the preset's]")
+@click.option("--expose", type=click.Choice(["local", "lan"]), help="Who can reach it.  [local]")
+@click.option("--api-key/--no-api-key", default=None, help="Require a key.  [with --expose lan]")
+@click.option("--nodes", metavar="NAMES", help="A cluster, or nodes of one with commas.")
+@click.option(
+    "--parallel",
+    type=click.Choice([each.value for each in Spread]),
+    help="How the nodes share the work.  [the preset's, else tp]",
+)
+@click.option("--dry-run", is_flag=True, help="Print the docker run and change nothing; works without Docker.")
+@click.option("--wait/--no-wait", default=True, help="Wait until it serves.  [--wait]")
+@click.option("--warm/--no-warm", default=True, help="Make the slow first request.  [--warm]")
+@click.option(
+    "--fetch/--no-fetch", default=True,
+    help="Download missing model files first; else the engine downloads them.  [--fetch]",
+)  # fmt: skip
+@click.option(
+    "--replace", "replace_running", is_flag=True, help="Stop an engine of that name that runs with other settings."
+)
+@click.option("--force", is_flag=True, help="Launch even if it does not fit in memory.")
+@click.option("--service", is_flag=True, help="For systemd: wait for Docker, stay until the engine ends.")
+@yes_option
+def up(
+    session: Session,
+    name: str,
+    settings: tuple[str, ...],
+    port: int | None,
+    engine: str | None,
+    expose: str | None,
+    api_key: bool | None,
+    nodes: str | None,
+    parallel: str | None,
+    dry_run: bool,
+    service: bool,
+    yes: bool,
+    **how: bool,
+) -> None:
+    """Launch a preset and follow it until it serves.
+
+    Check, download the model, pull the image, create, start, follow the boot, warm up. Finished steps are skipped, so
+    the same command resumes after an interruption. Prints the engine's address.
+    """
+    key = None if api_key is None else "yes" if api_key else "no"
+    options = (("port", port), ("name", engine), ("exposure", expose), ("api_key", key))
+    # An option of its own wins over the same key after `--set`.
+    pairs = pairs_from(settings) | {key: str(value) for key, value in options if value is not None}
+    if not (dry_run or service or may(session, "Launch", engine or name, yes=yes)):
+        raise RefusedError("Not started.", f"See what it comes to: spark-tui up {name} --dry-run")
+    if nodes is not None:
+        from spark_tui.cli.nodes import launch_on_nodes  # clusters are a third of what `up` would import
+
+        launch_on_nodes(session, name, pairs, nodes, Spread(parallel) if parallel else None, how, dry_run=dry_run)
+        return
+    if parallel:
+        raise UsageError("--parallel is about several nodes.", f"Name them: spark-tui up {name} --nodes CLUSTER")
+    if dry_run:
+        _dry_run(session, name, pairs, fetch=how["fetch"])
+        return
+    try:
+        _launch(session, name, pairs, how, service=service)
+    except WillNotFit as error:
+        if session.stdin is None or not session.stdin.isatty() or session.as_json:
+            raise
+        session.err.note(error.summary)
+        for change in error.fit.changes:
+            session.err.say(f"  - {change.summary}{f' ({set_options(change.pairs)})' if change.pairs else ''}")
+        if not typed(session, f"It will fail or may freeze the machine. Type {name} to launch anyway: ", name):
+            raise
+        _launch(session, name, pairs, {**how, "force": True})
+
+
+def _launch(
+    session: Session, name: str, pairs: dict[str, str], how: Mapping[str, bool], *, service: bool = False
+) -> None:
+    overrides = overrides_from_pairs(pairs)
+    engine = overrides.name or name
+    moved: dict[str, StepState] = {}
+
+    async def work(context: Context) -> None:
+        nonlocal engine
+        preset = find_preset(context, name)
+        engine = overrides.name or preset.name  # as it is written, however it was typed
+        if service:
+            await context[BootUnits].await_docker()
+            if await context[BootUnits].due(engine) == ("stop", False):
+                session.err.say(f"{engine} is stopped by its schedule: spark-tui schedule {engine}")
+                return
+        require_reviewed(context, preset)
+        await observe(session, context)
+        verdict = await context[LaunchChecks].judge(preset, overrides)
+        findings = verdict.findings
+        _note(session, name, verdict.plan, pairs, findings)
+        request = LaunchRequest(preset, overrides, **how)
+        progress = LaunchProgress(session, context, engine, moved)
+        problem = context[LastLaunches].keep(preset, overrides)
+        if problem:
+            session.err.note(problem)
+        launched = await supervised(context, shown(progress, context[Launcher].launch(request, progress.step)))
+        lan = context.store.world.identity.lan_address
+        _show_result(session, launched, request, findings, context.clock.now(), lan)
+        if service:
+            await context[BootUnits].stay(engine)
+
+    session.run(work, changes=True, on_interrupt=lambda: _interrupted(session.command, engine, moved))
+
+
+def _dry_run(session: Session, name: str, pairs: dict[str, str], *, fetch: bool) -> None:
+    overrides = overrides_from_pairs(pairs)
+
+    async def work(context: Context) -> LaunchVerdict:
+        preset = find_preset(context, name)
+        await observe(session, context)
+        verdict = await context[LaunchChecks].judge(preset, overrides)
+        plan = verdict.plan
+        fetching = context.once(launch_downloads) if fetch else None
+        missing = await fetching.missing(plan) if fetching is not None else ()
+        if missing:
+            titles = ", ".join(dict.fromkeys(clean_line(each.title) for each in missing))
+            session.err.note(f"Fetched first: {titles}. How much that is: spark-tui models pull {name} --dry-run")
+        return verdict
+
+    verdict = session.run(work)
+    plan, findings = verdict.plan, verdict.findings
+    session.out.answer(
+        {
+            "id": plan.spec.name,
+            "preset": plan.preset.name,
+            "image": plan.spec.image,
+            "model": plan.model,
+            "served_name": plan.served_name,
+            "port": plan.host_port,
+            "url": plan.base_url,
+            "docker_run": render_text(plan.spec),
+            "argv": list(render_argv(plan.spec)),
+            "directories": list(plan.directories),
+            "notes": list(plan.notes),
+            "fit": verdict_object(verdict.fit),
+            "findings": [finding_object(each) for each in findings],
+        },
+        render_text(plan.spec),
+    )
+    _note(session, name, plan, pairs, findings)
+    session.err.note(*(f"{path} holds the keys; spark-tui writes it at launch." for path in plan.spec.env_files))
+
+
+def _note(session: Session, name: str, plan: LaunchPlan, pairs: dict[str, str], findings: tuple[Finding, ...]) -> None:
+    """The plan's notes, errors and warnings of the rules, and the number of further notes; nothing is refused."""
+    session.err.note(*plan.notes)
+    loud = [each for each in findings if each.severity is not Severity.INFO]
+    session.err.note(*(f"{each.summary} {finding_fix(each, flags=True)}" for each in loud))
+    more = len(findings) - len(loud)
+    if more:
+        again = f"spark-tui presets check {name} {set_options(tuple(pairs.items()))}".rstrip()
+        session.err.note(f"{more} note{'s' if more > 1 else ''} more: {again}")
+
+
+def _show_result(
+    session: Session, launched: LaunchResult, request: LaunchRequest, findings: tuple[Finding, ...], now: float,
+    lan: str,
+) -> None:  # fmt: skip
+    """`lan` is this machine's address in the network; empty where unknown."""
+    view, plan = launched.view, launched.plan
+    session.out.json_line(
+        {
+            "type": "result",
+            **engine_object(view, now),
+            "url": plan.base_url,
+            "already_running": launched.already_running,
+            "phases": timeline_object(view.timeline),
+            "notes": list(plan.notes),
+            "findings": [finding_object(each) for each in findings],
+        }
+    )
+    session.out.line(plan.base_url)
+    if lan and view.exposure in (Exposure.LAN, Exposure.LAN_NO_KEY):
+        session.err.say(f"From the network: http://{lan}:{plan.host_port}/v1")
+    if key_wanted(request.preset, request.overrides):
+        for path in plan.spec.env_files:
+            session.err.say(f"API key: in {path}, as {request.preset.server.key_variable}")
+    if request.wait:
+        session.err.say(f"Talk to it: spark-tui chat {view.name}")
+    else:
+        session.err.say(f"It is starting. Follow it: spark-tui logs {view.name} -f")
+
+
+def _interrupted(again: str, engine: str, moved: dict[str, StepState]) -> Interrupted:
+    """What remains after Ctrl-C. `again` is the command that was interrupted: it continues from there."""
+    if moved.get("fetch") is StepState.CANCELLED:
+        return Interrupted("Paused. Downloaded files are kept.", "Run the same command to continue.")
+    if moved.get("start") in (StepState.DONE, StepState.SKIPPED):
+        return keeps_starting(engine, again)
+    if moved.get("start") is StepState.CANCELLED:
+        return Interrupted(f"{engine} may have been started.", "See: spark-tui ps")
+    return Interrupted(f"{engine} was not started.", "Run the same command to continue.")

@@ -1,0 +1,102 @@
+"""Serving the network with an API key: a restart with the same settings, open to the network, and a key."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from spark_tui.base.context import Context
+from spark_tui.base.engine.state import Exposure
+from spark_tui.base.errors import RefusedError, SparkError
+from spark_tui.base.ports import PresetSource, SecretStore
+from spark_tui.base.settings import ExposureChoice
+from spark_tui.catalog.presets.use.preflight import Preflight
+from spark_tui.observe.engines.use.engines import outside_docker
+from spark_tui.observe.explain.model.view import EngineView
+from spark_tui.run.launch.use.launch import LaunchRequest, launched_overrides
+
+_CHANGED: Final = (
+    " The preset, the image, your token or spark-tui has changed since the launch. The current preset applies."
+)
+_OPEN: Final = "exposure=lan"
+
+
+class Secured(Struct, frozen=True):
+    """A launch that gives an engine a key, in `key_file` as `key_variable`; `what` describes it."""
+
+    request: LaunchRequest
+    key_file: str
+    key_variable: str
+    what: str
+
+
+class Securing(Struct, eq=False):
+    """Plans such launches; changes nothing."""
+
+    _presets: PresetSource
+    _preflight: Preflight
+    _secrets: SecretStore
+
+    @classmethod
+    def from_context(cls, context: Context) -> Securing:
+        return cls(context.presets, context[Preflight], context.secrets)
+
+    async def plan(self, view: EngineView, *, publish: bool = False) -> Secured:
+        """The launch for an engine of ours that is LAN NO KEY, with `publish` also for one that only this machine
+        reaches. Raises RefusedError, with a remedy, for any other."""
+        _check(view, publish=publish)
+        container = view.container
+        preset = self._presets.load().get(container.preset)
+        if preset is None:
+            raise RefusedError(
+                f"The preset {container.preset}, from which {view.name} was launched, is not here.",
+                f"Stop it, and launch another preset with {_OPEN}.",
+            )
+        try:
+            launched = launched_overrides(view)
+        except SparkError as error:
+            raise RefusedError(
+                f"The settings of {view.name} cannot be read from its label.",
+                f"Stop it, and launch {container.preset} with {_OPEN}.",
+            ) from error
+        local = view.exposure is Exposure.LOCAL
+        exposure = ExposureChoice.LOCAL if local else ExposureChoice.LAN
+        now = replace(launched, name=view.name, port=view.port, exposure=exposure, api_key=False)
+        wanted = replace(now, exposure=ExposureChoice.LAN, api_key=True)
+        proposal = await self._preflight.plan(preset, wanted)  # refuses engines that take no key
+        today = await self._preflight.plan(preset, now)  # without a key: the same container as the one that runs?
+        note = "" if container.made_by(today.spec) else _CHANGED
+        key_file = str(self._secrets.path(view.name))
+        variable = preset.server.key_variable
+        reach = "open to the network" if local else "still open to the network"
+        what = (
+            f"Restarts {view.name} with its preset and settings on port {proposal.host_port}, {reach}. "
+            f"Clients are cut off until they send the new key. "
+            f"Key file: {key_file} ({variable}). The key is never shown.{note}"
+        )
+        return Secured(LaunchRequest(preset, wanted, replace_running=True, fetch=False), key_file, variable, what)
+
+
+def _check(view: EngineView, *, publish: bool) -> None:
+    name, container = view.name, view.container
+    if view.exposure is Exposure.NONE or (view.exposure is Exposure.LOCAL and not publish):
+        raise RefusedError(
+            f"Only this machine can reach {name}: it needs no key.",
+            f"To open it to the network, change its settings: {_OPEN}, api_key=yes.",
+        )
+    if view.exposure is Exposure.LAN:
+        where = f" in {container.api_key_file}" if container.api_key_file else ""
+        raise RefusedError(f"{name} asks for a key already{where}.", "Nothing is to be done.")
+    if container.bare:
+        raise outside_docker(container, acts=True)
+    if not container.ours:
+        port = view.port or 8000
+        raise RefusedError(
+            f"spark-tui did not start {name}, and cannot restart it with a key.",
+            f"Start it yourself with -p 127.0.0.1:{port}:{port}, or with its key in --env-file "
+            f"(VLLM_API_KEY for vLLM); or launch a preset with {_OPEN}.",
+        )
+    if not container.running:
+        raise RefusedError(f"{name} does not run.", f"Launch {container.preset} with {_OPEN} and a key.")
