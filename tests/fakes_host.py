@@ -30,7 +30,7 @@ from spark_tui.base.ports import LogLine
 from spark_tui.base.quantities import GIB
 from spark_tui.base.reading import Missing, Ok, Reading, value_of
 from spark_tui.base.secret import Secret
-from spark_tui.domain.cluster.protocol import Router, RouteRequest
+from spark_tui.manage.cluster.model.protocol import Router, RouteRequest
 
 T = TypeVar("T")
 

@@ -15,10 +15,10 @@ import httpx2
 from spark_tui.base.engine.state import Endpoint
 from spark_tui.base.errors import ApiKeyRejected, ModelNotServed, SparkError
 from spark_tui.base.secret import Secret
-from spark_tui.domain.gateway import GatewayModel, NotServing, Upstream
+from spark_tui.manage.gateway.adapter.door import DoorLimits
+from spark_tui.manage.gateway.adapter.server import HttpGateway
+from spark_tui.manage.gateway.model import GatewayModel, NotServing, Upstream
 from spark_tui.observe.metrics.model.agents import AgentTurn
-from spark_tui.services.gateway import HttpGateway
-from spark_tui.services.gateway_door import DoorLimits
 
 EVENT = b'data: {"choices": [{"index": 0, "delta": {"content": "a"}}]}\n\n'
 DONE = b"data: [DONE]\n\n"

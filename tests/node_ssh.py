@@ -12,8 +12,8 @@ from typing import Final
 import pytest
 
 from spark_tui import __version__
-from spark_tui.domain.cluster.install import ProgramBundle
 from spark_tui.machine.bundle import InstalledProgram
+from spark_tui.manage.cluster.model.install import ProgramBundle
 
 _PROGRAM: Final = """#!/bin/sh
 while [ "$1" != "--" ]; do destination=$1; shift; done

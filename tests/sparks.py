@@ -20,12 +20,12 @@ from spark_tui.base.remote import QUESTION, RemoteHost
 from spark_tui.base.wire import decode, encode
 from spark_tui.catalog.models.model.store import Payload, StoredFile
 from spark_tui.catalog.presets.model.overrides import Overrides
-from spark_tui.core.cluster_launch import ClusterLauncher
-from spark_tui.core.node import Node
-from spark_tui.core.nodes import Nodes
-from spark_tui.domain.cluster.plan import Spread, plan_cluster
-from spark_tui.domain.cluster.protocol import FabricLink
-from spark_tui.domain.cluster.record import ClusterRecord, record_of
+from spark_tui.manage.cluster.model.plan import Spread, plan_cluster
+from spark_tui.manage.cluster.model.protocol import FabricLink
+from spark_tui.manage.cluster.model.record import ClusterRecord, record_of
+from spark_tui.manage.cluster.use.launch import ClusterLauncher
+from spark_tui.manage.cluster.use.node import Node
+from spark_tui.manage.cluster.use.nodes import Nodes
 from tests.core.kit import Kit
 from tests.fakes_files import MemoryState
 from tests.fakes_host import FakeArchive, FakeClock

@@ -38,7 +38,10 @@ COMMANDS: Final = {
         "Propose presets for the models that Ollama has, with the speed to expect.",
     ),
     "models": ("spark_tui.catalog.library.command", "List, download, inspect, verify and delete checkpoints."),
-    "images": ("spark_tui.cli.images", "List container images: disk, versions inside, used by, moved tags."),
+    "images": (
+        "spark_tui.manage.images.command.images",
+        "List container images: disk, versions inside, used by, moved tags.",
+    ),
     "draft": ("spark_tui.catalog.fit.command.draft", "Draft a preset for a model that has none."),
     "fit": ("spark_tui.catalog.fit.command.fit", "Check whether a preset fits in the memory that is free now."),
     "up": ("spark_tui.run.launch.command.launch", "Launch a preset and follow it until it serves."),
@@ -55,7 +58,10 @@ COMMANDS: Final = {
     "metrics": ("spark_tui.observe.metrics.command.metrics", "Show how fast an engine serves, by its own counters."),
     "conversations": ("spark_tui.use.chat.command.conversations", "Manage saved conversations."),
     "bench": ("spark_tui.use.bench.command.bench", "Measure how fast an engine is: one stream, several, long prompts."),
-    "tune": ("spark_tui.cli.tune", "Search for the settings that make a preset fastest, by measuring them in turn."),
+    "tune": (
+        "spark_tui.manage.tune.command",
+        "Search for the settings that make a preset fastest, by measuring them in turn.",
+    ),
     "results": ("spark_tui.use.bench.command.bench", "List, show, compare and export benchmark results."),
     "prove": (
         "spark_tui.use.prove.command",
@@ -66,7 +72,10 @@ COMMANDS: Final = {
         "Measure idle engines each night, and show when their figures change.",
     ),
     "edit": ("spark_tui.run.launch.command.edit", "Change the settings of a running engine."),
-    "update": ("spark_tui.cli.update", "Try a preset's newer image beside the old one, then keep it or go back."),
+    "update": (
+        "spark_tui.manage.images.command.update",
+        "Try a preset's newer image beside the old one, then keep it or go back.",
+    ),
     "restart": ("spark_tui.observe.engines.command.engines", "Stop and start an engine with its current settings."),
     "secure": ("spark_tui.observe.engines.command.engines", "Give an engine that is open to the network an API key."),
     "down": ("spark_tui.observe.engines.command.engines", "Stop an engine."),
@@ -75,14 +84,14 @@ COMMANDS: Final = {
         "spark_tui.run.service.command.schedule",
         "Stop and start an engine at set times, by a systemd timer.",
     ),
-    "gateway": ("spark_tui.cli.gateway", "Serve all engines at one address, and launch models on request."),
+    "gateway": ("spark_tui.manage.gateway.command", "Serve all engines at one address, and launch models on request."),
     "drop-caches": ("spark_tui.observe.memory.command", "Free the page cache, which CUDA counts as used."),
     "guard": ("spark_tui.observe.memory.command", "Stop an engine before the machine runs out of memory and freezes."),
-    "doctor": ("spark_tui.cli.doctor", "Check this machine: what is wrong and how to fix it."),
+    "doctor": ("spark_tui.manage.doctor.command", "Check this machine: what is wrong and how to fix it."),
     "config": ("spark_tui.app.config.command", "Show and change settings."),
     "serve": ("spark_tui.app.serve", "Open the control centre in a browser, behind a token."),
-    "hosts": ("spark_tui.cli.remote", "List other machines: reachable, serving, available memory."),
-    "cluster": ("spark_tui.cli.cluster", "Manage sets of machines that serve one model together."),
+    "hosts": ("spark_tui.manage.cluster.command.remote", "List other machines: reachable, serving, available memory."),
+    "cluster": ("spark_tui.manage.cluster.command.cluster", "Manage sets of machines that serve one model together."),
     "last-copy": ("spark_tui.app.config.command", "Print what was copied last on the screen."),
     "completion": ("spark_tui.cli.completion", "Set up shell completion for bash, zsh or fish."),
     "man": ("spark_tui.cli.man", "Print the manual page, or install it for man."),
@@ -90,7 +99,7 @@ COMMANDS: Final = {
 """Every command in the order of the help: the module that declares it, and its first sentence. `--help` imports none
 of the modules; a command's own is imported when it is asked for."""
 
-UNLISTED: Final = {"node": "spark_tui.cli.node"}
+UNLISTED: Final = {"node": "spark_tui.manage.cluster.command.node"}
 """Commands that the program itself uses, with their modules."""
 
 SSH_DEFAULTS: Final = (("TEXTUAL_FPS", "20"), ("TEXTUAL_ANIMATIONS", "none"), ("TEXTUAL_SMOOTH_SCROLL", "0"))
@@ -217,7 +226,7 @@ def _run(session: Session, arguments: Sequence[str]) -> ExitCode | int:
             name, rest = there
             session.err.as_json = "--json" in rest
             typed = session.stdin is not None and session.stdin.isatty()
-            from spark_tui.core.hosts import Hosts
+            from spark_tui.manage.cluster.use.hosts import Hosts
 
             session.opened()[Hosts].become(name, rest, terminal=typed and session.out.terminal.interactive)
         code: Any = cli.main(list(arguments), prog_name=PROGRAM, standalone_mode=False, obj=session)

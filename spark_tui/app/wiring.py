@@ -61,8 +61,8 @@ REAL: Final[Mapping[str, Adapter]] = {
         "spark_tui.machine.systemd:SystemdBoot",
         lambda make, p: make(p.folders.home, p.environ, p.dropper, str(p.folders.config)),
     ),
-    "doctor_probe": ("spark_tui.services.host.doctor:FileDoctorProbe", lambda make, p: make(p.environ)),
-    "fabric": ("spark_tui.services.host.fabric:SystemFabric", lambda make, p: make(p.environ)),
+    "doctor_probe": ("spark_tui.manage.doctor.adapter:FileDoctorProbe", lambda make, p: make(p.environ)),
+    "fabric": ("spark_tui.manage.cluster.adapter.fabric:SystemFabric", lambda make, p: make(p.environ)),
     "presets": (
         "spark_tui.catalog.presets.adapter.store:PresetFiles",
         lambda make, p: import_module("spark_tui.catalog.presets.use.rights").AllowedPresets(
@@ -126,9 +126,9 @@ REAL: Final[Mapping[str, Adapter]] = {
         "spark_tui.machine.detached:DetachedRouters",
         lambda make, p: make(p.folders.state / "clusters", p.environ),
     ),
-    "transfers": ("spark_tui.services.copying:SshTransfers", lambda make, p: make(p.docker_environ)),
+    "transfers": ("spark_tui.manage.cluster.adapter.copying:SshTransfers", lambda make, p: make(p.docker_environ)),
     "program": ("spark_tui.machine.bundle:InstalledProgram", lambda make, p: make(p.builtin_presets)),
-    "gateway_server": ("spark_tui.services.gateway:HttpGateway", None),
+    "gateway_server": ("spark_tui.manage.gateway.adapter.server:HttpGateway", None),
 }
 
 DEMO: Final[Mapping[str, Adapter]] = {

@@ -51,12 +51,12 @@ if TYPE_CHECKING:  # the shapes are many, and a port names them only
     from spark_tui.catalog.presets.model.dialects.importing import CollectedFiles, FoundFile
     from spark_tui.catalog.presets.model.preset import Preset, PresetCatalogue
     from spark_tui.catalog.presets.model.registry import PinnedRegistry
-    from spark_tui.domain.cluster.copying import ModelFile
-    from spark_tui.domain.cluster.facts import Dial, Ping, ProbeRequest, RoceDevice, Transfer
-    from spark_tui.domain.cluster.install import ProgramBundle
-    from spark_tui.domain.cluster.protocol import FabricLink, Router, RouteRequest
-    from spark_tui.domain.doctor import EngineProcess, Link, StoreState
-    from spark_tui.domain.gateway import GatewayModel, Upstream
+    from spark_tui.manage.cluster.model.copying import ModelFile
+    from spark_tui.manage.cluster.model.facts import Dial, Ping, ProbeRequest, RoceDevice, Transfer
+    from spark_tui.manage.cluster.model.install import ProgramBundle
+    from spark_tui.manage.cluster.model.protocol import FabricLink, Router, RouteRequest
+    from spark_tui.manage.doctor.model import EngineProcess, Link, StoreState
+    from spark_tui.manage.gateway.model import GatewayModel, Upstream
     from spark_tui.observe.explain.model.starts import StartRecord
     from spark_tui.observe.metrics.model.agents import AgentTurn
     from spark_tui.observe.results.model.proof import Proof

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from spark_tui.base.ports import Clock
     from spark_tui.catalog.library.model import LibraryView
     from spark_tui.catalog.models.model.download import Download
-    from spark_tui.domain.cluster.protocol import NodeLook
-    from spark_tui.domain.cluster.record import ClusterRecord
-    from spark_tui.domain.gateway import GatewayStatus
-    from spark_tui.domain.presets.image_use import ImagesView
+    from spark_tui.manage.cluster.model.protocol import NodeLook
+    from spark_tui.manage.cluster.model.record import ClusterRecord
+    from spark_tui.manage.gateway.model import GatewayStatus
+    from spark_tui.manage.images.model import ImagesView
     from spark_tui.observe.explain.model.explain import Explanation
     from spark_tui.observe.explain.model.view import EngineView
     from spark_tui.observe.results.model.proof import Proof

@@ -25,11 +25,11 @@ from spark_tui.base.host.memory import MemInfo
 from spark_tui.base.host.vitals import GpuProcess, GpuReading
 from spark_tui.base.quantities import GIB, KIB, MIB
 from spark_tui.base.reading import Ok, Reading
-from spark_tui.domain.doctor import StoreState
 from spark_tui.machine.procfs import ProcfsHost
+from spark_tui.manage.doctor.adapter import FileDoctorProbe
+from spark_tui.manage.doctor.model import StoreState
 from spark_tui.services.demo.recording import Telemetry, telemetry
 from spark_tui.services.demo.world import BASE_BYTES, DISK_FREE, DISK_TOTAL, SERVING_NAME, TOTAL_BYTES, DemoWorld, Run
-from spark_tui.services.host.doctor import FileDoctorProbe
 from spark_tui.simulator.folder import DemoFolder
 
 _DATA: Final = Path(__file__).parent / "data"

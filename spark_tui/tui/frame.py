@@ -39,7 +39,7 @@ from spark_tui.base.reading import NOT_READ_YET, Reading, value_of
 from spark_tui.base.text import clean
 from spark_tui.catalog.presets.model.preset import PresetCatalogue
 from spark_tui.catalog.presets.use.catalogue import catalogue
-from spark_tui.domain.cluster.protocol import NodeLook, rank_of
+from spark_tui.manage.cluster.model.protocol import NodeLook, rank_of
 from spark_tui.observe.engines.show.activity import activities, engine_counts, engine_statuses, window_title
 from spark_tui.tui.format import Glyphs
 from spark_tui.tui.screen_table import make_screen
@@ -58,9 +58,9 @@ if TYPE_CHECKING:
     from spark_tui.base.under_way import Measurement
     from spark_tui.catalog.library.model import LibraryView
     from spark_tui.catalog.models.model.download import Download
-    from spark_tui.domain.cluster.record import ClusterRecord
-    from spark_tui.domain.gateway import GatewayStatus
-    from spark_tui.domain.presets.image_use import ImagesView
+    from spark_tui.manage.cluster.model.record import ClusterRecord
+    from spark_tui.manage.gateway.model import GatewayStatus
+    from spark_tui.manage.images.model import ImagesView
     from spark_tui.observe.explain.model.explain import Explanation
     from spark_tui.observe.explain.model.view import EngineView
     from spark_tui.observe.results.model.proof import Proof
@@ -175,7 +175,7 @@ class FrameApp(PlainCrashApp[None]):
             return True
         if view is None or rank_of(view.container) is None:
             return False
-        from spark_tui.present.cluster import not_alone
+        from spark_tui.manage.cluster.show.cluster import not_alone
 
         self.notify(not_alone(view.name, self.selected_record, verb, key_of("stop")), severity="warning", markup=False)
         return True
@@ -222,7 +222,7 @@ class FrameApp(PlainCrashApp[None]):
         if record is None:
             self.notify("Nothing runs on several nodes.", markup=False)
             return
-        from spark_tui.present.cluster import stop_question
+        from spark_tui.manage.cluster.show.cluster import stop_question
         from spark_tui.run.launch.use.runner import JobRunner
 
         async def act() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from spark_tui.base.secret import Secret
-from spark_tui.services.host.doctor import FileDoctorProbe
+from spark_tui.manage.doctor.adapter import FileDoctorProbe
 from tests.cli.world import World
 
 TOKEN = "hf_thisIsNobodysTokenAtAll0123456789"

@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from spark_tui.base.wire import encode
-from spark_tui.cli.gateway import _policy, _words
-from spark_tui.core.gateway_peers import key_name
-from spark_tui.domain.gateway import GatewayEngine, GatewayPolicy, GatewayStatus, GatewaySwap
+from spark_tui.manage.gateway.command import _policy, _words
+from spark_tui.manage.gateway.model import GatewayEngine, GatewayPolicy, GatewayStatus, GatewaySwap
+from spark_tui.manage.gateway.use.peers import key_name
 from spark_tui.observe.metrics.model.agents import ClientCosts
 from tests.cli.world import World
 from tests.present.test_bench import nulls_without_reason

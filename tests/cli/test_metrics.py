@@ -8,7 +8,7 @@ import pytest
 
 from spark_tui.base.errors import EngineUnreachable
 from spark_tui.base.wire import encode
-from spark_tui.domain.gateway import GatewayStatus
+from spark_tui.manage.gateway.model import GatewayStatus
 from spark_tui.observe.metrics.model.agents import ClientCosts
 from tests import metric_fixtures as pages
 from tests.cli.world import World, example

@@ -15,7 +15,7 @@ from spark_tui.base.errors import EngineFailed, ImageNotFound
 from spark_tui.base.reading import Ok
 from spark_tui.catalog.presets.model.pin import pinned_reference
 from spark_tui.cli.options import Options
-from spark_tui.domain.presets.image_use import kept_tag
+from spark_tui.manage.images.model import kept_tag
 from spark_tui.observe.results.adapter import FileProofs
 from spark_tui.use.bench.model.load import Load, LoadEvent
 from tests.bench_kit import FakeLoad

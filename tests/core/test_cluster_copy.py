@@ -16,9 +16,7 @@ from spark_tui.base.ports import ShellResult
 from spark_tui.base.quantities import GIB
 from spark_tui.base.remote import RemoteHost
 from spark_tui.base.wire import decode, encode
-from spark_tui.core.copying import ClusterCopier, Copied
-from spark_tui.core.nodes import Nodes
-from spark_tui.domain.cluster.copying import (
+from spark_tui.manage.cluster.model.copying import (
     Checked,
     CheckRequest,
     CopyFailed,
@@ -33,7 +31,9 @@ from spark_tui.domain.cluster.copying import (
     other_file,
     same_image,
 )
-from spark_tui.domain.cluster.protocol import Hello, NodeError, NodeFailed
+from spark_tui.manage.cluster.model.protocol import Hello, NodeError, NodeFailed
+from spark_tui.manage.cluster.use.copying import ClusterCopier, Copied
+from spark_tui.manage.cluster.use.nodes import Nodes
 from tests.fakes_host import FakeHost
 
 NODES = tuple(ClusterNode(f"nv@spark-{at}", (f"192.168.100.{at}",), (f"enp{at}s0",)) for at in (1, 2, 3))

@@ -18,10 +18,8 @@ from spark_tui.base.reading import Missing, Ok, Reading
 from spark_tui.base.remote import RemoteHost
 from spark_tui.base.wire import decode, encode
 from spark_tui.catalog.models.model.store import Payload, StoredFile
-from spark_tui.core.cluster_doctor import ClusterDoctor, NodeExaminer
-from spark_tui.core.nodes import Nodes, measured_bandwidth
-from spark_tui.domain.cluster.doctor import examine
-from spark_tui.domain.cluster.facts import (
+from spark_tui.manage.cluster.model.doctor import examine
+from spark_tui.manage.cluster.model.facts import (
     ABSENT,
     Dial,
     FactsRequest,
@@ -31,7 +29,9 @@ from spark_tui.domain.cluster.facts import (
     RoceDevice,
     Transfer,
 )
-from spark_tui.domain.cluster.protocol import FabricLink
+from spark_tui.manage.cluster.model.protocol import FabricLink
+from spark_tui.manage.cluster.use.doctor import ClusterDoctor, NodeExaminer
+from spark_tui.manage.cluster.use.nodes import Nodes, measured_bandwidth
 from tests.core.kit import IMAGE, Kit
 from tests.fakes_files import MemoryState
 from tests.fakes_host import FakeClock

@@ -15,11 +15,11 @@ from spark_tui.base.host.detectors import SharedFile
 from spark_tui.base.jobs import StepState
 from spark_tui.base.reading import Ok
 from spark_tui.catalog.presets.model.overrides import Overrides
-from spark_tui.core.cluster_launch import STEPS, ClusterFailed
-from spark_tui.core.node import Node
-from spark_tui.domain.cluster.plan import Spread, plan_cluster
-from spark_tui.domain.cluster.protocol import Lease, NodeRefused, NodeSilent, NodeVersion
-from spark_tui.domain.cluster.record import RELAUNCHES_AN_HOUR, ClusterRecord, Stage, record_of
+from spark_tui.manage.cluster.model.plan import Spread, plan_cluster
+from spark_tui.manage.cluster.model.protocol import Lease, NodeRefused, NodeSilent, NodeVersion
+from spark_tui.manage.cluster.model.record import RELAUNCHES_AN_HOUR, ClusterRecord, Stage, record_of
+from spark_tui.manage.cluster.use.launch import STEPS, ClusterFailed
+from spark_tui.manage.cluster.use.node import Node
 from tests.fakes_files import MemoryState
 from tests.fakes_metrics import FakeMetrics
 from tests.sparks import HEAD, WORKER, Sparks

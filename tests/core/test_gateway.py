@@ -25,9 +25,9 @@ from spark_tui.base.quantities import GIB
 from spark_tui.base.reading import Ok
 from spark_tui.base.secret import Secret
 from spark_tui.catalog.presets.model.preset import Preset, PresetFacts
-from spark_tui.core.gateway import Gateway
-from spark_tui.core.gateway_keys import GatewayKeys, read_status
-from spark_tui.domain.gateway import GatewayPolicy, KeysUnreadable, NotServing, SwapRefused
+from spark_tui.manage.gateway.model import GatewayPolicy, KeysUnreadable, NotServing, SwapRefused
+from spark_tui.manage.gateway.use.gateway import Gateway
+from spark_tui.manage.gateway.use.keys import GatewayKeys, read_status
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.explain.model.starts import StartRecord
 from spark_tui.observe.metrics.model.agents import AgentTurn, prompt_print

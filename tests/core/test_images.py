@@ -22,8 +22,8 @@ from spark_tui.base.errors import (
 )
 from spark_tui.base.reading import Missing, Stale
 from spark_tui.catalog.presets.model.preset import Preset, PresetFacts
-from spark_tui.core.images import Images
-from spark_tui.domain.presets.image_use import ImageEntry, ImagesView, ImageUser, TagState
+from spark_tui.manage.images.model import ImageEntry, ImagesView, ImageUser, TagState
+from spark_tui.manage.images.use.images import Images
 from spark_tui.observe.explain.model.starts import StartRecord
 from tests.core.kit import IMAGE, PRESET, FixedPresets, Kit
 from tests.fakes_docker import FakeDocker

@@ -14,8 +14,8 @@ from spark_tui.base.reading import Ok
 from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.catalog.presets.model.preset import Origin
 from spark_tui.catalog.presets.use.preflight import Preflight
-from spark_tui.core.tune import NOTHING_LEFT, TIME_OVER, Tuner, TuneRecord
-from spark_tui.domain.bench.tune import Trial, TrialOutcome, TuneGoal, best_settings, gain_of
+from spark_tui.manage.tune.model import Trial, TrialOutcome, TuneGoal, best_settings, gain_of
+from spark_tui.manage.tune.use import NOTHING_LEFT, TIME_OVER, Tuner, TuneRecord
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.use.bench.use.bench import BenchStep
 from tests.core.tune_kit import TUNED, TuneKit

@@ -24,8 +24,8 @@ from spark_tui.base.errors import (
 from spark_tui.base.reading import Ok
 from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.catalog.presets.model.pin import pinned_reference
-from spark_tui.core.update import Updater, UpdateRecord, UpdateStage
-from spark_tui.domain.presets.image_use import kept_tag
+from spark_tui.manage.images.model import kept_tag
+from spark_tui.manage.images.use.update import Updater, UpdateRecord, UpdateStage
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.metrics.use.history import History, remember
 from spark_tui.run.launch.use.edit import EditFailed, Editor

@@ -18,8 +18,8 @@ from spark_tui.catalog.presets.adapter.imports import FolderRecipeStore
 from spark_tui.catalog.presets.adapter.store import PresetFiles
 from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.cli.options import Options
-from spark_tui.core.tune import TuneProgress, Tuner, TuneRecord
-from spark_tui.domain.bench.tune import TuneGoal
+from spark_tui.manage.tune.model import TuneGoal
+from spark_tui.manage.tune.use import TuneProgress, Tuner, TuneRecord
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.run.launch.use.launch import Launcher, LaunchRequest
 from spark_tui.use.bench.model.load import Load, LoadEvent, LoadResult

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import sys
 
+from spark_tui.manage.gateway.adapter.server import HttpGateway
 from spark_tui.observe.metrics.model.agents import AgentTurn
 from spark_tui.observe.metrics.use.agent_lens import AgentLens
-from spark_tui.services.gateway import HttpGateway
 from tests.gateway_kit import ScriptedRouter
 
 

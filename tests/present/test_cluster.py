@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from spark_tui.base.quantities import GIB
-from spark_tui.domain.cluster.protocol import NodeLook, NodeSilent, NodeVitals
-from spark_tui.present.cluster import vitals_objects, vitals_section
+from spark_tui.manage.cluster.model.protocol import NodeLook, NodeSilent, NodeVitals
+from spark_tui.manage.cluster.show.cluster import vitals_objects, vitals_section
 from spark_tui.tui.widgets.page import page_lines
 from tests.sparks import HEAD, WORKER, Sparks
 

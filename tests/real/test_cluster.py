@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from spark_tui.core.cluster_launch import CHECK_SECONDS
+from spark_tui.manage.cluster.use.launch import CHECK_SECONDS
 from tests.real.lab import Lab, Rig
 from tests.real.lab.cluster import FABRIC_A, LAN, NUMBERS, WIFI
 from tests.real.lab.engine import write_program

@@ -15,7 +15,8 @@ import pytest
 from spark_tui.base.errors import ImageNotFound, SparkError
 from spark_tui.base.ports import TransferCount
 from spark_tui.catalog.models.model.store import PARTIAL_FOLDER
-from spark_tui.domain.cluster.copying import (
+from spark_tui.manage.cluster.adapter.copying import SshTransfers
+from spark_tui.manage.cluster.model.copying import (
     RSYNC_INSTALL,
     CopyFailed,
     FabricUnreachable,
@@ -23,7 +24,6 @@ from spark_tui.domain.cluster.copying import (
     ReceiverFull,
     transfer_error,
 )
-from spark_tui.services.copying import SshTransfers
 from tests.cases import all_cases
 from tests.ssh_nodes import SshNodes
 

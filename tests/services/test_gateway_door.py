@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from spark_tui.services.gateway import GatewayLog
-from spark_tui.services.gateway_door import DoorLimits, _origin, limits_of_process
+from spark_tui.manage.gateway.adapter.door import DoorLimits, _origin, limits_of_process
+from spark_tui.manage.gateway.adapter.server import GatewayLog
 from tests.gateway_kit import DONE, EVENT, ScriptedRouter, Upstreamer, gateway
 from tests.services.test_gateway import CHAT, until
 

@@ -14,12 +14,12 @@ from spark_tui.base.jobs import StepState
 from spark_tui.catalog.fit.screen.presets import PresetsScreen
 from spark_tui.catalog.presets.model.preset import PresetCatalogue
 from spark_tui.catalog.presets.use.last_launches import LastLaunches
-from spark_tui.core.cluster_launch import ClusterLauncher
-from spark_tui.domain.cluster.record import Stage
+from spark_tui.manage.cluster.model.record import Stage
+from spark_tui.manage.cluster.screen.cluster import ClusterScreen
+from spark_tui.manage.cluster.show.cluster import ADD_COMMAND
+from spark_tui.manage.cluster.use.launch import ClusterLauncher
 from spark_tui.observe.explain.screen.logs import LogsScreen
-from spark_tui.present.cluster import ADD_COMMAND
 from spark_tui.run.launch.screen import LaunchForm
-from spark_tui.tui.screens.cluster import ClusterScreen
 from spark_tui.tui.screens.modals import ConfirmScreen
 from spark_tui.tui.widgets.bars import KeyBar
 from spark_tui.tui.widgets.page import Page

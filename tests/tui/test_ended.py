@@ -13,9 +13,9 @@ from textual.message import Message
 
 from spark_tui.app.control_centre import SparkApp
 from spark_tui.base.executors import in_thread
+from spark_tui.manage.doctor.screen import DoctorScreen
 from spark_tui.run.launch.screen import LaunchForm
 from spark_tui.tui.format import UNICODE
-from spark_tui.tui.screens.doctor import DoctorScreen
 from spark_tui.tui.textual_private import OnceParsed, QuietScreen
 from tests.tui.kit import QWEN, kit_of, seen
 from tests.tui.quiet import PLENTY_S

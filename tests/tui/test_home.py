@@ -19,7 +19,7 @@ from spark_tui.base.jobs import JobView, Step, StepState
 from spark_tui.base.reading import Missing, value_of
 from spark_tui.base.wire import encode
 from spark_tui.catalog.presets.model.overrides import Overrides
-from spark_tui.domain.gateway import GatewayStatus, GatewaySwap
+from spark_tui.manage.gateway.model import GatewayStatus, GatewaySwap
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.explain.screen.view import LogView
 from spark_tui.run.launch.use.launch import LaunchRequest

@@ -13,7 +13,7 @@ from spark_tui.app.wiring import build_demo
 from spark_tui.base.context import Context
 from spark_tui.base.remote import Hosts, read_hosts
 from spark_tui.machine.ssh import SshHosts
-from spark_tui.tui.screens.hosts import HOW, HostsDialog
+from spark_tui.manage.cluster.screen.hosts import HOW, HostsDialog
 from tests.core.kit import Kit
 from tests.fake_ssh import FakeSsh
 from tests.fakes_ports import Ports

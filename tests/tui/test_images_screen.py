@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from spark_tui.base.actions import key_of
 from spark_tui.base.errors import RegistryUnreachable
 from spark_tui.catalog.library.screen.models import ModelsScreen
-from spark_tui.tui.screens.images import ImagesScreen
+from spark_tui.manage.images.screen import ImagesScreen
 from spark_tui.tui.screens.modals import ConfirmScreen
 from spark_tui.tui.widgets.row_list import RowList
 from tests.core.kit import IMAGE, PRESET

@@ -16,7 +16,7 @@ from spark_tui.base.host.series import Gap, MetricId, SeriesKey, SeriesSlice
 from spark_tui.base.quantiles import Quantile
 from spark_tui.base.reading import value_of
 from spark_tui.base.wire import encode
-from spark_tui.domain.gateway import GatewayStatus
+from spark_tui.manage.gateway.model import GatewayStatus
 from spark_tui.observe.metrics.model.agents import ClientCosts
 from spark_tui.observe.metrics.screen.metrics import Figures, MetricsScreen, SlowPage, big
 from spark_tui.observe.metrics.show import metrics as present

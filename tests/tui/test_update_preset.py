@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_tui.core.update import UpdateStage
+from spark_tui.manage.images.use.update import UpdateStage
 from spark_tui.run.launch.use.runner import JobRunner
 from spark_tui.tui.screens.modals import ConfirmScreen
 from tests.core.test_update import NEW_ID, OLD_ID, Bench

@@ -16,9 +16,9 @@ from spark_tui.base.engine.container import ContainerStatus
 from spark_tui.base.finding import Finding, Severity
 from spark_tui.base.nodes import Cluster, ClusterNode, Topology
 from spark_tui.base.reading import Missing, Ok
-from spark_tui.domain.cluster.blame import blame, merged_lines
-from spark_tui.domain.cluster.protocol import RankState
-from spark_tui.domain.cluster.rank_report import RankView, read_rank
+from spark_tui.manage.cluster.model.blame import blame, merged_lines
+from spark_tui.manage.cluster.model.protocol import RankState
+from spark_tui.manage.cluster.model.rank_report import RankView, read_rank
 from spark_tui.observe.explain.model.explain import LogExplainer
 from spark_tui.observe.explain.model.view import LogContext
 from tests.cases import all_cases

@@ -11,8 +11,8 @@ from spark_tui.base.finding import Finding, Severity
 from spark_tui.base.nodes import Cluster, ClusterNode, read_cluster
 from spark_tui.base.quantities import GIB
 from spark_tui.base.wire import decode, encode
-from spark_tui.domain.cluster.doctor import CHECKS, examine, judge_bandwidth, netplan
-from spark_tui.domain.cluster.facts import (
+from spark_tui.manage.cluster.model.doctor import CHECKS, examine, judge_bandwidth, netplan
+from spark_tui.manage.cluster.model.facts import (
     ABSENT,
     ClusterReadings,
     Dial,
@@ -25,7 +25,7 @@ from spark_tui.domain.cluster.facts import (
     RoceDevice,
     completed,
 )
-from spark_tui.domain.cluster.protocol import FabricLink, NodeSilent, RankState
+from spark_tui.manage.cluster.model.protocol import FabricLink, NodeSilent, RankState
 from tests.cases import all_cases
 
 F, W, I, U, OK = Severity.ERROR, Severity.WARNING, Severity.INFO, Severity.UNKNOWN, Severity.OK  # noqa: E741

@@ -20,8 +20,8 @@ from spark_tui.catalog.presets.adapter.store import parse
 from spark_tui.catalog.presets.model.overrides import overrides_from_pairs
 from spark_tui.catalog.presets.model.preset import Origin, Preset
 from spark_tui.catalog.presets.model.recipe import preset_from
-from spark_tui.domain.cluster.plan import SPREADS, ClusterLayout, ClusterPlan, Spread, plan_cluster, router_port
-from spark_tui.domain.cluster.variables import FORBIDDEN, VARIABLES, Backend
+from spark_tui.manage.cluster.model.plan import SPREADS, ClusterLayout, ClusterPlan, Spread, plan_cluster, router_port
+from spark_tui.manage.cluster.model.variables import FORBIDDEN, VARIABLES, Backend
 from tests.cases import all_cases
 from tests.dialect_fixtures import REAL, imported
 

@@ -12,7 +12,7 @@ from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.catalog.presets.model.preset import Preset
 from spark_tui.catalog.presets.model.rules.check import check
 from spark_tui.catalog.presets.model.rules.context import LaunchContext
-from spark_tui.domain.cluster.plan import ClusterPlan, plan_cluster
+from spark_tui.manage.cluster.model.plan import ClusterPlan, plan_cluster
 from tests.dialect_fixtures import REAL, imported
 from tests.shipped import SHIPPED_FILES
 from tests.unit.test_cluster_plan import PATHS, cluster_of

@@ -15,7 +15,7 @@ from spark_tui.base.host.memory import MemInfo
 from spark_tui.base.host.vitals import GpuReading
 from spark_tui.base.quantities import GIB, MIB
 from spark_tui.base.reading import Missing, Ok
-from spark_tui.domain.doctor import (
+from spark_tui.manage.doctor.model import (
     CHECKS,
     DockerState,
     EngineProcess,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_tui.domain.gateway import Eviction, GatewayPolicy, Resident, evict, recent, retry_after
+from spark_tui.manage.gateway.model import Eviction, GatewayPolicy, Resident, evict, recent, retry_after
 from tests.cases import all_cases
 
 IDLE, BUSY = 60.0, None

@@ -17,12 +17,12 @@ from spark_tui.base.nodes import Cluster
 from spark_tui.base.reading import Ok
 from spark_tui.base.remote import RemoteHost, no_answer
 from spark_tui.catalog.models.model import hub_errors
-from spark_tui.domain.cluster.doctor import examine
-from spark_tui.domain.cluster.facts import ClusterReadings
-from spark_tui.domain.doctor import Readings
-from spark_tui.domain.doctor import examine as examine_machine
 from spark_tui.machine.docker.errors import Request, from_message
 from spark_tui.machine.secrets import FileSecrets
+from spark_tui.manage.cluster.model.doctor import examine
+from spark_tui.manage.cluster.model.facts import ClusterReadings
+from spark_tui.manage.doctor.model import Readings
+from spark_tui.manage.doctor.model import examine as examine_machine
 from spark_tui.observe.explain.model.causes.cause import FailureContext
 from spark_tui.observe.explain.model.causes.model import hub_unreachable
 from spark_tui.observe.explain.model.timeline import EngineFacts

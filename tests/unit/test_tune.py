@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_tui.base.engine.invocation import number_in
-from spark_tui.domain.bench.tune import (
+from spark_tui.manage.tune.model import (
     PASSES,
     Ladder,
     Trial,

@@ -19,7 +19,7 @@ from spark_tui.base.jobs import StepState
 from spark_tui.base.page import Row, Section
 from spark_tui.base.quantities import GIB
 from spark_tui.base.reading import reason_of, value_of
-from spark_tui.domain.cluster.protocol import rank_of
+from spark_tui.manage.cluster.model.protocol import rank_of
 from spark_tui.observe.engines.show.engines import (
     LiveCells,
     boot_question,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from spark_tui.base.reading import Reading
     from spark_tui.catalog.presets.model.overrides import Overrides
     from spark_tui.catalog.presets.model.preset import Preset
-    from spark_tui.domain.cluster.record import ClusterRecord
+    from spark_tui.manage.cluster.model.record import ClusterRecord
     from spark_tui.observe.explain.model.starts import StartRecord
     from spark_tui.observe.explain.model.view import EngineView
     from spark_tui.observe.memory.use.memory import GuardStatus
@@ -407,7 +407,7 @@ class HomeScreen(FrameScreen):
             times = Row(self.spark.schedules[name].schedule.text, "schedule")
             page = (*page[:-1], replace(page[-1], rows=(*page[-1].rows, times)))
         if self.spark.gateway is not None:
-            from spark_tui.present.gateway import gateway_rows  # not for the first frame
+            from spark_tui.manage.gateway.show import gateway_rows  # not for the first frame
 
             own = gateway_rows(self.spark.gateway, self.context.clock.now())
             last = page[-1] if page else Section()
@@ -460,12 +460,12 @@ class HomeScreen(FrameScreen):
         """The page of the selected engine with its other nodes; as it is for an engine on this machine alone."""
         view, stop = self.selected_engine, key_of("stop")
         if view is not None and rank_of(view.container) is not None:
-            from spark_tui.present.cluster import rank_rows  # not for the first frame
+            from spark_tui.manage.cluster.show.cluster import rank_rows  # not for the first frame
 
             rows = rank_rows(view.container, record, self.spark.nodes, stop)
             return (*page[:-1], Section(rows=(*page[-1].rows, *rows)))
         if view is None and record is not None and (job is None or job.state is StepState.RUNNING):
-            from spark_tui.present.cluster import record_page
+            from spark_tui.manage.cluster.show.cluster import record_page
 
             # the steps of the job have their own place
             return record_page(record, None, (), 0.0, self.spark.nodes, stop_key=stop)

@@ -40,9 +40,9 @@ from spark_tui.catalog.presets.use.last_launches import PLACE, LastLaunches
 from spark_tui.catalog.presets.use.preflight import Preflight
 from spark_tui.catalog.presets.use.registries import RegistryManager
 from spark_tui.catalog.presets.use.rights import require_reviewed
-from spark_tui.core.cluster import ClusterPlanner, ClusterVerdict
-from spark_tui.domain.cluster.plan import Spread
-from spark_tui.domain.cluster.record import record_of
+from spark_tui.manage.cluster.model.plan import Spread
+from spark_tui.manage.cluster.model.record import record_of
+from spark_tui.manage.cluster.use.cluster import ClusterPlanner, ClusterVerdict
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.run.launch.show.edit import edit_page, shown_value
 from spark_tui.run.launch.use.edit import Editor, EditPlan
@@ -380,7 +380,7 @@ class LaunchForm(FormScreen[str]):
         if verdict is None:
             asking = Row(f"Asking {', '.join(node.name for node in cluster.nodes)} ...", tone=Tone.QUIET)
             return (Section(rows=(asking,)), Section(command=render_text(plan.spec)))
-        from spark_tui.present import cluster as present  # for several nodes only
+        from spark_tui.manage.cluster.show import cluster as present
 
         notes = tuple(Row(note, "!", Tone.WARNING) for note in verdict.plan.notes)
         return (
@@ -480,7 +480,7 @@ class LaunchForm(FormScreen[str]):
     @acting("begin")
     async def _begin_on_nodes(self, cluster: Cluster) -> None:
         """Launches on the nodes once they have answered, after a question where it does not fit or the name runs."""
-        from spark_tui.present.cluster import replace_question
+        from spark_tui.manage.cluster.show.cluster import replace_question
 
         core, app = self._core, cast("FrameApp", self.app)
         verdict = self._on_nodes or await self._judge_nodes(cluster)

@@ -12,7 +12,7 @@ from spark_tui.base.json import Object, maybe
 from spark_tui.base.page import TONES, Cell, Column, Page, Row, Section, Table, Tone, cells
 from spark_tui.base.quantities import human_count
 from spark_tui.base.secret import MASK, mask_secrets
-from spark_tui.domain.gateway import GatewayStatus
+from spark_tui.manage.gateway.model import GatewayStatus
 from spark_tui.use.connect.use import Connection, FileChange
 
 _TONES = {"+": Tone.GOOD, "-": Tone.BAD}

@@ -12,9 +12,9 @@ import pytest
 from msgspec.structs import replace
 
 from spark_tui.base import errors
-from spark_tui.core.images import Images
-from spark_tui.domain.presets.image_use import TagState
 from spark_tui.machine.docker.engine import DockerEngine
+from spark_tui.manage.images.model import TagState
+from spark_tui.manage.images.use.images import Images
 from tests.core.kit import PRESET, FixedPresets
 from tests.core.test_images import Shelf, entry_of
 from tests.pty_app import spark_tui

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from spark_tui.domain.presets.image_use import kept_tag
+from spark_tui.manage.images.model import kept_tag
 from tests.pty_app import PtyApp, spark_tui
 from tests.real.containers.test_tune import ANSWER
 from tests.real.lab import Lab, PrivateEngine, PrivateRegistry

@@ -35,12 +35,12 @@ from spark_tui.catalog.presets.model.plan import LaunchPlan
 from spark_tui.catalog.presets.model.preset import Preset
 from spark_tui.catalog.presets.use.pins import Pins
 from spark_tui.catalog.presets.use.preflight import Preflight, preset_diff
-from spark_tui.core.update import Updater, UpdateStage
+from spark_tui.manage.images.show.update import check_page, stage_text, trial_page
+from spark_tui.manage.images.use.update import Updater, UpdateStage
 from spark_tui.observe.engines.show.engines import ago
 from spark_tui.observe.engines.use.collectors import Collectors
 from spark_tui.observe.metrics.show.history import last_good_rows, pin_page
 from spark_tui.observe.metrics.use.history import History
-from spark_tui.present.update import check_page, stage_text, trial_page
 from spark_tui.run.launch.use.runner import JobRunner
 from spark_tui.tui.form_screen import FORM_CSS, FormField, FormScreen, Given
 from spark_tui.tui.frame import acting, bindings

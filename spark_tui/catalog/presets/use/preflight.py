@@ -35,7 +35,7 @@ from spark_tui.catalog.presets.model.plan import LaunchPlan, key_wanted, plan
 from spark_tui.catalog.presets.model.preset import Preset, RequiredFile
 
 if TYPE_CHECKING:
-    from spark_tui.domain.cluster.plan import ClusterPlan, Spread
+    from spark_tui.manage.cluster.model.plan import ClusterPlan, Spread
 
 LEAST_DISK: Final = 64 * MIB
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -78,7 +78,7 @@ class Preflight(Struct, eq=False):
         heads: int | None, image: ImageFacts | None,
     ) -> ClusterPlan:  # fmt: skip
         """The plan of a launch over several nodes, without asking anyone; their folders are taken to be as here."""
-        from spark_tui.domain.cluster.plan import plan_cluster
+        from spark_tui.manage.cluster.model.plan import plan_cluster
 
         env_file = self._env_file(preset, overrides, write=False)
         return plan_cluster(

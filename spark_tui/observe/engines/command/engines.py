@@ -18,10 +18,10 @@ from spark_tui.cli.names import find_container, find_view
 from spark_tui.cli.output import Interrupted
 from spark_tui.cli.progress import LaunchProgress, keeps_starting, may, resumed, shown, supervised
 from spark_tui.cli.session import Session, confirm, interrupted
-from spark_tui.core.cluster_launch import ClusterLauncher
+from spark_tui.manage.cluster.show.cluster import cleared_object
+from spark_tui.manage.cluster.use.launch import ClusterLauncher
 from spark_tui.observe.engines.show.engines import engine_object
 from spark_tui.observe.engines.use.engines import EngineSupervisor, outside_docker
-from spark_tui.present.cluster import cleared_object
 from spark_tui.run.launch.use.launch import Launcher
 from spark_tui.run.launch.use.secure import Secured, Securing
 from spark_tui.run.service.use import BootUnits
@@ -105,7 +105,7 @@ async def _on_nodes(context: Context, name: str) -> bool:
 
 
 def _clusters(context: Context) -> ClusterLauncher:
-    from spark_tui.core.cluster_launch import ClusterLauncher
+    from spark_tui.manage.cluster.use.launch import ClusterLauncher
 
     return context[ClusterLauncher]
 

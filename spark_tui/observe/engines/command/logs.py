@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from spark_tui.core.cluster_doctor import GATHER_SECONDS
+from spark_tui.manage.cluster.use.doctor import GATHER_SECONDS
 
 if TYPE_CHECKING:
     pass

@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # the first frame shows an empty list of engines, and loads n
     from spark_tui.base.host.identity import HostIdentity
     from spark_tui.base.host.vitals import GpuReading
     from spark_tui.base.store import World
-    from spark_tui.domain.cluster.record import ClusterRecord
+    from spark_tui.manage.cluster.model.record import ClusterRecord
     from spark_tui.observe.explain.model.starts import Eta
     from spark_tui.observe.explain.model.timeline import BootTimeline, Phase
     from spark_tui.observe.explain.model.view import EngineView

@@ -20,9 +20,10 @@ from spark_tui.base.reading import value_of
 from spark_tui.cli.command import command, optional_engine_argument
 from spark_tui.cli.names import engine_name, find_view
 from spark_tui.cli.session import Session
-from spark_tui.core.gateway_keys import read_status
-from spark_tui.core.nodes import HERE, Nodes
-from spark_tui.domain.cluster.record import ClusterRecord
+from spark_tui.manage.cluster.model.record import ClusterRecord
+from spark_tui.manage.cluster.show.cluster import vitals_objects, vitals_section
+from spark_tui.manage.cluster.use.nodes import HERE, Nodes
+from spark_tui.manage.gateway.use.keys import read_status
 from spark_tui.observe.engines.show.engines import engine_status
 from spark_tui.observe.engines.use.collectors import Collectors
 from spark_tui.observe.engines.use.engines import EngineSupervisor
@@ -30,7 +31,6 @@ from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.observe.metrics.show import metrics as show
 from spark_tui.observe.metrics.show.agents import agents_page
 from spark_tui.observe.metrics.use.metrics import EngineMetricsCollector
-from spark_tui.present.cluster import vitals_objects, vitals_section
 
 ACCESS_LINES: Final = 5_000
 """Of a log's end, in which clients are counted."""
@@ -136,7 +136,7 @@ async def _launch_on_nodes(context: Context, name: str) -> ClusterRecord | None:
     """The launch on several nodes of that name, once each of its nodes was asked what it does; None for another."""
     if not context.settings.clusters or not context.ports.has("remote_shell"):
         return None
-    from spark_tui.core.cluster_monitor import ClusterMonitor
+    from spark_tui.manage.cluster.use.monitor import ClusterMonitor
 
     await context[ClusterMonitor].read()
     record = next((each for each in context.store.world.launches if each.name == name), None)

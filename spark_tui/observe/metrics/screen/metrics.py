@@ -26,6 +26,7 @@ from spark_tui.base.page import Page as Sections
 from spark_tui.base.quantities import human_duration
 from spark_tui.base.reading import Reading, value_of
 from spark_tui.base.text import cells_left
+from spark_tui.manage.cluster.show.cluster import vitals_section
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.observe.memory.use.guard import guard_policy
 from spark_tui.observe.metrics.model.serving import EngineMetrics
@@ -34,7 +35,6 @@ from spark_tui.observe.metrics.show import metrics as present
 from spark_tui.observe.metrics.show.agents import clients_at, clients_page
 from spark_tui.observe.metrics.use.history import History
 from spark_tui.observe.metrics.use.metrics import HOST, EngineMetricsCollector
-from spark_tui.present.cluster import vitals_section
 from spark_tui.tui import format as fmt
 from spark_tui.tui.format import ASCII, UNICODE
 from spark_tui.tui.frame import FrameScreen, bindings

@@ -11,7 +11,7 @@ from spark_tui.base.json import Object, maybe, rounded
 from spark_tui.base.page import TONES, Cell, Column, Page, Row, Section, Table, Tone, cells
 from spark_tui.base.quantities import short_tokens
 from spark_tui.base.text import clean_line
-from spark_tui.domain.gateway import PEER_MARK
+from spark_tui.manage.gateway.model import PEER_MARK
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.observe.metrics.model.agents import ClientCosts, agent_costs, clients_of, read_again, repeated_prompts
 from spark_tui.observe.metrics.model.serving import EngineMetrics

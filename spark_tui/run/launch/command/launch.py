@@ -27,7 +27,7 @@ from spark_tui.cli.names import find_preset
 from spark_tui.cli.output import Interrupted
 from spark_tui.cli.progress import LaunchProgress, keeps_starting, may, shown, supervised
 from spark_tui.cli.session import Session, typed
-from spark_tui.domain.cluster.plan import Spread
+from spark_tui.manage.cluster.model.plan import Spread
 from spark_tui.observe.engines.show.engines import engine_object, timeline_object
 from spark_tui.run.launch.use.launch import Launcher, LaunchRequest, LaunchResult
 from spark_tui.run.service.use import BootUnits
@@ -95,7 +95,9 @@ def up(
     if not (dry_run or service or may(session, "Launch", engine or name, yes=yes)):
         raise RefusedError("Not started.", f"See what it comes to: spark-tui up {name} --dry-run")
     if nodes is not None:
-        from spark_tui.cli.nodes import launch_on_nodes  # clusters are a third of what `up` would import
+        from spark_tui.manage.cluster.command.nodes import (
+            launch_on_nodes,  # clusters are a third of what `up` would import
+        )
 
         launch_on_nodes(session, name, pairs, nodes, Spread(parallel) if parallel else None, how, dry_run=dry_run)
         return

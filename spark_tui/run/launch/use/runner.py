@@ -21,12 +21,12 @@ from spark_tui.base.jobs import STEP_EVENTS, JobView, Report, Step, StepState, p
 from spark_tui.base.store import Store
 from spark_tui.catalog.presets.model.overrides import Overrides, pairs_of
 from spark_tui.catalog.presets.model.preset import Preset
-from spark_tui.core.cluster_launch import STEPS as CLUSTER_STEPS
-from spark_tui.core.cluster_launch import ClusterLauncher, NotClean
-from spark_tui.core.update import STEPS as UPDATE_STEPS
-from spark_tui.core.update import Updater
-from spark_tui.domain.cluster.protocol import rank_of
-from spark_tui.domain.cluster.record import UNFINISHED, ClusterRecord, Stage
+from spark_tui.manage.cluster.model.protocol import rank_of
+from spark_tui.manage.cluster.model.record import UNFINISHED, ClusterRecord, Stage
+from spark_tui.manage.cluster.use.launch import STEPS as CLUSTER_STEPS
+from spark_tui.manage.cluster.use.launch import ClusterLauncher, NotClean
+from spark_tui.manage.images.use.update import STEPS as UPDATE_STEPS
+from spark_tui.manage.images.use.update import Updater
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.run.launch.use.edit import Editor, EditPlan
 from spark_tui.run.launch.use.launch import Launcher, LaunchRequest, pending_steps

@@ -40,7 +40,7 @@ from spark_tui.base.ports import Clock, ContainerEngine, GpuProbe, HostProbe, Lo
 from spark_tui.base.quantities import gib
 from spark_tui.base.reading import Ok, value_of
 from spark_tui.catalog.fit.use.fit import MemoryGate
-from spark_tui.core.nodes import measured_bandwidth
+from spark_tui.manage.cluster.use.nodes import measured_bandwidth
 from spark_tui.observe.engines.use.engines import MEASURES, EngineSupervisor, EngineWatch
 from spark_tui.observe.memory.use.guard import guard_policy
 from spark_tui.observe.results.model.conditions import Conditions, conditions_of

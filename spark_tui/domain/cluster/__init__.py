@@ -1,1 +1,0 @@
-"""Launches over several machines."""

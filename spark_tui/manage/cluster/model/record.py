@@ -1,0 +1,187 @@
+"""A launch over several nodes as it is written down: what must be finished, undone or started again."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from spark_tui.base.engine.container import (
+    LABEL_LAUNCH,
+    local_model_path,
+)
+from spark_tui.base.engine.runtimes import runtime_named
+from spark_tui.base.nodes import Cluster, ClusterNode, Topology
+from spark_tui.catalog.presets.model.plan import key_wanted
+from spark_tui.manage.cluster.model.plan import ClusterPlan, router_port
+from spark_tui.manage.cluster.model.protocol import CanaryRequest, FabricLink, NodeLook, RouteRequest, StartRequest
+from spark_tui.manage.cluster.model.variables import DATA_PORT, MASTER_PORT, SGLANG_PORT, SSH_PORT, Backend
+
+RELAUNCHES_AN_HOUR: Final = 3
+HOUR: Final = 3600.0
+
+
+class Stage(StrEnum):
+    """What is being done with the containers of a launch."""
+
+    STARTING = "starting"
+    READY = "ready"
+    STOPPING = "stopping"
+    BROKEN = "broken"
+    """Stopped for good: it was started again too often."""
+
+
+UNFINISHED: Final = (Stage.STARTING, Stage.STOPPING)
+"""What a program that was killed leaves behind."""
+
+
+class RankRecord(Struct, frozen=True):
+    """One rank: where it runs, and how it is started there."""
+
+    node: ClusterNode
+    start: StartRequest
+
+    @property
+    def name(self) -> str:
+        return self.start.spec.name
+
+
+class ClusterRecord(Struct, frozen=True):
+    """A launch over several nodes. `ranks` are in the order of their numbers, the head first; `alone`: each serves for
+    itself, behind `router` on the head where there is one. `canary` is what proves that it answers. `relaunches` are
+    times, seconds since the epoch. `uncleared` are nodes that are not proven to be clean, `problem` is why it was
+    stopped last."""
+
+    name: str
+    launch: str
+    stage: Stage
+    preset: str
+    cluster: str
+    ranks: tuple[RankRecord, ...]
+    canary: CanaryRequest
+    topology: Topology = Topology.DIRECT
+    alone: bool = False
+    router: RouteRequest | None = None
+    patience: float = HOUR
+    relaunches: tuple[float, ...] = ()
+    uncleared: tuple[str, ...] = ()
+    problem: str = ""
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Names, the head first."""
+        return tuple(each.node.name for each in self.ranks)
+
+    @property
+    def head(self) -> RankRecord:
+        return self.ranks[0]
+
+    @property
+    def as_cluster(self) -> Cluster:
+        """The nodes that it runs on."""
+        return Cluster(self.cluster, tuple(rank.node for rank in self.ranks), self.topology)
+
+    @property
+    def servers(self) -> tuple[RankRecord, ...]:
+        """The ranks with an API: the head, or each that serves for itself."""
+        return self.ranks if self.alone else self.ranks[:1]
+
+    @property
+    def answers(self) -> int:
+        """How many completions prove that all of it serves."""
+        return self.canary.answers * len(self.servers)
+
+    def lost_link(self, looks: Sequence[NodeLook | None]) -> str:
+        """The interfaces without a link of the first rail that has one; empty where none is known. `looks` are in the
+        order of the ranks."""
+        rails = ([f"{link.name} of {node}" for node, link in rail if link.up is False] for rail in self._rails(looks))
+        return next((f"no link at {' and '.join(ends)}" for ends in rails if ends), "")
+
+    def smaller_mtu(self, looks: Sequence[NodeLook | None]) -> str:
+        """The two ends of the first rail that differ; empty where none are known to."""
+        for rail in self._rails(looks):
+            sizes = sorted((link.mtu, f"{link.name} of {node}") for node, link in rail if link.mtu)
+            if sizes and sizes[0][0] < sizes[-1][0]:
+                return f"MTU {sizes[0][0]} at {sizes[0][1]}, {sizes[-1][0]} at {sizes[-1][1]}: large packets are lost"
+        return ""
+
+    def _rails(self, looks: Sequence[NodeLook | None]) -> Iterator[list[tuple[str, FabricLink]]]:
+        """What each node uses of a rail, with its name."""
+        known = [{link.name: link for link in look.links} if look else {} for look in looks]
+        for names in zip(*(rank.node.interfaces for rank in self.ranks), strict=False):
+            ends = zip(self.ranks, names, known, strict=True)
+            yield [(rank.node.name, links[name]) for rank, name, links in ends if name in links]
+
+    def replica(self, rank: RankRecord) -> ClusterRecord:
+        """Of replicas, that one as if it were all."""
+        return replace(self, ranks=(rank,))
+
+    def counted(self, now: float, problem: str) -> ClusterRecord | None:
+        """With one more start because of that problem; None after too many within the last hour."""
+        recent = tuple(at for at in self.relaunches if now - at < HOUR)
+        if len(recent) >= RELAUNCHES_AN_HOUR:
+            return None
+        return replace(self, relaunches=(*recent, now), problem=problem)
+
+    def again(self, now: float, problem: str) -> ClusterRecord | None:
+        """The same launch under a new id because of that problem; None as `counted`."""
+        counted = self.counted(now, problem)
+        return counted and replace(new_launch(counted), stage=Stage.STARTING)
+
+
+def new_launch(record: ClusterRecord) -> ClusterRecord:
+    """With a launch id of its own on every container."""
+    launch = uuid.uuid4().hex[:12]
+    ranks = []
+    for rank in record.ranks:
+        labels = tuple((key, launch if key == LABEL_LAUNCH else text) for key, text in rank.start.spec.labels)
+        ranks.append(replace(rank, start=replace(rank.start, spec=replace(rank.start.spec, labels=labels))))
+    router = record.router and replace(record.router, launch=launch)
+    return replace(record, launch=launch, ranks=tuple(ranks), router=router)
+
+
+_MEETING: Final = {
+    Backend.MP: (MASTER_PORT, DATA_PORT),
+    Backend.RAY: (MASTER_PORT,),
+    Backend.SGLANG: (SGLANG_PORT,),
+    Backend.MPI: (SSH_PORT,),
+    Backend.NONE: (),
+}
+"""Where the ranks meet, on the head."""
+
+
+def record_of(plan: ClusterPlan, *, patience: float = HOUR) -> ClusterRecord:
+    """What a planned launch will do."""
+    head = plan.head.plan
+    alone = plan.backend is Backend.NONE
+    ranks = []
+    for each in plan.ranks:
+        serves = alone or each.rank.number == 0
+        ports = (each.plan.host_port, *_MEETING[plan.backend]) if serves else ()
+        keyed = serves and key_wanted(each.plan.preset, each.plan.overrides)
+        uses_hub = local_model_path(each.plan.model) is None
+        variable = each.plan.preset.server.key_variable if keyed else ""
+        start = StartRequest(each.plan.spec, each.plan.directories, ports, variable, uses_hub)
+        ranks.append(RankRecord(each.node, start))
+    canary = CanaryRequest(
+        head.spec.name, head.host_port, head.served_name, plan.layout.data,
+        seconds=runtime_named(head.preset.engine).first_request_seconds, runtime=head.preset.engine,
+        keyed=key_wanted(head.preset, head.overrides),
+    )  # fmt: skip
+    return ClusterRecord(
+        head.spec.name, plan.launch_id, Stage.STARTING, head.preset.name, plan.cluster.name, tuple(ranks), canary,
+        plan.cluster.topology, alone, _router(plan), patience,
+    )  # fmt: skip
+
+
+def _router(plan: ClusterPlan) -> RouteRequest | None:
+    """In front of replicas that their head reaches: on the loopback address, or as widely as they are exposed."""
+    port, ports = router_port(plan), plan.head.plan.spec.ports
+    if port is None:
+        return None
+    workers = tuple(f"http://{each.node.fabric[0]}:{each.plan.host_port}" for each in plan.ranks)
+    return RouteRequest(plan.launch_id, ports[0].host_ip, port, workers)

@@ -1,0 +1,136 @@
+"""Clusters: what their nodes are, and the plan of a launch on several of them."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from spark_tui.base.checkpoint import CheckpointFacts, LayerKind
+from spark_tui.base.context import Context
+from spark_tui.base.errors import SparkError
+from spark_tui.base.executors import in_thread
+from spark_tui.base.finding import Finding
+from spark_tui.base.host.memory import MemInfo
+from spark_tui.base.nodes import (
+    ClusterNode,
+    Clusters,
+    find_nodes,
+)
+from spark_tui.base.ports import CheckpointSource, ContainerEngine
+from spark_tui.base.reading import Missing, Ok, Reading, value_of
+from spark_tui.base.remote import RemoteStatus
+from spark_tui.catalog.fit.model.fit import Fit, Shards, measure
+from spark_tui.catalog.fit.model.verdict import auto_share, judged
+from spark_tui.catalog.models.model.known import facts_of, known_model
+from spark_tui.catalog.presets.model.overrides import Overrides, names_share
+from spark_tui.catalog.presets.model.preset import Preset
+from spark_tui.catalog.presets.model.rules.check import check
+from spark_tui.catalog.presets.model.rules.context import LaunchContext
+from spark_tui.catalog.presets.use.preflight import Preflight
+from spark_tui.manage.cluster.model.plan import ClusterPlan, Spread
+from spark_tui.manage.cluster.use import hosts
+from spark_tui.manage.cluster.use.hosts import Hosts
+from spark_tui.manage.cluster.use.nodes import Nodes
+
+
+class ClusterVerdict(Struct, frozen=True):
+    """A launch over several nodes, judged: its plan, the status of each node in the order of ranks, the fit on the
+    smallest, and what the rules find."""
+
+    plan: ClusterPlan
+    nodes: tuple[RemoteStatus, ...]
+    fit: Fit
+    findings: tuple[Finding, ...]
+
+
+class ClusterPlanner:
+    """Plans launches over several nodes; nothing is changed anywhere."""
+
+    @classmethod
+    def from_context(cls, context: Context) -> ClusterPlanner:
+        return cls(
+            context.settings.clusters,
+            context[Hosts],
+            context.docker,
+            context[Preflight],
+            context.checkpoints,
+            context[Nodes],
+            auto=context.settings.memory_share == "auto",
+        )
+
+    def __init__(
+        self, clusters: Clusters, hosts: hosts.Hosts, docker: ContainerEngine, preflight: Preflight,
+        checkpoints: CheckpointSource, nodes: Nodes, *, auto: bool = False,
+    ) -> None:  # fmt: skip
+        """`auto`: unless it is named, the memory share follows from what the launch needs."""
+        self._auto = auto
+        self._clusters = clusters
+        self._hosts = hosts
+        self._nodes = nodes
+        self._docker = docker
+        self._preflight = preflight
+        self._checkpoints = checkpoints
+
+    async def judge(
+        self, preset: Preset, overrides: Overrides, names: Sequence[str], spread: Spread | None = None
+    ) -> ClusterVerdict:
+        """The launch on the nodes of those names. Raises SparkError when it cannot be planned; a node that does not
+        answer leaves its memory unknown."""
+        cluster = find_nodes(self._clusters, names)
+        try:
+            image = await self._docker.image(preset.reference)
+        except SparkError:  # without Docker the entrypoint is assumed
+            image = None
+        checkpoint = value_of(await in_thread(self._checkpoints.read, preset.model, preset.model_revision))
+        facts = checkpoint or _public_facts(preset)
+        heads = facts.heads if facts is not None else None
+        launch_id = uuid.uuid4().hex[:12]
+        plan = self._preflight.cluster_plan(preset, overrides, cluster, launch_id, spread, heads, image)
+        nodes = tuple(await asyncio.gather(*map(self._status, cluster.nodes)))
+        smallest, layout = smallest_memory(nodes), plan.layout
+        shards = Shards(layout.tensor * layout.pipeline, layout.cache_ways(_kv_heads(facts)))
+        verdict = judged(*measure(plan.head.plan, checkpoint, smallest, shards=shards))
+        share = auto_share(verdict) if self._auto and not names_share(overrides) else None
+        if share is not None and share != verdict.utilization and verdict.utilization_needed is not None:
+            overrides = replace(overrides, auto_share=True, gpu_memory_utilization=share)
+            plan = self._preflight.cluster_plan(preset, overrides, cluster, launch_id, spread, heads, image)
+            verdict = judged(*measure(plan.head.plan, checkpoint, smallest, shards=shards))
+        known = value_of(smallest)
+        context = LaunchContext(
+            plan.head.plan, overrides, image, checkpoint=checkpoint, sparks=layout.nodes // layout.replicas,
+            memory_total=known.total if known is not None else None,
+        )  # fmt: skip
+        return ClusterVerdict(plan, nodes, verdict, check(context))
+
+    async def _status(self, node: ClusterNode) -> RemoteStatus:
+        """What its spark-tui reports, named as the node; why it does not, in place of each reading."""
+        view = await self._hosts.ask(self._nodes.reach(node))
+        if view.status is not None:
+            return replace(view.status, hostname=node.name)
+        why = Missing(view.problem.summary.rstrip(".") if view.problem else "no answer")
+        return RemoteStatus(node.name, why, why, why)
+
+
+def smallest_memory(nodes: Sequence[RemoteStatus]) -> Reading[MemInfo]:
+    """The least available and the least total of all nodes; Missing where one of them is unknown."""
+    for reading in (each for node in nodes for each in (node.available, node.total)):
+        if isinstance(reading, Missing):
+            return reading
+    available = min(value_of(each.available) or 0 for each in nodes)
+    return Ok(MemInfo(min(value_of(each.total) or 0 for each in nodes), available, available))
+
+
+def _public_facts(preset: Preset) -> CheckpointFacts | None:
+    known = known_model(f"{preset.model} {preset.facts.title}")
+    return facts_of(known) if known is not None else None
+
+
+def _kv_heads(facts: CheckpointFacts | None) -> int | None:
+    """None where they are unknown, or where one latent row stands for all heads."""
+    if facts is None or any(layers.kind is LayerKind.MLA for layers in facts.attention or ()):
+        return None
+    return facts.kv_heads

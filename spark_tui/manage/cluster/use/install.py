@@ -1,0 +1,203 @@
+"""This version of spark-tui for the nodes of a cluster, through the user's own ssh: no network is needed there."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shlex
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from spark_tui import __version__
+from spark_tui.base.context import Context
+from spark_tui.base.errors import SparkError
+from spark_tui.base.executors import in_thread
+from spark_tui.base.nodes import ClusterNode
+from spark_tui.base.ports import ProgramSource, RemoteShell, ShellResult
+from spark_tui.base.remote import SSH_FAILED, Hosts, RemoteHost, last_line, no_answer
+from spark_tui.base.text import clean, clean_line
+from spark_tui.base.wire import decode
+from spark_tui.manage.cluster.model.install import (
+    LINK,
+    InstallFailed,
+    NodePython,
+    ProgramBundle,
+    choose_python,
+    disk_full,
+)
+from spark_tui.manage.cluster.use.nodes import Nodes
+
+T = TypeVar("T")
+
+_ASK_SECONDS: Final = 20.0
+_COPY_SECONDS: Final = 1800.0
+"""Some 15 MB, over a slow line too, behind another installer at worst."""
+_NAMES: Final = "python3 python3.14 python3.13 python3.12 python3.11"
+# Fed to bash: the login shell may be another, which must read two plain words only. `-I`: nothing of the person's.
+_PYTHONS: Final = f"""\
+uv=$(PATH="$PATH:$HOME/.local/bin" uv python find --offline --no-project '>=3.11' 2>/dev/null)
+for name in {_NAMES} "$uv"; do
+[ -n "$name" ] && command -v "$name" >/dev/null && "$name" -I - <<'END'
+import json, os, platform, sys
+why = ""
+try:
+    import venv
+except ImportError as error:
+    why = str(error)
+disk = os.statvfs(os.path.expanduser("~"))
+print(json.dumps({{"executable": sys.executable, "version": sys.version_info[:2], "machine": platform.machine(),
+    "free": disk.f_bavail * disk.f_frsize, "venv": why}}))
+END
+done
+exit 0
+"""
+
+
+class NodeProgram(Struct, frozen=True):
+    """How an installation ended, by the node's own word. `earlier` is the version before, empty for none; `copied` is
+    False where this very program was there. `problem` is empty, or `disk_full`, `cut_off`, `broken` or `failed`."""
+
+    path: str = ""
+    earlier: str = ""
+    copied: bool = False
+    problem: str = ""
+    detail: str = ""
+
+
+class Installed(Struct, frozen=True):
+    """A node with this version. `program` None: it is this machine. `host`: how ssh starts the program from now on,
+    None where that is as the settings have it."""
+
+    node: ClusterNode
+    program: NodeProgram | None = None
+    host: RemoteHost | None = None
+
+
+class Installer(Struct, eq=False):
+    """Installs the running program on nodes."""
+
+    _hosts: Hosts
+    _nodes: Nodes
+    _shell: RemoteShell
+    _program: ProgramSource
+
+    @classmethod
+    def from_context(cls, context: Context) -> Installer:
+        return cls(context.settings.hosts, context[Nodes], context.ports.remote_shell, context.ports.program)
+
+    async def install(
+        self, nodes: Sequence[ClusterNode], on_step: Callable[[ClusterNode, str], None]
+    ) -> list[tuple[ClusterNode, Installed | SparkError]]:
+        """All at once; how each ended, in the same order. `on_step` hears what begins on a node. Raises InstallFailed
+        where the running program cannot be packed."""
+        bundle = await in_thread(self._program.pack)
+
+        async def one(node: ClusterNode) -> tuple[ClusterNode, Installed | SparkError]:
+            try:
+                return node, await self._install(node, bundle, lambda step: on_step(node, step))
+            except SparkError as error:
+                return node, error
+
+        return await asyncio.gather(*map(one, nodes))
+
+    async def _install(self, node: ClusterNode, bundle: ProgramBundle, on_step: Callable[[str], None]) -> Installed:
+        host = self._nodes.reach(node)
+        if host.here:
+            return Installed(node)
+        lines = list[str]()
+        ended = await self._bash(host, _PYTHONS.encode(), _ASK_SECONDS, lines.append)
+        found = list(filter(None, (_read(line, NodePython) for line in lines)))
+        if ended.code != 0 and not found:
+            raise _no_shell(host, ended, lines)
+        python = choose_python(host, found, bundle)
+        program = await self._send(host, python, bundle, on_step)
+        return Installed(node, program, await self._command(host))
+
+    async def _send(
+        self, host: RemoteHost, python: NodePython, bundle: ProgramBundle, on_step: Callable[[str], None]
+    ) -> NodeProgram:
+        ended, noise = list[NodeProgram](), list[str]()
+
+        def line(text: str) -> None:
+            if (step := _read(text, dict[str, str])) and "step" in step:
+                on_step(clean_line(step["step"]))
+            elif (end := _read(text, dict[str, NodeProgram])) and "ended" in end:
+                ended.append(end["ended"])
+            else:
+                noise.append(text)
+
+        given = f"python={shlex.quote(python.executable)}\n".encode() + bundle.data
+        result = await self._bash(host, given, _COPY_SECONDS, line)
+        if not ended:
+            raise _no_shell(host, result, noise)
+        if ended[-1].problem:
+            raise _failed(host, bundle, ended[-1])
+        return ended[-1]
+
+    async def _command(self, host: RemoteHost) -> RemoteHost | None:
+        """How ssh starts the new program: None where the host's command does, else the host with the link."""
+        linked = replace(host, command=LINK)
+        for each in (host, linked):
+            ended = await self._shell.ask(each, ("--version",), seconds=_ASK_SECONDS)
+            if ended.code == 0 and last_line(ended.out) == f"spark-tui {__version__}":
+                return None if each is host else replace(each, name=self._name(host))
+        raise InstallFailed(
+            f"{host.name}: the installed spark-tui does not answer through ssh.",
+            f"See why: ssh {host.destination} -- {linked.line(('--version',))}",
+            detail=clean(ended.err or ended.out),
+        )
+
+    def _name(self, host: RemoteHost) -> str:
+        """For the settings: its own there, else one that no other host has."""
+        taken = {each.name for each in self._hosts if each.destination != host.destination}
+        plain = re.sub(r"[^A-Za-z0-9_-]+", "-", host.name).strip("-_")[:36]
+        return next(name for name in (plain, *(f"{plain}-{at}" for at in range(2, 99))) if name not in taken)
+
+    async def _bash(
+        self, host: RemoteHost, given: bytes, seconds: float, on_line: Callable[[str], None]
+    ) -> ShellResult:
+        return await self._shell.ask(
+            replace(host, command="bash"), ("-s",), given=given, seconds=seconds, on_line=on_line
+        )
+
+
+def _read(line: str, kind: type[T]) -> T | None:
+    """That value; None for a line of the login shell's own."""
+    try:
+        return decode(line, kind) if line.startswith("{") else None
+    except ValueError:
+        return None
+
+
+def _failed(host: RemoteHost, bundle: ProgramBundle, ended: NodeProgram) -> InstallFailed:
+    detail = clean(ended.detail)
+    if ended.problem == "disk_full":
+        return disk_full(host, bundle, detail)
+    if ended.problem == "cut_off":
+        return InstallFailed(f"{host.name}: the copy was cut off.", "Repeat the command.", detail=detail)
+    if ended.problem == "broken":
+        return InstallFailed(
+            f"{host.name}: the copied spark-tui does not start: {last_line(detail)}.",
+            "Use the same system and Python there as here.",
+            detail=detail,
+        )
+    return InstallFailed(
+        f"{host.name}: {last_line(detail)}.",
+        f"See its home folder: ssh {host.destination} ls -la .local",
+        detail=detail,
+    )
+
+
+def _no_shell(host: RemoteHost, ended: ShellResult, lines: Sequence[str]) -> SparkError:
+    """Why there was no answer: ssh failed, or bash."""
+    if ended.code == SSH_FAILED:
+        return no_answer(host, ended.code, "".join(lines), ended.err)
+    why = last_line(ended.err) or last_line("".join(lines)) or f"exit code {ended.code}"
+    return InstallFailed(
+        f"{host.name}: no answer from bash: {why}.",
+        f"See why: ssh {host.destination} bash --version",
+        detail=clean(ended.err),
+    )

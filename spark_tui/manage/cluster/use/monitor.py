@@ -1,0 +1,142 @@
+"""Clusters while a screen is open: the launches on several nodes, and what each node answered last."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from spark_tui.base.actions import key_of
+from spark_tui.base.context import Context
+from spark_tui.base.errors import SparkError
+from spark_tui.base.event import Event, EventKind
+from spark_tui.base.executors import in_thread
+from spark_tui.base.finding import Severity
+from spark_tui.base.host.series import MetricId, Sample, node_source
+from spark_tui.base.nodes import ClusterNode, Clusters
+from spark_tui.base.ports import Clock
+from spark_tui.base.quantities import GIB
+from spark_tui.base.store import Store
+from spark_tui.manage.cluster.model.protocol import LookRequest, NodeLook, NodeVitals
+from spark_tui.manage.cluster.model.record import RELAUNCHES_AN_HOUR, ClusterRecord, Stage
+from spark_tui.manage.cluster.use.launch import ClusterLauncher
+from spark_tui.manage.cluster.use.nodes import Nodes
+from spark_tui.observe.metrics.use.history import History
+
+READ_SECONDS: Final = 2.0
+"""Between two looks at the records: small files of this machine."""
+NODE_SECONDS: Final = 10.0
+"""Between two questions to the nodes of what serves: each starts a Python there."""
+
+
+class ClusterMonitor:
+    """Publishes `launches` and `nodes` of the World. What the watcher of a launch does becomes an event."""
+
+    @classmethod
+    def from_context(cls, context: Context) -> ClusterMonitor:
+        return cls(
+            context.settings.clusters,
+            context[ClusterLauncher],
+            context[Nodes],
+            context.store,
+            context.clock,
+            *((context[History].note,) if context.ports.has("history") else ()),
+        )
+
+    def __init__(
+        self, clusters: Clusters, launcher: ClusterLauncher, nodes: Nodes, store: Store, clock: Clock,
+        note: Callable[[Sample], None] = lambda _: None,
+    ) -> None:  # fmt: skip
+        """`note` keeps what a node of a launch did, under the engine's name."""
+        self._note = note
+        self._clusters = clusters
+        self._launcher = launcher
+        self._nodes = nodes
+        self._store = store
+        self._clock = clock
+        self._problem = ""
+
+    async def run(self) -> None:
+        """Reads the records again and again; asks the nodes when a launch has changed, and while one runs."""
+        asked = self._clock.monotonic()
+        while True:
+            runs = any(each.stage in (Stage.STARTING, Stage.READY) for each in self._store.world.launches)
+            if await self.read() or (runs and self._clock.monotonic() - asked >= NODE_SECONDS):
+                asked = self._clock.monotonic()
+                await self.look()
+            await self._clock.sleep(READ_SECONDS)
+
+    async def read(self) -> bool:
+        """Whether a launch has come, gone or changed."""
+        try:
+            found = await in_thread(self._launcher.records)
+        except SparkError as error:
+            if error.summary != self._problem:
+                self._problem = error.summary
+                self._store.say(error.summary, Severity.ERROR, error.remedy)
+            return False
+        before = {each.name: each for each in self._store.world.launches}
+        own = {job.title for job in self._store.world.jobs if job.nodes and not job.state.over}
+        for record in found:
+            if record.name in before and record.name not in own:
+                self._tell(before[record.name], record)
+        return self._store.update(launches=found)
+
+    async def look(self, only: ClusterRecord | None = None) -> None:
+        """Asks all nodes at once, or those of one launch; each answer, or why there is none, is published as it
+        comes."""
+        known = [node for cluster in self._clusters for node in cluster.nodes] if only is None else []
+        records = self._store.world.launches if only is None else (only,)
+        known += [rank.node for record in records for rank in record.ranks]
+        await asyncio.gather(*map(self._ask, {node.host: node for node in known}.values()))
+
+    async def _ask(self, node: ClusterNode) -> None:
+        try:
+            request = LookRequest(vitals=True, interfaces=node.interfaces)
+            found: NodeLook | SparkError = await self._nodes.ask(node, "look", request, NodeLook)
+        except SparkError as error:
+            found = error
+        for record in self._store.world.launches:
+            if record.stage is Stage.READY and any(rank.node.host == node.host for rank in record.ranks):
+                values = {} if isinstance(found, SparkError) else node_values(found)
+                gap = found.summary if isinstance(found, SparkError) else ""
+                self._note(Sample(node_source(record.name, node.name), self._clock.now(), values, gap))
+        self._store.update(nodes={**self._store.world.nodes, node.host: found})
+
+    def _tell(self, before: ClusterRecord, now: ClusterRecord) -> None:
+        """An event for what another program did with a launch: its watcher, or a command."""
+        name, remedy, severity, kind = now.name, "", Severity.WARNING, EventKind.NOTE
+        if now.relaunches and now.relaunches[-1:] != before.relaunches[-1:]:
+            count = f"restart {len(now.relaunches)} of {RELAUNCHES_AN_HOUR} this hour"
+            text = f"{name}: all ranks are started again ({count}). Cause: {now.problem}"
+        elif now.stage is before.stage:
+            return
+        elif now.stage is Stage.STOPPING and now.problem:
+            severity, kind = Severity.ERROR, EventKind.FAILED
+            text = f"{name}: {now.problem} All ranks are stopped."
+        elif now.stage is Stage.BROKEN:
+            severity, kind = Severity.ERROR, EventKind.FAILED
+            text = f"{name} stays stopped on all nodes. Cause: {now.problem}"
+            remedy = f"Fix the cause, then launch it again ({key_of('show_presets')})."
+        elif now.stage is Stage.READY:
+            severity, kind, text = Severity.INFO, EventKind.READY, f"{name}: ready on {', '.join(now.nodes)}"
+        else:
+            severity, text = Severity.INFO, f"{name}: {now.stage.value} on {', '.join(now.nodes)}"
+        self._store.add_event(Event(self._clock.now(), severity, text, remedy, kind, name))
+
+
+def node_values(look: NodeLook) -> dict[MetricId, float]:
+    """The series of one node; those that are unknown are left out."""
+    found, used = look.vitals or NodeVitals(), None
+    if look.available is not None and look.total is not None:
+        used = (look.total - look.available) / GIB
+    traffic = None if found.received is None or found.sent is None else (found.received + found.sent) / 1e6
+    values = {
+        MetricId.GPU_UTILIZATION: found.gpu,
+        MetricId.GPU_POWER: found.power,
+        MetricId.GPU_TEMPERATURE: found.temperature,
+        MetricId.MEMORY_AVAILABLE: None if look.available is None else look.available / GIB,
+        MetricId.MEMORY_IN_USE: used,
+        MetricId.LINK_RATE: traffic,
+    }
+    return {metric: value for metric, value in values.items() if value is not None}

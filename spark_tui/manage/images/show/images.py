@@ -1,0 +1,221 @@
+"""Container images: the table, one image's page, and what deleting would do."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from spark_tui.base.actions import by_front_end, key_of
+from spark_tui.base.errors import SparkError
+from spark_tui.base.json import Object, maybe, moment
+from spark_tui.base.page import Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
+from spark_tui.base.quantities import human_bytes
+from spark_tui.base.text import quoted
+from spark_tui.catalog.models.show.inspection import UNKNOWN, age
+from spark_tui.manage.images.model import (
+    ImageDeletion,
+    ImageEntry,
+    ImagesView,
+    ImageUse,
+    ImageUser,
+    TagState,
+)
+from spark_tui.observe.metrics.show.history import when
+
+_TONES: Final = {
+    TagState.CURRENT: Tone.GOOD,
+    TagState.MOVED: Tone.WARNING,
+    TagState.FAILED: Tone.BAD,
+    TagState.GONE: Tone.BAD,
+}
+"""Others are quiet."""
+_TAGS: Final = {
+    TagState.CURRENT: "The registry has the same digest.",
+    TagState.MOVED: "The tag has moved: the registry has another image.",
+    TagState.PINNED: "Named by its digest, or kept by an update: it cannot move.",
+    TagState.LOCAL: "Built or loaded on this machine: no digest to compare.",
+    TagState.ABSENT: "Not downloaded. A launch downloads it.",
+}
+_SOURCES: Final = {"image": "by its labels", "start": "by an engine's start", "inspected": "read inside"}
+_GROUPS: Final = ("In use", "Not used", "Not downloaded")
+_MOST_USERS: Final = 3
+_NOT_MEASURED: Final = "Docker did not measure"
+_NOT_CHECKED: Final = "not checked"
+_ABSENT: Final = "not downloaded"
+
+
+def short_name(name: str) -> str:
+    """A name by digest or id, with the digest's first 12 characters."""
+    repository, colon, digest = name.partition("sha256:")
+    return f"{repository}{colon}{digest[:12]}" if colon else name
+
+
+def images_table(view: ImagesView, now: float, *, grouped: bool = False, empty: str = "") -> Table:
+    """A row for each name of an image; `grouped` by what a person asks first: used, not used, not downloaded."""
+    columns = (
+        Column("image" if grouped else "IMAGE", least=28),
+        Column("size" if grouped else "SIZE", right=True),
+        Column("age" if grouped else "AGE", right=True, keep=6),
+        Column("tag" if grouped else "TAG", keep=8),
+        Column("vLLM" if grouped else "VERSIONS", keep=4, least=8),
+        Column("used by" if grouped else "USED BY", keep=7, least=12),
+        *(() if grouped else (Column("DIGEST", keep=5),)),
+    )
+    rows, groups = [], []
+    for entry in view.entries:
+        image = entry.stored
+        made = image.created_at if image is not None else None
+        state = {TagState.UNKNOWN: "?", TagState.ABSENT: ""}.get(entry.state, entry.state.value)
+        engine = (entry.versions[0].version if entry.versions[0].title == "vLLM" else "") if entry.versions else ""
+        row = (
+            Cell(short_name(entry.name), Tone.STRONG if image is not None else Tone.QUIET),
+            Cell("-", Tone.QUIET) if image is None else human_bytes(image.size),
+            Cell("" if made is None else age(now - made), Tone.QUIET),
+            Cell(state, _TONES.get(entry.state, Tone.QUIET)),
+            engine if grouped else ", ".join(f"{each.title} {each.version}" for each in entry.versions[:2]),
+            users_text(entry.uses, 1 if grouped else _MOST_USERS) or Cell("none", Tone.QUIET),
+        )
+        rows.append(cells(*row) if grouped else cells(*row, entry.digest[7:19]))
+        groups.append(_GROUPS[2 if image is None else int(not entry.uses)])
+    ids = tuple(entry.name for entry in view.entries)
+    return Table(columns, tuple(rows), ids, empty, tuple(groups) if grouped else ())
+
+
+def users_text(uses: tuple[ImageUse, ...], most: int = _MOST_USERS) -> str:
+    """The names, each once, those that keep the image first: `qwen36, gemma and 2 more`; of one alone `qwen36 +3`."""
+    found = list(dict.fromkeys(use.name for use in uses))
+    more = len(found) - most
+    rest = "" if more <= 0 else f" +{more}" if most == 1 else f" and {more} more"
+    return ", ".join(found[:most]) + rest
+
+
+def images_summary(view: ImagesView) -> str:
+    """`4 images of engines: 61.2 GiB of disk, at least 18.0 GiB reclaimable. 2 other images: 1.1 GiB.`"""
+    count = len({each.stored.id for each in view.entries if each.stored is not None})
+    disk = f"size unknown ({_NOT_MEASURED})" if view.layers is None else f"{human_bytes(view.layers)} of disk"
+    free = view.reclaimable
+    least = f"reclaimable: {UNKNOWN}" if free is None else f"at least {human_bytes(free)} reclaimable"
+    if view.unused == ():
+        least = "nothing to reclaim"
+    others = f" {_count(view.others, 'other image')}: {human_bytes(view.other_bytes)}." if view.others else ""
+    total = " in all" if view.others and view.layers is not None else ""
+    return f"{_count(count, 'image')} of engines: {disk}{total}, {least}.{others}"
+
+
+def _count(count: int, what: str) -> str:
+    return f"1 {what}" if count == 1 else f"{count} {what}s"
+
+
+def image_page(entry: ImageEntry, view: ImagesView, now: float) -> Page:
+    """One image: its size, its tag beside the registry's, who uses it, the versions inside, and its names."""
+    image = entry.stored
+    made = image.created_at if image is not None else None
+    size = None if image is None else f"{human_bytes(image.size)} ({_alone(image.unique)})"
+    about = labelled((("size", size), ("age", None if made is None else f"{age(now - made)}, made {when(made)}")))
+    uses = [Row(use.words, "-") for use in entry.uses if use.kind is not ImageUser.PRESET]
+    named = [use.name for use in entry.uses if use.kind is ImageUser.PRESET]
+    if named:
+        uses.append(Row(f"{_count(len(named), 'preset')}: {', '.join(named)}", "-", Tone.QUIET))
+    if image is not None and view.starts_unknown:
+        uses.append(Row(f"Last good starts unknown: {view.starts_unknown}.", "!", Tone.WARNING))
+    names = [("image", entry.name)]
+    if image is not None:
+        others = ", ".join(name for name in view.names_of(image) if name != entry.name)
+        names += [("also named", others), ("digest", entry.digest or "none"), ("id", image.id)]
+    return (
+        Section(rows=(*about, *tag_rows(entry))),
+        Section("Used by", tuple(uses) or (Row("Nothing uses it.", tone=Tone.QUIET),)),
+        Section("Versions inside", version_rows(entry)),
+        Section("Names", labelled(names)),
+    )
+
+
+def _alone(alone: int | None) -> str:
+    return f"an unknown part shared ({_NOT_MEASURED})" if alone is None else f"{human_bytes(alone)} not shared"
+
+
+def tag_rows(entry: ImageEntry) -> tuple[Row, ...]:
+    """What the registry has for the tag, or what to do to know it."""
+    if entry.state in _TAGS:
+        moved = entry.state is TagState.MOVED
+        get = (("registry", str(entry.remote)), ("update", update_command(entry))) if moved else ()
+        return Row(_TAGS[entry.state], "tag", _TONES.get(entry.state, Tone.QUIET)), *labelled(get)
+    if isinstance(entry.remote, SparkError):
+        return Row(entry.remote.summary, "tag", Tone.BAD), *labelled((("fix", entry.remote.remedy),))
+    ask = by_front_end(f"{key_of('check_images')} checks the registry.", "Check the registry: spark-tui images --check")
+    return (Row(f"Not checked. {ask}", "tag", Tone.QUIET),)
+
+
+def update_command(entry: ImageEntry) -> str:
+    """Tries the new image beside the old one where a preset names the tag."""
+    named = next((use.name for use in entry.uses if use.kind is ImageUser.PRESET), "")
+    if not named:
+        return f"docker pull {quoted(entry.name)}"
+    return by_front_end(f"{key_of('update_preset')} on {named} (Presets)", f"spark-tui update {named}")
+
+
+def version_rows(entry: ImageEntry) -> tuple[Row, ...]:
+    """Each program with its source, or what to do to know it."""
+    rows = tuple(Row(f"{each.version}  ({_SOURCES[each.source]})", each.title) for each in entry.versions)
+    if entry.stored is None or any(each.source == "inspected" for each in entry.versions):
+        return rows or (Row("Unknown: not downloaded.", tone=Tone.QUIET),)
+    command = f"Read them: spark-tui images --inspect {entry.name}"
+    more = by_front_end(f"{key_of('inspect_image')} reads them inside.", command)
+    return *rows, Row(more if rows else f"Unknown. {more}", tone=Tone.QUIET)
+
+
+def deletion_text(plan: ImageDeletion) -> str:
+    """What goes, what that frees, and who has to download it again."""
+    if plan.others:
+        return f"Removes the name {plan.entry.name} only: the image stays as {', '.join(plan.others)}."
+    frees = "frees an unknown size" if plan.frees is None else f"frees at least {human_bytes(plan.frees)}"
+    if plan.frees == 0:
+        frees = "frees nothing, because other images have the same layers"
+    again = [use.name for use in plan.entry.uses if use.kind is ImageUser.PRESET]
+    kept = "".join(f" This is {use.words}." for use in plan.entry.uses if use.kind is ImageUser.KEPT)
+    users = kept + f" The next launch of {users_text(plan.entry.uses)} downloads it again." if again else ""
+    return f"Deletes {plan.entry.name}: {frees}.{users}"
+
+
+# --- JSON -------------------------------------------------------------------------------------------------
+
+
+def images_object(view: ImagesView) -> Object:
+    return {
+        "images": [image_object(entry) for entry in view.entries],
+        **maybe("disk_bytes", view.layers, _NOT_MEASURED),
+        **maybe("reclaimable_bytes", view.reclaimable, _NOT_MEASURED),
+        "other_images": view.others,
+        "other_images_bytes": view.other_bytes,
+        **({"last_starts_unknown": view.starts_unknown} if view.starts_unknown else {}),
+    }
+
+
+def image_object(entry: ImageEntry) -> Object:
+    image, error = entry.stored, entry.remote if isinstance(entry.remote, SparkError) else None
+    absent = _ABSENT if image is None else ""
+    made = moment(image.created_at) if image is not None else None
+    return {
+        "id": entry.name,
+        "downloaded": image is not None,
+        **maybe("image_id", image.id if image is not None else None, absent),
+        **maybe("digest", entry.digest, absent or "built or loaded on this machine"),
+        **maybe("size_bytes", image.size if image is not None else None, absent),
+        **maybe("unique_bytes", image.unique if image is not None else None, absent or _NOT_MEASURED),
+        **maybe("created", made, absent or "the image does not say"),
+        "versions": [
+            {"program": each.title, "version": each.version, "source": each.source} for each in entry.versions
+        ],
+        "used_by": [{"kind": use.kind.value, "name": use.name, "keeps": use.keeps} for use in entry.uses],
+        "tag_state": entry.state.value,
+        **maybe("registry_digest", None if error else entry.remote, error.summary if error else _NOT_CHECKED),
+        **({"error": {"id": error.id, "summary": error.summary, "remedy": error.remedy}} if error else {}),
+    }
+
+
+def deletion_object(plan: ImageDeletion) -> Object:
+    return {
+        "id": plan.entry.name,
+        **maybe("frees_at_least_bytes", plan.frees, _NOT_MEASURED),
+        "also_named": list(plan.others),
+        "obstacles": [{"id": each.id, "summary": each.summary, "remedy": each.remedy} for each in plan.obstacles],
+    }
