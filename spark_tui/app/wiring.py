@@ -133,7 +133,7 @@ REAL: Final[Mapping[str, Adapter]] = {
 
 DEMO: Final[Mapping[str, Adapter]] = {
     **_SHARED,
-    "world": ("spark_tui.services.demo.world:DemoWorld", lambda make, p: make(p.clock)),
+    "world": ("spark_tui.simulator.world:DemoWorld", lambda make, p: make(p.clock)),
     "simulator": (
         "spark_tui.simulator.spark:SimulatedSpark",
         lambda make, p: make(p.world, p.demo_folder.path / "wire"),
@@ -187,11 +187,11 @@ DEMO: Final[Mapping[str, Adapter]] = {
         lambda make, p: make(p.demo_folder.path),
     ),
     "recipes": (
-        "spark_tui.services.demo.folders:DemoRecipes",
+        "spark_tui.simulator.folders:DemoRecipes",
         lambda make, p: make(p.folder_recipes, p.demo_folder.path),
     ),
-    "checkpoints": ("spark_tui.services.demo.models:DemoModels", lambda _, p: p.models),
-    "models": ("spark_tui.services.demo.models:DemoModels", lambda make, p: make(p.clock)),
+    "checkpoints": ("spark_tui.simulator.models:DemoModels", lambda _, p: p.models),
+    "models": ("spark_tui.simulator.models:DemoModels", lambda make, p: make(p.clock)),
     "simulated_hub": (
         "spark_tui.simulator.hub:SimulatedHub",
         lambda make, p: make(p.clock, p.demo_folder.path / "hub.sock"),
@@ -202,12 +202,12 @@ DEMO: Final[Mapping[str, Adapter]] = {
             make({"HF_ENDPOINT": p.simulated_hub.endpoint}, uds=p.simulated_hub.socket)
         ),
     ),
-    "downloader": ("spark_tui.services.demo.downloads:DemoDownloads", lambda make, p: make(p.clock, p.models)),
+    "downloader": ("spark_tui.simulator.downloads:DemoDownloads", lambda make, p: make(p.clock, p.models)),
     "history": (
         "spark_tui.simulator.history:SimulatedHistory",
         lambda make, p: make(p.demo_folder.path / "history", p.world),
     ),
-    "load": ("spark_tui.services.demo.load:DemoLoad", lambda make, p: make(p.world)),
+    "load": ("spark_tui.simulator.load:DemoLoad", lambda make, p: make(p.world)),
     "results": ("spark_tui.observe.results.adapter:FileResults", lambda make, p: make(p.demo_folder.path)),
     "proofs": ("spark_tui.observe.results.adapter:FileProofs", lambda make, p: make(p.demo_folder.path)),
     "conversations": (

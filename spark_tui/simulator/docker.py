@@ -12,7 +12,8 @@ from typing import Any, Final
 from spark_tui.base.engine.container import ContainerSpec, EnvVar, PublishedPort
 from spark_tui.base.engine.image import repository
 from spark_tui.base.quantities import MIB
-from spark_tui.services.demo.world import (
+from spark_tui.simulator.server import Answer, Request, as_json
+from spark_tui.simulator.world import (
     GEMMA_IMAGE,
     NIGHTLY_IMAGE,
     STORE,
@@ -21,7 +22,6 @@ from spark_tui.services.demo.world import (
     DemoWorld,
     noise,
 )
-from spark_tui.simulator.server import Answer, Request, as_json
 
 VERSION: Final = {"Version": "29.2.1", "ApiVersion": "1.52", "MinAPIVersion": "1.44", "Os": "linux", "Arch": "arm64"}
 PULL_SECONDS: Final = 5.0

@@ -13,10 +13,10 @@ from typing import Any, Final
 from spark_tui.base.engine.metrics_page import Family, SeriesPart, Slot
 from spark_tui.base.engine.runtimes import Runtime, runtime_named
 from spark_tui.base.errors import EngineUnreachable
-from spark_tui.services.demo.metrics import counted
-from spark_tui.services.demo.recording import CannedAnswer, answers
-from spark_tui.services.demo.world import VERSION, DemoContainer, DemoWorld, Run
+from spark_tui.simulator.metrics import counted
+from spark_tui.simulator.recording import CannedAnswer, answers
 from spark_tui.simulator.server import Answer, ClosedWithoutAnswer, Request, as_json
+from spark_tui.simulator.world import VERSION, DemoContainer, DemoWorld, Run
 
 _PIECE: Final = re.compile(r"\s?[^\W\d_]{1,6}|\s?\d{1,3}|\s+|.", re.DOTALL)
 _WORD: Final = re.compile(r"\w+")

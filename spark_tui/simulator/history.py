@@ -20,8 +20,9 @@ from spark_tui.observe.explain.model.timeline import PhaseId, StartOutcome
 from spark_tui.observe.metrics.adapter.db import HistoryDb, Write
 from spark_tui.observe.metrics.adapter.samples import SampleWriter
 from spark_tui.observe.metrics.model.serving import HostReadings, MetricWindow, engine_values, host_values
-from spark_tui.services.demo.metrics import page_at
-from spark_tui.services.demo.world import (
+from spark_tui.simulator.machine import gpu_at, memory_at, rates_at
+from spark_tui.simulator.metrics import page_at
+from spark_tui.simulator.world import (
     FAILED_NAME,
     FAILED_OURS,
     SERVING_MODEL,
@@ -33,7 +34,6 @@ from spark_tui.services.demo.world import (
     DemoWorld,
     Run,
 )
-from spark_tui.simulator.machine import gpu_at, memory_at, rates_at
 
 T = TypeVar("T")
 

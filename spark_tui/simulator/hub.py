@@ -13,10 +13,10 @@ from spark_tui.base.checkpoint import WeightFormat
 from spark_tui.base.ports import Clock
 from spark_tui.base.quantities import GIB
 from spark_tui.catalog.models.model.weights import CONFIG
-from spark_tui.services.demo.facts import SHELF, Card
-from spark_tui.services.demo.models import COMMIT
-from spark_tui.services.demo.shelf import ShelfFile, files_on
+from spark_tui.simulator.facts import SHELF, Card
+from spark_tui.simulator.models import COMMIT
 from spark_tui.simulator.server import Answer, Request, Server, as_json
+from spark_tui.simulator.shelf import ShelfFile, files_on
 
 GATED: Final = ("google/gemma-3-27b-it",)
 _ANSWER_SECONDS: Final = 0.4

@@ -28,9 +28,9 @@ from spark_tui.base.reading import Ok, Reading
 from spark_tui.machine.procfs import ProcfsHost
 from spark_tui.manage.doctor.adapter import FileDoctorProbe
 from spark_tui.manage.doctor.model import StoreState
-from spark_tui.services.demo.recording import Telemetry, telemetry
-from spark_tui.services.demo.world import BASE_BYTES, DISK_FREE, DISK_TOTAL, SERVING_NAME, TOTAL_BYTES, DemoWorld, Run
 from spark_tui.simulator.folder import DemoFolder
+from spark_tui.simulator.recording import Telemetry, telemetry
+from spark_tui.simulator.world import BASE_BYTES, DISK_FREE, DISK_TOTAL, SERVING_NAME, TOTAL_BYTES, DemoWorld, Run
 
 _DATA: Final = Path(__file__).parent / "data"
 _STEP_SECONDS: Final = 0.5

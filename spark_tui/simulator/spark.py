@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from spark_tui.base.errors import RefusedError
-from spark_tui.services.demo.world import DemoWorld
 from spark_tui.simulator.docker import SimulatedDaemon
 from spark_tui.simulator.engine import SimulatedEngines
 from spark_tui.simulator.server import Answer, Request, Server
+from spark_tui.simulator.world import DemoWorld
 
 
 class SimulatedSpark:

@@ -27,15 +27,15 @@ MODES: Final = {
 }
 DIALOGS: Final = {
     "compare_presets": "spark_tui.catalog.fit.screen.presets:CompareScreen",
-    "confirm": "spark_tui.tui.screens.modals:ConfirmScreen",
+    "confirm": "spark_tui.tui.modals:ConfirmScreen",
     "draft": "spark_tui.catalog.fit.screen.draft:DraftDialog",
-    "help": "spark_tui.tui.screens.help:HelpScreen",
+    "help": "spark_tui.tui.help:HelpScreen",
     "hosts": "spark_tui.manage.cluster.screen.hosts:HostsDialog",
     "judge_form": "spark_tui.catalog.fit.screen.presets:JudgeForm",
     "import_form": "spark_tui.catalog.presets.screen.import_form:ImportForm",
     "launch_form": "spark_tui.run.launch.screen:LaunchForm",
-    "tour": "spark_tui.tui.screens.help:TourScreen",
-    "yank": "spark_tui.tui.screens.modals:YankMenu",
+    "tour": "spark_tui.tui.help:TourScreen",
+    "yank": "spark_tui.tui.modals:YankMenu",
 }
 
 

@@ -7,7 +7,7 @@ import pytest
 from spark_tui.base.checkpoint import CheckpointFacts, Quantization, WeightFormat
 from spark_tui.catalog.models.model.inspection import inspect
 from spark_tui.catalog.models.show.inspection import inspection_rows
-from spark_tui.services.demo.facts import FACTS as KNOWN
+from spark_tui.simulator.facts import FACTS as KNOWN
 from tests.cases import all_cases
 
 

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import spark_tui.services.demo
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-import spark_tui.services.demo
 from spark_tui.app.wiring import DEMO, build_demo
 from spark_tui.base.adapters import Ports
 from spark_tui.base.engine.container import (
@@ -62,9 +62,12 @@ from spark_tui.catalog.presets.use.preflight import Preflight
 from spark_tui.observe.explain.model.timeline import BootTimeline, StartOutcome
 from spark_tui.observe.explain.model.tracker import LogTracker
 from spark_tui.run.launch.use.launch import launched_with
-from spark_tui.services.demo.engines import EngineProfile, vllm_start
-from spark_tui.services.demo.folders import SAMPLES
-from spark_tui.services.demo.world import (
+from spark_tui.simulator.docker import PULL_SECONDS
+from spark_tui.simulator.engine import canned_answer, tokens_of
+from spark_tui.simulator.engines import EngineProfile, vllm_start
+from spark_tui.simulator.folder import DemoFolder
+from spark_tui.simulator.folders import SAMPLES
+from spark_tui.simulator.world import (
     FAILED_NAME,
     FAILED_OURS,
     SERVING_MODEL,
@@ -74,9 +77,6 @@ from spark_tui.services.demo.world import (
     VLLM_IMAGE,
     DemoWorld,
 )
-from spark_tui.simulator.docker import PULL_SECONDS
-from spark_tui.simulator.engine import canned_answer, tokens_of
-from spark_tui.simulator.folder import DemoFolder
 from spark_tui.use.prove.use import Prover
 from tests.fakes_host import FakeClock, begun, settle
 

@@ -12,9 +12,9 @@ from spark_tui.base.engine.metrics_page import Snapshot
 from spark_tui.base.host.series import HOST, MetricId, Sample, SeriesKey, SeriesSlice
 from spark_tui.base.reading import Ok
 from spark_tui.observe.metrics.model.serving import MetricWindow, engine_values
-from spark_tui.services.demo.metrics import page_at
-from spark_tui.services.demo.world import MOST_STREAMS, SERVING_NAME, DemoWorld
 from spark_tui.simulator.history import SimulatedHistory
+from spark_tui.simulator.metrics import page_at
+from spark_tui.simulator.world import MOST_STREAMS, SERVING_NAME, DemoWorld
 from tests.fakes_host import FakeClock
 
 

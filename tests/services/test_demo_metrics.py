@@ -16,7 +16,7 @@ from spark_tui.base.errors import EngineUnreachable
 from spark_tui.base.reading import Ok, value_of
 from spark_tui.observe.explain.model.tracker import LogTracker
 from spark_tui.observe.metrics.model.serving import measure
-from spark_tui.services.demo.world import CROWD, SERVING_NAME, SERVING_PORT, DemoWorld
+from spark_tui.simulator.world import CROWD, SERVING_NAME, SERVING_PORT, DemoWorld
 from tests.core.kit import running
 from tests.fakes_host import FakeClock
 

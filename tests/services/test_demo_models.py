@@ -17,9 +17,9 @@ from spark_tui.catalog.models.model.store import Completeness, DeleteExtent
 from spark_tui.catalog.models.use.downloads import Downloads, launch_downloads
 from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.catalog.presets.use.preflight import Preflight
-from spark_tui.services.demo.downloads import PAUSED_AT_START, RATE, DemoDownloads
-from spark_tui.services.demo.models import DemoModels
+from spark_tui.simulator.downloads import PAUSED_AT_START, RATE, DemoDownloads
 from spark_tui.simulator.machine import SimulatedHost
+from spark_tui.simulator.models import DemoModels
 from tests.fakes_host import FakeClock
 
 SMALL = DownloadRequest("openai/gpt-oss-20b")

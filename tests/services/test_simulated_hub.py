@@ -22,10 +22,10 @@ from spark_tui.base.secret import Secret
 from spark_tui.catalog.models.adapter.hub_client import RemoteFiles
 from spark_tui.catalog.models.model import hub_errors
 from spark_tui.catalog.models.model.hub import Fits, FormatBasis, Gating, RepoFile, SearchQuery, Sort
-from spark_tui.services.demo import facts as facts_module
-from spark_tui.services.demo.facts import FACTS, SHELF
-from spark_tui.services.demo.shelf import files_on
+from spark_tui.simulator import facts as facts_module
+from spark_tui.simulator.facts import FACTS, SHELF
 from spark_tui.simulator.hub import GATED
+from spark_tui.simulator.shelf import files_on
 from tests.fakes_host import FakeClock
 
 T = TypeVar("T")

@@ -27,7 +27,7 @@ from spark_tui.observe.results.model.run import BenchRun, HostFigures, Result, R
 from spark_tui.run.launch.screen import LaunchForm
 from spark_tui.run.launch.use.launch import Launcher, LaunchRequest
 from spark_tui.tui.format import ASCII, UNICODE, Glyphs
-from spark_tui.tui.screens.modals import ConfirmScreen
+from spark_tui.tui.modals import ConfirmScreen
 from spark_tui.tui.widgets.row_list import RowList
 from spark_tui.use.bench.screen.bench import BenchScreen
 from spark_tui.use.bench.screen.curve import BenchCurve

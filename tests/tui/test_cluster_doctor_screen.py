@@ -17,7 +17,7 @@ from spark_tui.base.remote import RemoteHost
 from spark_tui.catalog.presets.model.preset import PresetCatalogue
 from spark_tui.manage.cluster.screen.cluster import ClusterScreen
 from spark_tui.manage.cluster.screen.doctor import ClusterDoctorScreen
-from spark_tui.tui.screens.modals import ChoiceDialog, ConfirmScreen
+from spark_tui.tui.modals import ChoiceDialog, ConfirmScreen
 from spark_tui.tui.widgets.bars import KeyBar
 from spark_tui.tui.widgets.page import Page
 from spark_tui.tui.widgets.row_list import RowList

@@ -20,7 +20,7 @@ from spark_tui.manage.cluster.show.cluster import ADD_COMMAND
 from spark_tui.manage.cluster.use.launch import ClusterLauncher
 from spark_tui.observe.explain.screen.logs import LogsScreen
 from spark_tui.run.launch.screen import LaunchForm
-from spark_tui.tui.screens.modals import ConfirmScreen
+from spark_tui.tui.modals import ConfirmScreen
 from spark_tui.tui.widgets.bars import KeyBar
 from spark_tui.tui.widgets.page import Page
 from spark_tui.tui.widgets.row_list import RowList

@@ -20,7 +20,7 @@ from spark_tui.base.wire import encode
 from spark_tui.manage.gateway.model import GatewayStatus
 from spark_tui.manage.gateway.use.keys import GatewayKeys
 from spark_tui.run.launch.screen import LaunchForm
-from spark_tui.tui.screens.modals import YankMenu
+from spark_tui.tui.modals import YankMenu
 from spark_tui.tui.widgets.bars import KeyBar
 from spark_tui.use.connect.adapter import MemoryFiles
 from spark_tui.use.connect.model import CLIENTS

@@ -8,7 +8,7 @@ from spark_tui.app.control_centre import SparkApp
 from spark_tui.app.wiring import build_demo
 from spark_tui.base.settings import Settings
 from spark_tui.tui.format import UNICODE
-from spark_tui.tui.screens.modals import ConfirmScreen
+from spark_tui.tui.modals import ConfirmScreen
 from spark_tui.tui.widgets.row_list import RowList
 from tests.tui.kit import SIZES
 from tests.tui.quiet import text_of, until

@@ -20,7 +20,7 @@ from spark_tui.catalog.models.model.hub import SearchHit
 from spark_tui.catalog.presets.adapter.imports import FolderRecipeStore
 from spark_tui.catalog.presets.adapter.store import PresetFiles, builtin_directory
 from spark_tui.run.launch.screen import LaunchForm
-from spark_tui.tui.screens.modals import TextDialog
+from spark_tui.tui.modals import TextDialog
 from tests.fakes_hub import card
 from tests.log_fixtures import run_log
 from tests.store_kit import cached, files

@@ -17,7 +17,7 @@ from spark_tui.run.launch.screen import LaunchForm
 from spark_tui.run.launch.use.runner import JobRunner
 from spark_tui.run.service.use import BootUnits
 from spark_tui.tui.format import UNICODE
-from spark_tui.tui.screens.modals import ConfirmScreen, YankMenu
+from spark_tui.tui.modals import ConfirmScreen, YankMenu
 from spark_tui.tui.widgets.row_list import RowList
 from tests.tui import quiet
 

@@ -7,7 +7,7 @@ import pytest
 from spark_tui.base.actions import Scope, key_of, of_scope, shown, use_keys
 from spark_tui.catalog.fit.screen.presets import PresetsScreen
 from spark_tui.run.launch.screen import LaunchForm
-from spark_tui.tui.screens.help import CLI_FROM, HelpScreen, KeyTable, TourScreen, tour
+from spark_tui.tui.help import CLI_FROM, HelpScreen, KeyTable, TourScreen, tour
 from spark_tui.tui.widgets.bars import KeyBar
 from spark_tui.use.connect.screen import ConnectScreen
 from tests.tui.kit import QWEN, Sight, kit_of, seen

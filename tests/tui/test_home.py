@@ -25,7 +25,7 @@ from spark_tui.observe.explain.screen.view import LogView
 from spark_tui.run.launch.use.launch import LaunchRequest
 from spark_tui.run.launch.use.runner import JobRunner
 from spark_tui.tui.format import UNICODE
-from spark_tui.tui.screens.modals import ConfirmScreen, TextDialog
+from spark_tui.tui.modals import ConfirmScreen, TextDialog
 from spark_tui.tui.widgets.bars import KeyBar
 from spark_tui.tui.widgets.row_list import RowList
 from tests.core.kit import PRESET, Kit

@@ -9,7 +9,7 @@ from spark_tui.base.actions import key_of
 from spark_tui.base.errors import RegistryUnreachable
 from spark_tui.catalog.library.screen.models import ModelsScreen
 from spark_tui.manage.images.screen import ImagesScreen
-from spark_tui.tui.screens.modals import ConfirmScreen
+from spark_tui.tui.modals import ConfirmScreen
 from spark_tui.tui.widgets.row_list import RowList
 from tests.core.kit import IMAGE, PRESET
 from tests.core.test_images import NEW, OLD, Shelf

@@ -17,9 +17,9 @@ from textual.widgets import Input
 from spark_tui.app.control_centre import SparkApp
 from spark_tui.run.launch.screen import LaunchForm
 from spark_tui.tui.format import UNICODE
+from spark_tui.tui.help import HelpScreen
 from spark_tui.tui.key_queue import GUARD_S, KeyHandled, KeyQueue
-from spark_tui.tui.screens.help import HelpScreen
-from spark_tui.tui.screens.modals import ConfirmScreen, TextDialog
+from spark_tui.tui.modals import ConfirmScreen, TextDialog
 from tests.tui.kit import QWEN, SMOL, kit_of, seen
 from tests.tui.quiet import PLENTY_S, until
 

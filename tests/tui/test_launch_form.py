@@ -23,8 +23,8 @@ from spark_tui.catalog.presets.use.rights import AllowedPresets
 from spark_tui.run.launch.screen import MAX_FIELDS, EditQuestion, LaunchForm, fields_of
 from spark_tui.run.launch.use.launch import Launcher, LaunchRequest
 from spark_tui.tui.form_screen import Choice, FieldRow
-from spark_tui.tui.screens.help import HelpScreen
-from spark_tui.tui.screens.modals import ConfirmScreen
+from spark_tui.tui.help import HelpScreen
+from spark_tui.tui.modals import ConfirmScreen
 from tests.core.kit import Kit
 from tests.fakes_host import IDLE_MEMORY
 from tests.tui.kit import ESCAPE, GEMMA, MARKUP, PRESET, QWEN, SIZES, Sight, kit_of, seen

@@ -26,7 +26,7 @@ from spark_tui.base.theme import BASES, ROLES, UserTheme
 from spark_tui.observe.explain.screen.view import LogView
 from spark_tui.observe.explain.use import LogBuffer
 from spark_tui.tui.format import ASCII, CONSOLE, UNICODE, Glyphs, choose
-from spark_tui.tui.screens.modals import ConfirmScreen
+from spark_tui.tui.modals import ConfirmScreen
 from spark_tui.tui.themes import (
     SPARK_ANSI,
     SPARK_CONTRAST,

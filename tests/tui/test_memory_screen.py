@@ -23,7 +23,7 @@ from spark_tui.observe.memory import show as present
 from spark_tui.observe.memory.screen import Breakdown, MemoryScreen
 from spark_tui.observe.memory.use.memory import ContainerShare, GuardStatus, MemoryDetail
 from spark_tui.tui.format import UNICODE
-from spark_tui.tui.screens.modals import ConfirmScreen
+from spark_tui.tui.modals import ConfirmScreen
 from spark_tui.tui.widgets.graph import Graph
 from tests.core.kit import Kit
 from tests.fakes_host import IDLE_MEMORY

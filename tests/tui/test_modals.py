@@ -6,7 +6,7 @@ from itertools import product
 
 from textual.widgets import Button, Input
 
-from spark_tui.tui.screens.modals import ConfirmScreen
+from spark_tui.tui.modals import ConfirmScreen
 from tests.tui.kit import QWEN, Sight, kit_of, seen
 
 NAME = "nemotron-3-super-120b-a12b-nvfp4-mtp"

@@ -32,8 +32,8 @@ from spark_tui.catalog.models.show.inspection import hits_table
 from spark_tui.catalog.models.use.downloads import Downloads
 from spark_tui.catalog.presets.model.preset import PublishedSpeed
 from spark_tui.tui.format import cell
-from spark_tui.tui.screens.help import HelpScreen
-from spark_tui.tui.screens.modals import ChoiceDialog, ConfirmScreen, TextDialog
+from spark_tui.tui.help import HelpScreen
+from spark_tui.tui.modals import ChoiceDialog, ConfirmScreen, TextDialog
 from spark_tui.tui.widgets.row_list import RowList
 from tests.core.kit import PRESET
 from tests.fakes_hub import card

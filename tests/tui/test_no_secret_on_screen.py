@@ -19,7 +19,7 @@ from spark_tui.base.settings import ExposureChoice
 from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.run.launch.use.launch import LaunchRequest
 from spark_tui.run.launch.use.runner import JobRunner
-from spark_tui.tui.screens.modals import ConfirmScreen
+from spark_tui.tui.modals import ConfirmScreen
 from tests.cli.test_no_secret_leaves import BEARER, KEY, LINES, NEEDLES, TOKEN
 from tests.core.kit import IMAGE, PRESET, Kit
 from tests.log_fixtures import read_log

@@ -14,7 +14,7 @@ from spark_tui.base.settings import Settings
 from spark_tui.observe.explain.screen.logs import LogsScreen
 from spark_tui.run.launch.screen import LaunchForm
 from spark_tui.tui.format import ASCII, UNICODE
-from spark_tui.tui.screens.modals import ConfirmScreen
+from spark_tui.tui.modals import ConfirmScreen
 from spark_tui.tui.themes import SPARK_ANSI
 from spark_tui.tui.widgets.row_list import RowList
 from spark_tui.use.chat.screen.chat import ChatScreen

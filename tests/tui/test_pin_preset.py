@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from spark_tui.observe.metrics.use.history import History
-from spark_tui.tui.screens.modals import ConfirmScreen
+from spark_tui.tui.modals import ConfirmScreen
 from tests.core.test_pins import GOOD, IMAGE, RECIPE, START, Place
 from tests.tui.kit import SIZES, seen
 

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from spark_tui.app.control_centre import SparkApp
 from spark_tui.app.wiring import build_demo
 from spark_tui.tui.format import ASCII, CONSOLE, UNICODE, Glyphs, plain
-from spark_tui.tui.screens.modals import ConfirmScreen
+from spark_tui.tui.modals import ConfirmScreen
 from tests.tui.kit import QWEN, Sight, kit_of
 
 OF_THE_CONSOLE = set("─│┌┐└┘├┤┬┴┼═█▄▀▌▐░▒▓■►•…±·×")

@@ -25,7 +25,7 @@ from spark_tui.catalog.presets.model.preset import PresetFacts, PublishedSpeed, 
 from spark_tui.run.launch.screen import LaunchForm
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.frame import KeyBar
-from spark_tui.tui.screens.help import HelpScreen
+from spark_tui.tui.help import HelpScreen
 from spark_tui.tui.widgets.page import Page, dense_lines
 from spark_tui.tui.widgets.row_list import RowList
 from tests.tui.kit import BROKEN, ESCAPE, GEMMA, IMAGE, MARKUP, MINE, PRESET, QWEN, SIZES, SMOL, Sight, kit_of, seen

@@ -6,7 +6,7 @@ import pytest
 
 from spark_tui.manage.images.use.update import UpdateStage
 from spark_tui.run.launch.use.runner import JobRunner
-from spark_tui.tui.screens.modals import ConfirmScreen
+from spark_tui.tui.modals import ConfirmScreen
 from tests.core.test_update import NEW_ID, OLD_ID, Bench
 from tests.tui.kit import SIZES, Sight, seen
 

@@ -12,7 +12,7 @@ from spark_tui.app.home.screen import HomeScreen
 from spark_tui.base.engine.container import ALL_INTERFACES, PublishedPort
 from spark_tui.base.files import ScreenFolder
 from spark_tui.base.secret import Secret
-from spark_tui.tui.screens.modals import YankMenu
+from spark_tui.tui.modals import YankMenu
 from spark_tui.tui.yank import LAST_COPY
 from tests.tui.kit import QWEN, Sight, kit_of, seen
 

@@ -26,8 +26,8 @@ from spark_tui.catalog.presets.model.preset import Preset
 from spark_tui.machine.config import config_of, user_themes
 from spark_tui.tui.frame import FrameApp, FrameScreen
 from spark_tui.tui.list_screen import ListScreen
+from spark_tui.tui.modals import TextDialog
 from spark_tui.tui.screen_table import make_screen
-from spark_tui.tui.screens.modals import TextDialog
 from spark_tui.tui.textual_private import QuietModal
 from spark_tui.tui.themes import own_theme
 from spark_tui.tui.widgets.page import Page

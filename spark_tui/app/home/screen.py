@@ -33,8 +33,8 @@ from spark_tui.observe.engines.show.engines import (
     schedule_text,
 )
 from spark_tui.tui.frame import FrameScreen, acting, bindings
+from spark_tui.tui.help import TourText
 from spark_tui.tui.screen_table import make_screen
-from spark_tui.tui.screens.help import TourText
 from spark_tui.tui.widgets.line import entitle
 from spark_tui.tui.widgets.page import Page
 from spark_tui.tui.widgets.row_list import RowList
@@ -733,7 +733,7 @@ class HomeScreen(FrameScreen):
     async def action_set_schedule(self) -> None:
         """One line: the times and days. A timer of systemd is written or removed."""
         from spark_tui.base.engine.schedule import schedule_of
-        from spark_tui.tui.screens.modals import TextDialog
+        from spark_tui.tui.modals import TextDialog
 
         view, boot = self._engine_for("A schedule"), self.context[parts().BootUnits]
         if view is None:

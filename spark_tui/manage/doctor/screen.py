@@ -20,7 +20,7 @@ from spark_tui.manage.doctor.use import Doctor, terminal_state
 from spark_tui.tui import format as fmt
 from spark_tui.tui.frame import bindings
 from spark_tui.tui.list_screen import LIST_CSS, ListScreen
-from spark_tui.tui.screens.modals import ConfirmScreen
+from spark_tui.tui.modals import ConfirmScreen
 from spark_tui.tui.widgets.line import entitle
 from spark_tui.tui.widgets.row_list import NO_ROWS
 from spark_tui.tui.yank import Yank

@@ -164,7 +164,7 @@ class ImagesScreen(ListScreen):
     @work(exit_on_error=False, exclusive=True, group="ask")
     async def action_delete_image(self) -> None:
         """Shows what is freed, and deletes when a person agrees."""
-        from spark_tui.tui.screens.modals import ConfirmScreen
+        from spark_tui.tui.modals import ConfirmScreen
 
         entry, view = self.entry, self.view
         if entry is None or view is None:

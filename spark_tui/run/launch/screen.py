@@ -50,7 +50,7 @@ from spark_tui.run.launch.use.launch import DEFAULT_READY_TIMEOUT_SECONDS, Launc
 from spark_tui.run.launch.use.runner import JobRunner
 from spark_tui.tui.form_screen import FieldRow, FormField, FormScreen, Given
 from spark_tui.tui.frame import FrameApp, acting
-from spark_tui.tui.screens.modals import ConfirmScreen
+from spark_tui.tui.modals import ConfirmScreen
 from spark_tui.tui.widgets.page import Page as PageView
 from spark_tui.tui.widgets.page import one_line
 

@@ -23,8 +23,8 @@ from spark_tui.catalog.presets.model.draft import Draft
 from spark_tui.catalog.presets.model.overrides import overrides_from_pairs
 from spark_tui.catalog.presets.use.preflight import Preflight
 from spark_tui.tui import format as fmt
+from spark_tui.tui.modals import TextDialog
 from spark_tui.tui.screen_table import make_screen
-from spark_tui.tui.screens.modals import TextDialog
 from spark_tui.tui.textual_private import QuietModal
 from spark_tui.tui.widgets.page import Page
 from spark_tui.tui.yank import Yank

@@ -45,8 +45,8 @@ from spark_tui.run.launch.use.runner import JobRunner
 from spark_tui.tui.form_screen import FORM_CSS, FormField, FormScreen, Given
 from spark_tui.tui.frame import acting, bindings
 from spark_tui.tui.list_screen import LIST_CSS, ListScreen
+from spark_tui.tui.modals import ConfirmScreen
 from spark_tui.tui.screen_table import make_screen
-from spark_tui.tui.screens.modals import ConfirmScreen
 from spark_tui.tui.textual_private import QuietModal
 from spark_tui.tui.widgets.line import Line, packed
 from spark_tui.tui.widgets.page import Page

@@ -382,7 +382,7 @@ class ModelsScreen(ListScreen):
     @acting("ask")
     async def action_cancel_work(self) -> None:
         """Cancels the verification, or the download; asks what to do with the downloaded data."""
-        from spark_tui.tui.screens.modals import ChoiceDialog
+        from spark_tui.tui.modals import ChoiceDialog
 
         entry, download = self.entry, self.download
         if entry is not None and self.context[Library].verifying(entry.model.id):
@@ -412,7 +412,7 @@ class ModelsScreen(ListScreen):
 
     @acting("ask")
     async def action_limit_downloads(self) -> None:
-        from spark_tui.tui.screens.modals import TextDialog
+        from spark_tui.tui.modals import TextDialog
 
         now = await self.context[Downloads].limits()
         cap = docker_size(int(now.bytes_per_second)) if now.bytes_per_second else ""
@@ -441,7 +441,7 @@ class ModelsScreen(ListScreen):
     @work(exit_on_error=False, exclusive=True, group="ask")
     async def action_delete_model(self) -> None:
         """Shows what is freed, and deletes when the name was typed."""
-        from spark_tui.tui.screens.modals import ConfirmScreen
+        from spark_tui.tui.modals import ConfirmScreen
 
         view, entry = self.library, self.entry
         if view is None or entry is None:
@@ -467,7 +467,7 @@ class ModelsScreen(ListScreen):
 
     async def _delete_plan(self, entry: LibraryEntry, *, unchecked: bool) -> DeletePlan | None:
         """All of it, one revision, or its leftovers: asks only where there is a choice."""
-        from spark_tui.tui.screens.modals import ChoiceDialog
+        from spark_tui.tui.modals import ChoiceDialog
 
         model, library = entry.model, self.context[Library]
         wanted = [(DeleteExtent.MODEL, "")]

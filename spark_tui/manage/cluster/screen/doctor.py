@@ -23,7 +23,7 @@ from spark_tui.manage.doctor.show import counts
 from spark_tui.tui import format as fmt
 from spark_tui.tui.frame import bindings
 from spark_tui.tui.list_screen import LIST_CSS, ListScreen
-from spark_tui.tui.screens.modals import ChoiceDialog, ConfirmScreen
+from spark_tui.tui.modals import ChoiceDialog, ConfirmScreen
 from spark_tui.tui.widgets.line import entitle
 from spark_tui.tui.yank import Yank
 

@@ -32,7 +32,7 @@ from spark_tui.observe.results.use import Results
 from spark_tui.tui.format import Glyphs, safe
 from spark_tui.tui.frame import bindings
 from spark_tui.tui.list_screen import LIST_CSS, ListScreen
-from spark_tui.tui.screens.modals import ChoiceDialog, ConfirmScreen, TextDialog
+from spark_tui.tui.modals import ChoiceDialog, ConfirmScreen, TextDialog
 from spark_tui.tui.widgets.line import Line
 from spark_tui.tui.widgets.page import Page
 from spark_tui.tui.yank import Yank

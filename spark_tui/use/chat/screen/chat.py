@@ -30,7 +30,7 @@ from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.observe.metrics.use.metrics import EngineMetricsCollector
 from spark_tui.tui import format as fmt
 from spark_tui.tui.frame import FrameApp, FrameScreen, bindings
-from spark_tui.tui.screens.modals import ChoiceDialog, TextDialog
+from spark_tui.tui.modals import ChoiceDialog, TextDialog
 from spark_tui.tui.textual_private import QuietModal
 from spark_tui.tui.widgets.bars import KeyBar
 from spark_tui.tui.widgets.line import Line, entitle, spread

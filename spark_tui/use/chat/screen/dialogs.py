@@ -21,7 +21,7 @@ from spark_tui.base.errors import SparkError
 from spark_tui.base.page import Column
 from spark_tui.base.text import truncate
 from spark_tui.tui import format as fmt
-from spark_tui.tui.screens.modals import ConfirmScreen, TextDialog
+from spark_tui.tui.modals import ConfirmScreen, TextDialog
 from spark_tui.tui.textual_private import QuietModal
 from spark_tui.tui.widgets.row_list import RowList
 from spark_tui.use.chat.model.conversation import ConversationHit, ConversationSummary

@@ -17,8 +17,8 @@ from msgspec import Struct
 from spark_tui.base.checkpoint import CheckpointFacts, WeightFormat
 from spark_tui.base.kv import BlockCapacity, KvSettings, kv_layout
 from spark_tui.base.quantities import GIB, MIB
-from spark_tui.services.demo.facts import FACTS, SIZES
-from spark_tui.services.demo.recording import POOL_GIB, RecordedLog, boot_script, fill, other_script
+from spark_tui.simulator.facts import FACTS, SIZES
+from spark_tui.simulator.recording import POOL_GIB, RecordedLog, boot_script, fill, other_script
 
 RECORDED_CHECKPOINT_GIB: Final = 21.31
 RECORDED_TOKENS: Final = 32_768

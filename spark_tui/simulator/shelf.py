@@ -11,7 +11,7 @@ from msgspec.json import decode, encode
 
 from spark_tui.base.quantities import GIB
 from spark_tui.catalog.models.model.weights import BITS, LENGTH_BYTES
-from spark_tui.services.demo.facts import SHELF
+from spark_tui.simulator.facts import SHELF
 
 _EVERYWHERE: Final = {"README.md": 18_204, "tokenizer.json": 12_807_982}
 _HEADER_BYTES: Final = 4_096

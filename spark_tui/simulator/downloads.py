@@ -21,8 +21,8 @@ from spark_tui.catalog.models.model.download import (
     LocalFiles,
 )
 from spark_tui.catalog.models.model.hub import RepoFile, select
-from spark_tui.services.demo.models import COMMIT, DemoModels
-from spark_tui.services.demo.shelf import files_on
+from spark_tui.simulator.models import COMMIT, DemoModels
+from spark_tui.simulator.shelf import files_on
 
 RATE: Final = 118_000_000.0
 """Bytes a second of a 1 Gbit line."""

@@ -35,7 +35,7 @@ from spark_tui.base.engine.runtimes import KEY_VARIABLES
 from spark_tui.base.errors import EngineUnreachable
 from spark_tui.base.ports import Clock, LogLine
 from spark_tui.base.quantities import GIB
-from spark_tui.services.demo.engines import (
+from spark_tui.simulator.engines import (
     GRAPHS_GIB,
     BootMarks,
     EngineProfile,
@@ -44,8 +44,8 @@ from spark_tui.services.demo.engines import (
     other_start,
     vllm_start,
 )
-from spark_tui.services.demo.facts import RECORDED_MODEL
-from spark_tui.services.demo.recording import POOL_GIB, RecordedLog, fill
+from spark_tui.simulator.facts import RECORDED_MODEL
+from spark_tui.simulator.recording import POOL_GIB, RecordedLog, fill
 
 _TTFT: Final = (
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,

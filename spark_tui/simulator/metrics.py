@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from spark_tui.base.engine.metrics_page import Family, MetricPage, Slot, page_of
-from spark_tui.services.demo.world import (
+from spark_tui.simulator.world import (
     PREFIX_HITS,
     REQUEST_INTERVALS,
     STATS_SECONDS,

@@ -34,8 +34,8 @@ from spark_tui.catalog.models.model.store import (
     StoredRevision,
     VerifyProgress,
 )
-from spark_tui.services.demo.facts import FACTS, RECORDED_MODEL
-from spark_tui.services.demo.world import DISK_FREE, DISK_TOTAL, STORE
+from spark_tui.simulator.facts import FACTS, RECORDED_MODEL
+from spark_tui.simulator.world import DISK_FREE, DISK_TOTAL, STORE
 
 RATE: Final = 2_400_000_000
 """Bytes a second that a verification reads, on one NVMe disk."""

@@ -8,8 +8,8 @@ from typing import Final
 
 from spark_tui.base.engine.state import Endpoint
 from spark_tui.observe.results.model.record import RequestRecord
-from spark_tui.services.demo.engines import EngineProfile
-from spark_tui.services.demo.world import REPLAY_SPEED, DemoWorld, noise
+from spark_tui.simulator.engines import EngineProfile
+from spark_tui.simulator.world import REPLAY_SPEED, DemoWorld, noise
 from spark_tui.use.bench.model.load import Load, LoadEvent, LoadResult, Tick
 
 _FIRST_SECONDS: Final = 0.12
