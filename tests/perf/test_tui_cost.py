@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -38,8 +39,9 @@ class Opened(SparkApp):
 Opened(build_demo()).run(headless=True)
 """
 LATER = (
-    "core.engines", "core.launch", "core.metrics", "core.library", "domain.host.detectors", "domain.logs.timeline",
-    "domain.logs.explain", "domain.presets.plan", "present.launch", "present.logs", "services.demo.world",
+    "observe.engines.use.engines", "run.launch.use.launch", "observe.metrics.use.metrics", "catalog.library.use",
+    "base.host.detectors", "observe.explain.model.timeline", "observe.explain.model.explain",
+    "catalog.presets.model.plan", "catalog.fit.show.launch", "observe.explain.show", "simulator.world",
     "tui.widgets.graph", "textual.widgets._text_area",
 )  # fmt: skip
 """Each brings many others along; the first frame shows nothing of them."""
@@ -97,7 +99,8 @@ def test_the_first_frame_loads_nothing_that_it_does_not_show(tmp_path: Path) -> 
     )  # fmt: skip
     loaded = {name.removeprefix("spark_tui.") for name in done.stdout.split()}
     print(f"\n{len(loaded)} modules before the first frame")
-    assert "tui.screens.home" in loaded
+    assert "app.home.screen" in loaded
+    assert all(find_spec(name if name.startswith("textual") else f"spark_tui.{name}") for name in LATER)
     assert loaded & set(LATER) == set()
 
 

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import spark_tui.services.demo
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+import spark_tui.simulator
 from spark_tui.app.wiring import DEMO, build_demo
 from spark_tui.base.adapters import Ports
 from spark_tui.base.engine.container import (
@@ -769,7 +769,7 @@ def test_the_demos_docker_is_behind_a_socket_of_its_own_and_reads_nobodys_settin
 
 
 def test_the_data_is_small_and_its_sources_are_named() -> None:
-    folder = Path(spark_tui.services.demo.__file__).parent / "data"
+    folder = Path(spark_tui.simulator.__file__).parent / "data"
     files = list(folder.iterdir())
     assert sum(path.stat().st_size for path in files) < 200_000
     sources = (folder / "ATTRIBUTION.md").read_text(encoding="utf-8")

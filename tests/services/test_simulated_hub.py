@@ -210,7 +210,7 @@ async def test_two_simulated_hubs_are_asked_each_on_its_own_socket(hub: Asked) -
 
 
 async def record() -> None:
-    """Writes services/demo/data/facts.json again."""
+    """Writes simulator/data/facts.json again."""
     hub = Asked()
     found = FACTS | {repo: await as_read(hub, repo) for repo in LOOKED_INTO}
     lines = (f"{encode(name).decode()}: {encode(facts).decode()}" for name, facts in found.items())

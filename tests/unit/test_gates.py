@@ -38,12 +38,13 @@ OWN_MODULES: Final = {
 """Modules of spark_tui that a command has imported when it ends, those of the simulated Spark and packages without code
 left out."""
 SIMULATION: Final = (
-    "spark_tui.services.demo", "spark_tui.simulator", "spark_tui.machine.docker", "spark_tui.machine.procfs",
-    "spark_tui.machine.vitals", "spark_tui.machine.nvml", "spark_tui.observe.metrics.adapter",
-    "spark_tui.manage.doctor.adapter", "spark_tui.catalog.models.adapter", "spark_tui.observe.memory.adapter",
-    "spark_tui.services.docker", "spark_tui.machine.engine_api", "spark_tui.machine.engine_http",
-    "spark_tui.base.files", "spark_tui.services.history", "spark_tui.services.host", "spark_tui.services.hub",
-    "spark_tui.machine.secrets",
+    "spark_tui.simulator", "spark_tui.machine.docker", "spark_tui.machine.procfs", "spark_tui.machine.vitals",
+    "spark_tui.machine.nvml", "spark_tui.machine.engine_api", "spark_tui.machine.engine_http",
+    "spark_tui.machine.secrets", "spark_tui.base.files", "spark_tui.observe.metrics.adapter",
+    "spark_tui.observe.memory.adapter.drop_caches", "spark_tui.manage.doctor.adapter",
+    "spark_tui.manage.cluster.adapter.fabric", "spark_tui.catalog.models.adapter.hub_client",
+    "spark_tui.catalog.models.adapter.downloads", "spark_tui.catalog.models.adapter.transfer",
+    "spark_tui.catalog.models.adapter.worker",
 )  # fmt: skip
 """With the adapters of a real machine that it runs where it had its own, which were left out."""
 

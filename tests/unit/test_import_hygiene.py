@@ -36,13 +36,9 @@ def _modules(program: str, tmp_path: Path) -> tuple[frozenset[str], str]:
 
 
 GROUND = [
-    name
-    for name in modules()
-    if place_of(name).wing in ("base", "domain", "core", "present") or place_of(name).layer in ("model", "use", "show")
+    name for name in modules() if place_of(name).wing == "base" or place_of(name).layer in ("model", "use", "show")
 ]
-OUTSIDE = [
-    name for name in modules() if place_of(name).wing in ("machine", "services") or place_of(name).layer == "adapter"
-]
+OUTSIDE = [name for name in modules() if place_of(name).wing == "machine" or place_of(name).layer == "adapter"]
 
 
 def test_ground_floor_models_use_cases_and_what_is_shown_need_the_value_type_alone(tmp_path: Path) -> None:
@@ -98,8 +94,10 @@ import io, sys
 sys.stdin = io.StringIO("{{}}")
 {COMMAND.format(arguments=["node", "look"])}
 assert code == 0
-found = [name for name in ("core.launch", "core.engines", "core.guard", "domain.presets.plan", "domain.logs.explain")
-         if "spark_tui." + name in sys.modules]
-assert not found, found
+from importlib.util import find_spec
+absent = ("run.launch.use.launch", "observe.engines.use.engines", "observe.memory.use.guard",
+          "catalog.presets.model.plan", "observe.explain.model.explain")
+found = [name for name in absent if "spark_tui." + name in sys.modules]
+assert not found and all(find_spec("spark_tui." + name) for name in absent), found
 """
     _modules(program, tmp_path)

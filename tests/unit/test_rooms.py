@@ -18,8 +18,6 @@ import spark_tui
 WINGS: Final = ("base", "machine", "frame", "observe", "catalog", "run", "use", "manage", "simulator", "app")
 """From the ground up. The frames `cli` and `tui` are beside each other."""
 FRAMES: Final = ("cli", "tui")
-LAYERS_BEFORE: Final = ("domain", "services", "core", "present")
-"""What does not stand in a wing yet."""
 ROOMS: Final = {
     "observe": ("explain", "results", "engines", "metrics", "memory"),
     "catalog": ("models", "presets", "fit", "library"),
@@ -133,11 +131,6 @@ def arrows() -> frozenset[Arrow]:
     return frozenset(found)
 
 
-def placed() -> list[Arrow]:
-    """Of modules that stand in a wing, in those that do."""
-    return [each for each in arrows() if not {place_of(name).wing for name in each} & {*LAYERS_BEFORE}]
-
-
 def upward(source: Place, target: Place) -> str:
     """Which wall an import breaks; nothing for one that runs downward or stays in a room."""
     if source.wing != target.wing:
@@ -153,14 +146,14 @@ def test_every_module_stands_in_a_wing_and_a_room() -> None:
     for module in modules():
         place = place_of(module)
         if module.count("."):
-            assert place.wing in (*WINGS, *FRAMES, *LAYERS_BEFORE), module
+            assert place.wing in (*WINGS, *FRAMES), module
         if place.wing in ROOMS and place.room:
             assert place.room in ROOMS[place.wing], module
             assert place.layer in ("", "feature", *LAYERS), module
 
 
 def test_rooms_are_used_from_above() -> None:
-    broken = Counter(upward(place_of(each.source), place_of(each.target)) for each in placed())
+    broken = Counter(upward(place_of(each.source), place_of(each.target)) for each in arrows())
     broken.pop("", None)
     assert broken == UPWARD
 
@@ -174,14 +167,14 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 
 
 def test_inside_a_room_layers_are_used_from_above() -> None:
-    for each in placed():
+    for each in arrows():
         source, target = place_of(each.source), place_of(each.target)
         if source[:2] == target[:2] and {source.layer, target.layer} <= LAYERS.keys():
             assert LAYERS[source.layer] > LAYERS[target.layer] or source.layer == target.layer, each
 
 
 def test_a_model_knows_models_alone() -> None:
-    for each in placed():
+    for each in arrows():
         source, target = place_of(each.source), place_of(each.target)
         if source.layer == "model":
             assert target.wing == "base" or target.layer == "model", each
@@ -189,7 +182,7 @@ def test_a_model_knows_models_alone() -> None:
 
 def test_fronts_of_rooms_do_not_know_each_other() -> None:
     fronts = []
-    for each in placed():
+    for each in arrows():
         source, target = place_of(each.source), place_of(each.target)
         if target.layer in ("screen", "command") and source[:2] != target[:2] and source.wing != "app":
             fronts.append(each)

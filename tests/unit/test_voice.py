@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.test_rooms import FRAMES, WINGS
+
 ROOT = Path(__file__).resolve().parents[2]
 BANNED = re.compile(
     r"\b(told|tells?|telling|mend(?:s|ed|ing)?|bears?|anew|nobody|lacks?|goes on|had back|leave it(?! out)|"
@@ -43,7 +45,7 @@ def texts_of(path: Path) -> Iterator[tuple[int, str, bool]]:
             yield node.lineno, text, id(node) in documentation
 
 
-@pytest.mark.parametrize("folder", ["domain", "services", "simulator", "core", "present", "cli", "tui"])
+@pytest.mark.parametrize("folder", ["app", *FRAMES, *(wing for wing in WINGS if wing not in ("app", "frame"))])
 def test_texts_of_the_program_use_plain_words(folder: str) -> None:
     modules = sorted((ROOT / "spark_tui" / folder).rglob("*.py"))
     found = [
