@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, ClassVar
 
 from textual.app import ComposeResult
@@ -14,6 +15,8 @@ from spark_tui.base.actions import Action, Scope, allowed, key_of, of_scope, scr
 from spark_tui.base.text import cells_left
 from spark_tui.tui.textual_private import QuietModal
 from spark_tui.tui.widgets.line import Line, hanging, packed
+
+_CSS = Path(__file__).with_name("help.tcss")  # absolute: a room may derive a dialog
 
 KEYS_WIDTH = 11
 LABEL_WIDTH = 14
@@ -52,7 +55,7 @@ class KeyTable(Line):
 class HelpScreen(QuietModal[None]):
     """What can be done here, and everywhere."""
 
-    CSS_PATH = "help.tcss"
+    CSS_PATH = _CSS
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-normal")]  # noqa: RUF012 - Textual's shape
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,question_mark", "close", "Close"),
@@ -161,7 +164,7 @@ class TourText(Line):
 class TourScreen(QuietModal[None]):
     """What the parts of the screen are, over any screen."""
 
-    CSS_PATH = "help.tcss"
+    CSS_PATH = _CSS
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,enter,space,q,f12,question_mark", "close", "Close")]
 
     def __init__(self) -> None:

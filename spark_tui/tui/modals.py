@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -21,6 +22,8 @@ from spark_tui.tui.widgets.page import one_line
 from spark_tui.tui.widgets.row_list import RowList
 from spark_tui.tui.yank import Yank
 
+_CSS = Path(__file__).with_name("modals.tcss")  # absolute: a room may derive a dialog
+
 LOSSES = ("Delete", "Remove")
 """Red is for what cannot be undone, and for what is not ours; the rest is amber."""
 
@@ -28,7 +31,7 @@ LOSSES = ("Delete", "Remove")
 class ConfirmScreen(Dialog[bool]):
     """Asks once. `type_to_confirm`: the answer is yes only when that name is typed, and `because` says why it must."""
 
-    CSS_PATH = "modals.tcss"
+    CSS_PATH = _CSS
     CONFIRMS: ClassVar[tuple[str, ...]] = ("y", "enter")
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,n", "answer(False)", "No"),
@@ -137,7 +140,7 @@ FRAME_LINES = 8
 class TextDialog(Dialog[str | None]):
     """Asks for one line; None when the person cancels or leaves it empty."""
 
-    CSS_PATH = "modals.tcss"
+    CSS_PATH = _CSS
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "Back")]
 
     def __init__(self, title: str, hint: str, *, value: str = "", placeholder: str = "") -> None:
@@ -164,7 +167,7 @@ class TextDialog(Dialog[str | None]):
 class ChoiceDialog(Dialog[str | None]):
     """A choice of `(key, text)`; answers the key, None when the person cancels."""
 
-    CSS_PATH = "modals.tcss"
+    CSS_PATH = _CSS
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "Back"), Binding("enter", "choose", "Choose")]
 
     def __init__(self, title: str, choices: Sequence[tuple[str, str]]) -> None:
@@ -204,7 +207,7 @@ class MenuList(RowList, inherit_bindings=False):
 class YankMenu(QuietModal[Yank | None]):
     """What can be copied here; a letter or Enter copies it."""
 
-    CSS_PATH = "modals.tcss"
+    CSS_PATH = _CSS
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "Back"), Binding("enter", "choose", "Copy")]
 
     def __init__(self, entries: Sequence[Yank]) -> None:

@@ -189,7 +189,7 @@ def test_a_crash_shows_where_it_broke_and_no_secret(tmp_path: Path) -> None:
     program = f"""
 import sys
 from spark_tui import __main__
-from spark_tui.cli import main
+from spark_tui.app import main
 def run(arguments):
     kept = {TOKEN!r}
     raise RuntimeError(f"401 for Bearer {BEARER} with {{kept}}")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import inspect
 import re
+from importlib import import_module
 from itertools import product
 from pathlib import Path
 
@@ -11,6 +14,7 @@ import rich.color
 from msgspec.structs import replace
 from textual.color import Color
 from textual.geometry import Region
+from textual.screen import Screen
 from textual.strip import Strip
 from textual.theme import Theme
 from textual.widgets import Input
@@ -383,3 +387,17 @@ async def test_the_preview_lists_own_themes_and_what_is_wrong_with_the_others(fo
         assert app.theme == "mine"
         assert "torn.toml:1" in app.screen.query_one("#theme-problems", Page).say(200).plain
         await pilot.press("enter")
+
+
+def test_every_screen_finds_its_styles_where_it_is_derived_too() -> None:
+    folder = Path(spark_tui.__file__).parent
+    for path in folder.rglob("*.py"):
+        if "from textual" in path.read_text("utf-8"):
+            import_module(".".join(path.relative_to(folder.parent).with_suffix("").parts))
+    found = {each for each in gc.get_objects() if isinstance(each, type) and issubclass(each, Screen)}
+    ours = [each for each in found if each.__module__.startswith("spark_tui.") and each.CSS_PATH]
+    assert len(ours) > 30
+    for each in ours:
+        beside = Path(inspect.getfile(each)).parent
+        styles = [each.CSS_PATH] if isinstance(each.CSS_PATH, str | Path) else each.CSS_PATH
+        assert all((beside / style).is_file() for style in styles or ()), each
