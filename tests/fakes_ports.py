@@ -34,17 +34,13 @@ class Ports(product.Ports):
     def changed(self, **given: Any) -> Ports:
         """The same with other adapters."""
         same = Ports(*(getattr(self, name) for name in NAMES))
-        vars(same).update({name: vars(self)[name] for name in self.made() if name in _known()} | given)
+        vars(same).update({name: vars(self)[name] for name in self.made() if name[0] != "_"} | given)
         return same
 
     def __getattr__(self, name: str) -> Any:
         if name in _ABSENT:
             return _ABSENT[name]()
         return super().__getattr__(name)  # type: ignore[misc]
-
-
-def _known() -> set[str]:
-    return set(product.Ports.__annotations__)
 
 
 class Absent:

@@ -10,6 +10,7 @@ from functools import partial
 from spark_tui.base.context import Context
 from spark_tui.base.errors import SparkError
 from spark_tui.base.poller import keep
+from spark_tui.base.ports import HistoryStore
 from spark_tui.base.reading import value_of
 from spark_tui.catalog.models.use.downloads import Downloads
 from spark_tui.manage.cluster.use.monitor import ClusterMonitor
@@ -100,8 +101,8 @@ async def _remember(context: Context) -> None:
 async def _watch_canary(context: Context) -> None:
     """What the nights show, once an hour; where none was measured, nothing is imported for it."""
     while True:
-        if value_of(await context.ports.history.records("canary", limit=1)):
+        if value_of(await context[HistoryStore].records("canary", limit=1)):
             from spark_tui.use.bench.use.canary import show_changes
 
-            await show_changes(context.ports.history, context.clock, context.alarms)
+            await show_changes(context[HistoryStore], context.clock, context.alarms)
         await context.clock.sleep(CANARY_SECONDS)

@@ -55,32 +55,13 @@ class Ports:
     guarding: GuardPorts
     boot: types.BootPort
     doctor_probe: types.DoctorProbe
-    fabric: types.FabricProbe
-    presets: types.PresetGrants
-    recipes: types.RecipeStore
     checkpoints: types.CheckpointSource
-    models: types.ModelStore
-    hub: types.HubClient
-    downloader: types.Downloader
-    history: types.HistoryStore
-    load: types.LoadDriver
-    results: types.ResultStore
-    proofs: types.ProofStore
-    conversations: types.ConversationStore
     user_files: types.UserFiles
-    client_files: types.SettingsFiles
     secrets: types.SecretStore
     state: types.StateFiles
     archive: types.LogArchive
     screen_files: types.ScreenFiles
     remote_shell: types.RemoteShell
-    watchers: types.Watchers
-    routers: types.Routers
-    transfers: types.Transfers
-    ollama: types.OllamaApi
-    registries: types.Registries
-    program: types.ProgramSource
-    gateway_server: types.GatewayServer
 
     def __init__(self, adapters: Mapping[str, Adapter], **given: Any) -> None:
         self._adapters = adapters

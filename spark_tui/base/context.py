@@ -9,14 +9,13 @@ from spark_tui.base.adapters import GuardPorts, Ports
 from spark_tui.base.executors import in_thread
 from spark_tui.base.host.identity import HostPaths
 from spark_tui.base.ports import (
+    PORT_NAMES,
     CheckpointSource,
     Clock,
     ContainerEngine,
     EngineApi,
     HostProbe,
     LogArchive,
-    PresetGrants,
-    RecipeStore,
     SecretStore,
     UserFiles,
 )
@@ -33,7 +32,7 @@ PORTS_TO_CLOSE = (
 )  # fmt: skip
 """After the parts, which use them."""
 PORTS = (
-    "clock", "docker", "api", "host", "presets", "recipes", "secrets", "archive", "checkpoints", "user_files",
+    "clock", "docker", "api", "host", "secrets", "archive", "checkpoints", "user_files",
     "guarding",
 )  # fmt: skip
 """Ports that are attributes of the context too."""
@@ -47,8 +46,6 @@ class Context:
     docker: ContainerEngine
     api: EngineApi
     host: HostProbe
-    presets: PresetGrants
-    recipes: RecipeStore
     secrets: SecretStore
     archive: LogArchive
     checkpoints: CheckpointSource
@@ -72,11 +69,19 @@ class Context:
             return getattr(self.ports, name)
 
     def __getitem__(self, kind: type[T]) -> T:
-        """The one object of that class, which `from_context` makes."""
+        """The one object of that class, which `from_context` makes; of a port its adapter. Raises RefusedError for a
+        port without one."""
+        if kind in PORT_NAMES:
+            adapter: T = getattr(self.ports, PORT_NAMES[kind])
+            return adapter
         if kind not in self._made:
             self._made[kind] = kind.from_context(self)  # type: ignore[attr-defined]
         part: T = self._made[kind]
         return part
+
+    def find(self, kind: type[T]) -> T | None:
+        """The adapter of that port, None without one."""
+        return self[kind] if self.ports.has(PORT_NAMES[kind]) else None
 
     def once(self, make: Callable[[Context], T]) -> T:
         """What that function makes of this context: the same each time."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -65,6 +65,22 @@ if TYPE_CHECKING:  # the shapes are many, and a port names them only
     from spark_tui.use.chat.model.conversation import ChatThread, ConversationHit, ConversationSummary
     from spark_tui.use.connect.model import ClientFile, FileFormat, Keys
     from spark_tui.use.connect.model import Path as KeyPath
+
+
+T = TypeVar("T")
+
+PORT_NAMES: Final[dict[type, str]] = {}
+"""What the adapter of a Protocol that a room has is called in the tables of adapters. A room adds its own."""
+
+
+def port(name: str) -> Callable[[type[T]], type[T]]:
+    """Makes a Protocol a port: `context[Protocol]` is the adapter of that name."""
+
+    def known(kind: type[T]) -> type[T]:
+        PORT_NAMES[kind] = name
+        return kind
+
+    return known
 
 
 class Clock(Protocol):
@@ -369,6 +385,7 @@ class BootPort(Protocol):
     def has_timer(self, name: str) -> bool: ...
 
 
+@port("presets")
 class PresetSource(Protocol):
     """Where presets come from."""
 
@@ -379,6 +396,7 @@ class PresetSource(Protocol):
         """The same, sooner: for what is only shown. What is launched, changed or exported comes from `load`."""
 
 
+@port("presets")
 class PresetGrants(PresetSource, Protocol):
     """A source of presets with the rights that the person allowed them."""
 
@@ -395,6 +413,7 @@ class CheckpointSource(Protocol):
         read, never a tensor. Missing says why. Never raises. Reads files: not for the event loop."""
 
 
+@port("recipes")
 class RecipeStore(Protocol):
     """Recipe files of other people, and the person's own preset folder. Raises PresetError for what cannot be read."""
 
@@ -455,6 +474,7 @@ class ScreenFiles(Protocol):
         """Its text; None when there is none. Raises OSError."""
 
 
+@port("load")
 class LoadDriver(Protocol):
     """Sends load and takes the time. Measured and simulated ones are the same to the core."""
 
@@ -475,6 +495,7 @@ class LoadDriver(Protocol):
     async def close(self) -> None: ...
 
 
+@port("results")
 class ResultStore(Protocol):
     """Benchmarks and verdicts, kept across runs. Written by one, read by many. Raises SparkError."""
 
@@ -491,6 +512,7 @@ class ResultStore(Protocol):
         """What the last `all` could not read, in words."""
 
 
+@port("proofs")
 class ProofStore(Protocol):
     """Proofs, kept across runs as results are. Raises SparkError."""
 
@@ -502,6 +524,7 @@ class ProofStore(Protocol):
     def problems(self) -> tuple[str, ...]: ...
 
 
+@port("hub")
 class HubClient(Protocol):
     """The Hub, asked. An answer takes a second as a rule, and at most some ten: then it is HubOffline."""
 
@@ -523,6 +546,7 @@ class HubClient(Protocol):
     async def close(self) -> None: ...
 
 
+@port("downloader")
 class Downloader(Protocol):
     """Downloads, each in a process of its own that outlives this program. Nothing waits for a download. A method that
     takes an id raises UsageError for one that is not known."""
@@ -551,6 +575,7 @@ class Downloader(Protocol):
     async def close(self) -> None: ...
 
 
+@port("conversations")
 class ConversationStore(Protocol):
     """Conversations on disk. Every method raises SparkError with a remedy; what it does is done in order.
 
@@ -615,6 +640,7 @@ class SettingsText(Struct, frozen=True):
     target: str = ""
 
 
+@port("client_files")
 class SettingsFiles(Protocol):
     """Settings files of other programs, below the person's home. Raises SparkError."""
 
@@ -659,6 +685,7 @@ class StateFiles(Protocol):
         """The claims of all programs whose name begins so. Raises SparkError where they cannot be listed."""
 
 
+@port("history")
 class HistoryStore(Protocol):
     """Keeps samples, starts and records across runs of this program. Nothing of it blocks the event loop.
 
@@ -747,6 +774,7 @@ class DoctorProbe(Protocol):
         """Those of these ports on which a process listens."""
 
 
+@port("fabric")
 class FabricProbe(Protocol):
     """The network between nodes, as this one sees it. Nothing is changed, and nothing raises. `links` and `devices`
     read files: not for the event loop."""
@@ -769,6 +797,7 @@ class FabricProbe(Protocol):
         listen."""
 
 
+@port("models")
 class ModelStore(Protocol):
     """Checkpoints on the disk. All work is done in threads of its own: nothing blocks the event loop.
 
@@ -806,6 +835,7 @@ class ShellResult(Struct, frozen=True):
     err: str
 
 
+@port("program")
 class ProgramSource(Protocol):
     """The running program, to be copied to another machine."""
 
@@ -837,6 +867,7 @@ class RemoteShell(Protocol):
         """This process becomes ssh, with a terminal there or without."""
 
 
+@port("watchers")
 class Watchers(Protocol):
     """Starts programs that look after launches over several nodes and outlive this one."""
 
@@ -844,6 +875,7 @@ class Watchers(Protocol):
         """A program that watches that launch, if none does; returns where it writes what it did. Raises SparkError."""
 
 
+@port("routers")
 class Routers(Protocol):
     """`vllm-router` on this machine: programs that outlive this one."""
 
@@ -866,6 +898,7 @@ class TransferCount(Struct):
     ended: bool = False
 
 
+@port("ollama")
 class OllamaApi(Protocol):
     """Ollama on this or another machine, read only."""
 
@@ -874,7 +907,8 @@ class OllamaApi(Protocol):
         machine. Raises OllamaUnreachable, UsageError."""
 
 
-class Registries(Protocol):
+@port("registries")
+class RegistryStore(Protocol):
     """Git repositories of recipes: what is fetched of them, and the person's pins."""
 
     def pins(self) -> tuple[PinnedRegistry, ...]:
@@ -902,6 +936,7 @@ class Registries(Protocol):
         """Everything of a registry but its pin."""
 
 
+@port("transfers")
 class Transfers(Protocol):
     """Sends to another machine through this user's own ssh, which must not ask anything. Raises CopyFailed,
     FabricUnreachable, ReceiverFull; when it is cancelled, all its processes end."""
@@ -983,6 +1018,7 @@ class GatewayRouter(Protocol):
         """A prompt was answered, or its client left meanwhile."""
 
 
+@port("gateway_server")
 class GatewayServer(Protocol):
     """The HTTP side of a gateway."""
 

@@ -13,7 +13,7 @@ from spark_tui.base.engine.container import ContainerFacts
 from spark_tui.base.engine.state import runtime_of
 from spark_tui.base.errors import ContainerNotFound, SparkError, UsageError
 from spark_tui.base.text import clean_line, same_name, truncate
-from spark_tui.catalog.presets.model.preset import Preset
+from spark_tui.catalog.presets.model.preset import Preset, PresetCatalogue
 from spark_tui.cli.session import Session
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.explain.model.view import EngineView
@@ -24,7 +24,7 @@ _MAX_NAMED: Final = 8
 
 def find_preset(context: Context, name: str) -> Preset:
     """The preset of that name. Raises UsageError with near names, or the PresetError of a file that would be it."""
-    catalogue = context.presets.load()
+    catalogue: PresetCatalogue = context.ports.get("presets").load()
     names = [preset.name for preset in catalogue.presets]
     found = catalogue.get(same_name(name, names))
     if found is not None:

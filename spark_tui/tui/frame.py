@@ -290,11 +290,8 @@ class FrameApp(PlainCrashApp[None]):
     @acting("proofs")
     async def read_proofs(self) -> None:
         """Reads the kept proofs, in a thread: the command line may have added one."""
-
-        def read() -> tuple[Proof, ...]:
-            return self.context.ports.proofs.all()  # its modules are imported in the thread too
-
-        kept = await self.context.in_thread(read)
+        # its modules are imported in the thread too
+        kept = await self.context.in_thread(lambda: self.context.ports.get("proofs").all())
         known = {proof.id: proof for proof in (*kept, *self.context.store.world.proofs)}  # one may be new since
         self.context.store.update(proofs=tuple(sorted(known.values(), key=lambda proof: -proof.at)))
 

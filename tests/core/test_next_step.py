@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from spark_tui.app.home.next_step import FITTING, MOST, NextStep
 from spark_tui.app.wiring import build_demo
+from spark_tui.base.ports import PresetSource
 from spark_tui.base.reading import value_of
 from spark_tui.catalog.fit.use.fit import LaunchChecks
 from spark_tui.catalog.models.model.store import Completeness
@@ -15,7 +16,7 @@ async def test_only_what_is_downloaded_and_fits_is_suggested() -> None:
     context = build_demo()
     try:
         await context[Collectors].collect_once()
-        context.store.update(presets=context.presets.load())
+        context.store.update(presets=context[PresetSource].load())
         found = await context[NextStep].candidates()
         assert 0 < len(found) <= MOST
         library = value_of(context.store.world.library)

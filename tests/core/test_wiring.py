@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from spark_tui.app.wiring import DEMO, REAL, build_demo
 from spark_tui.base.adapters import Ports, class_at
 from spark_tui.base.context import PORTS, Context
 from spark_tui.base.errors import RefusedError
+from spark_tui.base.ports import PORT_NAMES, HubClient, ProgramSource
 from tests.cases import all_cases
 
 INPUTS = {"builtin_presets", "world", "machine", "simulator", "simulated_hub", "demo_folder", "folder_recipes",
@@ -23,17 +25,24 @@ OF_OTHER_MACHINES = {"Hosts", "ClusterPlanner", "ClusterLauncher", "ClusterMonit
                      "ClusterCopier", "NodeCopier", "NodeExaminer", "ClusterDoctor", "RegistryManager"}  # fmt: skip
 
 
+def modules_with(text: str) -> list[ModuleType]:
+    """Modules of the program that hold that text, imported."""
+    folder = Path(spark_tui.__file__).parents[1]
+    files = [path for path in folder.rglob("spark_tui/**/*.py") if text in path.read_text("utf-8")]
+    return [import_module(".".join(path.relative_to(folder).with_suffix("").parts)) for path in files]
+
+
 def parts() -> dict[str, Any]:
     """Every class that a context makes, by its name."""
-    folder = Path(spark_tui.__file__).parents[1]
-    files = [path for path in folder.rglob("spark_tui/**/*.py") if "def from_context" in path.read_text("utf-8")]
-    names = [".".join(path.relative_to(folder).with_suffix("").parts) for path in files]
-    found = [each for name in names for each in vars(import_module(name)).values() if isinstance(each, type)]
+    modules = modules_with("def from_context")
+    found = [each for module in modules for each in vars(module).values() if isinstance(each, type)]
     return {each.__name__: each for each in found if hasattr(each, "from_context")}
 
 
 def test_every_port_has_an_adapter() -> None:
-    names = set(Ports.__annotations__)
+    assert modules_with("@port(")
+    names = Ports.__annotations__.keys() | PORT_NAMES.values()
+    assert not Ports.__annotations__.keys() & PORT_NAMES.values()
     assert set(REAL) - INPUTS == names
     assert set(DEMO) - INPUTS == names - NOT_IN_THE_DEMO
 
@@ -62,6 +71,14 @@ def test_what_the_demo_does_not_have_is_refused() -> None:
 
 def test_the_ports_of_a_context_are_those_of_its_table() -> None:
     assert set(PORTS) == set(Context.__annotations__) - {"settings", "ports", "paths", "store"}
+
+
+def test_a_port_of_a_room_is_asked_for_by_its_protocol() -> None:
+    context = build_demo()
+    assert context[HubClient] is context.ports.get("hub") is context.find(HubClient)
+    assert context.find(ProgramSource) is None
+    with pytest.raises(RefusedError, match="Remote hosts are not available in the demo"):
+        context[ProgramSource]
 
 
 def test_a_demo_without_folders_of_a_person_writes_into_its_own() -> None:

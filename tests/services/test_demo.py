@@ -52,7 +52,7 @@ from spark_tui.base.errors import (
 )
 from spark_tui.base.host.memory import MemInfo, memory_breakdown
 from spark_tui.base.host.vitals import GpuReading, engine_memory
-from spark_tui.base.ports import ContainerEngine, LogLine
+from spark_tui.base.ports import ContainerEngine, ConversationStore, LogLine, PresetSource, RecipeStore
 from spark_tui.base.quantities import GIB
 from spark_tui.base.reading import Missing, Ok, value_of
 from spark_tui.base.secret import Secret
@@ -317,7 +317,7 @@ async def launched(preset_name: str, **pairs: str) -> tuple[BootTimeline, str]:
     clock = FakeClock()
     context = build_demo(clock=clock)
     docker, overrides = context.docker, overrides_from_pairs({"port": "9000", **pairs})
-    preset = context.presets.load().get(preset_name)
+    preset = context[PresetSource].load().get(preset_name)
     assert preset is not None
     plan = context[Preflight].dry_plan(preset, overrides)
     for work in (docker.stop(SERVING_NAME), _pulled(docker, plan.spec.image)):
@@ -395,7 +395,7 @@ async def test_what_serves_was_launched_from_a_preset_of_the_catalogue() -> None
     context = build_demo(clock=FakeClock())
     facts = await context.docker.inspect(SERVING_NAME)
     await context.close()
-    preset = context.presets.load().get(facts.preset)
+    preset = context[PresetSource].load().get(facts.preset)
     assert preset is not None
     assert (preset.name, preset.model) == (SERVING_PRESET, SERVING_MODEL)
     overrides = overrides_from_pairs({**launched_with(facts), "name": SERVING_NAME, "port": str(SERVING_PORT)})
@@ -722,7 +722,7 @@ def test_keys_and_conversations_of_the_demo_are_real_files_that_end_with_it() ->
     assert str(path).startswith("/home/demo/")
     assert not path.exists()
     assert secrets.api_key("/other") is secrets.api_key(f"{path.parent}/none.env") is None
-    asyncio.run(context.ports.conversations.append("one", [{"type": "began"}]))
+    asyncio.run(context[ConversationStore].append("one", [{"type": "began"}]))
     assert {each.name for each in folder.rglob("*.env")} == {path.name}
     assert {each.name for each in folder.rglob("*.jsonl")} == {"one.jsonl"}
     del context, secrets
@@ -780,11 +780,11 @@ def test_the_data_is_small_and_its_sources_are_named() -> None:
 
 def test_recipes_can_be_imported_and_the_real_folders_stay_as_they_are() -> None:
     context = build_demo(clock=FakeClock())
-    report = import_recipes(context.recipes, SAMPLES)
+    report = import_recipes(context[RecipeStore], SAMPLES)
     assert [each.outcome for each in report.recipes] == [ImportOutcome.IMPORTED]
-    preset = context.presets.load().get("qwen3.6-35b-agent")
+    preset = context[PresetSource].load().get("qwen3.6-35b-agent")
     assert preset is not None
     assert preset.model == SERVING_MODEL
-    script = import_recipes(context.recipes, SAMPLES / "gemma-4-26b-shared.sh")
+    script = import_recipes(context[RecipeStore], SAMPLES / "gemma-4-26b-shared.sh")
     assert [each.outcome for each in script.recipes] == [ImportOutcome.IMPORTED]
-    assert build_demo(clock=FakeClock()).presets.load().get("qwen3.6-35b-agent") is None
+    assert build_demo(clock=FakeClock())[PresetSource].load().get("qwen3.6-35b-agent") is None

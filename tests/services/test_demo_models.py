@@ -9,6 +9,7 @@ import pytest
 
 from spark_tui.app.wiring import build_demo
 from spark_tui.base.errors import RefusedError, UsageError
+from spark_tui.base.ports import PresetSource
 from spark_tui.base.reading import value_of
 from spark_tui.catalog.library.use import Library
 from spark_tui.catalog.models.model.download import Download, DownloadPhase, DownloadRequest, Limits
@@ -101,7 +102,7 @@ async def test_every_shipped_presets_model_is_in_the_demos_store_or_on_its_hub()
     clock = FakeClock()
     context = build_demo(clock=clock)
     assert context.once(launch_downloads) is not None
-    catalogue = context.presets.load()
+    catalogue = context[PresetSource].load()
     assert len(catalogue.presets) > 20
     wanted: dict[str, str] = {}
     for preset in (each for each in catalogue.presets if each.min_nodes == 1):  # the form plans one machine

@@ -42,7 +42,7 @@ class Asked:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self._ports = Ports(DEMO, clock=self.clock)
-        self.client: HubClient = self._ports.hub
+        self.client: HubClient = self._ports.get("hub")
 
     async def answer(self, asked: Coroutine[Any, Any, T]) -> T:
         task = asyncio.ensure_future(asked)

@@ -13,6 +13,7 @@ from textual.screen import Screen
 
 from spark_tui.app.control_centre import SparkApp
 from spark_tui.base.errors import PresetError
+from spark_tui.base.ports import PresetSource
 from spark_tui.catalog.presets.model.preset import Origin, Preset, PresetCatalogue, PresetFacts, PublishedSpeed
 from spark_tui.tui.format import UNICODE
 from tests.core.kit import IMAGE, PRESET, FixedPresets, Kit
@@ -116,7 +117,7 @@ _KEYS = {
 def kit_of(*presets: Preset, problems: Iterable[PresetError] = ()) -> Kit:
     """A core on fakes with these presets and unreadable files."""
     kit = Kit(*presets)
-    source = kit.context.presets
+    source = kit.context[PresetSource]
     assert isinstance(source, FixedPresets)
     source.catalogue = PresetCatalogue(tuple(presets), tuple(problems))
     return kit

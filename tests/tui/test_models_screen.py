@@ -510,7 +510,7 @@ async def test_progress_is_painted_once_a_second_at_most(kit: Stock) -> None:
 
 async def test_a_hidden_screen_scans_nothing(tmp_path: Path) -> None:
     kit = Stock(tmp_path, simulated=True)
-    models: Any = kit.context.ports.models
+    models: Any = kit.context.ports.get("models")
     plain, scans = models.scan, []
 
     async def scan(*, others: bool = True) -> Any:

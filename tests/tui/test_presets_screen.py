@@ -13,6 +13,7 @@ from spark_tui.base.context import Context
 from spark_tui.base.engine.docker_run import render_text
 from spark_tui.base.errors import PresetError
 from spark_tui.base.page import Row, Section
+from spark_tui.base.ports import PresetSource
 from spark_tui.base.quantities import GIB, gib
 from spark_tui.base.settings import Settings
 from spark_tui.catalog.fit.model.fit import Fit
@@ -251,7 +252,7 @@ def _read_only(context: Context) -> Context:
 async def test_reloading_keeps_the_cursor_on_its_preset_and_shows_what_is_new() -> None:
     kit = kit_of(QWEN)
     async with seen(kit) as sight:
-        source: Any = kit.context.presets
+        source: Any = kit.context[PresetSource]
         source.catalogue = replace(source.catalogue, presets=(GEMMA, QWEN), problems=(BROKEN,))
         await sight.press("ctrl+r")
         await sight.until_seen("Gemma", "1 unreadable")

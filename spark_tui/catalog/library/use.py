@@ -37,9 +37,9 @@ class Library:
     @classmethod
     def from_context(cls, context: Context) -> Library:
         return cls(
-            context.ports.models,
+            context[ModelStore],
             context.docker,
-            context.presets,
+            context[PresetSource],
             context.store,
             context.clock,
             context.paths.store,

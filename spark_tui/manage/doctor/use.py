@@ -19,6 +19,7 @@ from spark_tui.base.engine.state import runtime_of
 from spark_tui.base.errors import ImageNotFound, SparkError
 from spark_tui.base.executors import in_thread
 from spark_tui.base.finding import Finding, Severity
+from spark_tui.base.ports import PresetSource
 from spark_tui.base.quantities import KIB
 from spark_tui.base.reading import Missing, Ok, Reading
 from spark_tui.catalog.presets.model.preset import Preset, PresetCatalogue
@@ -61,7 +62,7 @@ class Doctor(Struct, eq=False):
             context.docker,
             context.ports.dropper,
             context.secrets,
-            context.presets,
+            context[PresetSource],
             store=Path(context.paths.store),
             caches=Path(context.paths.caches),
             themes=lambda: user_themes(context).problems,

@@ -150,7 +150,7 @@ class Tuner(Struct, eq=False):
             context.checkpoints,
             context[History],
             partial(catalogue, context),
-            context.ports.get("recipes"),
+            context.find(RecipeStore),
             context[Drafts],
             context.ports.state,
             context.clock,

@@ -27,7 +27,7 @@ class Results:
 
     @classmethod
     def from_context(cls, context: Context) -> Results:
-        return cls(context.ports.results, context.clock)
+        return cls(context[ResultStore], context.clock)
 
     def __init__(self, store: ResultStore, clock: Clock) -> None:
         self._store = store

@@ -20,6 +20,7 @@ from spark_tui.base.errors import SparkError, UsageError
 from spark_tui.base.finding import Change
 from spark_tui.base.nodes import Cluster, Clusters
 from spark_tui.base.page import Page, Row, Section, Tone
+from spark_tui.base.ports import PresetGrants
 from spark_tui.base.reading import value_of
 from spark_tui.base.text import truncate
 from spark_tui.catalog.fit.model.fit import Fit
@@ -536,7 +537,7 @@ class LaunchForm(FormScreen[str]):
                 )
             ):  # fmt: skip
                 return False
-            self._preset = self._core.presets.allow(self._preset, names)
+            self._preset = self._core[PresetGrants].allow(self._preset, names)
         else:
             return True
         return await self._approved()

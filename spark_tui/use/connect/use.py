@@ -119,7 +119,7 @@ class Connector:
     @classmethod
     def from_context(cls, context: Context) -> Connector:
         return cls(
-            context.ports.client_files, context.ports.state, context.secrets, context.api, context.host, context.clock
+            context[SettingsFiles], context.ports.state, context.secrets, context.api, context.host, context.clock
         )
 
     def __init__(

@@ -94,7 +94,7 @@ class Prover(Struct, frozen=True):
 
     @classmethod
     def from_context(cls, context: Context) -> Prover:
-        return cls(context.api, context[Benchmark], context.ports.proofs, context.store, context.clock)
+        return cls(context.api, context[Benchmark], context[ProofStore], context.store, context.clock)
 
     def kept(self) -> tuple[Proof, ...]:
         """The newest first. Raises SparkError when they cannot be read."""

@@ -23,6 +23,7 @@ from spark_tui.base.errors import (
 from spark_tui.base.finding import Finding, Severity
 from spark_tui.base.json import Object, maybe
 from spark_tui.base.page import Page, Row, Section, Tone
+from spark_tui.base.ports import PresetGrants, PresetSource, RecipeStore
 from spark_tui.base.quantities import parse_bytes
 from spark_tui.base.secret import mask_secrets
 from spark_tui.base.text import clean_line
@@ -243,7 +244,7 @@ def allow_rights(session: Session, name: str, rights: tuple[str, ...], revoke: b
 
     async def work(context: Context) -> Preset:
         preset = find_preset(context, name)
-        return context.presets.allow(preset, () if revoke else rights) if rights or revoke else preset
+        return context[PresetGrants].allow(preset, () if revoke else rights) if rights or revoke else preset
 
     preset = session.run(work, changes=bool(rights) or revoke)
     found = findings_of(preset, ())
@@ -281,13 +282,15 @@ def import_presets(session: Session, source: str, name: str, replace: bool) -> N
     is_file = isinstance(given, Path) and given.exists()
 
     async def work(context: Context) -> ImportReport:
-        catalogue = context.presets.load()
+        catalogue = context[PresetSource].load()
         builtin = [preset.name for preset in catalogue.presets if preset.origin is Origin.BUILTIN]
         preset = catalogue.get(source)
         if preset is not None and preset.origin is Origin.REGISTRY and not is_file:
             copy = context[RegistryManager].copy(preset, name)
-            return import_copy(context.recipes, copy, builtin=builtin, replace=replace)
-        return import_recipes(context.recipes, given, builtin=builtin, name=name, replace=replace, paths=context.paths)
+            return import_copy(context[RecipeStore], copy, builtin=builtin, replace=replace)
+        return import_recipes(
+            context[RecipeStore], given, builtin=builtin, name=name, replace=replace, paths=context.paths
+        )
 
     report = session.run(work, changes=True)
     refused = [recipe.problem for recipe in report.recipes if recipe.problem is not None]
@@ -416,7 +419,7 @@ def _of_plan(plan: LaunchPlan, format_: str) -> tuple[str, Sequence[str]]:
 
 
 def _of_recipe(context: Context, preset: Preset, overrides: Overrides) -> tuple[str, Sequence[str]]:
-    found = context.recipes.recipe(preset.file)
+    found = context[RecipeStore].recipe(preset.file)
     if not isinstance(found.document, MappingValue):
         raise PresetError("The file holds no recipe any more.", "Restore it.", file=preset.file)
     exported = to_sparkrun(preset, found.document, overrides)
@@ -472,7 +475,7 @@ def check_presets(session: Session, name: str | None, settings: tuple[str, ...],
 
     async def work(context: Context) -> list[tuple[Preset, LaunchVerdict | SparkError]]:
         await observe(session, context)
-        presets = (find_preset(context, name),) if name else context.presets.load().presets
+        presets = (find_preset(context, name),) if name else context[PresetSource].load().presets
         return [(preset, await _checked(context, preset, overrides)) for preset in presets]
 
     checked = session.run(work)

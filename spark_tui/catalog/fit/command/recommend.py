@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from spark_tui.base.context import Context
+from spark_tui.base.ports import OllamaApi
 from spark_tui.catalog.fit.command.candidates import look_around, search_options
 from spark_tui.catalog.fit.show.from_ollama import replacements_object, replacements_page
 from spark_tui.catalog.fit.show.presets import recommendation, recommendation_object
@@ -65,7 +66,7 @@ def from_ollama(session: Session, address: str, context: int | None, users: int 
     search = Search(context=purpose.context, users=purpose.users)
 
     async def work(context: Context) -> tuple[OllamaModels, tuple[Replacement, ...]]:
-        store = await context.ports.ollama.models(address)
+        store = await context[OllamaApi].models(address)
         await look_around(context)
         return store, replacements(
             store.models, await context[PresetFinder].judged(context.store.world, search), purpose

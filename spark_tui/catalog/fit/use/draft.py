@@ -56,8 +56,8 @@ class Drafts(Struct, eq=False):
             context.checkpoints,
             context[Hub],
             context.docker,
-            context.presets,
-            context.ports.get("recipes"),
+            context[PresetSource],
+            context.find(RecipeStore),
             context.store,
             context.paths,
         )

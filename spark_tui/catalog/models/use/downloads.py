@@ -53,7 +53,7 @@ class Hub(Struct, eq=False):
 
     @classmethod
     def from_context(cls, context: Context) -> Hub:
-        return cls(context.ports.hub, context.secrets, context.host)
+        return cls(context[HubClient], context.secrets, context.host)
 
     @property
     def memory(self) -> int:
@@ -95,7 +95,7 @@ class Downloads(Struct, eq=False):
     def from_context(cls, context: Context) -> Downloads:
         return cls(
             context[Hub],
-            context.ports.downloader,
+            context[Downloader],
             context.host,
             context.store,
             context.clock,
@@ -417,4 +417,4 @@ def launch_downloads(context: Context) -> LaunchDownloads | None:
     if not context.ports.has("hub"):
         return None
     downloads, preflight = context[Downloads], context[Preflight]
-    return LaunchDownloads(downloads, context.ports.models, preflight.has_file, context.clock, context.paths.store)
+    return LaunchDownloads(downloads, context[ModelStore], preflight.has_file, context.clock, context.paths.store)

@@ -14,6 +14,7 @@ from textual.widgets import Input
 from spark_tui.base.context import Context
 from spark_tui.base.errors import SparkError
 from spark_tui.base.page import Row, Section, Tone
+from spark_tui.base.ports import RecipeStore
 from spark_tui.base.secret import mask_secrets
 from spark_tui.base.shell import find_commands, with_newlines
 from spark_tui.catalog.fit.show.presets import import_page
@@ -114,7 +115,7 @@ class ImportForm(QuietModal[bool]):
         builtin = [preset.name for preset in presets if preset.origin is Origin.BUILTIN]
         try:
             report = await self._core.in_thread(
-                import_recipes, self._core.recipes, source, builtin=builtin, paths=self._core.paths
+                import_recipes, self._core[RecipeStore], source, builtin=builtin, paths=self._core.paths
             )
         except SparkError as error:
             page.show((Section(rows=(Row(error.summary, tone=Tone.BAD), Row(error.remedy))),))

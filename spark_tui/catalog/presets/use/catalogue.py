@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from spark_tui.base.context import Context
+from spark_tui.base.ports import PresetSource
 from spark_tui.catalog.presets.model.preset import PresetCatalogue
 
 
 def catalogue(context: Context) -> PresetCatalogue:
     """The presets as they were read last."""
     known = context.store.world.presets
-    return known if known.presets else context.presets.load()
+    return known if known.presets else context[PresetSource].load()

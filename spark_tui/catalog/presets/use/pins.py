@@ -15,7 +15,7 @@ from spark_tui.base.context import Context
 from spark_tui.base.engine.container import ImageFacts
 from spark_tui.base.engine.image import repository, tag_of
 from spark_tui.base.errors import RefusedError, SparkError, UsageError
-from spark_tui.base.ports import ContainerEngine, PresetSource, RecipeStore
+from spark_tui.base.ports import ContainerEngine, PresetSource, ProofStore, RecipeStore
 from spark_tui.base.reading import Missing, Ok, Reading
 from spark_tui.base.store import Store
 from spark_tui.base.text import clean_line, truncate
@@ -98,12 +98,12 @@ class Pins(Struct, eq=False):
     def from_context(cls, context: Context) -> Pins:
         return cls(
             context[History],
-            context.presets,
-            context.ports.get("recipes"),
+            context[PresetSource],
+            context.find(RecipeStore),
             context.docker,
             context.store,
             lambda: context[Results].all() if context.ports.has("results") else (),
-            lambda: context.ports.proofs.all() if context.ports.has("proofs") else (),
+            lambda: context[ProofStore].all() if context.ports.has("proofs") else (),
             partial(require_reviewed, context),
         )
 

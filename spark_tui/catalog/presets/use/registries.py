@@ -11,8 +11,7 @@ from spark_tui.base.context import Context
 from spark_tui.base.errors import SparkError, UsageError
 from spark_tui.base.executors import in_thread
 from spark_tui.base.finding import Finding, Severity
-from spark_tui.base.ports import Clock, RecipeStore
-from spark_tui.base.ports import Registries as RegistryStore
+from spark_tui.base.ports import Clock, PresetSource, RecipeStore, RegistryStore
 from spark_tui.base.text import clean_line
 from spark_tui.catalog.presets.model.dialects.importing import (
     ExaminedRecipe,
@@ -64,7 +63,7 @@ class RegistryManager(Struct, eq=False):
 
     @classmethod
     def from_context(cls, context: Context) -> RegistryManager:
-        return cls(context.ports.registries, context.recipes, context.clock, context.presets.load)
+        return cls(context[RegistryStore], context[RecipeStore], context.clock, context[PresetSource].load)
 
     def all(self) -> tuple[PinnedRegistry, ...]:
         return self._store.pins()

@@ -69,8 +69,8 @@ class NodeCopier(Struct, eq=False):
         return cls(
             context.docker,
             context.host,
-            context.ports.models,
-            context.ports.transfers,
+            context[ModelStore],
+            context[Transfers],
             context.clock,
             Path(context.paths.store),
         )

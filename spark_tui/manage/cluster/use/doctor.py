@@ -83,8 +83,8 @@ class NodeExaminer(Struct, eq=False):
             context.docker,
             context.host,
             context.ports.doctor_probe,
-            context.ports.fabric,
-            context.ports.models,
+            context[FabricProbe],
+            context[ModelStore],
             context.clock,
             context.paths,
         )

@@ -86,7 +86,7 @@ class Installer(Struct, eq=False):
 
     @classmethod
     def from_context(cls, context: Context) -> Installer:
-        return cls(context.settings.hosts, context[Nodes], context.ports.remote_shell, context.ports.program)
+        return cls(context.settings.hosts, context[Nodes], context.ports.remote_shell, context[ProgramSource])
 
     async def install(
         self, nodes: Sequence[ClusterNode], on_step: Callable[[ClusterNode, str], None]

@@ -161,7 +161,7 @@ class ClusterLauncher:
             context[Nodes],
             context.ports.state,
             context.archive,
-            context.ports.get("watchers"),
+            context.find(Watchers),
             context.clock,
             f"{context.ports.dropper.user()[0]} on {context.host.identity().hostname}",
         )

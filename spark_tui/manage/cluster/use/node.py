@@ -131,7 +131,7 @@ class Node(Struct, eq=False):
             context.api,
             context.ports.metrics,
             context.host,
-            context.ports.get("fabric"),
+            context.find(FabricProbe),
             context.secrets,
             context.archive,
             context.ports.state,
@@ -139,10 +139,10 @@ class Node(Struct, eq=False):
             partial(_guard_launcher, context),
             context.ports.gpu,
             context.ports.vitals,
-            context.ports.get("routers"),
+            context.find(Routers),
             context.clock,
             context.paths,
-            lambda: context.ports.models,
+            lambda: context[ModelStore],
         )
 
     def verbs(self) -> dict[str, tuple[type[Any], Callable[[Any], Awaitable[object]]]]:

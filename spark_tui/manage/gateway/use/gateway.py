@@ -30,6 +30,7 @@ from spark_tui.base.executors import end_tasks, in_thread
 from spark_tui.base.finding import Severity
 from spark_tui.base.jobs import Step, StepState
 from spark_tui.base.poller import failure_of, keep, pause
+from spark_tui.base.ports import GatewayServer, PresetSource
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.base.wire import encode
 from spark_tui.catalog.fit.model.fit import Fit
@@ -178,7 +179,7 @@ class Gateway:
     async def run(self, host: str, port: int, *, keyed: bool, on_ready: Callable[[str], None]) -> None:
         """Serves until cancelled or ended by a signal; `on_ready` gets the address. Raises RefusedError while another
         gateway runs, or for an open address without a key."""
-        server, state = self._context.ports.gateway_server, self._context.ports.state
+        server, state = self._context[GatewayServer], self._context.ports.state
         self.keyed = keyed or bool(self.keys.all())
         for _ in range(_CLAIM_TRIES):  # `status` holds the claim for a moment
             if claimed := state.claim(FILE):
@@ -221,7 +222,7 @@ class Gateway:
         here before."""
         context, allowed = self._context, self.policy.presets
         self._loaded_at = self._clock.monotonic()
-        catalogue = await in_thread(context.ports.presets.load)
+        catalogue = await in_thread(context[PresetSource].load)
         context.store.update(presets=catalogue)
         if allowed:
             found = [each for each in catalogue.presets if each.name in allowed]

@@ -80,7 +80,7 @@ class Images:
 
     @classmethod
     def from_context(cls, context: Context) -> Images:
-        return cls(context.docker, context.presets, context.ports.get("history"), context.store, context.clock)
+        return cls(context.docker, context[PresetSource], context.find(HistoryStore), context.store, context.clock)
 
     def __init__(
         self, docker: ContainerEngine, presets: PresetSource, history: HistoryStore | None, store: Store, clock: Clock

@@ -92,7 +92,7 @@ class Collectors:
 
     def load_presets(self, *, shown: bool = False) -> None:
         """`shown`: for a list, from which nothing is launched."""
-        source = self._ports.presets
+        source = self._ports.get("presets")
         self._store.update(presets=source.glance() if shown else source.load())
 
     def sample_host(self) -> None:

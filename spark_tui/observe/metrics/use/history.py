@@ -44,7 +44,7 @@ class History:
     @classmethod
     def from_context(cls, context: Context) -> History:
         return cls(
-            context.ports.history,
+            context[HistoryStore],
             context.clock,
             context.store,
             (lambda: context.guarding.journal.entries()) if context.ports.has("guarding") else None,  # noqa: PLW0108 - made when asked

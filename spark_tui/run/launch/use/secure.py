@@ -41,7 +41,7 @@ class Securing(Struct, eq=False):
 
     @classmethod
     def from_context(cls, context: Context) -> Securing:
-        return cls(context.presets, context[Preflight], context.secrets)
+        return cls(context[PresetSource], context[Preflight], context.secrets)
 
     async def plan(self, view: EngineView, *, publish: bool = False) -> Secured:
         """The launch for an engine of ours that is LAN NO KEY, with `publish` also for one that only this machine

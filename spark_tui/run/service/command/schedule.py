@@ -9,6 +9,7 @@ import click
 from spark_tui.base.context import Context
 from spark_tui.base.engine.schedule import ScheduleStatus, schedule_of
 from spark_tui.base.errors import SparkError, UsageError
+from spark_tui.base.ports import PresetSource
 from spark_tui.cli.command import command, complete
 from spark_tui.cli.names import find_container
 from spark_tui.cli.session import Session
@@ -68,7 +69,7 @@ def _show(session: Session, name: str | None) -> None:
         engines = None
         with suppress(SparkError):  # without Docker the engines are unknown
             engines = {each.name: each.preset for each in await context.docker.containers()} if known else None
-        return known, engines, {preset.name for preset in context.presets.glance().presets} if known else set()
+        return known, engines, {preset.name for preset in context[PresetSource].glance().presets} if known else set()
 
     found, engines, presets = session.run(look)
     session.out.json([schedule_object(each, None if engines is None else each.name in engines) for each in found])

@@ -10,6 +10,7 @@ from spark_tui.base.context import Context
 from spark_tui.base.errors import ExitCode, RefusedError, UsageError
 from spark_tui.base.json import Object, maybe, moment, rounded
 from spark_tui.base.page import Cell, Column, Table, Tone, cells
+from spark_tui.base.ports import HistoryStore
 from spark_tui.cli.command import command, yes_option
 from spark_tui.cli.progress import supervised
 from spark_tui.cli.session import Session, confirm
@@ -73,7 +74,7 @@ def _install(session: Session, at: str, *, yes: bool) -> int:
 
 def _status(session: Session) -> int:
     async def look(context: Context) -> tuple[tuple[CanaryVerdict, ...], bool]:
-        found = await verdicts_of(context.ports.history, context.clock.now())
+        found = await verdicts_of(context[HistoryStore], context.clock.now())
         boot = context.ports.get("boot")
         return found, boot is not None and await context.in_thread(boot.has_timer, UNIT)
 

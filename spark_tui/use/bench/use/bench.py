@@ -467,7 +467,7 @@ class Benchmark(Struct, frozen=True):
     @classmethod
     def from_context(cls, context: Context) -> Benchmark:
         return cls(
-            context.ports.load,
+            context[LoadDriver],
             context.ports.metrics,
             context.docker,
             context.host,

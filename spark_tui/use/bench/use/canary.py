@@ -59,7 +59,7 @@ class CanaryRunner(Struct, eq=False):
             context[Benchmark],
             context[Prover],
             context[EngineSupervisor],
-            context.ports.history,
+            context[HistoryStore],
             context.ports.state,
             context.clock,
             partial(in_flight, context),

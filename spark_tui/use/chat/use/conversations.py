@@ -12,7 +12,14 @@ from spark_tui.base.context import Context
 from spark_tui.base.engine import request
 from spark_tui.base.engine.message import Attachment, ToolSpec
 from spark_tui.base.errors import RefusedError, SparkError, UsageError
-from spark_tui.base.ports import Clock, ConversationStore, EngineApi, MetricsSource, PresetSource, UserFiles
+from spark_tui.base.ports import (
+    Clock,
+    ConversationStore,
+    EngineApi,
+    MetricsSource,
+    PresetSource,
+    UserFiles,
+)
 from spark_tui.base.quantities import MIB
 from spark_tui.use.chat.model import records
 from spark_tui.use.chat.model.conversation import ChatThread, ConversationHit, ConversationSummary
@@ -33,9 +40,9 @@ class Conversations:
         return cls(
             context.api,
             context.clock,
-            context.presets,
+            context[PresetSource],
             Path(context.paths.store),
-            store=context.ports.get("conversations"),
+            store=context.find(ConversationStore),
             files=context.ports.get("user_files"),
             metrics=context.ports.get("metrics"),
             advise=partial(advice, context),
