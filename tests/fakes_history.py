@@ -13,7 +13,7 @@ from spark_tui.observe.explain.model.starts import StartRecord
 
 
 class FakeHistory:
-    """Implements `spark_tui.base.ports.HistoryStore`. `kept` counts every start that was handed over."""
+    """A HistoryStore. `kept` counts every start that was handed over."""
 
     def __init__(self, *starts: StartRecord) -> None:
         self.state = HistoryState(file="/data/history.db")

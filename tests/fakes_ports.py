@@ -17,6 +17,8 @@ from spark_tui.base.host.vitals import Vitals
 from spark_tui.base.reading import Missing
 from spark_tui.catalog.models.model.download import Limits, LocalFiles
 from spark_tui.catalog.models.model.store import StoreContents
+from spark_tui.catalog.models.use.ports import Downloader, HubClient, ModelStore
+from spark_tui.observe.metrics.use.history import HistoryStore
 from tests.fakes_files import MemoryProofs, MemoryResults, MemoryState
 from tests.fakes_host import FakeDropper
 
@@ -73,18 +75,18 @@ def no_metrics() -> Absent:
 
 def _no_models() -> Absent:
     unknown = UsageError("There is no such model.", "")
-    return Absent(types.ModelStore, scan=StoreContents(""), files=unknown, verify=unknown, plan_delete=unknown)
+    return Absent(ModelStore, scan=StoreContents(""), files=unknown, verify=unknown, plan_delete=unknown)
 
 
 def _no_hub() -> Absent:
     refused = RefusedError("There is no Hub here.", "")
-    return Absent(types.HubClient, search=refused, repo=refused)
+    return Absent(HubClient, search=refused, repo=refused)
 
 
 def _no_history() -> Absent:
     nothing = Missing("no history is kept here")
     return Absent(
-        types.HistoryStore,
+        HistoryStore,
         state=HistoryState(reason="no history is kept here"),
         add_record=HistoryOff("No history is kept here.", ""),
         series=nothing,
@@ -97,7 +99,7 @@ _ABSENT: Final[dict[str, Any]] = {
     "checkpoints": lambda: Absent(types.CheckpointSource, read=_NOTHING),
     "models": _no_models,
     "hub": _no_hub,
-    "downloader": lambda: Absent(types.Downloader, here=LocalFiles({}, False), all=(), limits=Limits()),
+    "downloader": lambda: Absent(Downloader, here=LocalFiles({}, False), all=(), limits=Limits()),
     "metrics": no_metrics,
     "vitals": lambda: Absent(
         types.VitalsProbe, look=Vitals(*[_NOTHING] * 5), processes=_NOTHING, container_memory=_NOTHING

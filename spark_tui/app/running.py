@@ -10,7 +10,6 @@ from functools import partial
 from spark_tui.base.context import Context
 from spark_tui.base.errors import SparkError
 from spark_tui.base.poller import keep
-from spark_tui.base.ports import HistoryStore
 from spark_tui.base.reading import value_of
 from spark_tui.catalog.models.use.downloads import Downloads
 from spark_tui.manage.cluster.use.monitor import ClusterMonitor
@@ -20,7 +19,7 @@ from spark_tui.observe.engines.use.crash_loops import RestartBreaker
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.memory.use.guard import guard_launcher
 from spark_tui.observe.memory.use.health import HealthWatch
-from spark_tui.observe.metrics.use.history import History, remember
+from spark_tui.observe.metrics.use.history import History, HistoryStore, remember
 from spark_tui.observe.metrics.use.metrics import EngineMetricsCollector
 from spark_tui.run.launch.use.runner import JobRunner
 from spark_tui.run.service.use import BootUnits

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec import Struct
 
+from spark_tui.base import ports as types
 from spark_tui.base.errors import RefusedError
-
-if TYPE_CHECKING:
-    from spark_tui.base import ports as types
 
 Adapter: TypeAlias = tuple[str, Callable[[Any, Any], Any] | None]
 """Where the adapter's class is, and how it is made of that and the other ports (None: of nothing)."""
@@ -38,7 +36,8 @@ def class_at(place: str) -> Any:
 
 
 class Ports:
-    """The ports of `services/ports.py`, each adapter imported and made when it is first used.
+    """The ports by name, each adapter imported and made when it is first used. Those of a room have no attribute here:
+    their adapter is `context[Protocol]`.
 
     `given` are ports that are made already, and what the adapters are made of. A port without an adapter raises
     RefusedError when it is used: the demo has no other machines, no files of the person's, and no guard.

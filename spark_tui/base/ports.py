@@ -1,12 +1,11 @@
-"""What the core needs of the outside, and nothing more. Adapters implement these; so do the fakes."""
+"""What the program needs of the outside, as far as every room may ask for it; a room has its own ports beside these.
+Adapters implement them; so do the fakes."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -26,45 +25,15 @@ if TYPE_CHECKING:  # the shapes are many, and a port names them only
     from spark_tui.base.engine.metrics_page import MetricPage
     from spark_tui.base.engine.schedule import ScheduleStatus
     from spark_tui.base.engine.state import Endpoint, Health, ServedModel
-    from spark_tui.base.history_limits import HistoryState, Record
-    from spark_tui.base.host.detectors import SharedFile
+    from spark_tui.base.host.detectors import EngineProcess, Link, SharedFile, StoreState
     from spark_tui.base.host.drop_caches import Access, Route, SystemFile
     from spark_tui.base.host.guard import GuardedEngine, GuardEntry
     from spark_tui.base.host.identity import HostIdentity
     from spark_tui.base.host.memory import MemInfo
-    from spark_tui.base.host.series import Sample, SeriesKey, SeriesSlice
     from spark_tui.base.host.vitals import ContainerMemory, GpuProcess, GpuReading, HostProcess, Vitals
     from spark_tui.base.reading import Reading
     from spark_tui.base.remote import RemoteHost
     from spark_tui.base.secret import Secret
-    from spark_tui.catalog.models.model.download import Download, DownloadRequest, Limits, LocalFiles
-    from spark_tui.catalog.models.model.hub import RepoFacts, RepoFile, SearchHit, SearchQuery
-    from spark_tui.catalog.models.model.ollama import OllamaModels
-    from spark_tui.catalog.models.model.store import (
-        Deleted,
-        DeleteExtent,
-        DeletePlan,
-        StoreContents,
-        StoredFile,
-        VerifyProgress,
-    )
-    from spark_tui.catalog.presets.model.dialects.importing import CollectedFiles, FoundFile
-    from spark_tui.catalog.presets.model.preset import Preset, PresetCatalogue
-    from spark_tui.catalog.presets.model.registry import PinnedRegistry
-    from spark_tui.manage.cluster.model.copying import ModelFile
-    from spark_tui.manage.cluster.model.facts import Dial, Ping, ProbeRequest, RoceDevice, Transfer
-    from spark_tui.manage.cluster.model.install import ProgramBundle
-    from spark_tui.manage.cluster.model.protocol import FabricLink, Router, RouteRequest
-    from spark_tui.manage.doctor.model import EngineProcess, Link, StoreState
-    from spark_tui.manage.gateway.model import GatewayModel, Upstream
-    from spark_tui.observe.explain.model.starts import StartRecord
-    from spark_tui.observe.metrics.model.agents import AgentTurn
-    from spark_tui.observe.results.model.proof import Proof
-    from spark_tui.observe.results.model.run import Result
-    from spark_tui.use.bench.model.load import Load, LoadEvent
-    from spark_tui.use.chat.model.conversation import ChatThread, ConversationHit, ConversationSummary
-    from spark_tui.use.connect.model import ClientFile, FileFormat, Keys
-    from spark_tui.use.connect.model import Path as KeyPath
 
 
 T = TypeVar("T")
@@ -73,7 +42,7 @@ PORT_NAMES: Final[dict[type, str]] = {}
 """What the adapter of a Protocol that a room has is called in the tables of adapters. A room adds its own."""
 
 
-def port(name: str) -> Callable[[type[T]], type[T]]:
+def port_named(name: str) -> Callable[[type[T]], type[T]]:
     """Makes a Protocol a port: `context[Protocol]` is the adapter of that name."""
 
     def known(kind: type[T]) -> type[T]:
@@ -385,58 +354,12 @@ class BootPort(Protocol):
     def has_timer(self, name: str) -> bool: ...
 
 
-@port("presets")
-class PresetSource(Protocol):
-    """Where presets come from."""
-
-    def load(self) -> PresetCatalogue:
-        """Every preset that can be read, and a problem for every file that cannot. Never raises."""
-
-    def glance(self) -> PresetCatalogue:
-        """The same, sooner: for what is only shown. What is launched, changed or exported comes from `load`."""
-
-
-@port("presets")
-class PresetGrants(PresetSource, Protocol):
-    """A source of presets with the rights that the person allowed them."""
-
-    def allow(self, preset: Preset, names: Collection[str]) -> Preset:
-        """Records rights by their names, beside those allowed earlier; without names takes all back. Raises UsageError
-        for a name that the recipe does not ask for."""
-
-
 class CheckpointSource(Protocol):
     """Checkpoints in the model store."""
 
     def read(self, model: str, revision: str = "") -> Reading[CheckpointFacts]:
         """What the files of a checkpoint say of it, by Hub name or by path within the store; configs and headers are
         read, never a tensor. Missing says why. Never raises. Reads files: not for the event loop."""
-
-
-@port("recipes")
-class RecipeStore(Protocol):
-    """Recipe files of other people, and the person's own preset folder. Raises PresetError for what cannot be read."""
-
-    def gather(self, source: Path) -> CollectedFiles:
-        """Every recipe in a file or folder, and what its registry says of itself.
-
-        Raises UsageError for a path that is neither, PresetError for a folder that is too large.
-        """
-
-    def given(self, text: str, called: str) -> CollectedFiles:
-        """A text in place of a file. Raises PresetError for one that is too large."""
-
-    def recipe(self, file: str) -> FoundFile:
-        """A preset's file, as it is written."""
-
-    def own_text(self, name: str) -> str | None:
-        """What the person's own file of that name holds, None where there is none."""
-
-    def write(self, name: str, text: str, *, replace: bool = False) -> Path:
-        """Puts a preset into the person's folder in one step, mode 0644, and returns its path.
-
-        Raises RefusedError when there is one of that name and `replace` is false, SparkError when it cannot be written.
-        """
 
 
 class SecretStore(Protocol):
@@ -474,148 +397,6 @@ class ScreenFiles(Protocol):
         """Its text; None when there is none. Raises OSError."""
 
 
-@port("load")
-class LoadDriver(Protocol):
-    """Sends load and takes the time. Measured and simulated ones are the same to the core."""
-
-    simulated: bool
-
-    def drive(self, endpoint: Endpoint, load: Load, stop: asyncio.Event) -> AsyncGenerator[LoadEvent, None]:
-        """Ticks while it runs, then the LoadResult, once, last. A failing request is a record and no exception.
-
-        When `stop` is set no further request is sent, those under way are cut off and recorded as cancelled, and the
-        records follow as at any other end. Raises SparkError when there is no way to send anything at all.
-        """
-
-    async def tokenize(self, endpoint: Endpoint, model: str, text: str) -> tuple[tuple[int, ...], int | None]:
-        """The token ids of a text, without special ones, and the engine's context length where it says it. Raises the
-        API part of the error tree, BadRequest where the server cannot tokenize."""
-
-    async def detokenize(self, endpoint: Endpoint, model: str, tokens: Sequence[int]) -> str: ...
-    async def close(self) -> None: ...
-
-
-@port("results")
-class ResultStore(Protocol):
-    """Benchmarks and verdicts, kept across runs. Written by one, read by many. Raises SparkError."""
-
-    def add(self, result: Result) -> None:
-        """Keeps it. Of too many the oldest go."""
-
-    def remove(self, ids: Collection[str]) -> int:
-        """Deletes the results with these ids, and returns how many there were."""
-
-    def all(self) -> tuple[Result, ...]:
-        """All that are kept, oldest first. Unreadable ones are skipped and listed in `problems`."""
-
-    def problems(self) -> tuple[str, ...]:
-        """What the last `all` could not read, in words."""
-
-
-@port("proofs")
-class ProofStore(Protocol):
-    """Proofs, kept across runs as results are. Raises SparkError."""
-
-    def add(self, result: Proof) -> None: ...
-
-    def all(self) -> tuple[Proof, ...]:
-        """All that are kept, oldest first."""
-
-    def problems(self) -> tuple[str, ...]: ...
-
-
-@port("hub")
-class HubClient(Protocol):
-    """The Hub, asked. An answer takes a second as a rule, and at most some ten: then it is HubOffline."""
-
-    async def search(self, query: SearchQuery, token: Secret | None = None) -> tuple[SearchHit, ...]:
-        """What fits the query, best first."""
-
-    async def repo(self, repo: str, revision: str = "main", token: Secret | None = None) -> RepoFacts:
-        """One revision: facts of its card, and all its files with sizes. A gated repository can be looked at."""
-
-    async def access(self, repo: str, token: Secret | None = None) -> None:
-        """Returns when this token may fetch the repository's files; raises HubGated, HubTokenRejected, ..."""
-
-    async def inspect(self, facts: RepoFacts, token: Secret | None = None) -> Reading[CheckpointFacts]:
-        """What a checkpoint's config, index and tensor headers say of it, without fetching a tensor.
-
-        Missing: it has no config, or none that can be understood. What else is wrong is a finding.
-        """
-
-    async def close(self) -> None: ...
-
-
-@port("downloader")
-class Downloader(Protocol):
-    """Downloads, each in a process of its own that outlives this program. Nothing waits for a download. A method that
-    takes an id raises UsageError for one that is not known."""
-
-    async def here(self, request: DownloadRequest, commit: str, files: Sequence[RepoFile]) -> LocalFiles:
-        """What of these files is in the store already."""
-
-    async def start(self, request: DownloadRequest, token: Secret | None = None) -> str:
-        """Starts or resumes a download and returns its id. A running one is left alone."""
-
-    async def all(self) -> tuple[Download, ...]:
-        """Every download that is known, oldest first: running, waiting, stopped, done."""
-
-    async def pause(self, id_: str) -> None:
-        """Ends its process at once; what has arrived stays."""
-
-    async def cancel(self, id_: str, *, discard: bool = False) -> int:
-        """Ends its process at once and forgets the download; with `discard` the parts of files that are not whole are
-        deleted. Returns the bytes that this freed."""
-
-    async def limits(self) -> Limits: ...
-
-    async def set_limits(self, limits: Limits) -> None:
-        """Takes effect within a second, for what runs too."""
-
-    async def close(self) -> None: ...
-
-
-@port("conversations")
-class ConversationStore(Protocol):
-    """Conversations on disk. Every method raises SparkError with a remedy; what it does is done in order.
-
-    `unreadable` are sentences on the files that the last `summaries` could not read.
-    """
-
-    async def summaries(self) -> tuple[ConversationSummary, ...]:
-        """All of them, the one that was changed last first."""
-
-    @property
-    def unreadable(self) -> tuple[str, ...]: ...
-
-    async def read(self, conversation: str) -> ChatThread:
-        """A whole conversation; raises UsageError when there is none of that id."""
-
-    async def search(self, text: str) -> tuple[ConversationHit, ...]:
-        """Exchanges whose question, answer or title holds `text`, whatever its case; newest conversations first,
-        50 at most."""
-
-    async def new_id(self, at: float) -> str:
-        """An id that no conversation has; `at` is epoch seconds."""
-
-    async def claim(self, conversation: str) -> bool:
-        """Makes this process the only one that writes in it; false when another one does. A dead process holds none."""
-
-    async def release(self, conversation: str) -> None: ...
-
-    async def append(self, conversation: str, records: Sequence[Mapping[str, Any]], *, durable: bool = False) -> None:
-        """Adds lines; on a failure none of them. `durable`: they are on the disk when this returns."""
-
-    async def keep(self, conversation: str, data: bytes) -> str:
-        """Keeps a picture or a sound beside it, and returns its name there."""
-
-    async def delete(self, conversation: str) -> None:
-        """Removes it with all its files; raises RefusedError while another program writes in it."""
-
-    async def close(self) -> None:
-        """Waits for what is on its way to the disk, and ends all claims."""
-
-
 class UserFiles(Protocol):
     """Files that a person names. `~` is their home; a relative path starts in the working directory."""
 
@@ -628,34 +409,6 @@ class UserFiles(Protocol):
         `replace` is false, SparkError when it cannot be written."""
 
     async def close(self) -> None: ...
-
-
-class SettingsText(Struct, frozen=True):
-    """A settings file of another program: its path, its text (None where there is none), and its mode. `target`: where
-    a symbolic link leads, which is what is written; empty for a plain file."""
-
-    path: str
-    text: str | None
-    mode: int
-    target: str = ""
-
-
-@port("client_files")
-class SettingsFiles(Protocol):
-    """Settings files of other programs, below the person's home. Raises SparkError."""
-
-    def read(self, file: ClientFile) -> SettingsText:
-        """Raises RefusedError, which names the line, for one that does not parse."""
-
-    def edit(self, old: SettingsText, kind: FileFormat, keys: Keys) -> str:
-        """Its text with these values; all else stays as it is written. Raises RefusedError."""
-
-    def value(self, text: str, kind: FileFormat, path: KeyPath) -> Any:
-        """What a text has at that place; None for nothing."""
-
-    def write(self, path: str, text: str | None, mode: int) -> None:
-        """In one step, and through a link; None removes it. Raises RefusedError for a file that is read-only, or that
-        has another name by a hard link."""
 
 
 class StateFiles(Protocol):
@@ -683,53 +436,6 @@ class StateFiles(Protocol):
 
     def claimed(self, prefix: str) -> tuple[str, ...]:
         """The claims of all programs whose name begins so. Raises SparkError where they cannot be listed."""
-
-
-@port("history")
-class HistoryStore(Protocol):
-    """Keeps samples, starts and records across runs of this program. Nothing of it blocks the event loop.
-
-    What is added is never waited for (but for `add_record`) and never raises: a disk that is full or a home that
-    cannot be written shows in `state`, as of the last try. Every process adds starts and records; samples are recorded
-    by one process at a time. Missing says why nothing can be read.
-    """
-
-    @property
-    def state(self) -> HistoryState: ...
-
-    def add_sample(self, sample: Sample) -> None:
-        """Keeps a reading of an engine or of the machine; it may take some seconds until it is on disk."""
-
-    def add_start(self, start: StartRecord) -> None:
-        """Keeps a start, in place of what was known of the same one, and writes it at once."""
-
-    async def add_record(self, record: Record) -> None:
-        """Keeps a record and returns when it is on disk. Raises HistoryOff when it cannot be kept."""
-
-    async def series(
-        self, keys: Sequence[SeriesKey], since: float, until: float, buckets: int
-    ) -> Reading[tuple[SeriesSlice, ...]]:
-        """A stretch of each series from `since` to `until` (seconds since the epoch), in the order of `keys`.
-
-        In at most `buckets` buckets and one; in fewer where samples of that age are further apart. A series that is
-        not known has buckets without values.
-        """
-
-    async def starts(
-        self, *, engine: str = "", preset: str = "", failed: bool = False, ready: bool = False, limit: int = 200
-    ) -> Reading[tuple[StartRecord, ...]]:
-        """The latest starts, newest first: of one engine, of one preset, those that failed, those of presets that came
-        to serve, or all."""
-
-    async def records(
-        self, kind: str, *, key: str | None = None, since: float | None = None, limit: int = 200
-    ) -> Reading[tuple[Record, ...]]:
-        """The latest records of a kind, newest first."""
-
-    async def flush(self) -> None:
-        """Returns when all that was added is on disk, or could not be written."""
-
-    async def close(self) -> None: ...
 
 
 class DoctorProbe(Protocol):
@@ -774,73 +480,12 @@ class DoctorProbe(Protocol):
         """Those of these ports on which a process listens."""
 
 
-@port("fabric")
-class FabricProbe(Protocol):
-    """The network between nodes, as this one sees it. Nothing is changed, and nothing raises. `links` and `devices`
-    read files: not for the event loop."""
-
-    def links(self) -> Reading[tuple[FabricLink, ...]]: ...
-    def devices(self) -> Reading[tuple[RoceDevice, ...]]: ...
-
-    async def route(self, peer: str) -> str | None:
-        """The interface to an address, empty without a route; None where that is not known."""
-
-    async def ping(self, ping: Ping) -> Ping: ...
-
-    async def ssh(self, address: str) -> str:
-        """Why a login there fails; empty when it does not."""
-
-    async def transfer(self, transfer: Transfer, seconds: float) -> Transfer: ...
-
-    async def meet(self, request: ProbeRequest) -> tuple[tuple[Dial, ...], dict[str, str]]:
-        """Listens and connects for as long as asked. The dials with their problems, and for each port why it could not
-        listen."""
-
-
-@port("models")
-class ModelStore(Protocol):
-    """Checkpoints on the disk. All work is done in threads of its own: nothing blocks the event loop.
-
-    Models are named as `StoredModel.id` has them, revisions by commit, branch or tag; empty is the current one.
-    Every method raises UsageError for a name that is not there.
-    """
-
-    async def scan(self, *, others: bool = True) -> StoreContents:
-        """What is in the store now. Models that have not changed since the last scan are not looked into again.
-
-        With `others`, other tools' caches on this machine too. Never raises: what cannot be read is a finding.
-        """
-
-    async def files(self, model: str, revision: str = "") -> tuple[StoredFile, ...]:
-        """Every file of a revision, in name order, with what is known of its content."""
-
-    def verify(self, model: str, revision: str = "") -> AsyncGenerator[VerifyProgress, None]:
-        """Compares each file with what the Hub says of it; the last progress is over. Closing it ends the reading."""
-
-    async def plan_delete(self, model: str, extent: DeleteExtent, revision: str = "") -> DeletePlan:
-        """What a deletion would take and give back. Touches nothing."""
-
-    async def delete(self, plan: DeletePlan) -> Deleted:
-        """Does it. Raises RefusedError when the plan has obstacles, SparkError with the reason and the remedy when
-        something could not be removed. Never removes anything outside the store's root."""
-
-    async def close(self) -> None: ...
-
-
 class ShellResult(Struct, frozen=True):
     """How a command on another host ended: ssh's exit code, and all that came."""
 
     code: int
     out: str
     err: str
-
-
-@port("program")
-class ProgramSource(Protocol):
-    """The running program, to be copied to another machine."""
-
-    def pack(self) -> ProgramBundle:
-        """All of it, for a thread: takes seconds. Raises InstallFailed for a part whose files are unknown."""
 
 
 class RemoteShell(Protocol):
@@ -867,101 +512,6 @@ class RemoteShell(Protocol):
         """This process becomes ssh, with a terminal there or without."""
 
 
-@port("watchers")
-class Watchers(Protocol):
-    """Starts programs that look after launches over several nodes and outlive this one."""
-
-    def start(self, name: str) -> Path:
-        """A program that watches that launch, if none does; returns where it writes what it did. Raises SparkError."""
-
-
-@port("routers")
-class Routers(Protocol):
-    """`vllm-router` on this machine: programs that outlive this one."""
-
-    def available(self) -> bool:
-        """Whether it is installed."""
-
-    def start(self, request: RouteRequest) -> Router:
-        """Returns once it listens; blocks until then. Raises SparkError where it does not start."""
-
-    def runs(self, router: Router) -> bool: ...
-
-    def end(self, router: Router) -> bool:
-        """Whether its process is gone afterwards."""
-
-
-class TransferCount(Struct):
-    """How far a transfer is, written by it. `ended`: all is sent, and the receiver works on it."""
-
-    done: int = 0
-    ended: bool = False
-
-
-@port("ollama")
-class OllamaApi(Protocol):
-    """Ollama on this or another machine, read only."""
-
-    async def models(self, address: str = "") -> OllamaModels:
-        """What it has, MAX_MODELS at most. `address` as OLLAMA_HOST has it; empty: what that variable says, else this
-        machine. Raises OllamaUnreachable, UsageError."""
-
-
-@port("registries")
-class RegistryStore(Protocol):
-    """Git repositories of recipes: what is fetched of them, and the person's pins."""
-
-    def pins(self) -> tuple[PinnedRegistry, ...]:
-        """In the order in which they were pinned. Raises SparkError for a file that cannot be read."""
-
-    def keep(self, pins: tuple[PinnedRegistry, ...]) -> None: ...
-
-    async def fetch(self, name: str, address: str) -> str:
-        """The newest commit of the default branch, without history; returns its hash. Raises GitUnreachable,
-        RegistryTooLarge."""
-
-    async def fetched(self, name: str) -> str:
-        """The commit that was fetched last, without the network; empty for none."""
-
-    def tree(self, name: str, commit: str) -> Path:
-        """A folder with a fetched commit's recipes, scripts and licences as plain files. Raises RegistryTooLarge."""
-
-    def skipped(self, name: str, commit: str) -> tuple[str, ...]:
-        """Recipes, scripts and licences of that commit that are not in its tree: `path: reason`."""
-
-    def publish(self, name: str, commit: str, presets: Mapping[str, str]) -> None:
-        """Preset files by name, in place of the registry's earlier ones, for PresetSource."""
-
-    def remove(self, name: str) -> None:
-        """Everything of a registry but its pin."""
-
-
-@port("transfers")
-class Transfers(Protocol):
-    """Sends to another machine through this user's own ssh, which must not ask anything. Raises CopyFailed,
-    FabricUnreachable, ReceiverFull; when it is cancelled, all its processes end."""
-
-    def user(self) -> str:
-        """Who this program runs as."""
-
-    def has_rsync(self) -> bool: ...
-
-    def files(self, folder: Path, only: Collection[str] = ()) -> tuple[ModelFile, ...]:
-        """Everything below a folder that is whole, or what of `only` there is; empty without the folder. Reads small
-        files: for a thread. Raises SparkError."""
-
-    async def damaged(self, folder: Path, files: Sequence[ModelFile], count: TransferCount) -> tuple[str, ...]:
-        """Those of these files that are not as expected; by SHA-256 where it is their name. They are removed."""
-
-    async def send_image(self, reference: str, to: str, port: int, count: TransferCount) -> None:
-        """From Docker here into Docker there, in one stream."""
-
-    async def send_files(
-        self, folder: Path, files: Sequence[str], to: str, port: int, place: str, count: TransferCount
-    ) -> None:
-        """Files and links below `folder` to the same names below `place` there. Interrupted files are continued."""
-
-
 class VitalsProbe(Protocol):
     """The machine's other vital signs. Reads many files: for a thread, while they are shown. Never raises."""
 
@@ -986,42 +536,3 @@ class MetricsSource(Protocol):
         """
 
     async def close(self) -> None: ...
-
-
-class GatewayRouter(Protocol):
-    """What a gateway's HTTP server asks. Raises SparkError, which goes to the client as it is."""
-
-    @property
-    def keyed(self) -> bool:
-        """Whether a client needs a key."""
-
-    def authorize(self, key: str) -> str:
-        """The name of the client whose key it is; empty where it is none's and none is needed. Raises
-        ApiKeyRejected; KeysUnreadable, whose `detail` is for the owner alone."""
-
-    def models(self) -> tuple[GatewayModel, ...]: ...
-
-    def lease(self, model: str) -> AbstractContextManager[Upstream]:
-        """The engine for one request, which counts as under way meanwhile. Raises NotServing after its launch was
-        requested, ModelNotServed for an unknown name, and the cause of a launch that has just failed."""
-
-    async def ready(self, model: str) -> None:
-        """Returns when a request may be sent; raises the cause of a launch that fails."""
-
-    def eta(self, model: str) -> float | None:
-        """Seconds until a request may be sent; None where unknown."""
-
-    def broken(self, engine: str) -> None:
-        """The engine did not answer, or stopped in the middle of an answer."""
-
-    def answered(self, turn: AgentTurn) -> None:
-        """A prompt was answered, or its client left meanwhile."""
-
-
-@port("gateway_server")
-class GatewayServer(Protocol):
-    """The HTTP side of a gateway."""
-
-    async def serve(self, router: GatewayRouter, host: str, port: int, on_ready: Callable[[int], None]) -> None:
-        """Serves until it is cancelled; `on_ready` gets the port. Raises GatewayMissing without its packages, PortInUse
-        for an address that cannot be bound."""

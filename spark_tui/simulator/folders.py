@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 from typing import Any, Final
 
-from spark_tui.base.ports import RecipeStore
 from spark_tui.catalog.presets.model.dialects.importing import CollectedFiles
+from spark_tui.catalog.presets.use.imports import RecipeStore
 
 SAMPLES: Final = Path("/home/spark/recipes")
 _DATA: Final = Path(__file__).parent / "data" / "recipes"

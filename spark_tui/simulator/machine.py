@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from spark_tui.base.engine.boot import BootState, BootStatus, unit_name
 from spark_tui.base.engine.schedule import ScheduleStatus, read_timer, scheduled_engine
+from spark_tui.base.host.detectors import StoreState
 from spark_tui.base.host.drop_caches import TEE_COMPACT, TEE_DROP, Access, Route, SystemFile
 from spark_tui.base.host.identity import HostIdentity
 from spark_tui.base.host.memory import MemInfo
@@ -27,7 +28,6 @@ from spark_tui.base.quantities import GIB, KIB, MIB
 from spark_tui.base.reading import Ok, Reading
 from spark_tui.machine.procfs import ProcfsHost
 from spark_tui.manage.doctor.adapter import FileDoctorProbe
-from spark_tui.manage.doctor.model import StoreState
 from spark_tui.simulator.folder import DemoFolder
 from spark_tui.simulator.recording import Telemetry, telemetry
 from spark_tui.simulator.world import BASE_BYTES, DISK_FREE, DISK_TOTAL, SERVING_NAME, TOTAL_BYTES, DemoWorld, Run

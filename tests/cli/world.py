@@ -29,25 +29,18 @@ from spark_tui.base.engine.state import Endpoint, Health, ServedModel, api_port
 from spark_tui.base.errors import ApiKeyRejected, EngineUnreachable, PresetError, SparkError
 from spark_tui.base.host.identity import HostPaths
 from spark_tui.base.host.vitals import GpuReading
-from spark_tui.base.ports import (
-    CheckpointSource,
-    ConversationStore,
-    DoctorProbe,
-    Downloader,
-    HistoryStore,
-    HubClient,
-    MetricsSource,
-    ModelStore,
-    RecipeStore,
-    SettingsFiles,
-    UserFiles,
-)
+from spark_tui.base.ports import CheckpointSource, DoctorProbe, MetricsSource, UserFiles
 from spark_tui.base.reading import Ok
 from spark_tui.base.settings import Settings
+from spark_tui.catalog.models.use.ports import Downloader, HubClient, ModelStore
 from spark_tui.catalog.presets.model.preset import Origin, Preset, PresetCatalogue, PresetFacts, PublishedSpeed
+from spark_tui.catalog.presets.use.imports import RecipeStore
 from spark_tui.catalog.presets.use.rights import AllowedPresets
 from spark_tui.cli.options import Options
 from spark_tui.cli.session import Opener, Streams
+from spark_tui.observe.metrics.use.history import HistoryStore
+from spark_tui.use.chat.use.chat import ConversationStore
+from spark_tui.use.connect.use import SettingsFiles
 from tests.fakes_docker import EPOCH, FakeDocker
 from tests.fakes_files import MemoryState
 from tests.fakes_host import FakeArchive, FakeClock, FakeGpu, FakeHost, FakeSecrets

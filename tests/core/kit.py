@@ -11,10 +11,12 @@ from spark_tui.app.first import run
 from spark_tui.base.context import Context
 from spark_tui.base.host.identity import HostPaths
 from spark_tui.base.jobs import Step, put
-from spark_tui.base.ports import HistoryStore, MetricsSource, RecipeStore
+from spark_tui.base.ports import MetricsSource
 from spark_tui.base.settings import Settings
 from spark_tui.catalog.presets.model.preset import Origin, Preset, PresetCatalogue
+from spark_tui.catalog.presets.use.imports import RecipeStore
 from spark_tui.observe.engines.use.engines import EngineSupervisor
+from spark_tui.observe.metrics.use.history import HistoryStore
 from tests.fakes_api import FakeEngineApi
 from tests.fakes_docker import FakeDocker
 from tests.fakes_files import MemoryState

@@ -14,7 +14,9 @@ from spark_tui.app.wiring import DEMO, REAL, build_demo
 from spark_tui.base.adapters import Ports, class_at
 from spark_tui.base.context import PORTS, Context
 from spark_tui.base.errors import RefusedError
-from spark_tui.base.ports import PORT_NAMES, HubClient, ProgramSource
+from spark_tui.base.ports import PORT_NAMES
+from spark_tui.catalog.models.use.ports import HubClient
+from spark_tui.manage.cluster.use.install import ProgramSource
 from tests.cases import all_cases
 
 INPUTS = {"builtin_presets", "world", "machine", "simulator", "simulated_hub", "demo_folder", "folder_recipes",
@@ -40,7 +42,7 @@ def parts() -> dict[str, Any]:
 
 
 def test_every_port_has_an_adapter() -> None:
-    assert modules_with("@port(")
+    assert modules_with("@port_named(")
     names = Ports.__annotations__.keys() | PORT_NAMES.values()
     assert not Ports.__annotations__.keys() & PORT_NAMES.values()
     assert set(REAL) - INPUTS == names

@@ -13,7 +13,6 @@ import psutil
 import pytest
 
 from spark_tui.base.errors import ImageNotFound, SparkError
-from spark_tui.base.ports import TransferCount
 from spark_tui.catalog.models.model.store import PARTIAL_FOLDER
 from spark_tui.manage.cluster.adapter.copying import SshTransfers
 from spark_tui.manage.cluster.model.copying import (
@@ -22,6 +21,7 @@ from spark_tui.manage.cluster.model.copying import (
     FabricUnreachable,
     ModelFile,
     ReceiverFull,
+    TransferCount,
     transfer_error,
 )
 from tests.cases import all_cases

@@ -52,13 +52,14 @@ from spark_tui.base.errors import (
 )
 from spark_tui.base.host.memory import MemInfo, memory_breakdown
 from spark_tui.base.host.vitals import GpuReading, engine_memory
-from spark_tui.base.ports import ContainerEngine, ConversationStore, LogLine, PresetSource, RecipeStore
+from spark_tui.base.ports import ContainerEngine, LogLine
 from spark_tui.base.quantities import GIB
 from spark_tui.base.reading import Missing, Ok, value_of
 from spark_tui.base.secret import Secret
 from spark_tui.catalog.presets.model.overrides import overrides_from_pairs
-from spark_tui.catalog.presets.use.imports import ImportOutcome, import_recipes
+from spark_tui.catalog.presets.use.imports import ImportOutcome, RecipeStore, import_recipes
 from spark_tui.catalog.presets.use.preflight import Preflight
+from spark_tui.catalog.presets.use.rights import PresetSource
 from spark_tui.observe.explain.model.timeline import BootTimeline, StartOutcome
 from spark_tui.observe.explain.model.tracker import LogTracker
 from spark_tui.run.launch.use.launch import launched_with
@@ -77,6 +78,7 @@ from spark_tui.simulator.world import (
     VLLM_IMAGE,
     DemoWorld,
 )
+from spark_tui.use.chat.use.chat import ConversationStore
 from spark_tui.use.prove.use import Prover
 from tests.fakes_host import FakeClock, begun, settle
 

@@ -9,7 +9,6 @@ import pytest
 
 from spark_tui.app.wiring import build_demo
 from spark_tui.base.errors import RefusedError, UsageError
-from spark_tui.base.ports import PresetSource
 from spark_tui.base.reading import value_of
 from spark_tui.catalog.library.use import Library
 from spark_tui.catalog.models.model.download import Download, DownloadPhase, DownloadRequest, Limits
@@ -18,6 +17,7 @@ from spark_tui.catalog.models.model.store import Completeness, DeleteExtent
 from spark_tui.catalog.models.use.downloads import Downloads, launch_downloads
 from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.catalog.presets.use.preflight import Preflight
+from spark_tui.catalog.presets.use.rights import PresetSource
 from spark_tui.simulator.downloads import PAUSED_AT_START, RATE, DemoDownloads
 from spark_tui.simulator.machine import SimulatedHost
 from spark_tui.simulator.models import DemoModels

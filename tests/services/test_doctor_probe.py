@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from spark_tui.base.host.detectors import Link
 from spark_tui.base.ports import DoctorProbe
 from spark_tui.base.reading import Missing, Ok
 from spark_tui.manage.doctor.adapter import FileDoctorProbe
-from spark_tui.manage.doctor.model import Link
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 ROUTE = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\n"

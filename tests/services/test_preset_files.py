@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from spark_tui.base.errors import PresetError, SparkError
 from spark_tui.base.files import PrivateFolder
 from spark_tui.base.host.identity import HostPaths
-from spark_tui.base.ports import PresetSource
 from spark_tui.catalog.presets.adapter import store as preset_files
 from spark_tui.catalog.presets.adapter.store import MAX_BYTES, PresetFiles, builtin_directory, parse
 from spark_tui.catalog.presets.model.located import plain
@@ -27,6 +26,7 @@ from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.catalog.presets.model.plan import plan
 from spark_tui.catalog.presets.model.preset import Origin, PresetCatalogue
 from spark_tui.catalog.presets.model.recipe import preset_from
+from spark_tui.catalog.presets.use.rights import PresetSource
 from tests.ordinary_user import ordinary_user
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "presets"

@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 
 from spark_tui.base.errors import PresetError, RefusedError, SparkError, UsageError
-from spark_tui.base.ports import RecipeStore
 from spark_tui.catalog.presets.adapter import imports
 from spark_tui.catalog.presets.adapter.imports import FolderRecipeStore
 from spark_tui.catalog.presets.adapter.store import PresetFiles, parse
 from spark_tui.catalog.presets.model.located import MappingValue, plain
 from spark_tui.catalog.presets.model.preset import Origin
 from spark_tui.catalog.presets.model.recipe import Dialect
-from spark_tui.catalog.presets.use.imports import ImportOutcome, import_recipes
+from spark_tui.catalog.presets.use.imports import ImportOutcome, RecipeStore, import_recipes
 from tests.cases import all_cases
 from tests.dialect_fixtures import EUGR, IMPORTABLE, REAL, SPARKRUN, WITHOUT_COMMAND, document, imported
 from tests.ordinary_user import ordinary_user

@@ -15,13 +15,13 @@ from msgspec.structs import replace
 from spark_tui.app.wiring import DEMO, Ports
 from spark_tui.base.checkpoint import CheckpointFacts, CheckpointProblem, WeightFormat
 from spark_tui.base.executors import in_thread
-from spark_tui.base.ports import HubClient
 from spark_tui.base.quantities import GIB
 from spark_tui.base.reading import Missing, Ok
 from spark_tui.base.secret import Secret
 from spark_tui.catalog.models.adapter.hub_client import RemoteFiles
 from spark_tui.catalog.models.model import hub_errors
 from spark_tui.catalog.models.model.hub import Fits, FormatBasis, Gating, RepoFile, SearchQuery, Sort
+from spark_tui.catalog.models.use.ports import HubClient
 from spark_tui.simulator import facts as facts_module
 from spark_tui.simulator.facts import FACTS, SHELF
 from spark_tui.simulator.hub import GATED

@@ -13,8 +13,8 @@ from textual.screen import Screen
 
 from spark_tui.app.control_centre import SparkApp
 from spark_tui.base.errors import PresetError
-from spark_tui.base.ports import PresetSource
 from spark_tui.catalog.presets.model.preset import Origin, Preset, PresetCatalogue, PresetFacts, PublishedSpeed
+from spark_tui.catalog.presets.use.rights import PresetSource
 from spark_tui.tui.format import UNICODE
 from tests.core.kit import IMAGE, PRESET, FixedPresets, Kit
 from tests.tui.quiet import text_of, until

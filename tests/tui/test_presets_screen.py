@@ -13,7 +13,6 @@ from spark_tui.base.context import Context
 from spark_tui.base.engine.docker_run import render_text
 from spark_tui.base.errors import PresetError
 from spark_tui.base.page import Row, Section
-from spark_tui.base.ports import PresetSource
 from spark_tui.base.quantities import GIB, gib
 from spark_tui.base.settings import Settings
 from spark_tui.catalog.fit.model.fit import Fit
@@ -23,6 +22,7 @@ from spark_tui.catalog.fit.use.finder import order
 from spark_tui.catalog.fit.use.fit import LaunchChecks
 from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.catalog.presets.model.preset import PresetFacts, PublishedSpeed, Tag
+from spark_tui.catalog.presets.use.rights import PresetSource
 from spark_tui.run.launch.screen import LaunchForm
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.frame import KeyBar

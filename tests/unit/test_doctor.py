@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from spark_tui.base.errors import UsageError
 from spark_tui.base.finding import Finding, Severity, worst
-from spark_tui.base.host.detectors import SharedFile
+from spark_tui.base.host.detectors import EngineProcess, Link, SharedFile, StoreState
 from spark_tui.base.host.drop_caches import TEE_DROP, Access
 from spark_tui.base.host.identity import HostIdentity
 from spark_tui.base.host.memory import MemInfo
@@ -18,10 +18,7 @@ from spark_tui.base.reading import Missing, Ok
 from spark_tui.manage.doctor.model import (
     CHECKS,
     DockerState,
-    EngineProcess,
-    Link,
     Readings,
-    StoreState,
     TerminalState,
     examine,
 )

@@ -28,10 +28,9 @@ ROOMS: Final = {
 LAYERS: Final = {"model": 0, "use": 1, "adapter": 2, "show": 2, "command": 3, "screen": 3}
 
 UPWARD: Final = {
-    "base -> catalog": 15,
-    "base -> manage": 10,
-    "base -> observe": 8,
-    "base -> use": 3,
+    "base -> catalog": 8,
+    "base -> manage": 4,
+    "base -> observe": 4,
     "catalog -> manage": 3,
     "catalog -> run": 2,
     "catalog.fit -> catalog.library": 5,

@@ -126,6 +126,35 @@ _ENGINE_FILES: Final = re.compile(
 LEAK_SECONDS: Final = 120.0
 
 
+class Link(Struct, frozen=True):
+    """A network interface that is up. `speed` in Mbit/s, None where the driver does not report it."""
+
+    name: str
+    wireless: bool
+    speed: int | None = None
+
+
+class EngineProcess(Struct, frozen=True):
+    """A process of an inference engine outside any container, its server gone. `memory`: resident, in bytes."""
+
+    pid: int
+    name: str
+    memory: int
+
+
+class StoreState(Struct, frozen=True):
+    """A folder of models or caches. `free` and `total` in bytes of its file system; `foreign` counts entries at its top
+    and one level below that belong to another user, `foreign_example` is one of them."""
+
+    path: str
+    exists: bool
+    writable: bool
+    free: int | None = None
+    total: int | None = None
+    foreign: int = 0
+    foreign_example: str = ""
+
+
 class SharedFile(Struct, frozen=True):
     """A file in /dev/shm: bytes that it takes, age in seconds since it was last written. `open` says whether a
     process has it open or mapped; None where not every process could be looked into."""

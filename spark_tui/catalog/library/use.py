@@ -14,7 +14,7 @@ from spark_tui.base.errors import RefusedError, SparkError, UsageError
 from spark_tui.base.event import EventKind
 from spark_tui.base.executors import end_tasks
 from spark_tui.base.finding import Finding, Severity
-from spark_tui.base.ports import Clock, ContainerEngine, ModelStore, PresetSource
+from spark_tui.base.ports import Clock, ContainerEngine
 from spark_tui.base.quantities import human_bytes
 from spark_tui.base.reading import Ok, Reading, aged, value_of
 from spark_tui.base.store import Store
@@ -27,6 +27,8 @@ from spark_tui.catalog.models.model.store import (
     StoredModel,
     VerifyProgress,
 )
+from spark_tui.catalog.models.use.ports import ModelStore
+from spark_tui.catalog.presets.use.rights import PresetSource
 
 REFRESH_SECONDS = 5.0
 

@@ -17,8 +17,11 @@ from spark_tui.base.host.detectors import (
     STUCK_MHZ,
     STUCK_SECONDS,
     STUCK_WATTS,
+    EngineProcess,
+    Link,
     LowPowerState,
     SharedFile,
+    StoreState,
     leaked,
     watch_power,
 )
@@ -29,35 +32,6 @@ from spark_tui.base.host.vitals import GpuReading
 from spark_tui.base.quantities import GIB, KIB, MIB, human_bytes
 from spark_tui.base.reading import NOT_READ_YET, Missing, Reading, reason_of, value_of
 from spark_tui.base.text import clean_line, quoted, truncate
-
-
-class Link(Struct, frozen=True):
-    """A network interface that is up. `speed` in Mbit/s, None where the driver does not report it."""
-
-    name: str
-    wireless: bool
-    speed: int | None = None
-
-
-class EngineProcess(Struct, frozen=True):
-    """A process of an inference engine outside any container, its server gone. `memory`: resident, in bytes."""
-
-    pid: int
-    name: str
-    memory: int
-
-
-class StoreState(Struct, frozen=True):
-    """A folder of models or caches. `free` and `total` in bytes of its file system; `foreign` counts entries at its top
-    and one level below that belong to another user, `foreign_example` is one of them."""
-
-    path: str
-    exists: bool
-    writable: bool
-    free: int | None = None
-    total: int | None = None
-    foreign: int = 0
-    foreign_example: str = ""
 
 
 class TerminalState(Struct, frozen=True):

@@ -19,11 +19,10 @@ from spark_tui.base.engine.state import runtime_of
 from spark_tui.base.errors import ImageNotFound, SparkError
 from spark_tui.base.executors import in_thread
 from spark_tui.base.finding import Finding, Severity
-from spark_tui.base.ports import PresetSource
 from spark_tui.base.quantities import KIB
 from spark_tui.base.reading import Missing, Ok, Reading
 from spark_tui.catalog.presets.model.preset import Preset, PresetCatalogue
-from spark_tui.catalog.presets.use.rights import drifts
+from spark_tui.catalog.presets.use.rights import PresetSource, drifts
 from spark_tui.machine.config import user_themes
 from spark_tui.manage.doctor.model import DockerState, Readings, TerminalState, examine
 
@@ -43,7 +42,7 @@ class Doctor(Struct, eq=False):
     docker: ports.ContainerEngine
     dropper: ports.CacheDropper
     secrets: ports.SecretStore
-    presets: ports.PresetSource
+    presets: PresetSource
     store: Path
     caches: Path
     themes: Callable[[], Sequence[SparkError]] = tuple

@@ -23,7 +23,7 @@ from spark_tui.base.executors import end_tasks, in_thread
 from spark_tui.base.finding import Severity
 from spark_tui.base.host.guard import GuardEntry
 from spark_tui.base.jobs import Step, StepState
-from spark_tui.base.ports import CheckpointSource, Clock, RecipeStore, StateFiles
+from spark_tui.base.ports import CheckpointSource, Clock, StateFiles
 from spark_tui.base.quantities import human_duration
 from spark_tui.base.reading import value_of
 from spark_tui.base.wire import decode, encode
@@ -39,6 +39,7 @@ from spark_tui.catalog.presets.model.overrides import Overrides, all_pairs, over
 from spark_tui.catalog.presets.model.preset import Preset, PresetCatalogue
 from spark_tui.catalog.presets.model.rules.context import given_settings
 from spark_tui.catalog.presets.use.catalogue import catalogue
+from spark_tui.catalog.presets.use.imports import RecipeStore
 from spark_tui.manage.tune.model import (
     PASSES,
     PER_LAUNCH,

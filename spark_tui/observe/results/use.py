@@ -3,23 +3,54 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from statistics import median
+from typing import Protocol
 
 from spark_tui.base.context import Context
 from spark_tui.base.engine.container import ContainerFacts
 from spark_tui.base.engine.invocation import parse
 from spark_tui.base.engine.state import runtime_of
 from spark_tui.base.errors import SparkError, UsageError
-from spark_tui.base.ports import Clock, ResultStore
+from spark_tui.base.ports import Clock, port_named
 from spark_tui.observe.explain.model.view import Baseline
 from spark_tui.observe.results.model.compare import Comparison, compare
 from spark_tui.observe.results.model.conditions import flags_of
+from spark_tui.observe.results.model.proof import Proof
 from spark_tui.observe.results.model.published import SOURCES, PublishedComparison, beside, references
 from spark_tui.observe.results.model.run import BenchRun, Result, Status, result_of
 
 LEAST_ID = 3
+
+
+@port_named("results")
+class ResultStore(Protocol):
+    """Benchmarks and verdicts, kept across runs. Written by one, read by many. Raises SparkError."""
+
+    def add(self, result: Result) -> None:
+        """Keeps it. Of too many the oldest go."""
+
+    def remove(self, ids: Collection[str]) -> int:
+        """Deletes the results with these ids, and returns how many there were."""
+
+    def all(self) -> tuple[Result, ...]:
+        """All that are kept, oldest first. Unreadable ones are skipped and listed in `problems`."""
+
+    def problems(self) -> tuple[str, ...]:
+        """What the last `all` could not read, in words."""
+
+
+@port_named("proofs")
+class ProofStore(Protocol):
+    """Proofs, kept across runs as results are. Raises SparkError."""
+
+    def add(self, result: Proof) -> None: ...
+
+    def all(self) -> tuple[Proof, ...]:
+        """All that are kept, oldest first."""
+
+    def problems(self) -> tuple[str, ...]: ...
 
 
 class Results:

@@ -20,7 +20,6 @@ from spark_tui.base.errors import SparkError, UsageError
 from spark_tui.base.finding import Change
 from spark_tui.base.nodes import Cluster, Clusters
 from spark_tui.base.page import Page, Row, Section, Tone
-from spark_tui.base.ports import PresetGrants
 from spark_tui.base.reading import value_of
 from spark_tui.base.text import truncate
 from spark_tui.catalog.fit.model.fit import Fit
@@ -40,7 +39,7 @@ from spark_tui.catalog.presets.model.rules.context import given_settings
 from spark_tui.catalog.presets.use.last_launches import PLACE, LastLaunches
 from spark_tui.catalog.presets.use.preflight import Preflight
 from spark_tui.catalog.presets.use.registries import RegistryManager
-from spark_tui.catalog.presets.use.rights import require_reviewed
+from spark_tui.catalog.presets.use.rights import PresetGrants, require_reviewed
 from spark_tui.manage.cluster.model.plan import Spread
 from spark_tui.manage.cluster.model.record import record_of
 from spark_tui.manage.cluster.use.cluster import ClusterPlanner, ClusterVerdict

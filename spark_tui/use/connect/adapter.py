@@ -16,12 +16,11 @@ from typing import Any, Final, TypeAlias
 
 from spark_tui.base.errors import RefusedError, SparkError
 from spark_tui.base.files import write_whole
-from spark_tui.base.ports import SettingsText
 from spark_tui.base.quantities import human_bytes
 from spark_tui.base.secret import Secret
 from spark_tui.base.untrusted import load_json, load_toml
 from spark_tui.base.yaml_nodes import YamlProblem, compose_yaml
-from spark_tui.use.connect.model import ClientFile, FileFormat, Keys, Named, Path
+from spark_tui.use.connect.model import ClientFile, FileFormat, Keys, Named, Path, SettingsText
 
 MOST_BYTES: Final = 256 * 1024
 MOST_DEPTH: Final = 60

@@ -94,6 +94,16 @@ class ClientFile(Struct, frozen=True):
     fresh: Mapping[str, Any] = field(default_factory=dict)
 
 
+class SettingsText(Struct, frozen=True):
+    """A settings file of another program: its path, its text (None where there is none), and its mode. `target`: where
+    a symbolic link leads, which is what is written; empty for a plain file."""
+
+    path: str
+    text: str | None
+    mode: int
+    target: str = ""
+
+
 class Client(Struct, frozen=True):
     """A program that talks to an engine. `agent`: it needs tool calls and a long context. `start` runs it once its
     files are written; `steps` are what a person does, as `(label, text)`, and `commands` what they can run."""

@@ -9,7 +9,7 @@ from contextlib import aclosing, suppress
 from enum import StrEnum
 from functools import partial
 from types import NoneType
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -20,7 +20,7 @@ from spark_tui.base.engine.runtimes import KEY_VARIABLES
 from spark_tui.base.engine.state import Endpoint, endpoint_of
 from spark_tui.base.errors import ApiKeyRejected, RefusedError, SparkError, UsageError
 from spark_tui.base.finding import Finding, Severity
-from spark_tui.base.ports import Clock, EngineApi, HostProbe, SecretStore, SettingsFiles, SettingsText, StateFiles
+from spark_tui.base.ports import Clock, EngineApi, HostProbe, SecretStore, StateFiles, port_named
 from spark_tui.base.secret import Secret
 from spark_tui.base.text import same_name
 from spark_tui.base.wire import decode, encode
@@ -33,7 +33,10 @@ from spark_tui.use.connect.model import (
     SCRIPT_KEY,
     Client,
     ClientFile,
+    FileFormat,
+    Keys,
     Served,
+    SettingsText,
     change_of,
     checked,
     context_of,
@@ -43,6 +46,7 @@ from spark_tui.use.connect.model import (
     script_of,
     tailscale_address,
 )
+from spark_tui.use.connect.model import Path as KeyPath
 from spark_tui.use.prove.model.answer import read_answer
 
 _PREFIX: Final = "connect-"
@@ -111,6 +115,24 @@ class Backup(Struct, frozen=True):
     mode: int
     after: str
     served: Sequence[Any]
+
+
+@port_named("client_files")
+class SettingsFiles(Protocol):
+    """Settings files of other programs, below the person's home. Raises SparkError."""
+
+    def read(self, file: ClientFile) -> SettingsText:
+        """Raises RefusedError, which names the line, for one that does not parse."""
+
+    def edit(self, old: SettingsText, kind: FileFormat, keys: Keys) -> str:
+        """Its text with these values; all else stays as it is written. Raises RefusedError."""
+
+    def value(self, text: str, kind: FileFormat, path: KeyPath) -> Any:
+        """What a text has at that place; None for nothing."""
+
+    def write(self, path: str, text: str | None, mode: int) -> None:
+        """In one step, and through a link; None removes it. Raises RefusedError for a file that is read-only, or that
+        has another name by a hard link."""
 
 
 class Connector:

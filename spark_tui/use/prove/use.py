@@ -25,7 +25,7 @@ from spark_tui.base.errors import (
     UsageError,
 )
 from spark_tui.base.executors import end_tasks
-from spark_tui.base.ports import Clock, EngineApi, ProofStore
+from spark_tui.base.ports import Clock, EngineApi
 from spark_tui.base.quantities import human_duration
 from spark_tui.base.store import Store
 from spark_tui.base.text import clean_line, truncate
@@ -33,6 +33,7 @@ from spark_tui.observe.results.model.conditions import Conditions
 from spark_tui.observe.results.model.proof import CaseResult, Proof, changes, flag_value, stored_commit
 from spark_tui.observe.results.model.proof_request import PATHS, Api, Area, Question, Verdict, request_body
 from spark_tui.observe.results.model.run import RunOutcome
+from spark_tui.observe.results.use import ProofStore
 from spark_tui.use.bench.use.bench import Benchmark, EngineCheck, finish_when_cancelled
 from spark_tui.use.prove.model.answer import ProveAnswer, read_answer
 from spark_tui.use.prove.model.cases import (

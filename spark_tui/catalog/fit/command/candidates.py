@@ -10,7 +10,6 @@ import click
 
 from spark_tui.base.context import Context
 from spark_tui.base.errors import SparkError, UnreachableError, UsageError
-from spark_tui.base.ports import ProofStore
 from spark_tui.base.text import clean_line
 from spark_tui.catalog.library.use import Library
 from spark_tui.cli.session import Session
@@ -40,7 +39,7 @@ async def look_around(context: Context) -> None:
     if context.ports.has("models"):
         await context[Library].refresh()
     with contextlib.suppress(SparkError):
-        context.store.update(proofs=tuple(sorted(context[ProofStore].all(), key=lambda proof: -proof.at)))
+        context.store.update(proofs=tuple(sorted(context.ports.get("proofs").all(), key=lambda proof: -proof.at)))
 
 
 def _tokens(_: click.Context, __: click.Parameter, text: str) -> int | None:

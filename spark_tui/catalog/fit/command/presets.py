@@ -23,7 +23,6 @@ from spark_tui.base.errors import (
 from spark_tui.base.finding import Finding, Severity
 from spark_tui.base.json import Object, maybe
 from spark_tui.base.page import Page, Row, Section, Tone
-from spark_tui.base.ports import PresetGrants, PresetSource, RecipeStore
 from spark_tui.base.quantities import parse_bytes
 from spark_tui.base.secret import mask_secrets
 from spark_tui.base.text import clean_line
@@ -55,11 +54,18 @@ from spark_tui.catalog.presets.model.plan import LaunchPlan
 from spark_tui.catalog.presets.model.preset import Origin, Preset, PresetCatalogue, Tag
 from spark_tui.catalog.presets.model.registry import review_of
 from spark_tui.catalog.presets.model.rights import findings_of
-from spark_tui.catalog.presets.use.imports import ImportedRecipe, ImportReport, PastedText, import_copy, import_recipes
+from spark_tui.catalog.presets.use.imports import (
+    ImportedRecipe,
+    ImportReport,
+    PastedText,
+    RecipeStore,
+    import_copy,
+    import_recipes,
+)
 from spark_tui.catalog.presets.use.pins import LastGood, PinPlan, Pins
 from spark_tui.catalog.presets.use.preflight import Preflight, container_of, preset_diff
 from spark_tui.catalog.presets.use.registries import RegistryManager
-from spark_tui.catalog.presets.use.rights import drifts
+from spark_tui.catalog.presets.use.rights import PresetGrants, PresetSource, drifts
 from spark_tui.cli.command import complete, group, preset_argument, settings_option
 from spark_tui.cli.names import find_preset
 from spark_tui.cli.output import error_object, write_new

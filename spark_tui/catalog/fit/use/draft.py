@@ -15,7 +15,7 @@ from spark_tui.base.engine.options import OPTIONS
 from spark_tui.base.errors import RefusedError, UsageError
 from spark_tui.base.executors import in_thread
 from spark_tui.base.host.identity import HostPaths
-from spark_tui.base.ports import CheckpointSource, ContainerEngine, PresetSource, RecipeStore
+from spark_tui.base.ports import CheckpointSource, ContainerEngine
 from spark_tui.base.store import Store
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.catalog.library.model import LibraryEntry
@@ -35,6 +35,8 @@ from spark_tui.catalog.presets.model.draft import (
     gguf_file,
 )
 from spark_tui.catalog.presets.model.preset import Origin, Preset
+from spark_tui.catalog.presets.use.imports import RecipeStore
+from spark_tui.catalog.presets.use.rights import PresetSource
 
 
 class Drafts(Struct, eq=False):

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from msgspec import Struct
 
 from spark_tui.base.engine.runtimes import OLLAMA
+from spark_tui.base.ports import port_named
 from spark_tui.catalog.fit.use.candidates import Candidate
 from spark_tui.catalog.fit.use.recommend import Pick, Purpose, Speed, SpeedSource, recommend
-from spark_tui.catalog.models.model.ollama import OllamaModel, same_model
+from spark_tui.catalog.models.model.ollama import OllamaModel, OllamaModels, same_model
 from spark_tui.catalog.models.model.weights import PAPER_BANDWIDTH
 from spark_tui.catalog.presets.model.preset import Preset
 from spark_tui.observe.results.model.published import SPARK, family, references
 
 MOST: Final = 3
 """Presets for one model."""
+
+
+@port_named("ollama")
+class OllamaApi(Protocol):
+    """Ollama on this or another machine, read only."""
+
+    async def models(self, address: str = "") -> OllamaModels:
+        """What it has, MAX_MODELS at most. `address` as OLLAMA_HOST has it; empty: what that variable says, else this
+        machine. Raises OllamaUnreachable, UsageError."""
 
 
 class Replacement(Struct, frozen=True):

@@ -16,7 +16,7 @@ from spark_tui.base.context import Context
 from spark_tui.base.errors import RefusedError, SparkError, UsageError
 from spark_tui.base.event import EventKind
 from spark_tui.base.finding import Severity
-from spark_tui.base.ports import Clock, Downloader, HostProbe, HubClient, ModelStore, SecretStore
+from spark_tui.base.ports import Clock, HostProbe, SecretStore
 from spark_tui.base.quantities import human_bytes, human_duration
 from spark_tui.base.reading import Ok, Reading, aged, value_of
 from spark_tui.base.secret import Secret
@@ -35,6 +35,7 @@ from spark_tui.catalog.models.model.download import (
 from spark_tui.catalog.models.model.hub import Gating, RepoFacts, SearchHit, SearchQuery, select, sum_known
 from spark_tui.catalog.models.model.inspection import SPARK_MEMORY
 from spark_tui.catalog.models.model.store import Completeness, Layout
+from spark_tui.catalog.models.use.ports import Downloader, HubClient, ModelStore
 from spark_tui.catalog.presets.model.fetching import downloads_of, reads_store
 from spark_tui.catalog.presets.model.plan import LaunchPlan
 from spark_tui.catalog.presets.model.preset import RequiredFile

@@ -14,12 +14,11 @@ from textual.widgets import Input
 from spark_tui.base.context import Context
 from spark_tui.base.errors import SparkError
 from spark_tui.base.page import Row, Section, Tone
-from spark_tui.base.ports import RecipeStore
 from spark_tui.base.secret import mask_secrets
 from spark_tui.base.shell import find_commands, with_newlines
 from spark_tui.catalog.fit.show.presets import import_page
 from spark_tui.catalog.presets.model.preset import Origin
-from spark_tui.catalog.presets.use.imports import ImportOutcome, PastedText, import_recipes
+from spark_tui.catalog.presets.use.imports import ImportOutcome, PastedText, RecipeStore, import_recipes
 from spark_tui.tui.textual_private import PasteInput, QuietModal
 from spark_tui.tui.widgets.page import Page
 

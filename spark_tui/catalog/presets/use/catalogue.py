@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from spark_tui.base.context import Context
-from spark_tui.base.ports import PresetSource
 from spark_tui.catalog.presets.model.preset import PresetCatalogue
+from spark_tui.catalog.presets.use.rights import PresetSource
 
 
 def catalogue(context: Context) -> PresetCatalogue:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from enum import StrEnum
 from pathlib import Path
+from typing import Protocol
 
 from msgspec import Struct, structs
 
@@ -12,10 +13,12 @@ from spark_tui.base.actions import by_front_end
 from spark_tui.base.engine.options import OPTIONS
 from spark_tui.base.errors import RefusedError, SparkError, UsageError
 from spark_tui.base.host.identity import HostPaths
-from spark_tui.base.ports import RecipeStore
+from spark_tui.base.ports import port_named
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.catalog.presets.model.dialects.importing import (
+    CollectedFiles,
     ExaminedRecipe,
+    FoundFile,
     Registry,
     examine,
     names_of,
@@ -57,6 +60,32 @@ class PastedText(Struct, frozen=True):
 
     text: str
     called: str
+
+
+@port_named("recipes")
+class RecipeStore(Protocol):
+    """Recipe files of other people, and the person's own preset folder. Raises PresetError for what cannot be read."""
+
+    def gather(self, source: Path) -> CollectedFiles:
+        """Every recipe in a file or folder, and what its registry says of itself.
+
+        Raises UsageError for a path that is neither, PresetError for a folder that is too large.
+        """
+
+    def given(self, text: str, called: str) -> CollectedFiles:
+        """A text in place of a file. Raises PresetError for one that is too large."""
+
+    def recipe(self, file: str) -> FoundFile:
+        """A preset's file, as it is written."""
+
+    def own_text(self, name: str) -> str | None:
+        """What the person's own file of that name holds, None where there is none."""
+
+    def write(self, name: str, text: str, *, replace: bool = False) -> Path:
+        """Puts a preset into the person's folder in one step, mode 0644, and returns its path.
+
+        Raises RefusedError when there is one of that name and `replace` is false, SparkError when it cannot be written.
+        """
 
 
 def import_recipes(

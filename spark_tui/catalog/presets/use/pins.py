@@ -15,20 +15,21 @@ from spark_tui.base.context import Context
 from spark_tui.base.engine.container import ImageFacts
 from spark_tui.base.engine.image import repository, tag_of
 from spark_tui.base.errors import RefusedError, SparkError, UsageError
-from spark_tui.base.ports import ContainerEngine, PresetSource, ProofStore, RecipeStore
+from spark_tui.base.ports import ContainerEngine
 from spark_tui.base.reading import Missing, Ok, Reading
 from spark_tui.base.store import Store
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.catalog.presets.model.located import Node
 from spark_tui.catalog.presets.model.pin import digest_of, is_digest, pinned_reference, with_image
 from spark_tui.catalog.presets.model.preset import Origin, Preset
-from spark_tui.catalog.presets.use.rights import require_reviewed
+from spark_tui.catalog.presets.use.imports import RecipeStore
+from spark_tui.catalog.presets.use.rights import PresetSource, require_reviewed
 from spark_tui.observe.explain.model.starts import StartRecord, digest_for
 from spark_tui.observe.metrics.use.history import History
 from spark_tui.observe.results.model.conditions import Conditions
 from spark_tui.observe.results.model.proof import Proof
 from spark_tui.observe.results.model.run import Result
-from spark_tui.observe.results.use import Results
+from spark_tui.observe.results.use import ProofStore, Results
 
 T = TypeVar("T")
 

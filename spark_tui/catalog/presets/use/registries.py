@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -11,7 +13,7 @@ from spark_tui.base.context import Context
 from spark_tui.base.errors import SparkError, UsageError
 from spark_tui.base.executors import in_thread
 from spark_tui.base.finding import Finding, Severity
-from spark_tui.base.ports import Clock, PresetSource, RecipeStore, RegistryStore
+from spark_tui.base.ports import Clock, port_named
 from spark_tui.base.text import clean_line
 from spark_tui.catalog.presets.model.dialects.importing import (
     ExaminedRecipe,
@@ -37,6 +39,36 @@ from spark_tui.catalog.presets.model.registry import (
     registry_name,
     same_commit,
 )
+from spark_tui.catalog.presets.use.imports import RecipeStore
+
+
+@port_named("registries")
+class RegistryStore(Protocol):
+    """Git repositories of recipes: what is fetched of them, and the person's pins."""
+
+    def pins(self) -> tuple[PinnedRegistry, ...]:
+        """In the order in which they were pinned. Raises SparkError for a file that cannot be read."""
+
+    def keep(self, pins: tuple[PinnedRegistry, ...]) -> None: ...
+
+    async def fetch(self, name: str, address: str) -> str:
+        """The newest commit of the default branch, without history; returns its hash. Raises GitUnreachable,
+        RegistryTooLarge."""
+
+    async def fetched(self, name: str) -> str:
+        """The commit that was fetched last, without the network; empty for none."""
+
+    def tree(self, name: str, commit: str) -> Path:
+        """A folder with a fetched commit's recipes, scripts and licences as plain files. Raises RegistryTooLarge."""
+
+    def skipped(self, name: str, commit: str) -> tuple[str, ...]:
+        """Recipes, scripts and licences of that commit that are not in its tree: `path: reason`."""
+
+    def publish(self, name: str, commit: str, presets: Mapping[str, str]) -> None:
+        """Preset files by name, in place of the registry's earlier ones, for PresetSource."""
+
+    def remove(self, name: str) -> None:
+        """Everything of a registry but its pin."""
 
 
 class RegistryUpdate(Struct, frozen=True):
@@ -63,7 +95,7 @@ class RegistryManager(Struct, eq=False):
 
     @classmethod
     def from_context(cls, context: Context) -> RegistryManager:
-        return cls(context[RegistryStore], context[RecipeStore], context.clock, context[PresetSource].load)
+        return cls(context[RegistryStore], context[RecipeStore], context.clock, context.ports.get("presets").load)
 
     def all(self) -> tuple[PinnedRegistry, ...]:
         return self._store.pins()

@@ -1,16 +1,17 @@
-"""What the person allowed recipes, in a private file of this program: no recipe can allow itself anything."""
+"""Presets with what the person allowed their recipes, in a private file of this program: no recipe can allow itself
+anything."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec.structs import replace
 
 from spark_tui.base.context import Context
 from spark_tui.base.errors import SparkError, UsageError
 from spark_tui.base.finding import Finding
-from spark_tui.base.ports import PresetSource, StateFiles
+from spark_tui.base.ports import StateFiles, port_named
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.base.wire import decode, encode
 from spark_tui.catalog.presets.model.preset import Origin, Preset, PresetCatalogue
@@ -20,6 +21,26 @@ if TYPE_CHECKING:
     from spark_tui.catalog.presets.use.registries import RegistryManager
 
 _FILE: Final = "rights"
+
+
+@port_named("presets")
+class PresetSource(Protocol):
+    """Where presets come from."""
+
+    def load(self) -> PresetCatalogue:
+        """Every preset that can be read, and a problem for every file that cannot. Never raises."""
+
+    def glance(self) -> PresetCatalogue:
+        """The same, sooner: for what is only shown. What is launched, changed or exported comes from `load`."""
+
+
+@port_named("presets")
+class PresetGrants(PresetSource, Protocol):
+    """A source of presets with the rights that the person allowed them."""
+
+    def allow(self, preset: Preset, names: Collection[str]) -> Preset:
+        """Records rights by their names, beside those allowed earlier; without names takes all back. Raises UsageError
+        for a name that the recipe does not ask for."""
 
 
 class AllowedPresets:

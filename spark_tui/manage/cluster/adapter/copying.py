@@ -18,11 +18,10 @@ from typing import Final
 
 from spark_tui.base.errors import ImageNotFound, SparkError
 from spark_tui.base.executors import end_group, give
-from spark_tui.base.ports import TransferCount
 from spark_tui.base.remote import last_line
 from spark_tui.base.text import clean, clean_line
 from spark_tui.catalog.models.model.store import PARTIAL_FOLDER
-from spark_tui.manage.cluster.model.copying import CopyFailed, ModelFile, transfer_error
+from spark_tui.manage.cluster.model.copying import CopyFailed, ModelFile, TransferCount, transfer_error
 
 # A connection of its own: it must end with the copy. Compression is slower than the cable.
 _SSH: Final = (

@@ -39,6 +39,13 @@ class ReceiverFull(SparkError, id="receiver_full"):
     """The receiving disk is full."""
 
 
+class TransferCount(Struct):
+    """How far a transfer is, written by it. `ended`: all is sent, and the receiver works on it."""
+
+    done: int = 0
+    ended: bool = False
+
+
 class CopyPhase(StrEnum):
     """What a copy does now. LOADING: all is sent, and Docker unpacks it."""
 

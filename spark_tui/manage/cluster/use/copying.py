@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -15,13 +15,14 @@ from spark_tui.base.context import Context
 from spark_tui.base.errors import RefusedError, UsageError
 from spark_tui.base.executors import end_tasks, in_thread
 from spark_tui.base.nodes import Cluster, ClusterNode, Clusters, find_nodes
-from spark_tui.base.ports import Clock, ContainerEngine, HostProbe, ModelStore, TransferCount, Transfers
+from spark_tui.base.ports import Clock, ContainerEngine, HostProbe, port_named
 from spark_tui.base.reading import value_of
 from spark_tui.base.remote import check_destination
 from spark_tui.base.text import clean_line, quoted
 from spark_tui.base.wire import decode
 from spark_tui.catalog.models.model.download import SpeedMeter
 from spark_tui.catalog.models.model.store import Completeness
+from spark_tui.catalog.models.use.ports import ModelStore
 from spark_tui.manage.cluster.model.copying import (
     RSYNC_INSTALL,
     Checked,
@@ -34,6 +35,7 @@ from spark_tui.manage.cluster.model.copying import (
     ModelFile,
     SendRequest,
     Sent,
+    TransferCount,
     fabric_address,
     missing_files,
     room_needed,
@@ -52,6 +54,32 @@ _REVISIONS: Final = ("refs/", "snapshots/")
 
 
 # --- a node -----------------------------------------------------------------------------------------------
+
+
+@port_named("transfers")
+class Transfers(Protocol):
+    """Sends to another machine through this user's own ssh, which must not ask anything. Raises CopyFailed,
+    FabricUnreachable, ReceiverFull; when it is cancelled, all its processes end."""
+
+    def user(self) -> str:
+        """Who this program runs as."""
+
+    def has_rsync(self) -> bool: ...
+
+    def files(self, folder: Path, only: Collection[str] = ()) -> tuple[ModelFile, ...]:
+        """Everything below a folder that is whole, or what of `only` there is; empty without the folder. Reads small
+        files: for a thread. Raises SparkError."""
+
+    async def damaged(self, folder: Path, files: Sequence[ModelFile], count: TransferCount) -> tuple[str, ...]:
+        """Those of these files that are not as expected; by SHA-256 where it is their name. They are removed."""
+
+    async def send_image(self, reference: str, to: str, port: int, count: TransferCount) -> None:
+        """From Docker here into Docker there, in one stream."""
+
+    async def send_files(
+        self, folder: Path, files: Sequence[str], to: str, port: int, place: str, count: TransferCount
+    ) -> None:
+        """Files and links below `folder` to the same names below `place` there. Interrupted files are continued."""
 
 
 class NodeCopier(Struct, eq=False):

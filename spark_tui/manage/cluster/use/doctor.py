@@ -20,8 +20,9 @@ from spark_tui.base.host.detectors import leaked
 from spark_tui.base.host.identity import HostPaths
 from spark_tui.base.jobs import Report, Step, StepReporter
 from spark_tui.base.nodes import Cluster, ClusterNode, Topology
-from spark_tui.base.ports import Clock, ContainerEngine, DoctorProbe, FabricProbe, HostProbe, ModelStore, StateFiles
+from spark_tui.base.ports import Clock, ContainerEngine, DoctorProbe, HostProbe, StateFiles
 from spark_tui.base.reading import Missing, Reading, reason_of, value_of
+from spark_tui.catalog.models.use.ports import ModelStore
 from spark_tui.catalog.presets.model.preset import Preset
 from spark_tui.manage.cluster.model.facts import (
     ABSENT,
@@ -46,7 +47,7 @@ from spark_tui.manage.cluster.model.facts import (
 from spark_tui.manage.cluster.model.plan import all_gather_words
 from spark_tui.manage.cluster.model.protocol import NodeFailed, NodeVersion, rank_of
 from spark_tui.manage.cluster.model.variables import MASTER_PORT, Backend, Rank
-from spark_tui.manage.cluster.use.nodes import Nodes, keep_bandwidth
+from spark_tui.manage.cluster.use.nodes import FabricProbe, Nodes, keep_bandwidth
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ import asyncio
 import re
 import shlex
 from collections.abc import Callable, Sequence
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,7 +16,7 @@ from spark_tui.base.context import Context
 from spark_tui.base.errors import SparkError
 from spark_tui.base.executors import in_thread
 from spark_tui.base.nodes import ClusterNode
-from spark_tui.base.ports import ProgramSource, RemoteShell, ShellResult
+from spark_tui.base.ports import RemoteShell, ShellResult, port_named
 from spark_tui.base.remote import SSH_FAILED, Hosts, RemoteHost, last_line, no_answer
 from spark_tui.base.text import clean, clean_line
 from spark_tui.base.wire import decode
@@ -54,6 +54,14 @@ END
 done
 exit 0
 """
+
+
+@port_named("program")
+class ProgramSource(Protocol):
+    """The running program, to be copied to another machine."""
+
+    def pack(self) -> ProgramBundle:
+        """All of it, for a thread: takes seconds. Raises InstallFailed for a part whose files are unknown."""
 
 
 class NodeProgram(Struct, frozen=True):

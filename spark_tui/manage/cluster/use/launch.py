@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import Any, Final, TypeVar
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -21,7 +22,7 @@ from spark_tui.base.engine.invocation import parse
 from spark_tui.base.errors import NameInUse, PortInUse, RefusedError, SparkError
 from spark_tui.base.executors import end_tasks
 from spark_tui.base.jobs import Report, Step, StepReporter
-from spark_tui.base.ports import Clock, LogArchive, LogLine, StateFiles, Watchers
+from spark_tui.base.ports import Clock, LogArchive, LogLine, StateFiles, port_named
 from spark_tui.base.quantities import gib
 from spark_tui.base.reading import Missing, Ok, Reading
 from spark_tui.base.text import clean_line
@@ -78,6 +79,14 @@ CANARY_SECONDS: Final = 30.0
 
 CHECK_SECONDS: Final = 180.0
 """That nodes are kept for a launch that is not written down yet: a program that is killed leaves nothing longer."""
+
+
+@port_named("watchers")
+class Watchers(Protocol):
+    """Starts programs that look after launches over several nodes and outlive this one."""
+
+    def start(self, name: str) -> Path:
+        """A program that watches that launch, if none does; returns where it writes what it did. Raises SparkError."""
 
 
 class ClusterFailed(SparkError, id="cluster_failed"):

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -42,21 +42,20 @@ from spark_tui.base.ports import (
     Clock,
     ContainerEngine,
     EngineApi,
-    FabricProbe,
     GpuProbe,
     HostProbe,
     LogArchive,
     MetricsSource,
-    ModelStore,
-    Routers,
     SecretStore,
     StateFiles,
     VitalsProbe,
+    port_named,
 )
 from spark_tui.base.quantities import human_duration
 from spark_tui.base.reading import reason_of, value_of
 from spark_tui.base.secret import Secret
 from spark_tui.base.wire import decode, encode
+from spark_tui.catalog.models.use.ports import ModelStore
 from spark_tui.manage.cluster.model.protocol import (
     Canary,
     CanaryRequest,
@@ -72,6 +71,7 @@ from spark_tui.manage.cluster.model.protocol import (
     StopRequest,
     rank_of,
 )
+from spark_tui.manage.cluster.use.nodes import FabricProbe
 from spark_tui.observe.engines.use.containers import clear_container
 
 if TYPE_CHECKING:  # made for a start alone: a look is asked for again and again
@@ -102,6 +102,22 @@ def _guard_launcher(context: Context) -> GuardLauncher | None:
     from spark_tui.observe.memory.use.guard import guard_launcher
 
     return context.once(guard_launcher)
+
+
+@port_named("routers")
+class Routers(Protocol):
+    """`vllm-router` on this machine: programs that outlive this one."""
+
+    def available(self) -> bool:
+        """Whether it is installed."""
+
+    def start(self, request: RouteRequest) -> Router:
+        """Returns once it listens; blocks until then. Raises SparkError where it does not start."""
+
+    def runs(self, router: Router) -> bool: ...
+
+    def end(self, router: Router) -> bool:
+        """Whether its process is gone afterwards."""
 
 
 class Node(Struct, eq=False):

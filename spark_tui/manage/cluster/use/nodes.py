@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,7 +13,7 @@ from spark_tui import __version__
 from spark_tui.base.context import Context
 from spark_tui.base.errors import ExitCode, SparkError, UnreachableError
 from spark_tui.base.nodes import ADDRESSES, ClusterNode, NodeUnreadable, ssh_host, with_addresses
-from spark_tui.base.ports import HostProbe, RemoteShell, ShellResult, StateFiles
+from spark_tui.base.ports import HostProbe, RemoteShell, ShellResult, StateFiles, port_named
 from spark_tui.base.reading import Missing, Ok, Reading
 from spark_tui.base.remote import DEFAULT_COMMAND, SSH_FAILED, Hosts, RemoteHost, last_line, no_answer
 from spark_tui.base.text import clean, clean_line
@@ -21,6 +21,7 @@ from spark_tui.base.wire import decode, encode
 from spark_tui.manage.cluster.model.protocol import (
     COMMAND,
     PROTOCOL,
+    FabricLink,
     Hello,
     LookRequest,
     NodeError,
@@ -32,7 +33,7 @@ from spark_tui.manage.cluster.model.protocol import (
 )
 
 if TYPE_CHECKING:  # of the doctor alone
-    from spark_tui.manage.cluster.model.facts import ClusterReadings
+    from spark_tui.manage.cluster.model.facts import ClusterReadings, Dial, Ping, ProbeRequest, RoceDevice, Transfer
 
 T = TypeVar("T")
 
@@ -67,6 +68,29 @@ def measured_bandwidth(state: StateFiles, nodes: Sequence[str]) -> str:
 
 def _bandwidth_file(nodes: Sequence[str]) -> str:
     return f"bandwidth-{'+'.join(sorted(nodes))}"
+
+
+@port_named("fabric")
+class FabricProbe(Protocol):
+    """The network between nodes, as this one sees it. Nothing is changed, and nothing raises. `links` and `devices`
+    read files: not for the event loop."""
+
+    def links(self) -> Reading[tuple[FabricLink, ...]]: ...
+    def devices(self) -> Reading[tuple[RoceDevice, ...]]: ...
+
+    async def route(self, peer: str) -> str | None:
+        """The interface to an address, empty without a route; None where that is not known."""
+
+    async def ping(self, ping: Ping) -> Ping: ...
+
+    async def ssh(self, address: str) -> str:
+        """Why a login there fails; empty when it does not."""
+
+    async def transfer(self, transfer: Transfer, seconds: float) -> Transfer: ...
+
+    async def meet(self, request: ProbeRequest) -> tuple[tuple[Dial, ...], dict[str, str]]:
+        """Listens and connects for as long as asked. The dials with their problems, and for each port why it could not
+        listen."""
 
 
 class Nodes(Struct, eq=False):

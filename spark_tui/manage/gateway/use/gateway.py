@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from statistics import median
-from typing import Final
+from typing import Final, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -30,7 +30,7 @@ from spark_tui.base.executors import end_tasks, in_thread
 from spark_tui.base.finding import Severity
 from spark_tui.base.jobs import Step, StepState
 from spark_tui.base.poller import failure_of, keep, pause
-from spark_tui.base.ports import GatewayServer, PresetSource
+from spark_tui.base.ports import port_named
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.base.wire import encode
 from spark_tui.catalog.fit.model.fit import Fit
@@ -43,6 +43,7 @@ from spark_tui.catalog.presets.model.preset import Preset
 from spark_tui.catalog.presets.use.catalogue import catalogue
 from spark_tui.catalog.presets.use.last_launches import LastLaunches
 from spark_tui.catalog.presets.use.preflight import Preflight
+from spark_tui.catalog.presets.use.rights import PresetSource
 from spark_tui.manage.gateway.model import (
     GatewayEngine,
     GatewayModel,
@@ -83,6 +84,45 @@ _MOST_PORTS: Final = 200
 
 
 # --- routes -------------------------------------------------------------------------------------------
+
+
+class GatewayRouter(Protocol):
+    """What a gateway's HTTP server asks. Raises SparkError, which goes to the client as it is."""
+
+    @property
+    def keyed(self) -> bool:
+        """Whether a client needs a key."""
+
+    def authorize(self, key: str) -> str:
+        """The name of the client whose key it is; empty where it is none's and none is needed. Raises
+        ApiKeyRejected; KeysUnreadable, whose `detail` is for the owner alone."""
+
+    def models(self) -> tuple[GatewayModel, ...]: ...
+
+    def lease(self, model: str) -> AbstractContextManager[Upstream]:
+        """The engine for one request, which counts as under way meanwhile. Raises NotServing after its launch was
+        requested, ModelNotServed for an unknown name, and the cause of a launch that has just failed."""
+
+    async def ready(self, model: str) -> None:
+        """Returns when a request may be sent; raises the cause of a launch that fails."""
+
+    def eta(self, model: str) -> float | None:
+        """Seconds until a request may be sent; None where unknown."""
+
+    def broken(self, engine: str) -> None:
+        """The engine did not answer, or stopped in the middle of an answer."""
+
+    def answered(self, turn: AgentTurn) -> None:
+        """A prompt was answered, or its client left meanwhile."""
+
+
+@port_named("gateway_server")
+class GatewayServer(Protocol):
+    """The HTTP side of a gateway."""
+
+    async def serve(self, router: GatewayRouter, host: str, port: int, on_ready: Callable[[int], None]) -> None:
+        """Serves until it is cancelled; `on_ready` gets the port. Raises GatewayMissing without its packages, PortInUse
+        for an address that cannot be bound."""
 
 
 class _Engine(Struct):

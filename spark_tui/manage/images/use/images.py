@@ -22,12 +22,13 @@ from spark_tui.base.errors import (
 )
 from spark_tui.base.finding import Finding, Severity
 from spark_tui.base.history_limits import HistoryOff, Record
-from spark_tui.base.ports import Clock, ContainerEngine, HistoryStore, PresetSource
+from spark_tui.base.ports import Clock, ContainerEngine
 from spark_tui.base.quantities import human_bytes
 from spark_tui.base.reading import Ok, Reading, aged, reason_of, value_of
 from spark_tui.base.store import Store
 from spark_tui.base.text import clean_line, quoted
 from spark_tui.base.untrusted import load_json
+from spark_tui.catalog.presets.use.rights import PresetSource
 from spark_tui.manage.images.model import (
     ImageDeletion,
     ImageEntry,
@@ -41,6 +42,7 @@ from spark_tui.manage.images.model import (
     uses_of,
 )
 from spark_tui.observe.explain.model.starts import StartRecord
+from spark_tui.observe.metrics.use.history import HistoryStore
 
 INSPECTED: Final = "image versions"
 """The kind of the records that inspections leave: `key` is the image's id, `body` has version by title."""

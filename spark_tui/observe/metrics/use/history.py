@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from msgspec.structs import replace
 
@@ -19,7 +19,7 @@ from spark_tui.base.finding import Severity
 from spark_tui.base.history_limits import HistoryOff, HistoryState, Record
 from spark_tui.base.host.guard import GuardEntry
 from spark_tui.base.host.series import HOST, MetricId, Sample, SeriesKey, SeriesSlice
-from spark_tui.base.ports import Clock, HistoryStore
+from spark_tui.base.ports import Clock, port_named
 from spark_tui.base.reading import Missing, Ok, Reading, value_of
 from spark_tui.base.store import Store
 from spark_tui.observe.engines.use.engines import EngineSupervisor
@@ -36,6 +36,53 @@ EVENT: Final = "event"
 
 
 _Seen: TypeAlias = tuple[BootTimeline, EngineState, bool, str, ImageFacts | None]
+
+
+@port_named("history")
+class HistoryStore(Protocol):
+    """Keeps samples, starts and records across runs of this program. Nothing of it blocks the event loop.
+
+    What is added is never waited for (but for `add_record`) and never raises: a disk that is full or a home that
+    cannot be written shows in `state`, as of the last try. Every process adds starts and records; samples are recorded
+    by one process at a time. Missing says why nothing can be read.
+    """
+
+    @property
+    def state(self) -> HistoryState: ...
+
+    def add_sample(self, sample: Sample) -> None:
+        """Keeps a reading of an engine or of the machine; it may take some seconds until it is on disk."""
+
+    def add_start(self, start: StartRecord) -> None:
+        """Keeps a start, in place of what was known of the same one, and writes it at once."""
+
+    async def add_record(self, record: Record) -> None:
+        """Keeps a record and returns when it is on disk. Raises HistoryOff when it cannot be kept."""
+
+    async def series(
+        self, keys: Sequence[SeriesKey], since: float, until: float, buckets: int
+    ) -> Reading[tuple[SeriesSlice, ...]]:
+        """A stretch of each series from `since` to `until` (seconds since the epoch), in the order of `keys`.
+
+        In at most `buckets` buckets and one; in fewer where samples of that age are further apart. A series that is
+        not known has buckets without values.
+        """
+
+    async def starts(
+        self, *, engine: str = "", preset: str = "", failed: bool = False, ready: bool = False, limit: int = 200
+    ) -> Reading[tuple[StartRecord, ...]]:
+        """The latest starts, newest first: of one engine, of one preset, those that failed, those of presets that came
+        to serve, or all."""
+
+    async def records(
+        self, kind: str, *, key: str | None = None, since: float | None = None, limit: int = 200
+    ) -> Reading[tuple[Record, ...]]:
+        """The latest records of a kind, newest first."""
+
+    async def flush(self) -> None:
+        """Returns when all that was added is on disk, or could not be written."""
+
+    async def close(self) -> None: ...
 
 
 class History:

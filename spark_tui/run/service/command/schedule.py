@@ -9,7 +9,7 @@ import click
 from spark_tui.base.context import Context
 from spark_tui.base.engine.schedule import ScheduleStatus, schedule_of
 from spark_tui.base.errors import SparkError, UsageError
-from spark_tui.base.ports import PresetSource
+from spark_tui.catalog.presets.use.rights import PresetSource
 from spark_tui.cli.command import command, complete
 from spark_tui.cli.names import find_container
 from spark_tui.cli.session import Session

@@ -6,10 +6,10 @@ import asyncio
 import platform
 import random
 import uuid
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager, aclosing, asynccontextmanager, contextmanager, nullcontext
 from enum import StrEnum
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -36,7 +36,7 @@ from spark_tui.base.executors import end_tasks
 from spark_tui.base.host.memory import MemInfo
 from spark_tui.base.jobs import Step, StepState
 from spark_tui.base.poller import pause
-from spark_tui.base.ports import Clock, ContainerEngine, GpuProbe, HostProbe, LoadDriver, MetricsSource, StateFiles
+from spark_tui.base.ports import Clock, ContainerEngine, GpuProbe, HostProbe, MetricsSource, StateFiles, port_named
 from spark_tui.base.quantities import gib
 from spark_tui.base.reading import Ok, value_of
 from spark_tui.catalog.fit.use.fit import MemoryGate
@@ -75,12 +75,33 @@ from spark_tui.observe.results.model.statistics import distribution
 from spark_tui.observe.results.use import Results
 from spark_tui.run.launch.use.edit import Editor
 from spark_tui.run.launch.use.launch import Launcher
-from spark_tui.use.bench.model.load import Load, LoadResult, RequestSpec, Tick
+from spark_tui.use.bench.model.load import Load, LoadEvent, LoadResult, RequestSpec, Tick
 from spark_tui.use.bench.use.ab import Variant
 
 CALIBRATION_WORDS: Final = 200
 OnTick = Callable[[Tick], None]
 T = TypeVar("T")
+
+
+@port_named("load")
+class LoadDriver(Protocol):
+    """Sends load and takes the time. Measured and simulated ones are the same to the core."""
+
+    simulated: bool
+
+    def drive(self, endpoint: Endpoint, load: Load, stop: asyncio.Event) -> AsyncGenerator[LoadEvent, None]:
+        """Ticks while it runs, then the LoadResult, once, last. A failing request is a record and no exception.
+
+        When `stop` is set no further request is sent, those under way are cut off and recorded as cancelled, and the
+        records follow as at any other end. Raises SparkError when there is no way to send anything at all.
+        """
+
+    async def tokenize(self, endpoint: Endpoint, model: str, text: str) -> tuple[tuple[int, ...], int | None]:
+        """The token ids of a text, without special ones, and the engine's context length where it says it. Raises the
+        API part of the error tree, BadRequest where the server cannot tokenize."""
+
+    async def detokenize(self, endpoint: Endpoint, model: str, tokens: Sequence[int]) -> str: ...
+    async def close(self) -> None: ...
 
 
 class BenchSession:

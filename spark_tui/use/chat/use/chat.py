@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -29,7 +29,7 @@ from spark_tui.base.errors import (
     UsageError,
 )
 from spark_tui.base.poller import pause
-from spark_tui.base.ports import Clock, ConversationStore, EngineApi, MetricsSource
+from spark_tui.base.ports import Clock, EngineApi, MetricsSource, port_named
 from spark_tui.base.reading import value_of
 from spark_tui.base.text import clean_line
 from spark_tui.observe.explain.model.view import EngineView
@@ -38,6 +38,8 @@ from spark_tui.use.chat.model.conversation import (
     AnswerOutcome,
     ChatThread,
     ContextUse,
+    ConversationHit,
+    ConversationSummary,
     EngineSide,
     Exchange,
     TrimPlan,
@@ -133,6 +135,47 @@ _Item: TypeAlias = records.Record | Exchange
 """A line; or an exchange that is asked, whose attachments are saved first."""
 
 COPY = " (copy)"
+
+
+@port_named("conversations")
+class ConversationStore(Protocol):
+    """Conversations on disk. Every method raises SparkError with a remedy; what it does is done in order.
+
+    `unreadable` are sentences on the files that the last `summaries` could not read.
+    """
+
+    async def summaries(self) -> tuple[ConversationSummary, ...]:
+        """All of them, the one that was changed last first."""
+
+    @property
+    def unreadable(self) -> tuple[str, ...]: ...
+
+    async def read(self, conversation: str) -> ChatThread:
+        """A whole conversation; raises UsageError when there is none of that id."""
+
+    async def search(self, text: str) -> tuple[ConversationHit, ...]:
+        """Exchanges whose question, answer or title holds `text`, whatever its case; newest conversations first,
+        50 at most."""
+
+    async def new_id(self, at: float) -> str:
+        """An id that no conversation has; `at` is epoch seconds."""
+
+    async def claim(self, conversation: str) -> bool:
+        """Makes this process the only one that writes in it; false when another one does. A dead process holds none."""
+
+    async def release(self, conversation: str) -> None: ...
+
+    async def append(self, conversation: str, records: Sequence[Mapping[str, Any]], *, durable: bool = False) -> None:
+        """Adds lines; on a failure none of them. `durable`: they are on the disk when this returns."""
+
+    async def keep(self, conversation: str, data: bytes) -> str:
+        """Keeps a picture or a sound beside it, and returns its name there."""
+
+    async def delete(self, conversation: str) -> None:
+        """Removes it with all its files; raises RefusedError while another program writes in it."""
+
+    async def close(self) -> None:
+        """Waits for what is on its way to the disk, and ends all claims."""
 
 
 class Journal:

@@ -12,19 +12,13 @@ from spark_tui.base.context import Context
 from spark_tui.base.engine import request
 from spark_tui.base.engine.message import Attachment, ToolSpec
 from spark_tui.base.errors import RefusedError, SparkError, UsageError
-from spark_tui.base.ports import (
-    Clock,
-    ConversationStore,
-    EngineApi,
-    MetricsSource,
-    PresetSource,
-    UserFiles,
-)
+from spark_tui.base.ports import Clock, EngineApi, MetricsSource, UserFiles
 from spark_tui.base.quantities import MIB
+from spark_tui.catalog.presets.use.rights import PresetSource
 from spark_tui.use.chat.model import records
 from spark_tui.use.chat.model.conversation import ChatThread, ConversationHit, ConversationSummary
 from spark_tui.use.chat.model.formats import exported, imported
-from spark_tui.use.chat.use.chat import Advise, Conversation, Journal, advice
+from spark_tui.use.chat.use.chat import Advise, Conversation, ConversationStore, Journal, advice
 
 LATEST = "last"
 """Instead of an id: the conversation that was changed last."""
