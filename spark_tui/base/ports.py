@@ -411,6 +411,12 @@ class UserFiles(Protocol):
     async def close(self) -> None: ...
 
 
+MEASURES: Final = "bench-"
+"""Begins the claim of an engine while it is measured: other programs ask before they stop it."""
+EDITS: Final = "edit-"
+"""Begins the file of an edit that is under way or was interrupted."""
+
+
 class StateFiles(Protocol):
     """Small private files of this program's own, by name."""
 

@@ -8,9 +8,8 @@ from typing import Final
 from msgspec import Struct
 
 from spark_tui.base.jobs import StepState
-from spark_tui.base.ports import StateFiles
+from spark_tui.base.ports import EDITS, MEASURES, StateFiles
 from spark_tui.base.store import World
-from spark_tui.observe.engines.use.engines import EDITS, MEASURES
 
 # What a claim says that a program does. A measurement comes before the edit that it may be made of.
 _CLAIMS: Final = {MEASURES: "measurement of ", "update-": "update of ", EDITS: "edit of ", "tune": "search with tune"}

@@ -9,7 +9,8 @@ import pytest
 
 from spark_tui.base.finding import AlarmId
 from spark_tui.base.history_limits import Record
-from spark_tui.observe.engines.use.engines import MEASURES, EngineSupervisor
+from spark_tui.base.ports import MEASURES
+from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.use.bench.model.canary import KIND
 from spark_tui.use.bench.use.bench import Benchmark
 from spark_tui.use.bench.use.canary import CanaryRunner, show_changes, verdicts_of

@@ -28,9 +28,9 @@ ROOMS: Final = {
 LAYERS: Final = {"model": 0, "use": 1, "adapter": 2, "show": 2, "command": 3, "screen": 3}
 
 UPWARD: Final = {
-    "base -> catalog": 8,
+    "base -> catalog": 5,
     "base -> manage": 4,
-    "base -> observe": 4,
+    "base -> observe": 3,
     "catalog -> manage": 3,
     "catalog -> run": 2,
     "catalog.fit -> catalog.library": 5,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_tui.base.engine.runtimes import Scalar
 from spark_tui.catalog.presets.model.command import MAX_CHARS, placeholders, render, render_env
-from spark_tui.catalog.presets.model.preset import Scalar
 from tests.cases import all_cases
 
 VALUES: dict[str, Scalar] = {

@@ -11,8 +11,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spark_tui.base.engine.options import OPTIONS, boolean, json_object, key_of, put, spellings
+from spark_tui.base.engine.runtimes import Scalar
 from spark_tui.base.shell import is_shell, words_of
-from spark_tui.catalog.presets.model.preset import Scalar
 
 _OPTION = re.compile(r"--?[A-Za-z]")
 _NEGATIVE_NUMBER = re.compile(r"-\d[\d.]*")

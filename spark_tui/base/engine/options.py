@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
+from spark_tui.base.engine.runtimes import Scalar
 from spark_tui.base.quantities import MIB, parse_bytes, parse_count
 from spark_tui.base.untrusted import load_json
-from spark_tui.catalog.presets.model.preset import Scalar
 
 OFF: Final = "off"
 """In place of a drafting method: no speculation."""

@@ -7,19 +7,17 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from datetime import date, timedelta
 from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from spark_tui.base.engine.message import Attachment, ChatParameters, ChatRequest, MediaKind, Message, ToolSpec
-from spark_tui.base.engine.parameters import SERVER_DEFAULTS, ParameterError, changed, known_parameters
+from spark_tui.base.engine.parameters import SERVER_DEFAULTS, ParameterError, changed
 from spark_tui.base.errors import RefusedError, UsageError
 from spark_tui.base.quantities import MIB, human_bytes
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.base.untrusted import load_json
-from spark_tui.catalog.presets.model.preset import Preset
 
 TOOL_CHOICES: Final = ("auto", "none", "required")
 _NUMBERS: Final = (
@@ -325,18 +323,3 @@ class Defaults(Struct, frozen=True):
 
 
 NO_DEFAULTS: Final = Defaults()
-
-
-def defaults_of(preset: Preset) -> Defaults:
-    """The sampling that the model's authors recommend, and where its system prompt is."""
-    parameters, problems = known_parameters(preset.facts.sampling)
-    prompt = next((each.target for each in preset.facts.required_files if each.for_chat), "")
-    return Defaults(ChatSettings(parameters=parameters), preset.facts.modalities, prompt, problems)
-
-
-def filled_prompt(text: str, *, name: str, today: date) -> str:
-    """A recipe's system prompt with its blanks filled, as Mistral's card does: `{name}`, `{today}`, `{yesterday}`."""
-    blanks = {"{name}": name, "{today}": today.isoformat(), "{yesterday}": (today - timedelta(days=1)).isoformat()}
-    for blank, value in blanks.items():
-        text = text.replace(blank, value)
-    return text.strip("\n")

@@ -14,10 +14,12 @@ from collections.abc import Iterator
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import PurePosixPath
-from typing import Final
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 
+Scalar: TypeAlias = str | int | float | bool | None
+"""A value of a server's option."""
 CHAT_PATH: Final = "/v1/chat/completions"
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
+from spark_tui.base.engine.runtimes import Scalar
 from spark_tui.base.errors import PresetError
 from spark_tui.base.files import open_plain
 from spark_tui.base.quantities import human_bytes
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.base.yaml_nodes import YamlProblem, compose_yaml, not_of_its_kind
 from spark_tui.catalog.presets.model.located import Entry, ListValue, MappingValue, Node, ScalarValue, plain
-from spark_tui.catalog.presets.model.preset import Scalar
 
 MAX_BYTES: Final = 1024 * 1024
 """A recipe is a few kilobytes. What is larger is something else, and is not even parsed."""

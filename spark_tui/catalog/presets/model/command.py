@@ -33,11 +33,12 @@ from spark_tui.base.engine.options import (
     spellings,
 )
 from spark_tui.base.engine.parsers import parsers_of
+from spark_tui.base.engine.runtimes import Scalar
 from spark_tui.base.errors import PresetError, UsageError
 from spark_tui.base.settings import ExposureChoice
 from spark_tui.base.shell import join_lines, shell_construct, split_words
 from spark_tui.catalog.presets.model.overrides import Overrides, unknown_key
-from spark_tui.catalog.presets.model.preset import Origin, Preset, Scalar
+from spark_tui.catalog.presets.model.preset import Origin, Preset
 from spark_tui.catalog.presets.model.speculation import CONFIG, SPELLED, changed, speculation_of
 
 MAX_DEPTH = 10

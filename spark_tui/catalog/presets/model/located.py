@@ -9,9 +9,9 @@ from typing import TypeAlias, TypeVar
 
 from msgspec import Struct, field
 
+from spark_tui.base.engine.runtimes import Scalar
 from spark_tui.base.secret import SECRET_MASK, holds_secret, is_secret_name
 from spark_tui.base.text import clean_line, truncate
-from spark_tui.catalog.presets.model.preset import Scalar
 
 SHOWN_CHARS = 200
 T = TypeVar("T")

@@ -13,12 +13,12 @@ from msgspec.structs import replace
 
 from spark_tui.base.engine.invocation import parse
 from spark_tui.base.engine.options import FALSE, METHOD, OPTIONS, SETTABLE, TOKENS, TOOLS, TRUE, boolean
+from spark_tui.base.engine.runtimes import Scalar
 from spark_tui.base.errors import UsageError
 from spark_tui.base.finding import Change
 from spark_tui.base.secret import holds_secret, is_secret_name
 from spark_tui.base.settings import ExposureChoice
 from spark_tui.base.text import clean_line, truncate
-from spark_tui.catalog.presets.model.preset import Scalar
 
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _CONTROL = re.compile("[\x00-\x1f\x7f]")

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from spark_tui.base.engine.runtimes import Runtime, runtime_named
+from spark_tui.base.engine.runtimes import Runtime, Scalar, runtime_named
 
 if TYPE_CHECKING:
     from spark_tui.base.errors import PresetError
-
-
-Scalar: TypeAlias = str | int | float | bool | None
 
 
 NO_GPU = "none"

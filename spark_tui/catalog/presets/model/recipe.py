@@ -12,6 +12,7 @@ from spark_tui.base.engine.container import Gpus
 from spark_tui.base.engine.docker_run import read_gpus, read_restart, read_ulimit
 from spark_tui.base.engine.image import is_image_reference
 from spark_tui.base.engine.options import CHECKED_IN_RECIPES, OPTIONS
+from spark_tui.base.engine.runtimes import Scalar
 from spark_tui.base.errors import PresetError
 from spark_tui.base.quantities import parse_bytes
 from spark_tui.base.secret import SECRET_MASK, holds_secret, is_secret_name
@@ -36,7 +37,6 @@ from spark_tui.catalog.presets.model.preset import (
     RecipeSource,
     RequiredFile,
     RequiredStep,
-    Scalar,
     Tag,
     engine_of,
 )

@@ -14,12 +14,13 @@ from spark_tui.base.engine.container import DaemonFacts
 from spark_tui.base.engine.state import EngineState
 from spark_tui.base.errors import SparkError
 from spark_tui.base.json import moment
+from spark_tui.base.ports import EDITS
 from spark_tui.base.store import World
 from spark_tui.cli.command import command
 from spark_tui.cli.session import Session
 from spark_tui.observe.engines.show.engines import engine_object, engine_table, spoken, status_object, status_page
 from spark_tui.observe.engines.use.collectors import Collectors
-from spark_tui.observe.engines.use.engines import EDITS, EngineSupervisor
+from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.explain.model.view import EngineView
 
 

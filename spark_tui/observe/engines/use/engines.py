@@ -778,13 +778,6 @@ def _transition(view: EngineView, before: EngineState | None, now: float) -> Eve
     return None
 
 
-MEASURES: Final = "bench-"
-"""Begins the claim of an engine while it is measured: other programs ask before they stop it."""
-
-EDITS: Final = "edit-"
-"""Begins the file of an edit that is under way or was interrupted."""
-
-
 async def guard_entry(container: ContainerFacts, journal: GuardJournal) -> GuardEntry | None:
     """The act of the memory guard that ended a container; None for one that runs or ended otherwise."""
     if container.running or container.finished_at is None:

@@ -26,7 +26,7 @@ from spark_tui.base.engine.options import METHOD, OPTIONS, SETTABLE, TOKENS, key
 from spark_tui.base.engine.runtimes import KEY_VARIABLES
 from spark_tui.base.errors import EngineExited, RefusedError, SparkError, UnreachableError, UsageError
 from spark_tui.base.jobs import Report, Step, StepState
-from spark_tui.base.ports import ContainerEngine, LogArchive, SecretStore, StateFiles
+from spark_tui.base.ports import EDITS, ContainerEngine, LogArchive, SecretStore, StateFiles
 from spark_tui.base.text import clean_line
 from spark_tui.base.wire import decode, encode
 from spark_tui.catalog.fit.use.fit import LaunchChecks
@@ -37,7 +37,6 @@ from spark_tui.catalog.presets.model.rules.context import given_settings
 from spark_tui.catalog.presets.use.catalogue import catalogue
 from spark_tui.catalog.presets.use.preflight import Preflight
 from spark_tui.observe.engines.use.containers import clear_container
-from spark_tui.observe.engines.use.engines import EDITS
 from spark_tui.observe.explain.model.starts import MAX_STARTS
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.observe.metrics.use.history import History

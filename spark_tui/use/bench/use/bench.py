@@ -36,12 +36,21 @@ from spark_tui.base.executors import end_tasks
 from spark_tui.base.host.memory import MemInfo
 from spark_tui.base.jobs import Step, StepState
 from spark_tui.base.poller import pause
-from spark_tui.base.ports import Clock, ContainerEngine, GpuProbe, HostProbe, MetricsSource, StateFiles, port_named
+from spark_tui.base.ports import (
+    MEASURES,
+    Clock,
+    ContainerEngine,
+    GpuProbe,
+    HostProbe,
+    MetricsSource,
+    StateFiles,
+    port_named,
+)
 from spark_tui.base.quantities import gib
 from spark_tui.base.reading import Ok, value_of
 from spark_tui.catalog.fit.use.fit import MemoryGate
 from spark_tui.manage.cluster.use.nodes import measured_bandwidth
-from spark_tui.observe.engines.use.engines import MEASURES, EngineSupervisor, EngineWatch
+from spark_tui.observe.engines.use.engines import EngineSupervisor, EngineWatch
 from spark_tui.observe.memory.use.guard import guard_policy
 from spark_tui.observe.results.model.conditions import Conditions, conditions_of
 from spark_tui.observe.results.model.plan import (

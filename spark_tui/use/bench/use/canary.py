@@ -14,10 +14,10 @@ from spark_tui.base.engine.state import EngineState
 from spark_tui.base.errors import MeasurementVoid, SparkError
 from spark_tui.base.finding import AlarmId, Finding, Severity
 from spark_tui.base.history_limits import Record
-from spark_tui.base.ports import Clock, StateFiles
+from spark_tui.base.ports import MEASURES, Clock, StateFiles
 from spark_tui.base.reading import value_of
 from spark_tui.base.store import AlarmBoard
-from spark_tui.observe.engines.use.engines import MEASURES, EngineSupervisor
+from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.metrics.use.history import HistoryStore
 from spark_tui.observe.metrics.use.metrics import in_flight
 from spark_tui.observe.results.model.plan import BenchPlan

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
@@ -11,9 +11,11 @@ from msgspec.structs import replace
 from spark_tui.base.context import Context
 from spark_tui.base.engine import request
 from spark_tui.base.engine.message import Attachment, ToolSpec
+from spark_tui.base.engine.parameters import known_parameters
 from spark_tui.base.errors import RefusedError, SparkError, UsageError
 from spark_tui.base.ports import Clock, EngineApi, MetricsSource, UserFiles
 from spark_tui.base.quantities import MIB
+from spark_tui.catalog.presets.model.preset import Preset
 from spark_tui.catalog.presets.use.rights import PresetSource
 from spark_tui.use.chat.model import records
 from spark_tui.use.chat.model.conversation import ChatThread, ConversationHit, ConversationSummary
@@ -200,7 +202,7 @@ class Conversations:
         found = self._presets.load().get(preset) if preset else None
         if found is None:
             return request.NO_DEFAULTS
-        defaults = request.defaults_of(found)
+        defaults = defaults_of(found)
         if not defaults.prompt_file or self._files is None:
             return defaults
         path = self._root / defaults.prompt_file
@@ -210,5 +212,20 @@ class Conversations:
             problem = f"{found.name} is meant to be used with the system prompt of its repository: {path} is not there."
             return replace(defaults, problems=(*defaults.problems, problem))
         today = datetime.fromtimestamp(self._clock.now(), UTC).date()
-        system = request.filled_prompt(text, name=model, today=today)
+        system = filled_prompt(text, name=model, today=today)
         return replace(defaults, settings=replace(defaults.settings, system=system))
+
+
+def defaults_of(preset: Preset) -> request.Defaults:
+    """The sampling that the model's authors recommend, and where its system prompt is."""
+    parameters, problems = known_parameters(preset.facts.sampling)
+    prompt = next((each.target for each in preset.facts.required_files if each.for_chat), "")
+    return request.Defaults(request.ChatSettings(parameters=parameters), preset.facts.modalities, prompt, problems)
+
+
+def filled_prompt(text: str, *, name: str, today: date) -> str:
+    """A recipe's system prompt with its blanks filled, as Mistral's card does: `{name}`, `{today}`, `{yesterday}`."""
+    blanks = {"{name}": name, "{today}": today.isoformat(), "{yesterday}": (today - timedelta(days=1)).isoformat()}
+    for blank, value in blanks.items():
+        text = text.replace(blank, value)
+    return text.strip("\n")

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from spark_tui.base.engine.invocation import Invocation
 from spark_tui.base.engine.options import OPTIONS, spellings
+from spark_tui.base.engine.runtimes import Scalar
 from spark_tui.base.errors import PresetError, UsageError
 from spark_tui.base.secret import SECRET_MASK, is_secret_name
 from spark_tui.base.shell import join_lines, shell_construct
@@ -38,7 +39,7 @@ from spark_tui.catalog.presets.model.dialects.yaml_text import (
 )
 from spark_tui.catalog.presets.model.located import Entry, MappingValue, compact, describe, masked, plain
 from spark_tui.catalog.presets.model.overrides import Overrides
-from spark_tui.catalog.presets.model.preset import Preset, Scalar
+from spark_tui.catalog.presets.model.preset import Preset
 from spark_tui.catalog.presets.model.recipe import IMPORTED_KEY, OWN_KEY
 
 SHARE, GIGABYTES = "gpu_memory_utilization", "gpu_memory_gb"

@@ -10,9 +10,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
+from spark_tui.base.engine.runtimes import Scalar
 from spark_tui.base.text import lazy_pattern
 from spark_tui.catalog.presets.model.located import Entry, ListValue, MappingValue, Node, ScalarValue
-from spark_tui.catalog.presets.model.preset import Scalar
 
 _INDENT: Final = "  "
 _PLAIN = lazy_pattern(r"(?:--?)?[A-Za-z_/](?:[A-Za-z0-9_./@+()%=,-]|:(?=[A-Za-z0-9_./@+-])| (?=[A-Za-z0-9_./@+(%=-]))*")
