@@ -12,7 +12,7 @@ from spark_tui.catalog.fit.use.candidates import Candidate, Disk
 from spark_tui.catalog.fit.use.finder import PresetFinder, Search, matches
 from spark_tui.catalog.presets.model.command import ToolCalls
 from spark_tui.catalog.presets.model.preset import PresetFacts, PublishedSpeed, Tag
-from spark_tui.observe.engines.use.collectors import Collectors
+from spark_tui.catalog.presets.use.rights import load_presets
 from tests.cases import all_cases
 from tests.core.kit import PRESET, Kit
 from tests.shipped import SHIPPED_FILES
@@ -62,7 +62,7 @@ async def test_only_what_the_words_leave_in_is_judged() -> None:
             return Missing("none")
 
     kit.context.ports.checkpoints = Store()
-    kit.context[Collectors].load_presets()
+    load_presets(kit.context)
     found = await kit.context[PresetFinder].judged(
         kit.context.store.world, Search(words=("gpt-oss",), tags=(Tag.CHAT,))
     )

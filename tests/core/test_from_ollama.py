@@ -21,6 +21,7 @@ from spark_tui.catalog.fit.use.recommend import SpeedSource, Use, purpose_of
 from spark_tui.catalog.models.adapter import ollama as service
 from spark_tui.catalog.models.adapter.ollama import HttpOllama, OllamaUnreachable, base_url
 from spark_tui.catalog.models.model.ollama import MAX_MODELS, OllamaModel, models_in, same_model
+from spark_tui.catalog.presets.use.rights import load_presets
 from spark_tui.cli.session import Streams
 from spark_tui.observe.engines.use.collectors import Collectors
 from tests.core.kit import Kit
@@ -157,7 +158,7 @@ def test_the_same_model_has_the_same_name_up_to_its_size_and_as_many_parameters(
 async def proposed() -> dict[str, Replacement]:
     kit = Kit(*SHIPPED)
     await kit.context[Collectors].collect_once()
-    kit.context[Collectors].load_presets()
+    load_presets(kit.context)
     purpose = purpose_of(Use.CHAT)
     search = Search(context=purpose.context, users=purpose.users)
     candidates = await kit.context[PresetFinder].judged(kit.context.store.world, search)

@@ -24,6 +24,7 @@ from spark_tui.catalog.fit.use.recommend import (
     speed_of,
 )
 from spark_tui.catalog.presets.model.preset import Tag
+from spark_tui.catalog.presets.use.rights import load_presets
 from spark_tui.observe.engines.use.collectors import Collectors
 from spark_tui.observe.results.model.conditions import Conditions
 from spark_tui.observe.results.model.proof import Badge, Proof
@@ -51,7 +52,7 @@ async def recommended(
     memory = replace(IDLE_MEMORY, total=total * GIB, available=free * GIB, free=free * GIB, cached=0)
     kit.host.memory_value = Ok(replace(memory, active_file=0, inactive_file=0), kit.clock.now())
     await kit.context[Collectors].collect_once()
-    kit.context[Collectors].load_presets()
+    load_presets(kit.context)
     search = Search(context=purpose.context, users=purpose.users)
     return recommend(await kit.context[PresetFinder].judged(kit.context.store.world, search), purpose)
 

@@ -33,10 +33,10 @@ from spark_tui.catalog.models.model.store import (
 from spark_tui.catalog.models.model.weights import formats_typed
 from spark_tui.catalog.models.show import inspection as checkpoint
 from spark_tui.catalog.models.use.downloads import Hub
+from spark_tui.catalog.presets.use.rights import load_presets
 from spark_tui.cli.command import command, group, model_argument
 from spark_tui.cli.output import bar, bulleted
 from spark_tui.cli.session import Session, typed
-from spark_tui.observe.engines.use.collectors import Collectors
 
 _REMEDIES: Final = {
     Completeness.PARTIAL: "Download the rest: spark-tui models pull {model}",
@@ -69,7 +69,7 @@ def list_models(session: Session) -> None:
     """The store's models as a table; what else there is to know on stderr."""
 
     async def look(context: Context) -> tuple[LibraryView, float]:
-        context[Collectors].load_presets(shown=True)
+        load_presets(context, shown=True)
         reading = await context[Library].refresh()
         view = value_of(reading)
         if view is None:

@@ -12,6 +12,7 @@ from spark_tui.base.context import Context
 from spark_tui.base.errors import SparkError, UnreachableError, UsageError
 from spark_tui.base.text import clean_line
 from spark_tui.catalog.library.use import Library
+from spark_tui.catalog.presets.use.rights import load_presets
 from spark_tui.cli.session import Session
 from spark_tui.observe.engines.use.collectors import Collectors
 from spark_tui.observe.engines.use.engines import EngineSupervisor
@@ -31,7 +32,7 @@ async def observe(session: Session, context: Context) -> None:
 async def look_around(context: Context) -> None:
     """What a verdict depends on: memory, engines, earlier starts, presets, the model store. What cannot be read stays
     unknown."""
-    context[Collectors].load_presets(shown=True)
+    load_presets(context, shown=True)
     await context[History].load()
     await context[Collectors].collect_once()
     with contextlib.suppress(UnreachableError):

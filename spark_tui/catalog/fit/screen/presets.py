@@ -35,10 +35,10 @@ from spark_tui.catalog.presets.model.plan import LaunchPlan
 from spark_tui.catalog.presets.model.preset import Preset
 from spark_tui.catalog.presets.use.pins import Pins
 from spark_tui.catalog.presets.use.preflight import Preflight, preset_diff
+from spark_tui.catalog.presets.use.rights import load_presets
 from spark_tui.manage.images.show.update import check_page, stage_text, trial_page
 from spark_tui.manage.images.use.update import Updater, UpdateStage
 from spark_tui.observe.engines.show.engines import ago
-from spark_tui.observe.engines.use.collectors import Collectors
 from spark_tui.observe.metrics.show.history import last_good_rows, pin_page
 from spark_tui.observe.metrics.use.history import History
 from spark_tui.run.launch.use.runner import JobRunner
@@ -587,7 +587,7 @@ class PresetsScreen(ListScreen):
 
     def action_reload_presets(self) -> None:
         """Reads the folders again, and asks for the images again."""
-        self.context[Collectors].load_presets()
+        load_presets(self.context)
         self._seen = ()
         self._check_again()
         problems = len(self.context.store.world.presets.problems)

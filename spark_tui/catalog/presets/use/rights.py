@@ -83,6 +83,12 @@ class AllowedPresets:
             return {}
 
 
+def load_presets(context: Context, *, shown: bool = False) -> None:
+    """Reads them again. `shown`: for a list, from which nothing is launched."""
+    source = context[PresetSource]
+    context.store.update(presets=source.glance() if shown else source.load())
+
+
 def require_reviewed(context: Context, preset: Preset) -> None:
     """Raises NotReviewed for a recipe of a registry that the person has not approved, NotAllowed for one that takes
     rights over the machine which the person has not allowed it."""

@@ -90,11 +90,6 @@ class Collectors:
         if self._gpu_asked is None or self._clock.monotonic() - self._gpu_asked > 2 * GPU_SECONDS:
             await self._gpu_poller.poll()
 
-    def load_presets(self, *, shown: bool = False) -> None:
-        """`shown`: for a list, from which nothing is launched."""
-        source = self._ports.get("presets")
-        self._store.update(presets=source.glance() if shown else source.load())
-
     def sample_host(self) -> None:
         known, host = value_of(self._store.world.memory), self._ports.host
         uptime, memory, pressure = host.uptime(), host.memory(), host.memory_pressure()
