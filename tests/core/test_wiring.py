@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -47,6 +48,13 @@ def test_every_port_has_an_adapter() -> None:
     assert not Ports.__annotations__.keys() & PORT_NAMES.values()
     assert set(REAL) - INPUTS == names
     assert set(DEMO) - INPUTS == names - NOT_IN_THE_DEMO
+
+
+def test_a_port_that_is_asked_for_by_name_is_in_a_table() -> None:
+    texts = [path.read_text("utf-8") for path in Path(spark_tui.__file__).parent.rglob("*.py")]
+    asked = {name for text in texts for name in re.findall(r"ports\.(?:has|get)\(\"(\w+)\"\)", text)}
+    assert len(asked) > 10
+    assert asked <= REAL.keys() | DEMO.keys() | {"environ"}
 
 
 @all_cases("place", sorted({place for table in (REAL, DEMO) for place, _ in table.values()}))
