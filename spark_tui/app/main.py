@@ -37,7 +37,7 @@ COMMANDS: Final = {
         "spark_tui.catalog.fit.command.recommend",
         "Propose presets for the models that Ollama has, with the speed to expect.",
     ),
-    "models": ("spark_tui.catalog.library.command", "List, download, inspect, verify and delete checkpoints."),
+    "models": ("spark_tui.catalog.library.command.models", "List, download, inspect, verify and delete checkpoints."),
     "images": (
         "spark_tui.manage.images.command.images",
         "List container images: disk, versions inside, used by, moved tags.",

@@ -15,10 +15,10 @@ from spark_tui.base.quantities import human_bytes
 from spark_tui.base.reading import Missing, Reading, reason_of, value_of
 from spark_tui.base.settings import Settings
 from spark_tui.base.text import clean_line
+from spark_tui.catalog.library.command import downloads
 from spark_tui.catalog.library.model import LibraryEntry, LibraryView
 from spark_tui.catalog.library.show import models as show
 from spark_tui.catalog.library.use import Library
-from spark_tui.catalog.models.command import downloads
 from spark_tui.catalog.models.model.download import size_typed
 from spark_tui.catalog.models.model.hub import RepoFacts, SearchHit, SearchQuery, Sort
 from spark_tui.catalog.models.model.inspection import Inspection, inspected
