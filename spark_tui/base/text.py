@@ -6,6 +6,7 @@ A string that never ends loses only its introducer: text is shown, never swallow
 
 from __future__ import annotations
 
+import difflib
 import re
 import shlex
 import unicodedata
@@ -28,6 +29,8 @@ _CONTROL = re.compile(
 )
 # Half a surrogate pair cannot be written to a terminal: JSON can smuggle one in (`"\ud800"`).
 _SURROGATE = re.compile("[\ud800-\udfff]")
+MOST_NAMED: Final = 8
+"""Names that one message has at most."""
 
 
 def quoted(word: object) -> str:
@@ -40,6 +43,21 @@ def same_name(wanted: str, names: Iterable[str]) -> str:
     known = tuple(names)
     alike = (wanted,) if wanted in known else tuple(name for name in known if name.lower() == wanted.lower())
     return alike[0] if len(alike) == 1 else ""
+
+
+def known_names(wanted: str, known: Iterable[str], what: str) -> str:
+    """`Did you mean qwen36?`, else what there is, else that there is none."""
+    names = sorted(clean_line(name) for name in known)
+    near = difflib.get_close_matches(wanted.lower(), [name.lower() for name in names], n=3, cutoff=0.5)
+    meant = [name for name in names if name.lower() in near] or [
+        name for name in names if wanted.lower() in name.lower()
+    ]
+    if meant:
+        return f"Did you mean {' or '.join(meant[:3])}?"
+    if not names:
+        return f"No {what} found."
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return f"Known {what}: {', '.join(names[:MOST_NAMED])}{more}."
 
 
 def strip_sequences(text: str) -> str:

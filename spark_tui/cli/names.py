@@ -1,9 +1,7 @@
-"""Names on the command line: the preset, container or engine that one means."""
+"""Names on the command line: the container or engine that one means."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
 from typing import Final
 
 import click
@@ -12,45 +10,10 @@ from spark_tui.base.context import Context
 from spark_tui.base.engine.container import ContainerFacts
 from spark_tui.base.engine.state import runtime_of
 from spark_tui.base.errors import ContainerNotFound, SparkError, UsageError
-from spark_tui.base.text import clean_line, same_name, truncate
-from spark_tui.catalog.presets.model.preset import Preset, PresetCatalogue
+from spark_tui.base.text import MOST_NAMED, clean_line, known_names, same_name, truncate
 from spark_tui.cli.session import Session
-from spark_tui.observe.engines.use.engines import EngineSupervisor
-from spark_tui.observe.explain.model.view import EngineView
 
 _SHORT_ID: Final = 12
-_MAX_NAMED: Final = 8
-
-
-def find_preset(context: Context, name: str) -> Preset:
-    """The preset of that name. Raises UsageError with near names, or the PresetError of a file that would be it."""
-    catalogue: PresetCatalogue = context.ports.get("presets").load()
-    names = [preset.name for preset in catalogue.presets]
-    found = catalogue.get(same_name(name, names))
-    if found is not None:
-        return found
-    for problem in catalogue.problems:
-        if problem.file.rpartition("/")[2].rpartition(".")[0] == name:
-            raise problem
-    raise UsageError(
-        f"There is no preset named {truncate(clean_line(name), 60)}.",
-        _known(name, names, "presets"),
-    )
-
-
-def _known(wanted: str, known: Iterable[str], what: str) -> str:
-    """`Did you mean qwen36?`, else what there is, else that there is none."""
-    names = sorted(clean_line(name) for name in known)
-    near = difflib.get_close_matches(wanted.lower(), [name.lower() for name in names], n=3, cutoff=0.5)
-    meant = [name for name in names if name.lower() in near] or [
-        name for name in names if wanted.lower() in name.lower()
-    ]
-    if meant:
-        return f"Did you mean {' or '.join(meant[:3])}?"
-    if not names:
-        return f"No {what} found."
-    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-    return f"Known {what}: {', '.join(names[:_MAX_NAMED])}{more}."
 
 
 def engine_name(session: Session, name: str) -> str:
@@ -70,9 +33,9 @@ def engine_name(session: Session, name: str) -> str:
     command = click.get_current_context().command_path
     if not found:
         raise UsageError("There is no engine here.", "Launch a preset: spark-tui up PRESET (spark-tui presets list)")
-    more = f" and {len(found) - _MAX_NAMED} more" if len(found) > _MAX_NAMED else ""
+    more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
     raise UsageError(
-        f"There are {len(found)} engines: {', '.join(found[:_MAX_NAMED])}{more}.", f"Name one: {command} {found[0]}"
+        f"There are {len(found)} engines: {', '.join(found[:MOST_NAMED])}{more}.", f"Name one: {command} {found[0]}"
     )
 
 
@@ -90,11 +53,11 @@ async def find_container(context: Context, name: str, *, engines_only: bool = Tr
     engines = [c.name for c in containers if runtime_of(c)]
     if found is None:
         what = "engine" if engines_only else "container"
-        raise ContainerNotFound(f"There is no {what} named {shown}.", _known(name, engines, "engines"))
+        raise ContainerNotFound(f"There is no {what} named {shown}.", known_names(name, engines, "engines"))
     if engines_only and not runtime_of(found):
         raise ContainerNotFound(
             f"{shown} is a container ({clean_line(found.image)}), and not one that serves a model.",
-            f"{_known(name, engines, 'engines')} For other containers use docker itself.",
+            f"{known_names(name, engines, 'engines')} For other containers use docker itself.",
         )
     return found
 
@@ -108,24 +71,3 @@ async def _containers(context: Context, name: str = "") -> tuple[ContainerFacts,
         if not any(not name or each.name == name for each in bare):
             raise
         return tuple(bare)
-
-
-async def engines_here(context: Context) -> tuple[EngineView, ...]:
-    """Every engine; without Docker those outside it. Raises Docker's error where there are none."""
-    try:
-        return await context[EngineSupervisor].look()
-    except SparkError:
-        views = await context[EngineSupervisor].look(docker=False)
-        if not views:
-            raise
-        return views
-
-
-async def find_view(context: Context, name: str) -> EngineView:
-    """That engine as it is now. Raises ContainerNotFound."""
-    container = await find_container(context, name)
-    views = await context[EngineSupervisor].look(docker=not container.bare)
-    view = next((each for each in views if each.name == container.name), None)
-    if view is None:
-        raise ContainerNotFound(f"{container.name} was removed meanwhile.", "See: spark-tui ps -a")
-    return view

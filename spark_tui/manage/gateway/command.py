@@ -16,8 +16,8 @@ from spark_tui.base.secret import Secret
 from spark_tui.base.text import clean_line
 from spark_tui.catalog.fit.command.candidates import observe
 from spark_tui.catalog.presets.model.command import LOOPBACK_NAMES
+from spark_tui.catalog.presets.use.catalogue import find_preset
 from spark_tui.cli.command import complete, group, yes_option
-from spark_tui.cli.names import find_preset
 from spark_tui.cli.progress import supervised
 from spark_tui.cli.session import Session, confirm
 from spark_tui.manage.gateway import show

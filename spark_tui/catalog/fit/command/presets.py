@@ -54,6 +54,7 @@ from spark_tui.catalog.presets.model.plan import LaunchPlan
 from spark_tui.catalog.presets.model.preset import Origin, Preset, PresetCatalogue, Tag
 from spark_tui.catalog.presets.model.registry import review_of
 from spark_tui.catalog.presets.model.rights import findings_of
+from spark_tui.catalog.presets.use.catalogue import find_preset
 from spark_tui.catalog.presets.use.imports import (
     ImportedRecipe,
     ImportReport,
@@ -67,7 +68,6 @@ from spark_tui.catalog.presets.use.preflight import Preflight, container_of, pre
 from spark_tui.catalog.presets.use.registries import RegistryManager
 from spark_tui.catalog.presets.use.rights import PresetGrants, PresetSource, drifts
 from spark_tui.cli.command import complete, group, preset_argument, settings_option
-from spark_tui.cli.names import find_preset
 from spark_tui.cli.output import error_object, write_new
 from spark_tui.cli.session import Session
 from spark_tui.observe.metrics.show.history import last_good_object, last_good_rows, pin_object, pin_page

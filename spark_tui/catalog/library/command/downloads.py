@@ -30,9 +30,9 @@ from spark_tui.catalog.models.show.inspection import size_or_unknown
 from spark_tui.catalog.models.use.downloads import Downloads
 from spark_tui.catalog.presets.model.fetching import downloads_of
 from spark_tui.catalog.presets.model.overrides import Overrides
+from spark_tui.catalog.presets.use.catalogue import find_preset
 from spark_tui.catalog.presets.use.preflight import Preflight
 from spark_tui.cli.command import command, complete
-from spark_tui.cli.names import find_preset
 from spark_tui.cli.output import Interrupted, bar
 from spark_tui.cli.session import Session
 

@@ -27,8 +27,8 @@ from spark_tui.base.remote import host_text
 from spark_tui.base.secret import mask_secrets
 from spark_tui.base.settings import SettingSource
 from spark_tui.base.text import clean, last_overwrite
+from spark_tui.catalog.presets.use.catalogue import find_preset
 from spark_tui.cli.command import complete, group
-from spark_tui.cli.names import find_preset
 from spark_tui.cli.output import error_object
 from spark_tui.cli.session import Session
 from spark_tui.machine.config import SettingEntry, open_config

@@ -11,8 +11,8 @@ from spark_tui.base.finding import Severity
 from spark_tui.catalog.fit.show.launch import finding_fix
 from spark_tui.catalog.fit.use.fit import WillNotFit
 from spark_tui.catalog.presets.model.overrides import overrides_from_pairs
+from spark_tui.catalog.presets.use.catalogue import find_preset
 from spark_tui.catalog.presets.use.rights import require_reviewed
-from spark_tui.cli.names import find_preset
 from spark_tui.cli.output import Interrupted
 from spark_tui.cli.progress import LaunchProgress, shown
 from spark_tui.cli.session import Session

@@ -14,14 +14,14 @@ from spark_tui.base.errors import ExitCode, RefusedError, SparkError
 from spark_tui.base.jobs import StepState
 from spark_tui.catalog.fit.use.fit import MemoryGate
 from spark_tui.cli.command import command, engine_argument, yes_option
-from spark_tui.cli.names import find_container, find_view
+from spark_tui.cli.names import find_container
 from spark_tui.cli.output import Interrupted
 from spark_tui.cli.progress import LaunchProgress, keeps_starting, may, resumed, shown, supervised
 from spark_tui.cli.session import Session, confirm, interrupted
 from spark_tui.manage.cluster.show.cluster import cleared_object
 from spark_tui.manage.cluster.use.launch import ClusterLauncher
 from spark_tui.observe.engines.show.engines import engine_object
-from spark_tui.observe.engines.use.engines import EngineSupervisor, outside_docker
+from spark_tui.observe.engines.use.engines import EngineSupervisor, outside_docker, view_of
 from spark_tui.run.launch.use.launch import Launcher
 from spark_tui.run.launch.use.secure import Secured, Securing
 from spark_tui.run.service.use import BootUnits
@@ -184,7 +184,7 @@ def secure(session: Session, name: str, wait: bool, yes: bool) -> None:
     """
 
     async def look(context: Context) -> tuple[str, Secured]:
-        view = await find_view(context, name)
+        view = await view_of(context, await find_container(context, name))
         return view.name, await context[Securing].plan(view)
 
     engine, secured = session.run(look, changes=True)

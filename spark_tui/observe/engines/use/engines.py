@@ -829,3 +829,23 @@ async def explain_container(
     ended_by = None if journal is None else await guard_entry(container, journal)
     around = replace(context, kernel_lines=await kernel_lines(container, host), baseline=baseline, guard=ended_by)
     return reader.explanation(around)
+
+
+async def engines_here(context: Context) -> tuple[EngineView, ...]:
+    """Every engine; without Docker those outside it. Raises Docker's error where there are none."""
+    try:
+        return await context[EngineSupervisor].look()
+    except SparkError:
+        views = await context[EngineSupervisor].look(docker=False)
+        if not views:
+            raise
+        return views
+
+
+async def view_of(context: Context, container: ContainerFacts) -> EngineView:
+    """That engine as it is now. Raises ContainerNotFound."""
+    views = await context[EngineSupervisor].look(docker=not container.bare)
+    view = next((each for each in views if each.name == container.name), None)
+    if view is None:
+        raise ContainerNotFound(f"{container.name} was removed meanwhile.", "See: spark-tui ps -a")
+    return view

@@ -18,7 +18,7 @@ from spark_tui.base.json import Object, moment
 from spark_tui.base.page import Page
 from spark_tui.base.reading import value_of
 from spark_tui.cli.command import command, optional_engine_argument
-from spark_tui.cli.names import engine_name, find_view
+from spark_tui.cli.names import engine_name, find_container
 from spark_tui.cli.session import Session
 from spark_tui.manage.cluster.model.record import ClusterRecord
 from spark_tui.manage.cluster.show.cluster import vitals_objects, vitals_section
@@ -26,7 +26,7 @@ from spark_tui.manage.cluster.use.nodes import HERE, Nodes
 from spark_tui.manage.gateway.use.keys import read_status
 from spark_tui.observe.engines.show.engines import engine_status
 from spark_tui.observe.engines.use.collectors import Collectors
-from spark_tui.observe.engines.use.engines import EngineSupervisor
+from spark_tui.observe.engines.use.engines import EngineSupervisor, view_of
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.observe.metrics.show import metrics as show
 from spark_tui.observe.metrics.show.agents import agents_page
@@ -147,7 +147,7 @@ async def _launch_on_nodes(context: Context, name: str) -> ClusterRecord | None:
 
 async def _serving(context: Context, name: str) -> EngineView:
     """The engine of that name or id, which must serve. Raises ContainerNotFound or EngineUnreachable."""
-    view = await find_view(context, name)
+    view = await view_of(context, await find_container(context, name))
     if view.state is not EngineState.SERVING:
         raise EngineUnreachable(
             f"{view.name} is not serving: {engine_status(view).text}. Metrics need a serving engine.",

@@ -10,12 +10,13 @@ from spark_tui.base.jobs import StepState
 from spark_tui.catalog.presets.model.overrides import pairs_from
 from spark_tui.catalog.presets.use.last_launches import LastLaunches
 from spark_tui.cli.command import command, engine_argument, settings_option, yes_option
-from spark_tui.cli.names import find_container, find_view
+from spark_tui.cli.names import find_container
 from spark_tui.cli.output import Interrupted
 from spark_tui.cli.progress import LaunchProgress, may, shown, supervised
 from spark_tui.cli.session import Session, confirm
 from spark_tui.observe.engines.show.engines import engine_object
 from spark_tui.observe.engines.use.collectors import Collectors
+from spark_tui.observe.engines.use.engines import view_of
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.observe.metrics.use.history import History
 from spark_tui.run.launch.show.edit import edit_object, edit_page
@@ -53,10 +54,10 @@ def edit(
         return
 
     async def look(context: Context) -> EditPlan:
-        await find_container(context, name)
+        container = await find_container(context, name)
         await context[History].load()
         await context[Collectors].collect_once()
-        return await context[Editor].plan(await find_view(context, name), changes)
+        return await context[Editor].plan(await view_of(context, container), changes)
 
     plan = session.run(look, changes=True)
     if session.as_json and (dry_run or not plan.differences):

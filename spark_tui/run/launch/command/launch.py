@@ -20,10 +20,10 @@ from spark_tui.catalog.fit.use.fit import LaunchChecks, WillNotFit
 from spark_tui.catalog.models.use.downloads import launch_downloads
 from spark_tui.catalog.presets.model.overrides import overrides_from_pairs, pairs_from
 from spark_tui.catalog.presets.model.plan import LaunchPlan, key_wanted
+from spark_tui.catalog.presets.use.catalogue import find_preset
 from spark_tui.catalog.presets.use.last_launches import LastLaunches
 from spark_tui.catalog.presets.use.rights import require_reviewed
 from spark_tui.cli.command import command, complete, settings_option, yes_option
-from spark_tui.cli.names import find_preset
 from spark_tui.cli.output import Interrupted
 from spark_tui.cli.progress import LaunchProgress, keeps_starting, may, shown, supervised
 from spark_tui.cli.session import Session, typed
