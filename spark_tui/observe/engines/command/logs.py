@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
-
-from spark_tui.manage.cluster.use.doctor import GATHER_SECONDS
 
 if TYPE_CHECKING:
     pass
@@ -28,6 +26,9 @@ from spark_tui.observe.engines.show.engines import ago
 from spark_tui.observe.engines.use.engines import EngineSupervisor, outside_docker, stamp_before, stamp_of_start
 from spark_tui.observe.explain.model.moments import by_time, moment_of
 from spark_tui.observe.explain.model.timeline import PhaseId
+
+GATHER_SECONDS: Final = 0.2
+"""How long lines of one log wait for earlier ones of another, which is silent."""
 
 
 @command(
