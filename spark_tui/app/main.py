@@ -76,9 +76,9 @@ COMMANDS: Final = {
         "spark_tui.manage.images.command.update",
         "Try a preset's newer image beside the old one, then keep it or go back.",
     ),
-    "restart": ("spark_tui.observe.engines.command.engines", "Stop and start an engine with its current settings."),
-    "secure": ("spark_tui.observe.engines.command.engines", "Give an engine that is open to the network an API key."),
-    "down": ("spark_tui.observe.engines.command.engines", "Stop an engine."),
+    "restart": ("spark_tui.run.launch.command.engines", "Stop and start an engine with its current settings."),
+    "secure": ("spark_tui.run.launch.command.engines", "Give an engine that is open to the network an API key."),
+    "down": ("spark_tui.manage.cluster.command.down", "Stop an engine."),
     "boot": ("spark_tui.run.service.command.boot", "Start engines with the machine."),
     "schedule": (
         "spark_tui.run.service.command.schedule",

@@ -129,6 +129,16 @@ def group(name: str) -> Callable[[Callable[..., int | None]], Commands]:
     return make
 
 
+def run_command(*words: str) -> None:
+    """Runs another command of the program, as if it had been typed in the place of this one."""
+    root = click.get_current_context().find_root()
+    found = root.command.get_command(root, words[0]) if isinstance(root.command, Commands) else None
+    if found is None:
+        raise click.UsageError(f"No such command {words[0]!r}.")
+    with found.make_context(words[0], list(words[1:]), parent=root) as context:
+        found.invoke(context)
+
+
 # --- what many commands take ------------------------------------------------------------------------------
 
 
@@ -154,6 +164,10 @@ preset_argument: Final = click.argument("name", shell_complete=complete("presets
 model_argument: Final = click.argument("name", shell_complete=complete("models"))
 setting_argument: Final = click.argument("key", shell_complete=complete("settings"))
 
+grace_option: Final = click.option(
+    "--timeout", "grace_seconds", type=click.IntRange(0, 3600), default=30, metavar="SECONDS",
+    help="Time to stop before it is killed.  [30]",
+)  # fmt: skip
 yes_option: Final = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 
 

@@ -7,7 +7,7 @@ from typing import Final
 import click
 
 from spark_tui.base.context import Context
-from spark_tui.base.engine.container import ContainerFacts
+from spark_tui.base.engine.container import ContainerFacts, outside_docker
 from spark_tui.base.engine.state import runtime_of
 from spark_tui.base.errors import ContainerNotFound, SparkError, UsageError
 from spark_tui.base.text import MOST_NAMED, clean_line, known_names, same_name, truncate
@@ -39,8 +39,11 @@ def engine_name(session: Session, name: str) -> str:
     )
 
 
-async def find_container(context: Context, name: str, *, engines_only: bool = True) -> ContainerFacts:
-    """The container that a name or an id means. Raises ContainerNotFound with near names.
+async def find_container(
+    context: Context, name: str, *, engines_only: bool = True, acts: bool = False
+) -> ContainerFacts:
+    """The container that a name or an id means. Raises ContainerNotFound with near names; with `acts`, for what stops
+    or starts it, RefusedError where it runs outside Docker.
 
     With `engines_only` a container that serves no model is not found: stopping a database by a slip of the finger is
     not what this program is for.
@@ -59,6 +62,8 @@ async def find_container(context: Context, name: str, *, engines_only: bool = Tr
             f"{shown} is a container ({clean_line(found.image)}), and not one that serves a model.",
             f"{known_names(name, engines, 'engines')} For other containers use docker itself.",
         )
+    if acts and found.bare:
+        raise outside_docker(found, acts=True)
     return found
 
 

@@ -169,7 +169,7 @@ class FrameApp(PlainCrashApp[None]):
         the person does it, or how it is done on all ranks."""
         view = self.selected_engine
         if view is not None and view.container.bare:
-            from spark_tui.observe.engines.use.engines import outside_docker
+            from spark_tui.base.engine.container import outside_docker
 
             self.notify(str(outside_docker(view.container, acts=True)), severity="warning", markup=False)
             return True

@@ -8,6 +8,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from spark_tui.base.errors import RefusedError
+
 LABEL_PREFIX = "io.spark-tui."
 LABEL_PRESET = LABEL_PREFIX + "preset"
 LABEL_SPEC_HASH = LABEL_PREFIX + "spec-hash"
@@ -355,3 +357,15 @@ def local_model_path(model: str) -> str | None:
     if model != STORE_TARGET and not model.startswith(STORE_TARGET + "/"):
         return None
     return posixpath.normpath(model.removeprefix(STORE_TARGET).strip("/") or ".")
+
+
+def outside_docker(container: ContainerFacts, *, acts: bool = False) -> RefusedError:
+    """Why a bare process has no log here, or with `acts` is not stopped, restarted or removed."""
+    about = f"{container.name} runs outside Docker, as process {container.pid}: "
+    if acts:
+        text = "spark-tui does not end what it cannot start again."
+        return RefusedError(about + text, f"End it yourself: kill {container.pid}")
+    return RefusedError(
+        f"{about}its log is where it was started.",
+        f"Its unit and last lines, if it has one: systemctl status {container.pid}",
+    )

@@ -18,7 +18,6 @@ from spark_tui.catalog.fit.command.candidates import observe
 from spark_tui.catalog.presets.model.command import LOOPBACK_NAMES
 from spark_tui.catalog.presets.use.catalogue import find_preset
 from spark_tui.cli.command import complete, group, yes_option
-from spark_tui.cli.progress import supervised
 from spark_tui.cli.session import Session, confirm
 from spark_tui.manage.gateway import show
 from spark_tui.manage.gateway.model import MOST_FAILURES, STAY_SECONDS, GatewayPolicy, GatewayStatus
@@ -26,6 +25,7 @@ from spark_tui.manage.gateway.use.gateway import Gateway
 from spark_tui.manage.gateway.use.keys import GatewayKeys, read_status
 from spark_tui.manage.gateway.use.peers import key_name
 from spark_tui.observe.engines.show.engines import boot_text
+from spark_tui.observe.metrics.use.history import supervised
 from spark_tui.run.service.use import BootUnits
 
 _UNIT: Final = "spark-tui-gateway"

@@ -13,11 +13,11 @@ from spark_tui.catalog.fit.command.candidates import observe
 from spark_tui.catalog.presets.use.catalogue import find_preset
 from spark_tui.cli.command import command, complete, yes_option
 from spark_tui.cli.output import Interrupted
-from spark_tui.cli.progress import supervised
 from spark_tui.cli.session import Session, confirm
 from spark_tui.manage.tune import show as present
 from spark_tui.manage.tune.model import TuneGoal, best_settings
 from spark_tui.manage.tune.use import DEFAULT_MINUTES, TuneProgress, Tuner, TuneRecord
+from spark_tui.observe.metrics.use.history import supervised
 from spark_tui.use.bench.show.bench import SIMULATED
 
 _EXAMPLES = """\

@@ -16,7 +16,7 @@ from spark_tui.catalog.fit.use.fit import LaunchChecks
 from spark_tui.catalog.presets.model.draft import Draft
 from spark_tui.catalog.presets.model.overrides import overrides_from_pairs
 from spark_tui.catalog.presets.model.preset import Preset
-from spark_tui.cli.command import command, complete
+from spark_tui.cli.command import command, complete, run_command
 from spark_tui.cli.session import Session
 from spark_tui.observe.engines.use.collectors import Collectors
 from spark_tui.observe.engines.use.engines import EngineSupervisor
@@ -57,11 +57,8 @@ def draft(session: Session, name: str, saved: str, launch: bool) -> None:
     found, verdict, kept = session.run(work, changes=bool(saved or launch))
     file = kept.file if kept is not None else ""
     if launch and kept is not None:
-        from spark_tui.run.launch.command.launch import up
-
         session.err.say(f"Saved: {file}")
-        context = click.get_current_context()
-        context.invoke(up, name=kept.name)
+        run_command("up", kept.name)
         return
     session.out.answer(draft_object(found, verdict, file), draft_page(found, verdict))
     if file:

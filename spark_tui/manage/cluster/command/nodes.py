@@ -14,13 +14,13 @@ from spark_tui.catalog.presets.model.overrides import overrides_from_pairs
 from spark_tui.catalog.presets.use.catalogue import find_preset
 from spark_tui.catalog.presets.use.rights import require_reviewed
 from spark_tui.cli.output import Interrupted
-from spark_tui.cli.progress import LaunchProgress, shown
 from spark_tui.cli.session import Session
 from spark_tui.manage.cluster.model.plan import Spread
 from spark_tui.manage.cluster.model.record import record_of
 from spark_tui.manage.cluster.show import cluster
 from spark_tui.manage.cluster.use.cluster import ClusterPlanner
 from spark_tui.manage.cluster.use.launch import ClusterLauncher
+from spark_tui.run.launch.show.progress import LaunchProgress, shown
 from spark_tui.run.launch.use.launch import DEFAULT_READY_TIMEOUT_SECONDS
 
 

@@ -13,15 +13,16 @@ from spark_tui.base.page import Section
 from spark_tui.catalog.presets.use.catalogue import find_preset
 from spark_tui.cli.command import command, preset_argument, yes_option
 from spark_tui.cli.output import Interrupted
-from spark_tui.cli.progress import LaunchProgress, may, shown, supervised
 from spark_tui.cli.session import Session, confirm
 from spark_tui.manage.images.show import update as show
 from spark_tui.manage.images.use.update import Updater, UpdateRecord, UpdateStage
 from spark_tui.observe.engines.use.collectors import Collectors
+from spark_tui.observe.metrics.use.history import supervised
 from spark_tui.observe.results.model.compare import Comparison, SpeedVerdict, compare
 from spark_tui.observe.results.model.plan import BenchPlan
 from spark_tui.observe.results.model.proof import Proof, changes
 from spark_tui.observe.results.model.run import RunOutcome
+from spark_tui.run.launch.show.progress import LaunchProgress, may, shown
 from spark_tui.use.bench.command.bench import Ticker, capitals
 from spark_tui.use.bench.show import bench as bench_present
 from spark_tui.use.bench.show.export import comparison_object

@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
-if TYPE_CHECKING:
-    pass
-
 from spark_tui.base.context import Context
-from spark_tui.base.engine.container import ContainerFacts
+from spark_tui.base.engine.container import ContainerFacts, outside_docker
 from spark_tui.base.errors import ContainerNotFound, UsageError
 from spark_tui.base.executors import end_tasks
 from spark_tui.base.ports import LogLine
@@ -23,7 +20,7 @@ from spark_tui.cli.command import command, complete
 from spark_tui.cli.names import engine_name, find_container
 from spark_tui.cli.session import Session
 from spark_tui.observe.engines.show.engines import ago
-from spark_tui.observe.engines.use.engines import EngineSupervisor, outside_docker, stamp_before, stamp_of_start
+from spark_tui.observe.engines.use.engines import EngineSupervisor, stamp_before, stamp_of_start
 from spark_tui.observe.explain.model.moments import by_time, moment_of
 from spark_tui.observe.explain.model.timeline import PhaseId
 

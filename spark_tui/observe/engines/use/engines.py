@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from spark_tui.base.adapters import Ports
 from spark_tui.base.checkpoint import CheckpointFacts
 from spark_tui.base.context import Context
-from spark_tui.base.engine.container import ContainerFacts, ContainerStatus, ImageFacts
+from spark_tui.base.engine.container import ContainerFacts, ContainerStatus, ImageFacts, outside_docker
 from spark_tui.base.engine.state import (
     Endpoint,
     EngineState,
@@ -37,7 +37,6 @@ from spark_tui.base.errors import (
     DaemonNotRunning,
     EngineDead,
     EngineUnreachable,
-    RefusedError,
     SparkError,
 )
 from spark_tui.base.event import Event, EventKind
@@ -729,18 +728,6 @@ class EngineSupervisor:
         watch = self._actable(name)
         await action(watch.container.id if watch else name)
         await self.refresh()
-
-
-def outside_docker(container: ContainerFacts, *, acts: bool = False) -> RefusedError:
-    """Why a bare process has no log here, or with `acts` is not stopped, restarted or removed."""
-    about = f"{container.name} runs outside Docker, as process {container.pid}: "
-    if acts:
-        text = "spark-tui does not end what it cannot start again."
-        return RefusedError(about + text, f"End it yourself: kill {container.pid}")
-    return RefusedError(
-        f"{about}its log is where it was started.",
-        f"Its unit and last lines, if it has one: systemctl status {container.pid}",
-    )
 
 
 NEWS_SECONDS = 120.0

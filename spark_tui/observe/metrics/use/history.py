@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
-from typing import Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
@@ -14,7 +15,7 @@ from spark_tui.base.engine.invocation import parse
 from spark_tui.base.engine.state import EngineState
 from spark_tui.base.errors import MeasurementVoid
 from spark_tui.base.event import MAX_EVENTS, Event, EventKind, event_of
-from spark_tui.base.executors import in_thread
+from spark_tui.base.executors import end_tasks, in_thread
 from spark_tui.base.finding import Severity
 from spark_tui.base.history_limits import HistoryOff, HistoryState, Record
 from spark_tui.base.host.guard import GuardEntry
@@ -34,7 +35,7 @@ LOOK_SECONDS: Final = 5.0
 EVENT: Final = "event"
 """The kind of the records that the event feed leaves: `key` is its text, `body` has severity and remedy."""
 
-
+T = TypeVar("T")
 _Seen: TypeAlias = tuple[BootTimeline, EngineState, bool, str, ImageFacts | None]
 
 
@@ -291,3 +292,18 @@ async def remember(context: Context) -> None:
     await history.load()
     supervisor.on_views = history.observe
     supervisor.baseline = baseline
+
+
+async def supervised(context: Context, work: Coroutine[Any, Any, T]) -> T:
+    """Runs `work` while the supervisor watches: without it the end of a container would go unnoticed."""
+    try:
+        await remember(context)
+    except BaseException:
+        work.close()
+        raise
+    watching = asyncio.ensure_future(context[EngineSupervisor].run())
+    working = asyncio.ensure_future(work)  # after the supervisor has begun
+    try:
+        return await working  # cancelled, it may bring back what ran before, and is watched while it does
+    finally:
+        await end_tasks(watching)

@@ -12,14 +12,14 @@ from spark_tui.catalog.presets.use.last_launches import LastLaunches
 from spark_tui.cli.command import command, engine_argument, settings_option, yes_option
 from spark_tui.cli.names import find_container
 from spark_tui.cli.output import Interrupted
-from spark_tui.cli.progress import LaunchProgress, may, shown, supervised
 from spark_tui.cli.session import Session, confirm
 from spark_tui.observe.engines.show.engines import engine_object
 from spark_tui.observe.engines.use.collectors import Collectors
 from spark_tui.observe.engines.use.engines import view_of
 from spark_tui.observe.explain.model.view import EngineView
-from spark_tui.observe.metrics.use.history import History
+from spark_tui.observe.metrics.use.history import History, supervised
 from spark_tui.run.launch.show.edit import edit_object, edit_page
+from spark_tui.run.launch.show.progress import LaunchProgress, may, shown
 from spark_tui.run.launch.use.edit import Editor, EditPlan
 
 _EXAMPLES = """\

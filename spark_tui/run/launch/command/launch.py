@@ -25,10 +25,11 @@ from spark_tui.catalog.presets.use.last_launches import LastLaunches
 from spark_tui.catalog.presets.use.rights import require_reviewed
 from spark_tui.cli.command import command, complete, settings_option, yes_option
 from spark_tui.cli.output import Interrupted
-from spark_tui.cli.progress import LaunchProgress, keeps_starting, may, shown, supervised
 from spark_tui.cli.session import Session, typed
 from spark_tui.manage.cluster.model.plan import Spread
 from spark_tui.observe.engines.show.engines import engine_object, timeline_object
+from spark_tui.observe.metrics.use.history import supervised
+from spark_tui.run.launch.show.progress import LaunchProgress, keeps_starting, may, shown
 from spark_tui.run.launch.use.launch import Launcher, LaunchRequest, LaunchResult
 from spark_tui.run.service.use import BootUnits
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spark_tui.base.context import Context
-from spark_tui.base.engine.container import ContainerFacts
+from spark_tui.base.engine.container import ContainerFacts, outside_docker
 from spark_tui.base.engine.message import ChatParameters, ChatRequest, Message, Role
 from spark_tui.base.engine.runtimes import runtime_named
 from spark_tui.base.engine.state import EngineState, Exposure
@@ -34,7 +34,7 @@ from spark_tui.catalog.presets.model.preset import Preset, PresetCatalogue
 from spark_tui.catalog.presets.use.preflight import Preflight, PreflightStatus
 from spark_tui.catalog.presets.use.rights import require_reviewed
 from spark_tui.observe.engines.use.containers import clear_container
-from spark_tui.observe.engines.use.engines import EngineSupervisor, EngineWatch, outside_docker
+from spark_tui.observe.engines.use.engines import EngineSupervisor, EngineWatch
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.observe.memory.use.guard import GuardLauncher, LoadGuard, guard_launcher
 

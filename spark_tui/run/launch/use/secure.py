@@ -8,13 +8,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spark_tui.base.context import Context
+from spark_tui.base.engine.container import outside_docker
 from spark_tui.base.engine.state import Exposure
 from spark_tui.base.errors import RefusedError, SparkError
 from spark_tui.base.ports import SecretStore
 from spark_tui.base.settings import ExposureChoice
 from spark_tui.catalog.presets.use.preflight import Preflight
 from spark_tui.catalog.presets.use.rights import PresetSource
-from spark_tui.observe.engines.use.engines import outside_docker
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.run.launch.use.launch import LaunchRequest, launched_overrides
 

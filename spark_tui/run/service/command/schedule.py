@@ -10,12 +10,10 @@ from spark_tui.base.context import Context
 from spark_tui.base.engine.schedule import ScheduleStatus, schedule_of
 from spark_tui.base.errors import SparkError, UsageError
 from spark_tui.catalog.presets.use.rights import PresetSource
-from spark_tui.cli.command import command, complete
+from spark_tui.cli.command import command, complete, run_command
 from spark_tui.cli.names import find_container
 from spark_tui.cli.session import Session
-from spark_tui.observe.engines.command.engines import down
 from spark_tui.observe.engines.show.engines import schedule_object, schedule_text
-from spark_tui.run.launch.command.launch import up
 from spark_tui.run.service.use import BootUnits
 
 _EXAMPLES = """\
@@ -92,9 +90,7 @@ def _apply(session: Session, name: str) -> None:
         return await context[BootUnits].due_command(name)
 
     words = session.run(look)
-    found = {"up": up, "down": down}.get(words[0]) if words else None
-    if found is None:
+    if words:
+        run_command(*words)
+    else:
         session.err.say(f"{name}: nothing to do.")
-        return
-    with found.make_context(words[0], list(words[1:]), parent=click.get_current_context().parent) as context:
-        found.invoke(context)

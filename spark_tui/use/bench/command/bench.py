@@ -14,9 +14,9 @@ from spark_tui.base.page import Section, Table
 from spark_tui.cli.command import command, complete, group, optional_engine_argument, yes_option
 from spark_tui.cli.names import engine_name, find_container
 from spark_tui.cli.output import Interrupted
-from spark_tui.cli.progress import supervised
 from spark_tui.cli.session import Session, confirm
 from spark_tui.observe.engines.use.engines import EngineSupervisor
+from spark_tui.observe.metrics.use.history import supervised
 from spark_tui.observe.results.model.compare import Comparison, compare
 from spark_tui.observe.results.model.plan import BenchPlan, Content, PlanError, PromptCache, PromptForm, check_plan
 from spark_tui.observe.results.model.run import BenchRun, Result, RunOutcome, Status, result_to_json

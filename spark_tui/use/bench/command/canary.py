@@ -11,10 +11,9 @@ from spark_tui.base.errors import ExitCode, RefusedError, UsageError
 from spark_tui.base.json import Object, maybe, moment, rounded
 from spark_tui.base.page import Cell, Column, Table, Tone, cells
 from spark_tui.cli.command import command, yes_option
-from spark_tui.cli.progress import supervised
 from spark_tui.cli.session import Session, confirm
 from spark_tui.observe.metrics.show.history import when
-from spark_tui.observe.metrics.use.history import HistoryStore
+from spark_tui.observe.metrics.use.history import HistoryStore, supervised
 from spark_tui.use.bench.model.canary import CanaryVerdict
 from spark_tui.use.bench.use.canary import UNIT, CanaryRunner, verdicts_of
 

@@ -7,11 +7,10 @@ tenth of its way.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine
-from typing import Any, Final, TypeVar
+from collections.abc import Awaitable
+from typing import Final, TypeVar
 
 from spark_tui.base.context import Context
-from spark_tui.base.executors import end_tasks
 from spark_tui.base.jobs import Step, StepState
 from spark_tui.base.under_way import UnderWay, disturbed
 from spark_tui.cli.output import STYLES, Interrupted
@@ -21,7 +20,7 @@ from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.explain.model.starts import UNKNOWN, Eta, EtaBasis, eta_text
 from spark_tui.observe.explain.model.timeline import PhaseState
 from spark_tui.observe.explain.model.view import EngineView
-from spark_tui.observe.metrics.use.history import History, remember
+from spark_tui.observe.metrics.use.history import History
 from spark_tui.run.launch.use.launch import Launcher
 
 T = TypeVar("T")
@@ -172,18 +171,3 @@ def may(session: Session, then: str, name: str, *, yes: bool) -> bool:
 
     works = () if yes else session.run(look, changes=True)
     return not works or confirm(session, f"{then} {name} during the {works[0].what}?", yes=False)
-
-
-async def supervised(context: Context, work: Coroutine[Any, Any, T]) -> T:
-    """Runs `work` while the supervisor watches: without it the end of a container would go unnoticed."""
-    try:
-        await remember(context)
-    except BaseException:
-        work.close()
-        raise
-    watching = asyncio.ensure_future(context[EngineSupervisor].run())
-    working = asyncio.ensure_future(work)  # after the supervisor has begun
-    try:
-        return await working  # cancelled, it may bring back what ran before, and is watched while it does
-    finally:
-        await end_tasks(watching)
