@@ -6,7 +6,8 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ import click
 from spark_tui import __version__
 from spark_tui.base.errors import ExitCode, MeasurementVoid, RefusedError, SparkError, UsageError
 from spark_tui.cli.command import Commands, common_options
+from spark_tui.cli.options import Options
 from spark_tui.cli.output import ReaderGone
 from spark_tui.cli.session import PROGRAM, Opener, Session, Streams
 
@@ -93,7 +95,7 @@ COMMANDS: Final = {
     "hosts": ("spark_tui.manage.cluster.command.remote", "List other machines: reachable, serving, available memory."),
     "cluster": ("spark_tui.manage.cluster.command.cluster", "Manage sets of machines that serve one model together."),
     "last-copy": ("spark_tui.app.config.command", "Print what was copied last on the screen."),
-    "completion": ("spark_tui.cli.completion", "Set up shell completion for bash, zsh or fish."),
+    "completion": ("spark_tui.app.completion", "Set up shell completion for bash, zsh or fish."),
     "man": ("spark_tui.cli.man", "Print the manual page, or install it for man."),
 }
 """Every command in the order of the help: the module that declares it, and its first sentence. `--help` imports none
@@ -206,8 +208,9 @@ def run(arguments: Sequence[str], streams: Streams | None = None, opener: Opener
     if streams is None:
         streams = Streams(sys.stdin, sys.stdout, sys.stderr, os.environ)
     try:
-        with Session(streams, opener) as session:
+        with Session(streams, opener or _open) as session:
             session.command = shlex.join((PROGRAM, *arguments))
+            session.names_of = _names
             return int(_run(session, arguments))
     except KeyboardInterrupt:
         return int(ExitCode.INTERRUPTED)
@@ -217,6 +220,18 @@ def run(arguments: Sequence[str], streams: Streams | None = None, opener: Opener
             os.dup2(nowhere, 1)
             os.close(nowhere)
         return int(ExitCode.DONE)
+
+
+def _open(options: Options, environment: Mapping[str, str]) -> Any:
+    from spark_tui.app.opening import open_context  # settings cost more than `--help` may
+
+    return open_context(options, environment)
+
+
+def _names(session: Session, kind: str) -> list[str]:
+    from spark_tui.app.completion import names
+
+    return names(session, kind)
 
 
 def _run(session: Session, arguments: Sequence[str]) -> ExitCode | int:
@@ -233,7 +248,10 @@ def _run(session: Session, arguments: Sequence[str]) -> ExitCode | int:
         session.out.flush()
     except MeasurementVoid as error:
         session.out.json({"id": error.engine, "void": error.summary})
-        session.keep_void(error)
+        from spark_tui.observe.metrics.use.history import keep_void
+
+        session.run(partial(keep_void, error))
+        session.err.error(error)
         return error.exit_code
     except SparkError as error:
         session.err.error(error)

@@ -3,37 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
-
-from msgspec.structs import replace
 
 from spark_tui.app.wiring import DEMO_HOME, build, build_demo
 from spark_tui.base.context import Context
 from spark_tui.base.settings import (
     LOOKS,
-    Folders,
     SettingOrigin,
     Settings,
     SettingsError,
     SettingSource,
     defaults,
+    folders_for,
     folders_of,
+    typed_path,
     variable_of,
 )
 from spark_tui.cli.options import Options
 from spark_tui.machine.config import checked_keys, read_settings
-
-
-def folders_for(options: Options, environment: Mapping[str, str]) -> Folders:
-    home = Path(environment.get("HOME") or Path.home())
-    folders = folders_of(environment, home)
-    return replace(folders, config=_typed(options.config, home)) if options.config else folders
-
-
-def _typed(text: str, home: Path) -> Path:
-    path = Path(text)
-    inside = path.parts[1:] if path.parts[:1] == ("~",) else None  # `--store=~/x`: no shell expands that
-    return Path.cwd() / path if inside is None else home.joinpath(*inside)
 
 
 def _changed(settings: Settings, key: str, value: str | bool, origin: SettingOrigin | None = None) -> Settings:
@@ -54,10 +40,10 @@ def open_context(options: Options, environment: Mapping[str, str]) -> Context:
         if settings.keymap:
             checked_keys(settings)
         settings = _changed(settings, "read_only", True) if options.read_only else settings
-        return build_demo(settings, folders_for(options, environment))
-    folders = folders_for(options, environment)
+        return build_demo(settings, folders_for(options.config, environment))
+    folders = folders_for(options.config, environment)
     settings = read_settings(folders, environment)
-    store = str(_typed(options.store, folders.home)) if options.store else ""
+    store = str(typed_path(options.store, folders.home)) if options.store else ""
     for key, value in (("store", store), ("docker_host", options.docker_host), ("read_only", options.read_only)):
         if value:
             settings = _changed(settings, key, value)

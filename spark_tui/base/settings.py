@@ -135,6 +135,19 @@ def folders_of(environ: Mapping[str, str], home: Path) -> Folders:
     )
 
 
+def folders_for(config: str, environ: Mapping[str, str]) -> Folders:
+    """Of this user, with the folder of settings that was typed, if one was."""
+    home = Path(environ.get("HOME") or Path.home())
+    folders = folders_of(environ, home)
+    return replace(folders, config=typed_path(config, home)) if config else folders
+
+
+def typed_path(text: str, home: Path) -> Path:
+    path = Path(text)
+    inside = path.parts[1:] if path.parts[:1] == ("~",) else None  # `--store=~/x`: no shell expands that
+    return Path.cwd() / path if inside is None else home.joinpath(*inside)
+
+
 class SettingSource(StrEnum):
     DEFAULT = "default"
     FILE = "file"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable
 from functools import update_wrapper
-from importlib import import_module
 from typing import Any, Final, TypeVar
 
 import click
@@ -143,13 +142,11 @@ def run_command(*words: str) -> None:
 
 
 def complete(kind: str) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
-    """Completes names of a kind of `completion.SOURCES`: presets, engines, models, settings."""
+    """Completes names of a kind: presets, engines, models, settings."""
 
     def found(ctx: click.Context, _: click.Parameter, typed: str) -> list[CompletionItem]:
         session = ctx.find_object(Session)
-        if session is None:
-            return []
-        names: list[str] = import_module("spark_tui.cli.completion").names(session, kind)
+        names = session.names_of(session, kind) if session is not None and session.names_of is not None else []
         return [CompletionItem(name) for name in names if name.startswith(typed)]
 
     return found

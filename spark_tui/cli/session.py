@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar, cast
 
 from msgspec import Struct
 
-from spark_tui.base.errors import MeasurementVoid, RefusedError
+from spark_tui.base.errors import RefusedError
 from spark_tui.cli.options import Options
 from spark_tui.cli.output import Diagnostics, Interrupted, Output
 
@@ -55,13 +55,15 @@ class Session:
     Work on the core runs on one event loop, call by call, so that a prompt can wait for a person between two calls.
     """
 
-    def __init__(self, streams: Streams, opener: Opener | None = None) -> None:
+    def __init__(self, streams: Streams, opener: Opener) -> None:
         self.options = Options()
         self.command = PROGRAM
         self.stdin = streams.stdin
         self.environment = streams.environment
         self.out = Output(streams.stdout, streams.environment)
         self.err = Diagnostics(streams.stderr, streams.environment)
+        self.names_of: Callable[[Session, str], list[str]] | None = None
+        """Names of a kind that the shell completes: presets, engines, models, settings."""
         self._opener = opener
         self._runner: asyncio.Runner | None = None
         self._context: Context | None = None
@@ -145,20 +147,9 @@ class Session:
         self.out.json(value)
         self.err.say(text)
 
-    def keep_void(self, error: MeasurementVoid) -> None:
-        """Keeps it as an event, and says it."""
-        from spark_tui.observe.metrics.use.history import History
-
-        self.run(lambda context: context[History].keep_void(error))
-        self.err.error(error)
-
     def opened(self) -> Context:
         """A core for another event loop; the caller closes it."""
-        if self._opener is not None:
-            return self._opener(self.options, self.environment)
-        from spark_tui.app.opening import open_context  # settings cost more than `--help` may
-
-        return open_context(self.options, self.environment)
+        return self._opener(self.options, self.environment)
 
     def refuse_if_read_only(self, context: Context) -> None:
         if self.options.read_only or context.settings.read_only:

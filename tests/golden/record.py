@@ -17,12 +17,11 @@ from typing import Any, Final
 import click
 
 from spark_tui.app.main import UNLISTED, cli, run
-from spark_tui.app.opening import folders_for
 from spark_tui.app.wiring import build_demo
 from spark_tui.base.adapters import Ports
 from spark_tui.base.context import Context
 from spark_tui.base.errors import SparkError
-from spark_tui.base.settings import Settings
+from spark_tui.base.settings import Settings, folders_for
 from spark_tui.cli.options import Options
 from spark_tui.cli.session import PROGRAM, Session, Streams
 from tests.cli.world import Stream
@@ -169,7 +168,7 @@ class Machine:
         with contextlib.suppress(RuntimeError):  # some only look at the settings, outside a loop
             self._driver = asyncio.get_running_loop().create_task(self._drive())
         settings = Settings(read_only=options.read_only)
-        made = build_demo(settings, folders_for(options, environment), clock=self._clock)
+        made = build_demo(settings, folders_for(options.config, environment), clock=self._clock)
         self._ports = self._ports or made.ports
         for closed in ("conversations", "history", "docker", "hub"):  # by the command before: this one opens its own
             vars(self._ports).pop(closed, None)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import click
 
 from spark_tui.app.config import show
-from spark_tui.app.opening import folders_for
 from spark_tui.base.actions import use_keys
 from spark_tui.base.errors import RefusedError, SparkError
-from spark_tui.base.settings import SettingSource
+from spark_tui.base.settings import SettingSource, folders_for
 from spark_tui.cli.command import command, group, setting_argument
 from spark_tui.cli.session import Session
 from spark_tui.machine.config import Config, open_config
@@ -24,7 +23,7 @@ _SET_EXAMPLES = """\
 
 
 def _config(session: Session) -> Config:
-    return open_config(folders_for(session.options, session.environment), session.environment)
+    return open_config(folders_for(session.options.config, session.environment), session.environment)
 
 
 def _list(session: Session) -> None:
@@ -103,7 +102,7 @@ def last_copy(session: Session) -> None:
     """
     from spark_tui.base.files import ScreenFolder
 
-    files = ScreenFolder(folders_for(session.options, session.environment).state)
+    files = ScreenFolder(folders_for(session.options.config, session.environment).state)
     try:
         text = files.read(LAST_COPY)
     except OSError as error:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import click
 
-from spark_tui.app.opening import folders_for
 from spark_tui.base.context import Context
 from spark_tui.base.errors import ExitCode, RefusedError, SparkError, UsageError
 from spark_tui.base.finding import Severity, worst
@@ -25,7 +24,7 @@ from spark_tui.base.ports import LogLine
 from spark_tui.base.reading import Reading
 from spark_tui.base.remote import host_text
 from spark_tui.base.secret import mask_secrets
-from spark_tui.base.settings import SettingSource
+from spark_tui.base.settings import SettingSource, folders_for
 from spark_tui.base.text import clean, last_overwrite
 from spark_tui.catalog.presets.use.catalogue import find_preset
 from spark_tui.cli.command import complete, group
@@ -286,7 +285,7 @@ cluster.add(copying.cluster_copy)
 
 
 def _change(session: Session, key: str, text: str | None) -> SettingEntry:
-    settings = open_config(folders_for(session.options, session.environment), session.environment)
+    settings = open_config(folders_for(session.options.config, session.environment), session.environment)
     entry = settings.change(key, text)
     if entry.origin.source is SettingSource.ENVIRONMENT:
         session.err.note(f"{entry.variable} overrides the file: unset it to use {settings.path}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
@@ -17,7 +18,7 @@ from spark_tui.cli.session import Session, confirm
 from spark_tui.manage.images.show import update as show
 from spark_tui.manage.images.use.update import Updater, UpdateRecord, UpdateStage
 from spark_tui.observe.engines.use.collectors import Collectors
-from spark_tui.observe.metrics.use.history import supervised
+from spark_tui.observe.metrics.use.history import keep_void, supervised
 from spark_tui.observe.results.model.compare import Comparison, SpeedVerdict, compare
 from spark_tui.observe.results.model.plan import BenchPlan
 from spark_tui.observe.results.model.proof import Proof, changes
@@ -85,7 +86,8 @@ def update(
         worse = _worse(found, proofs) or "not measured" * (measure and found is None)
     except MeasurementVoid as error:
         worse, void = "void", error.summary
-        session.keep_void(error)
+        session.run(partial(keep_void, error))
+        session.err.error(error)
     question = f"Keep the new image of {record.preset}? No goes back to the old one."
     if keep or (yes and not worse) or (not yes and confirm(session, question, yes=False)):
         done = _decided(session, record.preset, keep=True)

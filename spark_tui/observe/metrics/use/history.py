@@ -280,6 +280,11 @@ class History:
             self._last_event = event
 
 
+async def keep_void(error: MeasurementVoid, context: Context) -> None:
+    """As an event, where one can be kept: for a command, in which no history runs."""
+    await context[History].keep_void(error)
+
+
 async def remember(context: Context) -> None:
     """From here on earlier starts are known, and those that end are kept."""
 

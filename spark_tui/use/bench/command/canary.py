@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import click
 
@@ -13,7 +14,7 @@ from spark_tui.base.page import Cell, Column, Table, Tone, cells
 from spark_tui.cli.command import command, yes_option
 from spark_tui.cli.session import Session, confirm
 from spark_tui.observe.metrics.show.history import when
-from spark_tui.observe.metrics.use.history import HistoryStore, supervised
+from spark_tui.observe.metrics.use.history import HistoryStore, keep_void, supervised
 from spark_tui.use.bench.model.canary import CanaryVerdict
 from spark_tui.use.bench.use.canary import UNIT, CanaryRunner, verdicts_of
 
@@ -106,7 +107,8 @@ def _measure(session: Session) -> int:
         }
     )
     for error in void.values():
-        session.keep_void(error)
+        session.run(partial(keep_void, error))
+        session.err.error(error)
     session.err.note(*(f"{each['id']}: not measured. {each['reason']}" for each in skipped))
     if found:
         _show(session, found)

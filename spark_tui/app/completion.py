@@ -10,11 +10,11 @@ from typing import Final
 import click
 from click.shell_completion import BashComplete, FishComplete, ShellComplete, ZshComplete
 
-from spark_tui.app.opening import folders_for
 from spark_tui.base.context import Context
 from spark_tui.base.engine.state import runtime_of
 from spark_tui.base.errors import RefusedError, SparkError
 from spark_tui.base.reading import value_of
+from spark_tui.base.settings import folders_for
 from spark_tui.catalog.library.use import Library
 from spark_tui.catalog.models.use.downloads import Downloads
 from spark_tui.cli.command import command
@@ -82,7 +82,7 @@ def names(session: Session, kind: str) -> list[str]:
     session.err.as_json = True
     try:
         if kind == "settings":
-            config = open_config(folders_for(session.options, session.environment), session.environment)
+            config = open_config(folders_for(session.options.config, session.environment), session.environment)
             return sorted(entry.key for entry in config.entries())
 
         async def look(context: Context) -> Iterable[str]:
