@@ -47,7 +47,7 @@ COMMANDS: Final = {
     "draft": ("spark_tui.catalog.fit.command.draft", "Draft a preset for a model that has none."),
     "fit": ("spark_tui.catalog.fit.command.fit", "Check whether a preset fits in the memory that is free now."),
     "up": ("spark_tui.run.launch.command.launch", "Launch a preset and follow it until it serves."),
-    "ps": ("spark_tui.observe.engines.command.status", "List engines: name, state, port, exposure, model."),
+    "ps": ("spark_tui.run.launch.command.ps", "List engines: name, state, port, exposure, model."),
     "logs": ("spark_tui.observe.engines.command.logs", "Print a container's log, or those of several by time."),
     "explain": (
         "spark_tui.observe.explain.command",

@@ -13,7 +13,7 @@ from textual.widgets import Input, TabbedContent, TabPane
 
 from spark_tui.base.page import Page as Sections
 from spark_tui.base.text import clean_line, truncate
-from spark_tui.tui.frame import FrameScreen
+from spark_tui.tui.frame import FrameApp, FrameScreen
 from spark_tui.tui.widgets.line import entitle
 from spark_tui.tui.widgets.page import Page
 from spark_tui.tui.widgets.row_list import RowList
@@ -231,3 +231,19 @@ class ListScreen(FrameScreen):
         """From the filter into what it found."""
         if self.FILTER and self.query_one("#filter", Input).has_focus:
             self.rows.focus()
+
+
+async def go(app: FrameApp, mode: str, id_: str = "", *, engine: str = "", row: str = "") -> None:
+    """Shows a screen, with that engine selected or the cursor on that row, and runs an action there."""
+    if engine:
+        app.selected = engine
+    await app.switch_mode(mode)
+    screen = app.screen
+    if row and isinstance(screen, ListScreen):
+        if screen.FILTER:
+            screen.set_filter("")
+        screen.show_rows()
+        screen.rows.select(row)
+        screen.rows.focus()
+    if id_:
+        await screen.run_action(id_)

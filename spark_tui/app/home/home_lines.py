@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from textual.content import Content
 
 from spark_tui.base.jobs import JobView, Step, StepState
-from spark_tui.base.page import Row, Section, Tone
+from spark_tui.base.page import Page, Row, Section, Tone
 from spark_tui.base.quantities import human_duration
 from spark_tui.base.text import cells_left
 from spark_tui.tui import format as fmt
@@ -18,6 +18,7 @@ from spark_tui.tui.widgets.line import Line, hanging, packed
 from spark_tui.tui.widgets.page import page_lines
 
 if TYPE_CHECKING:
+    from spark_tui.app.home.next_step import NextPreset
     from spark_tui.observe.explain.use import LogBuffer
 
 EVENTS_SHOWN: Final = 5
@@ -211,3 +212,20 @@ class LogTail(Line):
     def _ellipsis(self) -> str:
         glyphs: Glyphs = getattr(self.app, "glyphs", fmt.UNICODE)
         return glyphs.ellipsis
+
+
+def next_step_page(
+    found: Sequence[NextPreset] | None, *, token: bool, launch_key: str, presets_key: str, models_key: str
+) -> Page:
+    """What to do on a machine without an engine. `found` None: still looking; `token`: the Hub's was found."""
+    if found is None:
+        rows: tuple[Row, ...] = (Row("Checking downloaded models ...", "launch", Tone.QUIET),)
+    elif found:
+        rows = tuple(
+            Row(f"{each.preset.name}   {each.text}, downloaded{', has served here' if each.started else ''}", label)
+            for each, label in zip(found, (f"{launch_key}", *("or" for _ in found[1:])), strict=True)
+        )
+    else:
+        rows = (Row(f"No downloaded model fits. {presets_key} presets, {models_key} models.", "launch"),)
+    hub = "found" if token else "none (needed for gated models only): HF_TOKEN, or `hf auth login`"
+    return (Section("Next", rows=(*rows, Row(hub, "HF token", Tone.PLAIN if token else Tone.QUIET))),)

@@ -25,7 +25,7 @@ from spark_tui.base.untrusted import load_json
 from spark_tui.catalog.presets.model.preset import Preset
 from spark_tui.machine.config import config_of, user_themes
 from spark_tui.tui.frame import FrameApp, FrameScreen
-from spark_tui.tui.list_screen import ListScreen
+from spark_tui.tui.list_screen import go
 from spark_tui.tui.modals import TextDialog
 from spark_tui.tui.screen_table import make_screen
 from spark_tui.tui.textual_private import QuietModal
@@ -208,22 +208,6 @@ def open_palette(app: FrameApp) -> None:
 
 async def _awaited(work: Awaitable[object]) -> None:
     await work
-
-
-async def go(app: FrameApp, mode: str, id_: str = "", *, engine: str = "", row: str = "") -> None:
-    """Shows a screen, with that engine selected or the cursor on that row, and runs an action there."""
-    if engine:
-        app.selected = engine
-    await app.switch_mode(mode)
-    screen = app.screen
-    if row and isinstance(screen, ListScreen):
-        if screen.FILTER:
-            screen.set_filter("")
-        screen.show_rows()
-        screen.rows.select(row)
-        screen.rows.focus()
-    if id_:
-        await screen.run_action(id_)
 
 
 def launch(app: FrameApp, preset: Preset) -> None:

@@ -11,7 +11,7 @@ from textual.binding import BindingType
 from textual.containers import Container, Horizontal, VerticalScroll
 from textual.content import Content
 
-from spark_tui.app.home.home_lines import LABEL_WIDTH, EventFeed, LaunchSteps, LogTail
+from spark_tui.app.home.home_lines import LABEL_WIDTH, EventFeed, LaunchSteps, LogTail, next_step_page
 from spark_tui.base.actions import Scope, key_of
 from spark_tui.base.engine.state import EngineState
 from spark_tui.base.errors import SparkError
@@ -29,7 +29,6 @@ from spark_tui.observe.engines.show.engines import (
     engine_page,
     home_table,
     latest_job,
-    next_step_page,
     schedule_text,
 )
 from spark_tui.tui.frame import FrameScreen, acting, bindings

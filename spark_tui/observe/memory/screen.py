@@ -11,7 +11,6 @@ from textual.binding import BindingType
 from textual.containers import Container, Vertical, VerticalScroll
 from textual.content import Content
 
-from spark_tui.app.home.palette import go
 from spark_tui.base.actions import Scope, key_of
 from spark_tui.base.graph import Curve
 from spark_tui.base.host.memory import ALL_WELL, SERVING_FLOOR, MemInfo, MemoryBreakdown
@@ -26,6 +25,7 @@ from spark_tui.observe.metrics.use.metrics import EngineMetricsCollector
 from spark_tui.tui import format as fmt
 from spark_tui.tui.format import Glyphs
 from spark_tui.tui.frame import FrameScreen, bindings
+from spark_tui.tui.list_screen import go
 from spark_tui.tui.widgets.graph import Graph
 from spark_tui.tui.widgets.graph_picture import GraphView, Subject
 from spark_tui.tui.widgets.line import Line, entitle

@@ -1,4 +1,4 @@
-"""status, ps."""
+"""status: the machine, Docker and what is serving."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from msgspec import Struct
 
 from spark_tui.base.context import Context
 from spark_tui.base.engine.container import DaemonFacts
-from spark_tui.base.engine.state import EngineState
 from spark_tui.base.errors import SparkError
 from spark_tui.base.json import moment
 from spark_tui.base.ports import EDITS
 from spark_tui.base.store import World
 from spark_tui.cli.command import command
 from spark_tui.cli.session import Session
-from spark_tui.observe.engines.show.engines import engine_object, engine_table, spoken, status_object, status_page
+from spark_tui.observe.engines.show.engines import engine_table, failure_notes, spoken, status_object, status_page
 from spark_tui.observe.engines.use.collectors import Collectors
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.explain.model.view import EngineView
@@ -66,7 +65,7 @@ def status(session: Session, plain: bool, watch: bool) -> None:
     if look.views:
         session.out.line()
         session.out.table(engine_table(look.views, look.now))
-    _note_failures(session, look.views)
+    session.err.note(*failure_notes(look.views))
     if look.error is not None:
         raise look.error
 
@@ -85,66 +84,6 @@ async def _look(context: Context) -> _Snapshot:
         raise
     await host
     return _Snapshot(context.store.world, context.clock.now(), daemon, views, demo=context.demo)
-
-
-# --- ps -----------------------------------------------------------------------------------------------
-
-
-@command("ps", "  spark-tui ps -a\n  spark-tui ps --json | jq -r '.[].id'")
-@click.option("-a", "--all", "everything", is_flag=True, help="Stopped engines too.")
-def ps(session: Session, everything: bool) -> None:
-    """List engines: name, state, port, exposure, model.
-
-    Lists every container that serves a model, also foreign ones.
-    """
-
-    failed: list[SparkError] = []
-
-    async def look(context: Context) -> tuple[tuple[EngineView, ...], float]:
-        if _has_edits(context):
-            from spark_tui.run.launch.use.edit import Editor
-
-            session.err.note(*(f"{problem.summary} {problem.remedy}" for problem in context[Editor].unreadable()))
-            session.err.note(
-                *(
-                    f"The edit of {entry.name} was interrupted. Finish it: spark-tui edit {entry.name}"
-                    for entry in context[Editor].interrupted()
-                )
-            )
-        try:
-            return await context[EngineSupervisor].look(), context.clock.now()
-        except SparkError as error:  # what runs outside Docker is still shown
-            failed.append(error)
-            return await context[EngineSupervisor].look(docker=False), context.clock.now()
-
-    views, now = session.run(look)
-    if failed and not views:
-        raise failed[0]
-    shown = views if everything else tuple(view for view in views if view.container.running)
-    session.out.answer([engine_object(view, now) for view in shown], engine_table(shown, now))
-    _note_failures(session, shown)
-    hidden = len(views) - len(shown)
-    if hidden:
-        ended = "1 engine has ended" if hidden == 1 else f"{hidden} engines have ended"
-        session.err.say(f"{ended}: spark-tui ps -a")
-    elif not views:
-        session.err.say("No engines. Launch one: spark-tui up PRESET (spark-tui presets list)")
-    if failed:
-        raise failed[0]
-
-
-def _has_edits(context: Context) -> bool:
-    """Whether edits are written down, or may be: only then what reads them is loaded."""
-    try:
-        return bool(context.ports.state.names(EDITS))
-    except SparkError:
-        return True
-
-
-def _note_failures(session: Session, views: tuple[EngineView, ...]) -> None:
-    for view in views:
-        if view.state is EngineState.FAILED and view.timeline.failure is not None:
-            session.err.note(f"{view.name} exited {view.container.exit_code}: {view.timeline.failure.line}")
 
 
 EVERY_SECONDS: Final = 2.0

@@ -21,7 +21,6 @@ from spark_tui.base.reading import Missing, Reading, reason_of, value_of
 from spark_tui.base.secret import mask_secrets
 
 if TYPE_CHECKING:  # the first frame shows an empty list of engines, and loads nothing of logs and hosts for it
-    from spark_tui.app.home.next_step import NextPreset
     from spark_tui.base.engine.schedule import ScheduleStatus
     from spark_tui.base.host.identity import HostIdentity
     from spark_tui.base.host.vitals import GpuReading
@@ -198,23 +197,6 @@ def docker_page(reason: str, copy_key: str, doctor_key: str) -> Page:
     return (Section("Docker cannot be reached", rows=tuple(rows)),)
 
 
-def next_step_page(
-    found: Sequence[NextPreset] | None, *, token: bool, launch_key: str, presets_key: str, models_key: str
-) -> Page:
-    """What to do on a machine without an engine. `found` None: still looking; `token`: the Hub's was found."""
-    if found is None:
-        rows: tuple[Row, ...] = (Row("Checking downloaded models ...", "launch", Tone.QUIET),)
-    elif found:
-        rows = tuple(
-            Row(f"{each.preset.name}   {each.text}, downloaded{', has served here' if each.started else ''}", label)
-            for each, label in zip(found, (f"{launch_key}", *("or" for _ in found[1:])), strict=True)
-        )
-    else:
-        rows = (Row(f"No downloaded model fits. {presets_key} presets, {models_key} models.", "launch"),)
-    hub = "found" if token else "none (needed for gated models only): HF_TOKEN, or `hf auth login`"
-    return (Section("Next", rows=(*rows, Row(hub, "HF token", Tone.PLAIN if token else Tone.QUIET))),)
-
-
 # --- lists ------------------------------------------------------------------------------------------------
 
 
@@ -232,6 +214,15 @@ def engine_table(views: Sequence[EngineView], now: float) -> Table:
         for view in views
     )  # fmt: skip
     return Table(columns, rows)
+
+
+def failure_notes(views: Sequence[EngineView]) -> list[str]:
+    """Why engines have ended, of those that have failed."""
+    return [
+        f"{view.name} exited {view.container.exit_code}: {view.timeline.failure.line}"
+        for view in views
+        if view.state is EngineState.FAILED and view.timeline.failure is not None
+    ]
 
 
 def _up(container: ContainerFacts, now: float) -> str:
