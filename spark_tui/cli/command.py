@@ -11,7 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from spark_tui.base.text import same_name
-from spark_tui.cli.session import Session
+from spark_tui.cli.session import PROGRAM, Session
 
 F = TypeVar("F", bound=Callable[..., Any])
 Work = Callable[..., int | None]
@@ -131,11 +131,7 @@ def group(name: str) -> Callable[[Callable[..., int | None]], Commands]:
 def run_command(*words: str) -> None:
     """Runs another command of the program, as if it had been typed in the place of this one."""
     root = click.get_current_context().find_root()
-    found = root.command.get_command(root, words[0]) if isinstance(root.command, Commands) else None
-    if found is None:
-        raise click.UsageError(f"No such command {words[0]!r}.")
-    with found.make_context(words[0], list(words[1:]), parent=root) as context:
-        found.invoke(context)
+    root.command.main(list(words), prog_name=PROGRAM, standalone_mode=False, obj=root.obj)
 
 
 # --- what many commands take ------------------------------------------------------------------------------

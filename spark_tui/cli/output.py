@@ -374,6 +374,11 @@ def page_lines(sections: Page, width: int | None, paint: Paint) -> list[str]:
     return lines
 
 
+def capitals(table: Table) -> Table:
+    """With titles as the other tables of the command line have them."""
+    return replace(table, columns=tuple(replace(column, title=column.title.upper()) for column in table.columns))
+
+
 def labelled(pairs: Iterable[tuple[str, str]], width: int | None = None) -> list[str]:
     """`label  value` lines, the values aligned; pairs without a value are left out, long values are wrapped."""
     return page_lines((Section(rows=tuple(Row(text, label) for label, text in pairs if text)),), width, plain)

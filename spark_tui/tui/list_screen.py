@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -201,6 +202,10 @@ class ListScreen(FrameScreen):
         field = self.query_one("#filter", Input)
         field.value = text
         field.display = bool(text)
+
+    def look_for(self, text: str, names: Sequence[str]) -> None:
+        """Shows these rows, asked for by another screen: those that `text` finds."""
+        self.set_filter(text)
 
     def on_input_changed(self, event: Input.Changed) -> None:
         if event.input.id == "filter":

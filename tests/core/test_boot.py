@@ -20,7 +20,8 @@ from spark_tui.base.engine.container import (
 from spark_tui.base.engine.schedule import ScheduleStatus, read_timer, schedule_of, scheduled_engine
 from spark_tui.base.errors import ContainerNotFound, DaemonNotRunning, EngineExited, RefusedError, UnreachableError
 from spark_tui.observe.engines.use.engines import EngineSupervisor
-from spark_tui.run.service.use import GONE_SECONDS, BootUnits
+from spark_tui.run.launch.use.service import GONE_SECONDS, await_docker, due_now, stay
+from spark_tui.run.service.use import BootUnits
 from tests.core.kit import Kit
 
 NEXT = "Fri 2027-01-15 23:00:00 CET"
@@ -73,7 +74,7 @@ def port() -> FakeBoot:
 
 @pytest.fixture
 def boot(kit: Kit, port: FakeBoot) -> BootUnits:
-    return BootUnits(port, kit.context[EngineSupervisor], kit.docker, kit.clock)
+    return BootUnits(port, kit.context[EngineSupervisor], kit.clock)
 
 
 async def test_an_engine_is_enabled_with_its_settings_and_disabled_again(
@@ -105,9 +106,9 @@ async def test_an_engine_on_several_nodes_is_refused(kit: Kit, port: FakeBoot, b
     assert not port.timers
 
 
-async def test_the_service_waits_for_docker(kit: Kit, boot: BootUnits) -> None:
+async def test_the_service_waits_for_docker(kit: Kit) -> None:
     kit.docker.go_down()
-    waiting = asyncio.create_task(boot.await_docker())
+    waiting = asyncio.create_task(await_docker(kit.docker, kit.clock))
     await kit.clock.advance(60)
     assert not waiting.done()
     kit.docker.come_back()
@@ -126,10 +127,10 @@ ENDS = {
 
 
 @pytest.mark.parametrize("case", ENDS)
-async def test_the_service_stays_until_its_engine_ends(case: str, kit: Kit, boot: BootUnits) -> None:
+async def test_the_service_stays_until_its_engine_ends(case: str, kit: Kit) -> None:
     acts, error = ENDS[case]
     kit.docker.add_container("qwen", labels=OURS)
-    staying = asyncio.create_task(boot.stay("qwen"))
+    staying = asyncio.create_task(stay(kit.docker, kit.clock, "qwen"))
     await kit.clock.advance(1)
     for act in acts:
         assert not staying.done()
@@ -154,9 +155,9 @@ async def test_the_service_stays_until_its_engine_ends(case: str, kit: Kit, boot
             staying.result()
 
 
-async def test_an_engine_that_does_not_run_is_not_stayed_with(kit: Kit, boot: BootUnits) -> None:
+async def test_an_engine_that_does_not_run_is_not_stayed_with(kit: Kit) -> None:
     kit.docker.add_container("qwen", labels=OURS, status=ContainerStatus.EXITED, exit_code=0)
-    await boot.stay("qwen")
+    await stay(kit.docker, kit.clock, "qwen")
 
 
 # --- schedules --------------------------------------------------------------------------------------------
@@ -190,22 +191,24 @@ async def test_a_foreign_engine_has_no_schedule(kit: Kit, port: FakeBoot, boot: 
     assert not port.timers
 
 
-async def test_what_is_due_stops_what_runs_and_starts_what_does_not(kit: Kit, boot: BootUnits) -> None:
+async def test_what_is_due_stops_what_runs_and_starts_what_does_not(kit: Kit, port: FakeBoot, boot: BootUnits) -> None:
     kit.docker.add_container("qwen", labels=OURS, ports=(PublishedPort(8000, 8001),))
     await set_times(kit, boot, stop=1, start=3)
     assert await boot.due_command("qwen") == (), "no time has passed since it was set"
     await kit.clock.advance(3600)
     assert await boot.due_command("qwen") == ("down", "qwen")
-    assert await boot.due("qwen") == ("stop", True)
+    assert await due_now(port, kit.context[EngineSupervisor], kit.clock, "qwen") == ("stop", True)
     await kit.docker.stop("qwen")
     assert await boot.due_command("qwen") == ()
-    assert await boot.due("qwen") == ("stop", False), "a start of the machine leaves it stopped"
+    assert await due_now(port, kit.context[EngineSupervisor], kit.clock, "qwen") == ("stop", False), (
+        "a start of the machine leaves it stopped"
+    )
     await kit.clock.advance(7200)
     words = await boot.due_command("qwen")
     assert words[:2] == ("up", "qwen")
     assert {"max_model_len=8192", "name=qwen", "port=8001"} <= set(words)
     assert "--service" not in words
-    assert await boot.due("qwen") == ("start", False)
+    assert await due_now(port, kit.context[EngineSupervisor], kit.clock, "qwen") == ("start", False)
     await kit.docker.start("qwen")
     assert await boot.due_command("qwen") == ()
 

@@ -14,7 +14,7 @@ from spark_tui.base.errors import RefusedError, UsageError
 from spark_tui.base.nodes import GATEWAY_PORT
 from spark_tui.base.secret import Secret
 from spark_tui.base.text import clean_line
-from spark_tui.catalog.fit.command.candidates import observe
+from spark_tui.catalog.fit.use.fit import observe
 from spark_tui.catalog.presets.model.command import LOOPBACK_NAMES
 from spark_tui.catalog.presets.use.catalogue import find_preset
 from spark_tui.cli.command import complete, group, yes_option
@@ -111,7 +111,7 @@ def _serve(session: Session, policy: GatewayPolicy, address: str, port: int) -> 
                 "Add a key first: spark-tui gateway keys add NAME",
             )
         _check_presets(context, policy.presets)
-        await observe(session, context)
+        await observe(context, session.err.note)
         if is_open:
             session.err.note("The connection is not encrypted: keys can be read on the network.")
         await supervised(context, gateway.run(address, port, keyed=is_open, on_ready=ready))
@@ -260,7 +260,7 @@ def export(session: Session, kind: str, presets: tuple[str, ...], ttl: float) ->
 
     async def work(context: Context) -> str:
         _check_presets(context, presets)
-        await observe(session, context)
+        await observe(context, session.err.note)
         gateway: Gateway = Gateway(context, GatewayPolicy(presets))
         await gateway.load()
         if kind == "llama-swap":

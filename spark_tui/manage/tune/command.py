@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from spark_tui.base.context import Context
 from spark_tui.base.errors import ExitCode, RefusedError, UsageError
-from spark_tui.catalog.fit.command.candidates import observe
+from spark_tui.catalog.fit.use.fit import observe
 from spark_tui.catalog.presets.use.catalogue import find_preset
 from spark_tui.cli.command import command, complete, yes_option
 from spark_tui.cli.output import Interrupted
@@ -58,7 +58,7 @@ def tune(
     async def begin(context: Context) -> TuneRecord:
         preset = find_preset(context, name)
         if not resume and not discard:
-            await observe(session, context)
+            await observe(context, session.err.note)
             return await context[Tuner].plan(
                 preset, TuneGoal(goal), minutes=DEFAULT_MINUTES if minutes is None else minutes, **load
             )
@@ -113,7 +113,7 @@ async def _search(
 ) -> TuneRecord:
     if context.demo:
         session.err.say(SIMULATED, "dim")
-    await observe(session, context)
+    await observe(context, session.err.note)
     return await supervised(context, context[Tuner].run(replace(record, **more), progress))
 
 

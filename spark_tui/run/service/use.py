@@ -1,12 +1,8 @@
-"""Start at boot: which engines start with the machine, and the service that brings one up and stays with it."""
+"""Start at boot: which engines start with the machine, and which stop and start at set times."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine, Mapping
-from contextlib import aclosing
-from datetime import datetime
-from typing import Any, Final
+from collections.abc import Mapping
 
 from msgspec.structs import replace
 
@@ -15,17 +11,13 @@ from spark_tui.base.engine.boot import BootStatus
 from spark_tui.base.engine.container import LABEL_LAUNCH
 from spark_tui.base.engine.schedule import Schedule, ScheduleStatus, data_line, timer_name
 from spark_tui.base.engine.state import Exposure
-from spark_tui.base.errors import ContainerNotFound, EngineExited, RefusedError, UnreachableError
+from spark_tui.base.errors import ContainerNotFound, RefusedError
 from spark_tui.base.executors import in_thread
-from spark_tui.base.ports import BootPort, Clock, ContainerEngine
+from spark_tui.base.ports import BootPort, Clock
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.run.launch.use.launch import launched_with
-
-DOCKER_SECONDS: Final = 2.0
-"""Between two looks for Docker, while the machine boots."""
-GONE_SECONDS: Final = 20.0
-"""Docker ends its containers before it ends itself: for this long after an engine's end it may go away."""
+from spark_tui.run.launch.use.service import due_now
 
 
 class BootUnits:
@@ -33,12 +25,11 @@ class BootUnits:
 
     @classmethod
     def from_context(cls, context: Context) -> BootUnits:
-        return cls(context.ports.boot, context[EngineSupervisor], context.docker, context.clock)
+        return cls(context.ports.boot, context[EngineSupervisor], context.clock)
 
-    def __init__(self, port: BootPort, supervisor: EngineSupervisor, docker: ContainerEngine, clock: Clock) -> None:
+    def __init__(self, port: BootPort, supervisor: EngineSupervisor, clock: Clock) -> None:
         self._port = port
         self._supervisor = supervisor
-        self._docker = docker
         self._clock = clock
         self.known: Mapping[str, BootStatus] = {}
         self.schedules: Mapping[str, ScheduleStatus] = {}
@@ -112,80 +103,15 @@ class BootUnits:
     async def due_command(self, name: str) -> tuple[str, ...]:
         """The command that its schedule asks for now: to stop the engine, or to launch it as it was launched last.
         Empty where there is nothing to do."""
-        due, runs = await self.due(name)
+        due, runs = await due_now(self._port, self._supervisor, self._clock, name)
         if not due or runs == (due == "start"):
             return ()
         if due == "stop":
             return ("down", name)
         return tuple(word for word in self.words(await self._view(name)) if word != "--service")
 
-    async def due(self, name: str) -> tuple[str, bool]:
-        """What its schedule asks for now (`Schedule.due`), and whether it runs."""
-        status = (await self.look_at_schedules()).get(name)
-        if status is None:
-            return "", False
-        runs = any(view.name == name and view.container.running for view in await self._supervisor.look())
-        return status.schedule.due(datetime.fromtimestamp(self._clock.now())), runs
-
     async def _view(self, name: str) -> EngineView:
         views = {view.name: view for view in self._supervisor.views() or await self._supervisor.look()}
         if name not in views:
             raise ContainerNotFound(f"No engine named {name}.", "See which there are: spark-tui ps")
         return views[name]
-
-    # --- the service ------------------------------------------------------------------------------------
-
-    async def await_docker(self) -> None:
-        """Returns when Docker answers: at boot it may take a while."""
-        while True:
-            try:
-                await self._docker.daemon()
-            except UnreachableError:
-                await self._clock.sleep(DOCKER_SECONDS)
-            else:
-                return
-
-    async def stay(self, name: str) -> None:
-        """Returns when the engine was stopped. Raises UnreachableError when Docker went away, and took the engine with
-        it; EngineExited when the engine ended by itself."""
-        actions: list[tuple[str, str]] = []
-        moved = asyncio.Event()
-
-        async def follow() -> None:
-            async with aclosing(self._docker.events()) as events:
-                async for event in events:
-                    actions.append((event.container_id, event.action))
-                    moved.set()
-
-        following = asyncio.create_task(follow())  # ends by an error only: Docker has gone
-        try:
-            while True:
-                container = await self._docker.inspect(name)
-                if not container.running:
-                    break
-                actions.clear()
-                await _first(following, moved.wait())
-                moved.clear()
-                if any(action == "die" for id_, action in actions if id_ == container.id):
-                    await _first(following, self._clock.sleep(GONE_SECONDS))
-        except ContainerNotFound:
-            return
-        finally:
-            following.cancel()
-        asked = any(action in ("kill", "stop") for id_, action in actions if id_ == container.id)
-        if container.exit_code and not asked:
-            raise EngineExited(
-                f"{name} ended with exit code {container.exit_code}.", f"See why: spark-tui explain {name}"
-            )
-
-
-async def _first(following: asyncio.Task[None], other: Coroutine[Any, Any, object]) -> None:
-    """Waits for either; raises what ended `following`."""
-    task = asyncio.ensure_future(other)
-    try:
-        await asyncio.wait({following, task}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        task.cancel()
-    if following.done():
-        following.result()
-        raise UnreachableError("Docker has closed its event stream.", "systemd starts this service again.")

@@ -13,20 +13,9 @@ from spark_tui.base.errors import SparkError, UnreachableError, UsageError
 from spark_tui.base.text import clean_line
 from spark_tui.catalog.library.use import Library
 from spark_tui.catalog.presets.use.rights import load_presets
-from spark_tui.cli.session import Session
 from spark_tui.observe.engines.use.collectors import Collectors
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.metrics.use.history import History
-
-
-async def observe(session: Session, context: Context) -> None:
-    """Reads memory, GPU, engines and their earlier starts once: what a launch is judged by."""
-    await context[History].load()
-    await context[Collectors].collect_once()
-    try:
-        await context[EngineSupervisor].look()
-    except UnreachableError as error:
-        session.err.note(f"{error.summary} Other engines are unknown.")
 
 
 async def look_around(context: Context) -> None:

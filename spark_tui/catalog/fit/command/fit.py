@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from spark_tui.base.context import Context
 from spark_tui.base.finding import set_options
-from spark_tui.catalog.fit.command.candidates import observe
 from spark_tui.catalog.fit.model.fit import Fit
 from spark_tui.catalog.fit.show.launch import fit_figures, fit_object, fit_verdict
-from spark_tui.catalog.fit.use.fit import LaunchChecks
+from spark_tui.catalog.fit.use.fit import LaunchChecks, observe
 from spark_tui.catalog.presets.model.overrides import overrides_from_pairs, pairs_from
 from spark_tui.catalog.presets.use.catalogue import find_preset
 from spark_tui.cli.command import command, preset_argument, settings_option
@@ -32,7 +31,7 @@ def fit(session: Session, name: str, settings: tuple[str, ...]) -> None:
 
     async def work(context: Context) -> Fit:
         preset = find_preset(context, name)
-        await observe(session, context)
+        await observe(context, session.err.note)
         return (await context[LaunchChecks].judge(preset, overrides)).fit
 
     found = session.run(work)

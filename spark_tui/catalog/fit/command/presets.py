@@ -26,7 +26,7 @@ from spark_tui.base.page import Page, Row, Section, Tone
 from spark_tui.base.quantities import parse_bytes
 from spark_tui.base.secret import mask_secrets
 from spark_tui.base.text import clean_line
-from spark_tui.catalog.fit.command.candidates import look_around, observe, search_options
+from spark_tui.catalog.fit.command.candidates import look_around, search_options
 from spark_tui.catalog.fit.model.verdict import LaunchVerdict
 from spark_tui.catalog.fit.show.launch import finding_count, finding_object, finding_section, verdict_object
 from spark_tui.catalog.fit.show.presets import (
@@ -43,7 +43,7 @@ from spark_tui.catalog.fit.show.presets import (
 )
 from spark_tui.catalog.fit.use.candidates import Candidate
 from spark_tui.catalog.fit.use.finder import SORTS, PresetFinder, Search
-from spark_tui.catalog.fit.use.fit import LaunchChecks
+from spark_tui.catalog.fit.use.fit import LaunchChecks, observe
 from spark_tui.catalog.presets.model.dialects.container_files import compose_text, quadlet_text, systemd_text
 from spark_tui.catalog.presets.model.dialects.recipe_files import to_sparkrun
 from spark_tui.catalog.presets.model.dialects.yaml_text import comment, yaml_text
@@ -395,7 +395,7 @@ def export_preset(session: Session, name: str, format_: str, settings: tuple[str
     async def work(context: Context) -> tuple[str, Sequence[str]]:
         preset = find_preset(context, name)
         if format_ in _OF_SPEC:
-            await observe(session, context)
+            await observe(context, session.err.note)
             return _of_plan((await context[LaunchChecks].judge(preset, overrides)).plan, format_)
         return _of_recipe(context, preset, overrides)
 
@@ -480,7 +480,7 @@ def check_presets(session: Session, name: str | None, settings: tuple[str, ...],
     overrides = overrides_from_pairs(pairs_from(settings))
 
     async def work(context: Context) -> list[tuple[Preset, LaunchVerdict | SparkError]]:
-        await observe(session, context)
+        await observe(context, session.err.note)
         presets = (find_preset(context, name),) if name else context[PresetSource].load().presets
         return [(preset, await _checked(context, preset, overrides)) for preset in presets]
 

@@ -17,7 +17,7 @@ from spark_tui.base.context import Context
 from spark_tui.base.engine.container import ContainerFacts, ImageFacts
 from spark_tui.base.engine.invocation import parse
 from spark_tui.base.engine.state import EngineState
-from spark_tui.base.errors import RefusedError, SparkError
+from spark_tui.base.errors import RefusedError, SparkError, UnreachableError
 from spark_tui.base.executors import in_thread
 from spark_tui.base.finding import Finding
 from spark_tui.base.host.drop_caches import WORTH_BYTES
@@ -400,3 +400,14 @@ class MemoryGate(Struct, eq=False):
     def _available(self) -> int | None:
         memory = value_of(self._store.world.memory)
         return None if memory is None else memory.available
+
+
+async def observe(context: Context, note: Callable[[str], object]) -> None:
+    """Reads memory, GPU, engines and their earlier starts once: what a launch is judged by. `note` is told what cannot
+    be read."""
+    await context[History].load()
+    await context[Collectors].collect_once()
+    try:
+        await context[EngineSupervisor].look()
+    except UnreachableError as error:
+        note(f"{error.summary} Other engines are unknown.")

@@ -517,11 +517,9 @@ class ModelsScreen(ListScreen):
 
     @work(exit_on_error=False, exclusive=True, group="open")
     async def _open_presets(self, entry: LibraryEntry) -> None:
-        from spark_tui.catalog.fit.screen.presets import PresetsScreen
-
         await self.spark.switch_mode("presets")
         screen = self.app.screen
-        if isinstance(screen, PresetsScreen):
+        if isinstance(screen, ListScreen):
             screen.call_after_refresh(partial(screen.look_for, entry.model.id, entry.presets))
 
     def action_open_images(self) -> None:

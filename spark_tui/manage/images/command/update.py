@@ -13,7 +13,7 @@ from spark_tui.base.errors import ExitCode, MeasurementVoid, RefusedError, Spark
 from spark_tui.base.page import Section
 from spark_tui.catalog.presets.use.catalogue import find_preset
 from spark_tui.cli.command import command, preset_argument, yes_option
-from spark_tui.cli.output import Interrupted
+from spark_tui.cli.output import Interrupted, capitals
 from spark_tui.cli.session import Session, confirm
 from spark_tui.manage.images.show import update as show
 from spark_tui.manage.images.use.update import Updater, UpdateRecord, UpdateStage
@@ -24,9 +24,9 @@ from spark_tui.observe.results.model.plan import BenchPlan
 from spark_tui.observe.results.model.proof import Proof, changes
 from spark_tui.observe.results.model.run import RunOutcome
 from spark_tui.run.launch.show.progress import LaunchProgress, may, shown
-from spark_tui.use.bench.command.bench import Ticker, capitals
 from spark_tui.use.bench.show import bench as bench_present
 from spark_tui.use.bench.show.export import comparison_object
+from spark_tui.use.bench.show.ticker import Ticker
 from spark_tui.use.bench.use.bench import Benchmark
 from spark_tui.use.prove import show as prove_present
 from spark_tui.use.prove.use import Prover

@@ -13,7 +13,6 @@ from spark_tui.base.context import Context
 from spark_tui.base.engine.container import DaemonFacts
 from spark_tui.base.errors import SparkError
 from spark_tui.base.json import moment
-from spark_tui.base.ports import EDITS
 from spark_tui.base.store import World
 from spark_tui.cli.command import command
 from spark_tui.cli.session import Session

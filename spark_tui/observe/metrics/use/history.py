@@ -233,12 +233,6 @@ class History:
         elif before.reason and not state.reason:
             self._store.say("The history is on again.")
 
-    async def keep_void(self, error: MeasurementVoid) -> None:
-        """As an event, where one can be kept: for a command, which does not `run` this."""
-        event = Event(self._clock.now(), Severity.ERROR, error.summary, error.remedy, EventKind.BENCH, error.engine)
-        with suppress(HistoryOff):
-            await self._db.add_record(Record(EVENT, event.text, event.at, event.body))
-
     async def events(self, limit: int = MAX_EVENTS) -> Reading[tuple[Event, ...]]:
         """The latest events that were kept, oldest first; of this run and of earlier ones."""
         reading = await self._db.records(EVENT, limit=limit)
@@ -282,7 +276,9 @@ class History:
 
 async def keep_void(error: MeasurementVoid, context: Context) -> None:
     """As an event, where one can be kept: for a command, in which no history runs."""
-    await context[History].keep_void(error)
+    event = Event(context.clock.now(), Severity.ERROR, error.summary, error.remedy, EventKind.BENCH, error.engine)
+    with suppress(HistoryOff):
+        await context[HistoryStore].add_record(Record(EVENT, event.text, event.at, event.body))
 
 
 async def remember(context: Context) -> None:

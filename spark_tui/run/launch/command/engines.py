@@ -6,7 +6,7 @@ import click
 from msgspec.structs import replace
 
 from spark_tui.base.context import Context
-from spark_tui.base.jobs import StepState
+from spark_tui.base.jobs import Step, StepState
 from spark_tui.catalog.fit.use.fit import MemoryGate
 from spark_tui.cli.command import command, engine_argument, grace_option, yes_option
 from spark_tui.cli.names import find_container
@@ -15,7 +15,7 @@ from spark_tui.cli.session import Session, confirm, interrupted
 from spark_tui.observe.engines.show.engines import engine_object
 from spark_tui.observe.engines.use.engines import EngineSupervisor, view_of
 from spark_tui.observe.metrics.use.history import supervised
-from spark_tui.run.launch.show.progress import LaunchProgress, keeps_starting, may, resumed, shown
+from spark_tui.run.launch.show.progress import RESUMED, LaunchProgress, keeps_starting, may, shown
 from spark_tui.run.launch.use.launch import Launcher
 from spark_tui.run.launch.use.secure import Secured, Securing
 
@@ -47,7 +47,14 @@ def restart(session: Session, name: str, wait: bool, grace_seconds: int, yes: bo
         await context[EngineSupervisor].restart(container.name, grace_seconds, settle=settle)
         begun.append(container.name)
         if wait:
-            view = await supervised(context, resumed(session, context, container.name))
+            progress = LaunchProgress(session, context, container.name)
+
+            def report(step: Step) -> None:
+                if step.id in RESUMED:
+                    progress.step(step)
+
+            resuming = context[Launcher].resume(container.name, report)
+            view = await supervised(context, shown(progress, resuming))
         else:
             watch = await context[EngineSupervisor].watch(container.name)
             await watch.settled()

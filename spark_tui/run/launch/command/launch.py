@@ -13,10 +13,9 @@ from spark_tui.base.errors import RefusedError, UsageError
 from spark_tui.base.finding import Finding, Severity, set_options
 from spark_tui.base.jobs import StepState
 from spark_tui.base.text import clean_line
-from spark_tui.catalog.fit.command.candidates import observe
 from spark_tui.catalog.fit.model.verdict import LaunchVerdict
 from spark_tui.catalog.fit.show.launch import finding_fix, finding_object, verdict_object
-from spark_tui.catalog.fit.use.fit import LaunchChecks, WillNotFit
+from spark_tui.catalog.fit.use.fit import LaunchChecks, WillNotFit, observe
 from spark_tui.catalog.models.use.downloads import launch_downloads
 from spark_tui.catalog.presets.model.overrides import overrides_from_pairs, pairs_from
 from spark_tui.catalog.presets.model.plan import LaunchPlan, key_wanted
@@ -28,10 +27,11 @@ from spark_tui.cli.output import Interrupted
 from spark_tui.cli.session import Session, typed
 from spark_tui.manage.cluster.model.plan import Spread
 from spark_tui.observe.engines.show.engines import engine_object, timeline_object
+from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.metrics.use.history import supervised
 from spark_tui.run.launch.show.progress import LaunchProgress, keeps_starting, may, shown
 from spark_tui.run.launch.use.launch import Launcher, LaunchRequest, LaunchResult
-from spark_tui.run.service.use import BootUnits
+from spark_tui.run.launch.use.service import await_docker, due_now, stay
 
 _UP_EXAMPLES = """\
   spark-tui up gpt-oss-120b
@@ -132,12 +132,12 @@ def _launch(
         preset = find_preset(context, name)
         engine = overrides.name or preset.name  # as it is written, however it was typed
         if service:
-            await context[BootUnits].await_docker()
-            if await context[BootUnits].due(engine) == ("stop", False):
+            await await_docker(context.docker, context.clock)
+            if await due_now(context.ports.boot, context[EngineSupervisor], context.clock, engine) == ("stop", False):
                 session.err.say(f"{engine} is stopped by its schedule: spark-tui schedule {engine}")
                 return
         require_reviewed(context, preset)
-        await observe(session, context)
+        await observe(context, session.err.note)
         verdict = await context[LaunchChecks].judge(preset, overrides)
         findings = verdict.findings
         _note(session, name, verdict.plan, pairs, findings)
@@ -150,7 +150,7 @@ def _launch(
         lan = context.store.world.identity.lan_address
         _show_result(session, launched, request, findings, context.clock.now(), lan)
         if service:
-            await context[BootUnits].stay(engine)
+            await stay(context.docker, context.clock, engine)
 
     session.run(work, changes=True, on_interrupt=lambda: _interrupted(session.command, engine, moved))
 
@@ -160,7 +160,7 @@ def _dry_run(session: Session, name: str, pairs: dict[str, str], *, fetch: bool)
 
     async def work(context: Context) -> LaunchVerdict:
         preset = find_preset(context, name)
-        await observe(session, context)
+        await observe(context, session.err.note)
         verdict = await context[LaunchChecks].judge(preset, overrides)
         plan = verdict.plan
         fetching = context.once(launch_downloads) if fetch else None

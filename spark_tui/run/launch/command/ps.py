@@ -6,10 +6,11 @@ import click
 
 from spark_tui.base.context import Context
 from spark_tui.base.errors import SparkError
+from spark_tui.base.ports import EDITS
 from spark_tui.cli.command import command
 from spark_tui.cli.session import Session
 from spark_tui.observe.engines.show.engines import engine_object, engine_table, failure_notes
-from spark_tui.observe.engines.use.engines import EDITS, EngineSupervisor
+from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.explain.model.view import EngineView
 
 

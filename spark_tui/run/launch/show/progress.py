@@ -19,9 +19,7 @@ from spark_tui.observe.engines.show import engines
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.explain.model.starts import UNKNOWN, Eta, EtaBasis, eta_text
 from spark_tui.observe.explain.model.timeline import PhaseState
-from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.observe.metrics.use.history import History
-from spark_tui.run.launch.use.launch import Launcher
 
 T = TypeVar("T")
 
@@ -32,7 +30,8 @@ _ANNOUNCED: Final = ("fetch", "pull", "follow", "warm", "docker")
 """Long steps."""
 _MEASURED: Final = ("fetch", "pull")
 """Steps that know how far they are."""
-_RESUMED: Final = ("follow", "ready", "warm", "docker")
+RESUMED: Final = ("follow", "ready", "warm", "docker")
+"""Steps of an engine that starts already."""
 
 
 class LaunchProgress:
@@ -130,7 +129,7 @@ class LaunchProgress:
             self._phases[phase.id] = phase.state
             if self._session.as_json:
                 self._session.out.json_line({"type": "phase", **engines.phase_object(phase)})
-            elif phase.id.value not in _RESUMED:  # those have steps of their own
+            elif phase.id.value not in RESUMED:  # those have steps of their own
                 failed = phase.state is PhaseState.FAILED
                 self._session.err.columns(engines.phase_line(phase), phase.state.value, "red" if failed else "dim")
 
@@ -140,17 +139,6 @@ def keeps_starting(engine: str, wait: str = "") -> Interrupted:
     ways = [f"Follow its log:  spark-tui logs {engine} -f"]
     ways += [f"Wait for it:     {wait}"] if wait else []
     return Interrupted(f"{engine} keeps starting.", "\n".join([*ways, f"Stop it:         spark-tui down {engine}"]))
-
-
-async def resumed(session: Session, context: Context, name: str) -> EngineView:
-    """Follows an engine that starts already until it serves."""
-    progress = LaunchProgress(session, context, name)
-
-    def report(step: Step) -> None:
-        if step.id in _RESUMED:
-            progress.step(step)
-
-    return await shown(progress, context[Launcher].resume(name, report))
 
 
 async def shown(progress: LaunchProgress, work: Awaitable[T]) -> T:

@@ -14,6 +14,7 @@ from spark_tui.cli.command import command, complete, run_command
 from spark_tui.cli.names import find_container
 from spark_tui.cli.session import Session
 from spark_tui.observe.engines.show.engines import schedule_object, schedule_text
+from spark_tui.run.launch.use.service import await_docker
 from spark_tui.run.service.use import BootUnits
 
 _EXAMPLES = """\
@@ -86,7 +87,7 @@ def _apply(session: Session, name: str) -> None:
     """Run by the timer: what its schedule asks for now."""
 
     async def look(context: Context) -> tuple[str, ...]:
-        await context[BootUnits].await_docker()
+        await await_docker(context.docker, context.clock)
         return await context[BootUnits].due_command(name)
 
     words = session.run(look)

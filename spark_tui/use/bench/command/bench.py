@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import click
-from msgspec.structs import replace
 
 from spark_tui.base.context import Context
 from spark_tui.base.errors import ExitCode, RefusedError, UsageError
-from spark_tui.base.page import Section, Table
+from spark_tui.base.page import Section
 from spark_tui.cli.command import command, complete, group, optional_engine_argument, yes_option
 from spark_tui.cli.names import engine_name, find_container
-from spark_tui.cli.output import Interrupted
+from spark_tui.cli.output import capitals
 from spark_tui.cli.session import Session, confirm
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.metrics.use.history import supervised
@@ -23,11 +22,9 @@ from spark_tui.observe.results.model.run import BenchRun, Result, RunOutcome, St
 from spark_tui.observe.results.use import Results
 from spark_tui.use.bench.show import bench as present
 from spark_tui.use.bench.show.export import comparison_object, exported, result_object, runs_object
+from spark_tui.use.bench.show.ticker import Ticker
 from spark_tui.use.bench.use.ab import ABPlanner, Variant, running_engine
-from spark_tui.use.bench.use.bench import Benchmark, BenchProgress, BenchStep
-
-_LINE_SECONDS: Final = 0.2
-"""How often the line moves at most, where a person watches."""
+from spark_tui.use.bench.use.bench import Benchmark
 
 
 def _whole_numbers(ctx: click.Context, parameter: click.Parameter, value: str) -> tuple[int, ...]:
@@ -142,47 +139,6 @@ async def _variants(name: str, other: str, context: Context) -> tuple[Variant, .
     watch = await context[EngineSupervisor].watch(container.id)
     await watch.settled()
     return context[ABPlanner].plan(watch.view(), other)
-
-
-class Ticker:
-    """Shows a benchmark's progress: one moving line where a person watches, a line per segment in a pipe."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._step: tuple[str, BenchStep] | None = None
-        self._at = float("-inf")
-        self._last: BenchProgress | None = None
-
-    def __call__(self, progress: BenchProgress) -> None:
-        before, self._last = self._last, progress
-        err = self._session.err
-        if self._session.as_json:
-            return
-        if (before is None or progress.done > before.done) and (text := present.segment_text(progress)):
-            err.say(text)
-        if not err.interactive:
-            if self._step != (progress.engine, progress.step) and progress.step is not BenchStep.DONE:
-                self._step = (progress.engine, progress.step)
-                err.say(f"{progress.engine}: {progress.step.value}", "dim")
-        elif not progress.requests_running or progress.seconds - self._at >= _LINE_SECONDS:
-            self._at = progress.seconds
-            count = f"   {present.progress_count(progress)}" if progress.step is BenchStep.MEASURING else ""
-            err.standing(f"{present.progress_text(progress)}{count}")
-
-    def interrupted(self) -> Interrupted:
-        """Ctrl-C: what was measured by then is kept."""
-        runs = self._last.runs if self._last is not None else ()
-        if not any(run.levels for run in runs):
-            return Interrupted("", "")
-        if any(run.conditions.simulated for run in runs):
-            return Interrupted("The measurement was stopped.", "Simulated results are not saved.")
-        ids = " ".join(run.id for run in runs)
-        return Interrupted("The measurement was stopped.", f"Measured levels are saved: spark-tui results show {ids}")
-
-
-def capitals(table: Table) -> Table:
-    """With titles as the other tables of the command line have them."""
-    return replace(table, columns=tuple(replace(column, title=column.title.upper()) for column in table.columns))
 
 
 def show_run(session: Session, context: Context, run: BenchRun) -> None:
