@@ -15,8 +15,8 @@ from spark_tui.base.engine.state import runtime_of
 from spark_tui.base.errors import RefusedError, SparkError
 from spark_tui.base.reading import value_of
 from spark_tui.base.settings import folders_for
-from spark_tui.catalog.library.use import Library
 from spark_tui.catalog.models.use.downloads import Downloads
+from spark_tui.catalog.presets.use.library import Library
 from spark_tui.cli.command import command
 from spark_tui.cli.session import PROGRAM, Session
 from spark_tui.machine.config import open_config

@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     from spark_tui.base.host.drop_caches import DropResult
     from spark_tui.base.store import World
     from spark_tui.base.under_way import Measurement
-    from spark_tui.catalog.library.model import LibraryView
     from spark_tui.catalog.models.model.download import Download
+    from spark_tui.catalog.presets.model.library import LibraryView
     from spark_tui.manage.cluster.model.record import ClusterRecord
     from spark_tui.manage.gateway.model import GatewayStatus
     from spark_tui.manage.images.model import ImagesView

@@ -32,7 +32,7 @@ DIALOGS: Final = {
     "help": "spark_tui.tui.help:HelpScreen",
     "hosts": "spark_tui.manage.cluster.screen.hosts:HostsDialog",
     "judge_form": "spark_tui.catalog.fit.screen.presets:JudgeForm",
-    "import_form": "spark_tui.catalog.presets.screen.import_form:ImportForm",
+    "import_form": "spark_tui.catalog.fit.screen.import_form:ImportForm",
     "launch_form": "spark_tui.run.launch.screen:LaunchForm",
     "tour": "spark_tui.tui.help:TourScreen",
     "yank": "spark_tui.tui.modals:YankMenu",

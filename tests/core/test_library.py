@@ -15,11 +15,11 @@ from spark_tui.base.engine.container import LABEL_MODEL, ContainerStatus, Mount
 from spark_tui.base.errors import RefusedError
 from spark_tui.base.reading import Stale, value_of
 from spark_tui.base.store import Store
-from spark_tui.catalog.library.model import LibraryEntry, LibraryView, User
-from spark_tui.catalog.library.use import Library
 from spark_tui.catalog.models.adapter.store import FolderModelStore
 from spark_tui.catalog.models.model.store import DeleteExtent
+from spark_tui.catalog.presets.model.library import LibraryEntry, LibraryView, User
 from spark_tui.catalog.presets.model.preset import Preset, PresetFacts, RequiredFile
+from spark_tui.catalog.presets.use.library import Library
 from tests.core.kit import PRESET, FixedPresets
 from tests.fakes_docker import FakeDocker
 from tests.fakes_host import FakeClock

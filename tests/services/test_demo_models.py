@@ -10,12 +10,12 @@ import pytest
 from spark_tui.app.wiring import build_demo
 from spark_tui.base.errors import RefusedError, UsageError
 from spark_tui.base.reading import value_of
-from spark_tui.catalog.library.use import Library
 from spark_tui.catalog.models.model.download import Download, DownloadPhase, DownloadRequest, Limits
 from spark_tui.catalog.models.model.hub_errors import HubRepoMissing
 from spark_tui.catalog.models.model.store import Completeness, DeleteExtent
 from spark_tui.catalog.models.use.downloads import Downloads, launch_downloads
 from spark_tui.catalog.presets.model.overrides import Overrides
+from spark_tui.catalog.presets.use.library import Library
 from spark_tui.catalog.presets.use.preflight import Preflight
 from spark_tui.catalog.presets.use.rights import PresetSource
 from spark_tui.simulator.downloads import PAUSED_AT_START, RATE, DemoDownloads

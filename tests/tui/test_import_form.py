@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from textual.events import Paste
 
+from spark_tui.catalog.fit.screen.import_form import ImportForm, SourceInput
 from spark_tui.catalog.fit.screen.presets import PresetsScreen
 from spark_tui.catalog.presets.adapter.imports import FolderRecipeStore
-from spark_tui.catalog.presets.screen.import_form import ImportForm, SourceInput
 from tests.core.kit import Kit
 from tests.tui.kit import QWEN, SIZES, Sight, kit_of, seen
 

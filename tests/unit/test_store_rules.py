@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_tui.base.engine.container import ContainerFacts, ContainerStatus, Mount
-from spark_tui.catalog.library.model import User, container_use
 from spark_tui.catalog.models.model.store import (
     MOVING,
     Algorithm,
@@ -33,6 +32,7 @@ from spark_tui.catalog.models.model.store import (
     with_expected,
     without_reference,
 )
+from spark_tui.catalog.presets.model.library import User, container_use
 from tests.cases import all_cases
 
 W = "model-{:05d}-of-00003.safetensors"

@@ -13,10 +13,10 @@ from spark_tui.base.reading import value_of
 from spark_tui.base.store import Store
 from spark_tui.catalog.fit.model.fit import FitWord
 from spark_tui.catalog.fit.use.fit import LaunchChecks
-from spark_tui.catalog.library.use import Library
 from spark_tui.catalog.models.model.store import Completeness
 from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.catalog.presets.model.preset import Preset
+from spark_tui.catalog.presets.use.library import Library
 from spark_tui.observe.explain.model.starts import StartRecord
 from spark_tui.observe.metrics.use.history import History
 

@@ -8,7 +8,7 @@ from spark_tui.base.context import Context
 from spark_tui.base.errors import ExitCode, UsageError
 from spark_tui.base.page import Section
 from spark_tui.base.text import same_name
-from spark_tui.catalog.library.use import Library
+from spark_tui.catalog.presets.use.library import Library
 from spark_tui.cli.command import command, optional_engine_argument
 from spark_tui.cli.names import engine_name, find_container
 from spark_tui.cli.output import Interrupted, capitals, write_new

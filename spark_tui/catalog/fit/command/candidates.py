@@ -11,7 +11,7 @@ import click
 from spark_tui.base.context import Context
 from spark_tui.base.errors import SparkError, UnreachableError, UsageError
 from spark_tui.base.text import clean_line
-from spark_tui.catalog.library.use import Library
+from spark_tui.catalog.presets.use.library import Library
 from spark_tui.catalog.presets.use.rights import load_presets
 from spark_tui.observe.engines.use.collectors import Collectors
 from spark_tui.observe.engines.use.engines import EngineSupervisor

@@ -9,11 +9,11 @@ import click
 from spark_tui.base.context import Context
 from spark_tui.base.errors import SparkError
 from spark_tui.base.text import clean_line
+from spark_tui.catalog.fit.model.draft import Draft
 from spark_tui.catalog.fit.model.verdict import LaunchVerdict
 from spark_tui.catalog.fit.show.draft import draft_object, draft_page
 from spark_tui.catalog.fit.use.draft import Drafts
 from spark_tui.catalog.fit.use.fit import LaunchChecks
-from spark_tui.catalog.presets.model.draft import Draft
 from spark_tui.catalog.presets.model.overrides import overrides_from_pairs
 from spark_tui.catalog.presets.model.preset import Preset
 from spark_tui.cli.command import command, complete, run_command

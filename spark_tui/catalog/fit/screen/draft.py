@@ -13,13 +13,13 @@ from textual.containers import Vertical, VerticalScroll
 from spark_tui.base.context import Context
 from spark_tui.base.engine.docker_run import render_text
 from spark_tui.base.errors import SparkError
+from spark_tui.catalog.fit.model.draft import Draft
 from spark_tui.catalog.fit.model.verdict import LaunchVerdict
 from spark_tui.catalog.fit.show.draft import draft_page
 from spark_tui.catalog.fit.use.draft import Drafts
 from spark_tui.catalog.fit.use.fit import LaunchChecks
 from spark_tui.catalog.models.show.downloads import refusal_page
 from spark_tui.catalog.models.show.inspection import sentence_page
-from spark_tui.catalog.presets.model.draft import Draft
 from spark_tui.catalog.presets.model.overrides import overrides_from_pairs
 from spark_tui.catalog.presets.use.preflight import Preflight
 from spark_tui.tui import format as fmt

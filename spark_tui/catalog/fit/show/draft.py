@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from spark_tui.base.engine.options import OPTIONS
 from spark_tui.base.json import Object, maybe
 from spark_tui.base.page import Cell, Column, Page, Row, Section, Table, Tone, cells
+from spark_tui.catalog.fit.model.draft import Draft, DraftValue
 from spark_tui.catalog.fit.model.fit import FitWord
 from spark_tui.catalog.fit.model.verdict import LaunchVerdict
-from spark_tui.catalog.presets.model.draft import Draft, DraftValue
 
 FIT_TONES = {FitWord.FITS: Tone.GOOD, FitWord.FITS_WITH: Tone.GOOD, FitWord.UNKNOWN: Tone.QUIET}
 UNKNOWN_FIT = "unknown: the memory or the model could not be read"

@@ -18,13 +18,7 @@ from spark_tui.base.host.identity import HostPaths
 from spark_tui.base.ports import CheckpointSource, ContainerEngine
 from spark_tui.base.store import Store
 from spark_tui.base.text import clean_line, truncate
-from spark_tui.catalog.library.model import LibraryEntry
-from spark_tui.catalog.library.use import Library
-from spark_tui.catalog.models.model.hub import RepoFacts
-from spark_tui.catalog.models.model.store import Completeness, RepoKind
-from spark_tui.catalog.models.use.downloads import Hub
-from spark_tui.catalog.presets.model.dialects.importing import CollectedFiles, FoundFile, Registry, examine
-from spark_tui.catalog.presets.model.draft import (
+from spark_tui.catalog.fit.model.draft import (
     Draft,
     DraftBasis,
     DraftRefused,
@@ -34,8 +28,14 @@ from spark_tui.catalog.presets.model.draft import (
     free_name,
     gguf_file,
 )
+from spark_tui.catalog.models.model.hub import RepoFacts
+from spark_tui.catalog.models.model.store import Completeness, RepoKind
+from spark_tui.catalog.models.use.downloads import Hub
+from spark_tui.catalog.presets.model.dialects.importing import CollectedFiles, FoundFile, Registry, examine
+from spark_tui.catalog.presets.model.library import LibraryEntry
 from spark_tui.catalog.presets.model.preset import Origin, Preset
 from spark_tui.catalog.presets.use.imports import RecipeStore
+from spark_tui.catalog.presets.use.library import Library
 from spark_tui.catalog.presets.use.rights import PresetSource
 
 

@@ -21,9 +21,9 @@ from spark_tui.catalog.fit.model.verdict import LaunchVerdict
 from spark_tui.catalog.fit.use.candidates import Candidate, Disk, on_cpu
 from spark_tui.catalog.fit.use.fit import LaunchChecks, Stored
 from spark_tui.catalog.fit.use.recommend import score
-from spark_tui.catalog.library.model import LibraryView
 from spark_tui.catalog.models.model.store import Completeness
 from spark_tui.catalog.presets.model.command import ToolCalls, settable, tool_calls_of
+from spark_tui.catalog.presets.model.library import LibraryView
 from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.catalog.presets.model.preset import Preset, Tag
 from spark_tui.catalog.presets.use.rights import drifts

@@ -16,9 +16,7 @@ from spark_tui.base.reading import Missing, Reading, reason_of, value_of
 from spark_tui.base.settings import Settings
 from spark_tui.base.text import clean_line
 from spark_tui.catalog.library.command import downloads
-from spark_tui.catalog.library.model import LibraryEntry, LibraryView
 from spark_tui.catalog.library.show import models as show
-from spark_tui.catalog.library.use import Library
 from spark_tui.catalog.models.model.download import size_typed
 from spark_tui.catalog.models.model.hub import RepoFacts, SearchHit, SearchQuery, Sort
 from spark_tui.catalog.models.model.inspection import Inspection, inspected
@@ -33,6 +31,8 @@ from spark_tui.catalog.models.model.store import (
 from spark_tui.catalog.models.model.weights import formats_typed
 from spark_tui.catalog.models.show import inspection as checkpoint
 from spark_tui.catalog.models.use.downloads import Hub
+from spark_tui.catalog.presets.model.library import LibraryEntry, LibraryView
+from spark_tui.catalog.presets.use.library import Library
 from spark_tui.catalog.presets.use.rights import load_presets
 from spark_tui.cli.command import command, group, model_argument
 from spark_tui.cli.output import bar, bulleted

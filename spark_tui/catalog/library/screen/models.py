@@ -20,11 +20,9 @@ from spark_tui.base.reading import NOT_READ_YET, Missing, Reading, Stale, reason
 from spark_tui.base.text import clean_line
 from spark_tui.catalog.fit.use.draft import Drafts
 from spark_tui.catalog.fit.use.fit import LaunchChecks
-from spark_tui.catalog.library.model import LibraryEntry, LibraryView
 from spark_tui.catalog.library.screen.hub import FetchDialog, HubSearch, SearchDialog
 from spark_tui.catalog.library.show import models as present
 from spark_tui.catalog.library.show.models import DOWNLOAD, FINDING, OTHER
-from spark_tui.catalog.library.use import Library
 from spark_tui.catalog.models.model.download import Download, DownloadPhase, DownloadRequest, Limits, rate_typed
 from spark_tui.catalog.models.model.inspection import Inspection, inspected
 from spark_tui.catalog.models.model.store import (
@@ -41,7 +39,9 @@ from spark_tui.catalog.models.model.store import (
 from spark_tui.catalog.models.show.downloads import download_files_page, download_page, refusal_page
 from spark_tui.catalog.models.show.inspection import checkpoint_page, sentence_page
 from spark_tui.catalog.models.use.downloads import Downloads, Hub
+from spark_tui.catalog.presets.model.library import LibraryEntry, LibraryView
 from spark_tui.catalog.presets.model.overrides import overrides_from_pairs
+from spark_tui.catalog.presets.use.library import Library
 from spark_tui.tui import format as fmt
 from spark_tui.tui.format import UNICODE, Glyphs
 from spark_tui.tui.frame import acting, bindings

@@ -13,9 +13,9 @@ from spark_tui.base.json import Object, maybe, moment
 from spark_tui.base.page import Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
 from spark_tui.base.quantities import human_bytes, human_duration
 from spark_tui.base.reading import Reading, value_of
+from spark_tui.catalog.fit.model.draft import Draft
 from spark_tui.catalog.fit.model.verdict import LaunchVerdict
 from spark_tui.catalog.fit.show.draft import FIT_TONES
-from spark_tui.catalog.library.model import LibraryEntry, LibraryView, User
 from spark_tui.catalog.models.model.download import Download
 from spark_tui.catalog.models.model.inspection import Inspection
 from spark_tui.catalog.models.model.store import (
@@ -39,7 +39,7 @@ from spark_tui.catalog.models.show.downloads import (
     progress_rows,
 )
 from spark_tui.catalog.models.show.inspection import UNKNOWN, age, performance, shown_sections, size_or_unknown
-from spark_tui.catalog.presets.model.draft import Draft
+from spark_tui.catalog.presets.model.library import LibraryEntry, LibraryView, User
 from spark_tui.catalog.presets.model.preset import PublishedSpeed
 
 MOST_NAMED: Final = 40

@@ -36,12 +36,12 @@ from spark_tui.base.wire import encode
 from spark_tui.catalog.fit.model.fit import Fit
 from spark_tui.catalog.fit.use.finder import PresetFinder, Search
 from spark_tui.catalog.fit.use.fit import LaunchChecks, MemoryGate, WillNotFit, short_of_memory
-from spark_tui.catalog.library.use import Library
 from spark_tui.catalog.presets.model.overrides import Overrides, overrides_from_pairs
 from spark_tui.catalog.presets.model.plan import LaunchPlan
 from spark_tui.catalog.presets.model.preset import Preset
 from spark_tui.catalog.presets.use.catalogue import catalogue
 from spark_tui.catalog.presets.use.last_launches import LastLaunches
+from spark_tui.catalog.presets.use.library import Library
 from spark_tui.catalog.presets.use.preflight import Preflight
 from spark_tui.catalog.presets.use.rights import PresetSource
 from spark_tui.manage.gateway.model import (

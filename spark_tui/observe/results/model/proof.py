@@ -11,7 +11,7 @@ from spark_tui.base.engine.invocation import parse
 from spark_tui.base.engine.parsers import family_of, parsers_of
 from spark_tui.base.finding import Severity
 from spark_tui.base.reading import Reading, value_of
-from spark_tui.catalog.library.model import LibraryView
+from spark_tui.catalog.presets.model.library import LibraryView
 from spark_tui.catalog.presets.model.preset import Preset
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.observe.results.model.conditions import Conditions, flags_of

@@ -18,7 +18,6 @@ from spark_tui.base.ports import Clock, ContainerEngine
 from spark_tui.base.quantities import human_bytes
 from spark_tui.base.reading import Ok, Reading, aged, value_of
 from spark_tui.base.store import Store
-from spark_tui.catalog.library.model import LibraryEntry, LibraryView, PresetUses, User, container_use
 from spark_tui.catalog.models.model.store import (
     Deleted,
     DeleteExtent,
@@ -28,6 +27,7 @@ from spark_tui.catalog.models.model.store import (
     VerifyProgress,
 )
 from spark_tui.catalog.models.use.ports import ModelStore
+from spark_tui.catalog.presets.model.library import LibraryEntry, LibraryView, PresetUses, User, container_use
 from spark_tui.catalog.presets.use.rights import PresetSource
 
 REFRESH_SECONDS = 5.0
