@@ -9,7 +9,7 @@ from functools import cache
 from io import BytesIO
 from typing import Any, Final
 
-from spark_tui.observe.explain.command import lines_of
+from spark_tui.observe.engines.command.explain import lines_of
 from spark_tui.observe.explain.model.explain import Explanation, LogExplainer
 from spark_tui.observe.explain.model.timeline import StartOutcome
 from tests.log_fixtures import LOGS

@@ -50,7 +50,7 @@ COMMANDS: Final = {
     "ps": ("spark_tui.run.launch.command.ps", "List engines: name, state, port, exposure, model."),
     "logs": ("spark_tui.observe.engines.command.logs", "Print a container's log, or those of several by time."),
     "explain": (
-        "spark_tui.observe.explain.command",
+        "spark_tui.observe.engines.command.explain",
         "Explain a start-up log: phases, kernels, memory, root cause, fix.",
     ),
     "history": ("spark_tui.observe.metrics.command.history", "Show earlier starts: duration, measurements, failures."),

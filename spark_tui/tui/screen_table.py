@@ -13,7 +13,7 @@ MODES: Final = {
     "home": "spark_tui.app.home.screen:HomeScreen",
     "models": "spark_tui.catalog.library.screen.models:ModelsScreen",
     "presets": "spark_tui.catalog.fit.screen.presets:PresetsScreen",
-    "logs": "spark_tui.observe.explain.screen.logs:LogsScreen",
+    "logs": "spark_tui.observe.engines.screen.logs:LogsScreen",
     "metrics": "spark_tui.observe.metrics.screen.metrics:MetricsScreen",
     "memory": "spark_tui.observe.memory.screen:MemoryScreen",
     "events": "spark_tui.observe.metrics.screen.events:EventsScreen",

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from spark_tui.base.engine.container import ContainerStatus
 from spark_tui.base.errors import SocketPermissionDenied
-from spark_tui.observe.explain.command import CHUNK, MAX_LINE, lines_of
+from spark_tui.observe.engines.command.explain import CHUNK, MAX_LINE, lines_of
 from spark_tui.observe.explain.model.timeline import PhaseId
 from tests.cli.world import World, example
 from tests.engine_logs import banner, core

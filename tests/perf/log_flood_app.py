@@ -10,8 +10,8 @@ from textual.app import App, ComposeResult
 from textual.widgets import Static
 
 from spark_tui.base.ports import LogLine
+from spark_tui.observe.engines.screen.view import LogView
 from spark_tui.observe.explain.model.tracker import LogTracker
-from spark_tui.observe.explain.screen.view import LogView
 from spark_tui.observe.explain.use import LogBuffer
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.themes import SPARK_DARK

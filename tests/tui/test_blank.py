@@ -10,7 +10,7 @@ from spark_tui.base.engine.state import EngineState
 from spark_tui.base.reading import value_of
 from spark_tui.catalog.fit.screen.bar import FitBar
 from spark_tui.catalog.presets.model.overrides import Overrides
-from spark_tui.observe.explain.screen.boot_timeline import BootTimelineView
+from spark_tui.observe.engines.screen.boot_timeline import BootTimelineView
 from spark_tui.observe.results.use import Results
 from spark_tui.run.launch.use.launch import LaunchRequest
 from spark_tui.run.launch.use.runner import JobRunner

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from textual.app import App, ComposeResult
 from textual.screen import Screen
 
+from spark_tui.observe.engines.screen.boot_timeline import BootTimelineView
 from spark_tui.observe.explain.model.starts import StartRecord
 from spark_tui.observe.explain.model.timeline import EMPTY_TIMELINE, BootTimeline, PhaseId, StartFailure
 from spark_tui.observe.explain.model.tracker import LogTracker
-from spark_tui.observe.explain.screen.boot_timeline import BootTimelineView
 from spark_tui.tui.format import ASCII
 from spark_tui.tui.themes import SPARK_DARK
 from tests.fakes_host import FakeClock

@@ -18,7 +18,7 @@ from spark_tui.manage.cluster.model.record import Stage
 from spark_tui.manage.cluster.screen.cluster import ClusterScreen
 from spark_tui.manage.cluster.show.cluster import ADD_COMMAND
 from spark_tui.manage.cluster.use.launch import ClusterLauncher
-from spark_tui.observe.explain.screen.logs import LogsScreen
+from spark_tui.observe.engines.screen.logs import LogsScreen
 from spark_tui.run.launch.screen import LaunchForm
 from spark_tui.tui.modals import ConfirmScreen
 from spark_tui.tui.widgets.bars import KeyBar

@@ -20,8 +20,8 @@ from spark_tui.base.reading import Missing, value_of
 from spark_tui.base.wire import encode
 from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.manage.gateway.model import GatewayStatus, GatewaySwap
+from spark_tui.observe.engines.screen.view import LogView
 from spark_tui.observe.engines.use.engines import EngineSupervisor
-from spark_tui.observe.explain.screen.view import LogView
 from spark_tui.run.launch.use.launch import LaunchRequest
 from spark_tui.run.launch.use.runner import JobRunner
 from spark_tui.tui.format import UNICODE

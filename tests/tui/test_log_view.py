@@ -14,7 +14,7 @@ from textual.pilot import Pilot
 from textual.screen import ModalScreen, Screen
 
 from spark_tui.base.ports import LogLine
-from spark_tui.observe.explain.screen.view import LOCAL_SECONDS, SSH_SECONDS, LogView
+from spark_tui.observe.engines.screen.view import LOCAL_SECONDS, SSH_SECONDS, LogView
 from spark_tui.observe.explain.use import LineFilter, LogBuffer, Query
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.themes import SPARK_DARK, SPARK_LIGHT

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.observe.explain.screen.pager import LogRow, LogWindow
+from spark_tui.observe.engines.screen.pager import LogRow, LogWindow
 
 
 class Window(LogWindow):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from spark_tui.base.engine.container import LABEL_PRESET, ContainerStatus
+from spark_tui.observe.engines.screen.view import LogView
 from spark_tui.observe.engines.use.engines import EngineSupervisor
-from spark_tui.observe.explain.screen.view import LogView
 from spark_tui.observe.explain.use import last_line_with
 from spark_tui.run.launch.screen import LaunchForm
 from tests.log_fixtures import read_log, run_log

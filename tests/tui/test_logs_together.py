@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_tui.observe.explain.screen.view import LogView
+from spark_tui.observe.engines.screen.view import LogView
 from spark_tui.observe.explain.use import MergedLog
 from tests.log_fixtures import read_log
 from tests.tui.kit import QWEN, Sight, kit_of, seen

@@ -27,7 +27,7 @@ from spark_tui.base.page import Cell, Column, Table, Tone
 from spark_tui.base.ports import LogLine
 from spark_tui.base.settings import AUTO, GLYPH_NAMES, THEME_NAMES, Folders, Settings, folders_of
 from spark_tui.base.theme import BASES, ROLES, UserTheme
-from spark_tui.observe.explain.screen.view import LogView
+from spark_tui.observe.engines.screen.view import LogView
 from spark_tui.observe.explain.use import LogBuffer
 from spark_tui.tui.format import ASCII, CONSOLE, UNICODE, Glyphs, choose
 from spark_tui.tui.modals import ConfirmScreen

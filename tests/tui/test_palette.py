@@ -11,7 +11,7 @@ from spark_tui.app.control_centre import SparkApp
 from spark_tui.app.home.palette import Palette, PaletteEntry, ThemeChooser, entries, rank
 from spark_tui.base.files import ScreenFolder
 from spark_tui.base.settings import Settings
-from spark_tui.observe.explain.screen.logs import LogsScreen
+from spark_tui.observe.engines.screen.logs import LogsScreen
 from spark_tui.run.launch.screen import LaunchForm
 from spark_tui.tui.format import ASCII, UNICODE
 from spark_tui.tui.modals import ConfirmScreen

@@ -15,8 +15,8 @@ from spark_tui.app.control_centre import SparkApp
 from spark_tui.app.wiring import build_demo
 from spark_tui.base.settings import Settings
 from spark_tui.base.text import cells_left
-from spark_tui.observe.explain.screen.boot_timeline import BootTimelineView
-from spark_tui.observe.explain.screen.paint import PaintedLine, wrapped
+from spark_tui.observe.engines.screen.boot_timeline import BootTimelineView
+from spark_tui.observe.engines.screen.paint import PaintedLine, wrapped
 from spark_tui.tui.widgets.line import Line
 
 SCREENS = ("1", "2", "3", "4", "5", "7", "8", "m", "E", "J", "question_mark")

@@ -41,8 +41,6 @@ UPWARD: Final = {
     "observe -> catalog": 5,
     "observe -> manage": 8,
     "observe.engines -> observe.memory": 2,
-    "observe.explain -> observe.engines": 2,
-    "observe.explain -> observe.results": 1,
     "observe.metrics -> observe.memory": 1,
     "run -> manage": 10,
     "tui -> catalog": 8,

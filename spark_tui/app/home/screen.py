@@ -477,10 +477,10 @@ class HomeScreen(FrameScreen):
             widget.display = view is not None or coming
         if view is None and not coming:
             return
+        from spark_tui.observe.engines.screen.boot_timeline import BootTimelineView
         from spark_tui.observe.explain.model.timeline import (
             EMPTY_TIMELINE,  # for the first engine, not for the first frame
         )
-        from spark_tui.observe.explain.screen.boot_timeline import BootTimelineView
 
         if not self.query("#boot"):
             boot = BootTimelineView(self.context.clock, self.spark.glyphs, bar=True, id="boot")

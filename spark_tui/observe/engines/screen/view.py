@@ -21,8 +21,8 @@ from textual.timer import Timer
 
 from spark_tui.base.ports import LogLine
 from spark_tui.base.text import cells_left, clean_line
-from spark_tui.observe.explain.screen.pager import LogPager, LogRow
-from spark_tui.observe.explain.screen.paint import LogPainter
+from spark_tui.observe.engines.screen.pager import LogPager, LogRow
+from spark_tui.observe.engines.screen.paint import LogPainter
 from spark_tui.observe.explain.use import LineFilter, LogBuffer, LogState, MergedLog, Query
 from spark_tui.tui.format import Glyphs, choose
 from spark_tui.tui.widgets.line import VisibilityWidget

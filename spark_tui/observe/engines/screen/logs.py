@@ -16,13 +16,13 @@ from spark_tui.base.actions import Scope, key_of
 from spark_tui.base.errors import UsageError
 from spark_tui.base.page import Section, Tone
 from spark_tui.base.quantities import human_duration
+from spark_tui.observe.engines.screen.boot_timeline import BootTimelineView
+from spark_tui.observe.engines.screen.view import LogView
 from spark_tui.observe.engines.use.engines import EngineSupervisor, EngineWatch
 from spark_tui.observe.explain.model.explain import Explanation
 from spark_tui.observe.explain.model.moments import MOMENTS, moment_of
 from spark_tui.observe.explain.model.timeline import PhaseId, PhaseState
 from spark_tui.observe.explain.model.view import EngineView
-from spark_tui.observe.explain.screen.boot_timeline import BootTimelineView
-from spark_tui.observe.explain.screen.view import LogView
 from spark_tui.observe.explain.show import Landmark, cause_rows, landmarks
 from spark_tui.observe.explain.use import (
     BadPattern,
