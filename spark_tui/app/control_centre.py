@@ -332,8 +332,8 @@ class SparkApp(FrameApp):
     @acting("drop_cache")
     async def action_drop_cache(self) -> None:
         """Frees the page cache, after asking where something has to be asked."""
+        from spark_tui.observe.memory.screen import free_cache_question
         from spark_tui.observe.memory.use.cache import CacheControl
-        from spark_tui.tui.modals import free_cache_question
 
         cache = self.context[CacheControl]
         plan = await cache.plan()

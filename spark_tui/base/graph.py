@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from spark_tui.base.host.series import Gap, SeriesSlice, SeriesView
+from spark_tui.base.host.series import Gap, MetricId, SeriesSlice, SeriesView
 
 LABEL_CELLS: Final = 6
 """The widest tick label."""
@@ -430,3 +430,13 @@ class Curve(Struct, frozen=True):
                 column.append(series.values[0])
         old = buckets(times, columns[0], *place, past.step, (columns[1], columns[2]))
         return [then if now is None else now for now, then in zip(found, old, strict=True)]
+
+
+class Panel(Struct, frozen=True):
+    """One graph of a screen: its series, and the name of each where there are two."""
+
+    title: str
+    metrics: tuple[MetricId, ...]
+    names: tuple[str, ...] = ("",)
+    alarm: float | None = None
+    domain: tuple[float, float | None] | None = None

@@ -166,3 +166,26 @@ class StepReporter:
             raise
         if self._steps[id_].state is StepState.RUNNING:
             self.done(id_)
+
+
+ETA_STEP = 10
+"""Seconds left are rounded to this: a figure that changes every second is repainted every second."""
+
+
+class Activity(Struct, frozen=True):
+    """`show` is the action of the screen that has the details, `name` what it is about on that screen."""
+
+    show: str
+    name: str
+    text: str
+    seconds_left: float | None = None
+
+    @property
+    def words(self) -> str:
+        """`gpt-oss-20b loading 62 %  ~1m10s`."""
+        return self.text if self.seconds_left is None else f"{self.text} ~{coarse_duration(self.seconds_left)}"
+
+
+def coarse_duration(seconds: float) -> str:
+    """`40s`, `1m10s`, `2h05m`; never less than the step."""
+    return human_duration(max(ETA_STEP, round(seconds / ETA_STEP) * ETA_STEP))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
 from rich.segment import Segment
@@ -14,15 +14,9 @@ from textual.filter import LineFilter
 
 from spark_tui.base.event import Event
 from spark_tui.base.finding import Severity
-from spark_tui.base.jobs import JobView
 from spark_tui.base.page import Cell, Table, Tone
 from spark_tui.base.quantities import human_duration
 from spark_tui.base.text import cells_left, clean_line
-from spark_tui.observe.engines.show.engines import engine_status
-
-if TYPE_CHECKING:
-    from spark_tui.observe.explain.model.view import EngineView
-
 
 SEVERITY_STYLE = {Severity.INFO: "$dim", Severity.WARNING: "$warning", Severity.ERROR: "$error"}
 
@@ -62,11 +56,6 @@ def safe(text: str, style: str = "") -> Content:
 def styled(value: Cell) -> Content:
     """A text of present/ in its colour."""
     return safe(value.text, TONE_STYLES[value.tone])
-
-
-def state(view: EngineView | None, job: JobView | None = None) -> Content:
-    """The status of an engine or its launch in its colour."""
-    return styled(engine_status(view, job).cell)
 
 
 def ago(seconds: float) -> str:

@@ -14,8 +14,6 @@ from textual.widget import Widget
 from textual.widgets import Button, Input, Static
 
 from spark_tui.base.page import Cell, Column, Table, Tone, cells
-from spark_tui.base.quantities import human_bytes
-from spark_tui.observe.memory.use.cache import DropPlan
 from spark_tui.tui.dialog import Dialog
 from spark_tui.tui.textual_private import QuietModal
 from spark_tui.tui.widgets.page import one_line
@@ -113,24 +111,6 @@ class ConfirmScreen(Dialog[bool]):
 
     def action_answer(self, yes: bool) -> None:
         self.dismiss(yes)
-
-
-UNCHANGED = "Available memory stays the same; CUDA sees more free memory."
-
-
-def free_cache_question(plan: DropPlan) -> ConfirmScreen | None:
-    """What a person must agree to before the page cache is freed; None where nothing has to be asked."""
-    words = [plan.warning] if plan.warning else []
-    if plan.route is None:
-        if plan.consent is not None:
-            words.append(f"Needs root: a short-lived container of {plan.consent.image} does it.")
-        elif plan.terminal is not None:
-            words.append("Needs root: sudo asks for your password on this terminal. spark-tui never sees it.")
-        words.append("To allow it permanently: spark-tui drop-caches --install")
-    if not words:
-        return None
-    title = f"Free about {human_bytes(plan.droppable)} of page cache?" if plan.droppable else "Free the page cache?"
-    return ConfirmScreen(title, "\n".join([UNCHANGED, *words]), verb="Free")
 
 
 FRAME_LINES = 8

@@ -12,6 +12,7 @@ from textual.containers import Container, Horizontal, VerticalScroll
 from textual.content import Content
 
 from spark_tui.app.home.home_lines import LABEL_WIDTH, EventFeed, LaunchSteps, LogTail, next_step_page
+from spark_tui.app.home.yanks import engine_yanks, log_and_event_yanks
 from spark_tui.base.actions import Scope, key_of
 from spark_tui.base.engine.state import EngineState
 from spark_tui.base.errors import SparkError
@@ -37,14 +38,14 @@ from spark_tui.tui.screen_table import make_screen
 from spark_tui.tui.widgets.line import entitle
 from spark_tui.tui.widgets.page import Page
 from spark_tui.tui.widgets.row_list import RowList
-from spark_tui.tui.yank import Yank, engine_yanks, log_and_event_yanks
+from spark_tui.tui.yank import Yank
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from spark_tui.app.home.next_step import NextPreset
     from spark_tui.app.home.parts import Parts
-    from spark_tui.base.graph import Curve
+    from spark_tui.base.graph import Curve, Panel
     from spark_tui.base.host.series import MetricId, Sample, SeriesSlice
     from spark_tui.base.jobs import JobView
     from spark_tui.base.reading import Reading
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
     from spark_tui.observe.explain.model.starts import StartRecord
     from spark_tui.observe.explain.model.view import EngineView
     from spark_tui.observe.memory.use.memory import GuardStatus
-    from spark_tui.observe.metrics.show.metrics import Panel
     from spark_tui.tui.widgets.graph import GraphGrid
 
 GUARD_SECONDS = 10.0

@@ -16,9 +16,10 @@ from spark_tui.base.graph import Curve
 from spark_tui.base.host.memory import ALL_WELL, SERVING_FLOOR, MemInfo, MemoryBreakdown
 from spark_tui.base.host.series import MetricId, SeriesSlice
 from spark_tui.base.page import TONES
-from spark_tui.base.quantities import GIB
+from spark_tui.base.quantities import GIB, human_bytes
 from spark_tui.base.reading import NOT_READ_YET, Reading, reason_of, value_of
 from spark_tui.observe.memory import show as present
+from spark_tui.observe.memory.use.cache import DropPlan
 from spark_tui.observe.memory.use.memory import MemoryDetail, MemoryInspector
 from spark_tui.observe.metrics.use.history import History
 from spark_tui.observe.metrics.use.metrics import EngineMetricsCollector
@@ -26,6 +27,7 @@ from spark_tui.tui import format as fmt
 from spark_tui.tui.format import Glyphs
 from spark_tui.tui.frame import FrameScreen, bindings
 from spark_tui.tui.list_screen import go
+from spark_tui.tui.modals import ConfirmScreen
 from spark_tui.tui.widgets.graph import Graph
 from spark_tui.tui.widgets.graph_picture import GraphView, Subject
 from spark_tui.tui.widgets.line import Line, entitle
@@ -46,6 +48,22 @@ SUBJECT: Final = Subject("memory", "GiB", domain=(0.0, None), alarm=SERVING_FLOO
 PART_STYLES: Final = ("$mem-engine", "$mem-apps", "$accent", "$mem-cache", "$mem-cache", "$mem-free")
 DRIVER_GLYPH: Final = "+"
 LABEL_WIDTH: Final = 11
+UNCHANGED = "Available memory stays the same; CUDA sees more free memory."
+
+
+def free_cache_question(plan: DropPlan) -> ConfirmScreen | None:
+    """What a person must agree to before the page cache is freed; None where nothing has to be asked."""
+    words = [plan.warning] if plan.warning else []
+    if plan.route is None:
+        if plan.consent is not None:
+            words.append(f"Needs root: a short-lived container of {plan.consent.image} does it.")
+        elif plan.terminal is not None:
+            words.append("Needs root: sudo asks for your password on this terminal. spark-tui never sees it.")
+        words.append("To allow it permanently: spark-tui drop-caches --install")
+    if not words:
+        return None
+    title = f"Free about {human_bytes(plan.droppable)} of page cache?" if plan.droppable else "Free the page cache?"
+    return ConfirmScreen(title, "\n".join([UNCHANGED, *words]), verb="Free")
 
 
 class Breakdown(Line):

@@ -21,7 +21,7 @@ from spark_tui.tui.widgets.line import Line, spread
 
 if TYPE_CHECKING:
     from spark_tui.base.host.vitals import GpuReading, Vitals
-    from spark_tui.observe.engines.show.activity import Activity
+    from spark_tui.base.jobs import Activity
 
 
 GPU_CELLS: Final = 8

@@ -16,9 +16,8 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from spark_tui.base.graph import Curve, TimeAxis, nice_scale, time_axis
+from spark_tui.base.graph import Curve, Panel, TimeAxis, nice_scale, time_axis
 from spark_tui.base.host.series import MetricId
-from spark_tui.observe.metrics.show.metrics import Panel
 from spark_tui.tui.format import Glyphs
 from spark_tui.tui.widgets.graph_picture import (
     CellKind,

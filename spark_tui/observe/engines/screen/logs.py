@@ -18,6 +18,7 @@ from spark_tui.base.page import Section, Tone
 from spark_tui.base.quantities import human_duration
 from spark_tui.observe.engines.screen.boot_timeline import BootTimelineView
 from spark_tui.observe.engines.screen.view import LogView
+from spark_tui.observe.engines.show.engines import engine_status
 from spark_tui.observe.engines.use.engines import EngineSupervisor, EngineWatch
 from spark_tui.observe.explain.model.explain import Explanation
 from spark_tui.observe.explain.model.moments import MOMENTS, moment_of
@@ -132,7 +133,10 @@ class LogsScreen(FrameScreen):
                 self._filter()  # it was started again
             self._point_out(watch.buffer, view)
             self.log_view.head(_headings(watch.buffer, view))
-            entitle(pane, Content.assemble(fmt.safe(watch.container.name), "  ", fmt.state(watch.view())))
+            entitle(
+                pane,
+                Content.assemble(fmt.safe(watch.container.name), "  ", fmt.styled(engine_status(watch.view()).cell)),
+            )
         else:
             home, presets = key_of("show_home"), key_of("show_presets")
             nothing = f"No engine is selected. {home} Home. {presets} choose a preset to launch."

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from spark_tui.base.engine.state import EngineState, EngineWord
-from spark_tui.base.jobs import StepState
+from spark_tui.base.jobs import Activity, StepState
 from spark_tui.base.page import Cell, Tone
-from spark_tui.base.quantities import human_duration
 from spark_tui.base.reading import Missing, value_of
 from spark_tui.observe.engines.show.engines import EngineStatus, engine_status, latest_job
 
@@ -23,27 +21,6 @@ UNDER_WAY = (
     EngineWord.QUEUED, EngineWord.FETCHING, EngineWord.PULLING, EngineWord.STARTING, EngineWord.LOADING,
     EngineWord.COMPILING, EngineWord.WARMING_UP, EngineWord.STOPPING,
 )  # fmt: skip
-ETA_STEP = 10
-"""Seconds left are rounded to this: a figure that changes every second is repainted every second."""
-
-
-class Activity(Struct, frozen=True):
-    """`show` is the action of the screen that has the details, `name` what it is about on that screen."""
-
-    show: str
-    name: str
-    text: str
-    seconds_left: float | None = None
-
-    @property
-    def words(self) -> str:
-        """`gpt-oss-20b loading 62 %  ~1m10s`."""
-        return self.text if self.seconds_left is None else f"{self.text} ~{coarse_duration(self.seconds_left)}"
-
-
-def coarse_duration(seconds: float) -> str:
-    """`40s`, `1m10s`, `2h05m`; never less than the step."""
-    return human_duration(max(ETA_STEP, round(seconds / ETA_STEP) * ETA_STEP))
 
 
 def activities(world: World, seconds_left: Callable[[EngineView], float | None]) -> tuple[Activity, ...]:

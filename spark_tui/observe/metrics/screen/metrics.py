@@ -19,7 +19,7 @@ from textual.widgets import Static
 from spark_tui.base.actions import Scope, key_of
 from spark_tui.base.engine.runtimes import runtime_named
 from spark_tui.base.engine.state import EngineState
-from spark_tui.base.graph import WINDOWS, Curve, clock_text, window_text
+from spark_tui.base.graph import WINDOWS, Curve, Panel, clock_text, window_text
 from spark_tui.base.host.series import MetricId, Sample, SeriesSlice
 from spark_tui.base.page import TONES, Row, Section, Table
 from spark_tui.base.page import Page as Sections
@@ -27,6 +27,7 @@ from spark_tui.base.quantities import human_duration
 from spark_tui.base.reading import Reading, value_of
 from spark_tui.base.text import cells_left
 from spark_tui.manage.cluster.show.cluster import vitals_section
+from spark_tui.observe.engines.show.engines import engine_status
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.observe.memory.use.guard import guard_policy
 from spark_tui.observe.metrics.model.serving import EngineMetrics
@@ -59,7 +60,7 @@ def heading(view: EngineView | None, window: float, page: int, pages: int, room:
     in brackets; what runs comes last, where there is room for it."""
     who = Content.styled(" no engine: the machine only", "$dim")
     if view is not None:
-        who = Content.assemble(fmt.safe(f" {view.name}", "bold"), "  ", fmt.state(view))
+        who = Content.assemble(fmt.safe(f" {view.name}", "bold"), "  ", fmt.styled(engine_status(view).cell))
     parts: list[Content | tuple[str, str]] = [who, ("   ", "")]
     for seconds in WINDOWS:
         text = window_text(seconds)
@@ -318,7 +319,7 @@ class MetricsScreen(FrameScreen):
         self._kept: dict[MetricId, Curve] = {}
         self._past: dict[MetricId, SeriesSlice] = {}
         self._curves: tuple[Curve, ...] = ()
-        self._panels: tuple[present.Panel, ...] = ()
+        self._panels: tuple[Panel, ...] = ()
         self._looked = ("", 0.0)
         self._drawn_at = self._figures_at = 0.0  # since the epoch, and by the monotonic clock
         self._table: bool | None = None
@@ -391,7 +392,7 @@ class MetricsScreen(FrameScreen):
             self._looked = ("", 0.0)
             self._show()
 
-    def _all_panels(self) -> tuple[present.Panel, ...]:
+    def _all_panels(self) -> tuple[Panel, ...]:
         memory = value_of(self.spark.memory)
         return present.panels_with(memory.total if memory else None, guard_policy(self.context).serving_floor)
 
@@ -480,7 +481,7 @@ class MetricsScreen(FrameScreen):
         first = limits(metrics, self.spark.gpu, value_of(lifetime))[0]
         return fmt.safe(f" {first.summary}", fmt.TONE_STYLES[TONES[first.severity]])
 
-    def _on_page(self, grid: GraphGrid) -> tuple[present.Panel, ...]:
+    def _on_page(self, grid: GraphGrid) -> tuple[Panel, ...]:
         """The panels of this page; the last page is as full as the others."""
         first = min(self._page * grid.per_page, max(0, len(self._panels) - grid.per_page))
         return self._panels[first : first + grid.per_page]

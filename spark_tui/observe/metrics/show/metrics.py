@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spark_tui.base.engine.state import EngineState
-from spark_tui.base.graph import Curve, TimeAxis, seconds_text, totals, value_text
+from spark_tui.base.graph import Curve, Panel, TimeAxis, seconds_text, totals, value_text
 from spark_tui.base.host.series import MetricId, Sample
 from spark_tui.base.host.vitals import GpuReading
 from spark_tui.base.json import Object, maybe, moment, read, rounded
@@ -38,16 +38,6 @@ HOT_CELSIUS: Final = 90.0
 
 
 # --- graphs -----------------------------------------------------------------------------------------------
-
-
-class Panel(Struct, frozen=True):
-    """One graph of the screen: its series, and the name of each where there are two."""
-
-    title: str
-    metrics: tuple[MetricId, ...]
-    names: tuple[str, ...] = ("",)
-    alarm: float | None = None
-    domain: tuple[float, float | None] | None = None
 
 
 PANELS: Final = (

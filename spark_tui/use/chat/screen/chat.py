@@ -721,7 +721,7 @@ def title(view: EngineView | None) -> Content:
     if name_of(view) != view.name:
         parts.append(fmt.safe(f" on {view.name}"))
     if view.state is not EngineState.SERVING:
-        parts += [Content("  "), fmt.state(view)]
+        parts += [Content("  "), fmt.styled(engine_status(view).cell)]
     return Content.assemble(*parts)
 
 
