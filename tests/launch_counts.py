@@ -70,7 +70,7 @@ class Calls:
 
 async def _in_the_form(calls: Calls) -> dict[str, list[int]]:
     async with seen(full_kit()) as sight:
-        await sight.until(lambda: value_of(sight.app.memory) is not None)
+        await sight.until(lambda: value_of(sight.app.world.memory) is not None)
         calls.take()
         await sight.press("enter")
         await judged(sight)

@@ -27,17 +27,17 @@ from textual.reactive import Initialize, Reactive
 from textual.theme import Theme
 from textual.worker import Worker, WorkerState
 
+from spark_tui.app.engines_frame import EnginesApp
 from spark_tui.app.first import first_figures, run
 from spark_tui.base.actions import ACTIONS, DANGEROUS, Scope, key_of, use_keys, use_screen
 from spark_tui.base.context import Context
 from spark_tui.base.errors import RefusedError
-from spark_tui.base.reading import value_of
 from spark_tui.base.secret import mask_secrets
 from spark_tui.base.settings import THEME_NAMES, SettingsError
 from spark_tui.base.text import clean, clean_line
 from spark_tui.machine.config import user_themes
 from spark_tui.tui.format import Glyphs, PlainCharacters, choose
-from spark_tui.tui.frame import FrameApp, FrameScreen, acting, bindings
+from spark_tui.tui.frame import FrameScreen, acting, bindings
 from spark_tui.tui.key_queue import GUARD_S, KeyHandled, KeyQueue
 from spark_tui.tui.screen_table import make_screen, modes
 from spark_tui.tui.themes import THEMES, in_console_colours, own_theme, theme_for
@@ -70,7 +70,7 @@ RESTORE_SECONDS: Final = 100
 _HERE: Final = Path(__file__).parent
 
 
-class SparkApp(FrameApp):
+class SparkApp(EnginesApp):
     TITLE = "spark-tui"
     CSS_PATH: ClassVar = [
         _HERE / "control_centre.tcss",
@@ -208,7 +208,7 @@ class SparkApp(FrameApp):
             self.notify(f"Stopping the {measured.title} ...", markup=False)
             await measured.end()
             said.append(f"The {measured.title} was stopped.")
-        running = [view.name for view in value_of(self.engines) or () if view.container.running]
+        running = [view.name for view in self.world.views if view.container.running]
         said += [f"Still running: {', '.join(running)}."] if running else []
         self.exit(message=" ".join(said) or None)
 

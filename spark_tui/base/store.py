@@ -15,7 +15,7 @@ from spark_tui.base.finding import AlarmId, Finding, Severity
 from spark_tui.base.host.identity import HostIdentity
 from spark_tui.base.host.memory import ALL_WELL, MemInfo, MemoryBreakdown
 from spark_tui.base.host.vitals import GpuReading, Vitals
-from spark_tui.base.reading import NOT_READ_YET, Reading
+from spark_tui.base.reading import NOT_READ_YET, Reading, value_of
 from spark_tui.base.secret import mask_secrets
 from spark_tui.catalog.presets.model.preset import PresetCatalogue
 
@@ -78,6 +78,14 @@ class World(Struct, frozen=True):
     """The gateway that runs on this machine, in another process."""
     nodes: Mapping[str, NodeLook | SparkError] = field(default_factory=dict)
     """What each node of a cluster answered last, or why it did not, by its ssh host."""
+
+    @property
+    def views(self) -> tuple[EngineView, ...]:
+        """The engines, as far as they are known."""
+        return value_of(self.engines) or ()
+
+    def view(self, name: str) -> EngineView | None:
+        return next((view for view in self.views if view.name == name), None)
 
 
 class Store:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, cast
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -23,24 +23,14 @@ from textual.widget import Widget
 from textual.widgets import Static
 from textual.worker import Worker
 
-from spark_tui.base.actions import DANGEROUS, Scope, allowed, key_of, of_scope, shown
-from spark_tui.base.engine.boot import BootStatus
-from spark_tui.base.engine.container import DaemonFacts
+from spark_tui.base.actions import DANGEROUS, Scope, allowed, of_scope, shown
 from spark_tui.base.errors import SparkError
-from spark_tui.base.event import Event, EventKind
-from spark_tui.base.finding import Finding, Severity
-from spark_tui.base.host.identity import HostIdentity
-from spark_tui.base.host.memory import ALL_WELL, MemInfo, MemoryBreakdown
-from spark_tui.base.host.vitals import GpuReading, Vitals
-from spark_tui.base.jobs import BenchStatus, JobView
+from spark_tui.base.event import EventKind
+from spark_tui.base.finding import Severity
 from spark_tui.base.page import Cell
 from spark_tui.base.quantities import GIB
-from spark_tui.base.reading import NOT_READ_YET, Reading, value_of
+from spark_tui.base.store import World
 from spark_tui.base.text import clean
-from spark_tui.catalog.presets.model.preset import PresetCatalogue
-from spark_tui.catalog.presets.use.catalogue import catalogue
-from spark_tui.manage.cluster.model.protocol import NodeLook, rank_of
-from spark_tui.observe.engines.show.activity import activities, engine_counts, engine_statuses, window_title
 from spark_tui.tui.format import Glyphs
 from spark_tui.tui.screen_table import make_screen
 from spark_tui.tui.terminal_notices import TerminalNotices
@@ -52,18 +42,8 @@ from spark_tui.tui.yank import LAST_COPY, Yank
 
 if TYPE_CHECKING:
     from spark_tui.base.context import Context
-    from spark_tui.base.engine.schedule import ScheduleStatus
-    from spark_tui.base.host.drop_caches import DropResult
-    from spark_tui.base.store import World
+    from spark_tui.base.jobs import Activity
     from spark_tui.base.under_way import Measurement
-    from spark_tui.catalog.models.model.download import Download
-    from spark_tui.catalog.presets.model.library import LibraryView
-    from spark_tui.manage.cluster.model.record import ClusterRecord
-    from spark_tui.manage.gateway.model import GatewayStatus
-    from spark_tui.manage.images.model import ImagesView
-    from spark_tui.observe.explain.model.explain import Explanation
-    from spark_tui.observe.explain.model.view import EngineView
-    from spark_tui.observe.results.model.proof import Proof
 
 ASIDES = ("memory", "events", "cluster", "cluster_doctor", "connect")
 """Screens without a tab."""
@@ -97,36 +77,13 @@ def acting(
 
 
 class FrameApp(PlainCrashApp[None]):
-    """The app as screens see it: the core, one slice of the World per `var`, and the selected engine.
+    """The app as screens see it: the core, the World, a `var` of each of its slices, and the selected engine.
 
     A widget wakes only when what it shows has changed, and repaints itself. A `reactive` of the app would repaint the
     whole screen on every change.
     """
 
-    identity: var[HostIdentity] = var(HostIdentity(""), init=False)
-    memory: var[Reading[MemInfo]] = var(NOT_READ_YET, init=False)
-    pressure: var[Reading[float]] = var(NOT_READ_YET, init=False)
-    gpu: var[Reading[GpuReading]] = var(NOT_READ_YET, init=False)
-    vitals: var[Reading[Vitals]] = var(NOT_READ_YET, init=False)
-    docker: var[Reading[DaemonFacts]] = var(NOT_READ_YET, init=False)
-    engines: var[Reading[tuple[EngineView, ...]]] = var(NOT_READ_YET, init=False)
-    presets: var[PresetCatalogue] = var(PresetCatalogue(), init=False)
-    breakdown: var[Reading[MemoryBreakdown]] = var(NOT_READ_YET, init=False)
-    memory_state: var[Finding] = var(ALL_WELL, init=False)
-    alarms: var[tuple[Finding, ...]] = var((), init=False)
-    last_drop: var[DropResult | None] = var(None, init=False)
-    jobs: var[tuple[JobView, ...]] = var((), init=False)
-    events: var[tuple[Event, ...]] = var((), init=False)
-    library: var[Reading[LibraryView]] = var(NOT_READ_YET, init=False)
-    images: var[Reading[ImagesView]] = var(NOT_READ_YET, init=False)
-    downloads: var[Reading[tuple[Download, ...]]] = var(NOT_READ_YET, init=False)
-    boot: var[Mapping[str, BootStatus]] = var({}, init=False)
-    schedules: var[Mapping[str, ScheduleStatus]] = var({}, init=False)
-    bench: var[BenchStatus | None] = var(None, init=False)
-    proofs: var[tuple[Proof, ...]] = var((), init=False)
-    launches: var[tuple[ClusterRecord, ...]] = var((), init=False)
-    gateway: var[GatewayStatus | None] = var(None, init=False)
-    nodes: var[Mapping[str, NodeLook | SparkError]] = var({}, init=False)
+    vars().update({name: var(value, init=False) for name, value in asdict(World()).items()})
     selected: var[str] = var("", init=False)
     """Name of the selected engine; all screens show that one."""
 
@@ -137,48 +94,36 @@ class FrameApp(PlainCrashApp[None]):
         self.notices = TerminalNotices(wanted, os.environ, partial(write_to_terminal, self))
         self._error_shown = False
         self._before_aside = "home"
+        self.world = World()
         self.measurement: Measurement | None = None
         super().__init__()
 
     def take(self, world: World) -> None:
         """The only writer of the slices. The selected engine stays selected; before one is chosen, it is the first."""
-        for name in SLICES:
+        self.world = world
+        for name in World.__struct_fields__:
             setattr(self, name, getattr(world, name))
-        names = [view.name for view in value_of(self.engines) or ()]
-        others = [job.title for job in self.jobs] + [record.name for record in self.launches]
+        names = [view.name for view in world.views]
+        others = [job.title for job in world.jobs] + [record.name for record in world.launches]
         if self.selected not in names and self.selected not in others:
             self.selected = names[0] if names else ""
         self.notices.events(world.events)
-        self.notices.title(window_title(world))
 
-    @property
-    def selected_engine(self) -> EngineView | None:
-        return next((view for view in value_of(self.engines) or () if view.name == self.selected), None)
+    def engine_words(self) -> tuple[Cell, tuple[Cell, ...]]:
+        """Of several engines the selected one with its state, and how many are in each: for the bar on top."""
+        raise NotImplementedError
 
-    @property
-    def selected_record(self) -> ClusterRecord | None:
-        """The launch on several nodes that the selected engine is a rank of, where this machine keeps it."""
-        view = self.selected_engine
-        if view is not None and rank_of(view.container) is None:
-            return None
-        named = (each for each in self.launches if self.selected in (each.name, *(rank.name for rank in each.ranks)))
-        return next(named, None)
+    def activities(self) -> tuple[Activity, ...]:
+        """What is under way on this machine."""
+        raise NotImplementedError
 
-    def refuses(self, verb: str) -> bool:
-        """Whether `verb` is not done with the selected engine: a bare process, or one rank of several. Says then how
-        the person does it, or how it is done on all ranks."""
-        view = self.selected_engine
-        if view is not None and view.container.bare:
-            from spark_tui.base.engine.container import outside_docker
+    def apply_fix(self, engine: str) -> None:
+        """The launch form of the engine's preset, with the change written into it that its log suggests."""
+        raise NotImplementedError
 
-            self.notify(str(outside_docker(view.container, acts=True)), severity="warning", markup=False)
-            return True
-        if view is None or rank_of(view.container) is None:
-            return False
-        from spark_tui.manage.cluster.show.cluster import not_alone
-
-        self.notify(not_alone(view.name, self.selected_record, verb, key_of("stop")), severity="warning", markup=False)
-        return True
+    def edit_engine(self, engine: str, changes: Mapping[str, str] | None = None) -> None:
+        """The launch form with the settings of an engine that runs; `changes` are written into it."""
+        raise NotImplementedError
 
     def on_notify(self, event: Notify) -> None:
         """One toast at a time."""
@@ -217,83 +162,11 @@ class FrameApp(PlainCrashApp[None]):
     def action_open_cluster(self) -> None:
         self.show_aside("cluster")
 
-    def stop_on_nodes(self, record: ClusterRecord | None) -> None:
-        """Stops a launch on all its nodes after asking; one that is still coming up is cancelled, which undoes it."""
-        if record is None:
-            self.notify("Nothing runs on several nodes.", markup=False)
-            return
-        from spark_tui.manage.cluster.show.cluster import stop_question
-        from spark_tui.run.launch.use.runner import JobRunner
-
-        async def act() -> None:
-            jobs = self.context[JobRunner]
-            try:
-                if jobs.running(record.name) is not None:
-                    await jobs.cancel(record.name)
-                else:
-                    jobs.stop_on_nodes(record)
-            except SparkError as error:
-                self.report(error)
-
-        def decided(yes: bool | None) -> None:
-            if yes:
-                self.run_worker(act(), group="act", exit_on_error=False)
-
-        question, what = stop_question(record)
-        self.push_screen(make_screen("confirm", question, what, verb="Stop"), decided)
-
-    def explain(self, view: EngineView) -> Explanation:
-        """What the engine's log means now, as core has it; an engine that core does not watch is explained here."""
-        from spark_tui.observe.explain.model.explain import explain_view  # its rules are many: after the first frame
-
-        known = self.context.store.world.explanations.get(view.name)
-        return known or explain_view(view, now=self.context.clock.now())
-
-    def apply_fix(self, view: EngineView | None) -> None:
-        """The launch form of the engine's preset, with the change written into it that its log suggests."""
-        proposed = self.explain(view).proposal if view is not None else None
-        preset = catalogue(self.context).get(view.container.preset) if view is not None else None
-        if view is None or proposed is None:
-            self.notify("No fix available for this engine.", markup=False)
-        elif preset is None:
-            self.draft_engine(view)
-        else:
-            record = self.selected_record
-            engine, nodes = (view.name, {}) if record is None else (record.name, {"nodes": record.cluster})
-            name = {"name": engine} if engine != preset.name else {}
-            self.push_screen(make_screen("launch_form", self.context, preset, name | nodes | dict(proposed.change)))
-
-    def draft_engine(self, view: EngineView | None) -> None:
-        """The draft of a preset for an engine that was started by hand, with the change that its log suggests."""
-        from spark_tui.catalog.fit.use.draft import Drafts
-
-        if view is None:
-            self.notify("No engine is selected.", markup=False)
-        elif catalogue(self.context).get(view.container.preset) is not None:
-            self.notify(f"{view.name} runs from the preset {view.container.preset}.", markup=False)
-        else:
-            proposed = self.explain(view).proposal
-            changes = dict(proposed.change) if proposed is not None else {}
-            container = view.container
-            dialog = make_screen(
-                "draft", self.context, f"Draft: {view.name}", lambda: self.context[Drafts].of_container(container),
-                changes=changes,
-            )  # fmt: skip
-            self.push_screen(dialog, self.launched)
-
     def launched(self, name: str | None) -> None:
         """Home shows how an engine starts that a form has launched."""
         if name:
             self.selected = name
             self.switch_mode("home")
-
-    @acting("proofs")
-    async def read_proofs(self) -> None:
-        """Reads the kept proofs, in a thread: the command line may have added one."""
-        # its modules are imported in the thread too
-        kept = await self.context.in_thread(lambda: self.context.ports.get("proofs").all())
-        known = {proof.id: proof for proof in (*kept, *self.context.store.world.proofs)}  # one may be new since
-        self.context.store.update(proofs=tuple(sorted(known.values(), key=lambda proof: -proof.at)))
 
     async def may(self, then: str, name: str) -> bool:
         """Whether `then` may be done with that engine: asks while work is under way that it would disturb. A
@@ -311,22 +184,6 @@ class FrameApp(PlainCrashApp[None]):
             if stopped is not None:
                 await stopped.end()
         return True
-
-    def edit_engine(self, view: EngineView | None, changes: Mapping[str, str] | None = None) -> None:
-        """The launch form with the settings of an engine that runs; `changes` are written into it."""
-        if view is None or not view.container.running:
-            self.notify("No running engine is selected.", markup=False)
-            return
-        if self.refuses("Edit"):
-            return
-        from spark_tui.run.launch.use.edit import Editor
-
-        try:
-            preset = self.context[Editor].running(view).preset
-        except SparkError as error:
-            self.report(error)
-        else:
-            self.push_screen(make_screen("launch_form", self.context, preset, changes, view))
 
     def copy(self, entry: Yank) -> None:
         """Sends the text to the terminal, which may drop it, and keeps all but a secret in a private file."""
@@ -355,10 +212,6 @@ class FrameApp(PlainCrashApp[None]):
         self.context.store.say(error.summary, Severity.ERROR, error.remedy, kind=kind, detail=error.detail)
         self.log.error(error.id, error.summary, error.detail)
         self.notify(f"{error.summary}\n{error.remedy}".strip(), severity="error", markup=False)
-
-
-SLICES = tuple(name for name, value in vars(FrameApp).items() if isinstance(value, var) and name != "selected")
-"""Names of the World's fields that the app holds."""
 
 
 class FrameScreen(QuietScreen[None]):
@@ -402,17 +255,8 @@ class FrameScreen(QuietScreen[None]):
         return self.spark.context
 
     @property
-    def selected_engine(self) -> EngineView | None:
-        return self.spark.selected_engine
-
-    @property
-    def selected_launch(self) -> str:
-        """`qwen fetching 16%` while a launch is selected that has no container yet, else empty."""
-        status = engine_statuses(self.context.store.world).get(self.spark.selected)
-        return "" if status is None or self.selected_engine is not None else f"{self.spark.selected} {status.text}"
-
-    def engines(self) -> tuple[EngineView, ...]:
-        return value_of(self.spark.engines) or ()
+    def world(self) -> World:
+        return self.spark.world
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """In read-only mode the dangerous actions do not exist: no key, no palette entry, no call."""
@@ -439,22 +283,12 @@ class FrameScreen(QuietScreen[None]):
 
     def _show_engines(self, top: TopBar) -> None:
         """How many there are in each state; of several, the one that is selected."""
-        world, name = self.context.store.world, self.spark.selected
-        statuses = engine_statuses(world)
-        known = name in statuses and len(statuses) > 1
-        top.selected = Cell(f"{name} {statuses[name].text}", statuses[name].tone) if known else Cell("")
-        top.counts = engine_counts(world, statuses)
+        top.selected, top.counts = self.spark.engine_words()
         top.renew()
 
-    def _seconds_left(self, view: EngineView) -> float | None:
-        from spark_tui.observe.metrics.use.history import History
-
-        return self.context[History].eta(view).seconds
-
     def _show_activities(self, line: ActivityLine) -> None:
-        world = self.context.store.world
-        line.activities = activities(world, self._seconds_left)
-        line.alarms = world.alarms
+        line.activities = self.spark.activities()
+        line.alarms = self.world.alarms
         line.renew()
 
     def bind_slice(self, name: str, show: Callable[[Any], None]) -> None:
@@ -512,7 +346,7 @@ class FrameScreen(QuietScreen[None]):
 
     def engine_choices(self) -> list[str]:
         """The engines that this screen can show."""
-        return [view.name for view in self.engines()]
+        return [view.name for view in self.world.views]
 
     def yanks(self) -> tuple[Yank, ...]:
         """What `y` copies here now."""

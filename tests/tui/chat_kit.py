@@ -229,7 +229,7 @@ async def chatting(engines: dict[str, str] | None = None, *, size: tuple[int, in
     async with kit.app.run_test(size=size, notifications=True) as pilot:
         kit.pilot = pilot
         serving = any(kit.api.models_by_port)
-        await kit.let_time_pass(lambda: ("ready" in kit.seen()) if serving else kit.app.engines != NOT_READ_YET)
+        await kit.let_time_pass(lambda: ("ready" in kit.seen()) if serving else kit.app.world.engines != NOT_READ_YET)
         await pilot.press("6")
         await kit.until(lambda: isinstance(kit.app.screen, ChatScreen) and kit.app.screen.focused is not None)
         yield kit

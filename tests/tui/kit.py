@@ -139,7 +139,7 @@ async def seen(kit: Kit, size: tuple[int, int] = (120, 36), *keys: str) -> Async
     app = opened_on(mode or "presets")(kit.context, UNICODE)
     async with app.run_test(size=size, notifications=True) as pilot:
         sight = Sight(kit, app, pilot)
-        await sight.until(lambda: bool(app.presets.presets or app.presets.problems))
+        await sight.until(lambda: bool(app.world.presets.presets or app.world.presets.problems))
         for key in keys if mode is None else keys[1:]:
             await sight.press(key)
         yield sight

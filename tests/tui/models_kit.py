@@ -54,7 +54,7 @@ async def seen(kit: Stock, size: tuple[int, int] = (120, 36), *keys: str) -> Asy
     app = SparkApp(kit.context, UNICODE)
     async with app.run_test(size=size, notifications=True) as pilot:
         sight = Sight(kit, app, pilot)
-        await sight.until(lambda: bool(app.presets.presets))
+        await sight.until(lambda: bool(app.world.presets.presets))
         await sight.press("2")
         await sight.until(lambda: isinstance(app.screen, ModelsScreen) and app.screen.library is not None)
         for key in keys:

@@ -41,7 +41,7 @@ async def test_a_new_reading_repaints_what_shows_it_and_not_the_whole_screen() -
             kit.context.store.update(memory=Ok(MemInfo(120 * GIB, gib * GIB, gib * GIB), kit.clock.now()))
             await pilot.pause()
             await kit.clock.advance(0.2)
-        assert app.memory == kit.context.store.world.memory
+        assert app.world.memory == kit.context.store.world.memory
         assert whole_screens == []
 
 

@@ -102,7 +102,7 @@ def notices(sight: Sight) -> str:
 
 async def quick(sight: Sight, **values: str) -> BenchForm:
     """The form, opened and filled."""
-    await sight.until(lambda: bool(serving(sight.on(BenchScreen).engines())))
+    await sight.until(lambda: bool(serving(sight.on(BenchScreen).world.views)))
     await sight.press("b")
     await sight.until(lambda: isinstance(sight.app.screen, BenchForm) and bool(sight.app.screen.query("#preview")))
     form: BenchForm = sight.on(BenchForm)
@@ -316,9 +316,9 @@ async def test_a_launch_beside_a_measurement_asks_and_ends_it_first() -> None:
             await sight.until(lambda: sight.app.screen is form and bool(form.query("#preview")))
             await sight.press("ctrl+l")
             await sight.until_seen("Launch other during the benchmark of qwen, ")
-            assert not sight.app.jobs
+            assert not sight.app.world.jobs
             await sight.press(answer)
-            await sight.until(lambda wanted=jobs: len(sight.app.jobs) == wanted)  # type: ignore[misc]
+            await sight.until(lambda wanted=jobs: len(sight.app.world.jobs) == wanted)  # type: ignore[misc]
         assert not screen.measuring
         (kept,) = kit.results.all()
         assert kept.run is not None
@@ -402,7 +402,7 @@ async def test_an_engine_that_ends_voids_its_measurement_and_runs_again() -> Non
 async def test_two_engines_are_measured_in_turn_and_stand_side_by_side() -> None:
     kit = BenchKit("qwen", "other")
     async with looking(kit) as (sight, screen):
-        await sight.until(lambda: len(screen.engines()) == 2)
+        await sight.until(lambda: len(screen.world.views) == 2)
         await quick(sight, **QUICK, engine="qwen", other="other")
         await sight.press("ctrl+l")
         await sight.until_seen("measuring", "waits")

@@ -46,11 +46,11 @@ async def measured(app: SparkApp, pilot: Pilot[None], clock: FakeClock) -> None:
 
 async def launched(app: SparkApp, pilot: Pilot[None], clock: FakeClock, name: str) -> None:
     """Home some seconds after a launch of the demo's preset of that name, which is selected."""
-    await clock.until(lambda: bool(app.presets.presets) and bool(app.selected))
+    await clock.until(lambda: bool(app.world.presets.presets) and bool(app.selected))
     for _ in range(20):  # the graphs have their past
         await clock.advance(1.0)
         await pilot.pause()
-    preset = app.presets.get(name)
+    preset = app.world.presets.get(name)
     assert preset is not None
     app.context[JobRunner].launch(LaunchRequest(preset, Overrides()))
     await clock.advance(0.5)

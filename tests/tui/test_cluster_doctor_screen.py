@@ -108,8 +108,8 @@ async def test_the_worst_check_is_first_with_its_fix_and_evidence_and_escape_goe
         for word in ("FAIL spark-2", "mtu 9000", "enP2p1s0f0np0: 1500", "/etc/netplan/40-cx7.yaml on spark-2"):
             assert word in page(sight)
         assert page(sight).index("FAIL spark-2") < page(sight).index("PASS spark-1")
-        assert sight.app.events[-1].subject == "duo"
-        assert sight.app.events[-1].severity is Severity.ERROR
+        assert sight.app.world.events[-1].subject == "duo"
+        assert sight.app.world.events[-1].severity is Severity.ERROR
         await sight.press("escape")
         sight.on(ClusterScreen)
 
@@ -185,7 +185,7 @@ async def test_checks_continue_while_another_screen_is_shown(sparks: ExaminedSpa
     async with shown(sparks) as sight:
         await sight.press("1")
         sparks.held.set()
-        await sight.until(lambda: any(event.subject == "duo" for event in sight.app.events))
+        await sight.until(lambda: any(event.subject == "duo" for event in sight.app.world.events))
         await sight.press(key_of("open_cluster"), key_of("open_cluster_doctor"))
         assert verdicts(sight)
 

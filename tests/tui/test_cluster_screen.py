@@ -61,9 +61,9 @@ async def shown(sparks: Sparks, size: tuple[int, int] = (120, 36), *, serves: bo
     if serves:
         await launched(sparks, kit)
     async with seen(kit, size, "1") as sight:
-        await sight.until(lambda: len(sight.app.launches) == serves)
+        await sight.until(lambda: len(sight.app.world.launches) == serves)
         await sight.press(key_of("open_cluster"))
-        await sight.until(lambda: len(sight.app.nodes) == 2)
+        await sight.until(lambda: len(sight.app.world.nodes) == 2)
         sight.on(ClusterScreen)
         yield sight
 
@@ -116,9 +116,9 @@ async def test_a_stop_names_the_nodes_and_leaves_nothing_on_any(sparks: Sparks) 
         await sight.press("n")
         assert len(sparks.containers()) == 2
         await sight.press("x", "y")
-        await sight.until(lambda: not sight.app.launches)
+        await sight.until(lambda: not sight.app.world.launches)
         assert sparks.containers() == []
-        assert sight.app.jobs[-1].state is StepState.DONE
+        assert sight.app.world.jobs[-1].state is StepState.DONE
         await sight.until_seen(*WORDS["nothing"])
 
 
@@ -132,7 +132,7 @@ async def test_the_log_of_the_head_is_opened(sparks: Sparks) -> None:
 async def test_a_launch_that_the_watcher_gave_up_says_why(sparks: Sparks) -> None:
     async with shown(sparks) as sight:
         sparks[WORKER].docker.end("r-rank1", 137)
-        (record,) = sight.app.launches
+        (record,) = sight.app.world.launches
         sparks.keep(replace(record, stage=Stage.BROKEN, problem="r-rank1 on spark-2 is gone."))
         await sight.until_seen("broken", "r-rank1 on spark-2 is gone.", "exited (137)")
         assert sight.app.screen.query_one(RowList).ids == ("r 0", "r 1")
@@ -178,7 +178,7 @@ async def test_the_nodes_of_the_last_launch_are_chosen_again_while_there_are_suc
         choose(sight, "parallel", "pp")
         await sight.until(lambda: sight.on(LaunchForm).overrides is not None and not sight.on(LaunchForm).problem)
         await sight.press("ctrl+l")
-        await sight.until(lambda: bool(sight.app.jobs))
+        await sight.until(lambda: bool(sight.app.world.jobs))
         last = sight.app.context[LastLaunches]
         assert last.of(preset(text), ["lab1"]).pairs == {"nodes": "lab1", "parallel": "pp"}
         assert last.of(preset(text), ["lab"]).left_out == ("nodes", "parallel")
@@ -220,7 +220,7 @@ async def test_a_launch_from_the_form_starts_all_ranks_and_shows_them_on_home(sp
         sparks[WORKER].docker.write("r-rank1", "a line")
         await sight.until_seen(*WORDS["starting"])
         await sight.press("c")
-        await sight.until(lambda: sight.app.jobs[-1].state is StepState.CANCELLED)
+        await sight.until(lambda: sight.app.world.jobs[-1].state is StepState.CANCELLED)
         assert sparks.containers() == []
 
 
@@ -229,19 +229,19 @@ async def test_a_launch_that_fails_keeps_its_summary_and_what_to_do(sparks: Spar
     async with form(sparks, "min_nodes: 2\n") as sight:
         await sight.press("ctrl+l")
         await sight.until_seen(*WORDS["no image"])
-        assert sight.app.jobs[-1].state is StepState.FAILED
+        assert sight.app.world.jobs[-1].state is StepState.FAILED
 
 
 async def test_what_runs_under_that_name_is_replaced_after_a_question(sparks: Sparks) -> None:
     await launched(sparks, sparks.controller())
     async with form(sparks, "min_nodes: 2\n") as sight:
-        await sight.until(lambda: bool(sight.app.launches))
+        await sight.until(lambda: bool(sight.app.world.launches))
         await sight.press("ctrl+l")
         await sight.until(lambda: isinstance(sight.app.screen, ConfirmScreen))
-        before = sight.app.launches[0].launch
+        before = sight.app.world.launches[0].launch
         await sight.press("y")
-        await sight.until(lambda: sight.app.launches[0].launch != before)
-        await sight.until(lambda: sight.app.launches[0].stage is Stage.READY)
+        await sight.until(lambda: sight.app.world.launches[0].launch != before)
+        await sight.until(lambda: sight.app.world.launches[0].stage is Stage.READY)
 
 
 # --- Home -------------------------------------------------------------------------------------------------
@@ -253,7 +253,7 @@ async def home(sparks: Sparks, size: tuple[int, int] = (120, 36)) -> AsyncIterat
     kit = sparks.controller()
     await launched(sparks, kit)
     async with seen(kit, size, "1") as sight:
-        await sight.until(lambda: sight.app.selected == "r" and len(sight.app.nodes) == 2)
+        await sight.until(lambda: sight.app.selected == "r" and len(sight.app.world.nodes) == 2)
         sight.on(HomeScreen)
         yield sight
 
@@ -270,7 +270,7 @@ async def test_down_on_one_rank_stops_the_whole_launch(sparks: Sparks) -> None:
         await sight.press("x")
         await sight.until_seen(*WORDS["question"])
         await sight.press("y")
-        await sight.until(lambda: not sight.app.launches)
+        await sight.until(lambda: not sight.app.world.launches)
         assert sparks.containers() == []
 
 
@@ -297,7 +297,7 @@ async def test_a_rank_that_another_machine_launched_is_not_stopped_alone(sparks:
 
 async def test_a_launch_that_has_no_engine_here_any_more_stays_in_the_list(sparks: Sparks) -> None:
     async with home(sparks) as sight:
-        (record,) = sight.app.launches
+        (record,) = sight.app.world.launches
         sparks[HEAD].docker.go_down()
         await sparks.launcher().stop("r")
         sparks.keep(replace(record, stage=Stage.BROKEN, problem="r-rank1 on spark-2 is gone."))
@@ -306,7 +306,7 @@ async def test_a_launch_that_has_no_engine_here_any_more_stays_in_the_list(spark
             await sparks[HEAD].docker.remove(engine, force=True)
         await sight.until_seen(*WORDS["broken"])
         await sight.press("x", "y")
-        await sight.until(lambda: not sight.app.launches)
+        await sight.until(lambda: not sight.app.world.launches)
 
 
 async def test_what_was_interrupted_is_finished_when_the_program_is_opened(sparks: Sparks) -> None:
@@ -315,7 +315,7 @@ async def test_what_was_interrupted_is_finished_when_the_program_is_opened(spark
     (record,) = kit.context[ClusterLauncher].records()
     sparks.keep(replace(record, stage=Stage.STOPPING))
     async with seen(sparks.controller(), (120, 36), "1") as sight:
-        await sight.until(lambda: sparks.containers() == [] and not sight.app.launches)
+        await sight.until(lambda: sparks.containers() == [] and not sight.app.world.launches)
         await sight.until_seen(*WORDS["finished"])
 
 

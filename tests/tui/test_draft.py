@@ -60,7 +60,7 @@ async def test_enter_on_a_model_without_a_preset_shows_its_draft_which_is_saved_
         file = tmp_path / "presets" / "tiny.yaml"
         await sight.until(file.exists)
         assert file.read_text().startswith("# Drafted by spark-tui for acme/tiny")
-        await sight.until(lambda: sight.app.presets.get("tiny") is not None)
+        await sight.until(lambda: sight.app.world.presets.get("tiny") is not None)
         await sight.press("l")
         sight.on(LaunchForm)
         await sight.press("ctrl+l")

@@ -29,7 +29,7 @@ async def test_one_key_frees_the_cache_after_one_warning_while_an_engine_serves(
     clock = FakeClock()
     app = SparkApp(build_demo(clock=clock))
     async with app.run_test(size=(120, 36)) as pilot:
-        await clock.until(lambda: bool(value_of(app.engines)))
+        await clock.until(lambda: bool(value_of(app.world.engines)))
         before = app.context.host.memory()
         await pilot.press("D")
         await clock.advance(1)
@@ -51,7 +51,7 @@ async def test_read_only_has_no_such_key_and_says_so() -> None:
     clock = FakeClock()
     app = SparkApp(build_demo(Settings(read_only=True), clock=clock))
     async with app.run_test(size=(120, 36)) as pilot:
-        await clock.until(lambda: bool(value_of(app.engines)))
+        await clock.until(lambda: bool(value_of(app.world.engines)))
         free = value_of(app.context.host.memory()).free  # type: ignore[union-attr]
         await pilot.press("D")
         await pilot.pause()

@@ -30,12 +30,12 @@ def edited(app: SparkApp) -> bool:
 
 
 def launched(app: SparkApp) -> bool:
-    return any(job.title == "gpt-oss-20b" for job in app.jobs)
+    return any(job.title == "gpt-oss-20b" for job in app.world.jobs)
 
 
 def fixed(app: SparkApp) -> bool:
     """The failed engine is launched again."""
-    return bool(app.jobs) and not isinstance(app.screen, LaunchForm)
+    return bool(app.world.jobs) and not isinstance(app.screen, LaunchForm)
 
 
 def found(app: SparkApp) -> bool:
@@ -45,7 +45,7 @@ def found(app: SparkApp) -> bool:
 
 def started(app: SparkApp) -> bool:
     """A launch for the context and users that were typed; nobody named a memory share."""
-    return bool(app.jobs) and not isinstance(app.screen, LaunchForm)
+    return bool(app.world.jobs) and not isinstance(app.screen, LaunchForm)
 
 
 def judged(app: SparkApp) -> bool:
@@ -127,7 +127,7 @@ GOALS: tuple[Goal, ...] = (
 
 
 async def until(app: SparkApp, condition: Callable[[SparkApp], bool]) -> None:
-    await quiet.until(app, lambda: condition(app), (type(app.screen).__name__, app.clipboard, app.jobs))
+    await quiet.until(app, lambda: condition(app), (type(app.screen).__name__, app.clipboard, app.world.jobs))
 
 
 @pytest.mark.parametrize("goals", [*([goal] for goal in GOALS[:3]), GOALS[3:]], ids=lambda goals: goals[0][0])
@@ -160,7 +160,7 @@ async def test_an_engine_is_reached_from_a_laptop_with_a_key_in_four_keys() -> N
         await pilot.press("y")
         await until(app, lambda app: isinstance(app.screen, YankMenu))
         await pilot.press("n")
-        network = f"http://{app.identity.lan_address}:8001/v1"
+        network = f"http://{app.world.identity.lan_address}:8001/v1"
         await until(app, lambda app: app.clipboard == network)
         await pilot.press("y")
         await until(app, lambda app: isinstance(app.screen, YankMenu))
@@ -180,9 +180,9 @@ async def test_the_last_preset_is_launched_again_with_its_values_in_three_keys()
         await until(app, launched)
         await app.context[JobRunner].cancel("gpt-oss-20b")
         await pilot.press("1")
-        before = app.jobs
+        before = app.world.jobs
         await pilot.press("l", "enter")
         await until(app, lambda app: isinstance(app.screen, LaunchForm))
         assert isinstance(app.screen, LaunchForm) and app.screen.overrides.max_model_len == 65_536
         await pilot.press("ctrl+l")
-        await until(app, lambda app: app.jobs != before)
+        await until(app, lambda app: app.world.jobs != before)

@@ -56,7 +56,7 @@ async def test_every_key_of_the_tour_does_what_it_says() -> None:
         sight.on(LaunchForm)
         await sight.until(lambda: sight.on(LaunchForm).overrides is not None and not sight.on(LaunchForm).problem)
         await sight.press("ctrl+l")
-        await sight.until(lambda: bool(sight.app.jobs))
+        await sight.until(lambda: bool(sight.app.world.jobs))
         await sight.press("1", key_of("open_connect"))
         sight.on(ConnectScreen)
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
+from msgspec.structs import replace
 from textual.pilot import Pilot
 from textual.widgets import Input
 
@@ -55,7 +56,7 @@ def screen_text(app: SparkApp) -> str:
 
 
 def state(app: SparkApp, name: str) -> EngineState | None:
-    return next((view.state for view in value_of(app.engines) or () if view.name == name), None)
+    return next((view.state for view in app.world.views if view.name == name), None)
 
 
 async def test_an_engine_that_serves_is_shown_with_what_its_log_proved() -> None:
@@ -146,7 +147,7 @@ async def test_a_launch_is_seen_and_its_failure_has_a_remedy() -> None:
     kit = Kit()
     kit.docker.fail("start", GpuDriverMissing("Docker has no GPU driver.", "Install the NVIDIA Container Toolkit."))
     async with opened(kit) as (app, pilot):
-        await until(kit, pilot, lambda: value_of(app.engines) is not None)
+        await until(kit, pilot, lambda: value_of(app.world.engines) is not None)
         kit.context[JobRunner].launch(LaunchRequest(PRESET, Overrides()))
         await until(kit, pilot, lambda: "NVIDIA Container Toolkit" in screen_text(app))
         assert "Docker has no GPU driver" in screen_text(app)
@@ -161,7 +162,8 @@ async def test_a_row_is_selected_with_its_key_whatever_comes_in_meanwhile() -> N
         rows = app.screen.query_one(RowList)
         rows.action_move(1)
         assert app.selected == "b", "the next key is for that one"
-        app.jobs = (JobView("1", "c"),)  # the list is shown again before the list's message arrives
+        # The list is shown again before the list's message arrives.
+        app.take(replace(app.world, jobs=(JobView("1", "c"),)))
         await pilot.pause()
         assert (app.selected, rows.key) == ("b", "b")
         app.selected = "a"

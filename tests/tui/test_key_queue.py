@@ -179,7 +179,7 @@ async def test_a_launch_is_not_begun_by_a_key_that_came_before_its_form() -> Non
         assert isinstance(app.screen, LaunchForm)
         clock.now += GUARD_S
         await sight.press("ctrl+l")
-        await sight.until(lambda: bool(app.jobs))
+        await sight.until(lambda: bool(app.world.jobs))
 
 
 HANGS_S = 2.0

@@ -158,7 +158,7 @@ async def test_keys_move_between_fields_write_text_and_read_the_command() -> Non
         await sight.press("escape")
         sight.on(PresetsScreen)
         assert not kit.docker.created
-        assert not sight.app.jobs
+        assert not sight.app.world.jobs
 
 
 async def test_enter_on_the_last_field_focuses_the_button_and_only_there_it_launches() -> None:
@@ -197,7 +197,7 @@ def full_kit() -> Kit:
 
 async def test_fit_and_rules_of_what_is_typed_follow_when_typing_rests() -> None:
     async with form(kit=full_kit()) as sight:
-        await sight.until(lambda: value_of(sight.app.memory) is not None)
+        await sight.until(lambda: value_of(sight.app.world.memory) is not None)
         await write(sight, "gpu_memory_utilization", "0.99")
         shown = sight.on(LaunchForm).judgement
         assert shown is None or shown.overrides.gpu_memory_utilization == 0.99, "no old verdict for new values"
@@ -216,13 +216,13 @@ async def test_fit_and_rules_of_what_is_typed_follow_when_typing_rests() -> None
 async def test_what_cannot_fit_is_launched_only_when_its_name_is_typed() -> None:
     kit = full_kit()
     async with form(kit=kit) as sight:
-        await sight.until(lambda: value_of(sight.app.memory) is not None)
+        await sight.until(lambda: value_of(sight.app.world.memory) is not None)
         await write(sight, "gpu_memory_utilization", "0.9")
         await judged(sight)
         await sight.press("ctrl+l")
         sight.on(ConfirmScreen)
         await sight.press("enter")
-        assert not sight.app.jobs
+        assert not sight.app.world.jobs
         await sight.type("qwen")
         await sight.press("enter")
         await sight.until(lambda: bool(kit.docker.created))
@@ -231,13 +231,13 @@ async def test_what_cannot_fit_is_launched_only_when_its_name_is_typed() -> None
 async def test_a_launch_before_the_verdict_is_refused_by_the_launch_itself() -> None:
     kit = full_kit()
     async with form(kit=kit) as sight:
-        await sight.until(lambda: value_of(sight.app.memory) is not None)
+        await sight.until(lambda: value_of(sight.app.world.memory) is not None)
         await write(sight, "gpu_memory_utilization", "0.9")
         await judged(sight)
         sight.on(LaunchForm).judgement = None  # as until it is there; a key may come too late on a slow machine
         sight.on(LaunchForm).action_submit()
-        await sight.until(lambda: any(job.error for job in sight.app.jobs))
-        assert "does not fit" in sight.app.jobs[0].error
+        await sight.until(lambda: any(job.error for job in sight.app.world.jobs))
+        assert "does not fit" in sight.app.world.jobs[0].error
         assert not kit.docker.created
 
 
@@ -263,7 +263,7 @@ async def test_a_recipe_that_takes_the_machine_is_launched_only_when_its_rights_
         await sight.until(lambda: isinstance(sight.app.screen, ConfirmScreen))
         await sight.press("enter")
         await sight.press("escape")
-        assert not sight.app.jobs and not kit.docker.created
+        assert not sight.app.world.jobs and not kit.docker.created
         assert kit.presets.load().presets[0].allowed == ()
         sight.on(LaunchForm)
         await sight.press("ctrl+l")
@@ -368,7 +368,7 @@ async def test_the_message_is_on_screen_at_the_field_that_is_wrong_and_it_is_not
         await write(sight, "exposure", "wan")
         field(sight, "port").input.focus()
         await sight.press("ctrl+l")
-        assert not sight.app.jobs
+        assert not sight.app.world.jobs
         assert focused(sight) == "exposure", "the focus moves to the wrong field"
 
 
@@ -402,7 +402,7 @@ async def test_a_preset_that_cannot_be_launched_says_why() -> None:
         assert "needs 2 nodes" in sight.text
         await sight.press("ctrl+l")
         sight.on(LaunchForm)
-        assert not sight.app.jobs
+        assert not sight.app.world.jobs
 
 
 async def test_what_the_preset_needs_is_asked_for_and_then_it_can_be_launched() -> None:
@@ -412,7 +412,7 @@ async def test_what_the_preset_needs_is_asked_for_and_then_it_can_be_launched() 
         assert "Required: block" in sight.text
         assert field(sight, "block").mark == "needed"
         await sight.press("ctrl+l")
-        assert not sight.app.jobs
+        assert not sight.app.world.jobs
         await write(sight, "block", "16")
         await sight.press("ctrl+l")
         await sight.until(lambda: bool(kit.docker.created))
@@ -475,7 +475,7 @@ async def test_damaged_memory_is_no_memory() -> None:
 
 async def test_one_key_takes_the_suggestion() -> None:
     async with form(kit=full_kit()) as sight:
-        await sight.until(lambda: value_of(sight.app.memory) is not None)
+        await sight.until(lambda: value_of(sight.app.world.memory) is not None)
         await write(sight, "gpu_memory_utilization", "0.99")
         await judged(sight)
         suggested = dict(sight.on(LaunchForm).suggested)
@@ -540,7 +540,7 @@ async def test_a_launch_over_a_running_engine_asks_and_no_keeps_the_form() -> No
     kit = kit_of(QWEN)
     await serving(kit, {})
     async with form(kit=kit) as sight:
-        await sight.until(lambda: bool(value_of(sight.app.engines)))
+        await sight.until(lambda: bool(value_of(sight.app.world.engines)))
         await write(sight, "max_model_len", "2048")
         await sight.press("ctrl+l")
         await sight.until(lambda: isinstance(sight.app.screen, EditQuestion))

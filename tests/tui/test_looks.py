@@ -258,7 +258,7 @@ async def test_with_sixteen_colours_nothing_is_left_to_a_terminal_that_may_be_bl
     kit = kit_of(PRESET)
     app = SparkApp(kit.context, ASCII, SPARK_ANSI)
     async with app.run_test(size=(120, 36)) as pilot:
-        while not app.presets.presets:
+        while not app.world.presets.presets:
             await kit.clock.advance(1)
             await pilot.pause()
         for keys in (("3", "slash", "x"), ("escape", "enter", "1"), ("escape", "2", "h"), ("escape", "3", "i")):

@@ -69,7 +69,7 @@ def memory_kit(*processes: HostProcess, name: str = "qwen") -> tuple[Kit, FixedV
 async def opened(sight: Sight) -> None:
     """Memory, with its closer look."""
     await sight.until(
-        lambda: value_of(sight.app.breakdown) is not None and bool(sight.kit.context[EngineSupervisor].views())
+        lambda: value_of(sight.app.world.breakdown) is not None and bool(sight.kit.context[EngineSupervisor].views())
     )
     await sight.press("m")
     sight.on(MemoryScreen)
@@ -127,7 +127,7 @@ async def test_at_eighty_columns_everything_is_reached_by_scrolling() -> None:
 async def test_the_arrows_move_in_the_processes_and_bring_them_into_view() -> None:
     kit, _ = memory_kit(*(replace(ENGINE, pid=4000 + number, name=f"worker-{number:02}") for number in range(9)))
     async with seen(kit, (80, 24)) as sight:
-        await sight.until(lambda: value_of(sight.app.breakdown) is not None)
+        await sight.until(lambda: value_of(sight.app.world.breakdown) is not None)
         await sight.press("m")
         await sight.until_seen("> worker-00".replace(">", UNICODE.cursor))
         await sight.press(*["down"] * 8)
@@ -186,7 +186,7 @@ async def test_danger_shows_on_the_strip_and_in_the_ledger() -> None:
     async with seen(kit) as sight:
         await opened(sight)
         kit.host.memory_value = Ok(replace(IDLE_MEMORY, free=GIB, available=GIB), kit.clock.now())
-        await sight.until(lambda: sight.app.memory_state.severity is Severity.ERROR)
+        await sight.until(lambda: sight.app.world.memory_state.severity is Severity.ERROR)
         await sight.until_seen("CRITICAL", "below the floor of 3.0", "Stop an engine")
 
 

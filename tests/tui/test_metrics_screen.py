@@ -79,7 +79,7 @@ async def looking(
     app = opened_on("metrics")(kit.context, glyphs)
     async with app.run_test(size=size, notifications=True) as pilot:
         sight = Sight(kit, app, pilot)
-        await sight.until(lambda: bool(app.selected) or value_of(app.engines) == ())
+        await sight.until(lambda: bool(app.selected) or value_of(app.world.engines) == ())
         await sight.until(lambda: isinstance(app.screen, MetricsScreen) and bool(app.screen.query(GraphGrid)))
         yield sight, sight.on(MetricsScreen)
 

@@ -501,7 +501,7 @@ async def test_progress_is_painted_once_a_second_at_most(kit: Stock) -> None:
         assert "25%" in begin
         for done in (300, 400, 500):
             moved = replace(download, files=(replace(download.files[0], done=done),))
-            sight.app.downloads = Ok((moved,))
+            sight.app.take(replace(sight.app.world, downloads=Ok((moved,))))
             await sight.pilot.pause()
         assert "50%" not in sight.text
         kit.downloader.known[id_] = moved

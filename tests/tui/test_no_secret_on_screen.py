@@ -101,7 +101,7 @@ async def test_an_error_that_quotes_a_key_is_masked_where_it_is_told() -> None:
         "start", GpuDriverMissing(f"Docker refused: HF_TOKEN={TOKEN}.", "Ask again.", detail=f"Bearer {BEARER}")
     )
     async with opened(kit) as (app, pilot):
-        await until(kit, pilot, lambda: value_of(app.engines) is not None)
+        await until(kit, pilot, lambda: value_of(app.world.engines) is not None)
         kit.context[JobRunner].launch(LaunchRequest(PRESET, Overrides()))
         await until(kit, pilot, lambda: "Docker refused" in screen_text(app))
         clean_of_secrets(screen_text(app))
@@ -153,7 +153,7 @@ async def test_an_open_engine_gets_a_key_from_home_after_a_question() -> None:
         await until(
             kit,
             pilot,
-            lambda: [view.exposure for view in value_of(app.engines) or () if view.container.running] == [Exposure.LAN],
+            lambda: [view.exposure for view in app.world.views if view.container.running] == [Exposure.LAN],
         )
         assert app.clipboard == "/home/test/.config/spark-tui/secrets/qwen.env"
         assert "2048" in kit.docker.created[-1].command

@@ -133,7 +133,7 @@ async def test_read_only_lists_nothing_that_changes_what_runs() -> None:
     app = SparkApp(kit.context, UNICODE)
     async with app.run_test() as pilot:
         sight = Sight(kit, app, pilot)
-        await sight.until(lambda: bool(app.presets.presets and app.selected))
+        await sight.until(lambda: bool(app.world.presets.presets and app.selected))
         ids = {entry.id for entry in entries(app)}
         assert not {"stop qwen", "edit qwen", "restart qwen", "launch gemma", "drop_cache"} & ids
         assert {"logs qwen", "preset gemma", "chat qwen"} <= ids

@@ -43,10 +43,6 @@ UPWARD: Final = {
     "observe.engines -> observe.memory": 2,
     "observe.metrics -> observe.memory": 1,
     "run -> manage": 10,
-    "tui -> catalog": 5,
-    "tui -> manage": 5,
-    "tui -> observe": 5,
-    "tui -> run": 2,
     "use -> manage": 4,
     "use.bench -> use.prove": 3,
 }

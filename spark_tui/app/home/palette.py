@@ -72,7 +72,7 @@ def entries(app: FrameApp) -> Iterator[PaletteEntry]:
     yield from _actions(app)
     yield from _engines(app)
     yield from _presets(app)
-    library = value_of(app.library)
+    library = value_of(app.world.library)
     for each in library.entries if library is not None else ():
         id_, detail = each.model.id, each.model.completeness.value
         yield PaletteEntry(f"model {id_}", "Models", clean_line(id_), detail, "", partial(go, app, "models", row=id_))
@@ -103,7 +103,7 @@ def _actions(app: FrameApp) -> Iterator[PaletteEntry]:
 
 
 def _engines(app: FrameApp) -> Iterator[PaletteEntry]:
-    for view in value_of(app.engines) or ():
+    for view in app.world.views:
         name = clean_line(view.name)
         for verb, mode, id_, running in ENGINE_VERBS:
             if running and not view.container.running:
@@ -118,7 +118,7 @@ def _engines(app: FrameApp) -> Iterator[PaletteEntry]:
 
 def _presets(app: FrameApp) -> Iterator[PaletteEntry]:
     may_launch = not app.context.settings.read_only
-    for preset in app.presets.presets:
+    for preset in app.world.presets.presets:
         name, title = clean_line(preset.name), clean_line(preset.facts.title)
         if may_launch:
             run = partial(launch, app, preset)
@@ -211,12 +211,7 @@ async def _awaited(work: Awaitable[object]) -> None:
 
 
 def launch(app: FrameApp, preset: Preset) -> None:
-    def launched(name: str | None) -> None:
-        if name:
-            app.selected = name
-            app.switch_mode("home")
-
-    app.push_screen(make_screen("launch_form", app.context, preset), launched)
+    app.push_screen(make_screen("launch_form", app.context, preset), app.launched)
 
 
 def choose_theme(app: FrameApp) -> None:

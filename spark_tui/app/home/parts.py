@@ -9,6 +9,7 @@ from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.memory.use.memory import MemoryInspector
 from spark_tui.observe.metrics.use.history import History
 from spark_tui.observe.metrics.use.metrics import EngineMetricsCollector
+from spark_tui.observe.results.use import read_proofs
 from spark_tui.run.launch.use.runner import JobRunner
 from spark_tui.run.launch.use.secure import Securing
 from spark_tui.run.service.use import BootUnits
@@ -28,3 +29,4 @@ class Parts:
     Securing = Securing
     BootUnits = BootUnits
     MemoryGate = MemoryGate
+    read_proofs = staticmethod(read_proofs)

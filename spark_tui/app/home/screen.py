@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from msgspec.structs import replace
 from textual import work
@@ -43,6 +43,7 @@ from spark_tui.tui.yank import Yank
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from spark_tui.app.engines_frame import EnginesApp
     from spark_tui.app.home.next_step import NextPreset
     from spark_tui.app.home.parts import Parts
     from spark_tui.base.graph import Curve, Panel
@@ -151,14 +152,26 @@ class HomeScreen(FrameScreen):
         self._guard_at = float("-inf")
         self.bind_slices(("engines", "jobs", "boot", "launches", "nodes"), self._show)
         self.bind_slices(("downloads",), self._show_coming)
-        self.bind_slices(("presets",), lambda: self._show_selected() if not self.engines() else None)
+        self.bind_slices(("presets",), lambda: self._show_selected() if not self.world.views else None)
         self.bind_slices(("selected", "proofs", "gateway", "schedules"), self._show_selected)
         self.bind_slice("selected", lambda name: self.query_one(RowList).select(name))
         # At once, and not by a message: the next key is for that engine, and a list shown meanwhile keeps its cursor.
         self.watch(self.query_one(RowList), "cursor", self._select, init=False)
-        self.set_timer(PROOFS_SECONDS, self.spark.read_proofs)
+        self.set_timer(PROOFS_SECONDS, self._read_proofs)
         self.bind_slices(("events",), lambda: self.query_one(EventFeed).renew())
         self._tail_timer = self.set_interval(1.0, self._renew_tail, pause=True)
+
+    @property
+    def spark(self) -> EnginesApp:
+        return cast("EnginesApp", self.app)
+
+    @property
+    def selected_engine(self) -> EngineView | None:
+        return self.spark.selected_engine
+
+    @acting("proofs")
+    async def _read_proofs(self) -> None:
+        await parts().read_proofs(self.context)
 
     def on_screen_suspend(self) -> None:
         self._tail_timer.pause()
@@ -211,7 +224,7 @@ class HomeScreen(FrameScreen):
         from spark_tui.tui.widgets.graph import sparkline
 
         found = {}
-        for view in self.engines():
+        for view in self.world.views:
             if view.word.serves:
                 curve = self._read(view.name, MetricId.DECODE_RATE)
                 rate, running = curve.last, self._read(view.name, MetricId.RUNNING).last
@@ -223,7 +236,7 @@ class HomeScreen(FrameScreen):
 
     def _renew_graphs(self) -> None:
         """The machine's graphs on the left; on the right the engine's, or while it starts the memory it takes."""
-        if value_of(self.spark.engines) is None or not self.is_current:
+        if value_of(self.world.engines) is None or not self.is_current:
             return  # not for the first frame
         from spark_tui.observe.metrics.show import metrics as present
         from spark_tui.observe.metrics.use.metrics import HOST
@@ -231,7 +244,7 @@ class HomeScreen(FrameScreen):
 
         if self._unsubscribe is None:
             self._unsubscribe = self.context[parts().EngineMetricsCollector].subscribe(self._sampled)
-        for name in (HOST, *(view.name for view in self.engines())):
+        for name in (HOST, *(view.name for view in self.world.views)):
             if name not in self._past:
                 self._read_past(name)
         if not self.query(GraphGrid):
@@ -239,7 +252,7 @@ class HomeScreen(FrameScreen):
             self.query_one("#engines-pane").mount(graphs, before="#host-graphs-lines")
             figures = GraphGrid(self.spark.glyphs, least=(TILE_CELLS, 3), id="figures")
             self.query_one("#detail-pane").mount(figures, before="#figures-lines")
-        memory = value_of(self.spark.memory)
+        memory = value_of(self.world.memory)
         settings = self.context.settings  # the policy made of them brings the guard along
         floor = int((settings.guard_loading_gib if self._loads else settings.guard_serving_gib) * GIB)
         panels = {each.title: each for each in present.panels_with(memory.total if memory else None, floor)}
@@ -274,8 +287,8 @@ class HomeScreen(FrameScreen):
 
         metrics, name = self.context[parts().EngineMetricsCollector], self.spark.selected
         brief = not (self.has_class("-wide") and self.has_class("-roomy"))
-        rows = slow_rows(metrics.current(name), metrics.lifetime(name), self.spark.gpu, brief=brief)
-        if self._guard is not None and self.engines():
+        rows = slow_rows(metrics.current(name), metrics.lifetime(name), self.world.gpu, brief=brief)
+        if self._guard is not None and self.world.views:
             rows = (*rows, guard_row(self._guard))
         slow = self.query_one("#slow", Page)
         slow.display = bool(rows)
@@ -285,7 +298,7 @@ class HomeScreen(FrameScreen):
     @property
     def _loads(self) -> bool:
         """The selected engine is on its way to serve."""
-        view, job = self.selected_engine, latest_job(self.spark.jobs, self.spark.selected)
+        view, job = self.selected_engine, latest_job(self.world.jobs, self.spark.selected)
         if view is not None and view.container.running:
             return view.state is EngineState.STARTING
         return job is not None and job.state is StepState.RUNNING
@@ -340,9 +353,9 @@ class HomeScreen(FrameScreen):
 
     def _show_list(self) -> None:
         rows = self.query_one(RowList)
-        live = self._live() if any(view.word.serves for view in self.engines()) else {}
+        live = self._live() if any(view.word.serves for view in self.world.views) else {}
         table = home_table(
-            self.engines(), self.spark.jobs, live=live, boot=self.spark.boot, launches=self.spark.launches
+            self.world.views, self.world.jobs, live=live, boot=self.world.boot, launches=self.world.launches
         )
         rows.show_table(table, self._empty())
         rows.select(self.spark.selected)
@@ -355,11 +368,11 @@ class HomeScreen(FrameScreen):
     @property
     def _docker_fault(self) -> str:
         """Why the engines cannot be listed; empty while they can, and before they were."""
-        why = reason_of(self.spark.engines)
+        why = reason_of(self.world.engines)
         return "" if why == "not read yet" else why
 
     def _empty(self) -> Content:
-        if value_of(self.spark.engines) is None and not self._docker_fault:
+        if value_of(self.world.engines) is None and not self._docker_fault:
             return Content.styled("Finding engines ...", "$dim")
         return Content.styled("Cannot list engines.", "bold $error") if self._docker_fault else no_engine()
 
@@ -367,10 +380,10 @@ class HomeScreen(FrameScreen):
         """Without an engine: what keeps it from being launched, else what to launch."""
         if self._docker_fault:
             return docker_page(self._docker_fault, key_of("yank"), key_of("show_doctor"))
-        if value_of(self.spark.engines) is None:
+        if value_of(self.world.engines) is None:
             return ()  # not for the first frame
-        seen = (self.spark.presets, tuple(job.id for job in self.spark.jobs), self.engines())
-        if seen != self._looked and self.spark.presets.presets and self.context.ports.has("models"):
+        seen = (self.world.presets, tuple(job.id for job in self.world.jobs), self.world.views)
+        if seen != self._looked and self.world.presets.presets and self.context.ports.has("models"):
             self._looked = seen
             self._find_next()
         return next_step_page(
@@ -389,26 +402,26 @@ class HomeScreen(FrameScreen):
 
     def _show_selected(self) -> None:
         view, name = self.selected_engine, self.spark.selected
-        job = latest_job(self.spark.jobs, name)
+        job = latest_job(self.world.jobs, name)
         pane = self.query_one("#detail-pane")
         entitle(pane, name or "Welcome")
-        lan = self.spark.identity.lan_address
+        lan = self.world.identity.lan_address
         page = (
             engine_page(view, self.context.clock.now(), job, lan=lan, secure=key_of("secure_engine"),
-                        launches=self.spark.launches) if view else ()
+                        launches=self.world.launches) if view else ()
         )  # fmt: skip
         record = self.spark.selected_record
         empty = view is None and job is None and record is None
         if empty:
             page = self._empty_page()
         page = self._with_nodes(self._with_proof(page, view), record, job)
-        if page and name in self.spark.schedules:
-            times = Row(self.spark.schedules[name].schedule.text, "schedule")
+        if page and name in self.world.schedules:
+            times = Row(self.world.schedules[name].schedule.text, "schedule")
             page = (*page[:-1], replace(page[-1], rows=(*page[-1].rows, times)))
-        if self.spark.gateway is not None:
+        if self.world.gateway is not None:
             from spark_tui.manage.gateway.show import gateway_rows  # not for the first frame
 
-            own = gateway_rows(self.spark.gateway, self.context.clock.now())
+            own = gateway_rows(self.world.gateway, self.context.clock.now())
             last = page[-1] if page else Section()
             page = (*page[:-1], replace(last, rows=(*last.rows, *own)))
         summary = self.query_one("#summary", Page)
@@ -427,7 +440,7 @@ class HomeScreen(FrameScreen):
         if view is not None:
             from spark_tui.observe.explain.show import explanation_rows, health_rows  # not for the first frame
 
-            preset = self.spark.presets.get(view.container.preset) is not None
+            preset = self.world.presets.get(view.container.preset) is not None
             found, key = self.spark.explain(view), key_of("apply_remedy")
             if view.container.running:
                 rows = health_rows(found, preset=preset, key=key, brief=not self.has_class("-roomy"))
@@ -445,12 +458,12 @@ class HomeScreen(FrameScreen):
 
     def _with_proof(self, page: tuple[Section, ...], view: EngineView | None) -> tuple[Section, ...]:
         """The page of an engine with what was proved of it, if anything was."""
-        if view is None or not self.spark.proofs:
+        if view is None or not self.world.proofs:
             return page
         from spark_tui.observe.results.model.proof import engine_badge, stored_commit  # not for the first frame
         from spark_tui.use.prove.show import badge_row
 
-        found = engine_badge(self.spark.proofs, view, stored_commit(self.spark.library, view.model))
+        found = engine_badge(self.world.proofs, view, stored_commit(self.world.library, view.model))
         return (*page[:-1], Section(rows=(*page[-1].rows, *badge_row(found))))
 
     def _with_nodes(
@@ -461,13 +474,13 @@ class HomeScreen(FrameScreen):
         if view is not None and rank_of(view.container) is not None:
             from spark_tui.manage.cluster.show.cluster import rank_rows  # not for the first frame
 
-            rows = rank_rows(view.container, record, self.spark.nodes, stop)
+            rows = rank_rows(view.container, record, self.world.nodes, stop)
             return (*page[:-1], Section(rows=(*page[-1].rows, *rows)))
         if view is None and record is not None and (job is None or job.state is StepState.RUNNING):
             from spark_tui.manage.cluster.show.cluster import record_page
 
             # the steps of the job have their own place
-            return record_page(record, None, (), 0.0, self.spark.nodes, stop_key=stop)
+            return record_page(record, None, (), 0.0, self.world.nodes, stop_key=stop)
         return page
 
     def _show_boot(self, view: EngineView | None, job: JobView | None) -> None:
@@ -500,13 +513,13 @@ class HomeScreen(FrameScreen):
     def _show_coming(self) -> None:
         """While an engine is launched: what is downloaded for it, in the place of its log, and its preset."""
         view, name, wide = self.selected_engine, self.spark.selected, self.has_class("-wide")
-        job = latest_job(self.spark.jobs, name) if self._loads else None
+        job = latest_job(self.world.jobs, name) if self._loads else None
         awaited = {id_ for step in job.steps for id_ in step.downloads} if job is not None and view is None else set()
         if job is not None and job.launches is not None and job.launches != self._judged:
             self._judged = job.launches
             self._judge(*job.launches)
-        fetched = [each for each in value_of(self.spark.downloads) or () if each.id in awaited]
-        preset = self.spark.presets.get(view.container.preset if view is not None else name) if self._loads else None
+        fetched = [each for each in value_of(self.world.downloads) or () if each.id in awaited]
+        preset = self.world.presets.get(view.container.preset if view is not None else name) if self._loads else None
         pages: dict[str, tuple[Section, ...]] = dict.fromkeys(
             ("fetch", "preset", "rail-fetch-files", "rail-preset", "rail-command"), ()
         )
@@ -571,7 +584,7 @@ class HomeScreen(FrameScreen):
             case "draft_engine":
                 return view is not None and not view.container.ours
             case "cancel_job":
-                job = latest_job(self.spark.jobs, self.spark.selected)
+                job = latest_job(self.world.jobs, self.spark.selected)
                 return job is not None and job.state is StepState.RUNNING
             case "yank":
                 return bool(self.yanks())
@@ -581,9 +594,9 @@ class HomeScreen(FrameScreen):
         view = self.selected_engine
         if view is None and (command := docker_command(self._docker_fault)):
             return (Yank("Command", "c", command),)
-        preset = self.spark.presets.get(view.container.preset) if view is not None else None
+        preset = self.world.presets.get(view.container.preset) if view is not None else None
         last = log_and_event_yanks(self.context, self.spark.selected)
-        return (*engine_yanks(self.context, view, preset, self.spark.identity.lan_address), *last)
+        return (*engine_yanks(self.context, view, preset, self.world.identity.lan_address), *last)
 
     def _renew_tail(self) -> None:
         beside, below = self.query_one("#rail-log", LogTail), self.query_one("#log-tail", LogTail)
@@ -620,10 +633,10 @@ class HomeScreen(FrameScreen):
                 self.app.screen.look_for("", (latest,))
 
     def action_apply_remedy(self) -> None:
-        self.spark.apply_fix(self.selected_engine)
+        self.spark.apply_fix(self.spark.selected)
 
     def action_edit_engine(self) -> None:
-        self.spark.edit_engine(self.selected_engine)
+        self.spark.edit_engine(self.spark.selected)
 
     def action_open_connect(self) -> None:
         self.spark.show_aside("connect")
@@ -643,7 +656,9 @@ class HomeScreen(FrameScreen):
     def action_stop(self) -> None:
         view, record = self.selected_engine, self.spark.selected_record
         if record is not None:
-            self.spark.stop_on_nodes(record)
+            from spark_tui.manage.cluster.screen.launch import stop_on_nodes
+
+            stop_on_nodes(self.spark, record)
             return
         if self.spark.refuses("Stop"):
             return
@@ -737,7 +752,7 @@ class HomeScreen(FrameScreen):
         view, boot = self._engine_for("A schedule"), self.context[parts().BootUnits]
         if view is None:
             return
-        had = self.spark.schedules.get(view.name)
+        had = self.world.schedules.get(view.name)
         hint = "Stop-start by this machine's clock, then days; or none."
         hint += f" Now: {had.schedule.text}." if had else ""
         dialog = TextDialog(f"Schedule of {view.name}", hint, placeholder="23:00-07:00 mon-fri")

@@ -62,7 +62,7 @@ class ImagesScreen(ListScreen):
 
     @property
     def view(self) -> ImagesView | None:
-        return value_of(self.spark.images)
+        return value_of(self.world.images)
 
     @property
     def entry(self) -> ImageEntry | None:
@@ -73,7 +73,7 @@ class ImagesScreen(ListScreen):
     # --- show -----------------------------------------------------------------------------------------
 
     def show_rows(self) -> None:
-        view, reading = self.view, self.spark.images
+        view, reading = self.view, self.world.images
         if view is None:
             waits = reading == NOT_READ_YET
             text = "Reading images..." if waits else f"{reason_of(reading)} {key_of('reload_images')} tries again."
@@ -87,7 +87,7 @@ class ImagesScreen(ListScreen):
         self.show_selected()
 
     def show_selected(self) -> None:
-        view, entry, reading, line = self.view, self.entry, self.spark.images, self.query_one(SummaryLine)
+        view, entry, reading, line = self.view, self.entry, self.world.images, self.query_one(SummaryLine)
         self.page("image").show(present.image_page(entry, view, self.context.clock.now()) if entry and view else ())
         line.text, line.style = present.images_summary(view) if view is not None else "", "$dim"
         if self._busy:

@@ -8,15 +8,17 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from spark_tui.base.context import Context
 from spark_tui.base.finding import Change, Finding, Severity, pairs_text, set_options
 from spark_tui.base.page import TONES, Row, Section, Tone
 from spark_tui.base.quantities import human_duration
 from spark_tui.base.text import clean_line
 from spark_tui.observe.explain.model.causes.cause import CauseId
-from spark_tui.observe.explain.model.explain import Explanation
+from spark_tui.observe.explain.model.explain import Explanation, explain_view
 from spark_tui.observe.explain.model.kernels import Fp4
 from spark_tui.observe.explain.model.sizing import GraphState, concurrency_of, equivalent_utilization, kv_summary
 from spark_tui.observe.explain.model.timeline import Phase, PhaseState, StartOutcome, Topic
+from spark_tui.observe.explain.model.view import EngineView
 
 LEVELS: Final = {Severity.ERROR: "critical", Severity.WARNING: "warning", Severity.INFO: "info"}
 """Words for a finding's severity, in JSON and on the terminal."""
@@ -214,6 +216,12 @@ def landmarks(explanation: Explanation, first_line: int, cause_line: int | None 
 
 
 # --- the whole explanation --------------------------------------------------------------------------------
+
+
+def explanation_of(context: Context, view: EngineView) -> Explanation:
+    """What the engine's log means now, as it is known; an engine that is not watched is explained here."""
+    known = context.store.world.explanations.get(view.name)
+    return known or explain_view(view, now=context.clock.now())
 
 
 def explanation_page(explanation: Explanation) -> tuple[Section, ...]:

@@ -162,7 +162,7 @@ class MemoryScreen(FrameScreen):
         self._show_side()
 
     def _show_side(self) -> None:
-        page = present.detail_page(self._detail, self.spark.last_drop, drop_key=key_of("drop_cache"))
+        page = present.detail_page(self._detail, self.world.last_drop, drop_key=key_of("drop_cache"))
         self.query_one("#side", Page).show(page)
 
     @work(exit_on_error=False, exclusive=True, group="memory-past")
@@ -206,7 +206,7 @@ class MemoryScreen(FrameScreen):
         """The engine whose process is under the cursor; empty where it is none."""
         key = self.query_one("#processes", RowList).key
         found = next((each for each in value_of(self._detail.processes) or () if str(each.pid) == key), None)
-        views = (view for view in self.engines() if found is not None and view.container.id == found.container)
+        views = (view for view in self.world.views if found is not None and view.container.id == found.container)
         return next((view.name for view in views), "")
 
     async def action_stop_owner(self) -> None:

@@ -171,3 +171,14 @@ def earlier_runs(run: BenchRun, results: Sequence[Result]) -> list[Comparison]:
         for each in before
         if each.at <= run.at and each.id not in (run.id, run.pair) and each.conditions.model == run.conditions.model
     ]
+
+
+async def read_proofs(context: Context) -> None:
+    """Reads the kept proofs, in a thread: the command line may have added one."""
+
+    def read() -> tuple[Proof, ...]:
+        return context[ProofStore].all()  # its modules are imported in the thread too
+
+    kept = await context.in_thread(read)
+    known = {proof.id: proof for proof in (*kept, *context.store.world.proofs)}  # one may be new since
+    context.store.update(proofs=tuple(sorted(known.values(), key=lambda proof: -proof.at)))

@@ -20,7 +20,6 @@ from spark_tui.base.errors import SparkError, UsageError
 from spark_tui.base.finding import Change
 from spark_tui.base.nodes import Cluster, Clusters
 from spark_tui.base.page import Page, Row, Section, Tone
-from spark_tui.base.reading import value_of
 from spark_tui.base.text import truncate
 from spark_tui.catalog.fit.model.fit import Fit
 from spark_tui.catalog.fit.model.verdict import LaunchVerdict
@@ -492,7 +491,7 @@ class LaunchForm(FormScreen[str]):
             return
         if not (await self._approved() and await app.may(self.verb, record.name)):
             return
-        runs = [view.name for view in value_of(core.store.world.engines) or () if view.container.running]
+        runs = [view.name for view in core.store.world.views if view.container.running]
         taken = record.name in (*runs, *(each.name for each in core.store.world.launches))
         if taken:
             question, what = replace_question(record.name, record.nodes)
@@ -508,9 +507,12 @@ class LaunchForm(FormScreen[str]):
         core, name, app = self._core, self.overrides.name or self._preset.name, cast("FrameApp", self.app)
         if not (await self._approved() and await app.may(self.verb, name)):
             return
-        views = value_of(core.store.world.engines) or ()
-        running = next((view for view in views if view.name == name and view.container.running), None)
-        if running is None or not running.container.ours or core[JobRunner].running(name) is not None:
+        running = core.store.world.view(name)
+        if (
+            running is None
+            or not (running.container.running and running.container.ours)
+            or core[JobRunner].running(name) is not None
+        ):
             core[JobRunner].launch(LaunchRequest(self._preset, self.overrides, force=force, fetch=self.fetch))
         elif not await self._edit(running, force=force):
             return

@@ -47,6 +47,10 @@ class ConnectScreen(ListScreen):
             with VerticalScroll(can_focus=False):
                 yield Page(id="elsewhere")
 
+    @property
+    def selected_engine(self) -> EngineView | None:
+        return self.world.view(self.spark.selected)
+
     def on_mount(self) -> None:
         self._plans: dict[str, Connection] = {}
         self._elsewhere: dict[str, Connection] = {}
@@ -61,7 +65,7 @@ class ConnectScreen(ListScreen):
 
     def _look(self) -> None:
         """Reads the files where the engine or the gateway is another one, or serves otherwise than before."""
-        view, gateway = self.selected_engine, self.spark.gateway
+        view, gateway = self.selected_engine, self.world.gateway
         if gateway is None and self._by_gateway:
             self._by_gateway = None
         seen = (
@@ -76,7 +80,7 @@ class ConnectScreen(ListScreen):
     async def _read(self, view: EngineView | None) -> None:
         plans: dict[str, Connection] = {}
         elsewhere: dict[str, Connection] = {}
-        status = self.spark.gateway if self._by_gateway else None
+        status = self.world.gateway if self._by_gateway else None
         address = None if self._by_gateway is None else status.local_address if status is not None else ""
         plan = partial(self.context[Connector].plan, gateway=address, keyed=status is not None and status.keyed)
         for client in CLIENTS.values():
@@ -102,7 +106,7 @@ class ConnectScreen(ListScreen):
 
     def show_selected(self) -> None:
         plan = self.plan
-        page = present.connection_page(plan, self.spark.gateway) if plan is not None else ()
+        page = present.connection_page(plan, self.world.gateway) if plan is not None else ()
         check = self._checks.get((plan.engine, plan.client.id)) if plan is not None else None
         if check is not None:
             page = (page[0], Section("Check", tuple(present.finding_rows(check))), *page[1:])
@@ -123,7 +127,7 @@ class ConnectScreen(ListScreen):
             case "check_client":
                 return plan is not None and bool(plan.served.name)
             case "toggle_gateway":
-                return plan is not None and (plan.gateway or self.spark.gateway is not None)
+                return plan is not None and (plan.gateway or self.world.gateway is not None)
             case "fix_engine":
                 return plan is not None and bool(change_of(plan.findings))
             case "yank":
@@ -197,7 +201,7 @@ class ConnectScreen(ListScreen):
 
     def action_toggle_gateway(self) -> None:
         """All clients of the page are given the gateway's address, or the engine's."""
-        if self.plan is None or not (self.plan.gateway or self.spark.gateway is not None):
+        if self.plan is None or not (self.plan.gateway or self.world.gateway is not None):
             self.notify("No gateway is running. Start it: spark-tui gateway", markup=False)
             return
         self._by_gateway = not self.plan.gateway
@@ -208,7 +212,7 @@ class ConnectScreen(ListScreen):
         """The form of the engine's settings, with the changes that this client needs."""
         change = change_of(self.plan.findings) if self.plan is not None else ()
         if change:
-            self.spark.edit_engine(self.selected_engine, dict(change))
+            self.spark.edit_engine(self.spark.selected, dict(change))
         else:
             self.notify("No fix available for this engine.", markup=False)
 

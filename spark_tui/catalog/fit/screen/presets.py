@@ -250,9 +250,9 @@ class PresetsScreen(ListScreen):
     def _check_again(self) -> None:
         """Asks for the images and judges again when the answer may be another: presets, Docker, a launch ended, an
         engine came or went."""
-        ended = tuple(job.id for job in self.spark.jobs if job.state.over)
-        running = frozenset(view.name for view in self.engines() if view.container.running)
-        seen = (self.spark.presets, isinstance(self.spark.docker, Ok), ended, self.spark.identity, running)
+        ended = tuple(job.id for job in self.world.jobs if job.state.over)
+        running = frozenset(view.name for view in self.world.views if view.container.running)
+        seen = (self.world.presets, isinstance(self.world.docker, Ok), ended, self.world.identity, running)
         if seen != self._seen:
             self._seen = seen
             self.context[PresetFinder].forget()
@@ -262,7 +262,7 @@ class PresetsScreen(ListScreen):
     async def _read_images(self) -> None:
         """One question per image; a Docker that does not answer is asked once. Then the model store, and the fit."""
         found: dict[str, ImageStatus] = {}
-        references = dict.fromkeys(preset.reference for preset in self.spark.presets.presets)
+        references = dict.fromkeys(preset.reference for preset in self.world.presets.presets)
         for reference in references:
             try:
                 found[reference] = ImageStatus(True, await self.context.docker.image(reference))
@@ -282,9 +282,9 @@ class PresetsScreen(ListScreen):
     async def _judge_all(self) -> None:
         """The launch that is asked about of every preset, the ones found first, one at a time: keys go first."""
         await self.context[History].load()  # the page names the last good start
-        names = [*self.rows.ids, *(each.name for each in self.spark.presets.presets)]
+        names = [*self.rows.ids, *(each.name for each in self.world.presets.presets)]
         for name in dict.fromkeys(names):
-            preset = self.spark.presets.get(name)
+            preset = self.world.presets.get(name)
             if preset is not None:
                 await self.context[PresetFinder].judge(preset, self._search, self._image(preset).image)
                 self.repaint_soon()
@@ -298,7 +298,7 @@ class PresetsScreen(ListScreen):
 
     def show_rows(self) -> None:
         """The presets that are found, in order; while nothing narrows them also the unreadable files."""
-        catalogue = self.spark.presets
+        catalogue = self.world.presets
         search = replace(self._search, words=tuple(self.filter_words))
         candidates = self.context[PresetFinder].candidates(self.context.store.world, search)
         self._candidates = {each.preset.name: each for each in candidates}
@@ -322,12 +322,12 @@ class PresetsScreen(ListScreen):
     @property
     def preset(self) -> Preset | None:
         """The preset under the cursor."""
-        return self.spark.presets.get(self.rows.key)
+        return self.world.presets.get(self.rows.key)
 
     @property
     def problem(self) -> PresetError | None:
         """The unreadable file under the cursor."""
-        key, problems = self.rows.key, self.spark.presets.problems
+        key, problems = self.rows.key, self.world.presets.problems
         number = int(key.removeprefix(PROBLEM)) if key.startswith(PROBLEM) else len(problems)
         return problems[number] if number < len(problems) else None
 
@@ -398,7 +398,7 @@ class PresetsScreen(ListScreen):
         if preset is None:
             page.show(())
             return
-        containers = tuple(view.container for view in self.engines())
+        containers = tuple(view.container for view in self.world.views)
         try:
             found = preset_diff(self.context[Preflight], preset, Overrides(), self._image(preset).image, containers)
         except SparkError as error:
@@ -419,7 +419,7 @@ class PresetsScreen(ListScreen):
     def look_for(self, text: str, names: Sequence[str]) -> None:
         """Shows these presets, asked for by another screen: those that `text` finds, when it finds them all, else the
         first of them among all others."""
-        wanted = [preset for preset in self.spark.presets.presets if preset.name in names]
+        wanted = [preset for preset in self.world.presets.presets if preset.name in names]
         if wanted:
             found = all(matches(preset, text.lower().split()) for preset in wanted)
             self._search = Search()

@@ -197,8 +197,8 @@ class LaunchChecks:
         )
 
     def _running(self, name: str) -> EngineView | None:
-        views = value_of(self._store.world.engines) or ()
-        return next((view for view in views if view.name == name and view.container.running), None)
+        view = self._store.world.view(name)
+        return view if view is not None and view.container.running else None
 
     def _fit(self, plan: LaunchPlan, checkpoints: _Checkpoints) -> Fit:
         world = self._store.world
@@ -207,7 +207,7 @@ class LaunchChecks:
         shares = breakdown.engines if breakdown is not None else None
         held = {each.container: each.memory for each in shares or ()}
         none = None if shares is None else 0
-        engines = [view for view in value_of(world.engines) or () if view.container.running]
+        engines = [view for view in world.views if view.container.running]
         memory = value_of(world.memory)
         total = memory.total if memory is not None else 0
         own = self._running(plan.spec.name)

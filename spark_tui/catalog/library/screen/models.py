@@ -145,11 +145,11 @@ class ModelsScreen(ListScreen):
 
     @property
     def library(self) -> LibraryView | None:
-        return value_of(self.spark.library)
+        return value_of(self.world.library)
 
     @property
     def downloads(self) -> tuple[Download, ...]:
-        return value_of(self.spark.downloads) or ()
+        return value_of(self.world.downloads) or ()
 
     @property
     def entry(self) -> LibraryEntry | None:
@@ -184,9 +184,9 @@ class ModelsScreen(ListScreen):
             self.show_count(len(found), len(view.entries))
         else:
             self.rows.show_table(
-                NO_ROWS, fmt.safe(self._empty(), "" if self.spark.library == NOT_READ_YET else "$error")
+                NO_ROWS, fmt.safe(self._empty(), "" if self.world.library == NOT_READ_YET else "$error")
             )
-        disk, library = self.query_one(DiskLine), self.spark.library
+        disk, library = self.query_one(DiskLine), self.world.library
         disk.stale = isinstance(library, Stale)
         disk.text = f"out of date: {reason_of(library)}" if disk.stale else present.disk_summary(view) if view else ""
         disk.shares = present.disk_shares(view) if view is not None else ()
@@ -200,7 +200,7 @@ class ModelsScreen(ListScreen):
             self.rows.select(next((present.model_id_of(each) for each in self.downloads if each.id == id_), ""))
 
     def _empty(self) -> str:
-        library = self.spark.library
+        library = self.world.library
         if library == NOT_READ_YET:
             return "Scanning models..."
         if isinstance(library, Missing):
@@ -268,7 +268,7 @@ class ModelsScreen(ListScreen):
         view, entry = self.library, self.entry
         if view is None:
             return
-        running = tuple(each.name for each in value_of(self.spark.engines) or () if each.container.running)
+        running = tuple(each.name for each in self.world.views if each.container.running)
         seen = (tuple(each.model for each in view.entries), entry.model if entry is not None else None, running)
         if seen != self._looked_at:
             self._looked_at = seen
@@ -300,7 +300,7 @@ class ModelsScreen(ListScreen):
         self._serving.clear()
         if entry.model.writing or entry.model.completeness in (Completeness.PARTIAL, Completeness.CORRUPT):
             return
-        presets = [each for each in self.spark.presets.presets if each.name in entry.presets]
+        presets = [each for each in self.world.presets.presets if each.name in entry.presets]
         published = tuple(speed for each in presets if each.model == entry.model.id for speed in each.facts.published)
         try:
             draft = await self.context[Drafts].of_stored(entry)

@@ -11,6 +11,7 @@ from textual.containers import Container, Horizontal, VerticalScroll
 
 from spark_tui.base.actions import Scope, key_of
 from spark_tui.manage.cluster.model.record import ClusterRecord
+from spark_tui.manage.cluster.screen.launch import stop_on_nodes
 from spark_tui.manage.cluster.show import cluster as present
 from spark_tui.manage.cluster.use.monitor import ClusterMonitor
 from spark_tui.manage.cluster.use.nodes import HERE, Nodes
@@ -59,14 +60,14 @@ class ClusterScreen(FrameScreen):
     def record(self) -> ClusterRecord | None:
         """The launch under the cursor."""
         name = self.query_one(RowList).key.rpartition(" ")[0]
-        return next((each for each in self.spark.launches if each.name == name), None)
+        return next((each for each in self.world.launches if each.name == name), None)
 
     # --- show -----------------------------------------------------------------------------------------
 
     def _show(self) -> None:
-        nodes = self.spark.nodes
+        nodes = self.world.nodes
         self.query_one("#nodes", Page).show(present.node_page(self.context.settings.clusters, nodes))
-        self.query_one(RowList).show_table(present.ranks_table(self.spark.launches, nodes))
+        self.query_one(RowList).show_table(present.ranks_table(self.world.launches, nodes))
         self._show_record()
 
     def _show_record(self) -> None:
@@ -75,9 +76,9 @@ class ClusterScreen(FrameScreen):
         pane.display = record is not None
         if record is not None:
             pane.border_title = record.name
-            job, now = latest_job(self.spark.jobs, record.name), self.context.clock.now()
+            job, now = latest_job(self.world.jobs, record.name), self.context.clock.now()
             stop = key_of("stop_launch")
-            page = present.record_page(record, job, self.spark.events, now, self.spark.nodes, stop_key=stop)
+            page = present.record_page(record, job, self.world.events, now, self.world.nodes, stop_key=stop)
             self.query_one("#record", Page).show(page)
         self.name_keys()
 
@@ -123,14 +124,14 @@ class ClusterScreen(FrameScreen):
         self.spark.switch_mode("presets")
 
     def action_stop_launch(self) -> None:
-        self.spark.stop_on_nodes(self.record)
+        stop_on_nodes(self.spark, self.record)
 
     def action_launch_logs(self) -> None:
         """The head's log: here, or the command for it on its machine."""
         record = self.record
         if record is None:
             self.notify("Nothing runs on several nodes.", markup=False)
-        elif any(view.name == record.name for view in self.engines()):
+        elif any(view.name == record.name for view in self.world.views):
             self.spark.selected = record.name
             self.spark.switch_mode("logs")
         else:

@@ -16,6 +16,7 @@ from spark_tui.base.jobs import Step
 from spark_tui.base.nodes import Cluster
 from spark_tui.base.page import TONES
 from spark_tui.manage.cluster.model.doctor import CHECK_BY_ID, examine, netplan
+from spark_tui.manage.cluster.screen.launch import selected_record
 from spark_tui.manage.cluster.show import doctor as present
 from spark_tui.manage.cluster.show.cluster import ADD_COMMAND
 from spark_tui.manage.cluster.use.doctor import ClusterDoctor
@@ -44,7 +45,7 @@ class ClusterDoctorScreen(ListScreen):
 
     def on_mount(self) -> None:
         """Checks the cluster of the selected launch, with its preset; without one the first cluster."""
-        record = self.spark.selected_record
+        record = selected_record(self.spark)
         names = [each.name for each in self.context.settings.clusters]
         self._at = names.index(record.cluster) if record is not None and record.cluster in names else 0
         self._preset = record.preset if record is not None else ""
@@ -80,7 +81,7 @@ class ClusterDoctorScreen(ListScreen):
             self._under_way = (cluster.name, f"{step.label} {step.detail}".rstrip())
             self._show_state()
 
-        preset = self.spark.presets.get(self._preset)
+        preset = self.world.presets.get(self._preset)
         try:
             seen = await self.context[ClusterDoctor].readings(
                 cluster, preset=preset, bandwidth=bandwidth, report=report
@@ -173,7 +174,7 @@ class ClusterDoctorScreen(ListScreen):
                 self._preset = "" if name == NO_PRESET else name
                 self.check_nodes()
 
-        presets = [each for each in self.spark.presets.presets if each.max_nodes is None or each.max_nodes > 1]
+        presets = [each for each in self.world.presets.presets if each.max_nodes is None or each.max_nodes > 1]
         presets.sort(key=lambda each: -each.min_nodes)
         choices = [(NO_PRESET, "None: no image, no model"), *((each.name, each.name) for each in presets)]
         self.app.push_screen(ChoiceDialog("Compare the image and model of", choices), chosen)

@@ -18,13 +18,14 @@ from spark_tui.base.page import Section, Tone
 from spark_tui.base.quantities import human_duration
 from spark_tui.observe.engines.screen.boot_timeline import BootTimelineView
 from spark_tui.observe.engines.screen.view import LogView
+from spark_tui.observe.engines.show.activity import launch_words
 from spark_tui.observe.engines.show.engines import engine_status
 from spark_tui.observe.engines.use.engines import EngineSupervisor, EngineWatch
 from spark_tui.observe.explain.model.explain import Explanation
 from spark_tui.observe.explain.model.moments import MOMENTS, moment_of
 from spark_tui.observe.explain.model.timeline import PhaseId, PhaseState
 from spark_tui.observe.explain.model.view import EngineView
-from spark_tui.observe.explain.show import Landmark, cause_rows, landmarks
+from spark_tui.observe.explain.show import Landmark, cause_rows, explanation_of, landmarks
 from spark_tui.observe.explain.use import (
     BadPattern,
     LineFilter,
@@ -111,6 +112,10 @@ class LogsScreen(FrameScreen):
     # --- show -----------------------------------------------------------------------------------------
 
     @property
+    def selected_engine(self) -> EngineView | None:
+        return self.world.view(self.spark.selected)
+
+    @property
     def log_view(self) -> LogView:
         return self.query_one(LogView)
 
@@ -140,7 +145,7 @@ class LogsScreen(FrameScreen):
         else:
             home, presets = key_of("show_home"), key_of("show_presets")
             nothing = f"No engine is selected. {home} Home. {presets} choose a preset to launch."
-            if launch := self.selected_launch:
+            if launch := launch_words(self.world, self.spark.selected):
                 nothing = (
                     f"{launch}: its log begins with its container. {home} Home. {key_of('next_engine')} next engine."
                 )
@@ -183,7 +188,7 @@ class LogsScreen(FrameScreen):
         self.query_one("#log-cause", Page).display = False
 
     def _landmarks_of(self, view: EngineView, buffer: LogBuffer) -> tuple[Landmark, ...]:
-        explanation = self.spark.explain(view)
+        explanation = explanation_of(self.context, view)
         located = self._located.get(view.name)
         if located is None or located[0] is not explanation:
             lines = explanation.cause.evidence if explanation.cause is not None else ()
@@ -197,10 +202,10 @@ class LogsScreen(FrameScreen):
 
     def _point_out(self, buffer: LogBuffer, view: EngineView | None) -> None:
         """Signs in the gutter where a line proves a cause, a finding or a verdict; the cause below the log."""
-        cause = self.spark.explain(view).cause if view is not None else None
+        cause = explanation_of(self.context, view).cause if view is not None else None
         found = self._landmarks_of(view, buffer) if view is not None else ()
         self._sign({landmark.line: landmark for landmark in found})
-        preset = view is not None and self.spark.presets.get(view.container.preset) is not None
+        preset = view is not None and self.world.presets.get(view.container.preset) is not None
         page = self.query_one("#log-cause", Page)
         page.display = cause is not None
         if cause is not None:
@@ -358,11 +363,10 @@ class LogsScreen(FrameScreen):
 
     def action_apply_log_remedy(self) -> None:
         """Of several engines, of the one whose line is under the cursor."""
-        pager, view = self.log_view.pager, self.selected_engine
+        pager, name = self.log_view.pager, self.spark.selected
         if isinstance(pager.buffer, MergedLog) and pager.cursor is not None:
             name = pager.buffer.names[pager.buffer.owner(pager.cursor)]
-            view = next((each for each in self.context[EngineSupervisor].views() if each.name == name), None)
-        self.spark.apply_fix(view)
+        self.spark.apply_fix(name)
 
     def action_all_engines(self) -> None:
         self._together = not self._together

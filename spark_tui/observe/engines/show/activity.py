@@ -27,7 +27,6 @@ def activities(world: World, seconds_left: Callable[[EngineView], float | None])
     """Launches, other starts, downloads, verifications, the benchmark; none of them twice: what a launch downloads is
     the launch's. `seconds_left` is how long a start will still take."""
     statuses = engine_statuses(world)
-    views = {view.name: view for view in value_of(world.engines) or ()}
     downloads = [each for each in value_of(world.downloads) or () if each.phase.active]
     found, taken = [], set[str]()
     for name, status in statuses.items():
@@ -37,7 +36,7 @@ def activities(world: World, seconds_left: Callable[[EngineView], float | None])
             taken |= awaited
             left = next((each.eta for each in downloads if each.id in awaited and each.eta is not None), None)
         else:
-            view = views.get(name)
+            view = world.view(name)
             left = seconds_left(view) if view is not None and view.state is EngineState.STARTING else None
         if status.word in UNDER_WAY:
             found.append(Activity("show_home", name, f"{name} {status.text}", left))
@@ -63,11 +62,17 @@ def activities(world: World, seconds_left: Callable[[EngineView], float | None])
 def engine_statuses(world: World) -> Mapping[str, EngineStatus]:
     """The status of every engine, and of every launch that has no engine yet, by name."""
     jobs = world.jobs
-    found = {view.name: engine_status(view, latest_job(jobs, view.name)) for view in value_of(world.engines) or ()}
+    found = {view.name: engine_status(view, latest_job(jobs, view.name)) for view in world.views}
     for job in jobs:
         if job.title not in found and job.state in (StepState.RUNNING, StepState.FAILED):
             found[job.title] = engine_status(None, latest_job(jobs, job.title))
     return found
+
+
+def launch_words(world: World, name: str) -> str:
+    """`qwen fetching 16%` of a launch that has no container yet, else empty."""
+    status = engine_statuses(world).get(name)
+    return "" if status is None or world.view(name) is not None else f"{name} {status.text}"
 
 
 def engine_counts(world: World, statuses: Mapping[str, EngineStatus]) -> tuple[Cell, ...]:

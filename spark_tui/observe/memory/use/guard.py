@@ -307,8 +307,7 @@ class GuardLauncher(Struct, eq=False):
     async def run(self) -> None:
         """Looks after the engines that run, until cancelled."""
         async for world in self.store.changes(min_interval=LOOK_SECONDS):
-            views = value_of(world.engines) or ()
-            if any(view.container.ours and view.container.running for view in views):
+            if any(view.container.ours and view.container.running for view in world.views):
                 await self.ensure()
 
     async def ensure(self) -> None:

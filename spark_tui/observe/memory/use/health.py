@@ -100,7 +100,7 @@ class HealthWatch(Struct, eq=False):
 
     async def look_at_engines(self) -> None:
         """One look at every engine that serves; a suspicion is put to the proof."""
-        serving = {view.name: view for view in self._views() if view.state is EngineState.SERVING}
+        serving = {view.name: view for view in self.store.world.views if view.state is EngineState.SERVING}
         for name in [name for name in self._engines if name not in serving]:
             del self._engines[name]
             self.alarms.clear(AlarmId.STALL, name)
@@ -164,16 +164,13 @@ class HealthWatch(Struct, eq=False):
             return True
         return True
 
-    def _views(self) -> tuple[EngineView, ...]:
-        return value_of(self.store.world.engines) or ()
-
     # --- shared memory --------------------------------------------------------------------------------
 
     async def look_at_shared_memory(self) -> None:
         files = value_of(await in_thread(self.host.shared_files))
         if files is None:
             return
-        leak = detectors.leaked(files, engines_run=any(view.container.running for view in self._views()))
+        leak = detectors.leaked(files, engines_run=any(view.container.running for view in self.store.world.views))
         if leak.size >= LEAK_WORTH_BYTES:
             self.alarms.raise_(Finding(AlarmId.LEAK, Severity.WARNING, leak.sentence, remedy=leak.remedy))
         else:

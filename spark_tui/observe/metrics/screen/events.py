@@ -38,10 +38,10 @@ class EventsScreen(ListScreen):
     def event(self) -> Event | None:
         """The one under the cursor."""
         key = self.rows.key
-        return next((event for event in self.spark.events if present.event_id(event) == key), None)
+        return next((event for event in self.world.events if present.event_id(event) == key), None)
 
     def show_rows(self) -> None:
-        events, words, now = self.spark.events, self.filter_words, self.context.clock.now()
+        events, words, now = self.world.events, self.filter_words, self.context.clock.now()
         chosen = [event for event in events if present.matches(event, words)]
         empty = Content.styled("No matching events. Esc clears the filter." if words else "No events yet.", "$dim")
         table = present.events_table(chosen, now)
@@ -53,7 +53,7 @@ class EventsScreen(ListScreen):
         event = self.event
         page: Page = ()
         if event is not None:
-            others = present.subject_page(event, self.spark.events, self.context.clock.now())
+            others = present.subject_page(event, self.world.events, self.context.clock.now())
             page = (*present.event_page(event), *others)
         self.page("event").show(page)
         self.show_title(event.subject or event.kind.value if event is not None else "Event")

@@ -27,6 +27,7 @@ from spark_tui.base.quantities import human_duration
 from spark_tui.base.reading import Reading, value_of
 from spark_tui.base.text import cells_left
 from spark_tui.manage.cluster.show.cluster import vitals_section
+from spark_tui.observe.engines.show.activity import launch_words
 from spark_tui.observe.engines.show.engines import engine_status
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.observe.memory.use.guard import guard_policy
@@ -310,6 +311,10 @@ class MetricsScreen(FrameScreen):
         yield Latencies()
         yield TwoEndedLine("metrics-status")
 
+    @property
+    def selected_engine(self) -> EngineView | None:
+        return self.world.view(self.spark.selected)
+
     def on_mount(self) -> None:
         self._window = float(WINDOWS[1])
         self._engine = ""
@@ -393,7 +398,7 @@ class MetricsScreen(FrameScreen):
             self._show()
 
     def _all_panels(self) -> tuple[Panel, ...]:
-        memory = value_of(self.spark.memory)
+        memory = value_of(self.world.memory)
         return present.panels_with(memory.total if memory else None, guard_policy(self.context).serving_floor)
 
     # --- show -----------------------------------------------------------------------------------------
@@ -446,7 +451,7 @@ class MetricsScreen(FrameScreen):
         room = bar.size.width - bar.right.cell_length
         bar.left = heading(self.selected_engine, self._window, self._page, pages, room)
         bar.renew()
-        trouble = present.trouble(self.selected_engine, current, self.selected_launch)
+        trouble = present.trouble(self.selected_engine, current, launch_words(self.world, self.spark.selected))
         status.right, room = Content(""), status.size.width - 2
         if self._cursor is not None:
             gap = next(filter(None, (curve.gap_at(self._cursor) for curve in self._curves)), "")
@@ -478,7 +483,7 @@ class MetricsScreen(FrameScreen):
         metrics = value_of(current)
         if metrics is None:
             return Content("")
-        first = limits(metrics, self.spark.gpu, value_of(lifetime))[0]
+        first = limits(metrics, self.world.gpu, value_of(lifetime))[0]
         return fmt.safe(f" {first.summary}", fmt.TONE_STYLES[TONES[first.severity]])
 
     def _on_page(self, grid: GraphGrid) -> tuple[Panel, ...]:
@@ -496,7 +501,7 @@ class MetricsScreen(FrameScreen):
 
     def _show_slow(self, current: Reading[EngineMetrics], lifetime: Reading[EngineMetrics]) -> None:
         """Beside the graphs, from `WIDE_ENOUGH` columns on; below it the graphs that are on other pages, in short."""
-        found = present.slow_page(current, lifetime, self.spark.gpu, self.spark.glyphs.full) if self._wide else ()
+        found = present.slow_page(current, lifetime, self.world.gpu, self.spark.glyphs.full) if self._wide else ()
         pane, page, grid = self.query_one("#slow-pane"), self.query_one("#slow", SlowPage), self.query_one(GraphGrid)
         pane.display = bool(found)
         if not found:
@@ -512,7 +517,7 @@ class MetricsScreen(FrameScreen):
 
     def _clients(self) -> Sections:
         """Who asks this engine through the gateway, where one runs."""
-        gateway, view = self.spark.gateway, self.selected_engine
+        gateway, view = self.world.gateway, self.selected_engine
         if gateway is None or view is None:
             return ()
         caching = view.timeline.facts.prefix_caching
@@ -533,8 +538,8 @@ class MetricsScreen(FrameScreen):
         beside = not only and room > 0 and not self._wide
         table.aside = present.request_page(current, lifetime, glyphs.full, room) if beside else ()
         table.totals = [] if self._wide else present.counted(current, lifetime)
-        record = next((each for each in self.spark.launches if each.name == self.spark.selected), None)
-        table.nodes = (vitals_section(record, self.spark.nodes),) if record is not None else ()
+        record = next((each for each in self.world.launches if each.name == self.spark.selected), None)
+        table.nodes = (vitals_section(record, self.world.nodes),) if record is not None else ()
         table.nodes += self._clients() if only else ()
         found = value_of(current)
         notes = tuple(Row(note, "note") for note in (found.notes if found is not None else ()))

@@ -28,9 +28,9 @@ from spark_tui.observe.results.model.proof import engine_badge, stored_commit
 from spark_tui.observe.results.model.proof_request import Verdict
 from spark_tui.observe.results.model.published import references
 from spark_tui.observe.results.model.run import KNEE_EFFICIENCY, BenchRun, Result, RunOutcome
-from spark_tui.observe.results.use import Results
+from spark_tui.observe.results.use import Results, read_proofs
 from spark_tui.tui.format import Glyphs, safe
-from spark_tui.tui.frame import bindings
+from spark_tui.tui.frame import acting, bindings
 from spark_tui.tui.list_screen import LIST_CSS, ListScreen
 from spark_tui.tui.modals import ChoiceDialog, ConfirmScreen, TextDialog
 from spark_tui.tui.widgets.line import Line
@@ -164,8 +164,12 @@ class BenchScreen(ListScreen):
     def on_screen_resume(self) -> None:
         """The command line may have added results."""
         self.read_results()
-        self.spark.read_proofs()
+        self._read_proofs()
         self.show_rows()
+
+    @acting("proofs")
+    async def _read_proofs(self) -> None:
+        await read_proofs(self.context)
 
     def on_resize(self, event: Resize) -> None:
         """Three panes where there is room for them."""
@@ -217,7 +221,7 @@ class BenchScreen(ListScreen):
     def show_rows(self) -> None:
         """What is being measured, then the results that the filter finds."""
         self._painted_at = self.context.clock.monotonic()
-        words, engines = self.filter_words, self.engines()
+        words, engines = self.filter_words, self.world.views
         chosen = [result for result in self._results if present.matches(result, words)]
         glyphs, live = self.spark.glyphs, self._measured if self.measuring else ()
         views = {view.name: view for view in engines}
@@ -239,9 +243,9 @@ class BenchScreen(ListScreen):
     def _empty(self, *, filtered: bool) -> Content:
         if filtered:
             return Content.styled("No matching runs. Esc clears the filter.", "$dim")
-        names = [view.name for view in present.serving(self.engines())]
+        names = [view.name for view in present.serving(self.world.views)]
         if not names:
-            return Content.assemble("No runs yet.\n\n", (present.no_engine(self.spark.engines), "$dim"))
+            return Content.assemble("No runs yet.\n\n", (present.no_engine(self.world.engines), "$dim"))
         return Content.assemble(
             "No runs yet.\n\n", (key_of("start_bench"), "bold $primary"), " or ", (key_of("open_run"), "bold $primary"),
             " to start a benchmark of ", safe(" or ".join(names), "bold"),
@@ -318,10 +322,10 @@ class BenchScreen(ListScreen):
         if self._proof is not None:
             self.page("prove").show(proving.live_page(self._proof))
             return
-        proofs, result = self.spark.proofs, self.result
+        proofs, result = self.world.proofs, self.result
         name = result.engine if result is not None and result.engine else self.spark.selected
-        view = next((view for view in self.engines() if view.name == name), None)
-        commit = stored_commit(self.spark.library, view.model) if view is not None else ""
+        view = self.world.view(name)
+        commit = stored_commit(self.world.library, view.model) if view is not None else ""
         badge = engine_badge(proofs, view, commit) if view is not None else None
         proof = badge.proof if badge is not None else next((p for p in proofs if p.conditions.engine == name), None)
         now, key = self.context.clock.now(), key_of("prove_engine")
@@ -345,10 +349,10 @@ class BenchScreen(ListScreen):
         """The form: what is measured, how long it takes, what argues against it."""
         if self.measuring:
             self._toast(f"A measurement is under way; {key_of('cancel_bench')} ends it, and keeps what it has.")
-        elif not present.serving(self.engines()):
-            self._toast(present.no_engine(self.spark.engines))
+        elif not present.serving(self.world.views):
+            self._toast(present.no_engine(self.world.engines))
         else:
-            form = BenchForm(self.context, self.engines(), self.spark.selected, self._results)
+            form = BenchForm(self.context, self.world.views, self.spark.selected, self._results)
             self.app.push_screen(form, self._ordered)
 
     def _ordered(self, order: BenchRequest | None) -> None:
@@ -419,9 +423,9 @@ class BenchScreen(ListScreen):
         if self.measuring:
             self._toast(f"A measurement is under way; {key_of('cancel_bench')} ends it, and keeps what it has.")
             return
-        names = [view.name for view in present.serving(self.engines())]
+        names = [view.name for view in present.serving(self.world.views)]
         if not names:
-            self._toast(present.no_engine(self.spark.engines))
+            self._toast(present.no_engine(self.world.engines))
             return
         names.sort(key=lambda name: name != self.spark.selected)
         choices = [

@@ -109,6 +109,10 @@ class ChatScreen(FrameScreen):
         with Container(id="prompt-pane", classes="pane"):
             yield Prompt(id="prompt")
 
+    @property
+    def selected_engine(self) -> EngineView | None:
+        return self.world.view(self.spark.selected)
+
     def on_mount(self) -> None:
         self._chosen = request.NO_SETTINGS
         self._defaults: dict[str, request.Defaults] = {}
@@ -144,7 +148,7 @@ class ChatScreen(FrameScreen):
     def on_screen_resume(self) -> None:
         """A launch that has no engine yet cannot be asked: the chat is then with the first engine that serves."""
         if self.selected_engine is None:
-            serving = (view.name for view in self.engines() if view.state is EngineState.SERVING)
+            serving = (view.name for view in self.world.views if view.state is EngineState.SERVING)
             self.spark.selected = next(serving, self.spark.selected)
         if self._conversation.live:
             self._frames.resume()
@@ -164,7 +168,7 @@ class ChatScreen(FrameScreen):
     # --- show -----------------------------------------------------------------------------------------
 
     def _show_all(self) -> None:
-        text = empty(self.selected_engine, reason_of(self.spark.engines), has_previous=self._previous is not None)
+        text = empty(self.selected_engine, reason_of(self.world.engines), has_previous=self._previous is not None)
         self._show_turns(text)
         self._show_prompt()
         self._show_status()
@@ -202,7 +206,7 @@ class ChatScreen(FrameScreen):
             entitle(pane, f"edit question{place}: later messages will be removed")
         else:
             entitle(pane, title(self.selected_engine))
-            self._prompt.say(placeholder(self.selected_engine, reason_of(self.spark.engines)))
+            self._prompt.say(placeholder(self.selected_engine, reason_of(self.world.engines)))
 
     def _show_status(self) -> None:
         status, last = self.query_one("#chat-status", StatusLine), self._conversation.last
@@ -554,7 +558,9 @@ class ChatScreen(FrameScreen):
     async def action_compare(self) -> None:
         """The last question to another engine too, side by side."""
         last, here = self._conversation.last, self._target()
-        others = {view.name: view for view in self.engines() if view.state is EngineState.SERVING and view.served_name}
+        others = {
+            view.name: view for view in self.world.views if view.state is EngineState.SERVING and view.served_name
+        }
         others.pop(self.spark.selected, None)
         if last is None or not last.question or here is None:
             self._say("Ask a question first.")
@@ -591,12 +597,12 @@ class ChatScreen(FrameScreen):
         self._transcript.action_page(1)
 
     def engine_choices(self) -> list[str]:
-        return [view.name for view in self.engines() if view.state is EngineState.SERVING]
+        return [view.name for view in self.world.views if view.state is EngineState.SERVING]
 
     @dialog
     async def action_choose_engine(self) -> None:
         """Asks which serving engine to talk to."""
-        ready = [view for view in self.engines() if problem_with(view) is None]
+        ready = [view for view in self.world.views if problem_with(view) is None]
         choices = [(view.name, f"{view.name}   {view.served_name}") for view in ready]
         if not choices:
             self._say("No engine is serving.")

@@ -30,7 +30,6 @@ from spark_tui.base.errors import (
 )
 from spark_tui.base.poller import pause
 from spark_tui.base.ports import Clock, EngineApi, MetricsSource, port_named
-from spark_tui.base.reading import value_of
 from spark_tui.base.text import clean_line
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.use.chat.model import records
@@ -633,5 +632,4 @@ class Conversation:
 
 def advice(context: Context, error: SparkError, target: ChatTarget) -> SparkError:
     """The error of an answer, with what this program knows of the engine."""
-    views = value_of(context.store.world.engines) or ()
-    return advised(error, target, context.secrets.path(target.engine), views)
+    return advised(error, target, context.secrets.path(target.engine), context.store.world.views)
