@@ -66,11 +66,11 @@ COMMANDS: Final = {
     ),
     "results": ("spark_tui.use.bench.command.bench", "List, show, compare and export benchmark results."),
     "prove": (
-        "spark_tui.use.prove.command",
+        "spark_tui.use.prove.command.prove",
         "Prove that an engine does what agents need: tool calls, reasoning, structured output, depth.",
     ),
     "canary": (
-        "spark_tui.use.bench.command.canary",
+        "spark_tui.use.prove.command.canary",
         "Measure idle engines each night, and show when their figures change.",
     ),
     "edit": ("spark_tui.run.launch.command.edit", "Change the settings of a running engine."),

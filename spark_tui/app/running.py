@@ -101,7 +101,7 @@ async def _watch_canary(context: Context) -> None:
     """What the nights show, once an hour; where none was measured, nothing is imported for it."""
     while True:
         if value_of(await context[HistoryStore].records("canary", limit=1)):
-            from spark_tui.use.bench.use.canary import show_changes
+            from spark_tui.use.prove.use.canary import show_changes
 
             await show_changes(context[HistoryStore], context.clock, context.alarms)
         await context.clock.sleep(CANARY_SECONDS)

@@ -21,7 +21,7 @@ MODES: Final = {
     "cluster_doctor": "spark_tui.manage.cluster.screen.doctor:ClusterDoctorScreen",
     "connect": "spark_tui.use.connect.screen:ConnectScreen",
     "chat": "spark_tui.use.chat.screen.chat:ChatScreen",
-    "bench": "spark_tui.use.bench.screen.bench:BenchScreen",
+    "bench": "spark_tui.use.prove.screen.bench:BenchScreen",
     "doctor": "spark_tui.manage.doctor.screen:DoctorScreen",
     "images": "spark_tui.manage.images.screen:ImagesScreen",
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from spark_tui.base.history_limits import Record
-from spark_tui.use.bench.model.canary import KIND
+from spark_tui.use.prove.model.canary import KIND
 from tests import metric_fixtures as pages
 from tests.cli.test_prove import Deadly, ProveWorld
 from tests.cli.world import World

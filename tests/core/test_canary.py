@@ -11,10 +11,10 @@ from spark_tui.base.finding import AlarmId
 from spark_tui.base.history_limits import Record
 from spark_tui.base.ports import MEASURES
 from spark_tui.observe.engines.use.engines import EngineSupervisor
-from spark_tui.use.bench.model.canary import KIND
 from spark_tui.use.bench.use.bench import Benchmark
-from spark_tui.use.bench.use.canary import CanaryRunner, show_changes, verdicts_of
-from spark_tui.use.prove.use import Prover
+from spark_tui.use.prove.model.canary import KIND
+from spark_tui.use.prove.use.canary import CanaryRunner, show_changes, verdicts_of
+from spark_tui.use.prove.use.prove import Prover
 from tests.core.kit import IMAGE, Kit
 from tests.core.test_prove import Lab, compiles
 from tests.fakes_files import MemoryState

@@ -28,7 +28,7 @@ from spark_tui.observe.results.model.proof_request import Verdict
 from spark_tui.observe.results.model.run import RunOutcome
 from spark_tui.use.bench.use.bench import Benchmark
 from spark_tui.use.prove.model.cases import CASES
-from spark_tui.use.prove.use import ProofProgress, Prover, Times
+from spark_tui.use.prove.use.prove import ProofProgress, Prover, Times
 from tests.bench_kit import FakeLoad
 from tests.core.kit import IMAGE, FixedPresets
 from tests.fakes_api import FakeEngineApi

@@ -15,11 +15,11 @@ from spark_tui.base.page import Page
 from spark_tui.observe.results.model.compare import compare
 from spark_tui.observe.results.model.run import BenchRun, Result, RunOutcome, Status, result_of
 from spark_tui.tui.widgets.graph_picture import GraphKind
-from spark_tui.use.bench.screen.bench import format_of
-from spark_tui.use.bench.screen.curve import Curves, curve_rows
-from spark_tui.use.bench.screen.form import whole_number, whole_numbers
 from spark_tui.use.bench.show import bench
 from spark_tui.use.bench.show.export import comparison_object, result_object
+from spark_tui.use.prove.screen.bench import format_of
+from spark_tui.use.prove.screen.curve import Curves, curve_rows
+from spark_tui.use.prove.screen.form import whole_number, whole_numbers
 from tests.bench_kit import a_run
 from tests.cases import all_cases
 

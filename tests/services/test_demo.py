@@ -28,15 +28,8 @@ from spark_tui.base.engine.container import (
     PublishedPort,
     PullProgress,
 )
-from spark_tui.base.engine.message import (
-    Answer,
-    AnswerBuilder,
-    ChatParameters,
-    ChatRequest,
-    Message,
-    ReasoningDelta,
-    Role,
-)
+from spark_tui.base.engine.message import Answer, AnswerBuilder, ChatRequest, Message, ReasoningDelta, Role
+from spark_tui.base.engine.parameters import ChatParameters
 from spark_tui.base.engine.state import Endpoint, Exposure, Health, api_port, exposure_of, runtime_of
 from spark_tui.base.errors import (
     ApiKeyRejected,
@@ -79,7 +72,7 @@ from spark_tui.simulator.world import (
     DemoWorld,
 )
 from spark_tui.use.chat.use.chat import ConversationStore
-from spark_tui.use.prove.use import Prover
+from spark_tui.use.prove.use.prove import Prover
 from tests.fakes_host import FakeClock, begun, settle
 
 BOOT_SECONDS = vllm_start(EngineProfile("vllm", "nvidia/Some-Model"))[1].ready / 20

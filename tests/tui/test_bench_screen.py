@@ -29,11 +29,11 @@ from spark_tui.run.launch.use.launch import Launcher, LaunchRequest
 from spark_tui.tui.format import ASCII, UNICODE, Glyphs
 from spark_tui.tui.modals import ConfirmScreen
 from spark_tui.tui.widgets.row_list import RowList
-from spark_tui.use.bench.screen.bench import BenchScreen
-from spark_tui.use.bench.screen.curve import BenchCurve
-from spark_tui.use.bench.screen.form import BenchForm
-from spark_tui.use.bench.screen.level_bars import LevelBars
 from spark_tui.use.bench.show.bench import serving
+from spark_tui.use.prove.screen.bench import BenchScreen
+from spark_tui.use.prove.screen.curve import BenchCurve
+from spark_tui.use.prove.screen.form import BenchForm
+from spark_tui.use.prove.screen.level_bars import LevelBars
 from tests.bench_kit import SPARK, FakeLoad, a_run
 from tests.core.kit import PRESET, Kit
 from tests.fakes_files import MemoryResults

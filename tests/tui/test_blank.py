@@ -16,7 +16,7 @@ from spark_tui.run.launch.use.launch import LaunchRequest
 from spark_tui.run.launch.use.runner import JobRunner
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.widgets.page import Page
-from spark_tui.use.bench.screen.form import BenchForm
+from spark_tui.use.prove.screen.form import BenchForm
 from tests.fakes_host import FakeClock
 from tests.tui import quiet
 from tests.tui.blank import blank_share

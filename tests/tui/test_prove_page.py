@@ -26,8 +26,8 @@ from spark_tui.observe.results.model.proof import (
 from spark_tui.observe.results.model.proof_request import Area, Verdict
 from spark_tui.observe.results.model.run import RunOutcome
 from spark_tui.tui.modals import ChoiceDialog
-from spark_tui.use.bench.screen.bench import BenchScreen
-from spark_tui.use.prove.use import Prover
+from spark_tui.use.prove.screen.bench import BenchScreen
+from spark_tui.use.prove.use.prove import Prover
 from tests.bench_kit import SPARK
 from tests.core.kit import PRESET
 from tests.prove_server import ProveServer

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from spark_tui.base.history_limits import Record
-from spark_tui.use.bench.model.canary import LEAST_NIGHTS, CanaryVerdict, Night, night_of, verdicts
+from spark_tui.use.prove.model.canary import LEAST_NIGHTS, CanaryVerdict, Night, night_of, verdicts
 
 DAY = 86_400.0
 NOW = 100 * DAY

@@ -24,7 +24,7 @@ from spark_tui.observe.results.model.proof import (
 )
 from spark_tui.observe.results.model.proof_request import Verdict
 from spark_tui.observe.results.model.run import RunOutcome
-from spark_tui.use.prove.use import ProofProgress
+from spark_tui.use.prove.use.prove import ProofProgress
 
 _TONES: Final = {Verdict.PASS: Tone.GOOD, Verdict.FAIL: Tone.BAD, Verdict.SKIP: Tone.QUIET}
 MOST_EVIDENCE: Final = 200

@@ -29,7 +29,7 @@ from spark_tui.use.bench.show.export import comparison_object
 from spark_tui.use.bench.show.ticker import Ticker
 from spark_tui.use.bench.use.bench import Benchmark
 from spark_tui.use.prove import show as prove_present
-from spark_tui.use.prove.use import Prover
+from spark_tui.use.prove.use.prove import Prover
 
 _EXAMPLES = """\
   spark-tui update gpt-oss-120b --check          has the tag moved?

@@ -16,7 +16,7 @@ from spark_tui.cli.session import Session
 from spark_tui.observe.results.model.proof import Proof, changes, compared_proof
 from spark_tui.observe.results.model.proof_request import Verdict
 from spark_tui.use.prove import show as present
-from spark_tui.use.prove.use import ProofProgress, Prover
+from spark_tui.use.prove.use.prove import ProofProgress, Prover
 
 _EXAMPLES = """\
   spark-tui prove qwen3.6-35b

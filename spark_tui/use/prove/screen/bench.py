@@ -36,14 +36,14 @@ from spark_tui.tui.modals import ChoiceDialog, ConfirmScreen, TextDialog
 from spark_tui.tui.widgets.line import Line
 from spark_tui.tui.widgets.page import Page
 from spark_tui.tui.yank import Yank
-from spark_tui.use.bench.screen.curve import BenchCurve, Curves
-from spark_tui.use.bench.screen.form import BenchForm, BenchRequest
-from spark_tui.use.bench.screen.level_bars import LevelBars
 from spark_tui.use.bench.show import bench as present
 from spark_tui.use.bench.show.export import exported, markdown
 from spark_tui.use.bench.use.bench import Benchmark, BenchProgress, BenchStep
 from spark_tui.use.prove import show as proving
-from spark_tui.use.prove.use import ProofProgress, Prover
+from spark_tui.use.prove.screen.curve import BenchCurve, Curves
+from spark_tui.use.prove.screen.form import BenchForm, BenchRequest
+from spark_tui.use.prove.screen.level_bars import LevelBars
+from spark_tui.use.prove.use.prove import ProofProgress, Prover
 
 AGE_SECONDS: Final = 30.0
 """How old the ages in the list may be."""

@@ -15,8 +15,8 @@ from spark_tui.cli.command import command, yes_option
 from spark_tui.cli.session import Session, confirm
 from spark_tui.observe.metrics.show.history import when
 from spark_tui.observe.metrics.use.history import HistoryStore, keep_void, supervised
-from spark_tui.use.bench.model.canary import CanaryVerdict
-from spark_tui.use.bench.use.canary import UNIT, CanaryRunner, verdicts_of
+from spark_tui.use.prove.model.canary import CanaryVerdict
+from spark_tui.use.prove.use.canary import UNIT, CanaryRunner, verdicts_of
 
 _EXAMPLES = """\
   spark-tui canary --install --at 03:30   each night, when the engine is idle

@@ -23,10 +23,10 @@ from spark_tui.observe.metrics.use.metrics import in_flight
 from spark_tui.observe.results.model.plan import BenchPlan
 from spark_tui.observe.results.model.proof_request import Verdict
 from spark_tui.observe.results.model.run import RunOutcome
-from spark_tui.use.bench.model.canary import KIND, CanaryVerdict, conditions_of_night, night_of, verdicts
 from spark_tui.use.bench.use.ab import Variant
 from spark_tui.use.bench.use.bench import Benchmark
-from spark_tui.use.prove.use import Prover
+from spark_tui.use.prove.model.canary import KIND, CanaryVerdict, conditions_of_night, night_of, verdicts
+from spark_tui.use.prove.use.prove import Prover
 
 UNIT: Final = "spark-tui-canary"
 LOAD: Final = BenchPlan(input_tokens=512, output_tokens=96, concurrency=(1,), passes=3, rounds=2, warmup=1)
