@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 
@@ -79,3 +79,21 @@ class AlarmId(StrEnum):
 def worst(findings: Iterable[Finding]) -> Severity:
     """The worst severity among findings; OK where there are none."""
     return min((finding.severity for finding in findings), key=lambda severity: severity.rank, default=Severity.OK)
+
+
+VERDICTS: Final = {
+    Severity.ERROR: "FAIL",
+    Severity.WARNING: "WARN",
+    Severity.INFO: "PASS",
+    Severity.OK: "PASS",
+    Severity.UNKNOWN: "SKIP",
+}
+"""The words on screen and in JSON."""
+
+
+def counts(findings: Iterable[Finding]) -> str:
+    """`2 failed, 1 warning, 18 passed, 3 skipped`."""
+    words = [VERDICTS[each.severity] for each in findings]
+    names = {"FAIL": "failed", "WARN": "warning", "PASS": "passed", "SKIP": "skipped"}
+    found = ((name, words.count(word)) for word, name in names.items())
+    return ", ".join(f"{count} {name}{'s' * (name == 'warning' and count > 1)}" for name, count in found if count)

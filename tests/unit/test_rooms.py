@@ -37,7 +37,6 @@ UPWARD: Final = {
     "catalog.presets -> catalog.fit": 2,
     "machine -> catalog": 1,
     "machine -> manage": 2,
-    "manage.cluster -> manage.doctor": 3,
     "observe -> catalog": 5,
     "observe -> manage": 8,
     "observe.engines -> observe.memory": 2,

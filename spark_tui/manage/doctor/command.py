@@ -13,7 +13,7 @@ import click
 from spark_tui import __version__
 from spark_tui.base.context import Context
 from spark_tui.base.errors import ExitCode, SparkError
-from spark_tui.base.finding import Finding, Severity, worst
+from spark_tui.base.finding import VERDICTS, Finding, Severity, counts, worst
 from spark_tui.base.page import TONES
 from spark_tui.base.secret import MASK, mask_secrets
 from spark_tui.base.text import clean, clean_line
@@ -21,7 +21,7 @@ from spark_tui.cli.command import command
 from spark_tui.cli.output import PRIVATE, STYLES, wrapped, write_new
 from spark_tui.cli.session import Session
 from spark_tui.manage.doctor.model import CHECK_BY_ID
-from spark_tui.manage.doctor.show import VERDICTS, counts, report_object
+from spark_tui.manage.doctor.show import report_object
 from spark_tui.manage.doctor.use import Doctor, terminal_state
 from spark_tui.observe.engines.show.engines import engine_status
 

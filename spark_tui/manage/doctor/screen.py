@@ -12,7 +12,7 @@ from textual.events import Resize
 
 from spark_tui.base.actions import Scope
 from spark_tui.base.errors import SparkError
-from spark_tui.base.finding import Finding, worst
+from spark_tui.base.finding import Finding, counts, worst
 from spark_tui.base.page import TONES
 from spark_tui.manage.doctor import show as present
 from spark_tui.manage.doctor.model import CHECK_BY_ID
@@ -61,7 +61,7 @@ class DoctorScreen(ListScreen):
             self.rows.show_table(NO_ROWS, fmt.safe(f"{error.summary} {error.remedy}", "$dim"))
             return
         tone = fmt.TONE_STYLES[TONES[worst(self._results)]]
-        entitle(pane, Content.styled(present.counts(self._results), tone), below=True)
+        entitle(pane, Content.styled(counts(self._results), tone), below=True)
         self.folded = self.folded and not gpu_container
         self.show_rows()
         if gpu_container:

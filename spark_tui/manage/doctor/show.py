@@ -5,19 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from spark_tui.base.finding import Finding, Severity, worst
+from spark_tui.base.finding import VERDICTS, Finding, Severity, worst
 from spark_tui.base.json import Object
 from spark_tui.base.page import TONES, Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
 from spark_tui.manage.doctor.model import CHECK_BY_ID
 
-VERDICTS: Final = {
-    Severity.ERROR: "FAIL",
-    Severity.WARNING: "WARN",
-    Severity.INFO: "PASS",
-    Severity.OK: "PASS",
-    Severity.UNKNOWN: "SKIP",
-}
-"""The words on screen and in JSON."""
 CONTAINER_TEXT = "A container with the GPU is started from a downloaded image, ends at once, and is removed."
 
 
@@ -74,14 +66,6 @@ def checks_table(findings: Iterable[Finding]) -> Table:
     )
     columns = (Column("check"), Column(""), Column("result", least=12))
     return Table(columns, rows, tuple(each.id for each in findings), groups=groups)
-
-
-def counts(findings: Iterable[Finding]) -> str:
-    """`2 failed, 1 warning, 18 passed, 3 skipped`."""
-    words = [VERDICTS[each.severity] for each in findings]
-    names = {"FAIL": "failed", "WARN": "warning", "PASS": "passed", "SKIP": "skipped"}
-    found = ((name, words.count(word)) for word, name in names.items())
-    return ", ".join(f"{count} {name}{'s' * (name == 'warning' and count > 1)}" for name, count in found if count)
 
 
 def report_object(findings: tuple[Finding, ...]) -> Object:

@@ -8,7 +8,7 @@ import click
 
 from spark_tui.base.context import Context
 from spark_tui.base.errors import ExitCode, RefusedError, SparkError, UsageError
-from spark_tui.base.finding import Severity, worst
+from spark_tui.base.finding import Severity, counts, worst
 from spark_tui.base.jobs import Step
 from spark_tui.base.nodes import (
     Cluster,
@@ -42,7 +42,6 @@ from spark_tui.manage.cluster.use.doctor import ClusterDoctor
 from spark_tui.manage.cluster.use.install import Installed, Installer
 from spark_tui.manage.cluster.use.launch import ClusterLauncher
 from spark_tui.manage.cluster.use.nodes import Nodes
-from spark_tui.manage.doctor.show import counts
 from spark_tui.observe.engines.show.engines import step_line
 
 _ADD_EXAMPLES = """\

@@ -11,7 +11,7 @@ from textual.content import Content
 from spark_tui.base.actions import Scope, key_of
 from spark_tui.base.errors import SparkError
 from spark_tui.base.event import EventKind
-from spark_tui.base.finding import Finding, worst
+from spark_tui.base.finding import Finding, counts, worst
 from spark_tui.base.jobs import Step
 from spark_tui.base.nodes import Cluster
 from spark_tui.base.page import TONES
@@ -20,7 +20,6 @@ from spark_tui.manage.cluster.screen.launch import selected_record
 from spark_tui.manage.cluster.show import doctor as present
 from spark_tui.manage.cluster.show.cluster import ADD_COMMAND
 from spark_tui.manage.cluster.use.doctor import ClusterDoctor
-from spark_tui.manage.doctor.show import counts
 from spark_tui.tui import format as fmt
 from spark_tui.tui.frame import bindings
 from spark_tui.tui.list_screen import LIST_CSS, ListScreen

@@ -8,7 +8,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from spark_tui.base.actions import key_of
-from spark_tui.base.finding import Finding, Severity, worst
+from spark_tui.base.finding import VERDICTS, Finding, Severity, worst
 from spark_tui.base.json import Object
 from spark_tui.base.page import TONES, Cell, Column, Page, Row, Section, Table, Tone, labelled
 from spark_tui.manage.cluster.model.doctor import (
@@ -21,7 +21,6 @@ from spark_tui.manage.cluster.model.doctor import (
     NETPLAN_FILE,
     ORDER,
 )
-from spark_tui.manage.doctor.show import VERDICTS
 
 _DETAILED: Final = (Severity.ERROR, Severity.WARNING)
 _GROUPS: Final = {Severity.ERROR: "Needs attention", Severity.WARNING: "Needs attention", Severity.UNKNOWN: "Skipped"}
