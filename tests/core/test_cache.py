@@ -15,9 +15,9 @@ from spark_tui.base.host.vitals import GpuProcess, GpuReading
 from spark_tui.base.quantities import GIB
 from spark_tui.base.reading import Missing, Ok, Stale
 from spark_tui.base.store import World
+from spark_tui.observe.engines.use.collectors import BreakdownReader
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.memory.use.cache import CacheControl, NoWayToDrop
-from spark_tui.observe.memory.use.memory import BreakdownReader
 from tests.core.kit import Kit
 from tests.fakes_host import IDLE_MEMORY, FakeDropper
 

@@ -8,9 +8,8 @@ from spark_tui.base.finding import AlarmId, Severity
 from spark_tui.base.host.vitals import GpuProcess, GpuReading
 from spark_tui.base.quantities import GIB
 from spark_tui.base.reading import Missing, Ok, value_of
-from spark_tui.observe.engines.use.collectors import Collectors
+from spark_tui.observe.engines.use.collectors import CALM_SECONDS, Collectors
 from spark_tui.observe.engines.use.engines import EngineSupervisor
-from spark_tui.observe.memory.use.memory import CALM_SECONDS
 from tests.core.kit import Kit
 from tests.fakes_host import IDLE_MEMORY
 

@@ -39,8 +39,6 @@ UPWARD: Final = {
     "machine -> manage": 2,
     "observe -> catalog": 5,
     "observe -> manage": 8,
-    "observe.engines -> observe.memory": 2,
-    "observe.metrics -> observe.memory": 1,
     "run -> manage": 10,
     "use -> manage": 4,
 }

@@ -17,6 +17,7 @@ from spark_tui.base.page import TONES, Cell, Column, Page, Row, Section, Table, 
 from spark_tui.base.quantities import GIB, gib, human_bytes
 from spark_tui.base.reading import Missing, Ok, Reading, reason_of, value_of
 from spark_tui.base.store import World
+from spark_tui.observe.engines.show.engines import meminfo_object
 from spark_tui.observe.memory.use.memory import ContainerShare, GuardStatus, MemoryDetail
 
 LEVELS: Final = {Severity.OK: "ok", Severity.WARNING: "tight", Severity.ERROR: "critical"}
@@ -215,21 +216,6 @@ def _machine_rows(vitals: Vitals) -> tuple[Row, ...]:
 
 
 # --- as data ----------------------------------------------------------------------------------------------
-
-
-def meminfo_object(info: MemInfo, engines: Reading[int]) -> Object:
-    """`in_use` + `cache` + `free` is `total`; `engines` is what CUDA processes hold of what is in use."""
-    return {
-        "total_bytes": info.total,
-        "in_use_bytes": info.in_use,
-        **read("engines_bytes", engines, int),
-        "cache_bytes": info.cache,
-        **maybe("cache_droppable_bytes", info.droppable, "not reported by the kernel"),
-        "free_bytes": info.free,
-        "available_bytes": info.available,
-        "swap_total_bytes": info.swap_total,
-        "swap_used_bytes": info.swap_used,
-    }
 
 
 def memory_object(found: MemoryBreakdown, mem: MemInfo, world: World) -> Object:

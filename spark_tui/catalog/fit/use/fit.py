@@ -35,12 +35,11 @@ from spark_tui.catalog.presets.model.preset import Preset
 from spark_tui.catalog.presets.model.rules.check import check
 from spark_tui.catalog.presets.model.rules.context import LaunchContext
 from spark_tui.catalog.presets.use.preflight import Preflight
-from spark_tui.observe.engines.use.collectors import Collectors
+from spark_tui.observe.engines.use.collectors import BreakdownReader, Collectors
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.explain.model.starts import StartRecord, sizes_of
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.observe.memory.use.cache import CacheControl
-from spark_tui.observe.memory.use.memory import BreakdownReader
 from spark_tui.observe.metrics.use.history import History
 
 

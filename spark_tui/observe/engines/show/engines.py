@@ -13,6 +13,7 @@ from spark_tui.base.engine.boot import BootState, BootStatus
 from spark_tui.base.engine.container import ContainerFacts, DaemonFacts
 from spark_tui.base.engine.state import EngineState, EngineWord, Exposure
 from spark_tui.base.errors import SparkError
+from spark_tui.base.host.memory import MemInfo
 from spark_tui.base.jobs import JobView, Step, StepState
 from spark_tui.base.json import Object, maybe, moment, read, rounded
 from spark_tui.base.page import Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
@@ -374,13 +375,27 @@ def gpu_object(reading: GpuReading) -> Object:
     }
 
 
+def meminfo_object(info: MemInfo, engines: Reading[int]) -> Object:
+    """`in_use` + `cache` + `free` is `total`; `engines` is what CUDA processes hold of what is in use."""
+    return {
+        "total_bytes": info.total,
+        "in_use_bytes": info.in_use,
+        **read("engines_bytes", engines, int),
+        "cache_bytes": info.cache,
+        **maybe("cache_droppable_bytes", info.droppable, "not reported by the kernel"),
+        "free_bytes": info.free,
+        "available_bytes": info.available,
+        "swap_total_bytes": info.swap_total,
+        "swap_used_bytes": info.swap_used,
+    }
+
+
 def status_object(
     world: World, daemon: DaemonFacts | None, views: Sequence[EngineView], error: SparkError | None, now: float,
     *, demo: bool,
 ) -> Object:  # fmt: skip
     """The same as data."""
     from spark_tui.base.host.vitals import shared_engine_memory
-    from spark_tui.observe.memory.show import meminfo_object
 
     found = {
         "demo": demo,

@@ -23,14 +23,13 @@ from spark_tui.base.graph import WINDOWS, Curve, Panel, clock_text, window_text
 from spark_tui.base.host.series import MetricId, Sample, SeriesSlice
 from spark_tui.base.page import TONES, Row, Section, Table
 from spark_tui.base.page import Page as Sections
-from spark_tui.base.quantities import human_duration
+from spark_tui.base.quantities import GIB, human_duration
 from spark_tui.base.reading import Reading, value_of
 from spark_tui.base.text import cells_left
 from spark_tui.manage.cluster.show.cluster import vitals_section
 from spark_tui.observe.engines.show.activity import launch_words
 from spark_tui.observe.engines.show.engines import engine_status
 from spark_tui.observe.explain.model.view import EngineView
-from spark_tui.observe.memory.use.guard import guard_policy
 from spark_tui.observe.metrics.model.serving import EngineMetrics
 from spark_tui.observe.metrics.model.slow import limits
 from spark_tui.observe.metrics.show import metrics as present
@@ -399,7 +398,8 @@ class MetricsScreen(FrameScreen):
 
     def _all_panels(self) -> tuple[Panel, ...]:
         memory = value_of(self.world.memory)
-        return present.panels_with(memory.total if memory else None, guard_policy(self.context).serving_floor)
+        floor = int(self.context.settings.guard_serving_gib * GIB)
+        return present.panels_with(memory.total if memory else None, floor)
 
     # --- show -----------------------------------------------------------------------------------------
 
