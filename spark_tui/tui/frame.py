@@ -83,6 +83,7 @@ class FrameApp(PlainCrashApp[None]):
     whole screen on every change.
     """
 
+    # They wake what is bound to them; their values are read in `world`, which has their types.
     vars().update({name: var(value, init=False) for name, value in asdict(World()).items()})
     selected: var[str] = var("", init=False)
     """Name of the selected engine; all screens show that one."""
