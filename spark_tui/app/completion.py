@@ -42,7 +42,7 @@ EXAMPLES = """\
 
 
 async def _presets(context: Context) -> Iterable[str]:
-    return (preset.name for preset in context.ports.get("presets").glance().presets)
+    return (preset.name for preset in context.ports["presets"].glance().presets)
 
 
 async def _engines(context: Context) -> Iterable[str]:

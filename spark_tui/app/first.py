@@ -47,7 +47,7 @@ async def _run_parts(context: Context) -> None:
     presets_read = asyncio.Event()
 
     async def read_presets() -> None:
-        context.store.update(presets=await context.in_thread(lambda: context.ports.get("presets").load()))
+        context.store.update(presets=await context.in_thread(lambda: context.ports["presets"].load()))  # noqa: PLW0108 - made there
         presets_read.set()
 
     async with asyncio.TaskGroup() as group:

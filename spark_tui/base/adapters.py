@@ -70,9 +70,13 @@ class Ports:
         """Whether that port has an adapter."""
         return name in self._adapters or name in vars(self)
 
+    def __getitem__(self, name: str) -> Any:
+        """That port, for a module that must not know its Protocol. Raises RefusedError without an adapter."""
+        return getattr(self, name)
+
     def get(self, name: str) -> Any:
         """That port, None without an adapter."""
-        return getattr(self, name) if self.has(name) else None
+        return self[name] if self.has(name) else None
 
     def preload(self, names: Iterable[str]) -> None:
         """Imports those adapters, and makes none: may be called in a thread."""

@@ -72,7 +72,7 @@ class Context:
         """The one object of that class, which `from_context` makes; of a port its adapter. Raises RefusedError for a
         port without one."""
         if kind in PORT_NAMES:
-            adapter: T = getattr(self.ports, PORT_NAMES[kind])
+            adapter: T = self.ports[PORT_NAMES[kind]]
             return adapter
         if kind not in self._made:
             self._made[kind] = kind.from_context(self)  # type: ignore[attr-defined]

@@ -82,7 +82,7 @@ class Session:
             if self._context is not None:
                 runner.run(self._context.close())
                 ports = self._context.ports
-                self.err.note(*(ports.get("history").state.notes if "history" in ports.made() else ()))
+                self.err.note(*(ports["history"].state.notes if "history" in ports.made() else ()))
         finally:
             runner.close()
             if self._ended_by:  # what was promised is restored: now as the sender expects

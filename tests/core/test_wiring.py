@@ -52,7 +52,7 @@ def test_every_port_has_an_adapter() -> None:
 
 def test_a_port_that_is_asked_for_by_name_is_in_a_table() -> None:
     texts = [path.read_text("utf-8") for path in Path(spark_tui.__file__).parent.rglob("*.py")]
-    asked = {name for text in texts for name in re.findall(r"ports\.(?:has|get)\(\"(\w+)\"\)", text)}
+    asked = {name for text in texts for name in re.findall(r"ports(?:\.has\(|\.get\(|\[)\"(\w+)\"[\])]", text)}
     assert len(asked) > 10
     assert asked <= REAL.keys() | DEMO.keys() | {"environ"}
 

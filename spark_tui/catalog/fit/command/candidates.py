@@ -29,7 +29,7 @@ async def look_around(context: Context) -> None:
     if context.ports.has("models"):
         await context[Library].refresh()
     with contextlib.suppress(SparkError):
-        context.store.update(proofs=tuple(sorted(context.ports.get("proofs").all(), key=lambda proof: -proof.at)))
+        context.store.update(proofs=tuple(sorted(context.ports["proofs"].all(), key=lambda proof: -proof.at)))
 
 
 def _tokens(_: click.Context, __: click.Parameter, text: str) -> int | None:

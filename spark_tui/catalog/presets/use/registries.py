@@ -95,7 +95,7 @@ class RegistryManager(Struct, eq=False):
 
     @classmethod
     def from_context(cls, context: Context) -> RegistryManager:
-        return cls(context[RegistryStore], context[RecipeStore], context.clock, context.ports.get("presets").load)
+        return cls(context[RegistryStore], context[RecipeStore], context.clock, context.ports["presets"].load)
 
     def all(self) -> tuple[PinnedRegistry, ...]:
         return self._store.pins()
