@@ -21,14 +21,13 @@ from msgspec.structs import replace
 from spark_tui.base.engine.container import ContainerFacts
 from spark_tui.base.engine.runtimes import KEY_VARIABLES
 from spark_tui.base.errors import SparkError
+from spark_tui.base.finding import Missing, Ok, Reading, value_of
 from spark_tui.base.host.detectors import SharedFile
 from spark_tui.base.host.drop_caches import Access, Route, SystemFile
-from spark_tui.base.host.identity import HostIdentity
 from spark_tui.base.host.memory import MemInfo
-from spark_tui.base.host.vitals import GpuReading
+from spark_tui.base.host.vitals import GpuReading, HostIdentity
 from spark_tui.base.ports import LogLine
 from spark_tui.base.quantities import GIB
-from spark_tui.base.reading import Missing, Ok, Reading, value_of
 from spark_tui.base.secret import Secret
 from spark_tui.manage.cluster.model.protocol import Router, RouteRequest
 

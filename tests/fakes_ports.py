@@ -12,9 +12,9 @@ from typing import Any, Final
 from spark_tui.base import adapters as product
 from spark_tui.base import ports as types
 from spark_tui.base.errors import MetricsUnavailable, RefusedError, UsageError
+from spark_tui.base.finding import Missing
 from spark_tui.base.history_limits import HistoryOff, HistoryState
 from spark_tui.base.host.vitals import Vitals
-from spark_tui.base.reading import Missing
 from spark_tui.catalog.models.model.download import Limits, LocalFiles
 from spark_tui.catalog.models.model.store import StoreContents
 from spark_tui.catalog.models.use.ports import Downloader, HubClient, ModelStore

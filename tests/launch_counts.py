@@ -16,7 +16,7 @@ from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Final
 
-from spark_tui.base.reading import value_of
+from spark_tui.base.finding import value_of
 from spark_tui.catalog.fit.model.fit import measure
 from spark_tui.catalog.presets.model.plan import plan
 from spark_tui.run.launch.screen import LaunchForm

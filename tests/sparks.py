@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from spark_tui.base.context import Context
 from spark_tui.base.engine.state import ServedModel
 from spark_tui.base.errors import SparkError, UsageError
+from spark_tui.base.finding import Ok, Reading, value_of
 from spark_tui.base.ports import ShellResult
-from spark_tui.base.reading import Ok, Reading, value_of
 from spark_tui.base.remote import QUESTION, RemoteHost
 from spark_tui.base.wire import decode, encode
 from spark_tui.catalog.models.model.store import Payload, StoredFile

@@ -13,7 +13,7 @@ from click.shell_completion import BashComplete, FishComplete, ShellComplete, Zs
 from spark_tui.base.context import Context
 from spark_tui.base.engine.state import runtime_of
 from spark_tui.base.errors import RefusedError, SparkError
-from spark_tui.base.reading import value_of
+from spark_tui.base.finding import value_of
 from spark_tui.base.settings import folders_for
 from spark_tui.catalog.models.use.downloads import Downloads
 from spark_tui.catalog.presets.use.library import Library

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from spark_tui.base.adapters import Adapter, GuardPorts, Ports
 from spark_tui.base.context import Context
-from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.ports import Clock
 from spark_tui.base.settings import Folders, Settings, defaults, folders_of
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from spark_tui.base.adapters import GuardPorts, Ports
 from spark_tui.base.executors import in_thread
-from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.ports import (
     PORT_NAMES,
     CheckpointSource,

@@ -1,13 +1,76 @@
-"""The one shape of advice: log findings, causes of failure, preset rules, doctor checks, alarms, store verdicts."""
+"""Readings, findings and events: what is known, how bad it is, what happened."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Final, TypeAlias
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from msgspec import Struct
+
+T = TypeVar("T")
+
+
+class Ok(Struct, Generic[T], frozen=True):
+    """A value read at `at` (seconds, wall clock). Two readings of one value are equal whenever they were taken."""
+
+    value: T
+    at: float = 0.0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Ok) and bool(self.value == other.value)
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+
+class Stale(Struct, Generic[T], frozen=True):
+    """The last good value, and why there is no newer one."""
+
+    value: T
+    at: float
+    error: str
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stale) and bool(self.value == other.value) and self.error == other.error
+
+    def __hash__(self) -> int:
+        return hash((self.value, self.error))
+
+
+class Missing(Struct, frozen=True):
+    """No value, and why: unsupported, not read yet, or failed, in words for the screen."""
+
+    reason: str
+
+
+Reading: TypeAlias = Ok[T] | Stale[T] | Missing
+
+NOT_READ_YET = Missing("not read yet")
+
+
+def value_of(reading: Reading[T]) -> T | None:
+    """The value of a fresh or stale reading, else None."""
+    return None if isinstance(reading, Missing) else reading.value
+
+
+def reason_of(reading: Reading[T]) -> str:
+    """Why there is no fresh value; empty when there is one."""
+    if isinstance(reading, Missing):
+        return reading.reason
+    return reading.error if isinstance(reading, Stale) else ""
+
+
+def aged(previous: Reading[T], error: str) -> Reading[T]:
+    """What a failed poll leaves: the last value marked stale, or the reason alone."""
+    if isinstance(previous, Missing):
+        return Missing(error)
+    return Stale(previous.value, previous.at, error)
+
+
+# --- finding ---------------------------------------------------------------------------------------------
+
 
 Change: TypeAlias = tuple[tuple[str, str], ...]
 """Settings as `(key, value)` pairs, as `--set` takes them; empty where no setting helps."""
@@ -97,3 +160,76 @@ def counts(findings: Iterable[Finding]) -> str:
     names = {"FAIL": "failed", "WARN": "warning", "PASS": "passed", "SKIP": "skipped"}
     found = ((name, words.count(word)) for word, name in names.items())
     return ", ".join(f"{count} {name}{'s' * (name == 'warning' and count > 1)}" for name, count in found if count)
+
+
+# --- event -----------------------------------------------------------------------------------------------
+
+
+MAX_EVENTS = 200
+
+
+class EventKind(StrEnum):
+    """What an event is about; scripts read it."""
+
+    NOTE = "note"
+    LAUNCH = "launch"
+    FETCH = "fetch"
+    IMAGE = "image"
+    CHECK = "check"
+    STARTED = "started"
+    READY = "ready"
+    STALLED = "stalled"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    EDIT = "edit"
+    DOWNLOAD = "download"
+    VERIFY = "verify"
+    BENCH = "bench"
+    CACHE = "cache"
+    GUARD = "guard"
+    ALARM = "alarm"
+
+
+WORTH_A_BELL: Final = (EventKind.READY, EventKind.FAILED, EventKind.DOWNLOAD, EventKind.BENCH)
+"""Ends of what takes minutes: until then people look elsewhere."""
+
+
+class Event(Struct, frozen=True):
+    """`at` is wall-clock seconds. `remedy` says what to do, where something is to be done. `subject` is the engine or
+    model, `detail` more lines of what was seen."""
+
+    at: float
+    severity: Severity
+    text: str
+    remedy: str = ""
+    kind: EventKind = EventKind.NOTE
+    subject: str = ""
+    detail: str = ""
+
+    @property
+    def body(self) -> dict[str, str]:
+        """What is kept of it on disk beside its time and text."""
+        found = {
+            "severity": self.severity.value, "remedy": self.remedy, "kind": self.kind.value, "subject": self.subject,
+            "detail": self.detail,
+        }  # fmt: skip
+        return {key: value for key, value in found.items() if value}
+
+
+def event_of(text: str, at: float, body: Any) -> Event:
+    """An event that was kept, by any version of this program."""
+    found: Mapping[str, Any] = body if isinstance(body, Mapping) else {}
+    words = {key: str(found.get(key, "")) for key in ("remedy", "subject", "detail")}
+    severity, kind = found.get("severity"), found.get("kind")
+    return Event(
+        at,
+        Severity(severity) if severity in tuple(Severity) else Severity.INFO,
+        text,
+        kind=EventKind(kind) if kind in tuple(EventKind) else EventKind.NOTE,
+        **words,
+    )
+
+
+def appended(events: tuple[Event, ...], event: Event) -> tuple[Event, ...]:
+    """The feed with one more event, bounded."""
+    return (*events, event)[-MAX_EVENTS:]

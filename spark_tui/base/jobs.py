@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spark_tui.base.errors import SparkError
-from spark_tui.base.event import EventKind
+from spark_tui.base.finding import EventKind
 from spark_tui.base.quantities import human_duration
 
 if TYPE_CHECKING:  # the first frame shows steps, and loads none of the ports for them

@@ -1,14 +1,15 @@
-"""The shapes that both front ends draw: a page is a tuple of sections, a section is rows, a table or a command."""
+"""What a feature shows, once for both front ends: sections, rows, tables, and the objects of --json."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from spark_tui.base.finding import Severity
+from spark_tui.base.finding import Reading, Severity, reason_of, value_of
 from spark_tui.base.text import cell_width
 
 
@@ -134,3 +135,42 @@ def column_widths(table: Table, width: int | None, gap: int = 2) -> dict[int, in
         if (more := over(widths.values())) > 0:
             widths[at] = max(least(at), widths[at] - more)
     return widths
+
+
+# --- json ------------------------------------------------------------------------------------------------
+
+
+T = TypeVar("T")
+Object: TypeAlias = dict[str, Any]
+
+
+def maybe(key: str, value: Any, why: str) -> Object:
+    """`{key: value}`, or a null with its reason where there is none."""
+    return {key: None, f"{key}_reason": why} if value is None or value == "" else {key: value}
+
+
+def known(why: str, **values: Any) -> Object:
+    """`maybe` for several keys whose nulls have the same reason."""
+    shape: Object = {}
+    for key, value in values.items():
+        shape |= maybe(key, value, why)
+    return shape
+
+
+def read(key: str, reading: Reading[T], shape: Callable[[T], Any]) -> Object:
+    """A reading: its value, and its reason where it is missing or out of date."""
+    value, reason = value_of(reading), reason_of(reading)
+    found = {key: None if value is None else shape(value)}
+    return found | {f"{key}_reason": reason} if reason else found
+
+
+def moment(seconds: float | None) -> str | None:
+    """Seconds since the epoch as ISO 8601 in UTC."""
+    if seconds is None:
+        return None
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def rounded(value: float | None, digits: int = 3) -> float | None:
+    """Rounded, where there is a value."""
+    return None if value is None else round(value, digits)

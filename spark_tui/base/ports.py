@@ -11,7 +11,6 @@ from msgspec import Struct
 
 if TYPE_CHECKING:  # the shapes are many, and a port names them only
     from spark_tui.base.checkpoint import CheckpointFacts
-    from spark_tui.base.engine.boot import BootStatus
     from spark_tui.base.engine.container import (
         ContainerEvent,
         ContainerFacts,
@@ -23,15 +22,14 @@ if TYPE_CHECKING:  # the shapes are many, and a port names them only
     )
     from spark_tui.base.engine.message import ChatEvent, ChatRequest
     from spark_tui.base.engine.metrics_page import MetricPage
-    from spark_tui.base.engine.schedule import ScheduleStatus
     from spark_tui.base.engine.state import Endpoint, Health, ServedModel
+    from spark_tui.base.engine.units import BootStatus, ScheduleStatus
+    from spark_tui.base.finding import Reading
     from spark_tui.base.host.detectors import EngineProcess, Link, SharedFile, StoreState
     from spark_tui.base.host.drop_caches import Access, Route, SystemFile
     from spark_tui.base.host.guard import GuardedEngine, GuardEntry
-    from spark_tui.base.host.identity import HostIdentity
     from spark_tui.base.host.memory import MemInfo
-    from spark_tui.base.host.vitals import ContainerMemory, GpuProcess, GpuReading, HostProcess, Vitals
-    from spark_tui.base.reading import Reading
+    from spark_tui.base.host.vitals import ContainerMemory, GpuProcess, GpuReading, HostIdentity, HostProcess, Vitals
     from spark_tui.base.remote import RemoteHost
     from spark_tui.base.secret import Secret
 

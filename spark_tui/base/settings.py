@@ -14,8 +14,7 @@ from msgspec.structs import replace
 
 from spark_tui.base.errors import UsageError
 from spark_tui.base.keymap import Keymap, read_keymap
-from spark_tui.base.nodes import Clusters, read_clusters
-from spark_tui.base.remote import Hosts, read_hosts
+from spark_tui.base.remote import Clusters, Hosts, read_clusters, read_hosts
 
 ENV_PREFIX: Final = "SPARK_TUI_"
 REFRESH_RANGE: Final = (0.2, 60.0)

@@ -10,19 +10,25 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from spark_tui.base.errors import SparkError
-from spark_tui.base.event import Event, EventKind, appended
-from spark_tui.base.finding import AlarmId, Finding, Severity
-from spark_tui.base.host.identity import HostIdentity
+from spark_tui.base.finding import (
+    NOT_READ_YET,
+    AlarmId,
+    Event,
+    EventKind,
+    Finding,
+    Reading,
+    Severity,
+    appended,
+    value_of,
+)
 from spark_tui.base.host.memory import ALL_WELL, MemInfo, MemoryBreakdown
-from spark_tui.base.host.vitals import GpuReading, Vitals
-from spark_tui.base.reading import NOT_READ_YET, Reading, value_of
+from spark_tui.base.host.vitals import GpuReading, HostIdentity, Vitals
 from spark_tui.base.secret import mask_secrets
 from spark_tui.catalog.presets.model.preset import PresetCatalogue
 
 if TYPE_CHECKING:
-    from spark_tui.base.engine.boot import BootStatus
     from spark_tui.base.engine.container import DaemonFacts
-    from spark_tui.base.engine.schedule import ScheduleStatus
+    from spark_tui.base.engine.units import BootStatus, ScheduleStatus
     from spark_tui.base.host.drop_caches import DropResult
     from spark_tui.base.jobs import BenchStatus, JobView
     from spark_tui.base.ports import Clock

@@ -11,8 +11,19 @@ from msgspec import Struct
 from spark_tui.base.actions import ACTIONS, action, check_keymap
 from spark_tui.base.context import Context
 from spark_tui.base.keymap import Keymap, keymap_text, read_keymap
-from spark_tui.base.nodes import cluster_plain, cluster_text, clusters_text, read_cluster, read_clusters
-from spark_tui.base.remote import check_name, host_plain, host_text, hosts_text, read_host, read_hosts
+from spark_tui.base.remote import (
+    check_name,
+    cluster_plain,
+    cluster_text,
+    clusters_text,
+    host_plain,
+    host_text,
+    hosts_text,
+    read_cluster,
+    read_clusters,
+    read_host,
+    read_hosts,
+)
 from spark_tui.base.settings import (
     KEYS,
     Folders,

@@ -18,7 +18,7 @@ from spark_tui.base.engine.metrics_page import WANTED_NAMES, MetricPage, Slot, S
 from spark_tui.base.engine.request import request_bytes
 from spark_tui.base.engine.runtimes import runtime_named, with_tag
 from spark_tui.base.engine.state import Endpoint, Health, ServedModel
-from spark_tui.base.engine.stream import StreamReader
+from spark_tui.base.engine.stream import MAX_EVENT_BYTES, EventTooLong, SseDecoder, StreamReader
 from spark_tui.base.errors import (
     ApiKeyRejected,
     EngineFailed,
@@ -29,7 +29,6 @@ from spark_tui.base.errors import (
     SparkError,
 )
 from spark_tui.base.quantities import human_bytes, human_duration
-from spark_tui.base.sse import MAX_EVENT_BYTES, EventTooLong, SseDecoder
 from spark_tui.base.untrusted import load_json
 from spark_tui.machine.engine_http import CONNECT_SECONDS, ClientPools, bearer, beginning_of, pieces_of
 

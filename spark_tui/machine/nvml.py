@@ -13,9 +13,9 @@ from msgspec import ValidationError, convert
 from msgspec.structs import replace
 
 from spark_tui.base import executors
+from spark_tui.base.finding import Missing, Ok, Reading
 from spark_tui.base.host.vitals import GpuReading, Throttle, Throttled, throttled_between, throttled_now
 from spark_tui.base.ports import Clock
-from spark_tui.base.reading import Missing, Ok, Reading
 from spark_tui.base.text import clean_line
 from spark_tui.base.untrusted import load_json
 

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_tui.base.errors import NoSpaceLeft, SparkError
+from spark_tui.base.finding import Missing, Ok, Reading, value_of
 from spark_tui.base.host.detectors import SharedFile
-from spark_tui.base.host.identity import GB10_PCI_ID, HostIdentity, parse_release, product_label
 from spark_tui.base.host.memory import MemInfo, container_id, parse_meminfo
+from spark_tui.base.host.vitals import GB10_PCI_ID, HostIdentity, parse_release, product_label
 from spark_tui.base.quantities import hexadecimal
-from spark_tui.base.reading import Missing, Ok, Reading, value_of
 from spark_tui.base.text import clean_line, quoted
 
 if TYPE_CHECKING:

@@ -13,8 +13,16 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from spark_tui.base.engine.boot import BootStatus, engine_of, read_status, unit_name
-from spark_tui.base.engine.schedule import ScheduleStatus, read_timer, scheduled_engine, timer_name
+from spark_tui.base.engine.units import (
+    BootStatus,
+    ScheduleStatus,
+    engine_of,
+    read_status,
+    read_timer,
+    scheduled_engine,
+    timer_name,
+    unit_name,
+)
 from spark_tui.base.errors import SparkError
 from spark_tui.base.executors import python_path
 from spark_tui.base.files import read_plain

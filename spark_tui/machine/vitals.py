@@ -11,10 +11,10 @@ from typing import Any, Final, TypeVar
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from spark_tui.base.finding import Missing, Ok, Reading
 from spark_tui.base.host import vitals
 from spark_tui.base.host.memory import container_id
 from spark_tui.base.quantities import MIB, hexadecimal
-from spark_tui.base.reading import Missing, Ok, Reading
 from spark_tui.base.text import clean_line
 from spark_tui.machine.procfs import cpu_numbers, psutil_at, text_or_empty, why
 

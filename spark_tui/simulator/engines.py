@@ -14,8 +14,7 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from spark_tui.base.checkpoint import CheckpointFacts, WeightFormat
-from spark_tui.base.kv import BlockCapacity, KvSettings, kv_layout
+from spark_tui.base.checkpoint import BlockCapacity, CheckpointFacts, KvSettings, WeightFormat, kv_layout
 from spark_tui.base.quantities import GIB, MIB
 from spark_tui.simulator.facts import FACTS, SIZES
 from spark_tui.simulator.recording import POOL_GIB, RecordedLog, boot_script, fill, other_script

@@ -17,15 +17,13 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from spark_tui.base.engine.boot import BootState, BootStatus, unit_name
-from spark_tui.base.engine.schedule import ScheduleStatus, read_timer, scheduled_engine
+from spark_tui.base.engine.units import BootState, BootStatus, ScheduleStatus, read_timer, scheduled_engine, unit_name
+from spark_tui.base.finding import Ok, Reading
 from spark_tui.base.host.detectors import StoreState
 from spark_tui.base.host.drop_caches import TEE_COMPACT, TEE_DROP, Access, Route, SystemFile
-from spark_tui.base.host.identity import HostIdentity
 from spark_tui.base.host.memory import MemInfo
-from spark_tui.base.host.vitals import GpuProcess, GpuReading
+from spark_tui.base.host.vitals import GpuProcess, GpuReading, HostIdentity
 from spark_tui.base.quantities import GIB, KIB, MIB
-from spark_tui.base.reading import Ok, Reading
 from spark_tui.machine.procfs import ProcfsHost
 from spark_tui.manage.doctor.adapter import FileDoctorProbe
 from spark_tui.simulator.folder import DemoFolder

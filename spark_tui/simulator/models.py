@@ -9,10 +9,9 @@ from msgspec.structs import replace
 
 from spark_tui.base.checkpoint import CheckpointFacts
 from spark_tui.base.errors import RefusedError, UsageError
-from spark_tui.base.finding import Finding, Severity
+from spark_tui.base.finding import Finding, Missing, Ok, Reading, Severity
 from spark_tui.base.ports import Clock
 from spark_tui.base.quantities import GIB
-from spark_tui.base.reading import Missing, Ok, Reading
 from spark_tui.catalog.models.model.hub import RepoFile
 from spark_tui.catalog.models.model.store import (
     Algorithm,

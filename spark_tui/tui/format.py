@@ -12,8 +12,7 @@ from textual.color import Color
 from textual.content import Content
 from textual.filter import LineFilter
 
-from spark_tui.base.event import Event
-from spark_tui.base.finding import Severity
+from spark_tui.base.finding import Event, Severity
 from spark_tui.base.page import Cell, Table, Tone
 from spark_tui.base.quantities import human_duration
 from spark_tui.base.text import cells_left, clean_line

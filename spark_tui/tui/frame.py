@@ -25,8 +25,7 @@ from textual.worker import Worker
 
 from spark_tui.base.actions import DANGEROUS, Scope, allowed, of_scope, shown
 from spark_tui.base.errors import SparkError
-from spark_tui.base.event import EventKind
-from spark_tui.base.finding import Severity
+from spark_tui.base.finding import EventKind, Severity
 from spark_tui.base.page import Cell
 from spark_tui.base.quantities import GIB
 from spark_tui.base.store import World

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from spark_tui.base.event import WORTH_A_BELL, Event
+from spark_tui.base.finding import WORTH_A_BELL, Event
 from spark_tui.base.text import clean_line, truncate
 
 DEAF_TERMINALS: Final = ("", "dumb", "linux", "vt100", "vt102", "vt220", "unknown")

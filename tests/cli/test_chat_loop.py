@@ -14,7 +14,7 @@ from spark_tui.base.context import Context
 from spark_tui.base.engine.message import AnswerFinished, ContentDelta, Role, ToolCallDelta, Usage
 from spark_tui.base.errors import UsageError
 from spark_tui.base.files import SystemUserFiles
-from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.host.vitals import HostPaths
 from spark_tui.cli.options import Options
 from spark_tui.cli.session import Session, Streams
 from spark_tui.use.chat.adapter import FileConversations

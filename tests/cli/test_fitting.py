@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from spark_tui.base.finding import Missing, Ok
 from spark_tui.base.host.memory import MemInfo
 from spark_tui.base.quantities import GIB
-from spark_tui.base.reading import Missing, Ok
 from spark_tui.catalog.presets.model.preset import PresetCatalogue
 from tests.cli.world import TINY, StaticPresets, World
 

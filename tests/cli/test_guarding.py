@@ -14,9 +14,9 @@ from spark_tui.base.adapters import GuardPorts
 from spark_tui.base.context import Context
 from spark_tui.base.errors import SparkError
 from spark_tui.base.executors import SystemClock
+from spark_tui.base.finding import Ok
 from spark_tui.base.host.guard import GuardEntry
 from spark_tui.base.quantities import GIB
-from spark_tui.base.reading import Ok
 from spark_tui.base.settings import Settings
 from spark_tui.cli.options import Options
 from tests.cli.world import World

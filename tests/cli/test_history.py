@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_tui.base.event import Event, EventKind
-from spark_tui.base.finding import Severity
+from spark_tui.base.finding import Event, EventKind, Severity
 from spark_tui.base.history_limits import Record
 from spark_tui.observe.explain.model.starts import StartRecord, StartSizes
 from spark_tui.observe.explain.model.timeline import PhaseId, StartOutcome

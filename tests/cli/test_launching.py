@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from spark_tui.base.engine.container import LayerProgress
 from spark_tui.base.engine.docker_run import render_argv
 from spark_tui.base.errors import GpuDriverMissing, PortInUse
+from spark_tui.base.finding import Ok
 from spark_tui.base.quantities import GIB
-from spark_tui.base.reading import Ok
 from spark_tui.base.secret import Secret
 from spark_tui.base.settings import Settings
 from tests.cli.world import BOOT, IMAGE, World

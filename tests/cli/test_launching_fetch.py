@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from spark_tui.base.finding import Ok
 from spark_tui.base.quantities import GIB
-from spark_tui.base.reading import Ok
 from spark_tui.catalog.models.adapter.store import FolderModelStore
 from spark_tui.catalog.models.model import hub_errors
 from spark_tui.catalog.models.model.download import DownloadPhase

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from spark_tui.base.engine.container import ContainerStatus
 from spark_tui.base.engine.state import Health, bare_engine
 from spark_tui.base.errors import ExitCode, SocketPermissionDenied
+from spark_tui.base.finding import Missing, Ok
 from spark_tui.base.host.vitals import GpuProcess, GpuReading, Throttle, Throttled
 from spark_tui.base.quantities import GIB
-from spark_tui.base.reading import Missing, Ok
 from tests.cli.world import BOOT, World, example
 from tests.fakes_docker import EPOCH
 from tests.fakes_host import IDLE_MEMORY, FakeGpu

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from spark_tui.base.engine.container import Mount
-from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.settings import Settings
 from spark_tui.catalog.fit.model.fit import Basis
 from spark_tui.catalog.models.adapter.checkpoints import StoreCheckpoints

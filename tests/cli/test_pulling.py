@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from spark_tui.base.checkpoint import WeightFormat
+from spark_tui.base.finding import Ok
 from spark_tui.base.quantities import GIB, MIB
-from spark_tui.base.reading import Ok
 from spark_tui.base.settings import Settings
 from spark_tui.catalog.models.model import hub_errors
 from spark_tui.catalog.models.model.download import DownloadRequest, Limits

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from spark_tui.base.context import Context
-from spark_tui.base.engine.schedule import timer_name
+from spark_tui.base.engine.units import timer_name
 from spark_tui.base.ports import MEASURES
 from tests.cli.world import BOOT, IMAGE, World
 from tests.core.test_boot import FakeBoot

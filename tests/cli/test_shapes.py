@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from spark_tui.base.engine.container import ContainerStatus
-from spark_tui.base.host.identity import HostIdentity
-from spark_tui.base.host.vitals import GpuReading
-from spark_tui.base.reading import Missing, Ok
+from spark_tui.base.finding import Missing, Ok
+from spark_tui.base.host.vitals import GpuReading, HostIdentity
 from tests.cases import all_cases
 from tests.cli.world import World, example
 

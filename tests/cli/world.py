@@ -27,10 +27,9 @@ from spark_tui.base.engine.container import (
 from spark_tui.base.engine.message import AnswerFinished, ChatEvent, ChatRequest, ContentDelta, ReasoningDelta, Usage
 from spark_tui.base.engine.state import Endpoint, Health, ServedModel, api_port
 from spark_tui.base.errors import ApiKeyRejected, EngineUnreachable, PresetError, SparkError
-from spark_tui.base.host.identity import HostPaths
-from spark_tui.base.host.vitals import GpuReading
+from spark_tui.base.finding import Ok
+from spark_tui.base.host.vitals import GpuReading, HostPaths
 from spark_tui.base.ports import CheckpointSource, DoctorProbe, MetricsSource, UserFiles
-from spark_tui.base.reading import Ok
 from spark_tui.base.settings import Settings
 from spark_tui.catalog.models.use.ports import Downloader, HubClient, ModelStore
 from spark_tui.catalog.presets.model.preset import Origin, Preset, PresetCatalogue, PresetFacts, PublishedSpeed

@@ -9,7 +9,7 @@ from typing import Any
 
 from spark_tui.app.first import run
 from spark_tui.base.context import Context
-from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.jobs import Step, put
 from spark_tui.base.ports import MetricsSource
 from spark_tui.base.settings import Settings

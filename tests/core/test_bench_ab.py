@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from spark_tui.base.context import Context
 from spark_tui.base.engine.state import Endpoint, Health
 from spark_tui.base.errors import EngineExited, MeasurementVoid, RefusedError, SparkError, UsageError
-from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.settings import Settings
 from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.observe.engines.use.engines import EngineSupervisor

@@ -33,12 +33,11 @@ from spark_tui.base.errors import (
     UsageError,
 )  # fmt: skip
 from spark_tui.base.executors import SystemClock
+from spark_tui.base.finding import Ok
 from spark_tui.base.host.guard import GuardAction, GuardEntry
-from spark_tui.base.host.identity import HostPaths
-from spark_tui.base.host.vitals import GpuReading
+from spark_tui.base.host.vitals import GpuReading, HostPaths
 from spark_tui.base.ports import MEASURES
 from spark_tui.base.quantities import GIB
-from spark_tui.base.reading import Ok
 from spark_tui.base.secret import Secret
 from spark_tui.base.settings import Settings
 from spark_tui.machine.engine_api import HttpMetrics

@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from spark_tui.base.engine.boot import BootState, BootStatus
 from spark_tui.base.engine.container import (
     LABEL_LAUNCH,
     LABEL_OVERRIDES,
@@ -17,7 +16,7 @@ from spark_tui.base.engine.container import (
     ContainerStatus,
     PublishedPort,
 )
-from spark_tui.base.engine.schedule import ScheduleStatus, read_timer, schedule_of, scheduled_engine
+from spark_tui.base.engine.units import BootState, BootStatus, ScheduleStatus, read_timer, schedule_of, scheduled_engine
 from spark_tui.base.errors import ContainerNotFound, DaemonNotRunning, EngineExited, RefusedError, UnreachableError
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.run.launch.use.service import GONE_SECONDS, await_docker, due_now, stay

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from spark_tui.base.engine.container import ContainerStatus
 from spark_tui.base.errors import ExitCode
+from spark_tui.base.finding import Missing, Ok
 from spark_tui.base.jobs import StepState
 from spark_tui.base.quantities import GIB
-from spark_tui.base.reading import Missing, Ok
 from spark_tui.catalog.fit.use.fit import CALM_SECONDS, RETURN_SECONDS, STILL_SECONDS, MemoryGate, WillNotFit
 from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.catalog.presets.model.preset import PresetFacts

@@ -11,10 +11,9 @@ from msgspec.structs import replace
 
 from spark_tui.base.engine.container import ImageFacts
 from spark_tui.base.errors import RefusedError, UsageError
-from spark_tui.base.nodes import Cluster, ClusterNode, Topology
 from spark_tui.base.ports import ShellResult
 from spark_tui.base.quantities import GIB
-from spark_tui.base.remote import RemoteHost
+from spark_tui.base.remote import Cluster, ClusterNode, RemoteHost, Topology
 from spark_tui.base.wire import decode, encode
 from spark_tui.manage.cluster.model.copying import (
     Checked,

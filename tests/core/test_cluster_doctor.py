@@ -9,13 +9,11 @@ from msgspec.structs import replace
 
 from spark_tui.base.engine.container import LABEL_LAUNCH, LABEL_RANK
 from spark_tui.base.errors import UsageError
-from spark_tui.base.finding import Severity
+from spark_tui.base.finding import Missing, Ok, Reading, Severity
 from spark_tui.base.host.detectors import SharedFile
-from spark_tui.base.host.identity import HostPaths
-from spark_tui.base.nodes import Cluster, ClusterNode
+from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.ports import DoctorProbe, ShellResult
-from spark_tui.base.reading import Missing, Ok, Reading
-from spark_tui.base.remote import RemoteHost
+from spark_tui.base.remote import Cluster, ClusterNode, RemoteHost
 from spark_tui.base.wire import decode, encode
 from spark_tui.catalog.models.model.store import Payload, StoredFile
 from spark_tui.manage.cluster.model.doctor import examine

@@ -8,11 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from spark_tui.base.errors import RefusedError
-from spark_tui.base.event import EventKind
+from spark_tui.base.finding import EventKind, Ok
 from spark_tui.base.host.series import MetricId, Sample
 from spark_tui.base.host.vitals import GpuReading
 from spark_tui.base.jobs import JobView, StepState
-from spark_tui.base.reading import Ok
 from spark_tui.manage.cluster.model.record import Stage, new_launch
 from spark_tui.manage.cluster.use.launch import ClusterLauncher
 from spark_tui.manage.cluster.use.monitor import ClusterMonitor

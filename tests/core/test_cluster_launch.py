@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from spark_tui.base.engine.container import LABEL_LAUNCH, LABEL_RANK, ContainerFacts
 from spark_tui.base.errors import EngineFailed, NameInUse, PortInUse, RefusedError, SparkError, UnreachableError
+from spark_tui.base.finding import Ok
 from spark_tui.base.host.detectors import SharedFile
 from spark_tui.base.jobs import StepState
-from spark_tui.base.reading import Ok
 from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.manage.cluster.model.plan import Spread, plan_cluster
 from spark_tui.manage.cluster.model.protocol import Lease, NodeRefused, NodeSilent, NodeVersion

@@ -11,10 +11,9 @@ import pytest
 from msgspec.structs import replace
 
 from spark_tui.base.errors import UsageError
-from spark_tui.base.finding import Severity
-from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.finding import Ok, Severity, Stale
+from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.quantities import GIB
-from spark_tui.base.reading import Ok, Stale
 from spark_tui.base.store import Store
 from spark_tui.catalog.models.model import hub_errors
 from spark_tui.catalog.models.model.download import DownloadPhase, DownloadRequest

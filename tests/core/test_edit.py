@@ -12,9 +12,8 @@ from msgspec.structs import replace
 from spark_tui.base.engine.container import ContainerFacts
 from spark_tui.base.engine.state import EngineState
 from spark_tui.base.errors import DaemonNotRunning, RefusedError, SparkError, UsageError
-from spark_tui.base.event import EventKind
 from spark_tui.base.files import StateFolder
-from spark_tui.base.finding import Severity
+from spark_tui.base.finding import EventKind, Severity
 from spark_tui.base.jobs import StepState
 from spark_tui.base.secret import Secret
 from spark_tui.base.settings import ExposureChoice

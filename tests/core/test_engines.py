@@ -12,10 +12,8 @@ from msgspec.structs import replace
 from spark_tui.base.engine.container import LABEL_PRESET, ContainerStatus, PublishedPort
 from spark_tui.base.engine.state import EngineState, Health, bare_engine
 from spark_tui.base.errors import ApiKeyRejected, ContainerNotFound, RefusedError
-from spark_tui.base.event import Event, EventKind
-from spark_tui.base.finding import Severity
+from spark_tui.base.finding import Event, EventKind, Missing, Ok, Severity, Stale, value_of
 from spark_tui.base.jobs import StepState
-from spark_tui.base.reading import Missing, Ok, Stale, value_of
 from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.explain.model.timeline import StartOutcome

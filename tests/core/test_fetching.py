@@ -11,11 +11,10 @@ from msgspec.structs import replace
 
 from spark_tui.base.context import Context
 from spark_tui.base.errors import RefusedError
-from spark_tui.base.event import EventKind
-from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.finding import EventKind, Ok
+from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.jobs import JobView, StepState
 from spark_tui.base.quantities import GIB
-from spark_tui.base.reading import Ok
 from spark_tui.base.settings import Settings
 from spark_tui.catalog.models.adapter.store import FolderModelStore
 from spark_tui.catalog.models.model import hub_errors

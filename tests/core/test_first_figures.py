@@ -7,8 +7,8 @@ from typing import Any
 
 from spark_tui.app.first import first_figures, run, start_early
 from spark_tui.base.errors import SparkError
+from spark_tui.base.finding import Ok, reason_of, value_of
 from spark_tui.base.host.vitals import GpuReading
-from spark_tui.base.reading import Ok, reason_of, value_of
 from spark_tui.observe.engines.use.collectors import Collectors
 from tests.core.kit import Kit, running
 

@@ -21,8 +21,8 @@ from spark_tui.base.errors import (
     RefusedError,
     SparkError,
 )
+from spark_tui.base.finding import Ok
 from spark_tui.base.quantities import GIB
-from spark_tui.base.reading import Ok
 from spark_tui.base.secret import Secret
 from spark_tui.catalog.presets.model.preset import Preset, PresetFacts
 from spark_tui.manage.gateway.model import GatewayPolicy, KeysUnreadable, NotServing, SwapRefused

@@ -12,11 +12,10 @@ from spark_tui.base.engine.container import LABEL_PORT, LABEL_SERVED_NAME
 from spark_tui.base.engine.message import ContentDelta
 from spark_tui.base.engine.state import EngineState
 from spark_tui.base.errors import BadRequest, EngineUnreachable, SparkError
-from spark_tui.base.finding import AlarmId, Finding, Severity
+from spark_tui.base.finding import AlarmId, Finding, Missing, Ok, Severity
 from spark_tui.base.host.detectors import FROZEN_SECONDS, PROBE_SECONDS, SharedFile, TokenSample
 from spark_tui.base.host.vitals import GpuReading
 from spark_tui.base.quantities import GIB, MIB
-from spark_tui.base.reading import Missing, Ok
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.memory.use.health import HealthWatch, Tokens
 from tests.core.kit import Kit

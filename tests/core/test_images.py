@@ -20,7 +20,7 @@ from spark_tui.base.errors import (
     SparkError,
     UsageError,
 )
-from spark_tui.base.reading import Missing, Stale
+from spark_tui.base.finding import Missing, Stale
 from spark_tui.catalog.presets.model.preset import Preset, PresetFacts
 from spark_tui.manage.images.model import ImageEntry, ImagesView, ImageUser, TagState
 from spark_tui.manage.images.use.images import Images

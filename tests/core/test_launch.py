@@ -25,8 +25,8 @@ from spark_tui.base.errors import (
     SparkError,
     WrongArchitecture,
 )
+from spark_tui.base.finding import Ok
 from spark_tui.base.jobs import StepState
-from spark_tui.base.reading import Ok
 from spark_tui.base.secret import Secret
 from spark_tui.base.settings import ExposureChoice
 from spark_tui.catalog.presets.model.overrides import Overrides

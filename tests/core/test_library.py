@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from spark_tui.base.engine.container import LABEL_MODEL, ContainerStatus, Mount
 from spark_tui.base.errors import RefusedError
-from spark_tui.base.reading import Stale, value_of
+from spark_tui.base.finding import Stale, value_of
 from spark_tui.base.store import Store
 from spark_tui.catalog.models.adapter.store import FolderModelStore
 from spark_tui.catalog.models.model.store import DeleteExtent

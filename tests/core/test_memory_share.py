@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from spark_tui.base.engine.invocation import parse
 from spark_tui.base.engine.state import EngineState, Exposure
+from spark_tui.base.finding import Ok
 from spark_tui.base.host.vitals import GpuProcess, GpuReading
 from spark_tui.base.quantities import GIB
-from spark_tui.base.reading import Ok
 from spark_tui.catalog.fit.model.fit import HOST_BYTES, FitWord
 from spark_tui.catalog.fit.use.fit import LaunchChecks
 from spark_tui.catalog.presets.model.overrides import SHARE, Overrides, overrides_from_pairs, pairs_of

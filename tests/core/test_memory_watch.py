@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from spark_tui.base.finding import AlarmId, Severity
+from spark_tui.base.finding import AlarmId, Missing, Ok, Severity, value_of
 from spark_tui.base.host.vitals import GpuProcess, GpuReading
 from spark_tui.base.quantities import GIB
-from spark_tui.base.reading import Missing, Ok, value_of
 from spark_tui.observe.engines.use.collectors import CALM_SECONDS, Collectors
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from tests.core.kit import Kit

@@ -15,12 +15,12 @@ from spark_tui.base.engine.container import ContainerFacts, ContainerStatus
 from spark_tui.base.engine.metrics_page import MetricPage
 from spark_tui.base.engine.state import Endpoint, EngineState, Exposure, Health, ServedModel
 from spark_tui.base.errors import EngineUnreachable
+from spark_tui.base.finding import Missing, Ok, Stale, value_of
 from spark_tui.base.host.memory import MemInfo
 from spark_tui.base.host.series import MetricId, Sample
 from spark_tui.base.host.vitals import GpuReading
 from spark_tui.base.jobs import JobView, Step, StepState
 from spark_tui.base.quantities import GIB
-from spark_tui.base.reading import Missing, Ok, Stale, value_of
 from spark_tui.base.store import Store
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.observe.metrics.use.metrics import CAPACITY, SLOW_SECONDS, EngineMetricsCollector, SeriesRing

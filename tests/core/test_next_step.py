@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spark_tui.app.home.next_step import FITTING, MOST, NextStep
 from spark_tui.app.wiring import build_demo
-from spark_tui.base.reading import value_of
+from spark_tui.base.finding import value_of
 from spark_tui.catalog.fit.use.fit import LaunchChecks
 from spark_tui.catalog.models.model.store import Completeness
 from spark_tui.catalog.presets.model.overrides import Overrides

@@ -11,9 +11,8 @@ from msgspec.structs import replace
 
 from spark_tui.base.engine.container import LABEL_PRESET, PublishedPort
 from spark_tui.base.errors import ImageNotFound, RefusedError, SparkError, UsageError
-from spark_tui.base.finding import Severity
+from spark_tui.base.finding import Missing, Ok, Severity
 from spark_tui.base.host.vitals import GpuReading
-from spark_tui.base.reading import Missing, Ok
 from spark_tui.catalog.presets.adapter.imports import FolderRecipeStore
 from spark_tui.catalog.presets.adapter.store import PresetFiles
 from spark_tui.catalog.presets.model.overrides import Overrides

@@ -8,8 +8,8 @@ import pytest
 
 from spark_tui.base.engine.container import PublishedPort
 from spark_tui.base.engine.state import EngineState
+from spark_tui.base.finding import Stale, value_of
 from spark_tui.base.jobs import StepState
-from spark_tui.base.reading import Stale, value_of
 from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.observe.engines.show.engines import engine_object, engine_page, engine_table
 from spark_tui.observe.explain.model.view import EngineView

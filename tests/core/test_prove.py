@@ -20,7 +20,7 @@ from spark_tui.base.engine.container import (
 from spark_tui.base.engine.state import Endpoint, Health, ServedModel
 from spark_tui.base.errors import MeasurementVoid, UsageError
 from spark_tui.base.executors import SystemClock
-from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.settings import Settings
 from spark_tui.machine.engine_api import VllmApi
 from spark_tui.observe.results.model.proof import Proof, changes, parser_advice

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from spark_tui.base.finding import Severity
+from spark_tui.base.finding import Ok, Severity
 from spark_tui.base.quantities import GIB
-from spark_tui.base.reading import Ok
 from spark_tui.base.secret import Secret
 from spark_tui.catalog.fit.use.candidates import Candidate
 from spark_tui.catalog.fit.use.finder import PresetFinder, Search

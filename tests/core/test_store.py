@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from spark_tui.base.host.identity import HostIdentity
-from spark_tui.base.reading import Missing, Ok
+from spark_tui.base.finding import Missing, Ok
+from spark_tui.base.host.vitals import HostIdentity
 from spark_tui.base.store import Store, World
 from tests.fakes_host import FakeClock
 

@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from spark_tui.base.errors import EngineExited, MeasurementVoid, RefusedError, SparkError
+from spark_tui.base.finding import Ok
 from spark_tui.base.quantities import GIB
-from spark_tui.base.reading import Ok
 from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.catalog.presets.model.preset import Origin
 from spark_tui.catalog.presets.use.preflight import Preflight

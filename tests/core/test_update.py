@@ -21,7 +21,7 @@ from spark_tui.base.errors import (
     StreamBroken,
     UsageError,
 )
-from spark_tui.base.reading import Ok
+from spark_tui.base.finding import Ok
 from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.catalog.presets.model.pin import pinned_reference
 from spark_tui.manage.images.model import kept_tag

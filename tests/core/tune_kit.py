@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from spark_tui.base.context import Context
 from spark_tui.base.engine.container import ContainerFacts
 from spark_tui.base.engine.state import Endpoint
-from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.settings import Settings
 from spark_tui.catalog.presets.adapter.imports import FolderRecipeStore
 from spark_tui.catalog.presets.adapter.store import PresetFiles

@@ -9,7 +9,7 @@ from spark_tui.app.control_centre import run_app
 from spark_tui.base.context import Context
 from spark_tui.base.engine.container import PublishedPort
 from spark_tui.base.executors import SystemClock
-from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.settings import Settings
 from spark_tui.machine.engine_api import VllmApi
 from tests.fakes_docker import FakeDocker

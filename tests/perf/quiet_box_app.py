@@ -16,12 +16,11 @@ from spark_tui.app import wiring
 from spark_tui.app.control_centre import run_app
 from spark_tui.base.context import Context
 from spark_tui.base.executors import SystemClock
-from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.finding import Ok, Reading
 from spark_tui.base.host.memory import MemInfo
-from spark_tui.base.host.vitals import GpuProcess, GpuReading, Vitals
+from spark_tui.base.host.vitals import GpuProcess, GpuReading, HostPaths, Vitals
 from spark_tui.base.ports import VitalsProbe
 from spark_tui.base.quantities import GIB, KIB, MIB
-from spark_tui.base.reading import Ok, Reading
 from spark_tui.base.settings import Settings, defaults, folders_of
 from tests.core.kit import PRESET, FixedPresets
 from tests.fakes_api import FakeEngineApi

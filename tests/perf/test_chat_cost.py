@@ -21,9 +21,8 @@ from spark_tui.base.engine.message import (
     Usage,
 )
 from spark_tui.base.engine.state import Endpoint
-from spark_tui.base.engine.stream import StreamReader
+from spark_tui.base.engine.stream import SseDecoder, StreamReader
 from spark_tui.base.executors import SystemClock
-from spark_tui.base.sse import SseDecoder
 from spark_tui.tui.format import UNICODE
 from spark_tui.use.chat.adapter import FileConversations
 from spark_tui.use.chat.model.conversation import AnswerOutcome, ChatThread, Exchange

@@ -9,8 +9,8 @@ from statistics import median
 
 import pytest
 
+from spark_tui.base.finding import Ok
 from spark_tui.base.host.series import HOST, MetricId, Sample, SeriesKey
-from spark_tui.base.reading import Ok
 from spark_tui.observe.metrics.adapter.db import HistoryDb
 
 T0 = 1_800_000_000

@@ -13,10 +13,9 @@ import pytest
 
 from spark_tui.base.context import Context
 from spark_tui.base.executors import SystemClock
-from spark_tui.base.host.identity import HostPaths
-from spark_tui.base.host.vitals import GpuProcess, GpuReading
+from spark_tui.base.finding import Ok
+from spark_tui.base.host.vitals import GpuProcess, GpuReading, HostPaths
 from spark_tui.base.quantities import GIB
-from spark_tui.base.reading import Ok
 from spark_tui.base.settings import Settings
 from spark_tui.machine.nvml import NvmlGpu
 from spark_tui.machine.procfs import ProcfsHost

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from spark_tui.base.engine.parameters import SETTINGS
+from spark_tui.base.engine.message import SETTINGS
 from tests.pty_app import PtyApp, spark_tui
 
 ANSWER_SECONDS = 90

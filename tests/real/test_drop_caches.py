@@ -20,9 +20,9 @@ from msgspec.structs import replace
 
 from spark_tui.base.errors import SparkError
 from spark_tui.base.executors import SystemClock
+from spark_tui.base.finding import Ok
 from spark_tui.base.host.drop_caches import GRANT_FILE, Access, RouteKind, routes, sudoers_grant
 from spark_tui.base.quantities import MIB
-from spark_tui.base.reading import Ok
 from spark_tui.base.store import Store
 from spark_tui.machine.docker.engine import DockerEngine
 from spark_tui.machine.procfs import ProcfsHost

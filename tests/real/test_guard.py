@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from spark_tui.base.engine.container import LABEL_PRESET, LABEL_RUNTIME
+from spark_tui.base.finding import Ok
 from spark_tui.base.quantities import GIB, MIB
-from spark_tui.base.reading import Ok
 from spark_tui.machine.docker.wire import seconds_of
 from spark_tui.machine.procfs import ProcfsHost
 from tests.failure_logs import cases

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from spark_tui.base.engine.parameters import SETTINGS
+from spark_tui.base.engine.message import SETTINGS
 from spark_tui.use.chat.screen.chat import LATE_ESC_SECONDS
 from tests.pty_app import PtyApp, spark_tui
 from tests.real.lab.engine import PrivateEngine

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_tui.base.engine.boot import BootState, unit_name
-from spark_tui.base.engine.schedule import Schedule, data_line, schedule_of, timer_name
+from spark_tui.base.engine.units import BootState, Schedule, data_line, schedule_of, timer_name, unit_name
 from spark_tui.base.errors import SparkError
 from spark_tui.machine.systemd import SystemdBoot
 from tests.fakes_host import FakeDropper

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from spark_tui.base.checkpoint import CheckpointFacts
-from spark_tui.base.reading import Missing, Ok
+from spark_tui.base.finding import Missing, Ok
 from spark_tui.catalog.models.adapter.checkpoints import StoreCheckpoints
 from tests.gguf_files import QWEN, TENSORS, write_gguf
 

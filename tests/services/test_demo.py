@@ -28,8 +28,15 @@ from spark_tui.base.engine.container import (
     PublishedPort,
     PullProgress,
 )
-from spark_tui.base.engine.message import Answer, AnswerBuilder, ChatRequest, Message, ReasoningDelta, Role
-from spark_tui.base.engine.parameters import ChatParameters
+from spark_tui.base.engine.message import (
+    Answer,
+    AnswerBuilder,
+    ChatParameters,
+    ChatRequest,
+    Message,
+    ReasoningDelta,
+    Role,
+)
 from spark_tui.base.engine.state import Endpoint, Exposure, Health, api_port, exposure_of, runtime_of
 from spark_tui.base.errors import (
     ApiKeyRejected,
@@ -43,11 +50,11 @@ from spark_tui.base.errors import (
     RefusedError,
     ReplyCutOff,
 )
+from spark_tui.base.finding import Missing, Ok, value_of
 from spark_tui.base.host.memory import MemInfo, memory_breakdown
 from spark_tui.base.host.vitals import GpuReading, engine_memory
 from spark_tui.base.ports import ContainerEngine, LogLine
 from spark_tui.base.quantities import GIB
-from spark_tui.base.reading import Missing, Ok, value_of
 from spark_tui.base.secret import Secret
 from spark_tui.catalog.presets.model.overrides import overrides_from_pairs
 from spark_tui.catalog.presets.use.imports import ImportOutcome, RecipeStore, import_recipes

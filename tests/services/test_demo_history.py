@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from spark_tui.base.engine.metrics_page import Snapshot
+from spark_tui.base.finding import Ok
 from spark_tui.base.host.series import HOST, MetricId, Sample, SeriesKey, SeriesSlice
-from spark_tui.base.reading import Ok
 from spark_tui.observe.metrics.model.serving import MetricWindow, engine_values
 from spark_tui.simulator.history import SimulatedHistory
 from spark_tui.simulator.metrics import page_at

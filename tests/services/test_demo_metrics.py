@@ -13,7 +13,7 @@ from spark_tui.base.engine.message import ChatRequest, Message, Role, Usage
 from spark_tui.base.engine.metrics_page import Change, Family, Snapshot
 from spark_tui.base.engine.state import Endpoint
 from spark_tui.base.errors import EngineUnreachable
-from spark_tui.base.reading import Ok, value_of
+from spark_tui.base.finding import Ok, value_of
 from spark_tui.observe.explain.model.tracker import LogTracker
 from spark_tui.observe.metrics.model.serving import measure
 from spark_tui.simulator.world import CROWD, SERVING_NAME, SERVING_PORT, DemoWorld

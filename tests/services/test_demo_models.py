@@ -9,7 +9,7 @@ import pytest
 
 from spark_tui.app.wiring import build_demo
 from spark_tui.base.errors import RefusedError, UsageError
-from spark_tui.base.reading import value_of
+from spark_tui.base.finding import value_of
 from spark_tui.catalog.models.model.download import Download, DownloadPhase, DownloadRequest, Limits
 from spark_tui.catalog.models.model.hub_errors import HubRepoMissing
 from spark_tui.catalog.models.model.store import Completeness, DeleteExtent

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from spark_tui.base.finding import Missing, Ok
 from spark_tui.base.host.detectors import Link
 from spark_tui.base.ports import DoctorProbe
-from spark_tui.base.reading import Missing, Ok
 from spark_tui.manage.doctor.adapter import FileDoctorProbe
 
 PAGE = os.sysconf("SC_PAGE_SIZE")

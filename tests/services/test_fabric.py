@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_tui.base.reading import value_of
+from spark_tui.base.finding import value_of
 from spark_tui.manage.cluster.adapter.fabric import SystemFabric
 from spark_tui.manage.cluster.model.facts import ALL_GATHER, Dial, Ping, ProbeRequest, RoceDevice, Transfer
 from tests.services.programs import asked, program

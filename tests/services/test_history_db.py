@@ -21,9 +21,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from spark_tui.base.finding import Missing, Ok, Reading
 from spark_tui.base.history_limits import HistoryOff, Record
 from spark_tui.base.host.series import Gap, MetricId, Sample, SeriesKey, SeriesSlice
-from spark_tui.base.reading import Missing, Ok, Reading
 from spark_tui.observe.explain.model.starts import MOST_GOOD, StartBackends, StartRecord, StartSizes
 from spark_tui.observe.explain.model.timeline import PhaseId, StartOutcome
 from spark_tui.observe.metrics.adapter.db import MOST_STARTS, STARTS_BETWEEN, HistoryDb, trim_starts
@@ -859,7 +859,7 @@ FULL = textwrap.dedent(
     from msgspec.structs import replace
     from pathlib import Path
     from spark_tui.base.history_limits import HistoryOff, Record
-    from spark_tui.base.reading import Ok
+    from spark_tui.base.finding import Ok
     from spark_tui.observe.metrics.adapter.db import MOST_STARTS, HistoryDb
     from tests.services.test_history_db import START, T0
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_tui.base.finding import Missing, Ok, value_of
 from spark_tui.base.host import vitals as parse
 from spark_tui.base.host.vitals import GpuProcess, LinkRate, Temperature, parse_cgroup_memory, per_second
 from spark_tui.base.quantities import GIB, KIB, MIB
-from spark_tui.base.reading import Missing, Ok, value_of
 from spark_tui.machine.vitals import HostVitals
 from tests.gb10_fixtures import GB10
 

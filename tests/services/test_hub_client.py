@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from spark_tui.base.checkpoint import WeightFormat
-from spark_tui.base.reading import Missing, Ok
+from spark_tui.base.finding import Missing, Ok
 from spark_tui.base.secret import Secret
 from spark_tui.catalog.models.adapter.hub_client import HuggingFaceHub
 from spark_tui.catalog.models.model import hub_errors

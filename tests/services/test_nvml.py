@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from spark_tui.base.executors import SystemClock
+from spark_tui.base.finding import Missing, Ok
 from spark_tui.base.host.vitals import GpuProcess, GpuReading, Throttle, Throttled
 from spark_tui.base.quantities import GIB, MIB
-from spark_tui.base.reading import Missing, Ok
 from spark_tui.machine.nvml import BACKOFF_SECONDS, RETRY_SECONDS, NvmlGpu
 from tests.fakes_host import FakeClock
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from spark_tui.base.finding import Ok
 from spark_tui.base.host.memory import memory_breakdown
 from spark_tui.base.host.vitals import GpuReading, Throttle, throttled_between
 from spark_tui.base.quantities import MIB
-from spark_tui.base.reading import Ok
 from spark_tui.machine.nvml import reading_of
 from tests.fakes_host import IDLE_MEMORY
 

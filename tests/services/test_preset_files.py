@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from spark_tui.base.errors import PresetError, SparkError
 from spark_tui.base.files import PrivateFolder
-from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.host.vitals import HostPaths
 from spark_tui.catalog.presets.adapter import store as preset_files
 from spark_tui.catalog.presets.adapter.store import MAX_BYTES, PresetFiles, builtin_directory, parse
 from spark_tui.catalog.presets.model.located import plain

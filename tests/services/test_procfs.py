@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from spark_tui.base.errors import NoSpaceLeft, SparkError
-from spark_tui.base.host.identity import HostIdentity, parse_release, product_label
-from spark_tui.base.reading import Missing, Ok
+from spark_tui.base.finding import Missing, Ok
+from spark_tui.base.host.vitals import HostIdentity, parse_release, product_label
 from spark_tui.machine.procfs import ProcfsHost, folder_error
 from tests.ordinary_user import ordinary_user
 

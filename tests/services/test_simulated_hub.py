@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from spark_tui.app.wiring import DEMO, Ports
 from spark_tui.base.checkpoint import CheckpointFacts, CheckpointProblem, WeightFormat
 from spark_tui.base.executors import in_thread
+from spark_tui.base.finding import Missing, Ok
 from spark_tui.base.quantities import GIB
-from spark_tui.base.reading import Missing, Ok
 from spark_tui.base.secret import Secret
 from spark_tui.catalog.models.adapter.hub_client import RemoteFiles
 from spark_tui.catalog.models.model import hub_errors

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from spark_tui.base.engine.message import Answer, AnswerBuilder, ChatRequest, ContentDelta, Message, Role
 from spark_tui.base.engine.state import Endpoint, Health, ServedModel
-from spark_tui.base.engine.stream import StreamReader
+from spark_tui.base.engine.stream import SseDecoder, StreamReader
 from spark_tui.base.errors import (
     ApiKeyRejected,
     ContextOverflow,
@@ -31,7 +31,6 @@ from spark_tui.base.errors import (
     UsageError,
 )
 from spark_tui.base.secret import Secret
-from spark_tui.base.sse import SseDecoder
 from spark_tui.machine.engine_api import HttpMetrics, VllmApi
 from tests import api_fixtures
 from tests.api_fixtures import STREAM_HEAD, Server, packed_blanks

@@ -19,8 +19,8 @@ from spark_tui.base.context import Context
 from spark_tui.base.engine.container import ContainerStatus, PublishedPort
 from spark_tui.base.engine.message import AnswerFinished, ChatEvent, ChatRequest, ContentDelta, Usage
 from spark_tui.base.engine.state import Endpoint, Health, ServedModel
-from spark_tui.base.host.identity import HostPaths
-from spark_tui.base.reading import NOT_READ_YET
+from spark_tui.base.finding import NOT_READ_YET
+from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.settings import Settings
 from spark_tui.catalog.presets.model.preset import PresetCatalogue
 from spark_tui.tui.format import UNICODE

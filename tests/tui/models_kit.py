@@ -12,7 +12,7 @@ from spark_tui.app.control_centre import SparkApp
 from spark_tui.app.wiring import DEMO, Ports
 from spark_tui.base.context import Context
 from spark_tui.base.engine.container import Mount
-from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.settings import Settings
 from spark_tui.catalog.library.screen.models import ModelsScreen
 from spark_tui.catalog.models.adapter.checkpoints import StoreCheckpoints

@@ -13,9 +13,9 @@ from textual.keys import _character_to_key
 from spark_tui.app.control_centre import SparkApp
 from spark_tui.app.home.palette import entries
 from spark_tui.base.errors import RefusedError
+from spark_tui.base.finding import Ok, value_of
 from spark_tui.base.host.memory import MemInfo
 from spark_tui.base.quantities import GIB, gib
-from spark_tui.base.reading import Ok, value_of
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.frame import TOAST_SECONDS
 from spark_tui.tui.screen_table import MODES

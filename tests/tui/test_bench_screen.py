@@ -17,9 +17,8 @@ from spark_tui.app.wiring import build_demo
 from spark_tui.base.context import Context
 from spark_tui.base.engine.container import PublishedPort
 from spark_tui.base.errors import EngineUnreachable
-from spark_tui.base.event import EventKind
-from spark_tui.base.finding import Severity
-from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.finding import EventKind, Severity
+from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.quantities import GIB
 from spark_tui.base.settings import Settings
 from spark_tui.catalog.presets.model.overrides import Overrides

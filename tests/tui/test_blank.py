@@ -7,7 +7,7 @@ from textual.pilot import Pilot
 from spark_tui.app.control_centre import SparkApp
 from spark_tui.app.wiring import build_demo
 from spark_tui.base.engine.state import EngineState
-from spark_tui.base.reading import value_of
+from spark_tui.base.finding import value_of
 from spark_tui.catalog.fit.screen.bar import FitBar
 from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.observe.engines.screen.boot_timeline import BootTimelineView

@@ -10,9 +10,9 @@ import pytest
 from spark_tui.app.home.screen import HomeScreen
 from spark_tui.base.context import Context
 from spark_tui.base.engine.container import ContainerStatus
-from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.finding import Ok
+from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.quantities import GIB
-from spark_tui.base.reading import Ok
 from spark_tui.base.settings import Settings
 from spark_tui.catalog.fit.screen.draft import DraftDialog
 from spark_tui.catalog.models.model.config import facts_from

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_tui.base.event import EventKind
-from spark_tui.base.finding import Severity
+from spark_tui.base.finding import EventKind, Severity
 from spark_tui.observe.metrics.screen.events import EventsScreen
 from tests.tui.kit import ESCAPE, MARKUP, QWEN, kit_of, seen
 

@@ -16,8 +16,8 @@ from spark_tui.app.home.home_lines import LaunchSteps
 from spark_tui.base.engine.container import LABEL_PRESET, PublishedPort
 from spark_tui.base.engine.state import EngineState, Health, bare_engine
 from spark_tui.base.errors import DaemonNotRunning, GpuDriverMissing
+from spark_tui.base.finding import Missing, value_of
 from spark_tui.base.jobs import JobView, Step, StepState
-from spark_tui.base.reading import Missing, value_of
 from spark_tui.base.wire import encode
 from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.manage.gateway.model import GatewayStatus, GatewaySwap

@@ -16,7 +16,7 @@ from spark_tui.app.home import screen as home
 from spark_tui.base.actions import ACTIONS, key_of, screen_keys, shown, use_keys
 from spark_tui.base.engine.state import Endpoint
 from spark_tui.base.errors import ContextOverflow
-from spark_tui.base.reading import NOT_READ_YET, Missing, Ok
+from spark_tui.base.finding import NOT_READ_YET, Missing, Ok
 from spark_tui.base.settings import Settings
 from spark_tui.catalog.fit.screen import presets
 from spark_tui.observe.metrics.screen import metrics as metrics_words

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from spark_tui.base.engine.container import PublishedPort
+from spark_tui.base.finding import Ok
 from spark_tui.base.quantities import GIB
-from spark_tui.base.reading import Ok
 from spark_tui.catalog.fit.screen.presets import PresetsScreen
 from spark_tui.catalog.models.model import hub_errors
 from spark_tui.catalog.models.model.download import DownloadPhase

@@ -11,10 +11,9 @@ from textual.widgets import Button, Input
 
 from spark_tui.app.home.screen import HomeScreen
 from spark_tui.base.engine.container import ALL_INTERFACES, LOOPBACK
-from spark_tui.base.engine.options import SETTABLE
-from spark_tui.base.finding import Severity
+from spark_tui.base.engine.invocation import SETTABLE
+from spark_tui.base.finding import Ok, Severity, value_of
 from spark_tui.base.quantities import GIB
-from spark_tui.base.reading import Ok, value_of
 from spark_tui.catalog.fit.screen.presets import PresetsScreen
 from spark_tui.catalog.presets.model.overrides import overrides_from_pairs
 from spark_tui.catalog.presets.model.preset import ContainerOptions, Preset, PresetFacts

@@ -9,12 +9,11 @@ from contextlib import asynccontextmanager
 import pytest
 
 from spark_tui.base.engine.container import PublishedPort
-from spark_tui.base.engine.metrics_page import MetricPage
+from spark_tui.base.engine.metrics_page import MetricPage, Quantile
 from spark_tui.base.engine.state import Endpoint
 from spark_tui.base.errors import EngineUnreachable
+from spark_tui.base.finding import value_of
 from spark_tui.base.host.series import Gap, MetricId, SeriesKey, SeriesSlice
-from spark_tui.base.quantiles import Quantile
-from spark_tui.base.reading import value_of
 from spark_tui.base.wire import encode
 from spark_tui.manage.gateway.model import GatewayStatus
 from spark_tui.observe.metrics.model.agents import ClientCosts

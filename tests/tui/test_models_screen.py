@@ -15,8 +15,8 @@ from textual.widgets import Input, TabbedContent
 
 from spark_tui.app.home.screen import HomeScreen
 from spark_tui.base.checkpoint import CheckpointFacts, WeightFormat
+from spark_tui.base.finding import Ok, value_of
 from spark_tui.base.quantities import GIB
-from spark_tui.base.reading import Ok, value_of
 from spark_tui.catalog.fit.screen.draft import DraftDialog
 from spark_tui.catalog.fit.screen.presets import PresetsScreen
 from spark_tui.catalog.library.screen.hub import FetchDialog, SearchDialog

@@ -14,7 +14,7 @@ from spark_tui.app.control_centre import SparkApp
 from spark_tui.base.engine.container import ContainerStatus, PublishedPort
 from spark_tui.base.engine.state import Exposure
 from spark_tui.base.errors import EngineFailed, EngineUnreachable, GpuDriverMissing
-from spark_tui.base.reading import value_of
+from spark_tui.base.finding import value_of
 from spark_tui.base.settings import ExposureChoice
 from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.run.launch.use.launch import LaunchRequest

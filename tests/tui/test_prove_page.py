@@ -11,8 +11,7 @@ import pytest
 from msgspec.structs import replace
 from textual.widgets import TabbedContent
 
-from spark_tui.base.event import EventKind
-from spark_tui.base.finding import Severity
+from spark_tui.base.finding import EventKind, Severity
 from spark_tui.catalog.presets.model.preset import Preset
 from spark_tui.observe.results.model.proof import (
     CaseResult,

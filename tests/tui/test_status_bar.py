@@ -8,13 +8,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from textual.content import Content
 
-from spark_tui.base.finding import AlarmId, Finding, Severity
-from spark_tui.base.host.identity import HostIdentity
+from spark_tui.base.finding import AlarmId, Finding, Missing, Ok, Severity
 from spark_tui.base.host.memory import EngineShare, MemoryBreakdown
-from spark_tui.base.host.vitals import ClusterLoad, DiskRate, GpuReading, Throttle, Throttled, Vitals
+from spark_tui.base.host.vitals import ClusterLoad, DiskRate, GpuReading, HostIdentity, Throttle, Throttled, Vitals
 from spark_tui.base.jobs import Activity, JobView, Step, StepState
 from spark_tui.base.quantities import GIB
-from spark_tui.base.reading import Missing, Ok
 from spark_tui.base.store import World
 from spark_tui.catalog.models.model.download import Download, DownloadPhase, DownloadRequest, FileProgress
 from spark_tui.observe.engines.show.activity import activities, engine_counts, engine_statuses

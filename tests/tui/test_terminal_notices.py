@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from spark_tui.base.event import Event, EventKind
-from spark_tui.base.finding import Severity
-from spark_tui.base.host.identity import HostIdentity
+from spark_tui.base.finding import Event, EventKind, Ok, Severity
+from spark_tui.base.host.vitals import HostIdentity
 from spark_tui.base.jobs import JobView, Step, StepState
-from spark_tui.base.reading import Ok
 from spark_tui.base.settings import NOTICES, read_value
 from spark_tui.base.store import World
 from spark_tui.observe.engines.show.activity import window_title

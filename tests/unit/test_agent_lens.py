@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from spark_tui.base.reading import Missing, Ok
+from spark_tui.base.finding import Missing, Ok
 from spark_tui.observe.metrics.model.agents import (
     AgentClient,
     AgentTurn,

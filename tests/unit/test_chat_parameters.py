@@ -9,8 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from spark_tui.base.engine.message import ChatParameters, ToolSpec
-from spark_tui.base.engine.parameters import NAMES, ParameterError, changed, written
+from spark_tui.base.engine.message import NAMES, ChatParameters, ParameterError, ToolSpec, changed, written
 from spark_tui.base.engine.request import ChatSettings, settings_from, settings_json
 from spark_tui.catalog.presets.model.preset import Origin, Preset, PresetFacts, RequiredFile
 from spark_tui.use.chat.use.conversations import defaults_of, filled_prompt

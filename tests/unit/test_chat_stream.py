@@ -19,9 +19,8 @@ from spark_tui.base.engine.message import (
     ToolCallDelta,
     Usage,
 )
-from spark_tui.base.engine.stream import StreamReader
+from spark_tui.base.engine.stream import SseDecoder, StreamReader
 from spark_tui.base.errors import BadRequest, ContextOverflow, EngineFailed, ReplyCutOff, SparkError
-from spark_tui.base.sse import SseDecoder
 from tests import api_fixtures
 from tests.cases import all_cases
 

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.base.checkpoint import CheckpointFacts, LayerKind, WeightFormat
-from spark_tui.base.kv import KvSettings, kv_layout
+from spark_tui.base.checkpoint import CheckpointFacts, KvSettings, LayerKind, WeightFormat, kv_layout
 from spark_tui.catalog.models.model.config import BadJson, facts_from, is_draft_tensor, read_object
 from tests.cases import all_cases
 

@@ -13,9 +13,8 @@ import pytest
 from msgspec.structs import replace
 
 from spark_tui.base.engine.container import ContainerStatus
-from spark_tui.base.finding import Finding, Severity
-from spark_tui.base.nodes import Cluster, ClusterNode, Topology
-from spark_tui.base.reading import Missing, Ok
+from spark_tui.base.finding import Finding, Missing, Ok, Severity
+from spark_tui.base.remote import Cluster, ClusterNode, Topology
 from spark_tui.manage.cluster.model.blame import blame, merged_lines
 from spark_tui.manage.cluster.model.protocol import RankState
 from spark_tui.manage.cluster.model.rank_report import RankView, read_rank

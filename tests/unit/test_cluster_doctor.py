@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from spark_tui.base.engine.container import ContainerStatus, ImageFacts
 from spark_tui.base.finding import Finding, Severity
-from spark_tui.base.nodes import Cluster, ClusterNode, read_cluster
 from spark_tui.base.quantities import GIB
+from spark_tui.base.remote import Cluster, ClusterNode, read_cluster
 from spark_tui.base.wire import decode, encode
 from spark_tui.manage.cluster.model.doctor import CHECKS, examine, judge_bandwidth, netplan
 from spark_tui.manage.cluster.model.facts import (

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from spark_tui.base.engine.container import LABEL_API_KEY_FILE, LABEL_LAUNCH, LABEL_OVERRIDES, LABEL_PORT, LABEL_RANK
 from spark_tui.base.engine.docker_run import render_argv
 from spark_tui.base.errors import RefusedError, UsageError
-from spark_tui.base.host.identity import HostPaths
-from spark_tui.base.nodes import Cluster, ClusterNode, Topology
+from spark_tui.base.host.vitals import HostPaths
+from spark_tui.base.remote import Cluster, ClusterNode, Topology
 from spark_tui.catalog.presets.adapter.store import parse
 from spark_tui.catalog.presets.model.overrides import overrides_from_pairs
 from spark_tui.catalog.presets.model.preset import Origin, Preset

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from spark_tui.base.engine.container import ContainerSpec
 from spark_tui.base.engine.docker_run import render_text
-from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.secret import mask_secrets
 from spark_tui.base.shell import find_commands
 from spark_tui.catalog.presets.adapter.store import PresetFiles, parse

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from spark_tui.base.reading import Missing, Ok
+from spark_tui.base.finding import Missing, Ok
 from spark_tui.catalog.models.adapter.downloads import ID, DownloadFolder, Order, WorkerState
 from spark_tui.catalog.models.model.download import (
     Download,

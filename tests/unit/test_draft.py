@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from spark_tui.base.checkpoint import CheckpointFacts, abilities_of
-from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.finding import Missing, Ok
+from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.quantities import GIB
-from spark_tui.base.reading import Missing, Ok
 from spark_tui.catalog.fit.model.draft import Draft, DraftBasis, DraftRefused, DraftSource, draft_of
 from spark_tui.catalog.models.model.config import facts_from
 from spark_tui.catalog.presets.adapter.recipe_yaml import parse

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from spark_tui.base.checkpoint import CheckpointFacts, WeightSummary
 from spark_tui.base.errors import UsageError
-from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.finding import Missing, Ok
 from spark_tui.base.host.memory import MemInfo
+from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.quantities import GIB
-from spark_tui.base.reading import Missing, Ok
 from spark_tui.catalog.fit.model.figures import fit_lines, slices
 from spark_tui.catalog.fit.model.fit import Basis, Fit, FitWord, Neighbour, PartId
 from spark_tui.catalog.fit.model.request import Measured, request_of

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.finding import Ok
 from spark_tui.base.host.memory import MemInfo
+from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.quantities import GIB
-from spark_tui.base.reading import Ok
 from spark_tui.catalog.fit.model.fit import Basis, FitWord, PartId
 from spark_tui.catalog.fit.model.request import measured_before, measured_by
 from spark_tui.catalog.presets.model.overrides import overrides_from_pairs

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.base.checkpoint import CheckpointFacts, LayerKind, ModuleClass
-from spark_tui.base.kv import KvSettings, kv_layout
-from spark_tui.base.reading import Missing, Ok, Reading, value_of
+from spark_tui.base.checkpoint import CheckpointFacts, KvSettings, LayerKind, ModuleClass, kv_layout
+from spark_tui.base.finding import Missing, Ok, Reading, value_of
 from spark_tui.catalog.models.model.gguf import read_gguf
 from spark_tui.catalog.models.model.weights import SafetensorsHeader, decode_read
 from tests.gguf_files import Q4_K, QWEN, TENSORS, header, tensor_bytes

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.base.engine.invocation import Invocation, parse
-from spark_tui.base.engine.options import OPTIONS, VLLM_KEYS, key_of, spellings
+from spark_tui.base.engine.invocation import OPTIONS, VLLM_KEYS, Invocation, key_of, parse, spellings
 from spark_tui.base.engine.runtimes import Scalar
 
 ARGV = ("vllm", "serve", "m", "-tp", "2", "--max_model_len=4096", "--served-model-name", "a", "b", "--enforce-eager")

@@ -9,8 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from spark_tui.base.checkpoint import CheckpointFacts, LayerKind, Quantization
-from spark_tui.base.kv import KvLayout, KvSettings, StateMode, kv_layout
+from spark_tui.base.checkpoint import (
+    CheckpointFacts,
+    KvLayout,
+    KvSettings,
+    LayerKind,
+    Quantization,
+    StateMode,
+    kv_layout,
+)
 from spark_tui.base.quantities import GIB
 from spark_tui.catalog.models.model.known import KNOWN, facts_of, known_model
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_tui.base.finding import Missing, Ok, Reading, Stale
 from spark_tui.base.host.memory import (
     IDLE_DRIVER_BYTES,
     EngineShare,
@@ -20,7 +21,6 @@ from spark_tui.base.host.memory import (
 )
 from spark_tui.base.host.vitals import GpuProcess, GpuReading, engine_memory
 from spark_tui.base.quantities import GIB, KIB, MIB
-from spark_tui.base.reading import Missing, Ok, Reading, Stale
 from tests.cases import all_cases
 from tests.gb10_fixtures import GB10, TOTAL_KB, rows, snapshot
 

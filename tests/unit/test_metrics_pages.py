@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from spark_tui.base.engine.metrics_page import Change, Family, MetricPage, SeriesPart, Slot, Snapshot, page_of
-from spark_tui.base.reading import Missing, Ok, value_of
+from spark_tui.base.finding import Missing, Ok, value_of
 from spark_tui.machine.engine_api import MAX_SERIES, NotMetrics, PageReader
 from spark_tui.observe.metrics.model.serving import (
     AT_END_NOTE,

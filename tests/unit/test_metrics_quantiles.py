@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
-from spark_tui.base.engine.metrics_page import Change, Family, Snapshot
-from spark_tui.base.quantiles import histogram
+from spark_tui.base.engine.metrics_page import Change, Family, Snapshot, histogram
 from tests import metric_fixtures as pages
 from tests.cases import all_cases
 

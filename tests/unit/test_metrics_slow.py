@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from spark_tui.base.engine.metrics_page import Latency, Quantile
+from spark_tui.base.finding import Missing, Ok
 from spark_tui.base.host.vitals import GpuReading, Throttle, Throttled
-from spark_tui.base.quantiles import Latency, Quantile
-from spark_tui.base.reading import Missing, Ok
 from spark_tui.observe.metrics.model.serving import Drafting, EngineMetrics, measure
 from spark_tui.observe.metrics.model.slow import limits, request_time
 from tests.cases import all_cases

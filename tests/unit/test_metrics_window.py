@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from spark_tui.base.engine.metrics_page import Snapshot, restarted
+from spark_tui.base.finding import Missing, Ok, Reading, Stale, value_of
 from spark_tui.base.host.memory import MemInfo
 from spark_tui.base.host.series import MetricGroup, MetricId, SeriesView
 from spark_tui.base.host.vitals import GpuProcess, GpuReading, LinkRate, Vitals
 from spark_tui.base.quantities import GIB
-from spark_tui.base.reading import Missing, Ok, Reading, Stale, value_of
 from spark_tui.observe.metrics.model.serving import (
     ONE_LOOK,
     HostReadings,

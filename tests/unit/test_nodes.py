@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_tui.base.errors import UsageError
-from spark_tui.base.nodes import (
+from spark_tui.base.remote import (
     ClusterNode,
     NodeUnreadable,
+    RemoteHost,
     Topology,
     cluster_plain,
     clusters_text,
@@ -22,7 +23,6 @@ from spark_tui.base.nodes import (
     ssh_host,
     with_addresses,
 )
-from spark_tui.base.remote import RemoteHost
 from tests.cases import all_cases
 
 DUO = (

@@ -25,7 +25,7 @@ from spark_tui.base.engine.container import (
     local_model_path,
 )
 from spark_tui.base.errors import PresetError, RefusedError, SparkError, UsageError
-from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.host.vitals import HostPaths
 from spark_tui.catalog.presets.adapter.store import builtin_directory, parse
 from spark_tui.catalog.presets.model.command import missing_values
 from spark_tui.catalog.presets.model.overrides import Overrides, overrides_from_pairs

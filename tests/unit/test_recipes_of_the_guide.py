@@ -17,7 +17,7 @@ import yaml
 from msgspec.structs import replace
 
 from spark_tui.base.engine.container import LABEL_API_KEY_FILE, LOOPBACK, ImageFacts, RestartPolicy
-from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.quantities import GIB
 from spark_tui.base.shell import words_of
 from spark_tui.catalog.presets.adapter.store import builtin_directory

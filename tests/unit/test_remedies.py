@@ -11,11 +11,10 @@ from msgspec.structs import replace
 
 from spark_tui.base.errors import SparkError
 from spark_tui.base.files import PrivateFolder
+from spark_tui.base.finding import Ok
 from spark_tui.base.host.detectors import SharedFile, leaked
-from spark_tui.base.host.identity import HostIdentity
-from spark_tui.base.nodes import Cluster
-from spark_tui.base.reading import Ok
-from spark_tui.base.remote import RemoteHost, no_answer
+from spark_tui.base.host.vitals import HostIdentity
+from spark_tui.base.remote import Cluster, RemoteHost, no_answer
 from spark_tui.catalog.models.model import hub_errors
 from spark_tui.machine.docker.errors import Request, from_message
 from spark_tui.machine.secrets import FileSecrets

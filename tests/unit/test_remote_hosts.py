@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_tui.base.errors import ExitCode, UsageError
-from spark_tui.base.reading import Missing, Ok
+from spark_tui.base.finding import Missing, Ok
 from spark_tui.base.remote import (
     HostNotReady,
     HostUnreachable,

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from spark_tui.base.errors import PresetError
 from spark_tui.base.finding import Finding, Severity
-from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.host.vitals import HostPaths
 from spark_tui.catalog.presets.adapter.imports import FolderRecipeStore
 from spark_tui.catalog.presets.adapter.store import parse
 from spark_tui.catalog.presets.model.dialects.importing import examine, names_of, with_commands

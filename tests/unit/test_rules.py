@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from spark_tui.base.checkpoint import CheckpointFacts, LayerKind, Quantization, RopeScaling, StateLayers
 from spark_tui.base.engine.container import EnvVar, ImageFacts
 from spark_tui.base.finding import Finding, Severity
-from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.quantities import GIB
 from spark_tui.base.text import cell_width
 from spark_tui.catalog.presets.model.overrides import Overrides, overrides_from_pairs, settings_text, with_change

@@ -7,10 +7,9 @@ from msgspec.structs import replace
 
 from spark_tui.base.engine.container import EnvVar
 from spark_tui.base.engine.image import newest_possible, ngc_release, tag_of
-from spark_tui.base.engine.invocation import parse
-from spark_tui.base.engine.options import json_object, mappings_in
+from spark_tui.base.engine.invocation import json_object, mappings_in, parse
 from spark_tui.base.errors import UsageError
-from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.host.vitals import HostPaths
 from spark_tui.catalog.presets.model.overrides import Overrides, overrides_from_pairs
 from spark_tui.catalog.presets.model.plan import plan
 from spark_tui.catalog.presets.model.preset import Origin, Preset

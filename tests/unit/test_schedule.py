@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.base.engine.boot import BootState
-from spark_tui.base.engine.schedule import (
+from spark_tui.base.engine.units import (
     DAYS,
+    BootState,
     Schedule,
     data_line,
     read_timer,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from spark_tui.base.engine.options import ALONE, WITH_DRAFTER
+from spark_tui.base.engine.invocation import ALONE, WITH_DRAFTER
 from spark_tui.base.errors import UsageError
 from spark_tui.catalog.presets.model.command import command_of
 from spark_tui.catalog.presets.model.overrides import overrides_from_pairs, pairs_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from spark_tui.base.engine.parsers import Parsers, parsers_of
+from spark_tui.base.engine.runtimes import Parsers, parsers_of
 from spark_tui.base.errors import UsageError
 from spark_tui.catalog.presets.model.command import command_of, settable, tool_calls_of
 from spark_tui.catalog.presets.model.overrides import overrides_from_pairs, pairs_of

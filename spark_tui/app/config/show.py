@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from spark_tui.base.actions import ACTIONS
-from spark_tui.base.json import Object, maybe
-from spark_tui.base.page import Cell, Column, Table, Tone, cells
+from spark_tui.base.page import Cell, Column, Object, Table, Tone, cells, maybe
 from spark_tui.base.settings import SettingSource
 from spark_tui.machine.config import SettingEntry
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from spark_tui.base.context import Context
 from spark_tui.base.errors import SparkError
-from spark_tui.base.reading import value_of
+from spark_tui.base.finding import value_of
 from spark_tui.base.store import Store
 from spark_tui.catalog.fit.model.fit import FitWord
 from spark_tui.catalog.fit.use.fit import LaunchChecks

@@ -17,8 +17,8 @@ from textual.widgets import Input
 from spark_tui.app.config.show import value_text
 from spark_tui.base.actions import ACTIONS, Scope, action, allowed, key_of
 from spark_tui.base.errors import SparkError
+from spark_tui.base.finding import value_of
 from spark_tui.base.page import Cell, Column, Row, Section, Table, Tone, cells
-from spark_tui.base.reading import value_of
 from spark_tui.base.settings import KEYS, THEME_NAMES
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.base.untrusted import load_json

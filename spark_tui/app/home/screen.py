@@ -16,10 +16,10 @@ from spark_tui.app.home.yanks import engine_yanks, log_and_event_yanks
 from spark_tui.base.actions import Scope, key_of
 from spark_tui.base.engine.state import EngineState
 from spark_tui.base.errors import SparkError
+from spark_tui.base.finding import reason_of, value_of
 from spark_tui.base.jobs import StepState
 from spark_tui.base.page import Row, Section
 from spark_tui.base.quantities import GIB
-from spark_tui.base.reading import reason_of, value_of
 from spark_tui.manage.cluster.model.protocol import rank_of
 from spark_tui.observe.engines.show.engines import (
     LiveCells,
@@ -46,10 +46,10 @@ if TYPE_CHECKING:
     from spark_tui.app.engines_frame import EnginesApp
     from spark_tui.app.home.next_step import NextPreset
     from spark_tui.app.home.parts import Parts
+    from spark_tui.base.finding import Reading
     from spark_tui.base.graph import Curve, Panel
     from spark_tui.base.host.series import MetricId, Sample, SeriesSlice
     from spark_tui.base.jobs import JobView
-    from spark_tui.base.reading import Reading
     from spark_tui.catalog.presets.model.overrides import Overrides
     from spark_tui.catalog.presets.model.preset import Preset
     from spark_tui.manage.cluster.model.record import ClusterRecord
@@ -746,7 +746,7 @@ class HomeScreen(FrameScreen):
     @work(exit_on_error=False, exclusive=True, group="boot")
     async def action_set_schedule(self) -> None:
         """One line: the times and days. A timer of systemd is written or removed."""
-        from spark_tui.base.engine.schedule import schedule_of
+        from spark_tui.base.engine.units import schedule_of
         from spark_tui.tui.modals import TextDialog
 
         view, boot = self._engine_for("A schedule"), self.context[parts().BootUnits]

@@ -12,8 +12,17 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.base.engine.message import Attachment, ChatParameters, ChatRequest, MediaKind, Message, ToolSpec
-from spark_tui.base.engine.parameters import SERVER_DEFAULTS, ParameterError, changed
+from spark_tui.base.engine.message import (
+    SERVER_DEFAULTS,
+    Attachment,
+    ChatParameters,
+    ChatRequest,
+    MediaKind,
+    Message,
+    ParameterError,
+    ToolSpec,
+    changed,
+)
 from spark_tui.base.errors import RefusedError, UsageError
 from spark_tui.base.quantities import MIB, human_bytes
 from spark_tui.base.text import clean_line, truncate

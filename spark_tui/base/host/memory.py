@@ -12,10 +12,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from spark_tui.base.finding import Finding, Severity
+from spark_tui.base.finding import Finding, Missing, Reading, Severity
 from spark_tui.base.host.vitals import OWN_MEMORY, GpuProcess, GpuReading
 from spark_tui.base.quantities import GIB, KIB, MIB, gib, human_duration
-from spark_tui.base.reading import Missing, Reading
 
 RESERVE_BYTES: Final = 6 * GIB
 """What should stay free: machines that serve for days have 4 to 5 % available; below it the first long prompt hurts."""

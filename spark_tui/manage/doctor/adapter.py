@@ -14,9 +14,9 @@ from typing import Final
 
 from spark_tui.base.engine.runtimes import server_of
 from spark_tui.base.files import read_plain
+from spark_tui.base.finding import Missing, Ok, Reading
 from spark_tui.base.host.detectors import EngineProcess, Link, StoreState
 from spark_tui.base.host.memory import container_id
-from spark_tui.base.reading import Missing, Ok, Reading
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.base.untrusted import load_json
 from spark_tui.machine.procfs import listening, psutil_at, text_or_empty, why

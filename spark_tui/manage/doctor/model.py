@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spark_tui.base.errors import SparkError
-from spark_tui.base.finding import Finding, Severity
+from spark_tui.base.finding import NOT_READ_YET, Finding, Missing, Reading, Severity, reason_of, value_of
 from spark_tui.base.host.detectors import (
     STUCK_MHZ,
     STUCK_SECONDS,
@@ -26,11 +26,9 @@ from spark_tui.base.host.detectors import (
     watch_power,
 )
 from spark_tui.base.host.drop_caches import Access
-from spark_tui.base.host.identity import HostIdentity
 from spark_tui.base.host.memory import MemInfo
-from spark_tui.base.host.vitals import GpuReading
+from spark_tui.base.host.vitals import GpuReading, HostIdentity
 from spark_tui.base.quantities import GIB, KIB, MIB, human_bytes
-from spark_tui.base.reading import NOT_READ_YET, Missing, Reading, reason_of, value_of
 from spark_tui.base.text import clean_line, quoted, truncate
 
 

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from spark_tui.base.finding import VERDICTS, Finding, Severity, worst
-from spark_tui.base.json import Object
-from spark_tui.base.page import TONES, Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
+from spark_tui.base.page import TONES, Cell, Column, Object, Page, Row, Section, Table, Tone, cells, labelled
 from spark_tui.manage.doctor.model import CHECK_BY_ID
 
 CONTAINER_TEXT = "A container with the GPU is started from a downloaded image, ends at once, and is removed."

@@ -18,9 +18,8 @@ from spark_tui.base.engine.container import ContainerSpec, Gpus
 from spark_tui.base.engine.state import runtime_of
 from spark_tui.base.errors import ImageNotFound, SparkError
 from spark_tui.base.executors import in_thread
-from spark_tui.base.finding import Finding, Severity
+from spark_tui.base.finding import Finding, Missing, Ok, Reading, Severity
 from spark_tui.base.quantities import KIB
-from spark_tui.base.reading import Missing, Ok, Reading
 from spark_tui.catalog.presets.model.preset import Preset, PresetCatalogue
 from spark_tui.catalog.presets.use.rights import PresetSource, drifts
 from spark_tui.machine.config import user_themes

@@ -11,7 +11,7 @@ from spark_tui.base.context import Context
 from spark_tui.base.engine.container import LOOPBACK
 from spark_tui.base.engine.runtimes import KEY_VARIABLES
 from spark_tui.base.errors import RefusedError, UsageError
-from spark_tui.base.nodes import GATEWAY_PORT
+from spark_tui.base.remote import GATEWAY_PORT
 from spark_tui.base.secret import Secret
 from spark_tui.base.text import clean_line
 from spark_tui.catalog.fit.use.fit import observe

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from spark_tui.base.engine.container import LABEL_API_KEY_FILE
-from spark_tui.base.json import Object, maybe, moment
-from spark_tui.base.page import Cell, Column, Page, Row, Section, Table, Tone, cells
+from spark_tui.base.page import Cell, Column, Object, Page, Row, Section, Table, Tone, cells, maybe, moment
 from spark_tui.base.quantities import human_duration
 from spark_tui.catalog.presets.model.dialects.yaml_text import node_of, yaml_text
 from spark_tui.catalog.presets.model.plan import LaunchPlan

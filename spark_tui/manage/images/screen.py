@@ -11,8 +11,8 @@ from textual.content import Content
 
 from spark_tui.base.actions import Scope, key_of
 from spark_tui.base.errors import SparkError
+from spark_tui.base.finding import NOT_READ_YET, Stale, reason_of, value_of
 from spark_tui.base.quantities import human_bytes
-from spark_tui.base.reading import NOT_READ_YET, Stale, reason_of, value_of
 from spark_tui.base.text import clean_line, quoted
 from spark_tui.manage.images.model import ImageEntry, ImagesView, TagState
 from spark_tui.manage.images.show import images as present

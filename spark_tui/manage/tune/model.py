@@ -14,8 +14,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from spark_tui.base.engine.invocation import number_in
-from spark_tui.base.engine.options import METHOD, OFF, TOKENS
+from spark_tui.base.engine.invocation import METHOD, OFF, TOKENS, number_in
 from spark_tui.observe.results.model.plan import BenchPlan
 from spark_tui.observe.results.model.statistics import ConfidenceInterval, deviation
 

@@ -17,15 +17,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spark_tui.base.context import Context
-from spark_tui.base.engine.options import SETTABLE, TOOLS
+from spark_tui.base.engine.invocation import SETTABLE, TOOLS
 from spark_tui.base.errors import MeasurementVoid, RefusedError, SparkError, UsageError
 from spark_tui.base.executors import end_tasks, in_thread
-from spark_tui.base.finding import Severity
+from spark_tui.base.finding import Severity, value_of
 from spark_tui.base.host.guard import GuardEntry
 from spark_tui.base.jobs import Step, StepState
 from spark_tui.base.ports import CheckpointSource, Clock, StateFiles
 from spark_tui.base.quantities import human_duration
-from spark_tui.base.reading import value_of
 from spark_tui.base.wire import decode, encode
 from spark_tui.catalog.fit.model.draft import Draft
 from spark_tui.catalog.fit.model.verdict import LaunchVerdict

@@ -14,7 +14,7 @@ import click
 
 from spark_tui.base.context import Context
 from spark_tui.base.errors import RefusedError, SparkError, UsageError
-from spark_tui.base.finding import Severity
+from spark_tui.base.finding import Severity, reason_of, value_of
 from spark_tui.base.host.drop_caches import (
     GRANT_FILE,
     RULE_FILE,
@@ -26,9 +26,8 @@ from spark_tui.base.host.drop_caches import (
 )
 from spark_tui.base.host.guard import UNIT_NAME, GuardEntry, unit_text
 from spark_tui.base.host.memory import MemInfo, MemoryBreakdown
-from spark_tui.base.json import Object, moment
+from spark_tui.base.page import Object, moment
 from spark_tui.base.quantities import gib
-from spark_tui.base.reading import reason_of, value_of
 from spark_tui.base.store import World
 from spark_tui.cli.command import command, yes_option
 from spark_tui.cli.session import Session, confirm

@@ -12,12 +12,12 @@ from textual.containers import Container, Vertical, VerticalScroll
 from textual.content import Content
 
 from spark_tui.base.actions import Scope, key_of
+from spark_tui.base.finding import NOT_READ_YET, Reading, reason_of, value_of
 from spark_tui.base.graph import Curve
 from spark_tui.base.host.memory import ALL_WELL, SERVING_FLOOR, MemInfo, MemoryBreakdown
 from spark_tui.base.host.series import MetricId, SeriesSlice
 from spark_tui.base.page import TONES
 from spark_tui.base.quantities import GIB, human_bytes
-from spark_tui.base.reading import NOT_READ_YET, Reading, reason_of, value_of
 from spark_tui.observe.memory import show as present
 from spark_tui.observe.memory.use.cache import DropPlan
 from spark_tui.observe.memory.use.memory import MemoryDetail, MemoryInspector

@@ -7,15 +7,13 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from spark_tui.base.finding import Finding, Severity
+from spark_tui.base.finding import Finding, Missing, Ok, Reading, Severity, reason_of, value_of
 from spark_tui.base.host.drop_caches import DropResult
 from spark_tui.base.host.guard import GuardEntry
 from spark_tui.base.host.memory import RESERVE_BYTES, MemInfo, MemoryBreakdown
 from spark_tui.base.host.vitals import Vitals, engine_memory
-from spark_tui.base.json import Object, maybe, moment, read
-from spark_tui.base.page import TONES, Cell, Column, Page, Row, Section, Table, Tone, cells
+from spark_tui.base.page import TONES, Cell, Column, Object, Page, Row, Section, Table, Tone, cells, maybe, moment, read
 from spark_tui.base.quantities import GIB, gib, human_bytes
-from spark_tui.base.reading import Missing, Ok, Reading, reason_of, value_of
 from spark_tui.base.store import World
 from spark_tui.observe.engines.show.engines import meminfo_object
 from spark_tui.observe.memory.use.memory import ContainerShare, GuardStatus, MemoryDetail

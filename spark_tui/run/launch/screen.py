@@ -15,11 +15,11 @@ from textual.widgets import Static
 
 from spark_tui.base.context import Context
 from spark_tui.base.engine.docker_run import render_text
-from spark_tui.base.engine.options import ALONE, METHOD, OFF, OPTIONS, TOKENS, TOOLS
+from spark_tui.base.engine.invocation import ALONE, METHOD, OFF, OPTIONS, TOKENS, TOOLS
 from spark_tui.base.errors import SparkError, UsageError
 from spark_tui.base.finding import Change
-from spark_tui.base.nodes import Cluster, Clusters
 from spark_tui.base.page import Page, Row, Section, Tone
+from spark_tui.base.remote import Cluster, Clusters
 from spark_tui.base.text import truncate
 from spark_tui.catalog.fit.model.fit import Fit
 from spark_tui.catalog.fit.model.verdict import LaunchVerdict

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from spark_tui.base.context import Context
-from spark_tui.base.engine.boot import BootStatus
 from spark_tui.base.engine.container import LABEL_LAUNCH
-from spark_tui.base.engine.schedule import Schedule, ScheduleStatus, data_line, timer_name
 from spark_tui.base.engine.state import Exposure
+from spark_tui.base.engine.units import BootStatus, Schedule, ScheduleStatus, data_line, timer_name
 from spark_tui.base.errors import ContainerNotFound, RefusedError
 from spark_tui.base.executors import in_thread
 from spark_tui.base.ports import BootPort, Clock

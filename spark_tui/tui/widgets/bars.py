@@ -10,10 +10,9 @@ from textual.events import Click
 
 from spark_tui.base.actions import Action, key_of, shown
 from spark_tui.base.engine.container import DaemonFacts
-from spark_tui.base.finding import Finding, Severity
-from spark_tui.base.host.identity import HostIdentity
+from spark_tui.base.finding import NOT_READ_YET, Finding, Missing, Ok, Reading, Severity, reason_of, value_of
+from spark_tui.base.host.vitals import HostIdentity
 from spark_tui.base.page import Cell
-from spark_tui.base.reading import NOT_READ_YET, Missing, Ok, Reading, reason_of, value_of
 from spark_tui.base.text import cells_left
 from spark_tui.tui import format as fmt
 from spark_tui.tui.format import Glyphs

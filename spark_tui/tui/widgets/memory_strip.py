@@ -10,10 +10,9 @@ from typing import NamedTuple
 
 from textual.content import Content
 
-from spark_tui.base.finding import Severity
+from spark_tui.base.finding import NOT_READ_YET, Reading, Severity, Stale, reason_of, value_of
 from spark_tui.base.host.memory import ALL_WELL, SERVING_FLOOR, MemInfo, MemoryBreakdown
 from spark_tui.base.quantities import GIB, gib
-from spark_tui.base.reading import NOT_READ_YET, Reading, Stale, reason_of, value_of
 from spark_tui.base.text import cells_left, clean_line, truncate
 from spark_tui.tui import format as fmt
 from spark_tui.tui.format import Glyphs

@@ -6,13 +6,25 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import NamedTuple
 
-from spark_tui.base.engine.message import Answer, ToolCall
-from spark_tui.base.engine.parameters import SETTINGS, written
+from spark_tui.base.engine.message import SETTINGS, Answer, ToolCall, written
 from spark_tui.base.engine.request import NO_DEFAULTS, ChatSettings, Defaults, settings_json
-from spark_tui.base.json import Object, maybe, moment, rounded
-from spark_tui.base.page import Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
+from spark_tui.base.finding import value_of
+from spark_tui.base.page import (
+    Cell,
+    Column,
+    Object,
+    Page,
+    Row,
+    Section,
+    Table,
+    Tone,
+    cells,
+    labelled,
+    maybe,
+    moment,
+    rounded,
+)
 from spark_tui.base.quantities import human_count
-from spark_tui.base.reading import value_of
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.observe.metrics.model.serving import EngineMetrics

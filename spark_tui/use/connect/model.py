@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from spark_tui.base.engine.parsers import parsers_of
+from spark_tui.base.engine.runtimes import parsers_of
 from spark_tui.base.engine.state import Exposure
 from spark_tui.base.finding import Change, Finding, Severity
 from spark_tui.base.secret import Secret

@@ -8,8 +8,7 @@ from urllib.parse import urlsplit
 
 from spark_tui.base.actions import key_of
 from spark_tui.base.finding import Finding
-from spark_tui.base.json import Object, maybe
-from spark_tui.base.page import TONES, Cell, Column, Page, Row, Section, Table, Tone, cells
+from spark_tui.base.page import TONES, Cell, Column, Object, Page, Row, Section, Table, Tone, cells, maybe
 from spark_tui.base.quantities import human_count
 from spark_tui.base.secret import MASK, mask_secrets
 from spark_tui.manage.gateway.model import GatewayStatus

@@ -8,8 +8,21 @@ from xml.sax.saxutils import escape, quoteattr
 
 from msgspec.structs import replace
 
-from spark_tui.base.json import Object, maybe, moment, rounded
-from spark_tui.base.page import TONES, Cell, Column, Page, Row, Section, Table, Tone, cells
+from spark_tui.base.page import (
+    TONES,
+    Cell,
+    Column,
+    Object,
+    Page,
+    Row,
+    Section,
+    Table,
+    Tone,
+    cells,
+    maybe,
+    moment,
+    rounded,
+)
 from spark_tui.base.quantities import human_duration
 from spark_tui.base.text import truncate
 from spark_tui.observe.engines.show.engines import ago

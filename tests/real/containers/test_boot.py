@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_tui.base.engine.boot import unit_name
-from spark_tui.base.engine.schedule import timer_name
+from spark_tui.base.engine.units import timer_name, unit_name
 from tests.pty_app import spark_tui
 from tests.real.lab import LabUnavailable, PrivateEngine
 from tests.real.lab.serving import fetch_json

@@ -21,8 +21,7 @@ from spark_tui.base.errors import (
     UsageError,
 )
 from spark_tui.base.finding import Finding, Severity
-from spark_tui.base.json import Object, maybe
-from spark_tui.base.page import Page, Row, Section, Tone
+from spark_tui.base.page import Object, Page, Row, Section, Tone, maybe
 from spark_tui.base.quantities import parse_bytes
 from spark_tui.base.secret import mask_secrets
 from spark_tui.base.text import clean_line

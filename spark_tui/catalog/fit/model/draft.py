@@ -11,16 +11,14 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from spark_tui.base.checkpoint import CheckpointFacts, WeightFormat
+from spark_tui.base.checkpoint import CheckpointFacts, KvSettings, WeightFormat, kv_layout
 from spark_tui.base.engine.container import ALL_INTERFACES
-from spark_tui.base.engine.invocation import parse
-from spark_tui.base.engine.options import TOKENS, compact_json
-from spark_tui.base.engine.parsers import parsers_of
+from spark_tui.base.engine.invocation import TOKENS, compact_json, parse
+from spark_tui.base.engine.runtimes import parsers_of
 from spark_tui.base.errors import PresetError, RefusedError
+from spark_tui.base.finding import NOT_READ_YET, Reading, reason_of, value_of
 from spark_tui.base.host.memory import RESERVE_BYTES
-from spark_tui.base.kv import KvSettings, kv_layout
 from spark_tui.base.quantities import GIB, human_bytes
-from spark_tui.base.reading import NOT_READ_YET, Reading, reason_of, value_of
 from spark_tui.base.shell import split_words
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.catalog.fit.model.fit import FEW_SEQUENCES, HOST_BYTES, RUNTIME_BYTES, SHORTEST

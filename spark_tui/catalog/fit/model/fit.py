@@ -10,12 +10,10 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.base.checkpoint import CheckpointFacts, WeightFormat
-from spark_tui.base.finding import Change, Finding, Severity
+from spark_tui.base.checkpoint import CheckpointFacts, KvLayout, WeightFormat, kv_layout
+from spark_tui.base.finding import Change, Finding, Missing, Reading, Severity
 from spark_tui.base.host.memory import RESERVE_BYTES, MemInfo
-from spark_tui.base.kv import KvLayout, kv_layout
 from spark_tui.base.quantities import GIB, human_bytes, short_tokens
-from spark_tui.base.reading import Missing, Reading
 from spark_tui.catalog.fit.model.request import FitRequest, Measured, measured_layout, request_of
 from spark_tui.catalog.models.model.known import facts_of, known_model, loaded_weights
 from spark_tui.catalog.models.model.weights import (

@@ -9,9 +9,16 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.base.checkpoint import CheckpointFacts, LayerKind
+from spark_tui.base.checkpoint import (
+    DEFAULT_BLOCK,
+    CheckpointFacts,
+    KvGroup,
+    KvLayout,
+    KvSettings,
+    LayerKind,
+    StateMode,
+)
 from spark_tui.base.engine.container import LABEL_SPEC_HASH
-from spark_tui.base.kv import DEFAULT_BLOCK, KvGroup, KvLayout, KvSettings, StateMode
 from spark_tui.base.quantities import GIB
 from spark_tui.catalog.presets.model.plan import LaunchPlan
 from spark_tui.catalog.presets.model.rules.context import LaunchContext

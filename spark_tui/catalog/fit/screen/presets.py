@@ -19,9 +19,9 @@ from textual.widgets import Button
 from spark_tui.base.actions import Scope, key_of
 from spark_tui.base.engine.docker_run import render_text
 from spark_tui.base.errors import PresetError, SparkError, UnreachableError
+from spark_tui.base.finding import Missing, Ok
 from spark_tui.base.page import Page as Sections
 from spark_tui.base.page import Row, Section
-from spark_tui.base.reading import Missing, Ok
 from spark_tui.catalog.fit.screen.bar import FitBar
 from spark_tui.catalog.fit.show import presets as present
 from spark_tui.catalog.fit.show.launch import fit_figures, fit_verdict

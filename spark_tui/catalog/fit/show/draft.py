@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from spark_tui.base.engine.options import OPTIONS
-from spark_tui.base.json import Object, maybe
-from spark_tui.base.page import Cell, Column, Page, Row, Section, Table, Tone, cells
+from spark_tui.base.engine.invocation import OPTIONS
+from spark_tui.base.page import Cell, Column, Object, Page, Row, Section, Table, Tone, cells, maybe
 from spark_tui.catalog.fit.model.draft import Draft, DraftValue
 from spark_tui.catalog.fit.model.fit import FitWord
 from spark_tui.catalog.fit.model.verdict import LaunchVerdict

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from spark_tui.base.json import Object, maybe
-from spark_tui.base.page import Cell, Column, Page, Row, Section, Table, Tone, cells
+from spark_tui.base.page import Cell, Column, Object, Page, Row, Section, Table, Tone, cells, maybe
 from spark_tui.base.quantities import human_bytes
 from spark_tui.catalog.fit.show.presets import BASIS_MARKS, fits_cell
 from spark_tui.catalog.fit.use.candidates import Disk

@@ -9,8 +9,7 @@ from msgspec import Struct
 
 from spark_tui.base.errors import SparkError
 from spark_tui.base.finding import Finding, Severity, pairs_text, set_options
-from spark_tui.base.json import Object
-from spark_tui.base.page import Cell, Page, Row, Section, Tone, labelled
+from spark_tui.base.page import Cell, Object, Page, Row, Section, Tone, labelled
 from spark_tui.base.quantities import short_tokens
 from spark_tui.catalog.fit.model.figures import fit_lines
 from spark_tui.catalog.fit.model.fit import Fit, FitChange, FitWord

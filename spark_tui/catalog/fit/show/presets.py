@@ -11,11 +11,10 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from spark_tui.base.engine.container import ImageFacts
-from spark_tui.base.engine.options import OFF
+from spark_tui.base.engine.invocation import OFF
 from spark_tui.base.errors import PresetError, SparkError
 from spark_tui.base.finding import Finding, Severity
-from spark_tui.base.json import Object, maybe
-from spark_tui.base.page import TONES, Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
+from spark_tui.base.page import TONES, Cell, Column, Object, Page, Row, Section, Table, Tone, cells, labelled, maybe
 from spark_tui.base.quantities import GIB, human_bytes, human_count, short_tokens
 from spark_tui.base.secret import mask_secrets
 from spark_tui.base.text import clean_line, truncate

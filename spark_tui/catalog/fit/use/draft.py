@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from spark_tui.base.context import Context
 from spark_tui.base.engine.container import ContainerFacts, ContainerSpec
 from spark_tui.base.engine.docker_run import read_gpus, render_text
-from spark_tui.base.engine.options import OPTIONS
+from spark_tui.base.engine.invocation import OPTIONS
 from spark_tui.base.errors import RefusedError, UsageError
 from spark_tui.base.executors import in_thread
-from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.ports import CheckpointSource, ContainerEngine
 from spark_tui.base.store import Store
 from spark_tui.base.text import clean_line, truncate

@@ -13,8 +13,7 @@ from msgspec.structs import replace
 from spark_tui.base.context import Context
 from spark_tui.base.engine.container import ImageFacts, local_model_path
 from spark_tui.base.errors import SparkError
-from spark_tui.base.finding import Finding, Severity
-from spark_tui.base.reading import value_of
+from spark_tui.base.finding import Finding, Severity, value_of
 from spark_tui.base.store import World
 from spark_tui.catalog.fit.model.fit import FitWord
 from spark_tui.catalog.fit.model.verdict import LaunchVerdict

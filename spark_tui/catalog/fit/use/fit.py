@@ -19,11 +19,10 @@ from spark_tui.base.engine.invocation import parse
 from spark_tui.base.engine.state import EngineState
 from spark_tui.base.errors import RefusedError, SparkError, UnreachableError
 from spark_tui.base.executors import in_thread
-from spark_tui.base.finding import Finding
+from spark_tui.base.finding import Finding, Missing, value_of
 from spark_tui.base.host.drop_caches import WORTH_BYTES
 from spark_tui.base.ports import CheckpointSource, Clock, ContainerEngine, HostProbe, SecretStore
 from spark_tui.base.quantities import GIB, MIB, gib, human_duration
-from spark_tui.base.reading import Missing, value_of
 from spark_tui.base.store import Store
 from spark_tui.catalog.fit.model.figures import fit_lines
 from spark_tui.catalog.fit.model.fit import HOST_BYTES, Fit, FitWord, Neighbour, measure

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from spark_tui.base.context import Context
 from spark_tui.base.errors import UsageError
-from spark_tui.base.json import maybe
+from spark_tui.base.page import maybe
 from spark_tui.base.quantities import human_bytes
 from spark_tui.base.text import clean_line
 from spark_tui.catalog.models.model.download import (

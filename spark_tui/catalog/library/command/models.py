@@ -11,8 +11,8 @@ import click
 
 from spark_tui.base.context import Context
 from spark_tui.base.errors import ExitCode, RefusedError, SparkError, UsageError
+from spark_tui.base.finding import Missing, Reading, reason_of, value_of
 from spark_tui.base.quantities import human_bytes
-from spark_tui.base.reading import Missing, Reading, reason_of, value_of
 from spark_tui.base.settings import Settings
 from spark_tui.base.text import clean_line
 from spark_tui.catalog.library.command import downloads

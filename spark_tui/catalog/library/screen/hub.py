@@ -17,9 +17,9 @@ from textual.widgets import Input, Static
 
 from spark_tui.base.context import Context
 from spark_tui.base.errors import SparkError
+from spark_tui.base.finding import Missing, Reading
 from spark_tui.base.page import Section
 from spark_tui.base.quantities import human_bytes
-from spark_tui.base.reading import Missing, Reading
 from spark_tui.catalog.fit.use.draft import Drafts
 from spark_tui.catalog.models.model.download import DownloadPlan, DownloadRequest, size_typed
 from spark_tui.catalog.models.model.hub import SearchHit, SearchQuery, Sort

@@ -14,9 +14,9 @@ from textual.widgets import TabbedContent
 
 from spark_tui.base.actions import Scope, key_of
 from spark_tui.base.errors import SparkError
+from spark_tui.base.finding import NOT_READ_YET, Missing, Reading, Stale, reason_of, value_of
 from spark_tui.base.page import Page, Row, Section, Tone
 from spark_tui.base.quantities import docker_size, human_bytes
-from spark_tui.base.reading import NOT_READ_YET, Missing, Reading, Stale, reason_of, value_of
 from spark_tui.base.text import clean_line
 from spark_tui.catalog.fit.use.draft import Drafts
 from spark_tui.catalog.fit.use.fit import LaunchChecks

@@ -8,11 +8,9 @@ from typing import Final
 from msgspec import Struct
 
 from spark_tui.base.errors import SparkError
-from spark_tui.base.finding import Finding
-from spark_tui.base.json import Object, maybe, moment
-from spark_tui.base.page import Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
+from spark_tui.base.finding import Finding, Reading, value_of
+from spark_tui.base.page import Cell, Column, Object, Page, Row, Section, Table, Tone, cells, labelled, maybe, moment
 from spark_tui.base.quantities import human_bytes, human_duration
-from spark_tui.base.reading import Reading, value_of
 from spark_tui.catalog.fit.model.draft import Draft
 from spark_tui.catalog.fit.model.verdict import LaunchVerdict
 from spark_tui.catalog.fit.show.draft import FIT_TONES

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from spark_tui.base.checkpoint import CheckpointFacts, CheckpointProblem, licence_in
-from spark_tui.base.reading import Missing, Reading
+from spark_tui.base.finding import Missing, Reading
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.catalog.models.adapter.scan import opened, read_header, read_small, read_up_to
 from spark_tui.catalog.models.model.gguf import read_gguf

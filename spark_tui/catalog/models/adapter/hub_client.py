@@ -27,7 +27,7 @@ from msgspec import Struct
 from spark_tui.base.checkpoint import CheckpointFacts, CheckpointProblem, WeightFormat
 from spark_tui.base.errors import SparkError
 from spark_tui.base.executors import CallPool
-from spark_tui.base.reading import Reading
+from spark_tui.base.finding import Reading
 from spark_tui.base.secret import Secret
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.catalog.models.model import hub_errors

@@ -22,7 +22,7 @@ from spark_tui.base.checkpoint import (
     WeightFormat,
     abilities_of,
 )
-from spark_tui.base.reading import Missing, Ok, Reading
+from spark_tui.base.finding import Missing, Ok, Reading
 from spark_tui.catalog.models.model.config import Keys
 from spark_tui.catalog.models.model.weights import CheckpointFiles, Tensor, summarise
 

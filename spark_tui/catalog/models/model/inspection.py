@@ -8,10 +8,9 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.base.checkpoint import CheckpointFacts, ModuleClass, WeightFormat
-from spark_tui.base.kv import KvLayout, KvSettings, kv_layout
+from spark_tui.base.checkpoint import CheckpointFacts, KvLayout, KvSettings, ModuleClass, WeightFormat, kv_layout
+from spark_tui.base.finding import Missing, Ok, Reading, reason_of, value_of
 from spark_tui.base.quantities import GIB, human_bytes, short_tokens
-from spark_tui.base.reading import Missing, Ok, Reading, reason_of, value_of
 from spark_tui.catalog.models.model import weights
 
 SPARK_MEMORY: Final = 119 * GIB

@@ -22,7 +22,7 @@ from spark_tui.base.checkpoint import (
     template_in,
 )
 from spark_tui.base.errors import UsageError
-from spark_tui.base.reading import Missing, Ok, Reading
+from spark_tui.base.finding import Missing, Ok, Reading
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.catalog.models.model.config import MOST_BYTES, BadJson, facts_from, is_draft_tensor, read_object
 

@@ -8,10 +8,24 @@ from typing import Final
 from msgspec.structs import replace
 
 from spark_tui.base.errors import SparkError
-from spark_tui.base.json import Object, known, maybe, moment, read
-from spark_tui.base.page import Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
+from spark_tui.base.finding import Missing, Reading, value_of
+from spark_tui.base.page import (
+    Cell,
+    Column,
+    Object,
+    Page,
+    Row,
+    Section,
+    Table,
+    Tone,
+    cells,
+    known,
+    labelled,
+    maybe,
+    moment,
+    read,
+)
 from spark_tui.base.quantities import human_bytes, human_duration
-from spark_tui.base.reading import Missing, Reading, value_of
 from spark_tui.catalog.models.model.download import (
     Download,
     DownloadPhase,

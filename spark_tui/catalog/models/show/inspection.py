@@ -6,10 +6,25 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from spark_tui.base.checkpoint import WeightFormat
-from spark_tui.base.json import Object, known, maybe, moment, read, rounded
-from spark_tui.base.page import Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
+from spark_tui.base.finding import Missing, Reading, value_of
+from spark_tui.base.page import (
+    Cell,
+    Column,
+    Object,
+    Page,
+    Row,
+    Section,
+    Table,
+    Tone,
+    cells,
+    known,
+    labelled,
+    maybe,
+    moment,
+    read,
+    rounded,
+)
 from spark_tui.base.quantities import human_bytes, short_tokens
-from spark_tui.base.reading import Missing, Reading, value_of
 from spark_tui.catalog.models.model.hub import Fits, FormatBasis, Gating, RepoFacts, SearchHit
 from spark_tui.catalog.models.model.inspection import Inspection
 

@@ -14,11 +14,9 @@ from spark_tui.base.actions import by_front_end
 from spark_tui.base.checkpoint import CheckpointFacts
 from spark_tui.base.context import Context
 from spark_tui.base.errors import RefusedError, SparkError, UsageError
-from spark_tui.base.event import EventKind
-from spark_tui.base.finding import Severity
+from spark_tui.base.finding import EventKind, Ok, Reading, Severity, aged, value_of
 from spark_tui.base.ports import Clock, HostProbe, SecretStore
 from spark_tui.base.quantities import human_bytes, human_duration
-from spark_tui.base.reading import Ok, Reading, aged, value_of
 from spark_tui.base.secret import Secret
 from spark_tui.base.store import Store
 from spark_tui.base.text import clean_line

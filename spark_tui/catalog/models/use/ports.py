@@ -9,7 +9,7 @@ from spark_tui.base.ports import port_named
 
 if TYPE_CHECKING:
     from spark_tui.base.checkpoint import CheckpointFacts
-    from spark_tui.base.reading import Reading
+    from spark_tui.base.finding import Reading
     from spark_tui.base.secret import Secret
     from spark_tui.catalog.models.model.download import Download, DownloadRequest, Limits, LocalFiles
     from spark_tui.catalog.models.model.hub import RepoFacts, RepoFile, SearchHit, SearchQuery

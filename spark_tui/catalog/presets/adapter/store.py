@@ -11,7 +11,7 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 import spark_tui
-from spark_tui.base.engine.options import OPTIONS
+from spark_tui.base.engine.invocation import OPTIONS
 from spark_tui.base.errors import PresetError
 from spark_tui.base.files import PrivateFolder
 from spark_tui.base.secret import mask_secrets

@@ -19,21 +19,21 @@ from msgspec.structs import replace
 
 from spark_tui.base.engine.container import ALL_INTERFACES, LOOPBACK
 from spark_tui.base.engine.image import with_program
-from spark_tui.base.engine.invocation import Invocation, parse
-from spark_tui.base.engine.options import (
+from spark_tui.base.engine.invocation import (
     METHOD,
     OFF,
     OPTIONS,
     TOKENS,
     TOOLS,
     VLLM_KEYS,
+    Invocation,
     compact_json,
     key_of,
     keys_of,
+    parse,
     spellings,
 )
-from spark_tui.base.engine.parsers import parsers_of
-from spark_tui.base.engine.runtimes import Scalar
+from spark_tui.base.engine.runtimes import Scalar, parsers_of
 from spark_tui.base.errors import PresetError, UsageError
 from spark_tui.base.settings import ExposureChoice
 from spark_tui.base.shell import join_lines, shell_construct, split_words

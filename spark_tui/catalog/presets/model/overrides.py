@@ -11,8 +11,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.base.engine.invocation import parse
-from spark_tui.base.engine.options import FALSE, METHOD, OPTIONS, SETTABLE, TOKENS, TOOLS, TRUE, boolean
+from spark_tui.base.engine.invocation import FALSE, METHOD, OPTIONS, SETTABLE, TOKENS, TOOLS, TRUE, boolean, parse
 from spark_tui.base.engine.runtimes import Scalar
 from spark_tui.base.errors import UsageError
 from spark_tui.base.finding import Change

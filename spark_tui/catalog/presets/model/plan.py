@@ -37,7 +37,7 @@ from spark_tui.base.engine.docker_run import read_restart, read_ulimit, spec_has
 from spark_tui.base.engine.image import ContainerStart, arrange, assumed_entrypoint, repository
 from spark_tui.base.engine.runtimes import KeyDelivery, ModelName, is_known
 from spark_tui.base.errors import PresetError, RefusedError, UsageError
-from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.quantities import GIB
 from spark_tui.base.secret import secret_variables
 from spark_tui.base.settings import ExposureChoice

@@ -11,7 +11,7 @@ from typing import Final
 from spark_tui.base.engine.container import Gpus
 from spark_tui.base.engine.docker_run import read_gpus, read_restart, read_ulimit
 from spark_tui.base.engine.image import is_image_reference
-from spark_tui.base.engine.options import CHECKED_IN_RECIPES, OPTIONS
+from spark_tui.base.engine.invocation import CHECKED_IN_RECIPES, OPTIONS
 from spark_tui.base.engine.runtimes import Scalar
 from spark_tui.base.errors import PresetError
 from spark_tui.base.quantities import parse_bytes

@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from spark_tui.base.engine.invocation import Invocation
-from spark_tui.base.engine.options import ALONE, TOKENS
+from spark_tui.base.engine.invocation import ALONE, TOKENS, Invocation
 from spark_tui.base.errors import UsageError
 
 CONFIG: Final = "speculative_config"

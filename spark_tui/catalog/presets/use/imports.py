@@ -10,9 +10,9 @@ from typing import Protocol
 from msgspec import Struct, structs
 
 from spark_tui.base.actions import by_front_end
-from spark_tui.base.engine.options import OPTIONS
+from spark_tui.base.engine.invocation import OPTIONS
 from spark_tui.base.errors import RefusedError, SparkError, UsageError
-from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.ports import port_named
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.catalog.presets.model.dialects.importing import (

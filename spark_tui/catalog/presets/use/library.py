@@ -11,12 +11,10 @@ from msgspec.structs import replace
 from spark_tui.base.context import Context
 from spark_tui.base.engine.container import ContainerFacts
 from spark_tui.base.errors import RefusedError, SparkError, UsageError
-from spark_tui.base.event import EventKind
 from spark_tui.base.executors import end_tasks
-from spark_tui.base.finding import Finding, Severity
+from spark_tui.base.finding import EventKind, Finding, Ok, Reading, Severity, aged, value_of
 from spark_tui.base.ports import Clock, ContainerEngine
 from spark_tui.base.quantities import human_bytes
-from spark_tui.base.reading import Ok, Reading, aged, value_of
 from spark_tui.base.store import Store
 from spark_tui.catalog.models.model.store import (
     Deleted,

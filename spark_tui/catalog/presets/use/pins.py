@@ -15,8 +15,8 @@ from spark_tui.base.context import Context
 from spark_tui.base.engine.container import ImageFacts
 from spark_tui.base.engine.image import repository, tag_of
 from spark_tui.base.errors import RefusedError, SparkError, UsageError
+from spark_tui.base.finding import Missing, Ok, Reading
 from spark_tui.base.ports import ContainerEngine
-from spark_tui.base.reading import Missing, Ok, Reading
 from spark_tui.base.store import Store
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.catalog.presets.model.located import Node

@@ -22,11 +22,11 @@ from spark_tui.base.engine.runtimes import ModelName
 from spark_tui.base.engine.state import api_port
 from spark_tui.base.errors import NameInUse, NoSpaceLeft, PortInUse, RefusedError, WrongArchitecture
 from spark_tui.base.executors import in_thread
-from spark_tui.base.host.identity import HostPaths
-from spark_tui.base.nodes import Cluster
+from spark_tui.base.finding import value_of
+from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.ports import ContainerEngine, HostProbe, SecretStore
 from spark_tui.base.quantities import MIB, human_bytes
-from spark_tui.base.reading import value_of
+from spark_tui.base.remote import Cluster
 from spark_tui.base.secret import Secret, secret_variables
 from spark_tui.catalog.presets.model.diff import Diff, diff
 from spark_tui.catalog.presets.model.fetching import fetch_command

@@ -15,10 +15,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from spark_tui.base.executors import MOST_OUTPUT, NotStarted, OutputTooLong, run_child
-from spark_tui.base.nodes import CONNECTX
+from spark_tui.base.finding import Missing, Ok, Reading
 from spark_tui.base.quantities import human_bytes
-from spark_tui.base.reading import Missing, Ok, Reading
-from spark_tui.base.remote import last_line
+from spark_tui.base.remote import CONNECTX, last_line
 from spark_tui.base.text import clean_line
 from spark_tui.base.untrusted import load_json
 from spark_tui.machine.procfs import psutil_at, text_or_empty, why

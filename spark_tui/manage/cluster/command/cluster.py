@@ -8,21 +8,20 @@ import click
 
 from spark_tui.base.context import Context
 from spark_tui.base.errors import ExitCode, RefusedError, SparkError, UsageError
-from spark_tui.base.finding import Severity, counts, worst
+from spark_tui.base.finding import Reading, Severity, counts, worst
 from spark_tui.base.jobs import Step
-from spark_tui.base.nodes import (
+from spark_tui.base.ports import LogLine
+from spark_tui.base.remote import (
     Cluster,
     ClusterNode,
     Topology,
     cluster_text,
     find_machines,
+    host_text,
     read_cluster,
     read_clusters,
     read_node,
 )
-from spark_tui.base.ports import LogLine
-from spark_tui.base.reading import Reading
-from spark_tui.base.remote import host_text
 from spark_tui.base.secret import mask_secrets
 from spark_tui.base.settings import SettingSource, folders_for
 from spark_tui.base.text import clean, last_overwrite

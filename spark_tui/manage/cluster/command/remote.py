@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from spark_tui.base.context import Context
 from spark_tui.base.errors import ExitCode
-from spark_tui.base.json import Object, maybe, read
-from spark_tui.base.page import Cell, Column, Table, Tone, cells
+from spark_tui.base.page import Cell, Column, Object, Table, Tone, cells, maybe, read
 from spark_tui.base.remote import RemoteEngine, memory_words, serving_words
 from spark_tui.cli.command import command
 from spark_tui.cli.output import error_object

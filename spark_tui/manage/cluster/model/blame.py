@@ -11,9 +11,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from spark_tui.base.finding import Finding, Severity
-from spark_tui.base.nodes import Cluster, Topology
-from spark_tui.base.reading import Missing
+from spark_tui.base.finding import Finding, Missing, Severity
+from spark_tui.base.remote import Cluster, Topology
 from spark_tui.manage.cluster.model import signatures as s
 from spark_tui.manage.cluster.model.rank_report import (
     RankFault,

@@ -11,8 +11,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spark_tui.base.finding import Finding, Severity
-from spark_tui.base.nodes import Topology
 from spark_tui.base.quantities import GIB, human_bytes
+from spark_tui.base.remote import Topology
 from spark_tui.base.text import clean_line, quoted, truncate
 from spark_tui.manage.cluster.model.copying import same_image
 from spark_tui.manage.cluster.model.facts import (

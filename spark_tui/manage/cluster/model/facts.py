@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from spark_tui.base.engine.container import ImageFacts
 from spark_tui.base.errors import SparkError
-from spark_tui.base.nodes import Cluster, ClusterNode, Topology
+from spark_tui.base.remote import Cluster, ClusterNode, Topology
 from spark_tui.manage.cluster.model.protocol import FabricLink, RankState
 from spark_tui.manage.cluster.model.variables import DATA_PORT, MASTER_PORT, SGLANG_PORT
 

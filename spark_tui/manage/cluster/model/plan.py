@@ -29,8 +29,8 @@ from spark_tui.base.engine.container import (
 from spark_tui.base.engine.docker_run import spec_hash
 from spark_tui.base.engine.invocation import Invocation
 from spark_tui.base.errors import RefusedError, UsageError
-from spark_tui.base.host.identity import HostPaths
-from spark_tui.base.nodes import GATEWAY_PORT, Cluster, ClusterNode, Topology
+from spark_tui.base.host.vitals import HostPaths
+from spark_tui.base.remote import GATEWAY_PORT, Cluster, ClusterNode, Topology
 from spark_tui.base.secret import secret_variables
 from spark_tui.catalog.presets.model.command import HOST_NETWORK, command_of
 from spark_tui.catalog.presets.model.overrides import Overrides, pairs_of

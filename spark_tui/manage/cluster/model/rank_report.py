@@ -10,9 +10,8 @@ from typing import Final, NamedTuple
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from spark_tui.base.finding import Finding, Severity
-from spark_tui.base.nodes import Cluster, ClusterNode, Topology
-from spark_tui.base.reading import Reading, value_of
+from spark_tui.base.finding import Finding, Reading, Severity, value_of
+from spark_tui.base.remote import Cluster, ClusterNode, Topology
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.manage.cluster.model import signatures as s
 from spark_tui.manage.cluster.model.protocol import RankState

@@ -15,7 +15,7 @@ from spark_tui.base.engine.container import (
     local_model_path,
 )
 from spark_tui.base.engine.runtimes import runtime_named
-from spark_tui.base.nodes import Cluster, ClusterNode, Topology
+from spark_tui.base.remote import Cluster, ClusterNode, Topology
 from spark_tui.catalog.presets.model.plan import key_wanted
 from spark_tui.manage.cluster.model.plan import ClusterPlan, router_port
 from spark_tui.manage.cluster.model.protocol import CanaryRequest, FabricLink, NodeLook, RouteRequest, StartRequest

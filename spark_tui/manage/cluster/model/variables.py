@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from spark_tui.base.nodes import ClusterNode, Topology
+from spark_tui.base.remote import ClusterNode, Topology
 
 MASTER_PORT: Final = 29501
 """The rendezvous of vLLM and the port of Ray's head, as eugr's launcher has them."""

@@ -10,11 +10,10 @@ from textual.content import Content
 
 from spark_tui.base.actions import Scope, key_of
 from spark_tui.base.errors import SparkError
-from spark_tui.base.event import EventKind
-from spark_tui.base.finding import Finding, counts, worst
+from spark_tui.base.finding import EventKind, Finding, counts, worst
 from spark_tui.base.jobs import Step
-from spark_tui.base.nodes import Cluster
 from spark_tui.base.page import TONES
+from spark_tui.base.remote import Cluster
 from spark_tui.manage.cluster.model.doctor import CHECK_BY_ID, examine, netplan
 from spark_tui.manage.cluster.screen.launch import selected_record
 from spark_tui.manage.cluster.show import doctor as present

@@ -10,10 +10,10 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 
+from spark_tui.base.finding import value_of
 from spark_tui.base.page import Cell, Column, Row, Section, Table, Tone, cells
 from spark_tui.base.page import Page as Sections
 from spark_tui.base.quantities import gib
-from spark_tui.base.reading import value_of
 from spark_tui.base.remote import RemoteHost, host_text, memory_words, serving_words
 from spark_tui.manage.cluster.use.hosts import Hosts, HostView
 from spark_tui.tui.textual_private import QuietModal

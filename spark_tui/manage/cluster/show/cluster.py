@@ -10,16 +10,28 @@ from spark_tui import __version__
 from spark_tui.base.engine.container import LOOPBACK, ContainerFacts
 from spark_tui.base.engine.docker_run import render_argv, render_text
 from spark_tui.base.errors import SparkError
-from spark_tui.base.event import Event
+from spark_tui.base.finding import Event, Reading, reason_of, value_of
 from spark_tui.base.graph import value_text
 from spark_tui.base.host.series import MetricId
 from spark_tui.base.jobs import JobView, StepState
-from spark_tui.base.json import Object, maybe, read, rounded
-from spark_tui.base.nodes import Cluster, ClusterNode
-from spark_tui.base.page import TONES, Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
+from spark_tui.base.page import (
+    TONES,
+    Cell,
+    Column,
+    Object,
+    Page,
+    Row,
+    Section,
+    Table,
+    Tone,
+    cells,
+    labelled,
+    maybe,
+    read,
+    rounded,
+)
 from spark_tui.base.quantities import gib
-from spark_tui.base.reading import Reading, reason_of, value_of
-from spark_tui.base.remote import memory_words
+from spark_tui.base.remote import Cluster, ClusterNode, memory_words
 from spark_tui.base.text import clean_line
 from spark_tui.catalog.fit.show.launch import finding_object, fit_object, fit_verdict
 from spark_tui.manage.cluster.model.plan import SPREADS, ClusterPlan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from spark_tui.base.json import Object, known
+from spark_tui.base.page import Object, known
 from spark_tui.base.quantities import human_bytes, human_duration
 from spark_tui.catalog.models.show.downloads import percent
 from spark_tui.manage.cluster.model.copying import CopyPhase, CopyProgress

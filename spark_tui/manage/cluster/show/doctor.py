@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from spark_tui.base.actions import key_of
 from spark_tui.base.finding import VERDICTS, Finding, Severity, worst
-from spark_tui.base.json import Object
-from spark_tui.base.page import TONES, Cell, Column, Page, Row, Section, Table, Tone, labelled
+from spark_tui.base.page import TONES, Cell, Column, Object, Page, Row, Section, Table, Tone, labelled
 from spark_tui.manage.cluster.model.doctor import (
     CHECK_BY_ID,
     CHECKS,

@@ -13,16 +13,15 @@ from spark_tui.base.checkpoint import CheckpointFacts, LayerKind
 from spark_tui.base.context import Context
 from spark_tui.base.errors import SparkError
 from spark_tui.base.executors import in_thread
-from spark_tui.base.finding import Finding
+from spark_tui.base.finding import Finding, Missing, Ok, Reading, value_of
 from spark_tui.base.host.memory import MemInfo
-from spark_tui.base.nodes import (
+from spark_tui.base.ports import CheckpointSource, ContainerEngine
+from spark_tui.base.remote import (
     ClusterNode,
     Clusters,
+    RemoteStatus,
     find_nodes,
 )
-from spark_tui.base.ports import CheckpointSource, ContainerEngine
-from spark_tui.base.reading import Missing, Ok, Reading, value_of
-from spark_tui.base.remote import RemoteStatus
 from spark_tui.catalog.fit.model.fit import Fit, Shards, measure
 from spark_tui.catalog.fit.model.verdict import auto_share, judged
 from spark_tui.catalog.models.model.known import facts_of, known_model

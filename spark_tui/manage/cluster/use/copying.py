@@ -14,10 +14,9 @@ from msgspec.structs import replace
 from spark_tui.base.context import Context
 from spark_tui.base.errors import RefusedError, UsageError
 from spark_tui.base.executors import end_tasks, in_thread
-from spark_tui.base.nodes import Cluster, ClusterNode, Clusters, find_nodes
+from spark_tui.base.finding import value_of
 from spark_tui.base.ports import Clock, ContainerEngine, HostProbe, port_named
-from spark_tui.base.reading import value_of
-from spark_tui.base.remote import check_destination
+from spark_tui.base.remote import Cluster, ClusterNode, Clusters, check_destination, find_nodes
 from spark_tui.base.text import clean_line, quoted
 from spark_tui.base.wire import decode
 from spark_tui.catalog.models.model.download import SpeedMeter

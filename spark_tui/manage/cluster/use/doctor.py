@@ -16,12 +16,12 @@ from spark_tui.base.context import Context
 from spark_tui.base.engine.state import runtime_of
 from spark_tui.base.errors import SparkError, UsageError
 from spark_tui.base.executors import in_thread
+from spark_tui.base.finding import Missing, Reading, reason_of, value_of
 from spark_tui.base.host.detectors import leaked
-from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.jobs import Report, Step, StepReporter
-from spark_tui.base.nodes import Cluster, ClusterNode, Topology
 from spark_tui.base.ports import Clock, ContainerEngine, DoctorProbe, HostProbe, StateFiles
-from spark_tui.base.reading import Missing, Reading, reason_of, value_of
+from spark_tui.base.remote import Cluster, ClusterNode, Topology
 from spark_tui.catalog.models.use.ports import ModelStore
 from spark_tui.catalog.presets.model.preset import Preset
 from spark_tui.manage.cluster.model.facts import (

@@ -15,9 +15,8 @@ from spark_tui import __version__
 from spark_tui.base.context import Context
 from spark_tui.base.errors import SparkError
 from spark_tui.base.executors import in_thread
-from spark_tui.base.nodes import ClusterNode
 from spark_tui.base.ports import RemoteShell, ShellResult, port_named
-from spark_tui.base.remote import SSH_FAILED, Hosts, RemoteHost, last_line, no_answer
+from spark_tui.base.remote import SSH_FAILED, ClusterNode, Hosts, RemoteHost, last_line, no_answer
 from spark_tui.base.text import clean, clean_line
 from spark_tui.base.wire import decode
 from spark_tui.manage.cluster.model.install import (

@@ -21,10 +21,10 @@ from spark_tui.base.engine.container import LABEL_MODEL, LABEL_RUNTIME
 from spark_tui.base.engine.invocation import parse
 from spark_tui.base.errors import NameInUse, PortInUse, RefusedError, SparkError
 from spark_tui.base.executors import end_tasks
+from spark_tui.base.finding import Missing, Ok, Reading
 from spark_tui.base.jobs import Report, Step, StepReporter
 from spark_tui.base.ports import Clock, LogArchive, LogLine, StateFiles, port_named
 from spark_tui.base.quantities import gib
-from spark_tui.base.reading import Missing, Ok, Reading
 from spark_tui.base.text import clean_line
 from spark_tui.base.wire import decode, encode
 from spark_tui.manage.cluster.model.blame import blame, merged_lines

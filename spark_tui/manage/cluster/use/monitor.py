@@ -9,13 +9,12 @@ from typing import Final
 from spark_tui.base.actions import key_of
 from spark_tui.base.context import Context
 from spark_tui.base.errors import SparkError
-from spark_tui.base.event import Event, EventKind
 from spark_tui.base.executors import in_thread
-from spark_tui.base.finding import Severity
+from spark_tui.base.finding import Event, EventKind, Severity
 from spark_tui.base.host.series import MetricId, Sample, node_source
-from spark_tui.base.nodes import ClusterNode, Clusters
 from spark_tui.base.ports import Clock
 from spark_tui.base.quantities import GIB
+from spark_tui.base.remote import ClusterNode, Clusters
 from spark_tui.base.store import Store
 from spark_tui.manage.cluster.model.protocol import LookRequest, NodeLook, NodeVitals
 from spark_tui.manage.cluster.model.record import RELAUNCHES_AN_HOUR, ClusterRecord, Stage

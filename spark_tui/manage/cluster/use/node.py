@@ -36,8 +36,9 @@ from spark_tui.base.engine.metrics_page import Family
 from spark_tui.base.engine.state import Endpoint, Health, runtime_of
 from spark_tui.base.errors import EngineFailed, NameInUse, PortInUse, RefusedError, SparkError
 from spark_tui.base.executors import in_thread
+from spark_tui.base.finding import reason_of, value_of
 from spark_tui.base.host.detectors import Leak, leaked
-from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.ports import (
     Clock,
     ContainerEngine,
@@ -52,7 +53,6 @@ from spark_tui.base.ports import (
     port_named,
 )
 from spark_tui.base.quantities import human_duration
-from spark_tui.base.reading import reason_of, value_of
 from spark_tui.base.secret import Secret
 from spark_tui.base.wire import decode, encode
 from spark_tui.catalog.models.use.ports import ModelStore

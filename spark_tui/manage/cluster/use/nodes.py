@@ -12,10 +12,21 @@ from msgspec.structs import replace
 from spark_tui import __version__
 from spark_tui.base.context import Context
 from spark_tui.base.errors import ExitCode, SparkError, UnreachableError
-from spark_tui.base.nodes import ADDRESSES, ClusterNode, NodeUnreadable, ssh_host, with_addresses
+from spark_tui.base.finding import Missing, Ok, Reading
 from spark_tui.base.ports import HostProbe, RemoteShell, ShellResult, StateFiles, port_named
-from spark_tui.base.reading import Missing, Ok, Reading
-from spark_tui.base.remote import DEFAULT_COMMAND, SSH_FAILED, Hosts, RemoteHost, last_line, no_answer
+from spark_tui.base.remote import (
+    ADDRESSES,
+    DEFAULT_COMMAND,
+    SSH_FAILED,
+    ClusterNode,
+    Hosts,
+    NodeUnreadable,
+    RemoteHost,
+    last_line,
+    no_answer,
+    ssh_host,
+    with_addresses,
+)
 from spark_tui.base.text import clean, clean_line
 from spark_tui.base.wire import decode, encode
 from spark_tui.manage.cluster.model.protocol import (

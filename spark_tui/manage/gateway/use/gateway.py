@@ -25,9 +25,8 @@ from spark_tui.base.errors import (
     SparkError,
     UnreachableError,
 )
-from spark_tui.base.event import EventKind
 from spark_tui.base.executors import end_tasks, in_thread
-from spark_tui.base.finding import Severity
+from spark_tui.base.finding import EventKind, Severity
 from spark_tui.base.jobs import Step, StepState
 from spark_tui.base.poller import failure_of, keep, pause
 from spark_tui.base.ports import port_named

@@ -6,8 +6,7 @@ from typing import Final
 
 from spark_tui.base.actions import by_front_end, key_of
 from spark_tui.base.errors import SparkError
-from spark_tui.base.json import Object, maybe, moment
-from spark_tui.base.page import Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
+from spark_tui.base.page import Cell, Column, Object, Page, Row, Section, Table, Tone, cells, labelled, maybe, moment
 from spark_tui.base.quantities import human_bytes
 from spark_tui.base.text import quoted
 from spark_tui.catalog.models.show.inspection import UNKNOWN, age

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from spark_tui.base.actions import by_front_end
-from spark_tui.base.json import Object, maybe, moment
-from spark_tui.base.page import Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
+from spark_tui.base.page import Cell, Column, Object, Page, Row, Section, Table, Tone, cells, labelled, maybe, moment
 from spark_tui.base.quantities import human_bytes, human_duration
 from spark_tui.catalog.presets.model.pin import short_digest
 from spark_tui.catalog.presets.use.pins import GoodStart

@@ -20,11 +20,10 @@ from spark_tui.base.errors import (
     SparkError,
     UsageError,
 )
-from spark_tui.base.finding import Finding, Severity
+from spark_tui.base.finding import Finding, Ok, Reading, Severity, aged, reason_of, value_of
 from spark_tui.base.history_limits import HistoryOff, Record
 from spark_tui.base.ports import Clock, ContainerEngine
 from spark_tui.base.quantities import human_bytes
-from spark_tui.base.reading import Ok, Reading, aged, reason_of, value_of
 from spark_tui.base.store import Store
 from spark_tui.base.text import clean_line, quoted
 from spark_tui.base.untrusted import load_json

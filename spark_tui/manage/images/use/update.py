@@ -28,10 +28,10 @@ from spark_tui.base.errors import (
     UnreachableError,
     UsageError,
 )
+from spark_tui.base.finding import value_of
 from spark_tui.base.jobs import Report, Step, StepReporter
 from spark_tui.base.ports import Clock, ContainerEngine, HostProbe, LogArchive, StateFiles
 from spark_tui.base.quantities import human_bytes
-from spark_tui.base.reading import value_of
 from spark_tui.base.text import clean_line, quoted
 from spark_tui.base.wire import decode, encode
 from spark_tui.catalog.presets.model.overrides import Overrides

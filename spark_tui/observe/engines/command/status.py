@@ -12,7 +12,7 @@ from msgspec import Struct
 from spark_tui.base.context import Context
 from spark_tui.base.engine.container import DaemonFacts
 from spark_tui.base.errors import SparkError
-from spark_tui.base.json import moment
+from spark_tui.base.page import moment
 from spark_tui.base.store import World
 from spark_tui.cli.command import command
 from spark_tui.cli.session import Session

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from spark_tui.base.engine.state import EngineState, EngineWord
+from spark_tui.base.finding import Missing, value_of
 from spark_tui.base.jobs import Activity, StepState
 from spark_tui.base.page import Cell, Tone
-from spark_tui.base.reading import Missing, value_of
 from spark_tui.observe.engines.show.engines import EngineStatus, engine_status, latest_job
 
 if TYPE_CHECKING:  # at the first frame nothing is under way

@@ -9,22 +9,35 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from spark_tui.base.engine.boot import BootState, BootStatus
 from spark_tui.base.engine.container import ContainerFacts, DaemonFacts
 from spark_tui.base.engine.state import EngineState, EngineWord, Exposure
+from spark_tui.base.engine.units import BootState, BootStatus
 from spark_tui.base.errors import SparkError
+from spark_tui.base.finding import Missing, Reading, reason_of, value_of
 from spark_tui.base.host.memory import MemInfo
 from spark_tui.base.jobs import JobView, Step, StepState
-from spark_tui.base.json import Object, maybe, moment, read, rounded
-from spark_tui.base.page import Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
+from spark_tui.base.page import (
+    Cell,
+    Column,
+    Object,
+    Page,
+    Row,
+    Section,
+    Table,
+    Tone,
+    cells,
+    labelled,
+    maybe,
+    moment,
+    read,
+    rounded,
+)
 from spark_tui.base.quantities import GIB, gib, human_duration
-from spark_tui.base.reading import Missing, Reading, reason_of, value_of
 from spark_tui.base.secret import mask_secrets
 
 if TYPE_CHECKING:  # the first frame shows an empty list of engines, and loads nothing of logs and hosts for it
-    from spark_tui.base.engine.schedule import ScheduleStatus
-    from spark_tui.base.host.identity import HostIdentity
-    from spark_tui.base.host.vitals import GpuReading
+    from spark_tui.base.engine.units import ScheduleStatus
+    from spark_tui.base.host.vitals import GpuReading, HostIdentity
     from spark_tui.base.store import World
     from spark_tui.manage.cluster.model.record import ClusterRecord
     from spark_tui.observe.explain.model.starts import Eta

@@ -15,12 +15,11 @@ from spark_tui.base.engine.container import DaemonFacts
 from spark_tui.base.engine.state import EngineState
 from spark_tui.base.errors import SparkError
 from spark_tui.base.executors import in_thread
-from spark_tui.base.finding import AlarmId, Severity
+from spark_tui.base.finding import NOT_READ_YET, AlarmId, Missing, Ok, Reading, Severity, Stale, aged, value_of
 from spark_tui.base.host.memory import MemInfo, MemoryBreakdown, fall_rate, memory_breakdown, memory_finding, steady
 from spark_tui.base.host.vitals import GpuReading, Vitals
 from spark_tui.base.poller import Poller
 from spark_tui.base.ports import Clock, HostProbe
-from spark_tui.base.reading import NOT_READ_YET, Missing, Ok, Reading, Stale, aged, value_of
 from spark_tui.base.store import AlarmBoard, Store, World
 
 HOST_SECONDS = 1.0

@@ -17,11 +17,10 @@ from spark_tui.base.context import Context
 from spark_tui.base.engine.container import ContainerFacts
 from spark_tui.base.engine.state import EngineState, runtime_of
 from spark_tui.base.errors import SparkError
-from spark_tui.base.finding import AlarmId, Finding, Severity
+from spark_tui.base.finding import AlarmId, Finding, Severity, value_of
 from spark_tui.base.host.guard import END_LOOP, GuardedEngine, GuardEntry
 from spark_tui.base.ports import Clock, ContainerEngine, GuardActuator, LogLine
 from spark_tui.base.quantities import human_duration
-from spark_tui.base.reading import value_of
 from spark_tui.base.store import AlarmBoard, Store
 from spark_tui.observe.engines.use.engines import EngineSupervisor, stamp_before
 from spark_tui.observe.explain.model.causes.cause import CauseId

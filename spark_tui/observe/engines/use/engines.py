@@ -39,9 +39,8 @@ from spark_tui.base.errors import (
     EngineUnreachable,
     SparkError,
 )
-from spark_tui.base.event import Event, EventKind
 from spark_tui.base.executors import end_tasks, in_thread
-from spark_tui.base.finding import Severity
+from spark_tui.base.finding import Event, EventKind, Ok, Severity, aged, value_of
 from spark_tui.base.host.guard import GuardEntry, end_by_guard
 from spark_tui.base.poller import failure_of, keep, pause
 from spark_tui.base.ports import (
@@ -54,7 +53,6 @@ from spark_tui.base.ports import (
     LogLine,
 )
 from spark_tui.base.quantities import GIB, human_duration
-from spark_tui.base.reading import Ok, aged, value_of
 from spark_tui.base.store import Store
 from spark_tui.observe.explain.model.timeline import StartOutcome
 from spark_tui.observe.explain.model.view import Baseline, EngineView, LogContext

@@ -14,7 +14,7 @@ from spark_tui.base.context import Context
 from spark_tui.base.engine.container import ContainerSpec, Mount
 from spark_tui.base.engine.state import EngineState
 from spark_tui.base.errors import RefusedError, SparkError
-from spark_tui.base.event import EventKind
+from spark_tui.base.finding import EventKind, reason_of, value_of
 from spark_tui.base.host.drop_caches import (
     BY_HAND,
     DROP_FILE,
@@ -28,7 +28,6 @@ from spark_tui.base.host.drop_caches import (
 )
 from spark_tui.base.host.memory import MemInfo
 from spark_tui.base.ports import CacheDropper, Clock, ContainerEngine, HostProbe
-from spark_tui.base.reading import reason_of, value_of
 from spark_tui.base.store import Store
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.explain.model.timeline import BootTimeline, PhaseId

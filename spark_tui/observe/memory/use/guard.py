@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from spark_tui.base.context import Context
 from spark_tui.base.errors import SparkError
 from spark_tui.base.executors import in_thread
-from spark_tui.base.finding import Severity
+from spark_tui.base.finding import Ok, Severity, value_of
 from spark_tui.base.host.guard import (
     START,
     Decision,
@@ -37,7 +37,6 @@ from spark_tui.base.host.guard import (
 )
 from spark_tui.base.ports import Clock, GuardActuator, GuardJournal, GuardStarter, HostProbe
 from spark_tui.base.quantities import GIB
-from spark_tui.base.reading import Ok, value_of
 from spark_tui.base.store import Store
 from spark_tui.observe.engines.use.crash_loops import LoopEnder
 from spark_tui.observe.engines.use.engines import EngineSupervisor

@@ -14,12 +14,11 @@ from spark_tui.base.engine.message import ChatParameters, ChatRequest, Message, 
 from spark_tui.base.engine.state import Endpoint, EngineState
 from spark_tui.base.errors import EngineDead, EngineFailed, EngineUnreachable, SparkError
 from spark_tui.base.executors import end_tasks, in_thread
-from spark_tui.base.finding import AlarmId, Finding, Severity
+from spark_tui.base.finding import AlarmId, Finding, Ok, Reading, Severity, value_of
 from spark_tui.base.host import detectors
 from spark_tui.base.host.vitals import GpuReading
 from spark_tui.base.ports import Clock, EngineApi, HostProbe
 from spark_tui.base.quantities import MIB
-from spark_tui.base.reading import Ok, Reading, value_of
 from spark_tui.base.store import AlarmBoard, Store
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.explain.model.view import EngineView

@@ -9,9 +9,9 @@ from msgspec import Struct
 from spark_tui.base.adapters import GuardPorts
 from spark_tui.base.context import Context
 from spark_tui.base.executors import in_thread
+from spark_tui.base.finding import NOT_READ_YET, Missing, Ok, Reading, value_of
 from spark_tui.base.host.vitals import ContainerMemory, HostProcess, Vitals
 from spark_tui.base.ports import Clock, VitalsProbe
-from spark_tui.base.reading import NOT_READ_YET, Missing, Ok, Reading, value_of
 from spark_tui.base.store import Store, World
 
 if TYPE_CHECKING:  # the first frame shows memory, and nothing of these

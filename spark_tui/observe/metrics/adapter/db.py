@@ -29,10 +29,10 @@ from msgspec.structs import replace
 
 from spark_tui.base.executors import CallPool
 from spark_tui.base.files import FILE_MODE, PrivateFolder
+from spark_tui.base.finding import Missing, Ok, Reading
 from spark_tui.base.history_limits import MOST_BYTES, HistoryOff, HistoryState, Record
 from spark_tui.base.host.series import MetricId, Sample, SeriesKey, SeriesSlice
 from spark_tui.base.quantities import MIB
-from spark_tui.base.reading import Missing, Ok, Reading
 from spark_tui.base.text import clean_line
 from spark_tui.base.untrusted import load_json
 from spark_tui.base.wire import decode

@@ -6,9 +6,8 @@ import click
 
 from spark_tui.base.context import Context
 from spark_tui.base.errors import UsageError
-from spark_tui.base.event import Event
+from spark_tui.base.finding import Event, Missing
 from spark_tui.base.history_limits import HistoryOff
-from spark_tui.base.reading import Missing
 from spark_tui.catalog.presets.use.pins import GoodStart, Pins
 from spark_tui.cli.command import command, complete
 from spark_tui.cli.session import Session

@@ -13,10 +13,9 @@ from spark_tui.base.context import Context
 from spark_tui.base.engine.state import EngineState
 from spark_tui.base.errors import EngineUnreachable
 from spark_tui.base.executors import end_tasks
+from spark_tui.base.finding import value_of
 from spark_tui.base.host.series import MetricId, Sample
-from spark_tui.base.json import Object, moment
-from spark_tui.base.page import Page
-from spark_tui.base.reading import value_of
+from spark_tui.base.page import Object, Page, moment
 from spark_tui.cli.command import command, optional_engine_argument
 from spark_tui.cli.names import engine_name, find_container
 from spark_tui.cli.session import Session

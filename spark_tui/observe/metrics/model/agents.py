@@ -12,9 +12,8 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.base.finding import Finding, Severity
+from spark_tui.base.finding import Finding, Severity, value_of
 from spark_tui.base.graph import seconds_text
-from spark_tui.base.reading import value_of
 from spark_tui.observe.metrics.model.serving import EngineMetrics
 from spark_tui.observe.metrics.model.slow import FEW_HITS, KV_TIGHT, request_time
 

@@ -9,14 +9,13 @@ from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 
-from spark_tui.base.engine.metrics_page import Change, Family, MetricPage, Snapshot, restarted
+from spark_tui.base.engine.metrics_page import Change, Family, Latency, MetricPage, Snapshot, restarted
+from spark_tui.base.finding import NOT_READ_YET, Missing, Ok, Reading, Stale, value_of
 from spark_tui.base.host.detectors import TokenSample
 from spark_tui.base.host.memory import MemInfo
 from spark_tui.base.host.series import MetricId
 from spark_tui.base.host.vitals import GpuReading, Vitals, shared_engine_memory
-from spark_tui.base.quantiles import Latency
 from spark_tui.base.quantities import GIB
-from spark_tui.base.reading import NOT_READ_YET, Missing, Ok, Reading, Stale, value_of
 
 T = TypeVar("T")
 

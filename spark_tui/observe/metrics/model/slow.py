@@ -6,11 +6,10 @@ from typing import Final
 
 from msgspec import Struct
 
-from spark_tui.base.finding import Finding, Severity
+from spark_tui.base.finding import Finding, Reading, Severity, value_of
 from spark_tui.base.graph import seconds_text
 from spark_tui.base.host.detectors import BUSY_PERCENT, LOW_POWER_REMEDY, STUCK_MHZ, STUCK_WATTS
 from spark_tui.base.host.vitals import NOTICEABLE, GpuReading, Throttle
-from spark_tui.base.reading import Reading, value_of
 from spark_tui.observe.metrics.model.serving import EngineMetrics
 
 HEALTHY_MHZ: Final = 2197

@@ -8,7 +8,7 @@ from textual.binding import BindingType
 from textual.content import Content
 
 from spark_tui.base.actions import Scope
-from spark_tui.base.event import Event
+from spark_tui.base.finding import Event
 from spark_tui.base.page import Page
 from spark_tui.observe.metrics.show import events as present
 from spark_tui.tui.frame import bindings

@@ -19,12 +19,12 @@ from textual.widgets import Static
 from spark_tui.base.actions import Scope, key_of
 from spark_tui.base.engine.runtimes import runtime_named
 from spark_tui.base.engine.state import EngineState
+from spark_tui.base.finding import Reading, value_of
 from spark_tui.base.graph import WINDOWS, Curve, Panel, clock_text, window_text
 from spark_tui.base.host.series import MetricId, Sample, SeriesSlice
 from spark_tui.base.page import TONES, Row, Section, Table
 from spark_tui.base.page import Page as Sections
 from spark_tui.base.quantities import GIB, human_duration
-from spark_tui.base.reading import Reading, value_of
 from spark_tui.base.text import cells_left
 from spark_tui.manage.cluster.show.cluster import vitals_section
 from spark_tui.observe.engines.show.activity import launch_words

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from spark_tui.base.graph import seconds_text
-from spark_tui.base.json import Object, maybe, rounded
-from spark_tui.base.page import TONES, Cell, Column, Page, Row, Section, Table, Tone, cells
+from spark_tui.base.page import TONES, Cell, Column, Object, Page, Row, Section, Table, Tone, cells, maybe, rounded
 from spark_tui.base.quantities import short_tokens
 from spark_tui.base.text import clean_line
 from spark_tui.manage.gateway.model import PEER_MARK

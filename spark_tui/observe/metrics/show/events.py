@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from itertools import pairwise
 
-from spark_tui.base.event import Event
-from spark_tui.base.json import Object, maybe, moment
-from spark_tui.base.page import TONES, Cell, Column, Page, Row, Section, Table, Tone, cells
+from spark_tui.base.finding import Event
+from spark_tui.base.page import TONES, Cell, Column, Object, Page, Row, Section, Table, Tone, cells, maybe, moment
 from spark_tui.base.quantities import human_duration
 
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from spark_tui.base.json import Object, maybe, moment
-from spark_tui.base.page import Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
+from spark_tui.base.page import Cell, Column, Object, Page, Row, Section, Table, Tone, cells, labelled, maybe, moment
 from spark_tui.base.quantities import human_duration
 from spark_tui.catalog.presets.model.pin import short_digest
 from spark_tui.catalog.presets.use.pins import GoodStart, ImageMatch, LastGood, PinPlan

@@ -10,15 +10,30 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from spark_tui.base.engine.metrics_page import Latency, Quantile
 from spark_tui.base.engine.state import EngineState
+from spark_tui.base.finding import Missing, Ok, Reading, Stale, reason_of, value_of
 from spark_tui.base.graph import Curve, Panel, TimeAxis, seconds_text, totals, value_text
 from spark_tui.base.host.series import MetricId, Sample
 from spark_tui.base.host.vitals import GpuReading
-from spark_tui.base.json import Object, maybe, moment, read, rounded
-from spark_tui.base.page import TONES, Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
-from spark_tui.base.quantiles import Latency, Quantile
+from spark_tui.base.page import (
+    TONES,
+    Cell,
+    Column,
+    Object,
+    Page,
+    Row,
+    Section,
+    Table,
+    Tone,
+    cells,
+    labelled,
+    maybe,
+    moment,
+    read,
+    rounded,
+)
 from spark_tui.base.quantities import GIB, human_count, human_duration, short_tokens
-from spark_tui.base.reading import Missing, Ok, Reading, Stale, reason_of, value_of
 from spark_tui.base.text import clean_line
 from spark_tui.observe.engines.show.engines import gpu_object
 from spark_tui.observe.explain.model.view import EngineView

@@ -10,8 +10,7 @@ from msgspec import Struct
 
 from spark_tui.base.engine.container import LABEL_NODES, LABEL_RAILS, ImageFacts
 from spark_tui.base.engine.invocation import parse
-from spark_tui.base.host.identity import HostIdentity
-from spark_tui.base.host.vitals import GpuReading
+from spark_tui.base.host.vitals import GpuReading, HostIdentity
 from spark_tui.base.secret import mask_secrets
 from spark_tui.observe.explain.model.view import EngineView
 

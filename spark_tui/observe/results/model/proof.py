@@ -8,9 +8,8 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 from spark_tui.base.engine.invocation import parse
-from spark_tui.base.engine.parsers import family_of, parsers_of
-from spark_tui.base.finding import Severity
-from spark_tui.base.reading import Reading, value_of
+from spark_tui.base.engine.runtimes import family_of, parsers_of
+from spark_tui.base.finding import Reading, Severity, value_of
 from spark_tui.catalog.presets.model.library import LibraryView
 from spark_tui.catalog.presets.model.preset import Preset
 from spark_tui.observe.explain.model.view import EngineView

@@ -22,7 +22,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from spark_tui.base.engine.api_errors import api_error, stream_error
-from spark_tui.base.sse import EventTooLong, SseDecoder
+from spark_tui.base.engine.stream import EventTooLong, SseDecoder
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.base.untrusted import load_json
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from spark_tui.base.quantiles import percentile
+from spark_tui.base.engine.metrics_page import percentile
 
 CONFIDENCE: Final = 0.95
 

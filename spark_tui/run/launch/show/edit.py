@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from spark_tui.base.json import Object
-from spark_tui.base.page import Column, Page, Row, Section, Table, Tone, cells
+from spark_tui.base.page import Column, Object, Page, Row, Section, Table, Tone, cells
 from spark_tui.base.quantities import human_count, human_duration
 from spark_tui.run.launch.use.edit import EditPlan
 

@@ -21,8 +21,7 @@ from spark_tui.base.actions import by_front_end
 from spark_tui.base.actions import key_of as action_key
 from spark_tui.base.context import Context
 from spark_tui.base.engine.container import ContainerFacts
-from spark_tui.base.engine.invocation import parse
-from spark_tui.base.engine.options import METHOD, OPTIONS, SETTABLE, TOKENS, key_of
+from spark_tui.base.engine.invocation import METHOD, OPTIONS, SETTABLE, TOKENS, key_of, parse
 from spark_tui.base.engine.runtimes import KEY_VARIABLES
 from spark_tui.base.errors import EngineExited, RefusedError, SparkError, UnreachableError, UsageError
 from spark_tui.base.jobs import Report, Step, StepState

@@ -14,9 +14,8 @@ from spark_tui.base.actions import key_of
 from spark_tui.base.context import Context
 from spark_tui.base.engine.state import EngineState
 from spark_tui.base.errors import RefusedError, SparkError
-from spark_tui.base.event import EventKind
 from spark_tui.base.executors import end_tasks, in_thread
-from spark_tui.base.finding import Severity
+from spark_tui.base.finding import EventKind, Severity
 from spark_tui.base.jobs import STEP_EVENTS, JobView, Report, Step, StepState, put, step_news
 from spark_tui.base.store import Store
 from spark_tui.catalog.presets.model.overrides import Overrides, pairs_of

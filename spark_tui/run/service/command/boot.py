@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from spark_tui.base.context import Context
-from spark_tui.base.engine.boot import BootStatus
+from spark_tui.base.engine.units import BootStatus
 from spark_tui.cli.command import engine_argument, group
 from spark_tui.cli.session import Session
 from spark_tui.observe.engines.show.engines import boot_object, boot_text

@@ -7,7 +7,7 @@ from contextlib import suppress
 import click
 
 from spark_tui.base.context import Context
-from spark_tui.base.engine.schedule import ScheduleStatus, schedule_of
+from spark_tui.base.engine.units import ScheduleStatus, schedule_of
 from spark_tui.base.errors import SparkError, UsageError
 from spark_tui.catalog.presets.use.rights import PresetSource
 from spark_tui.cli.command import command, complete, run_command

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from spark_tui.base.actions import key_of
 from spark_tui.base.engine.state import EngineState
+from spark_tui.base.finding import NOT_READ_YET, Reading, reason_of, value_of
 from spark_tui.base.page import Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
 from spark_tui.base.quantities import gib, human_count, human_duration
-from spark_tui.base.reading import NOT_READ_YET, Reading, reason_of, value_of
 from spark_tui.base.text import clean_line
 from spark_tui.observe.engines.show.engines import ago as since_moment
 from spark_tui.observe.explain.model.view import EngineView

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from msgspec.structs import asdict
 
-from spark_tui.base.json import Object, maybe, moment, rounded
+from spark_tui.base.page import Object, maybe, moment, rounded
 from spark_tui.base.quantities import gib
 from spark_tui.base.text import clean_line
 from spark_tui.observe.results.model.compare import Comparison, Difference

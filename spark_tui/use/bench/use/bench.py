@@ -33,6 +33,7 @@ from spark_tui.base.errors import (
     UsageError,
 )
 from spark_tui.base.executors import end_tasks
+from spark_tui.base.finding import Ok, value_of
 from spark_tui.base.host.memory import MemInfo
 from spark_tui.base.jobs import Step, StepState
 from spark_tui.base.poller import pause
@@ -47,7 +48,6 @@ from spark_tui.base.ports import (
     port_named,
 )
 from spark_tui.base.quantities import gib
-from spark_tui.base.reading import Ok, value_of
 from spark_tui.catalog.fit.use.fit import MemoryGate
 from spark_tui.manage.cluster.use.nodes import measured_bandwidth
 from spark_tui.observe.engines.use.engines import EngineSupervisor, EngineWatch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from spark_tui.base.context import Context
-from spark_tui.base.json import maybe
+from spark_tui.base.page import maybe
 from spark_tui.cli.command import group, yes_option
 from spark_tui.cli.session import Session, confirm
 from spark_tui.use.chat.model.conversation import ConversationSummary

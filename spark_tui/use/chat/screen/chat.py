@@ -21,8 +21,8 @@ from spark_tui.base.engine import request
 from spark_tui.base.engine.message import Answer, Attachment
 from spark_tui.base.engine.state import Endpoint, EngineState, Health
 from spark_tui.base.errors import EngineUnreachable, ModelNotServed, SparkError
+from spark_tui.base.finding import NOT_READ_YET, reason_of, value_of
 from spark_tui.base.quantities import short_tokens
-from spark_tui.base.reading import NOT_READ_YET, reason_of, value_of
 from spark_tui.base.text import clean
 from spark_tui.observe.engines.show.engines import engine_status
 from spark_tui.observe.engines.use.engines import EngineSupervisor

@@ -15,7 +15,7 @@ from textual.events import DescendantFocus
 from textual.widgets import Input, Static, TextArea
 
 from spark_tui.base.actions import key_of
-from spark_tui.base.engine.parameters import SETTINGS, ParameterError
+from spark_tui.base.engine.message import SETTINGS, ParameterError
 from spark_tui.base.engine.request import ChatSettings, Defaults
 from spark_tui.base.errors import SparkError
 from spark_tui.base.page import Column

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from spark_tui.base.context import Context
 from spark_tui.base.engine import request
-from spark_tui.base.engine.message import Attachment, ToolSpec
-from spark_tui.base.engine.parameters import known_parameters
+from spark_tui.base.engine.message import Attachment, ToolSpec, known_parameters
 from spark_tui.base.errors import RefusedError, SparkError, UsageError
 from spark_tui.base.ports import Clock, EngineApi, MetricsSource, UserFiles
 from spark_tui.base.quantities import MIB

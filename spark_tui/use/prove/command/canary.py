@@ -9,8 +9,7 @@ import click
 
 from spark_tui.base.context import Context
 from spark_tui.base.errors import ExitCode, RefusedError, UsageError
-from spark_tui.base.json import Object, maybe, moment, rounded
-from spark_tui.base.page import Cell, Column, Table, Tone, cells
+from spark_tui.base.page import Cell, Column, Object, Table, Tone, cells, maybe, moment, rounded
 from spark_tui.cli.command import command, yes_option
 from spark_tui.cli.session import Session, confirm
 from spark_tui.observe.metrics.show.history import when

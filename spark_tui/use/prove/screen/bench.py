@@ -16,7 +16,7 @@ from textual.widgets import TabbedContent
 
 from spark_tui.base.actions import Scope, key_of
 from spark_tui.base.errors import SparkError, UsageError
-from spark_tui.base.event import EventKind
+from spark_tui.base.finding import EventKind
 from spark_tui.base.jobs import BenchStatus
 from spark_tui.base.page import Page as Sections
 from spark_tui.base.page import Section, Tone

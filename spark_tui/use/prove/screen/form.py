@@ -11,9 +11,9 @@ from textual.binding import Binding, BindingType
 import spark_tui
 from spark_tui.base.context import Context
 from spark_tui.base.errors import SparkError, UsageError
+from spark_tui.base.finding import value_of
 from spark_tui.base.page import Page, Row, Section, Tone, labelled
 from spark_tui.base.quantities import gib, human_count, human_duration
-from spark_tui.base.reading import value_of
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.observe.memory.use.guard import guard_policy
 from spark_tui.observe.metrics.use.history import History

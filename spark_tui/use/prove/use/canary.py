@@ -12,10 +12,9 @@ from spark_tui.base.actions import by_front_end, key_of
 from spark_tui.base.context import Context
 from spark_tui.base.engine.state import EngineState
 from spark_tui.base.errors import MeasurementVoid, SparkError
-from spark_tui.base.finding import AlarmId, Finding, Severity
+from spark_tui.base.finding import AlarmId, Finding, Severity, value_of
 from spark_tui.base.history_limits import Record
 from spark_tui.base.ports import MEASURES, Clock, StateFiles
-from spark_tui.base.reading import value_of
 from spark_tui.base.store import AlarmBoard
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.metrics.use.history import HistoryStore

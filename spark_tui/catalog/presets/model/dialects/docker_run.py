@@ -21,8 +21,7 @@ from spark_tui.base.engine.container import (
 )
 from spark_tui.base.engine.docker_run import gpus_value, read_argv, restart_value, split_text, ulimit_value
 from spark_tui.base.engine.image import assumed_entrypoint, is_image_reference
-from spark_tui.base.engine.invocation import parse
-from spark_tui.base.engine.options import OPTIONS, SETTABLE, key_of, spellings
+from spark_tui.base.engine.invocation import OPTIONS, SETTABLE, key_of, parse, spellings
 from spark_tui.base.engine.runtimes import (
     OLLAMA,
     RUNTIMES,
@@ -35,7 +34,7 @@ from spark_tui.base.engine.runtimes import (
     recognised,
 )
 from spark_tui.base.errors import UsageError
-from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.quantities import docker_size
 from spark_tui.base.secret import holds_secret, is_secret_name, mask_secrets
 from spark_tui.base.shell import (

@@ -16,7 +16,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from spark_tui.base.errors import PresetError, UsageError
-from spark_tui.base.host.identity import HostPaths
+from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.secret import mask_secrets
 from spark_tui.base.shell import find_commands
 from spark_tui.base.text import clean, clean_line, truncate

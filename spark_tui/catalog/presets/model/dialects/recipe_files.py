@@ -13,8 +13,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.base.engine.invocation import Invocation
-from spark_tui.base.engine.options import OPTIONS, spellings
+from spark_tui.base.engine.invocation import OPTIONS, Invocation, spellings
 from spark_tui.base.engine.runtimes import Scalar
 from spark_tui.base.errors import PresetError, UsageError
 from spark_tui.base.secret import SECRET_MASK, is_secret_name

@@ -14,10 +14,19 @@ from msgspec.structs import replace
 from spark_tui.base.checkpoint import CheckpointFacts
 from spark_tui.base.engine.container import ContainerSpec, ImageFacts
 from spark_tui.base.engine.image import Version, name_of, newest_possible
-from spark_tui.base.engine.invocation import Invocation, number_in, parse
-from spark_tui.base.engine.options import METHOD, OFF, SETTABLE, TOKENS, TOOLS, compact_json
+from spark_tui.base.engine.invocation import (
+    METHOD,
+    OFF,
+    SETTABLE,
+    TOKENS,
+    TOOLS,
+    Invocation,
+    compact_json,
+    number_in,
+    parse,
+)
 from spark_tui.base.finding import Change, Finding, Severity
-from spark_tui.base.host.identity import NOMINAL_MEMORY
+from spark_tui.base.host.vitals import NOMINAL_MEMORY
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.catalog.presets.model.command import calls_tools
 from spark_tui.catalog.presets.model.overrides import Overrides

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
-from spark_tui.base.engine.options import mappings_in
+from spark_tui.base.engine.invocation import mappings_in
 from spark_tui.base.quantities import GIB, human_bytes, short_tokens
 from spark_tui.catalog.presets.model.rules.context import (
     ERROR,

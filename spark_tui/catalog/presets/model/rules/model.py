@@ -6,8 +6,7 @@ from __future__ import annotations
 from typing import Final
 
 from spark_tui.base.engine.image import NGC, OFFICIAL, name_of
-from spark_tui.base.engine.invocation import parse
-from spark_tui.base.engine.options import compact_json
+from spark_tui.base.engine.invocation import compact_json, parse
 from spark_tui.catalog.presets.model.rules.context import (
     ERROR,
     GEMMA_26B,

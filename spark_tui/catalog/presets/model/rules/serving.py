@@ -7,9 +7,8 @@ from typing import Final
 
 from spark_tui.base.engine.container import STORE_TARGET
 from spark_tui.base.engine.image import shown_version
-from spark_tui.base.engine.options import OFF, TOOLS
-from spark_tui.base.engine.parsers import family_of, makers_of
-from spark_tui.base.engine.runtimes import KeyDelivery, is_known
+from spark_tui.base.engine.invocation import OFF, TOOLS
+from spark_tui.base.engine.runtimes import KeyDelivery, family_of, is_known, makers_of
 from spark_tui.base.settings import ExposureChoice
 from spark_tui.catalog.presets.model.command import HOST_NETWORK, LOOPBACK_NAMES
 from spark_tui.catalog.presets.model.plan import key_wanted

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from spark_tui.base.engine.image import OWN_DFLASH, name_of, ngc_release, shown_version
-from spark_tui.base.engine.options import compact_json
+from spark_tui.base.engine.invocation import compact_json
 from spark_tui.catalog.presets.model.rules.context import (
     ERROR,
     GEMMA_CODER,

@@ -6,7 +6,7 @@ import difflib
 import re
 from typing import Final
 
-from spark_tui.base.engine.parsers import family_of
+from spark_tui.base.engine.runtimes import family_of
 from spark_tui.base.finding import Change, Finding
 from spark_tui.base.text import lazy_pattern, truncate
 from spark_tui.observe.explain.model.causes.cause import (

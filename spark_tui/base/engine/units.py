@@ -1,4 +1,4 @@
-"""Engines that stop and start at set times: one systemd timer each, and what systemd says of it."""
+"""Whether an engine starts with the machine or at set times: the units of systemd, read and written."""
 
 from __future__ import annotations
 
@@ -6,18 +6,70 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from spark_tui.base.engine.boot import BootStatus, read_status
 from spark_tui.base.errors import UsageError
 from spark_tui.base.untrusted import load_json
 
+_PREFIX: Final = "spark-tui-boot-"
+_SUFFIX: Final = ".service"
+
+
+class BootState(StrEnum):
+    """Whether an engine starts with the machine."""
+
+    OFF = "off"
+    ENABLED = "enabled"
+    FAILED = "failed"
+
+
+class BootStatus(Struct, frozen=True):
+    """What systemd says of one engine's unit. `system`: a unit of the machine, not of the person. `lingers`: the
+    person's units start with the machine; else at the first login."""
+
+    name: str
+    state: BootState = BootState.OFF
+    unit: str = ""
+    detail: str = ""
+    system: bool = False
+    lingers: bool = True
+
+    @property
+    def on(self) -> bool:
+        return self.state is not BootState.OFF
+
+
+def unit_name(engine: str) -> str:
+    """`spark-tui-boot-qwen3.6-35b.service`. Names of containers are plain enough for it."""
+    return f"{_PREFIX}{engine}{_SUFFIX}"
+
+
+def engine_of(unit: str) -> str:
+    """The engine that a unit starts; empty for other units."""
+    found = unit.startswith(_PREFIX) and unit.endswith(_SUFFIX)
+    return unit[len(_PREFIX) : -len(_SUFFIX)] if found else ""
+
+
+def read_status(engine: str, properties: Mapping[str, str], *, system: bool, lingers: bool) -> BootStatus:
+    """From `systemctl show`: a failed unit is enabled too, and says so."""
+    failed = properties.get("ActiveState") == "failed"
+    enabled = properties.get("UnitFileState", "").startswith("enabled")
+    state = BootState.FAILED if failed else BootState.ENABLED if enabled else BootState.OFF
+    result, code = properties.get("Result", ""), properties.get("ExecMainStatus", "")
+    detail = "" if not failed else f"exit code {code}" if result == "exit-code" else result
+    return BootStatus(engine, state, unit_name(engine), detail, system, lingers or system)
+
+
+# --- schedule --------------------------------------------------------------------------------------------
+
+
 DAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-_PREFIX: Final = "spark-tui-schedule-"
-_TIMER: Final = re.compile(re.escape(_PREFIX) + r"([A-Za-z0-9][A-Za-z0-9_.-]*)\.timer")
+_SCHEDULE_PREFIX: Final = "spark-tui-schedule-"
+_TIMER: Final = re.compile(re.escape(_SCHEDULE_PREFIX) + r"([A-Za-z0-9][A-Za-z0-9_.-]*)\.timer")
 _TIME: Final = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])")
 _DATA: Final = re.compile(r"^Schedule=(.*)$", re.MULTILINE)
 
@@ -96,7 +148,7 @@ def _time(text: str) -> str:
 
 def timer_name(engine: str) -> str:
     """Of the timer and its service, without the suffix."""
-    return _PREFIX + engine
+    return _SCHEDULE_PREFIX + engine
 
 
 def scheduled_engine(unit: str) -> str:
