@@ -333,7 +333,7 @@ class SparkApp(EnginesApp):
     async def action_drop_cache(self) -> None:
         """Frees the page cache, after asking where something has to be asked."""
         from spark_tui.observe.memory.screen import free_cache_question
-        from spark_tui.observe.memory.use.cache import CacheControl
+        from spark_tui.observe.memory.use.memory import CacheControl
 
         cache = self.context[CacheControl]
         plan = await cache.plan()

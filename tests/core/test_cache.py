@@ -17,7 +17,7 @@ from spark_tui.base.quantities import GIB
 from spark_tui.base.store import World
 from spark_tui.observe.engines.use.collectors import BreakdownReader
 from spark_tui.observe.engines.use.engines import EngineSupervisor
-from spark_tui.observe.memory.use.cache import CacheControl, NoWayToDrop
+from spark_tui.observe.memory.use.memory import CacheControl, NoWayToDrop
 from tests.core.kit import Kit
 from tests.fakes_host import IDLE_MEMORY, FakeDropper
 

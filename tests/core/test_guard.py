@@ -22,8 +22,8 @@ from spark_tui.base.quantities import GIB
 from spark_tui.observe.engines.use.engines import EngineSupervisor, explain_container
 from spark_tui.observe.explain.model.starts import start_record
 from spark_tui.observe.explain.show import explanation_object
-from spark_tui.observe.memory.use.cache import CacheControl
 from spark_tui.observe.memory.use.guard import AGAIN_SECONDS, Guard, GuardLauncher, LoadGuard
+from spark_tui.observe.memory.use.memory import CacheControl
 from tests.core.kit import Kit
 from tests.core.test_cache import LOADED, MEASURING
 from tests.fakes_host import IDLE_MEMORY, FakeClock, FakeDropper, FakeHost

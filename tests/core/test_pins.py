@@ -23,8 +23,7 @@ from spark_tui.catalog.presets.use.rights import require_reviewed
 from spark_tui.observe.explain.model.starts import MOST_GOOD, StartRecord, digest_for
 from spark_tui.observe.explain.model.timeline import StartOutcome
 from spark_tui.observe.metrics.use.history import History
-from spark_tui.observe.results.model.proof import CaseResult, Proof, preset_badge
-from spark_tui.observe.results.model.proof_request import Area, Verdict
+from spark_tui.observe.results.model.proof import Area, CaseResult, Proof, Verdict, preset_badge
 from spark_tui.run.launch.use.launch import Launcher, LaunchRequest
 from tests.bench_kit import SPARK
 from tests.core.kit import IMAGE, Kit

@@ -23,8 +23,7 @@ from spark_tui.base.executors import SystemClock
 from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.settings import Settings
 from spark_tui.machine.engine_api import VllmApi
-from spark_tui.observe.results.model.proof import Proof, changes, parser_advice
-from spark_tui.observe.results.model.proof_request import Verdict
+from spark_tui.observe.results.model.proof import Proof, Verdict, changes, parser_advice
 from spark_tui.observe.results.model.run import RunOutcome
 from spark_tui.use.bench.use.bench import Benchmark
 from spark_tui.use.prove.model.cases import CASES

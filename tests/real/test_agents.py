@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_tui.observe.results.model.proof_request import PATHS, Api
+from spark_tui.observe.results.model.proof import PATHS, Api
 from spark_tui.use.connect.model import CLIENTS
 from tests.pty_app import spark_tui
 from tests.real.lab.clients import ensure_clients

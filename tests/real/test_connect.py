@@ -15,7 +15,7 @@ import pytest
 from spark_tui.base.engine.container import ALL_INTERFACES, LABEL_API_KEY_FILE
 from spark_tui.base.engine.state import ServedModel
 from spark_tui.base.secret import Secret
-from spark_tui.observe.results.model.proof_request import PATHS
+from spark_tui.observe.results.model.proof import PATHS
 from spark_tui.use.connect.adapter import HomeFiles
 from spark_tui.use.connect.model import CLIENTS
 from tests.api_recorder import ANSWER, recording

@@ -28,7 +28,7 @@ from spark_tui.machine.docker.engine import DockerEngine
 from spark_tui.machine.procfs import ProcfsHost
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.memory.adapter.drop_caches import SystemCacheDropper
-from spark_tui.observe.memory.use.cache import CacheControl
+from spark_tui.observe.memory.use.memory import CacheControl
 from tests.fakes_api import FakeEngineApi
 from tests.fakes_host import FakeClock, FakeSecrets
 from tests.fakes_ports import Ports

@@ -8,7 +8,7 @@ from spark_tui.base.finding import value_of
 from spark_tui.base.host.drop_caches import Route, RouteKind
 from spark_tui.base.settings import Settings
 from spark_tui.observe.memory.screen import free_cache_question
-from spark_tui.observe.memory.use.cache import DropPlan
+from spark_tui.observe.memory.use.memory import DropPlan
 from spark_tui.tui.modals import ConfirmScreen
 from tests.fakes_host import FakeClock
 

@@ -14,15 +14,16 @@ from textual.widgets import TabbedContent
 from spark_tui.base.finding import EventKind, Severity
 from spark_tui.catalog.presets.model.preset import Preset
 from spark_tui.observe.results.model.proof import (
+    Area,
     CaseResult,
     Proof,
+    Verdict,
     badge,
     engine_badge,
     identity_of,
     identity_of_engine,
     preset_badge,
 )
-from spark_tui.observe.results.model.proof_request import Area, Verdict
 from spark_tui.observe.results.model.run import RunOutcome
 from spark_tui.tui.modals import ChoiceDialog
 from spark_tui.use.prove.screen.bench import BenchScreen

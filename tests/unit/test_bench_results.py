@@ -21,6 +21,7 @@ from spark_tui.observe.results.model.compare import SpeedVerdict, compare
 from spark_tui.observe.results.model.conditions import Conditions, flags_of, quantization_words
 from spark_tui.observe.results.model.plan import BenchPlan, Content, PromptCache
 from spark_tui.observe.results.model.published import SOURCES, beside, family, references
+from spark_tui.observe.results.model.record import HistogramBucket, ServerCheck, ServerHistogram, ServerSide
 from spark_tui.observe.results.model.run import (
     BenchRun,
     HostFigures,
@@ -34,7 +35,6 @@ from spark_tui.observe.results.model.run import (
     result_of,
     result_to_json,
 )
-from spark_tui.observe.results.model.server_side import HistogramBucket, ServerCheck, ServerHistogram, ServerSide
 from spark_tui.observe.results.model.statistics import Distribution
 from spark_tui.use.bench.show.export import markdown
 from tests.bench_kit import FIXTURES, SPARK, a_run

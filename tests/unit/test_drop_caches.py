@@ -24,7 +24,7 @@ from spark_tui.base.host.drop_caches import (
 from spark_tui.base.host.memory import MemInfo
 from spark_tui.base.quantities import GIB
 from spark_tui.observe.explain.model.timeline import BootTimeline, EngineFacts, Phase, PhaseId, PhaseState
-from spark_tui.observe.memory.use.cache import measuring, one_shot
+from spark_tui.observe.memory.use.memory import measuring, one_shot
 from tests.cases import all_cases
 
 K = RouteKind

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_tui.observe.explain.model.groups import MAX_APART, traceback_at
-from spark_tui.observe.explain.model.line import LineKind, parse_line
+from spark_tui.observe.explain.model.line import MAX_APART, LineKind, parse_line, traceback_at
 from tests.cases import all_cases
 from tests.log_fixtures import log_names, run_log
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_tui.base.errors import UsageError
-from spark_tui.observe.explain.model.moments import by_time, moment_of
+from spark_tui.observe.explain.model.line import by_time, moment_of
 
 SECONDS = st.integers(0, 4).map(lambda second: f"2026-11-23T10:00:0{second}Z")
 STAMPS = st.one_of(SECONDS, SECONDS.map(lambda stamp: f"{stamp[:-1]}.5Z"), st.just(""))

@@ -159,8 +159,12 @@ class LogTail(Line):
             super().renew()
 
     def say(self, width: int) -> Content:
-        from spark_tui.observe.explain.model.groups import Repeat, repeat_of  # not for the first frame
-        from spark_tui.observe.explain.model.line import LineKind, parse_line
+        from spark_tui.observe.explain.model.line import (  # not for the first frame
+            LineKind,
+            Repeat,
+            parse_line,
+            repeat_of,
+        )
 
         buffer, found, folded = self.buffer, list[Content](), 0
         later: Repeat | None = None

@@ -18,9 +18,7 @@ from msgspec import Struct
 
 from spark_tui.base.secret import mask_secrets
 from spark_tui.base.text import clean_line
-from spark_tui.observe.explain.model.groups import REQUESTS, STATISTICS, Repeat, repeat_of
-from spark_tui.observe.explain.model.line import LineKind, parse_line
-from spark_tui.observe.explain.model.moments import by_time
+from spark_tui.observe.explain.model.line import REQUESTS, STATISTICS, LineKind, Repeat, by_time, parse_line, repeat_of
 
 if TYPE_CHECKING:
     from spark_tui.base.ports import LogLine

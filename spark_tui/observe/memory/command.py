@@ -34,8 +34,8 @@ from spark_tui.cli.session import Session, confirm
 from spark_tui.observe.engines.use.collectors import BreakdownReader, Collectors
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.memory import show
-from spark_tui.observe.memory.use.cache import CacheControl, DropPlan
 from spark_tui.observe.memory.use.guard import Guard, guard_policy
+from spark_tui.observe.memory.use.memory import CacheControl, DropPlan
 
 HEADING_EVERY: Final = 20
 """Lines of `--watch` between two headings."""

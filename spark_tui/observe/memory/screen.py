@@ -19,8 +19,7 @@ from spark_tui.base.host.series import MetricId, SeriesSlice
 from spark_tui.base.page import TONES
 from spark_tui.base.quantities import GIB, human_bytes
 from spark_tui.observe.memory import show as present
-from spark_tui.observe.memory.use.cache import DropPlan
-from spark_tui.observe.memory.use.memory import MemoryDetail, MemoryInspector
+from spark_tui.observe.memory.use.memory import DropPlan, MemoryDetail, MemoryInspector
 from spark_tui.observe.metrics.use.history import History
 from spark_tui.observe.metrics.use.metrics import EngineMetricsCollector
 from spark_tui.tui import format as fmt

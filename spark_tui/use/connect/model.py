@@ -20,7 +20,7 @@ from spark_tui.base.engine.state import Exposure
 from spark_tui.base.finding import Change, Finding, Severity
 from spark_tui.base.secret import Secret
 from spark_tui.observe.explain.model.view import EngineView
-from spark_tui.observe.results.model.proof_request import PATHS, Api, Question
+from spark_tui.observe.results.model.proof import PATHS, Api, Question
 from spark_tui.use.prove.model.answer import ProveAnswer
 from spark_tui.use.prove.model.cases import WEATHER, shown
 

@@ -26,7 +26,7 @@ from spark_tui.base.text import same_name
 from spark_tui.base.wire import decode, encode
 from spark_tui.manage.gateway.use.keys import GatewayKeys
 from spark_tui.observe.explain.model.view import EngineView
-from spark_tui.observe.results.model.proof_request import PATHS, request_body
+from spark_tui.observe.results.model.proof import PATHS, request_body
 from spark_tui.use.connect.model import (
     CLIENTS,
     NO_KEY,

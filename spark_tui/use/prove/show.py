@@ -30,12 +30,12 @@ from spark_tui.observe.results.model.proof import (
     Badge,
     CaseResult,
     Proof,
+    Verdict,
     changes,
     earlier_proof,
     identity_of,
     parser_advice,
 )
-from spark_tui.observe.results.model.proof_request import Verdict
 from spark_tui.observe.results.model.run import RunOutcome
 from spark_tui.use.prove.use.prove import ProofProgress
 

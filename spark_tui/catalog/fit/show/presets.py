@@ -29,8 +29,7 @@ from spark_tui.catalog.presets.model.plan import LaunchPlan
 from spark_tui.catalog.presets.model.preset import Origin, Preset, PresetFacts, Tag
 from spark_tui.catalog.presets.model.registry import review_of
 from spark_tui.catalog.presets.use.imports import ImportedRecipe, ImportOutcome, ImportReport
-from spark_tui.observe.results.model.proof import Badge
-from spark_tui.observe.results.model.proof_request import Verdict
+from spark_tui.observe.results.model.proof import Badge, Verdict
 
 MAX_CELL: Final = 200
 PROBLEM: Final = "problem:"

@@ -28,8 +28,7 @@ from spark_tui.catalog.presets.model.preset import Preset, Tag
 from spark_tui.catalog.presets.use.rights import drifts
 from spark_tui.observe.explain.model.starts import StartRecord
 from spark_tui.observe.metrics.use.history import History
-from spark_tui.observe.results.model.proof import Badge, preset_badge, stored_commit
-from spark_tui.observe.results.model.proof_request import Verdict
+from spark_tui.observe.results.model.proof import Badge, Verdict, preset_badge, stored_commit
 from spark_tui.observe.results.model.run import Result
 from spark_tui.observe.results.use import Results
 

@@ -38,7 +38,7 @@ from spark_tui.observe.engines.use.collectors import BreakdownReader, Collectors
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.explain.model.starts import StartRecord, sizes_of
 from spark_tui.observe.explain.model.view import EngineView
-from spark_tui.observe.memory.use.cache import CacheControl
+from spark_tui.observe.memory.use.memory import CacheControl
 from spark_tui.observe.metrics.use.history import History
 
 

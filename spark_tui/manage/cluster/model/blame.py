@@ -24,8 +24,7 @@ from spark_tui.manage.cluster.model.rank_report import (
 )
 from spark_tui.manage.cluster.model.signatures import Consequence, Id
 from spark_tui.observe.explain.model.causes.network import FIXED_NCCL
-from spark_tui.observe.explain.model.line import shown
-from spark_tui.observe.explain.model.moments import by_time
+from spark_tui.observe.explain.model.line import by_time, shown
 from spark_tui.observe.explain.model.timeline import StartOutcome
 
 CLOCK_SKEW: Final = 2.0

@@ -43,7 +43,7 @@ from spark_tui.manage.cluster.model.protocol import (
 from spark_tui.manage.cluster.model.rank_report import RankView, read_rank
 from spark_tui.manage.cluster.model.record import RELAUNCHES_AN_HOUR, ClusterRecord, RankRecord, Stage
 from spark_tui.manage.cluster.use.nodes import Nodes
-from spark_tui.observe.explain.model.moments import by_time
+from spark_tui.observe.explain.model.line import by_time
 from spark_tui.observe.explain.model.tracker import LogTracker
 
 T = TypeVar("T")

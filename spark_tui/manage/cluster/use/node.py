@@ -72,11 +72,11 @@ from spark_tui.manage.cluster.model.protocol import (
     rank_of,
 )
 from spark_tui.manage.cluster.use.nodes import FabricProbe
-from spark_tui.observe.engines.use.containers import clear_container
+from spark_tui.observe.engines.use.collectors import clear_container
 
 if TYPE_CHECKING:  # made for a start alone: a look is asked for again and again
-    from spark_tui.observe.memory.use.cache import CacheControl
     from spark_tui.observe.memory.use.guard import GuardLauncher
+    from spark_tui.observe.memory.use.memory import CacheControl
 
 FREE_SECONDS: Final = 15.0
 """How long a port may take to be free after its container is gone."""
@@ -93,7 +93,7 @@ _ANSWERS: Final = (ContentDelta, ReasoningDelta, ToolCallDelta, AnswerFinished)
 
 
 def _cache(context: Context) -> CacheControl:
-    from spark_tui.observe.memory.use.cache import CacheControl
+    from spark_tui.observe.memory.use.memory import CacheControl
 
     return context[CacheControl]
 

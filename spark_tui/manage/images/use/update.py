@@ -40,7 +40,7 @@ from spark_tui.catalog.presets.model.preset import Preset, PresetCatalogue
 from spark_tui.catalog.presets.use.catalogue import catalogue
 from spark_tui.catalog.presets.use.preflight import container_of
 from spark_tui.manage.images.model import kept_tag
-from spark_tui.observe.engines.use.containers import clear_container
+from spark_tui.observe.engines.use.collectors import clear_container
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.explain.model.starts import StartRecord, digest_for
 from spark_tui.observe.explain.model.view import EngineView

@@ -21,7 +21,7 @@ from spark_tui.cli.names import engine_name, find_container
 from spark_tui.cli.session import Session
 from spark_tui.observe.engines.show.engines import ago
 from spark_tui.observe.engines.use.engines import EngineSupervisor, stamp_before, stamp_of_start
-from spark_tui.observe.explain.model.moments import by_time, moment_of
+from spark_tui.observe.explain.model.line import by_time, moment_of
 from spark_tui.observe.explain.model.timeline import PhaseId
 
 GATHER_SECONDS: Final = 0.2

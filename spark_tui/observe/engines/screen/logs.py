@@ -22,7 +22,7 @@ from spark_tui.observe.engines.show.activity import launch_words
 from spark_tui.observe.engines.show.engines import engine_status
 from spark_tui.observe.engines.use.engines import EngineSupervisor, EngineWatch
 from spark_tui.observe.explain.model.explain import Explanation
-from spark_tui.observe.explain.model.moments import MOMENTS, moment_of
+from spark_tui.observe.explain.model.line import MOMENTS, moment_of
 from spark_tui.observe.explain.model.timeline import PhaseId, PhaseState
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.observe.explain.show import Landmark, cause_rows, explanation_of, landmarks

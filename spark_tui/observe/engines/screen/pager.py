@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from spark_tui.base.text import clean_line
-from spark_tui.observe.explain.model.groups import REACH, traceback_at
+from spark_tui.observe.explain.model.line import REACH, traceback_at
 from spark_tui.observe.explain.use import LineFilter, LogBuffer, MatchIndex, Query
 
 

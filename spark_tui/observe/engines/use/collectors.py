@@ -1,17 +1,16 @@
-"""What is read again and again: the host, its vital signs, the GPU, the daemon, the preset folders. What each reading
-says of memory: who holds it, and how bad it is."""
+"""What is read again and again, and containers whose name is wanted."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from typing import Final
 
 from spark_tui.base.adapters import Ports
 from spark_tui.base.context import Context
-from spark_tui.base.engine.container import DaemonFacts
+from spark_tui.base.engine.container import ContainerFacts, DaemonFacts
 from spark_tui.base.engine.state import EngineState
 from spark_tui.base.errors import SparkError
 from spark_tui.base.executors import in_thread
@@ -19,8 +18,29 @@ from spark_tui.base.finding import NOT_READ_YET, AlarmId, Missing, Ok, Reading, 
 from spark_tui.base.host.memory import MemInfo, MemoryBreakdown, fall_rate, memory_breakdown, memory_finding, steady
 from spark_tui.base.host.vitals import GpuReading, Vitals
 from spark_tui.base.poller import Poller
-from spark_tui.base.ports import Clock, HostProbe
+from spark_tui.base.ports import Clock, ContainerEngine, HostProbe, LogArchive, LogLine
 from spark_tui.base.store import AlarmBoard, Store, World
+
+
+async def clear_container(docker: ContainerEngine, archive: LogArchive, existing: ContainerFacts) -> str:
+    """Makes room for a container of the same name. Returns what became of the old one's log, which is kept."""
+    if existing.running:
+        await docker.stop(existing.id)
+    lines: list[LogLine] = []
+    async with aclosing(docker.logs(existing.id, follow=False)) as batches:
+        async for batch in batches:
+            lines.extend(batch)
+    try:
+        kept = f"old log kept in {archive.save(existing.name, lines)}" if lines else "replaces an earlier one"
+    except OSError as error:
+        why = f"The log of {existing.name} cannot be saved: {error.strerror or error}."
+        raise SparkError(why, f"Free space on that disk, or remove it: docker rm {existing.name}") from error
+    await docker.remove(existing.id)
+    return kept
+
+
+# --- collectors ------------------------------------------------------------------------------------------
+
 
 HOST_SECONDS = 1.0
 GPU_SECONDS = 2.0

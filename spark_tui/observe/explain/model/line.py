@@ -1,16 +1,18 @@
-"""One line of an engine's log, parsed: process, time, level, source and message."""
+"""One line of a log: its parts, its moment, and lines that say the same."""
 
 from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, tzinfo
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from spark_tui.base.errors import UsageError
 from spark_tui.base.secret import mask_secrets
-from spark_tui.base.text import clean, clean_line, last_overwrite, strip_sequences
+from spark_tui.base.text import clean, clean_line, last_overwrite, lazy_pattern, strip_sequences
 from spark_tui.base.untrusted import load_json
 
 LEVELS: Final = "DEBUG|INFO|WARNING|ERROR|CRITICAL"
@@ -463,3 +465,155 @@ MAX_SHOWN = 2_000
 def shown(line: str) -> str:
     """A line as a person may see it: no control codes, no secrets."""
     return mask_secrets(clean_line(line).strip())[:MAX_SHOWN]
+
+
+# --- moments ---------------------------------------------------------------------------------------------
+
+
+MOMENTS: Final = "14:05, 14:05:30, -10m"
+"""What is taken for a moment."""
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def by_time(logs: Sequence[Sequence[tuple[str, str]]]) -> list[tuple[int, int]]:
+    """The lines of several logs, `(stamp, text)` each, ordered by their RFC 3339 stamps in UTC: which log, and which of
+    its lines, both from 0. Lines of one log keep their order, also where a stamp is missing or earlier than the one
+    before; of lines at the same time those of the earlier log come first.
+    """
+    keyed = []
+    for log, lines in enumerate(logs):
+        latest = ""
+        for at, (stamp, _) in enumerate(lines):
+            latest = max(latest, stamp.rstrip("Z"))  # without it, a stamp of fewer decimals is the smaller text
+            keyed.append((latest, log, at))
+    keyed.sort()
+    return [(log, at) for _, log, at in keyed]
+
+
+def moment_of(text: str, now: float, zone: tzinfo | None = None) -> float:
+    """`14:05`, `14:05:30`, `-10m` (s, m, h, d) or RFC 3339 as seconds since the epoch; a time of day that is still to
+    come was yesterday's. `zone` None is the local one. Raises UsageError."""
+    text = text.strip()
+    if ago := re.fullmatch(r"-(\d{1,6})([smhd])", text):
+        return now - int(ago[1]) * _UNITS[ago[2]]
+    today = datetime.fromtimestamp(now, zone)
+    try:
+        if clock := re.fullmatch(r"(\d\d?):(\d\d)(?::(\d\d))?", text):
+            hour, minute, second = (int(part or 0) for part in clock.groups())
+            at = today.replace(hour=hour, minute=minute, second=second, microsecond=0)
+            return (at if at <= today else at - timedelta(days=1)).timestamp()
+        at = datetime.fromisoformat(text)
+        return (at if at.tzinfo else at.replace(tzinfo=zone)).timestamp()
+    except (ValueError, OverflowError) as error:
+        raise UsageError(f"{text!r} is not a time.", f"Write it as one of: {MOMENTS}.") from error
+
+
+# --- groups ----------------------------------------------------------------------------------------------
+
+
+MAX_APART: Final = 400
+"""Maximum number of other lines between two lines of a traceback."""
+REACH: Final = 2_000
+"""Lines of a traceback; one through a recursion has more."""
+MAX_TAIL: Final = 30
+"""Lines without a form of their own that may follow the line that names an exception."""
+_CHAINED: Final = ("During handling of the above exception", "The above exception was the direct cause")
+_PLAIN: Final = (LineKind.PLAIN, LineKind.CONTINUATION)
+_WITHIN: Final = (LineKind.TRACEBACK, LineKind.CONTINUATION)
+
+
+def traceback_at(number: int, lines: Sequence[str], first: int = 0) -> tuple[int, ...]:
+    """The numbers of the lines of the traceback that line `number` is part of, ascending; empty where it is of none.
+    The record that reports it is one of them.
+
+    `lines` are those around it, the first of them has the number `first`; `REACH` of them on each side are enough.
+    """
+    records = {at: parse_line(text) for at, text in enumerate(lines, first)}
+    own = records[number]
+    records = {at: each for at, each in records.items() if (each.process, each.pid) == (own.process, own.pid)}
+    bare = _is_bare(own)
+    if not bare and _reports(number, records):
+        return traceback_at(number + 1, lines, first)
+    group: list[int] = []
+    blanks: list[int] = []
+    traced, raised, tail, last = False, False, 0, own
+    for at, record in records.items():
+        if _is_bare(record) is not bare:  # bare tracebacks come by another stream than the records around them
+            continue
+        if not group or at - group[-1] >= MAX_APART:
+            joins = False
+        elif not bare:  # vLLM gives every line of a message the head of the first
+            alike = (record.level, record.time, record.source) == (last.level, last.time, last.source)
+            joins = alike and (traced or record.kind in _WITHIN)
+        elif raised and record.kind is not LineKind.BLANK and not record.message.startswith(_CHAINED):
+            joins = record.kind in _PLAIN and not blanks and tail < MAX_TAIL  # the rest of an exception's text
+        else:
+            joins = traced
+        if joins and bare and record.kind is LineKind.BLANK:
+            blanks.append(at)
+            continue
+        if not joins:
+            if number in group:
+                break
+            group, blanks, traced, raised = [], [], False, False
+        group += [*blanks, at]
+        blanks, last = [], record
+        tail = tail + 1 if raised else 0
+        traced = traced or record.kind is LineKind.TRACEBACK
+        raised = (raised or record.kind is LineKind.EXCEPTION) and record.kind is not LineKind.TRACEBACK
+    if not traced or number not in group:
+        return ()
+    return (group[0] - 1, *group) if bare and _reports(group[0] - 1, records) else tuple(group)
+
+
+def _is_bare(record: LogRecord) -> bool:
+    return not (record.level or record.source) and record.kind is not LineKind.PROGRESS
+
+
+def _reports(number: int, records: dict[int, LogRecord]) -> bool:
+    """Whether a record stands right above a traceback without heads: uvicorn's, of an error."""
+    above, below = records.get(number), records.get(number + 1)
+    if above is None or below is None or _is_bare(above) or not _is_bare(below):
+        return False
+    return above.severity >= 40 and above.kind is LineKind.RECORD and below.kind is LineKind.TRACEBACK
+
+
+_STATISTICS: Final = (
+    "Avg prompt throughput",  # vLLM, every ten seconds
+    "SpecDecoding metrics",
+    "Decode batch",  # SGLang
+    "Prefill batch",
+    "iter = ",  # TensorRT-LLM, with its iteration log on
+    "slot print_timing",  # llama.cpp
+    "slot launch_slot_",
+    "slot update_slots",
+    "srv  update_slots",
+)
+_REQUEST: Final = lazy_pattern(r'"[A-Z]{3,7} [^"]{1,500} HTTP/[\d.]+" [1-3]\d\d\b|\[GIN\] .{1,60}\| [1-3]\d\d \|')
+_GROUPS_BAR: Final = lazy_pattern(r"\d{1,3}%\|")
+
+
+STATISTICS: Final = "statistics"
+REQUESTS: Final = "requests"
+
+
+class Repeat(NamedTuple):
+    """What a line repeats with other figures. Lines of one `series` may be folded into the latest one; a bar whose
+    `percent` falls is another bar."""
+
+    series: str
+    percent: int = 0
+
+
+def repeat_of(text: str) -> Repeat | None:
+    """The series of a line of which only the latest one matters: a progress bar, answered requests, statistics. None
+    for every other line, among them requests that failed."""
+    if "%|" in text and (bar := _GROUPS_BAR.search(text, 0, 400)):
+        record = parse_line(text)
+        label = record.message.partition("%")[0].rstrip("0123456789").rstrip()
+        return Repeat(f"bar {record.process} {label[:60]}", int(bar[0].rstrip("%|")))
+    head = text[:400]
+    for word in _STATISTICS:  # plain searches: an alternation is tried at every character
+        if word in head:
+            return Repeat(STATISTICS)
+    return Repeat(REQUESTS) if ("HTTP/" in text or "[GIN]" in head) and _REQUEST.search(text, 0, 700) else None

@@ -27,13 +27,10 @@ from spark_tui.observe.explain.model.line import (
     parse_line,
 )
 from spark_tui.observe.explain.model.rules import rule as r
-from spark_tui.observe.explain.model.rules.llama_cpp import LLAMA_CPP, OLLAMA
-from spark_tui.observe.explain.model.rules.sglang import SGLANG
-from spark_tui.observe.explain.model.rules.trtllm import TRTLLM
+from spark_tui.observe.explain.model.rules.others import LLAMA_CPP, OLLAMA, SGLANG, TRTLLM
 from spark_tui.observe.explain.model.rules.vllm import VLLM
 from spark_tui.observe.explain.model.serving import ServingHistory, ServingSample
 from spark_tui.observe.explain.model.starts import FROM_CACHE, DownloadReadings
-from spark_tui.observe.explain.model.tail import CONSEQUENCES, INTERRUPTED
 from spark_tui.observe.explain.model.timeline import (
     EMPTY_TIMELINE,
     BootTimeline,
@@ -45,7 +42,7 @@ from spark_tui.observe.explain.model.timeline import (
     StartOutcome,
     Topic,
 )
-from spark_tui.observe.explain.model.whose import request_failed, under_way
+from spark_tui.observe.explain.model.whose import CONSEQUENCES, INTERRUPTED, request_failed, under_way
 
 TABLES: Final[dict[str, r.Table]] = {
     "vllm": r.joined(r.COMMON, r.PYTHON_ENGINE, VLLM),

@@ -1,19 +1,267 @@
-"""Whose words a line is by which a text ends: an engine's, unless one of four judges says otherwise.
-
-An error of one request, of a client, while it serves, or below another program's frames ends no engine. A text that
-shows no engine counts only where the line itself names one, or where Docker says why it started none.
-"""
+"""Whose line it is: the end of an engine's log, and other programs in it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from spark_tui.base.text import lazy_pattern
+from spark_tui.observe.explain.model.causes.cause import CauseId
 from spark_tui.observe.explain.model.causes.diagnosis import recognise
-from spark_tui.observe.explain.model.causes.host import NO_PROGRAM
-from spark_tui.observe.explain.model.causes.llama_cpp import ABORT, FATAL
-from spark_tui.observe.explain.model.line import LineKind, LogRecord
+from spark_tui.observe.explain.model.causes.engines import RAYLET
+from spark_tui.observe.explain.model.causes.host import GPU_FAULT, NO_PROGRAM
+from spark_tui.observe.explain.model.causes.llama_cpp import ABORT, CRASH, FATAL, NAMED
+from spark_tui.observe.explain.model.line import LineKind, LogRecord, exception_name, parse_line
+
+USAGE: Final = r"error: (?:unrecognized arguments|the following arguments are required|argument -)"
+"""How argparse refuses an option."""
+SHELL: Final = r"(?:Killed|(?:Aborted|Segmentation fault|Bus error|Illegal instruction)(?: \(core dumped\))?)$"
+"""How a shell says by which signal its command ended."""
+_SHELL: Final = lazy_pattern(rf"{SHELL}|\S{{1,80}}: line \d{{1,5}}: +\d{{1,9}} Killed ")
+_CRASH: Final = lazy_pattern(CRASH)
+TRT: Final = ("TensorRT-LLM", "TRT-LLM", "TRT")
+"""TensorRT-LLM's loggers: C++, Python, and TensorRT's own."""
+_TRT_ENDS: Final = lazy_pattern(
+    r"Failed to initialize executor|Executor worker |Engine building failed|Hang detected on rank|"
+    r"Failed to parse the arguments for the LLM|(?:tensorrt_llm::\S{0,60}TllmException: .{0,40})?Assertion failed: "
+)
+
+CONSEQUENCES: Final = (
+    "WorkerProc initialization failed",
+    "Engine core initialization failed",
+    "EngineCore encountered an issue",
+    "Executor worker returned error",
+    "EngineCore failed to start",
+    "failed to load all models",
+)
+"""Lines that only repeat another process's."""
+INTERRUPTED: Final = ("KeyboardInterrupt", "SystemExit", "CancelledError")
+_LINES: Final = lazy_pattern(  # lines that end a program, or a start, and are no exceptions
+    r"(?:docker: )?(?:Error response from daemon|unauthorized|denied): |.{0,80}no matching manifest for |"
+    r"(?:Warning +Failed .{1,60}kubelet +)?Failed to pull image |Error: (?:error )?setting up CDI devices: |"
+    r".{0,100}Engine (?:core proc \w+|process \(pid \d+\)|loop has) died|"
+    r"exec \S{1,200}: exec|.{0,60}pull access denied|"
+    r"CUDA error|"
+    r"(?:\[[\w\-]{1,20}\] |llama\.cpp: ){0,3}(?!llama_decode: |llama_params_fit|common_fit)(?:llama|ggml|gguf|clip|"
+    r"mtmd)_\w+: .{0,80}(?:failed|error)|\[Errno \d+\]|what\(\): |"
+    r"(?:\[E \w+\.cpp:\d+\] )?(?:\[c10d\] )?(?:\[Rank \d+\] Watchdog caught|The client socket has timed out)|"
+    r"Memory on the node \(IP: |.{0,60}killed due to memory pressure|"
+    r"\[PG ID.{0,160}(?:[Tt]imeout|timed out|by watchdog|watchdog (?:hang|got stuck))|Gloo connectFullMesh|"
+    r"(?:\[TRT-LLM\] \[E\] )?Failed to initialize executor|Executor worker returned error|\[TensorRT-LLM\]\[ERROR\]|"
+    r"(?:Received sigquit|SIGQUIT received)|ptxas (?:fatal|error)|.{0,40}No space left on device|"
+    r".{0,40}Disk quota exceeded|Worker proc \S+ died|"
+    r"(?:EngineCore|WorkerProc|Scheduler) (?:failed to start|hit an exception|encountered a fatal error)|"
+    r"Dumping scheduler output|Exception in worker \w+ while|"
+    r"Scheduler or DataParallelController \d{1,9} terminated with|There are not enough slots available|"
+    r"(?:An? )?(?:ORTE|PRTE) (?:has lost|daemon has)|(?:Primary|Child) job +(?:\d+ )?terminated normally, but|"
+    r"Unhandled error \(suppress with|Rank \d+ scheduler (?:died|is dead)|\(raylet\) .{0,40}(?:died|killed)|"
+    r"!!!!!!! Segfault encountered|(?:Value error|Assertion failed), |[\w./\-]{0,60}python[\d.]{0,5}: No module named |"
+    r"Fatal Python error: |.{0,80}Out of memory: Killed process \d+ \(|"
+    r"(?:\[\d{2,6}\] )?\S{0,200}ggml\S{0,100}:\d+: (?:fatal error|GGML_ASSERT|CUDA error|Remote RPC)|"
+    r".{0,200}\bGGML_ASSERT[:(]|Error: (?:CUDA error|ggml_)|MPI_ABORT was invoked on rank|Watchdog timeout \(self|"
+    r"(?:\[[\w.\-]{1,60}:\d{1,9} *:\d{1,9}:\d{1,9}\] )?Caught signal \d{1,2} |Initialization failed\. warmup error|"
+    r"\| \S{1,60} +\| \d{1,3} +\| UNAVAILABLE: |.{0,40}Value 'sm_\w{1,8}' is not defined|toomanyrequests: |"
+    r"(?:docker: )?failed to register layer|Error: model requires more|[*\-] ImportError: |\[sgl_kernel\] CRITICAL|"
+    r"nvidia-container-cli: |(?:ROCm|HIP) error|"
+    r"Error: (?:listen tcp |digest mismatch|pull model manifest|llama runner|unable to load|max retries|could not |"
+    r"write |[45]\d\d )|error: invalid argument|[\w.\-/]{1,200}: error while loading shared libraries|"
+    r"(?:gguf|llama|ggml|clip|mtmd)_\w+: .{0,300}(?:invalid|unknown|unsupported|missing|corrupt)|[a-z]{2,14}error: |"
+    r"[\w.\-]{0,40}(?:llm|llama|sglang|trt)[\w.\-]{0,40} exited with code [1-9]|"
+    r"thread '[^']{1,60}'(?: \(\d+\))? panicked at|invoking the NVIDIA Container Runtime Hook|[Ii]nvalid argument: -|"
+    r"(?:[Ee]rror: )?(?:unknown (?:argument|option|flag)|flag provided but not defined): ?'?-|"
+    r"[\w./\-]{0,200}python[\d.]{0,5}: Error while finding module specification|"
+    r"error: invalid (?:value '|parameter for argument: -)|error(?:: error)? from HF API|common_\w+: .{0,80}error: |"
+    r"\S{1,80}: line \d{1,5}: +\d{1,9} Killed |Error: timed out waiting for llama runner|"
+    r"(?:\[\d+\][+\-]? +|\S{1,80}: line \d{1,5}: +\d{1,9} )?(?:Killed|Aborted|Segmentation fault|"
+    r"Bus error)\b.{1,60}(?:vllm serve|vllm\.|sglang|llama-|trtllm-)|(?:\w+: )?failed to initialize the context: |"
+    r"panic: |mpirun noticed that process|ibv_\w+\(.{1,200} failed|failed to copy: |"
+    r"(?:error pulling image|failed to resolve reference)|"
+    r".{0,80}(?:code=killed, status=9|unit has been killed by the OOM killer|sending SIG(?:TERM|KILL) to process)|"
+    r".{0,40}(?:vllm|sglang|trtllm-serve|llama-server|ollama): (?:command )?not found|"
+    r"Error: (?:No such option|Got unexpected|Missing |Invalid value|mkdir |open |stat |model |unsupported |invalid |"
+    r"no Modelfile)|UNAVAILABLE: (?:Internal|Not found|Invalid argument|Unsupported): |"
+    r"ERROR: Head \"https?://[^/ ]{1,100}/v2/"
+    rf"|{USAGE}|Capture cuda graph failed: |error: creating server: "
+    r"|[\w./\-]{1,120}\.cuh? \d{1,5} - \w|Failed: Cuda error |.{0,40}[Uu]nable to open shared memory object|"
+    r"An unexpected system state has occurred\. You"
+    rf"|Workspace is locked but allocation|{NO_PROGRAM}|{GPU_FAULT}|\S{{0,200}}{RAYLET}"
+    r"|error (?:loading llama server|starting (?:the external )?llama runner)|"
+    r"llama runner (?:terminated|stopped with error)|"
+    r"[\w.\-/]{0,60}(?:llama|vllm|sglang)[\w.\-]{0,40}: (?:symbol lookup error: |.{0,80}version `GLIBC)|"
+    r"Error when loading model: |rocBLAS error: |(?:\w+ )?(?:vLLM|SGLang|sglang|llama-server|[Oo]llama)(?: server)? "
+    r"failed to start\b|.{0,100}Shard process was signaled to shutdown with signal|listen tcp \S{3,60}:11434: bind: |"
+    r"This kernel only supports sm|Unhandled exception(?:: .{0,60}what\(\): | caught in c10/)|"
+    r"ptxas application ptx input.{0,40}error|.{0,80}\bnvcc: not found|"
+    r"Timed out after \d{1,6} seconds waiting for clients|"
+    rf"{SHELL}|{FATAL}|{NAMED}|{CRASH}"
+)
+_WITHIN: Final = (
+    "Failed to start model server: ",
+    "llama_model_load: error loading model: ",
+    ": no space left on device",
+    "rror response from daemon: ",
+    "nvidia-container-cli: ",
+    " - manifest unknown: ",
+    "could not select device driver ",
+    'no runtime for "nvidia" is configured',
+)
+"""What also ends a program behind words of its own."""
+_LIFE: Final = lazy_pattern(
+    r"Application startup complete|throughput: |ready to roll|all slots are idle|Listening on|server is listening|"
+    r"log_server_r: (?:done )?request: |done_request: |Decode batch|Prefill batch|llama runner started|"
+    r"(?:llm_)?load_tensors: |llama_model_loader: - "
+)
+_ANSWERED: Final = lazy_pattern(r'HTTP/[\d.]{1,3}" [1-4]\d\d\b|^(?:20\d|4\d\d) \|')
+_REQUEST: Final = lazy_pattern(r"(?:\w+/)*(?:serving(?:_\w+)?|\w*connector(?:/\w+)?)\.py:")
+"""One request was refused, or its cache not fetched from another engine."""
+_TEARDOWN: Final = lazy_pattern(
+    r"[Ss]hut|[Tt]erminat|[Ee]xit|[Kk]ill|Parent process|[Dd]ump|died|destroy|No available shared memory|[Ff]ailed"
+)
+_LOADED: Final = lazy_pattern(
+    r"Available plugins for group|All plugins in this group|- \w+ -> |Automatically detected platform"
+)
+"""What each process of vLLM's says when it imports it: another one begins."""
+_GOES_ON: Final = lazy_pattern(
+    r"Based on the available|Exit code: -9|Try |Decrease |See stack trace|Please |"
+    r"The following component could not be created|The model you are attempting to pull"
+)
+WORKER_FAILED: Final = lazy_pattern(r"Worker failed with error ['\"](.+)['\"], please check")
+_IN_WORKER: Final = lazy_pattern(r"Exception in worker \w+ while processing method \w+: (.+?)(?:, Traceback .*)?$")
+DETAIL: Final = lazy_pattern(r"\s*(?:Value error|Assertion failed), .+")
+PYDANTIC_TAIL: Final = lazy_pattern(r" \[type=\w+, input_value=.*$")
+_PARSED: Final = "Failed to parse the arguments"
+"""TensorRT-LLM's line with pydantic's sentences below it."""
+_FIELD: Final = lazy_pattern(r"[\w.]{1,80}$")
+
+
+class LastFailure(NamedTuple):
+    """The record that decides, with its whole message, and the place of its first line."""
+
+    at: int
+    record: LogRecord
+
+
+def last_failure(lines: Sequence[str], *, serving: bool, engine: bool) -> LastFailure | None:
+    """The failure that the lines end in; None where they end in life, or in what another program says.
+
+    Of the exceptions since the last sign of life the last one that a rule knows counts, then the last one, then a mere
+    consequence. `serving`: only what ends an engine's processes counts. `engine`: the text shows one.
+    """
+    found: list[LastFailure] = []
+    went_on = False
+    for at in reversed(range(len(lines))):
+        record = parse_line(lines[at])
+        went_on = went_on or _WENT_ON.match(record.message) is not None
+        if _alive(record):
+            break
+        sentence, _, trace = record.message.partition("\nTraceback (most recent call last)")
+        if trace and not serving and ENGINE_PATH.search(trace):  # a record of JSON, with its traceback
+            found.append(LastFailure(at, record._replace(message=sentence)))
+        elif _fatal(record) and not (went_on and _reported(record)):
+            whole = _whole(record, lines[at + 1 : at + 3])
+            if is_ours(whole, lines, at, serving=serving, engine=engine):
+                found.append(LastFailure(at, whole))
+    return max(found, key=lambda each: (_rank(each.record), each.at), default=None)
+
+
+_WENT_ON: Final = lazy_pattern(
+    r"Load weight (?:begin|end)|(?:KV|Mamba) Cache is allocated|Memory pool end|Capture .{0,30}graph (?:begin|end)|"
+    r"max_total_num_tokens=|Rank \d{1,4} uses .{1,20} for model weights|Allocated .{1,40} in paged KV cache"
+)
+"""Steps of a start, of SGLang and TensorRT-LLM."""
+
+
+def _reported(record: LogRecord) -> bool:
+    """An exception that no process says it ends by."""
+    return record.kind is LineKind.EXCEPTION and not (record.process or record.source)
+
+
+def interrupted(lines: Sequence[str]) -> bool:
+    """Whether the lines end in the traceback of Ctrl-C, through an engine's code."""
+    last = next((text for text in reversed(lines) if text.strip()), "")
+    own = parse_line(last).message.strip() == "KeyboardInterrupt"
+    return own and any("File " in text and ENGINE_PATH.search(text) for text in lines[-60:])
+
+
+def _rank(record: LogRecord) -> float:
+    message = record.message
+    if message == "EOFError" or any(words in message for words in CONSEQUENCES):
+        return 0
+    if _CRASH.match(message) and "what(): " not in message:  # the system's word for what stands above
+        return 0
+    if _SHELL.match(message):  # below an exception: what ended the rest
+        return 0.5
+    if message.startswith("nccl"):  # the second half of torch's message
+        return 2
+    known = recognise(message)
+    if known is None:
+        own = record.process.startswith("EngineCore") or "Worker" in record.process
+        return 4.5 if own and ": " in message else 3 if ": " in message or "Timeout" not in message else 0
+    if known[0].id is CauseId.NCCL and not record.process and not known[0].vague:  # most often it waits for others
+        return 4.2
+    return 1 if known[0].id is CauseId.ENGINE_DIED else 4 if known[0].vague else 5
+
+
+_UNJOINED: Final = lazy_pattern(
+    r"Did the remote server shutdown or crash|^(?:\S{0,60}/)?(?:init|bootstrap|group)\.cc:\d{1,5} -> [1-7]\b"
+)
+"""What torch and NCCL say, as of no error, when they give up a group of ranks."""
+_TRITON: Final = lazy_pattern(
+    r"\"?(?:ERROR: )?(?:[Ff]ailed to (?:load|create) |Invalid argument: ensemble |Poll failed for model directory)"
+)
+"""How the Triton server ends the start of a model."""
+
+
+def _alive(record: LogRecord) -> bool:
+    if record.kind is LineKind.ACCESS:
+        return record.source == "GIN" or _ANSWERED.search(record.message) is not None
+    if _LIFE.search(record.message[:200]):
+        return True
+    ours = record.level == "INFO" and ".py:" in record.source and not _LOADED.match(record.message)
+    return ours and not _TEARDOWN.search(record.message[:300])
+
+
+def _fatal(record: LogRecord) -> bool:
+    if record.level in ("INFO", "DEBUG", "WARNING"):
+        return _UNJOINED.search(record.message) is not None
+    if _REQUEST.match(record.source) and not DEADLY.search(record.message):
+        return False
+    if record.source in TRT and record.severity >= 40:
+        return known_sure(record.message) or _TRT_ENDS.match(record.message) is not None
+    if record.level == "CRITICAL" and record.process and record.source.partition(":")[0].endswith((".cc", ".h")):
+        return True  # a check of Ray's that failed, in a worker or beside it
+    if ".cc:" in record.source and record.severity >= 40 and _TRITON.match(record.message):
+        return True
+    if record.kind is LineKind.EXCEPTION:
+        return not exception_name(record.message).endswith(INTERRUPTED)
+    text = record.message.lstrip()
+    return _LINES.match(text) is not None or any(words in text for words in _WITHIN)
+
+
+def _whole(record: LogRecord, below: Sequence[str]) -> LogRecord:
+    """With its continuation on the next two lines: pydantic's sentence in place of its heading, and the rest of a
+    sentence."""
+    if inner := _IN_WORKER.match(record.message) or WORKER_FAILED.search(record.message):
+        return record._replace(message=inner[1])
+    message, following = record.message, [parse_line(text) for text in below]
+    if exception_name(message).endswith("ValidationError") or message.startswith(_PARSED):
+        detail = next((each.message for each in following if DETAIL.match(each.message)), "")
+        if not detail and len(following) > 1 and following[1].message.startswith("  ") and _FIELD.match(below[0]):
+            detail = f"{following[0].message}: {following[1].message.strip()}"
+        message = detail or message
+    if DETAIL.match(message) or message is not record.message:
+        return record._replace(message=PYDANTIC_TAIL.sub("", message).strip())
+    open_ended = (
+        message.endswith(":") or "panicked at " in message or message.startswith("Failed to initialize executor")
+    )
+    for each in following if record.kind is LineKind.EXCEPTION or open_ended else ():
+        if (open_ended and each is following[0]) or _GOES_ON.match(each.message.strip()):
+            message = f"{message} {each.message.strip()}"
+    return record._replace(message=message)
+
+
+# --- whose -----------------------------------------------------------------------------------------------
+
 
 _OURS: Final = lazy_pattern(
     r"CUDA|cud(?:a|nn)[A-Z_]|NCCL|nccl\w+Error|Value 'sm_|[Gg]loo\b|\bIBV?_|Dist(?:Store|Network|Backend)Error|"

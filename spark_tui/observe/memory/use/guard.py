@@ -40,7 +40,7 @@ from spark_tui.base.quantities import GIB
 from spark_tui.base.store import Store
 from spark_tui.observe.engines.use.crash_loops import LoopEnder
 from spark_tui.observe.engines.use.engines import EngineSupervisor
-from spark_tui.observe.memory.use.cache import CacheControl, measuring
+from spark_tui.observe.memory.use.memory import CacheControl, measuring
 
 ENGINES_SECONDS: Final = 2.0
 """How often Docker is asked what runs; not while memory is short, when it has other things to do."""

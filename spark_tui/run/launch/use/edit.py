@@ -35,7 +35,7 @@ from spark_tui.catalog.presets.model.preset import PresetCatalogue
 from spark_tui.catalog.presets.model.rules.context import given_settings
 from spark_tui.catalog.presets.use.catalogue import catalogue
 from spark_tui.catalog.presets.use.preflight import Preflight
-from spark_tui.observe.engines.use.containers import clear_container
+from spark_tui.observe.engines.use.collectors import clear_container
 from spark_tui.observe.explain.model.starts import MAX_STARTS
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.observe.metrics.use.history import History

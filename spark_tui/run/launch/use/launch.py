@@ -33,7 +33,7 @@ from spark_tui.catalog.presets.model.plan import LaunchPlan
 from spark_tui.catalog.presets.model.preset import Preset, PresetCatalogue
 from spark_tui.catalog.presets.use.preflight import Preflight, PreflightStatus
 from spark_tui.catalog.presets.use.rights import require_reviewed
-from spark_tui.observe.engines.use.containers import clear_container
+from spark_tui.observe.engines.use.collectors import clear_container
 from spark_tui.observe.engines.use.engines import EngineSupervisor, EngineWatch
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.observe.memory.use.guard import GuardLauncher, LoadGuard, guard_launcher

@@ -19,6 +19,7 @@ from spark_tui.observe.results.model.compare import Comparison, Difference, Spee
 from spark_tui.observe.results.model.conditions import Conditions, quantization_words
 from spark_tui.observe.results.model.plan import BenchPlan, LevelKey
 from spark_tui.observe.results.model.published import PublishedComparison, Reference, family, why_none, why_not_beside
+from spark_tui.observe.results.model.record import ServerCheck
 from spark_tui.observe.results.model.run import (
     KNEE_EFFICIENCY,
     BenchRun,
@@ -29,7 +30,6 @@ from spark_tui.observe.results.model.run import (
     Status,
     efficiency,
 )
-from spark_tui.observe.results.model.server_side import ServerCheck
 from spark_tui.observe.results.model.statistics import Distribution
 from spark_tui.observe.results.use import earlier_runs
 from spark_tui.use.bench.use.ab import Variant, starts_of

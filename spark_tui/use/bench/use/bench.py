@@ -67,7 +67,7 @@ from spark_tui.observe.results.model.plan import (
     prompt_text,
     segments,
 )
-from spark_tui.observe.results.model.record import RequestRecord
+from spark_tui.observe.results.model.record import RequestRecord, between, cross_check, others
 from spark_tui.observe.results.model.run import (
     BenchRun,
     HostSample,
@@ -79,7 +79,6 @@ from spark_tui.observe.results.model.run import (
     result_caveats,
     warm_ups,
 )
-from spark_tui.observe.results.model.server_side import between, cross_check, others
 from spark_tui.observe.results.model.statistics import distribution
 from spark_tui.observe.results.use import Results
 from spark_tui.run.launch.use.edit import Editor

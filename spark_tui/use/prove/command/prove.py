@@ -13,8 +13,7 @@ from spark_tui.cli.command import command, optional_engine_argument
 from spark_tui.cli.names import engine_name, find_container
 from spark_tui.cli.output import Interrupted, capitals, write_new
 from spark_tui.cli.session import Session
-from spark_tui.observe.results.model.proof import Proof, changes, compared_proof
-from spark_tui.observe.results.model.proof_request import Verdict
+from spark_tui.observe.results.model.proof import Proof, Verdict, changes, compared_proof
 from spark_tui.use.prove import show as present
 from spark_tui.use.prove.use.prove import ProofProgress, Prover
 

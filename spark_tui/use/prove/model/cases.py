@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.base.untrusted import load_json
-from spark_tui.observe.results.model.proof_request import CALL_ID, Api, Area, Call, Question, Tool, Verdict
+from spark_tui.observe.results.model.proof import CALL_ID, Api, Area, Call, Question, Tool, Verdict
 from spark_tui.use.prove.model.answer import ProveAnswer
 
 

@@ -20,7 +20,7 @@ from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.metrics.use.history import HistoryStore
 from spark_tui.observe.metrics.use.metrics import in_flight
 from spark_tui.observe.results.model.plan import BenchPlan
-from spark_tui.observe.results.model.proof_request import Verdict
+from spark_tui.observe.results.model.proof import Verdict
 from spark_tui.observe.results.model.run import RunOutcome
 from spark_tui.use.bench.use.ab import Variant
 from spark_tui.use.bench.use.bench import Benchmark

@@ -30,8 +30,19 @@ from spark_tui.base.quantities import human_duration
 from spark_tui.base.store import Store
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.observe.results.model.conditions import Conditions
-from spark_tui.observe.results.model.proof import CaseResult, Proof, changes, flag_value, stored_commit
-from spark_tui.observe.results.model.proof_request import PATHS, Api, Area, Question, Verdict, request_body
+from spark_tui.observe.results.model.proof import (
+    PATHS,
+    Api,
+    Area,
+    CaseResult,
+    Proof,
+    Question,
+    Verdict,
+    changes,
+    flag_value,
+    request_body,
+    stored_commit,
+)
 from spark_tui.observe.results.model.run import RunOutcome
 from spark_tui.observe.results.use import ProofStore
 from spark_tui.use.bench.use.bench import Benchmark, EngineCheck, finish_when_cancelled
