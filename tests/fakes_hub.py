@@ -12,7 +12,7 @@ from spark_tui.base.checkpoint import CheckpointFacts
 from spark_tui.base.errors import SparkError, UsageError
 from spark_tui.base.finding import Missing, Reading
 from spark_tui.base.secret import Secret
-from spark_tui.catalog.models.model import hub_errors
+from spark_tui.catalog.models.model import hub as hub_errors
 from spark_tui.catalog.models.model.download import (
     Download,
     DownloadFailure,

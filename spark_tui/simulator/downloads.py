@@ -10,7 +10,7 @@ from msgspec import Struct
 from spark_tui.base.errors import UsageError
 from spark_tui.base.ports import Clock
 from spark_tui.base.secret import Secret
-from spark_tui.catalog.models.model import hub_errors
+from spark_tui.catalog.models.model import hub as hub_errors
 from spark_tui.catalog.models.model.download import (
     Download,
     DownloadPhase,

@@ -15,7 +15,7 @@ from spark_tui import __version__
 from spark_tui.app.main import COMMANDS, cli, run
 from spark_tui.base.context import Context
 from spark_tui.base.errors import ContainerNotFound, ExitCode, ModelNotServed, UsageError
-from spark_tui.catalog.models.model.hub_errors import HubFileMissing, HubRepoMissing, HubRevisionMissing
+from spark_tui.catalog.models.model.hub import HubFileMissing, HubRepoMissing, HubRevisionMissing
 from spark_tui.cli.options import Options
 from spark_tui.cli.session import Streams
 from tests.cli.world import Stream, World, example, in_process

@@ -10,7 +10,7 @@ import pytest
 from spark_tui.base.finding import Ok
 from spark_tui.base.quantities import GIB
 from spark_tui.catalog.models.adapter.store import FolderModelStore
-from spark_tui.catalog.models.model import hub_errors
+from spark_tui.catalog.models.model import hub as hub_errors
 from spark_tui.catalog.models.model.download import DownloadPhase
 from spark_tui.catalog.models.model.hub import Gating
 from tests.cli.world import BOOT, IMAGE, World

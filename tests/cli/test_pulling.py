@@ -9,7 +9,7 @@ from spark_tui.base.checkpoint import WeightFormat
 from spark_tui.base.finding import Ok
 from spark_tui.base.quantities import GIB, MIB
 from spark_tui.base.settings import Settings
-from spark_tui.catalog.models.model import hub_errors
+from spark_tui.catalog.models.model import hub as hub_errors
 from spark_tui.catalog.models.model.download import DownloadRequest, Limits
 from spark_tui.catalog.models.model.hub import FormatBasis, Formats, Gating, SearchHit, Sort
 from tests.cli.world import World

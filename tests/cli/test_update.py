@@ -13,7 +13,7 @@ from spark_tui.base.context import Context
 from spark_tui.base.engine.state import Endpoint
 from spark_tui.base.errors import EngineFailed, ImageNotFound
 from spark_tui.base.finding import Ok
-from spark_tui.catalog.presets.model.pin import pinned_reference
+from spark_tui.catalog.presets.model.preset import pinned_reference
 from spark_tui.cli.options import Options
 from spark_tui.manage.images.model import kept_tag
 from spark_tui.observe.results.adapter import FileProofs

@@ -15,7 +15,7 @@ from spark_tui.base.finding import Ok, Severity, Stale
 from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.quantities import GIB
 from spark_tui.base.store import Store
-from spark_tui.catalog.models.model import hub_errors
+from spark_tui.catalog.models.model import hub as hub_errors
 from spark_tui.catalog.models.model.download import DownloadPhase, DownloadRequest
 from spark_tui.catalog.models.model.hub import Gating
 from spark_tui.catalog.models.use.downloads import Downloads, Hub, combined

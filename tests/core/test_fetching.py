@@ -17,7 +17,7 @@ from spark_tui.base.jobs import JobView, StepState
 from spark_tui.base.quantities import GIB
 from spark_tui.base.settings import Settings
 from spark_tui.catalog.models.adapter.store import FolderModelStore
-from spark_tui.catalog.models.model import hub_errors
+from spark_tui.catalog.models.model import hub as hub_errors
 from spark_tui.catalog.models.model.download import DownloadPhase
 from spark_tui.catalog.models.model.hub import Gating
 from spark_tui.catalog.models.use.downloads import Downloads

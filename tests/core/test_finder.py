@@ -7,8 +7,8 @@ from msgspec.structs import replace
 from spark_tui.base.checkpoint import CheckpointFacts
 from spark_tui.base.errors import PresetError
 from spark_tui.base.finding import Missing, Reading, Severity
-from spark_tui.catalog.fit.use.candidates import Candidate, Disk
 from spark_tui.catalog.fit.use.finder import PresetFinder, Search, matches
+from spark_tui.catalog.fit.use.recommend import Candidate, Disk
 from spark_tui.catalog.presets.model.command import ToolCalls
 from spark_tui.catalog.presets.model.preset import PresetFacts, PublishedSpeed, Tag
 from spark_tui.catalog.presets.use.rights import load_presets

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from spark_tui.base.finding import Ok, Severity
 from spark_tui.base.quantities import GIB
 from spark_tui.base.secret import Secret
-from spark_tui.catalog.fit.use.candidates import Candidate
 from spark_tui.catalog.fit.use.finder import PresetFinder, Search
 from spark_tui.catalog.fit.use.recommend import (
+    Candidate,
     LeftOut,
     Pick,
     Purpose,

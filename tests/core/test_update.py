@@ -23,7 +23,7 @@ from spark_tui.base.errors import (
 )
 from spark_tui.base.finding import Ok
 from spark_tui.catalog.presets.model.overrides import Overrides
-from spark_tui.catalog.presets.model.pin import pinned_reference
+from spark_tui.catalog.presets.model.preset import pinned_reference
 from spark_tui.manage.images.model import kept_tag
 from spark_tui.manage.images.use.update import Updater, UpdateRecord, UpdateStage
 from spark_tui.observe.engines.use.engines import EngineSupervisor

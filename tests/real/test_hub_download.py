@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from spark_tui.catalog.models.adapter.downloads import alive
-from spark_tui.catalog.models.model.hub_errors import KEEP_FREE
+from spark_tui.catalog.models.model.hub import KEEP_FREE
 from tests.hub_server import COMMIT, HubServer, add_checkpoint
 from tests.real.hub_person import REPO, SHARD_BYTES, SHARDS, Person, roomy, wait_for
 

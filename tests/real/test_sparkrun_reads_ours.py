@@ -21,8 +21,7 @@ from spark_tui.base.shell import is_shell, join_lines, split_words
 from spark_tui.catalog.presets.adapter.imports import FolderRecipeStore
 from spark_tui.catalog.presets.adapter.store import PresetFiles, builtin_directory, parse
 from spark_tui.catalog.presets.model.command import command_of
-from spark_tui.catalog.presets.model.dialects.recipe_files import to_sparkrun
-from spark_tui.catalog.presets.model.dialects.yaml_text import yaml_text
+from spark_tui.catalog.presets.model.dialects.recipe_files import to_sparkrun, yaml_text
 from spark_tui.catalog.presets.model.located import MappingValue
 from spark_tui.catalog.presets.model.overrides import Overrides, overrides_from_pairs
 from spark_tui.catalog.presets.model.preset import Origin, Preset

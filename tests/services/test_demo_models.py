@@ -11,7 +11,7 @@ from spark_tui.app.wiring import build_demo
 from spark_tui.base.errors import RefusedError, UsageError
 from spark_tui.base.finding import value_of
 from spark_tui.catalog.models.model.download import Download, DownloadPhase, DownloadRequest, Limits
-from spark_tui.catalog.models.model.hub_errors import HubRepoMissing
+from spark_tui.catalog.models.model.hub import HubRepoMissing
 from spark_tui.catalog.models.model.store import Completeness, DeleteExtent
 from spark_tui.catalog.models.use.downloads import Downloads, launch_downloads
 from spark_tui.catalog.presets.model.overrides import Overrides

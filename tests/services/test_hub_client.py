@@ -16,7 +16,7 @@ from spark_tui.base.checkpoint import WeightFormat
 from spark_tui.base.finding import Missing, Ok
 from spark_tui.base.secret import Secret
 from spark_tui.catalog.models.adapter.hub_client import HuggingFaceHub
-from spark_tui.catalog.models.model import hub_errors
+from spark_tui.catalog.models.model import hub as hub_errors
 from spark_tui.catalog.models.model.hub import Fits, FormatBasis, Gating, SearchQuery
 from tests.api_fixtures import packed_blanks
 from tests.hub_server import COMMIT, CONFIG, TOKEN, Content, Fault, Flood, HubServer, Repo, add_checkpoint, header_of

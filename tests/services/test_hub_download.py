@@ -23,7 +23,7 @@ from spark_tui.catalog.models.adapter.downloads import DetachedDownloads, Downlo
 from spark_tui.catalog.models.adapter.hub_client import HubCall, HuggingFaceHub, prepare
 from spark_tui.catalog.models.adapter.transfer import FileFetch, FilePlace, Places, TransferState
 from spark_tui.catalog.models.adapter.worker import DownloadJob
-from spark_tui.catalog.models.model import hub_errors
+from spark_tui.catalog.models.model import hub as hub_errors
 from spark_tui.catalog.models.model.download import (
     Download,
     DownloadPhase,

@@ -19,7 +19,7 @@ from spark_tui.base.finding import Missing, Ok
 from spark_tui.base.quantities import GIB
 from spark_tui.base.secret import Secret
 from spark_tui.catalog.models.adapter.hub_client import RemoteFiles
-from spark_tui.catalog.models.model import hub_errors
+from spark_tui.catalog.models.model import hub as hub_errors
 from spark_tui.catalog.models.model.hub import Fits, FormatBasis, Gating, RepoFile, SearchQuery, Sort
 from spark_tui.catalog.models.use.ports import HubClient
 from spark_tui.simulator import facts as facts_module

@@ -11,7 +11,7 @@ from spark_tui.base.engine.container import PublishedPort
 from spark_tui.base.finding import Ok
 from spark_tui.base.quantities import GIB
 from spark_tui.catalog.fit.screen.presets import PresetsScreen
-from spark_tui.catalog.models.model import hub_errors
+from spark_tui.catalog.models.model import hub as hub_errors
 from spark_tui.catalog.models.model.download import DownloadPhase
 from spark_tui.catalog.models.model.hub import Gating
 from spark_tui.run.launch.screen import LaunchForm

@@ -22,7 +22,7 @@ from spark_tui.catalog.fit.screen.presets import PresetsScreen
 from spark_tui.catalog.library.screen.hub import FetchDialog, SearchDialog
 from spark_tui.catalog.library.screen.models import ModelsScreen
 from spark_tui.catalog.library.show.models import speed_text
-from spark_tui.catalog.models.model import hub_errors
+from spark_tui.catalog.models.model import hub as hub_errors
 from spark_tui.catalog.models.model.download import Download, DownloadPhase, DownloadRequest
 from spark_tui.catalog.models.model.hub import FormatBasis, Formats, Gating, SearchHit, Sort
 from spark_tui.catalog.models.model.inspection import Inspection

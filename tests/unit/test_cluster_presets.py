@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from spark_tui.base.finding import Severity
-from spark_tui.catalog.models.model.known import facts_of, known_model
+from spark_tui.catalog.models.model.config import facts_of, known_model
 from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.catalog.presets.model.preset import Preset
 from spark_tui.catalog.presets.model.rules.check import check

@@ -25,7 +25,7 @@ from spark_tui.catalog.models.model.download import (
     TokenBucket,
     room_refusal,
 )
-from spark_tui.catalog.models.model.hub_errors import KEEP_FREE, DiskFull
+from spark_tui.catalog.models.model.hub import KEEP_FREE, DiskFull
 
 REQUEST = DownloadRequest("acme/tiny")
 

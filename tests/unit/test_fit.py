@@ -16,11 +16,10 @@ from spark_tui.base.finding import Missing, Ok
 from spark_tui.base.host.memory import MemInfo
 from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.quantities import GIB
-from spark_tui.catalog.fit.model.figures import fit_lines, slices
 from spark_tui.catalog.fit.model.fit import Basis, Fit, FitWord, Neighbour, PartId
 from spark_tui.catalog.fit.model.request import Measured, request_of
-from spark_tui.catalog.fit.model.verdict import auto_share
-from spark_tui.catalog.models.model.known import facts_of, known_model
+from spark_tui.catalog.fit.model.verdict import auto_share, fit_lines, slices
+from spark_tui.catalog.models.model.config import facts_of, known_model
 from spark_tui.catalog.presets.model.overrides import SHARE, overrides_from_pairs
 from spark_tui.catalog.presets.model.plan import LaunchPlan, plan
 from spark_tui.catalog.presets.model.preset import NO_GPU, ContainerOptions, Origin, Preset, PresetFacts, PublishedSpeed

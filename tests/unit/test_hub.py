@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from spark_tui.base.checkpoint import WeightFormat
 from spark_tui.base.errors import ExitCode, SparkError
 from spark_tui.base.quantities import GIB
-from spark_tui.catalog.models.model import hub_errors
+from spark_tui.catalog.models.model import hub as hub_errors
 from spark_tui.catalog.models.model.hub import (
     Fits,
     FormatBasis,

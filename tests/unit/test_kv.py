@@ -19,7 +19,7 @@ from spark_tui.base.checkpoint import (
     kv_layout,
 )
 from spark_tui.base.quantities import GIB
-from spark_tui.catalog.models.model.known import KNOWN, facts_of, known_model
+from spark_tui.catalog.models.model.config import KNOWN, facts_of, known_model
 
 
 def public(name: str) -> CheckpointFacts:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from spark_tui.base.errors import PresetError
 from spark_tui.catalog.presets.adapter.store import parse
 from spark_tui.catalog.presets.model.located import MappingValue, Node, plain
-from spark_tui.catalog.presets.model.pin import pinned_reference, short_digest, with_image
+from spark_tui.catalog.presets.model.preset import pinned_reference, short_digest, with_image
 
 DIGEST = "sha256:" + "0f" * 32
 TEXT = "# Mine.\nmodel: acme/otter  # small\n{}\ncommand: |\n  serve {{model}}\n  container: not this one\n"

@@ -15,7 +15,7 @@ from spark_tui.base.finding import Ok
 from spark_tui.base.host.detectors import SharedFile, leaked
 from spark_tui.base.host.vitals import HostIdentity
 from spark_tui.base.remote import Cluster, RemoteHost, no_answer
-from spark_tui.catalog.models.model import hub_errors
+from spark_tui.catalog.models.model import hub as hub_errors
 from spark_tui.machine.docker.errors import Request, from_message
 from spark_tui.machine.secrets import FileSecrets
 from spark_tui.manage.cluster.model.doctor import examine

@@ -13,9 +13,8 @@ from msgspec.structs import replace
 from spark_tui.base.engine.invocation import ALONE, WITH_DRAFTER
 from spark_tui.base.errors import UsageError
 from spark_tui.catalog.presets.model.command import command_of
-from spark_tui.catalog.presets.model.overrides import overrides_from_pairs, pairs_of
+from spark_tui.catalog.presets.model.overrides import overrides_from_pairs, pairs_of, speculation_of
 from spark_tui.catalog.presets.model.preset import Origin, Preset, PresetFacts
-from spark_tui.catalog.presets.model.speculation import speculation_of
 from tests.cases import all_cases
 
 MTP = '{"method":"mtp","num_speculative_tokens":3,"moe_backend":"triton"}'

@@ -31,8 +31,7 @@ from spark_tui.catalog.fit.model.verdict import LaunchVerdict
 from spark_tui.catalog.fit.use.draft import Drafts
 from spark_tui.catalog.fit.use.fit import LaunchChecks, MemoryGate, WillNotFit
 from spark_tui.catalog.presets.model.command import settable, tool_calls_of
-from spark_tui.catalog.presets.model.dialects.recipe_files import to_sparkrun
-from spark_tui.catalog.presets.model.dialects.yaml_text import comment, sub_table, with_value, yaml_text
+from spark_tui.catalog.presets.model.dialects.recipe_files import comment, sub_table, to_sparkrun, with_value, yaml_text
 from spark_tui.catalog.presets.model.located import MappingValue
 from spark_tui.catalog.presets.model.overrides import Overrides, all_pairs, overrides_from_pairs
 from spark_tui.catalog.presets.model.preset import Preset, PresetCatalogue

@@ -40,12 +40,11 @@ from spark_tui.catalog.fit.show.presets import (
     preset_detail,
     recipe,
 )
-from spark_tui.catalog.fit.use.candidates import Candidate
 from spark_tui.catalog.fit.use.finder import SORTS, PresetFinder, Search
 from spark_tui.catalog.fit.use.fit import LaunchChecks, observe
+from spark_tui.catalog.fit.use.recommend import Candidate
 from spark_tui.catalog.presets.model.dialects.container_files import compose_text, quadlet_text, systemd_text
-from spark_tui.catalog.presets.model.dialects.recipe_files import to_sparkrun
-from spark_tui.catalog.presets.model.dialects.yaml_text import comment, yaml_text
+from spark_tui.catalog.presets.model.dialects.recipe_files import comment, to_sparkrun, yaml_text
 from spark_tui.catalog.presets.model.diff import Diff
 from spark_tui.catalog.presets.model.located import MappingValue
 from spark_tui.catalog.presets.model.overrides import Overrides, overrides_from_pairs, pairs_from

@@ -8,10 +8,9 @@ from spark_tui.base.context import Context
 from spark_tui.catalog.fit.command.candidates import look_around, search_options
 from spark_tui.catalog.fit.show.from_ollama import replacements_object, replacements_page
 from spark_tui.catalog.fit.show.presets import recommendation, recommendation_object
-from spark_tui.catalog.fit.use.candidates import Candidate
 from spark_tui.catalog.fit.use.finder import PresetFinder, Search
 from spark_tui.catalog.fit.use.from_ollama import OllamaApi, Replacement, replacements
-from spark_tui.catalog.fit.use.recommend import Use, purpose_of
+from spark_tui.catalog.fit.use.recommend import Candidate, Use, purpose_of
 from spark_tui.catalog.fit.use.recommend import recommend as ranked
 from spark_tui.catalog.models.model.ollama import OllamaModels
 from spark_tui.cli.command import command

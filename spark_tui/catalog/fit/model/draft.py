@@ -22,15 +22,15 @@ from spark_tui.base.quantities import GIB, human_bytes
 from spark_tui.base.shell import split_words
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.catalog.fit.model.fit import FEW_SEQUENCES, HOST_BYTES, RUNTIME_BYTES, SHORTEST
+from spark_tui.catalog.models.model.config import facts_of, known_model
 from spark_tui.catalog.models.model.gguf import PART
 from spark_tui.catalog.models.model.inspection import SPARK_MEMORY
-from spark_tui.catalog.models.model.known import facts_of, known_model
 from spark_tui.catalog.models.model.weights import format_in
 from spark_tui.catalog.presets.model.dialects.importing import plain_name
-from spark_tui.catalog.presets.model.dialects.yaml_text import Value, comment, node_of, yaml_text
+from spark_tui.catalog.presets.model.dialects.recipe_files import Value, comment, node_of, yaml_text
+from spark_tui.catalog.presets.model.overrides import speculation_of
 from spark_tui.catalog.presets.model.preset import Origin, Preset
 from spark_tui.catalog.presets.model.recipe import preset_from
-from spark_tui.catalog.presets.model.speculation import speculation_of
 
 CAUTIOUS_CONTEXT: Final = 32768
 """The context where it is unknown what fits."""

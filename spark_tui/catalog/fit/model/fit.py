@@ -15,7 +15,7 @@ from spark_tui.base.finding import Change, Finding, Missing, Reading, Severity
 from spark_tui.base.host.memory import RESERVE_BYTES, MemInfo
 from spark_tui.base.quantities import GIB, human_bytes, short_tokens
 from spark_tui.catalog.fit.model.request import FitRequest, Measured, measured_layout, request_of
-from spark_tui.catalog.models.model.known import facts_of, known_model, loaded_weights
+from spark_tui.catalog.models.model.config import facts_of, known_model, loaded_weights
 from spark_tui.catalog.models.model.weights import (
     DecodeCeiling,
     bytes_of,

@@ -8,8 +8,8 @@ from textual.content import Content
 
 from spark_tui.base.quantities import gib, short_tokens
 from spark_tui.base.text import cells_left
-from spark_tui.catalog.fit.model.figures import pieces, slices
 from spark_tui.catalog.fit.model.fit import Fit
+from spark_tui.catalog.fit.model.verdict import pieces, slices
 from spark_tui.tui.format import Glyphs
 from spark_tui.tui.widgets.line import Line, packed
 from spark_tui.tui.widgets.memory_strip import apportion

@@ -26,12 +26,11 @@ from spark_tui.catalog.fit.screen.bar import FitBar
 from spark_tui.catalog.fit.show import presets as present
 from spark_tui.catalog.fit.show.launch import fit_figures, fit_verdict
 from spark_tui.catalog.fit.show.presets import MARKS, PROBLEM, ImageStatus
-from spark_tui.catalog.fit.use.candidates import Candidate
 from spark_tui.catalog.fit.use.finder import SORTS, PresetFinder, Search, matches, order
+from spark_tui.catalog.fit.use.recommend import Candidate
 from spark_tui.catalog.presets.model.overrides import Overrides, pairs_of
-from spark_tui.catalog.presets.model.pin import digest_of
 from spark_tui.catalog.presets.model.plan import LaunchPlan
-from spark_tui.catalog.presets.model.preset import Preset
+from spark_tui.catalog.presets.model.preset import Preset, digest_of
 from spark_tui.catalog.presets.use.library import Library
 from spark_tui.catalog.presets.use.pins import Pins
 from spark_tui.catalog.presets.use.preflight import Preflight, preset_diff

@@ -8,9 +8,8 @@ from typing import Final
 from spark_tui.base.page import Cell, Column, Object, Page, Row, Section, Table, Tone, cells, maybe
 from spark_tui.base.quantities import human_bytes
 from spark_tui.catalog.fit.show.presets import BASIS_MARKS, fits_cell
-from spark_tui.catalog.fit.use.candidates import Disk
 from spark_tui.catalog.fit.use.from_ollama import Replacement
-from spark_tui.catalog.fit.use.recommend import Pick, Speed, SpeedSource
+from spark_tui.catalog.fit.use.recommend import Disk, Pick, Speed, SpeedSource
 from spark_tui.catalog.models.model.ollama import OllamaModels
 
 _COLUMNS: Final = (

@@ -11,9 +11,8 @@ from spark_tui.base.errors import SparkError
 from spark_tui.base.finding import Finding, Severity, pairs_text, set_options
 from spark_tui.base.page import Cell, Object, Page, Row, Section, Tone, labelled
 from spark_tui.base.quantities import short_tokens
-from spark_tui.catalog.fit.model.figures import fit_lines
 from spark_tui.catalog.fit.model.fit import Fit, FitChange, FitWord
-from spark_tui.catalog.fit.model.verdict import LaunchVerdict
+from spark_tui.catalog.fit.model.verdict import LaunchVerdict, fit_lines
 from spark_tui.catalog.models.model.download import DownloadRequest
 from spark_tui.catalog.models.use.downloads import MissingFiles
 

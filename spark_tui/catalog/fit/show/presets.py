@@ -20,9 +20,8 @@ from spark_tui.base.secret import mask_secrets
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.catalog.fit.model.fit import FitWord
 from spark_tui.catalog.fit.show.launch import finding_object, finding_section, fit_word, verdict_object
-from spark_tui.catalog.fit.use.candidates import Candidate, Disk, on_cpu
 from spark_tui.catalog.fit.use.finder import Search
-from spark_tui.catalog.fit.use.recommend import LeftOut, Pick, SpeedSource, crowded
+from spark_tui.catalog.fit.use.recommend import Candidate, Disk, LeftOut, Pick, SpeedSource, crowded, on_cpu
 from spark_tui.catalog.presets.model.command import ToolCalls, missing_values, tool_calls_of
 from spark_tui.catalog.presets.model.diff import Diff, DiffRow
 from spark_tui.catalog.presets.model.plan import LaunchPlan

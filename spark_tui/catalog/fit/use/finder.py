@@ -17,9 +17,8 @@ from spark_tui.base.finding import Finding, Severity, value_of
 from spark_tui.base.store import World
 from spark_tui.catalog.fit.model.fit import FitWord
 from spark_tui.catalog.fit.model.verdict import LaunchVerdict
-from spark_tui.catalog.fit.use.candidates import Candidate, Disk, on_cpu
 from spark_tui.catalog.fit.use.fit import LaunchChecks, Stored
-from spark_tui.catalog.fit.use.recommend import score
+from spark_tui.catalog.fit.use.recommend import Candidate, Disk, on_cpu, score
 from spark_tui.catalog.models.model.store import Completeness
 from spark_tui.catalog.presets.model.command import ToolCalls, settable, tool_calls_of
 from spark_tui.catalog.presets.model.library import LibraryView

@@ -24,10 +24,9 @@ from spark_tui.base.host.drop_caches import WORTH_BYTES
 from spark_tui.base.ports import CheckpointSource, Clock, ContainerEngine, HostProbe, SecretStore
 from spark_tui.base.quantities import GIB, MIB, gib, human_duration
 from spark_tui.base.store import Store
-from spark_tui.catalog.fit.model.figures import fit_lines
 from spark_tui.catalog.fit.model.fit import HOST_BYTES, Fit, FitWord, Neighbour, measure
 from spark_tui.catalog.fit.model.request import OWN_LOG, measured_before, measured_by
-from spark_tui.catalog.fit.model.verdict import LaunchVerdict, auto_share, judged
+from spark_tui.catalog.fit.model.verdict import LaunchVerdict, auto_share, fit_lines, judged
 from spark_tui.catalog.presets.model.overrides import SHARE, Overrides, names_share, settings_text
 from spark_tui.catalog.presets.model.plan import LaunchPlan
 from spark_tui.catalog.presets.model.preset import Preset

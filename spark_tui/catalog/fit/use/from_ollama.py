@@ -9,8 +9,7 @@ from msgspec import Struct
 
 from spark_tui.base.engine.runtimes import OLLAMA
 from spark_tui.base.ports import port_named
-from spark_tui.catalog.fit.use.candidates import Candidate
-from spark_tui.catalog.fit.use.recommend import Pick, Purpose, Speed, SpeedSource, recommend
+from spark_tui.catalog.fit.use.recommend import Candidate, Pick, Purpose, Speed, SpeedSource, recommend
 from spark_tui.catalog.models.model.ollama import OllamaModel, OllamaModels, same_model
 from spark_tui.catalog.models.model.weights import PAPER_BANDWIDTH
 from spark_tui.catalog.presets.model.preset import Preset

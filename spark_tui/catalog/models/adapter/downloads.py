@@ -41,8 +41,7 @@ from spark_tui.catalog.models.model.download import (
     Limits,
     LocalFiles,
 )
-from spark_tui.catalog.models.model.hub import RepoFile
-from spark_tui.catalog.models.model.hub_errors import DownloadFailed, shown
+from spark_tui.catalog.models.model.hub import DownloadFailed, RepoFile, shown
 
 ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
 _MOST_BYTES: Final = 8 * 1024 * 1024

@@ -30,7 +30,7 @@ from spark_tui.base.executors import CallPool
 from spark_tui.base.finding import Reading
 from spark_tui.base.secret import Secret
 from spark_tui.base.text import clean_line, truncate
-from spark_tui.catalog.models.model import hub_errors
+from spark_tui.catalog.models.model import hub as hub_errors
 from spark_tui.catalog.models.model.config import MOST_BYTES, Keys, quantization_of
 from spark_tui.catalog.models.model.hub import (
     Gating,

@@ -37,7 +37,7 @@ from spark_tui.catalog.models.adapter.hub_client import (
     translate,
     whole_answer,
 )
-from spark_tui.catalog.models.model import hub_errors
+from spark_tui.catalog.models.model import hub as hub_errors
 from spark_tui.catalog.models.model.download import DownloadRequest, FileProgress, FileState, TokenBucket
 from spark_tui.catalog.models.model.hub import RepoFile
 

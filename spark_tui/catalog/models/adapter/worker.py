@@ -48,7 +48,7 @@ from spark_tui.catalog.models.adapter.transfer import (
     io_error,
     made,
 )
-from spark_tui.catalog.models.model import hub_errors
+from spark_tui.catalog.models.model import hub as hub_errors
 from spark_tui.catalog.models.model.download import DownloadFailure, DownloadPhase, FileProgress, FileState, SpeedMeter
 from spark_tui.catalog.models.model.hub import RepoFile, select
 

@@ -16,8 +16,7 @@ from spark_tui.base.errors import SparkError, UsageError
 from spark_tui.base.finding import NOT_READ_YET, Reading, value_of
 from spark_tui.base.quantities import parse_bytes
 from spark_tui.base.text import clean_line, truncate
-from spark_tui.catalog.models.model.hub import RepoFacts, Skipped, sum_known
-from spark_tui.catalog.models.model.hub_errors import KEEP_FREE, error_named, no_room
+from spark_tui.catalog.models.model.hub import KEEP_FREE, RepoFacts, Skipped, error_named, no_room, sum_known
 
 WINDOW_SECONDS: Final = 10.0
 _LEAST_SECONDS: Final = 1.0

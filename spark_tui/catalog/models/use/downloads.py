@@ -20,7 +20,7 @@ from spark_tui.base.quantities import human_bytes, human_duration
 from spark_tui.base.secret import Secret
 from spark_tui.base.store import Store
 from spark_tui.base.text import clean_line
-from spark_tui.catalog.models.model import hub_errors
+from spark_tui.catalog.models.model import hub as hub_errors
 from spark_tui.catalog.models.model.download import (
     Download,
     DownloadPhase,

@@ -37,9 +37,8 @@ from spark_tui.base.engine.runtimes import Scalar, parsers_of
 from spark_tui.base.errors import PresetError, UsageError
 from spark_tui.base.settings import ExposureChoice
 from spark_tui.base.shell import join_lines, shell_construct, split_words
-from spark_tui.catalog.presets.model.overrides import Overrides, unknown_key
+from spark_tui.catalog.presets.model.overrides import CONFIG, SPELLED, Overrides, changed, speculation_of, unknown_key
 from spark_tui.catalog.presets.model.preset import Origin, Preset
-from spark_tui.catalog.presets.model.speculation import CONFIG, SPELLED, changed, speculation_of
 
 MAX_DEPTH = 10
 """Nesting of values in one another; sparkrun 0.4.2 makes as many passes. Two or three is normal."""

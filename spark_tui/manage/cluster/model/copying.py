@@ -15,7 +15,7 @@ from spark_tui.base.errors import SparkError, UnreachableError
 from spark_tui.base.quantities import human_bytes
 from spark_tui.base.remote import NOT_FOUND, SSH_FAILED, ClusterNode, last_line
 from spark_tui.base.text import clean
-from spark_tui.catalog.models.model.hub_errors import KEEP_FREE
+from spark_tui.catalog.models.model.hub import KEEP_FREE
 from spark_tui.catalog.models.model.store import PARTIAL_FOLDER
 
 RSYNC_INSTALL: Final = "sudo apt install rsync"

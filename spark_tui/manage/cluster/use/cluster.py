@@ -24,7 +24,7 @@ from spark_tui.base.remote import (
 )
 from spark_tui.catalog.fit.model.fit import Fit, Shards, measure
 from spark_tui.catalog.fit.model.verdict import auto_share, judged
-from spark_tui.catalog.models.model.known import facts_of, known_model
+from spark_tui.catalog.models.model.config import facts_of, known_model
 from spark_tui.catalog.presets.model.overrides import Overrides, names_share
 from spark_tui.catalog.presets.model.preset import Preset
 from spark_tui.catalog.presets.model.rules.check import check

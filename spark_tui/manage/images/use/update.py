@@ -35,8 +35,7 @@ from spark_tui.base.quantities import human_bytes
 from spark_tui.base.text import clean_line, quoted
 from spark_tui.base.wire import decode, encode
 from spark_tui.catalog.presets.model.overrides import Overrides
-from spark_tui.catalog.presets.model.pin import digest_of, pinned_reference
-from spark_tui.catalog.presets.model.preset import Preset, PresetCatalogue
+from spark_tui.catalog.presets.model.preset import Preset, PresetCatalogue, digest_of, pinned_reference
 from spark_tui.catalog.presets.use.catalogue import catalogue
 from spark_tui.catalog.presets.use.preflight import container_of
 from spark_tui.manage.images.model import kept_tag

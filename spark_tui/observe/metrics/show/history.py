@@ -8,7 +8,7 @@ from typing import Final
 
 from spark_tui.base.page import Cell, Column, Object, Page, Row, Section, Table, Tone, cells, labelled, maybe, moment
 from spark_tui.base.quantities import human_duration
-from spark_tui.catalog.presets.model.pin import short_digest
+from spark_tui.catalog.presets.model.preset import short_digest
 from spark_tui.catalog.presets.use.pins import GoodStart, ImageMatch, LastGood, PinPlan
 from spark_tui.observe.explain.model.starts import StartRecord
 from spark_tui.observe.explain.model.timeline import LABELS, StartOutcome

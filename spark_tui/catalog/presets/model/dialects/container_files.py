@@ -24,7 +24,7 @@ from spark_tui.base.engine.runtimes import recognised
 from spark_tui.base.errors import UsageError
 from spark_tui.base.quantities import docker_size
 from spark_tui.base.secret import holds_secret, is_secret_name
-from spark_tui.catalog.presets.model.dialects.yaml_text import (
+from spark_tui.catalog.presets.model.dialects.recipe_files import (
     Value,
     comment,
     is_true,

@@ -48,8 +48,7 @@ from spark_tui.base.shell import (
 )
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.catalog.presets.model.command import HOST_NETWORK, render
-from spark_tui.catalog.presets.model.dialects.recipe_files import ConvertedRecipe
-from spark_tui.catalog.presets.model.dialects.yaml_text import Value, table_of
+from spark_tui.catalog.presets.model.dialects.recipe_files import ConvertedRecipe, Value, table_of
 from spark_tui.catalog.presets.model.plan import COMPILE_CACHES
 from spark_tui.catalog.presets.model.preset import NO_GPU
 from spark_tui.catalog.presets.model.recipe import HUB_TOKENS

@@ -23,9 +23,17 @@ from spark_tui.base.text import clean, clean_line, truncate
 from spark_tui.catalog.presets.model.command import missing_values
 from spark_tui.catalog.presets.model.dialects.container_files import compose_commands, is_compose
 from spark_tui.catalog.presets.model.dialects.docker_run import from_docker_run
-from spark_tui.catalog.presets.model.dialects.recipe_files import ConvertedRecipe, from_eugr
+from spark_tui.catalog.presets.model.dialects.recipe_files import (
+    EMPTY,
+    ConvertedRecipe,
+    comment,
+    from_eugr,
+    scalar,
+    sub_table,
+    with_value,
+    yaml_text,
+)
 from spark_tui.catalog.presets.model.dialects.vllm_recipes import from_vllm, names_spark, variants_of
-from spark_tui.catalog.presets.model.dialects.yaml_text import EMPTY, comment, scalar, sub_table, with_value, yaml_text
 from spark_tui.catalog.presets.model.include import flattened
 from spark_tui.catalog.presets.model.located import MappingValue, Node
 from spark_tui.catalog.presets.model.preset import Origin, Preset, RecipeSource

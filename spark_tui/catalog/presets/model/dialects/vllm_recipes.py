@@ -19,8 +19,14 @@ from spark_tui.base.engine.invocation import parse
 from spark_tui.base.errors import UsageError
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.catalog.presets.model.dialects.docker_run import from_spec
-from spark_tui.catalog.presets.model.dialects.recipe_files import ConvertedRecipe
-from spark_tui.catalog.presets.model.dialects.yaml_text import EMPTY, Value, scalar, sub_table, with_value
+from spark_tui.catalog.presets.model.dialects.recipe_files import (
+    EMPTY,
+    ConvertedRecipe,
+    Value,
+    scalar,
+    sub_table,
+    with_value,
+)
 from spark_tui.catalog.presets.model.located import ListValue, MappingValue, Node, ScalarValue
 from spark_tui.catalog.presets.model.recipe import OWN_KEY
 

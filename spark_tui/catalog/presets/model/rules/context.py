@@ -29,10 +29,9 @@ from spark_tui.base.finding import Change, Finding, Severity
 from spark_tui.base.host.vitals import NOMINAL_MEMORY
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.catalog.presets.model.command import calls_tools
-from spark_tui.catalog.presets.model.overrides import Overrides
+from spark_tui.catalog.presets.model.overrides import CONFIG, Overrides, Speculation, speculation_of
 from spark_tui.catalog.presets.model.plan import LaunchPlan
 from spark_tui.catalog.presets.model.preset import Preset, RequiredFile
-from spark_tui.catalog.presets.model.speculation import CONFIG, Speculation, speculation_of
 
 ERROR, WARNING, INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
 EVIDENCE_CELLS: Final = 200

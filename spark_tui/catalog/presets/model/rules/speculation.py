@@ -6,6 +6,7 @@ from typing import Final
 
 from spark_tui.base.engine.image import OWN_DFLASH, name_of, ngc_release, shown_version
 from spark_tui.base.engine.invocation import compact_json
+from spark_tui.catalog.presets.model.overrides import Speculation
 from spark_tui.catalog.presets.model.rules.context import (
     ERROR,
     GEMMA_CODER,
@@ -17,7 +18,6 @@ from spark_tui.catalog.presets.model.rules.context import (
     RuleMatch,
     RuleTable,
 )
-from spark_tui.catalog.presets.model.speculation import Speculation
 
 RULES: Final = RuleTable()
 
