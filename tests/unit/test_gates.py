@@ -22,18 +22,18 @@ from tests.launch_counts import OPENED, TYPED, Calls
 
 OWN_MODULES: Final = {
     "--help": 11,
-    "ps": 91,
-    "status": 92,
-    "presets list": 167,
-    "fit gpt-oss-20b": 140,
-    "models list": 121,
-    "explain qwen3.6-35b": 111,
-    "up gpt-oss-20b --dry-run": 152,
-    "connect opencode qwen3.6-35b": 104,
-    "logs qwen3.6-35b": 78,
-    "config list": 37,
-    "metrics qwen3.6-35b": 159,
-    "doctor": 71,
+    "ps": 72,
+    "status": 73,
+    "presets list": 139,
+    "fit gpt-oss-20b": 114,
+    "models list": 100,
+    "explain qwen3.6-35b": 92,
+    "up gpt-oss-20b --dry-run": 125,
+    "connect opencode qwen3.6-35b": 94,
+    "logs qwen3.6-35b": 52,
+    "config list": 33,
+    "metrics qwen3.6-35b": 136,
+    "doctor": 60,
 }
 """Modules of spark_tui that a command has imported when it ends, those of the simulated Spark and packages without code
 left out."""
@@ -49,10 +49,10 @@ SIMULATION: Final = (
 """With the adapters of a real machine that it runs where it had its own, which were left out."""
 
 SOURCE: Final = {
-    "statements": 69_679,
-    "imports in functions": 171,
-    "import_module": 10,  # the same by another name
-    "if TYPE_CHECKING": 42,
+    "statements": 69_358,
+    "imports in functions": 167,
+    "import_module": 9,  # the same by another name
+    "if TYPE_CHECKING": 41,
 }
 """Of all files of spark_tui."""
 

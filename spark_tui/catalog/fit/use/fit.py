@@ -400,7 +400,7 @@ class MemoryGate(Struct, eq=False):
 
 
 async def observe(context: Context, note: Callable[[str], object]) -> None:
-    """Reads memory, GPU, engines and their earlier starts once: what a launch is judged by. `note` is told what cannot
+    """Reads memory, GPU, engines and their earlier starts once: what a launch is judged by. `note` gets what cannot
     be read."""
     await context[History].load()
     await context[Collectors].collect_once()

@@ -1,4 +1,4 @@
-"""restart, secure: an engine that runs, started anew."""
+"""The commands restart and secure: an engine that runs is started again."""
 
 from __future__ import annotations
 
