@@ -100,7 +100,7 @@ class Histogram(Struct, frozen=True):
 
 
 def histogram(counts: Mapping[float, float], total: float | None = None, sum_: float | None = None) -> Histogram | None:
-    """From counts by upper bound. `total` stands in where the last bucket is missing; None without any bucket.
+    """From counts by upper bound. `total` counts where the last bucket is missing; None without any bucket.
 
     A page may be read while it is written: counts that fall from one bound to the next are lifted.
     """
