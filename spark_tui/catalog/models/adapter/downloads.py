@@ -147,10 +147,11 @@ class DownloadFolder:
             words, remedy = "The record of this download is unreadable.", f"spark-tui models cancel {id_}"
             failure = DownloadFailure("download_failed", words, remedy)
             return Download(id_, DownloadRequest(target=id_), DownloadPhase.FAILED, failure=failure)
-        if state.phase.active and not alive(state):
-            state = self.state(id_) or state  # read again: its last write may have come after the first look
+        # One look at the process for each state that was read: it may write its last one, and end, between two.
+        while (gone := state.phase.active and not alive(state)) and (latest := self.state(id_) or state) != state:
+            state = latest
         phase = state.phase
-        if phase.active and not alive(state):
+        if gone:
             phase = DownloadPhase.PAUSED if order.stopped else DownloadPhase.INTERRUPTED
             state = replace(state, waiting="", speed=None, limit=None)
         if not phase.active:
