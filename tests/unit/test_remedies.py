@@ -23,7 +23,7 @@ from spark_tui.manage.cluster.model.facts import ClusterReadings
 from spark_tui.manage.doctor.model import Readings
 from spark_tui.manage.doctor.model import examine as examine_machine
 from spark_tui.observe.explain.model.causes.cause import FailureContext
-from spark_tui.observe.explain.model.causes.model import hub_unreachable
+from spark_tui.observe.explain.model.causes.diagnosis import recognise
 from spark_tui.observe.explain.model.timeline import EngineFacts
 from tests.cases import all_cases
 from tests.unit.test_cluster_doctor import healthy
@@ -127,9 +127,10 @@ def test_a_key_file_named_by_a_label_is_one_word(tmp_path: Path) -> None:
 @pytest.mark.parametrize("model", [f"o/{EVIL}", EVIL, "o/n$(id)", "o/n m"])
 def test_a_model_named_in_a_log_is_not_in_a_command(model: str) -> None:
     line = "HTTPSConnectionPool: Max retries exceeded: Name or service not known"
-    match = re.search("Max", line)
-    assert match is not None
+    found = recognise(line)
+    assert found is not None
+    rule, match = found
     context = FailureContext(text=line, facts=EngineFacts(model=model))
-    assert "`spark-tui models pull NAME`" in hub_unreachable(match, context).remedy
+    assert "`spark-tui models pull NAME`" in rule.told(match, context).remedy
     known = replace(context, facts=EngineFacts(model="acme/tiny-1b"))
-    assert "`spark-tui models pull acme/tiny-1b`" in hub_unreachable(match, known).remedy
+    assert "`spark-tui models pull acme/tiny-1b`" in rule.told(match, known).remedy

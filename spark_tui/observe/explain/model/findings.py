@@ -238,7 +238,7 @@ def runner_failed(seen: Observation) -> Iterator[Finding]:
         known = recognise(line.text)
         engine = seen.context.engine or "ollama"
         context = FailureContext(line.text, engine, facts=seen.facts)
-        why = known[0].explain(known[1], context) if known else None
+        why = known[0].told(known[1], context) if known else None
         who = "Ollama" if engine == "ollama" else "The server"
         summary = f"{who} could not load a model. {why.summary if why else ''}".strip()
         remedy = why.remedy if why else f"Use {context.names.newer}, or choose another quantization of the model."

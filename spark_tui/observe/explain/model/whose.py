@@ -8,8 +8,7 @@ from typing import Final, NamedTuple
 from spark_tui.base.text import lazy_pattern
 from spark_tui.observe.explain.model.causes.cause import CauseId
 from spark_tui.observe.explain.model.causes.diagnosis import recognise
-from spark_tui.observe.explain.model.causes.engines import RAYLET
-from spark_tui.observe.explain.model.causes.host import GPU_FAULT, NO_PROGRAM
+from spark_tui.observe.explain.model.causes.host import GPU_FAULT, NO_PROGRAM, RAYLET
 from spark_tui.observe.explain.model.causes.llama_cpp import ABORT, CRASH, FATAL, NAMED
 from spark_tui.observe.explain.model.line import LineKind, LogRecord, exception_name, parse_line
 

@@ -1,18 +1,17 @@
-"""The names of causes, what is known about a failure, and the shape of a rule that recognises one."""
+"""The names of causes, what is known about a failure, and what functions that compute a cause share."""
 
 from __future__ import annotations
 
 import difflib
-import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from msgspec import Struct, field
 
 from spark_tui.base.finding import Change, Finding, Severity
-from spark_tui.base.text import lazy_pattern, truncate
+from spark_tui.base.text import lazy_pattern
 from spark_tui.observe.explain.model.timeline import EngineFacts, PhaseId
 
 MAX_QUOTED = 200
@@ -186,62 +185,6 @@ class FailureContext(Struct, frozen=True):
 
 
 _VLLM: Final = Names()
-Explain: TypeAlias = Callable[[re.Match[str], FailureContext], Finding]
-
-
-class CauseRule(Struct, frozen=True):
-    """`pattern` is searched in one line; `explain` gets its match. `sure` is False where the words only suggest it.
-
-    `by_phase`: the id depends on what the engine was doing (out of memory has two names). `vague`: a line beside it
-    that another rule knows says more.
-    """
-
-    id: CauseId
-    pattern: str
-    explain: Explain
-    sure: bool = True
-    by_phase: bool = False
-    vague: bool = False
-
-    def match(self, line: str) -> re.Match[str] | None:
-        return _compiled(self.pattern).search(line)
-
-
-_compiled = functools.cache(re.compile)
-"""With the first line that is to be recognised: most programs start without a failure to explain."""
-
-
-def rule(
-    cause: CauseId,
-    pattern: str,
-    explain: Explain | str,
-    remedy: str = "",
-    *,
-    change: Change = (),
-    sure: bool = True,
-    vague: bool = False,
-) -> CauseRule:
-    """A rule from the pattern's text. `explain` is a function, or the summary; summary and remedy may hold fields.
-
-    `{0}` is the first group (`-` where it is absent), `{any}` the first one that is not empty, `{match}` the whole
-    match, `{model}` and `{version}` the engine's, the fields of `Names` its words.
-    """
-    if not isinstance(explain, str):
-        return CauseRule(cause, pattern, explain, sure, vague=vague)
-    summary = explain
-
-    def filled(match: re.Match[str], context: FailureContext) -> Finding:
-        groups = tuple(truncate(group.strip(), MAX_QUOTED) if group else "-" for group in match.groups())
-        fields = {
-            "any": first_group(match).strip("\"' "),
-            "match": truncate(match[0], 120),
-            "model": context.model,
-            "version": context.version,
-            **context.names._asdict(),
-        }
-        return fix(" ".join(summary.format(*groups, **fields).split()), remedy.format(*groups, **fields), change)
-
-    return CauseRule(cause, pattern, filled, sure, vague=vague)
 
 
 def fix(summary: str, remedy: str, change: Change = ()) -> Finding:

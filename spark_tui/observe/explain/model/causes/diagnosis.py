@@ -16,76 +16,19 @@ from spark_tui.base.finding import Finding, Severity
 from spark_tui.base.host.guard import END_LOOP, GuardEntry
 from spark_tui.base.secret import mask_secrets
 from spark_tui.base.text import clean_line, lazy_pattern, truncate
-from spark_tui.observe.explain.model.causes.cause import OF_VLLM, CauseId, CauseRule, FailureContext, fix, rule
-from spark_tui.observe.explain.model.causes.engines import ENGINE_RULES
-from spark_tui.observe.explain.model.causes.host import HOST_RULES
-from spark_tui.observe.explain.model.causes.llama_cpp import LLAMA_ENDS, LLAMA_RULES
-from spark_tui.observe.explain.model.causes.memory import MEMORY_RULES, while_loading
-from spark_tui.observe.explain.model.causes.model import MODEL_RULES
-from spark_tui.observe.explain.model.causes.settings import GENERAL_RULES, SETTINGS_RULES
+from spark_tui.observe.explain.model.causes.cause import OF_VLLM, CauseId, FailureContext, fix
+from spark_tui.observe.explain.model.causes.memory import while_loading
+from spark_tui.observe.explain.model.causes.table import CauseRule, rules
 from spark_tui.observe.explain.model.line import shown
 from spark_tui.observe.explain.model.timeline import BootTimeline, PhaseId, StartFailure, StartOutcome
 from spark_tui.observe.explain.model.view import LogContext
-
-_SHARED_MEMORY: Final = (
-    "Give the container more shared memory: `--ipc=host` or a larger `--shm-size` (shm_size in Compose; on Kubernetes "
-    "an emptyDir with medium: Memory, mounted at /dev/shm)."
-)
-# Faults of the disk come before what they make fail: compilers, caches, downloads.
-_DISK_RULES: Final[tuple[CauseRule, ...]] = (
-    rule(
-        CauseId.NCCL,
-        r"[Ee]rror while (?:creating|attaching to) shared memory segment (?:(\S{1,120}))?|"
-        r"[Ff]ailed to (?:open|extend|create) (/dev/shm/nccl-\S{1,60})",
-        "NCCL could not create its shared memory {any}.",
-        _SHARED_MEMORY,
-    ),
-    rule(
-        CauseId.PERMISSION_DENIED,
-        r"unable to open shared memory object <?(/?\S{1,80}?)>? .{0,80}Permission denied",
-        "The processes of the engine have no access to each other's shared memory ({0}).",
-        "Run all ranks as one user and in one container with `--ipc=host`, or mount a /dev/shm that it can write. "
-        "After an engine of another user remove its files from /dev/shm.",
-    ),
-    rule(
-        CauseId.DISK_FULL,
-        r"(?:[Nn]o space left on device|[Dd]isk quota exceeded|Insufficient space in)(?::? '?(/[^' ]{1,200})'?)?",
-        lambda match, _context: fix(
-            f"The disk is full, or its quota used up{f' ({match[1]})' if match[1] else ''}.",
-            _SHARED_MEMORY
-            if "/shm" in (match[1] or "")
-            else "Free disk space: `spark-tui models` shows the model store, `docker system df` what Docker uses "
-            "(`docker system prune` frees it).",
-        ),
-    ),
-    rule(
-        CauseId.PERMISSION_DENIED,
-        r"(?:PermissionError: .{0,60}|\[Errno 13\] |[Ee]rror.{0,80}: )[Pp]ermission denied(?:: '([^']{1,300})')?|"
-        r"[Rr]ead-only file ?system(?:: '([^']{1,300})')?|PermissionError at (\S{1,300})",
-        "The container's user has no access to {any}.",
-        "Correct the permissions of the host folder (`sudo chown -R $USER FOLDER`: files of an earlier container may "
-        "belong to root), or mount one that can be written. Without a home set env.HOME=/tmp, which caches follow.",
-    ),
-)
-RULES: Final[tuple[CauseRule, ...]] = (
-    *_DISK_RULES,
-    *LLAMA_RULES,
-    *SETTINGS_RULES,
-    *ENGINE_RULES,
-    *MODEL_RULES,
-    *MEMORY_RULES,
-    *HOST_RULES,
-    *LLAMA_ENDS,
-    *GENERAL_RULES,
-)
 
 
 @functools.lru_cache(maxsize=128)
 def recognise(line: str) -> tuple[CauseRule, re.Match[str]] | None:
     """The first rule that knows the line, with its match. The line that decides is asked for again and again."""
-    for known in RULES:
-        match = known.match(line)
-        if match:
+    for pattern, known in rules():
+        if match := pattern.search(line):
             return known, match
     return None
 
@@ -231,7 +174,7 @@ def _from_lines(failure: StartFailure, context: FailureContext) -> Finding | Non
 
 def _told(known: tuple[CauseRule, re.Match[str]], context: FailureContext, lines: tuple[str, ...]) -> Finding:
     rule, words = known
-    told = _with_option(rule.explain(words, context), words.string, context)
+    told = _with_option(rule.told(words, context), words.string, context)
     of_vllm = context.engine in ("", "vllm")
     change = told.change if of_vllm else tuple(each for each in told.change if each[0] not in OF_VLLM)
     return replace(told, id=_id(rule, context, words.string), evidence=lines, guess=not rule.sure, change=change)

@@ -8,7 +8,7 @@ from typing import Final
 
 from spark_tui.base.finding import Finding
 from spark_tui.base.text import lazy_pattern
-from spark_tui.observe.explain.model.causes.cause import CauseId, CauseRule, FailureContext, fix, rule, setting
+from spark_tui.observe.explain.model.causes.cause import FailureContext, fix, setting
 from spark_tui.observe.explain.model.line import NUMBER
 from spark_tui.observe.explain.model.sizing import HIGHEST_UTILIZATION, default_utilization
 from spark_tui.observe.explain.model.timeline import PhaseId
@@ -99,6 +99,15 @@ def kv_too_small(match: re.Match[str], context: FailureContext) -> Finding:
     return setting(summary, f"Set max_model_len={fits}, which fits, or raise {key}.", "max_model_len", fits)
 
 
+def kv_tokens(match: re.Match[str], _context: FailureContext) -> Finding:
+    return setting(
+        f"A context of {int(match[1]):,} tokens does not fit the KV cache of {int(match[2]):,}.",
+        f"Set max_model_len={match[2]}, or raise gpu_memory_utilization.",
+        "max_model_len",
+        match[2],
+    )
+
+
 def mamba_blocks(match: re.Match[str], _context: FailureContext) -> Finding:
     """Each sequence of a Mamba hybrid takes one block."""
     asked, blocks = int(match[1]), int(match[2])
@@ -170,115 +179,3 @@ OUT_OF_MEMORY: Final = (
     r"VK_ERROR_OUT_OF_\w{1,20}|Device memory allocation of size \d{1,15} failed|"
     r"unable to allocate \w+ (?:backend )?buffer|failed to allocate (?:compute|buffer for|\w+ buffer)"
 )
-
-MEMORY_RULES: Final[tuple[CauseRule, ...]] = (
-    rule(
-        CauseId.FREE_MEMORY_BELOW_UTILIZATION,
-        rf"(?:Free|Available) memory on (?:device|"
-        rf"node) (?:[\w:]{{1,20}} )?\({NUMBER}/{NUMBER} GiB\) on startup is less than [^(]{{1,120}}\({NUMBER}, "
-        rf"{NUMBER} GiB\)",
-        free_memory,
-    ),
-    rule(
-        CauseId.FREE_MEMORY_BELOW_UTILIZATION,
-        rf"memory capacity is unbalanced(?:.{{0,80}}?pre_model_load_memory={NUMBER}, local_gpu_memory={NUMBER})?",
-        "Another rank or process holds memory: SGLang found {0} GB free on one rank, {1} on this one.",
-        f"{FREE_MEMORY}, on every node. A stopped engine releases its memory after a minute or more.",
-    ),
-    rule(
-        CauseId.MEMORY_CHANGED_WHILE_PROFILING,
-        rf"Error in memory profiling(?:\.\s+Initial free memory {NUMBER}(?: GiB)?, current free memory {NUMBER})?",
-        memory_changed,
-    ),
-    rule(
-        CauseId.OUT_OF_MEMORY_WARMUP,  # places for requests, not bytes
-        r"alloc_req_slots runs out of memory|req_to_token_pool .{0,40}(?:exhausted|full)",
-        "SGLang ran out of places for requests.",
-        "Set a smaller max_running_requests (--max-running-requests), or use an image with a newer SGLang.",
-    ),
-    rule(CauseId.NO_KV_ROOM, r"No available memory for the cache blocks", no_kv_room),
-    rule(
-        CauseId.NO_KV_ROOM,
-        r"Not enough memory\.? Please try (?:to )?increas(?:e|ing) --mem-fraction-static",
-        "No memory left for the KV cache: weights fill the engine's memory share.",
-        f"Raise mem_fraction_static (--mem-fraction-static), or choose a smaller model. {FREE_MEMORY} first.",
-    ),
-    rule(
-        CauseId.KV_CACHE_TOO_SMALL,
-        r"maxTokensInPagedKvCache must be large enough",
-        "The paged KV cache holds less than one sequence.",
-        "Raise kv_cache_free_gpu_mem_fraction (max_tokens_in_paged_kv_cache where it is set), or build the engine with "
-        "a shorter max_seq_len.",
-    ),
-    rule(
-        CauseId.KV_CACHE_TOO_SMALL,
-        r"max KV cache length of input sequences \((\d{1,12}).{0,20}exceeds the KV cache manager's maximum supported "
-        r"length (\d{1,12})",
-        "A context of {0} tokens does not fit the KV cache of {1}.",
-        "Lower max_seq_len or max_num_tokens, or raise {memory}. " + FREE_MEMORY + " first.",
-    ),
-    rule(
-        CauseId.KV_CACHE_TOO_SMALL,
-        rf"max seq len \((\d{{1,12}})\).{{1,40}}?\(?{NUMBER} GiB KV cache is needed, which is larger than the "
-        rf"available KV cache memory \({NUMBER} GiB\)",
-        kv_too_small,
-    ),
-    rule(
-        CauseId.KV_CACHE_TOO_SMALL,
-        r"max seq len \((\d{1,12})\) is larger than the maximum number of tokens that can be stored in KV cache "
-        r"\((\d{1,12})\)",
-        lambda match, _context: setting(
-            f"A context of {int(match[1]):,} tokens does not fit the KV cache of {int(match[2]):,}.",
-            f"Set max_model_len={match[2]}, or raise gpu_memory_utilization.",
-            "max_model_len",
-            match[2],
-        ),
-    ),
-    rule(
-        CauseId.NO_KV_ROOM,
-        r"insufficient GPU memory\.? .{0,60}could not be created: KV cache",
-        "No memory left for the KV cache: TensorRT-LLM could not create it.",
-        f"Lower kv_cache_config.free_gpu_memory_fraction: it is a share of what is free. {FREE_MEMORY} first.",
-    ),
-    rule(
-        CauseId.OUT_OF_MEMORY_WARMUP,
-        r"Executor creation failed due to insufficient GPU memory(?:.{0,60}could not be created: (.{1,80}))?",
-        "Out of memory after loading the weights: TensorRT-LLM could not create its executor ({0}).",
-        "Lower kv_cache_config.free_gpu_memory_fraction, max_batch_size or max_num_tokens. " + FREE_MEMORY + " first.",
-    ),
-    rule(
-        CauseId.KV_CACHE_TOO_SMALL,
-        r"max_num_seqs \((\d{1,9})\) exceeds available Mamba cache blocks \((\d{1,9})\)",
-        mamba_blocks,
-    ),
-    rule(
-        CauseId.OUT_OF_MEMORY_WARMUP,
-        r"out of memory occurred when warming up .{1,80}? with (\d{1,9}) dummy requests",
-        warming_up,
-    ),
-    rule(
-        CauseId.KILLED,
-        r"Ray killed this worker|killed due to the node(?: running low on memory)?|"
-        r"Workers? \(tasks / actors\) killed due to memory pressure",
-        "Ray killed a worker: memory on its node passed Ray's threshold (95 %).",
-        f"{FREE_MEMORY}, on every node. Lower {{memory}}, or set env.RAY_memory_monitor_refresh_ms=0.",
-    ),
-    rule(
-        CauseId.KILLED,
-        r"exited with code 137|scheduler is dead.{0,80}Exit code: -9|Out of memory: Killed process|"
-        r"line \d{1,5}: +\d{1,9} Killed |exited on signal 9|terminated: signal: killed|died due to signal 9\b|"
-        r"(?<!unexpectedly \()exit ?code[:=]? ?-9\b|code=killed, status=9|unit has been killed by the OOM killer|"
-        r"sending SIG(?:TERM|KILL) to process \d+|^\.{5,200}Killed$|^(?:\[\d+\][+-]? +)?Killed(?:$| {2,}\S|: \d{1,2}$)",
-        "The engine was killed (exit code 137): out of memory, or stopped by force.",
-        f"{FREE_MEMORY}. Lower {{memory}} or {{context}}. The kernel log (`journalctl -k`) names the victim.",
-    ),
-    rule(
-        CauseId.OUT_OF_MEMORY_LOADING,  # Ollama compares before it loads
-        r"model requires more system memory \(([\d.]{1,12} \w{1,3})\) than is available \(([\d.]{1,12} \w{1,3})\)",
-        "The model needs {0} of memory; {1} are available.",
-        f"{FREE_MEMORY}, or choose a smaller or more quantized model{{offload}}.",
-    ),
-    CauseRule(CauseId.OUT_OF_MEMORY_WARMUP, r"gallocr_reserve\w*: failed to allocate", out_of_memory),
-    CauseRule(CauseId.OUT_OF_MEMORY_LOADING, OUT_OF_MEMORY, out_of_memory, by_phase=True),
-)
-"""In the order in which they are tried."""
