@@ -11,14 +11,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from spark_tui.observe.explain.model.causes.diagnosis import recognise
 from spark_tui.observe.explain.model.causes.table import rules
 from spark_tui.observe.explain.model.line import parse_line
 from tests.failure_logs import cases
 
+ROOT = Path(__file__).resolve().parent.parent
 TABLES = (
     "test_llama_vocabulary",
     "test_log_vocabulary",
@@ -35,7 +35,7 @@ def texts(folders: list[Path]) -> Iterator[str]:
             yield path.read_text(encoding="utf-8", errors="replace")
     yield from ("\n".join(case.log) for case in cases())
     for name in TABLES:
-        tree = ast.parse((ROOT / f"tests/unit/{name}.py").read_text("utf-8"))
+        tree = ast.parse((ROOT / f"tests/unit/test_{name}.py").read_text("utf-8"))
         yield from (str(each.value) for each in ast.walk(tree) if isinstance(each, ast.Constant))
 
 

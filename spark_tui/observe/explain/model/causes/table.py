@@ -70,8 +70,9 @@ class CauseRule(Struct, frozen=True, forbid_unknown_fields=True):
             "version": context.version,
             **context.names._asdict(),
         }
-        summary = " ".join(self.summary.format(*groups, **fields).split())
-        return fix(summary, self.remedy.format(*groups, **fields), tuple(self.change.items()))
+        phrased = read_table().phrased
+        summary = " ".join(phrased(self.summary).format(*groups, **fields).split())
+        return fix(summary, phrased(self.remedy).format(*groups, **fields), tuple(self.change.items()))
 
 
 class Table(Struct, frozen=True, forbid_unknown_fields=True):
@@ -89,17 +90,22 @@ class Table(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @functools.cache
+def read_table() -> Table:
+    return msgspec.toml.decode(_FILE.read_bytes(), type=Table)
+
+
+@functools.cache
 def rules() -> tuple[tuple[re.Pattern[str], CauseRule], ...]:
     """In their order, each with its pattern. Read with the first line that is to be recognised: most programs start
     without a failure to explain."""
-    table = msgspec.toml.decode(_FILE.read_bytes(), type=Table)
+    table, found = read_table(), []
     pieces = {**_PIECES, **table.pieces}
-    found = []
     for row in (row for rows in table.causes.values() for row in rows):
-        text = row.pattern if isinstance(row.pattern, str) else "|".join(row.pattern)
-        known = replace(row, summary=table.phrased(row.summary), remedy=table.phrased(row.remedy))
+        text, known = row.pattern if isinstance(row.pattern, str) else "|".join(row.pattern), row
         if row.fault:
             text, summary, remedy, change = getattr(network, row.fault)
             known = replace(row, summary=summary, remedy=remedy, change=dict(change))
-        found.append((re.compile(_PIECE.sub(lambda piece: pieces[piece[1]], text)), known))
+        elif "{{" in text:
+            text = _PIECE.sub(lambda piece: pieces[piece[1]], text)
+        found.append((lazy_pattern(text), known))
     return tuple(found)
