@@ -27,9 +27,9 @@ from spark_tui.base.host.drop_caches import Access, Route, SystemFile
 from spark_tui.base.host.memory import MemInfo
 from spark_tui.base.host.vitals import GpuReading, HostIdentity
 from spark_tui.base.ports import LogLine
+from spark_tui.base.protocol import Router, RouteRequest
 from spark_tui.base.quantities import GIB
 from spark_tui.base.secret import Secret
-from spark_tui.manage.cluster.model.protocol import Router, RouteRequest
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from spark_tui import __version__
-from spark_tui.machine.bundle import InstalledProgram
+from spark_tui.manage.cluster.adapter.bundle import InstalledProgram
 from spark_tui.manage.cluster.model.install import ProgramBundle
 
 _PROGRAM: Final = """#!/bin/sh

@@ -15,17 +15,17 @@ from spark_tui.base.context import Context
 from spark_tui.base.engine.state import ServedModel
 from spark_tui.base.errors import SparkError, UsageError
 from spark_tui.base.finding import Ok, Reading, value_of
+from spark_tui.base.launches import ClusterRecord
 from spark_tui.base.ports import ShellResult
-from spark_tui.base.remote import QUESTION, RemoteHost
+from spark_tui.base.protocol import FabricLink
+from spark_tui.base.remote import QUESTION, RemoteHost, Spread
 from spark_tui.base.wire import decode, encode
 from spark_tui.catalog.models.model.store import Payload, StoredFile
 from spark_tui.catalog.presets.model.overrides import Overrides
-from spark_tui.manage.cluster.model.plan import Spread, plan_cluster
-from spark_tui.manage.cluster.model.protocol import FabricLink
-from spark_tui.manage.cluster.model.record import ClusterRecord, record_of
+from spark_tui.machine.nodes import Nodes
+from spark_tui.manage.cluster.model.plan import plan_cluster, record_of
 from spark_tui.manage.cluster.use.launch import ClusterLauncher
 from spark_tui.manage.cluster.use.node import Node
-from spark_tui.manage.cluster.use.nodes import Nodes
 from tests.core.kit import Kit
 from tests.fakes_files import MemoryState
 from tests.fakes_host import FakeArchive, FakeClock

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 from spark_tui.base.actions import key_of
 from spark_tui.base.errors import SparkError
 from spark_tui.base.page import Cell
+from spark_tui.base.protocol import rank_of
 from spark_tui.catalog.presets.use.catalogue import catalogue
-from spark_tui.manage.cluster.model.protocol import rank_of
 from spark_tui.observe.engines.show.activity import activities, engine_counts, engine_statuses, window_title
 from spark_tui.tui.frame import FrameApp
 from spark_tui.tui.screen_table import make_screen
 
 if TYPE_CHECKING:
     from spark_tui.base.jobs import Activity
+    from spark_tui.base.launches import ClusterRecord
     from spark_tui.base.store import World
-    from spark_tui.manage.cluster.model.record import ClusterRecord
     from spark_tui.observe.explain.model.explain import Explanation
     from spark_tui.observe.explain.model.view import EngineView
 

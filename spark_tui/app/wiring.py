@@ -127,7 +127,7 @@ REAL: Final[Mapping[str, Adapter]] = {
         lambda make, p: make(p.folders.state / "clusters", p.environ),
     ),
     "transfers": ("spark_tui.manage.cluster.adapter.copying:SshTransfers", lambda make, p: make(p.docker_environ)),
-    "program": ("spark_tui.machine.bundle:InstalledProgram", lambda make, p: make(p.builtin_presets)),
+    "program": ("spark_tui.manage.cluster.adapter.bundle:InstalledProgram", lambda make, p: make(p.builtin_presets)),
     "gateway_server": ("spark_tui.manage.gateway.adapter.server:HttpGateway", None),
 }
 

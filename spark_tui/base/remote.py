@@ -394,6 +394,15 @@ class Topology(StrEnum):
     RING = "ring"
 
 
+class Spread(StrEnum):
+    """How nodes share the work."""
+
+    TENSOR = "tp"
+    PIPELINE = "pp"
+    DATA = "dp"
+    REPLICAS = "replicas"
+
+
 class ClusterNode(Struct, frozen=True):
     """A machine of a cluster. `host` is a host of the settings, else an ssh address. `fabric` are its addresses on the
     link between the nodes, the first one for all control traffic; `interfaces` have those addresses, one each.

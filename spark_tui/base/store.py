@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from spark_tui.base.engine.units import BootStatus, ScheduleStatus
     from spark_tui.base.host.drop_caches import DropResult
     from spark_tui.base.jobs import BenchStatus, JobView
+    from spark_tui.base.launches import ClusterRecord
     from spark_tui.base.ports import Clock
+    from spark_tui.base.protocol import NodeLook
     from spark_tui.catalog.models.model.download import Download
     from spark_tui.catalog.presets.model.library import LibraryView
-    from spark_tui.manage.cluster.model.protocol import NodeLook
-    from spark_tui.manage.cluster.model.record import ClusterRecord
     from spark_tui.manage.gateway.model import GatewayStatus
     from spark_tui.manage.images.model import ImagesView
     from spark_tui.observe.explain.model.explain import Explanation

@@ -19,7 +19,7 @@ from spark_tui.base.engine.container import ALL_INTERFACES, LOOPBACK
 from spark_tui.base.errors import SparkError
 from spark_tui.base.executors import born, command, python_path
 from spark_tui.base.files import FILE_MODE, FOLDER_MODE, end_of, file_name
-from spark_tui.manage.cluster.model.protocol import Router, RouteRequest
+from spark_tui.base.protocol import Router, RouteRequest
 
 START_SECONDS: Final = 20.0
 END_SECONDS: Final = 10.0

@@ -16,11 +16,13 @@ from typing import Final
 from spark_tui.base.engine.units import (
     BootStatus,
     ScheduleStatus,
+    boot_text,
     engine_of,
     read_status,
     read_timer,
     scheduled_engine,
     timer_name,
+    timer_texts,
     unit_name,
 )
 from spark_tui.base.errors import SparkError
@@ -30,7 +32,6 @@ from spark_tui.base.host.drop_caches import SystemFile
 from spark_tui.base.ports import CacheDropper
 from spark_tui.base.remote import last_line
 from spark_tui.base.text import quoted
-from spark_tui.catalog.presets.model.dialects.container_files import boot_text, timer_texts
 
 _SECONDS: Final = 10.0
 _START_SECONDS: Final = 30.0

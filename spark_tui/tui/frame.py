@@ -42,6 +42,7 @@ from spark_tui.tui.yank import LAST_COPY, Yank
 if TYPE_CHECKING:
     from spark_tui.base.context import Context
     from spark_tui.base.jobs import Activity
+    from spark_tui.base.store import World
     from spark_tui.base.under_way import Measurement
 
 ASIDES = ("memory", "events", "cluster", "cluster_doctor", "connect")

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from spark_tui.base.protocol import Hello
 from spark_tui.base.wire import encode
 from spark_tui.manage.cluster.model.facts import NodeFacts, NodeProbe
-from spark_tui.manage.cluster.model.protocol import Hello
 from tests.cli.world import in_process
 from tests.fake_ssh import FakeSsh
 from tests.unit.test_cluster_doctor import NAMES, healthy

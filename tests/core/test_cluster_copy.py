@@ -12,9 +12,11 @@ from msgspec.structs import replace
 from spark_tui.base.engine.container import ImageFacts
 from spark_tui.base.errors import RefusedError, UsageError
 from spark_tui.base.ports import ShellResult
+from spark_tui.base.protocol import Hello, NodeError, NodeFailed
 from spark_tui.base.quantities import GIB
 from spark_tui.base.remote import Cluster, ClusterNode, RemoteHost, Topology
 from spark_tui.base.wire import decode, encode
+from spark_tui.machine.nodes import Nodes
 from spark_tui.manage.cluster.model.copying import (
     Checked,
     CheckRequest,
@@ -30,9 +32,7 @@ from spark_tui.manage.cluster.model.copying import (
     other_file,
     same_image,
 )
-from spark_tui.manage.cluster.model.protocol import Hello, NodeError, NodeFailed
 from spark_tui.manage.cluster.use.copying import ClusterCopier, Copied
-from spark_tui.manage.cluster.use.nodes import Nodes
 from tests.fakes_host import FakeHost
 
 NODES = tuple(ClusterNode(f"nv@spark-{at}", (f"192.168.100.{at}",), (f"enp{at}s0",)) for at in (1, 2, 3))

@@ -13,9 +13,11 @@ from spark_tui.base.finding import Missing, Ok, Reading, Severity
 from spark_tui.base.host.detectors import SharedFile
 from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.ports import DoctorProbe, ShellResult
+from spark_tui.base.protocol import FabricLink
 from spark_tui.base.remote import Cluster, ClusterNode, RemoteHost
 from spark_tui.base.wire import decode, encode
 from spark_tui.catalog.models.model.store import Payload, StoredFile
+from spark_tui.machine.nodes import Nodes
 from spark_tui.manage.cluster.model.doctor import examine
 from spark_tui.manage.cluster.model.facts import (
     ABSENT,
@@ -27,9 +29,8 @@ from spark_tui.manage.cluster.model.facts import (
     RoceDevice,
     Transfer,
 )
-from spark_tui.manage.cluster.model.protocol import FabricLink
 from spark_tui.manage.cluster.use.doctor import ClusterDoctor, NodeExaminer
-from spark_tui.manage.cluster.use.nodes import Nodes, measured_bandwidth
+from spark_tui.observe.results.use import measured_bandwidth
 from tests.core.kit import IMAGE, Kit
 from tests.fakes_files import MemoryState
 from tests.fakes_host import FakeClock

@@ -12,10 +12,10 @@ from spark_tui.base.finding import EventKind, Ok
 from spark_tui.base.host.series import MetricId, Sample
 from spark_tui.base.host.vitals import GpuReading
 from spark_tui.base.jobs import JobView, StepState
-from spark_tui.manage.cluster.model.record import Stage, new_launch
+from spark_tui.base.launches import Stage, new_launch
+from spark_tui.machine.nodes import Nodes
 from spark_tui.manage.cluster.use.launch import ClusterLauncher
 from spark_tui.manage.cluster.use.monitor import ClusterMonitor
-from spark_tui.manage.cluster.use.nodes import Nodes
 from spark_tui.run.launch.use.runner import JobRunner
 from tests.core.kit import Kit, running
 from tests.core.test_cluster_launch import no_ssh, worker_ends

@@ -14,10 +14,11 @@ from spark_tui.base.errors import EngineFailed, NameInUse, PortInUse, RefusedErr
 from spark_tui.base.finding import Ok
 from spark_tui.base.host.detectors import SharedFile
 from spark_tui.base.jobs import StepState
+from spark_tui.base.launches import RELAUNCHES_AN_HOUR, ClusterRecord, Stage
+from spark_tui.base.protocol import Lease, NodeRefused, NodeSilent, NodeVersion
+from spark_tui.base.remote import Spread
 from spark_tui.catalog.presets.model.overrides import Overrides
-from spark_tui.manage.cluster.model.plan import Spread, plan_cluster
-from spark_tui.manage.cluster.model.protocol import Lease, NodeRefused, NodeSilent, NodeVersion
-from spark_tui.manage.cluster.model.record import RELAUNCHES_AN_HOUR, ClusterRecord, Stage, record_of
+from spark_tui.manage.cluster.model.plan import plan_cluster, record_of
 from spark_tui.manage.cluster.use.launch import STEPS, ClusterFailed
 from spark_tui.manage.cluster.use.node import Node
 from tests.fakes_files import MemoryState

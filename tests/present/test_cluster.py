@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from spark_tui.base.protocol import NodeLook, NodeSilent, NodeVitals
 from spark_tui.base.quantities import GIB
-from spark_tui.manage.cluster.model.protocol import NodeLook, NodeSilent, NodeVitals
-from spark_tui.manage.cluster.show.cluster import vitals_objects, vitals_section
+from spark_tui.observe.metrics.show.vitals import vitals_objects, vitals_section
 from spark_tui.tui.widgets.page import page_lines
 from tests.sparks import HEAD, WORKER, Sparks
 

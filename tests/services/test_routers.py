@@ -10,8 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from spark_tui.base.errors import SparkError
+from spark_tui.base.protocol import RouteRequest
 from spark_tui.machine.detached import DetachedRouters
-from spark_tui.manage.cluster.model.protocol import RouteRequest
 from tests.real.lab.support import free_port
 from tests.services.programs import asked, program
 

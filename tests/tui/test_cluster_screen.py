@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from spark_tui.app.home.screen import HomeScreen
 from spark_tui.base.actions import key_of
 from spark_tui.base.jobs import StepState
+from spark_tui.base.launches import Stage
 from spark_tui.catalog.fit.screen.presets import PresetsScreen
 from spark_tui.catalog.presets.model.preset import PresetCatalogue
 from spark_tui.catalog.presets.use.last_launches import LastLaunches
-from spark_tui.manage.cluster.model.record import Stage
 from spark_tui.manage.cluster.screen.cluster import ClusterScreen
 from spark_tui.manage.cluster.show.cluster import ADD_COMMAND
 from spark_tui.manage.cluster.use.launch import ClusterLauncher

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from spark_tui.base.engine.container import ContainerStatus, ImageFacts
 from spark_tui.base.finding import Finding, Severity
+from spark_tui.base.protocol import FabricLink, NodeSilent, RankState
 from spark_tui.base.quantities import GIB
 from spark_tui.base.remote import Cluster, ClusterNode, read_cluster
 from spark_tui.base.wire import decode, encode
@@ -25,7 +26,6 @@ from spark_tui.manage.cluster.model.facts import (
     RoceDevice,
     completed,
 )
-from spark_tui.manage.cluster.model.protocol import FabricLink, NodeSilent, RankState
 from tests.cases import all_cases
 
 F, W, I, U, OK = Severity.ERROR, Severity.WARNING, Severity.INFO, Severity.UNKNOWN, Severity.OK  # noqa: E741

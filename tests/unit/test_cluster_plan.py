@@ -15,12 +15,12 @@ from spark_tui.base.engine.container import LABEL_API_KEY_FILE, LABEL_LAUNCH, LA
 from spark_tui.base.engine.docker_run import render_argv
 from spark_tui.base.errors import RefusedError, UsageError
 from spark_tui.base.host.vitals import HostPaths
-from spark_tui.base.remote import Cluster, ClusterNode, Topology
-from spark_tui.catalog.presets.adapter.store import parse
+from spark_tui.base.remote import Cluster, ClusterNode, Spread, Topology
+from spark_tui.catalog.presets.adapter.recipe_yaml import parse
 from spark_tui.catalog.presets.model.overrides import overrides_from_pairs
 from spark_tui.catalog.presets.model.preset import Origin, Preset
 from spark_tui.catalog.presets.model.recipe import preset_from
-from spark_tui.manage.cluster.model.plan import SPREADS, ClusterLayout, ClusterPlan, Spread, plan_cluster, router_port
+from spark_tui.manage.cluster.model.plan import SPREADS, ClusterLayout, ClusterPlan, plan_cluster, router_port
 from spark_tui.manage.cluster.model.variables import FORBIDDEN, VARIABLES, Backend
 from tests.cases import all_cases
 from tests.dialect_fixtures import REAL, imported

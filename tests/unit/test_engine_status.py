@@ -8,10 +8,11 @@ from msgspec.structs import replace
 from spark_tui.base.engine.container import LABEL_API_KEY_FILE, ContainerFacts, ContainerSpec, ContainerStatus
 from spark_tui.base.engine.state import EngineState, EngineWord, Exposure, api_port
 from spark_tui.base.jobs import JobView, Step, StepState
+from spark_tui.base.launches import Stage
 from spark_tui.base.page import Tone
+from spark_tui.base.remote import Spread
 from spark_tui.catalog.presets.model.overrides import Overrides
-from spark_tui.manage.cluster.model.plan import Spread, plan_cluster
-from spark_tui.manage.cluster.model.record import Stage, record_of
+from spark_tui.manage.cluster.model.plan import plan_cluster, record_of
 from spark_tui.observe.engines.show.engines import docker_command, engine_object, engine_page, engine_status
 from spark_tui.observe.explain.model.serving import ServingSample
 from spark_tui.observe.explain.model.timeline import BootTimeline, Phase, PhaseId, PhaseState

@@ -29,18 +29,16 @@ LAYERS: Final = {"model": 0, "use": 1, "adapter": 2, "show": 2, "command": 3, "s
 
 UPWARD: Final = {
     "base -> catalog": 5,
-    "base -> manage": 4,
+    "base -> manage": 2,
     "base -> observe": 3,
-    "catalog -> manage": 3,
+    "catalog -> manage": 2,
     "catalog -> run": 1,
     "catalog.models -> catalog.presets": 4,
     "catalog.presets -> catalog.fit": 2,
-    "machine -> catalog": 1,
-    "machine -> manage": 2,
     "observe -> catalog": 5,
-    "observe -> manage": 8,
-    "run -> manage": 10,
-    "use -> manage": 4,
+    "observe -> manage": 2,
+    "run -> manage": 6,
+    "use -> manage": 3,
 }
 """Imports that still run upward, of one wing or room in a higher one: each figure is only ever lowered."""
 AMONG_FRONTS: Final = 2

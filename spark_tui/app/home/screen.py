@@ -19,8 +19,8 @@ from spark_tui.base.errors import SparkError
 from spark_tui.base.finding import reason_of, value_of
 from spark_tui.base.jobs import StepState
 from spark_tui.base.page import Row, Section
+from spark_tui.base.protocol import rank_of
 from spark_tui.base.quantities import GIB
-from spark_tui.manage.cluster.model.protocol import rank_of
 from spark_tui.observe.engines.show.engines import (
     LiveCells,
     boot_question,
@@ -50,9 +50,9 @@ if TYPE_CHECKING:
     from spark_tui.base.graph import Curve, Panel
     from spark_tui.base.host.series import MetricId, Sample, SeriesSlice
     from spark_tui.base.jobs import JobView
+    from spark_tui.base.launches import ClusterRecord
     from spark_tui.catalog.presets.model.overrides import Overrides
     from spark_tui.catalog.presets.model.preset import Preset
-    from spark_tui.manage.cluster.model.record import ClusterRecord
     from spark_tui.observe.explain.model.starts import StartRecord
     from spark_tui.observe.explain.model.view import EngineView
     from spark_tui.observe.memory.use.memory import GuardStatus

@@ -12,8 +12,6 @@ from spark_tui.base.engine.state import Endpoint
 from spark_tui.base.errors import RefusedError, UnreachableError
 from spark_tui.observe.metrics.model.agents import ClientCosts
 
-PEER_MARK: Final = "peer:"
-"""Before the name of another gateway, where an engine's name stands."""
 STAY_SECONDS: Final = 15.0
 MOST_FAILURES: Final = 3
 HOUR_SECONDS: Final = 3600.0

@@ -13,7 +13,8 @@ from spark_tui.base.engine.container import ContainerFacts
 from spark_tui.base.engine.invocation import parse
 from spark_tui.base.engine.state import runtime_of
 from spark_tui.base.errors import SparkError, UsageError
-from spark_tui.base.ports import Clock, port_named
+from spark_tui.base.ports import Clock, StateFiles, port_named
+from spark_tui.base.text import clean_line
 from spark_tui.observe.explain.model.view import Baseline
 from spark_tui.observe.results.model.compare import Comparison, compare
 from spark_tui.observe.results.model.conditions import flags_of
@@ -182,3 +183,22 @@ async def read_proofs(context: Context) -> None:
     kept = await context.in_thread(read)
     known = {proof.id: proof for proof in (*kept, *context.store.world.proofs)}  # one may be new since
     context.store.update(proofs=tuple(sorted(known.values(), key=lambda proof: -proof.at)))
+
+
+def keep_bandwidth(state: StateFiles, nodes: Sequence[str], found: Sequence[str]) -> None:
+    """Remembers what was measured between those nodes, for the conditions of a benchmark."""
+    if found:
+        state.write(_bandwidth_file(nodes), "; ".join(dict.fromkeys(found)).encode())
+
+
+def measured_bandwidth(state: StateFiles, nodes: Sequence[str]) -> str:
+    """What was measured between those nodes last; empty where nothing was."""
+    try:
+        data = state.read(_bandwidth_file(nodes)) if nodes else None
+    except SparkError:
+        return ""
+    return clean_line((data or b"").decode(errors="replace"))
+
+
+def _bandwidth_file(nodes: Sequence[str]) -> str:
+    return f"bandwidth-{'+'.join(sorted(nodes))}"

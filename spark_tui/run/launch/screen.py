@@ -19,7 +19,7 @@ from spark_tui.base.engine.invocation import ALONE, METHOD, OFF, OPTIONS, TOKENS
 from spark_tui.base.errors import SparkError, UsageError
 from spark_tui.base.finding import Change
 from spark_tui.base.page import Page, Row, Section, Tone
-from spark_tui.base.remote import Cluster, Clusters
+from spark_tui.base.remote import Cluster, Clusters, Spread
 from spark_tui.base.text import truncate
 from spark_tui.catalog.fit.model.fit import Fit
 from spark_tui.catalog.fit.model.verdict import LaunchVerdict
@@ -39,8 +39,7 @@ from spark_tui.catalog.presets.use.last_launches import PLACE, LastLaunches
 from spark_tui.catalog.presets.use.preflight import Preflight
 from spark_tui.catalog.presets.use.registries import RegistryManager
 from spark_tui.catalog.presets.use.rights import PresetGrants, require_reviewed
-from spark_tui.manage.cluster.model.plan import Spread
-from spark_tui.manage.cluster.model.record import record_of
+from spark_tui.manage.cluster.model.plan import record_of
 from spark_tui.manage.cluster.use.cluster import ClusterPlanner, ClusterVerdict
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.run.launch.show.edit import edit_page, shown_value
@@ -254,10 +253,11 @@ class LaunchForm(FormScreen[str]):
 
     def _planned(self, overrides: Overrides) -> LaunchPlan:
         """The plan of this machine, or of the head. Raises SparkError."""
-        preflight, image, cluster = self._core[Preflight], self._image.image, self.cluster
+        image, cluster = self._image.image, self.cluster
         if cluster is None:
-            return preflight.dry_plan(self._preset, overrides, image)
-        return preflight.cluster_plan(self._preset, overrides, cluster, "", self.spread, None, image).head.plan
+            return self._core[Preflight].dry_plan(self._preset, overrides, image)
+        planner = self._core[ClusterPlanner]
+        return planner.plan(self._preset, overrides, cluster, "", self.spread, None, image).head.plan
 
     async def _judge_nodes(self, cluster: Cluster) -> ClusterVerdict:
         """Asks the nodes for their memory. Raises SparkError for a launch that cannot be planned."""

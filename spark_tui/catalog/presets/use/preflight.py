@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -26,16 +26,12 @@ from spark_tui.base.finding import value_of
 from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.ports import ContainerEngine, HostProbe, SecretStore
 from spark_tui.base.quantities import MIB, human_bytes
-from spark_tui.base.remote import Cluster
 from spark_tui.base.secret import Secret, secret_variables
 from spark_tui.catalog.presets.model.diff import Diff, diff
 from spark_tui.catalog.presets.model.fetching import fetch_command
 from spark_tui.catalog.presets.model.overrides import AUTO, SHARE, Overrides, names_share
 from spark_tui.catalog.presets.model.plan import LaunchPlan, key_wanted, plan
 from spark_tui.catalog.presets.model.preset import Preset, RequiredFile
-
-if TYPE_CHECKING:
-    from spark_tui.manage.cluster.model.plan import ClusterPlan, Spread
 
 LEAST_DISK: Final = 64 * MIB
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -57,7 +53,7 @@ class Preflight(Struct, eq=False):
     _docker: ContainerEngine
     _host: HostProbe
     _secrets: SecretStore
-    _paths: HostPaths
+    paths: HostPaths
 
     @classmethod
     def from_context(cls, context: Context) -> Preflight:
@@ -70,21 +66,8 @@ class Preflight(Struct, eq=False):
     def dry_plan(self, preset: Preset, overrides: Overrides, image: ImageFacts | None = None) -> LaunchPlan:
         """The plan without asking Docker; `image` as it was found before, if it was: else its entrypoint is assumed
         from its name, and the plan notes it."""
-        env_file = self._env_file(preset, overrides, write=False)
-        return plan(preset, overrides, self._paths, image=image, env_file=env_file)
-
-    def cluster_plan(
-        self, preset: Preset, overrides: Overrides, cluster: Cluster, launch_id: str, spread: Spread | None,
-        heads: int | None, image: ImageFacts | None,
-    ) -> ClusterPlan:  # fmt: skip
-        """The plan of a launch over several nodes, without asking anyone; their folders are taken to be as here."""
-        from spark_tui.manage.cluster.model.plan import plan_cluster
-
-        env_file = self._env_file(preset, overrides, write=False)
-        return plan_cluster(
-            preset, overrides, self._paths, cluster, launch_id=launch_id, spread=spread, heads=heads, image=image,
-            env_file=env_file,
-        )  # fmt: skip
+        env_file = self.env_file(preset, overrides, write=False)
+        return plan(preset, overrides, self.paths, image=image, env_file=env_file)
 
     async def check(
         self, preset: Preset, overrides: Overrides, *, replace_running: bool = False, fetches: bool = False
@@ -112,10 +95,10 @@ class Preflight(Struct, eq=False):
         """The plan to carry out, with its keys written. A new one is made only where the image was pulled since: its
         entrypoint is known now."""
         self._check_files(preset)
-        decided, env_file = status.plan, self._env_file(preset, overrides, write=True)
+        decided, env_file = status.plan, self.env_file(preset, overrides, write=True)
         if status.image is None or decided.spec.env_files != ((env_file,) if env_file else ()):
             image = await self._image(preset, status.daemon)
-            decided = plan(preset, overrides, self._paths, image=image, env_file=env_file)
+            decided = plan(preset, overrides, self.paths, image=image, env_file=env_file)
         self._host.make_folders([Path(folder) for folder in decided.directories])
         return decided
 
@@ -132,7 +115,7 @@ class Preflight(Struct, eq=False):
                 )
         return image
 
-    def _env_file(self, preset: Preset, overrides: Overrides, *, write: bool) -> str | None:
+    def env_file(self, preset: Preset, overrides: Overrides, *, write: bool) -> str | None:
         """The container's private file of keys. Its path depends on the name alone, so that plans compare."""
         name = overrides.name or preset.name
         values = {variable: Secret(text) for variable, text in secret_variables(preset.env).items()}
@@ -154,7 +137,7 @@ class Preflight(Struct, eq=False):
         return tuple(file for file in preset.facts.required_files if not self.has_file(file))
 
     def has_file(self, file: RequiredFile) -> bool:
-        path = Path(self._paths.store) / file.target
+        path = Path(self.paths.store) / file.target
         return self._host.has_folder(path) if file.is_folder else self._host.has_file(path)
 
     def _check_files(self, preset: Preset) -> None:
@@ -162,8 +145,8 @@ class Preflight(Struct, eq=False):
         if missing:
             names = ", ".join(file.target for file in missing)
             raise RefusedError(
-                f"{preset.name} needs {names} in the model store ({self._paths.store}).",
-                "Download it first: " + " && ".join(fetch_command(file, self._paths.store) for file in missing),
+                f"{preset.name} needs {names} in the model store ({self.paths.store}).",
+                "Download it first: " + " && ".join(fetch_command(file, self.paths.store) for file in missing),
             )
 
     def _check_model(self, proposal: LaunchPlan, *, fetches: bool) -> None:
@@ -171,7 +154,7 @@ class Preflight(Struct, eq=False):
         coming = {file.target for file in proposal.preset.facts.required_files} if fetches else set()
         if inside is None or inside in coming:
             return
-        path = Path(self._paths.store) / inside
+        path = Path(self.paths.store) / inside
         if not (self._host.has_folder(path) or self._host.has_file(path)):
             raise RefusedError(
                 f"The model {path} does not exist.",
@@ -180,7 +163,7 @@ class Preflight(Struct, eq=False):
 
     def _check_disk(self, daemon: DaemonFacts) -> None:
         """What replaces an engine needs a little room for keys, logs and its container: known before anything stops."""
-        for folder in (self._paths.home or "/", daemon.root):
+        for folder in (self.paths.home or "/", daemon.root):
             free = value_of(self._host.free_disk(Path(folder)))
             if free is not None and free < LEAST_DISK:
                 raise NoSpaceLeft(f"The disk of {folder} has {human_bytes(free)} free.", "Free space, then try again.")

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from spark_tui.base.executors import MOST_OUTPUT, NotStarted, OutputTooLong, run_child
 from spark_tui.base.finding import Missing, Ok, Reading
+from spark_tui.base.protocol import FabricLink
 from spark_tui.base.quantities import human_bytes
 from spark_tui.base.remote import CONNECTX, last_line
 from spark_tui.base.text import clean_line
@@ -31,7 +32,6 @@ from spark_tui.manage.cluster.model.facts import (
     RoceDevice,
     Transfer,
 )
-from spark_tui.manage.cluster.model.protocol import FabricLink
 
 MELLANOX: Final = "0x15b3"
 _SSH: Final = ("ssh", "-n", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5", "-o", "StrictHostKeyChecking=yes",

@@ -10,7 +10,9 @@ from spark_tui.base.context import Context
 from spark_tui.base.errors import ExitCode, RefusedError, SparkError, UsageError
 from spark_tui.base.finding import Reading, Severity, counts, worst
 from spark_tui.base.jobs import Step
+from spark_tui.base.launches import UNFINISHED, ClusterRecord, Stage
 from spark_tui.base.ports import LogLine
+from spark_tui.base.protocol import RankState
 from spark_tui.base.remote import (
     Cluster,
     ClusterNode,
@@ -30,17 +32,15 @@ from spark_tui.cli.command import complete, group
 from spark_tui.cli.output import error_object
 from spark_tui.cli.session import Session
 from spark_tui.machine.config import SettingEntry, open_config
+from spark_tui.machine.nodes import Nodes
 from spark_tui.manage.cluster.command import copying
 from spark_tui.manage.cluster.model.doctor import examine, netplan
 from spark_tui.manage.cluster.model.facts import ClusterReadings
-from spark_tui.manage.cluster.model.protocol import RankState
-from spark_tui.manage.cluster.model.record import UNFINISHED, ClusterRecord, Stage
 from spark_tui.manage.cluster.show import cluster as show
 from spark_tui.manage.cluster.show import doctor
 from spark_tui.manage.cluster.use.doctor import ClusterDoctor
 from spark_tui.manage.cluster.use.install import Installed, Installer
 from spark_tui.manage.cluster.use.launch import ClusterLauncher
-from spark_tui.manage.cluster.use.nodes import Nodes
 from spark_tui.observe.engines.show.engines import step_line
 
 _ADD_EXAMPLES = """\

@@ -14,11 +14,11 @@ from spark_tui import __version__
 from spark_tui.base.context import Context
 from spark_tui.base.errors import SparkError, UsageError
 from spark_tui.base.executors import end_tasks
+from spark_tui.base.protocol import COMMAND, Hello, NodeError
 from spark_tui.base.wire import decode, encode
 from spark_tui.cli.command import command
 from spark_tui.cli.output import Interrupted
 from spark_tui.cli.session import Session
-from spark_tui.manage.cluster.model.protocol import COMMAND, Hello, NodeError
 from spark_tui.manage.cluster.use.node import Node
 
 T = TypeVar("T")

@@ -8,6 +8,7 @@ from spark_tui.base.context import Context
 from spark_tui.base.engine.container import LOOPBACK
 from spark_tui.base.errors import SparkError
 from spark_tui.base.finding import Severity
+from spark_tui.base.remote import Spread
 from spark_tui.catalog.fit.show.launch import finding_fix
 from spark_tui.catalog.fit.use.fit import WillNotFit
 from spark_tui.catalog.presets.model.overrides import overrides_from_pairs
@@ -15,8 +16,7 @@ from spark_tui.catalog.presets.use.catalogue import find_preset
 from spark_tui.catalog.presets.use.rights import require_reviewed
 from spark_tui.cli.output import Interrupted
 from spark_tui.cli.session import Session
-from spark_tui.manage.cluster.model.plan import Spread
-from spark_tui.manage.cluster.model.record import record_of
+from spark_tui.manage.cluster.model.plan import record_of
 from spark_tui.manage.cluster.show import cluster
 from spark_tui.manage.cluster.use.cluster import ClusterPlanner
 from spark_tui.manage.cluster.use.launch import ClusterLauncher

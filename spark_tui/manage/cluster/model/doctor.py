@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spark_tui.base.finding import Finding, Severity
+from spark_tui.base.protocol import FabricLink
 from spark_tui.base.quantities import GIB, human_bytes
 from spark_tui.base.remote import Topology
 from spark_tui.base.text import clean_line, quoted, truncate
@@ -23,7 +24,6 @@ from spark_tui.manage.cluster.model.facts import (
     NodeFacts,
     NodeReadings,
 )
-from spark_tui.manage.cluster.model.protocol import FabricLink
 from spark_tui.manage.cluster.model.variables import VARIABLES, Backend, Rank
 from spark_tui.observe.explain.model.causes.network import FIXED_NCCL
 

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from spark_tui.base.engine.container import ImageFacts
 from spark_tui.base.errors import SparkError
+from spark_tui.base.protocol import FabricLink, RankState
 from spark_tui.base.remote import Cluster, ClusterNode, Topology
-from spark_tui.manage.cluster.model.protocol import FabricLink, RankState
 from spark_tui.manage.cluster.model.variables import DATA_PORT, MASTER_PORT, SGLANG_PORT
 
 PORTS: Final = (MASTER_PORT, SGLANG_PORT, DATA_PORT)

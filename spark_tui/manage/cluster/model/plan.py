@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator, Mapping
-from enum import StrEnum
 from typing import Final
 
 from msgspec import Struct
@@ -25,12 +24,16 @@ from spark_tui.base.engine.container import (
     ImageFacts,
     Mount,
     Ulimit,
+    local_model_path,
 )
 from spark_tui.base.engine.docker_run import spec_hash
 from spark_tui.base.engine.invocation import Invocation
+from spark_tui.base.engine.runtimes import runtime_named
 from spark_tui.base.errors import RefusedError, UsageError
 from spark_tui.base.host.vitals import HostPaths
-from spark_tui.base.remote import GATEWAY_PORT, Cluster, ClusterNode, Topology
+from spark_tui.base.launches import HOUR, ClusterRecord, RankRecord, Stage
+from spark_tui.base.protocol import CanaryRequest, RouteRequest, StartRequest
+from spark_tui.base.remote import GATEWAY_PORT, Cluster, ClusterNode, Spread, Topology
 from spark_tui.base.secret import secret_variables
 from spark_tui.catalog.presets.model.command import HOST_NETWORK, command_of
 from spark_tui.catalog.presets.model.overrides import Overrides, pairs_of
@@ -61,15 +64,6 @@ _SSH_SETUP: Final = (
     f"install -d -m 700 /root/.ssh && cp -rL {_SSH_KEYS}/. /root/.ssh/ && chown -R root:root /root/.ssh && "
     f"mkdir -p /run/sshd && ssh-keygen -A && /usr/sbin/sshd -p {SSH_PORT}"
 )
-
-
-class Spread(StrEnum):
-    """How nodes share the work."""
-
-    TENSOR = "tp"
-    PIPELINE = "pp"
-    DATA = "dp"
-    REPLICAS = "replicas"
 
 
 class SpreadFacts(Struct, frozen=True):
@@ -515,3 +509,48 @@ def all_gather_words(rank: Rank, head: str, image: str) -> tuple[str, ...]:
     rights = ("--gpus", "all", "--network", "host", "--ipc", "host", "--ulimit", "memlock=-1:-1", "--device",
               _INFINIBAND, "--cap-add", _LOCKED)  # fmt: skip
     return (*rights, *pairs, "--entrypoint", "python3", image, "-c", _ALL_GATHER_PROGRAM)
+
+
+# --- what it comes to ----------------------------------------------------------------------------------
+
+_MEETING: Final = {
+    Backend.MP: (MASTER_PORT, DATA_PORT),
+    Backend.RAY: (MASTER_PORT,),
+    Backend.SGLANG: (SGLANG_PORT,),
+    Backend.MPI: (SSH_PORT,),
+    Backend.NONE: (),
+}
+"""Where the ranks meet, on the head."""
+
+
+def record_of(plan: ClusterPlan, *, patience: float = HOUR) -> ClusterRecord:
+    """What a planned launch will do."""
+    head = plan.head.plan
+    alone = plan.backend is Backend.NONE
+    ranks = []
+    for each in plan.ranks:
+        serves = alone or each.rank.number == 0
+        ports = (each.plan.host_port, *_MEETING[plan.backend]) if serves else ()
+        keyed = serves and key_wanted(each.plan.preset, each.plan.overrides)
+        uses_hub = local_model_path(each.plan.model) is None
+        variable = each.plan.preset.server.key_variable if keyed else ""
+        start = StartRequest(each.plan.spec, each.plan.directories, ports, variable, uses_hub)
+        ranks.append(RankRecord(each.node, start))
+    canary = CanaryRequest(
+        head.spec.name, head.host_port, head.served_name, plan.layout.data,
+        seconds=runtime_named(head.preset.engine).first_request_seconds, runtime=head.preset.engine,
+        keyed=key_wanted(head.preset, head.overrides),
+    )  # fmt: skip
+    return ClusterRecord(
+        head.spec.name, plan.launch_id, Stage.STARTING, head.preset.name, plan.cluster.name, tuple(ranks), canary,
+        plan.cluster.topology, alone, _router(plan), patience,
+    )  # fmt: skip
+
+
+def _router(plan: ClusterPlan) -> RouteRequest | None:
+    """In front of replicas that their head reaches: on the loopback address, or as widely as they are exposed."""
+    port, ports = router_port(plan), plan.head.plan.spec.ports
+    if port is None:
+        return None
+    workers = tuple(f"http://{each.node.fabric[0]}:{each.plan.host_port}" for each in plan.ranks)
+    return RouteRequest(plan.launch_id, ports[0].host_ip, port, workers)

@@ -11,10 +11,10 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from spark_tui.base.finding import Finding, Reading, Severity, value_of
+from spark_tui.base.protocol import RankState
 from spark_tui.base.remote import Cluster, ClusterNode, Topology
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.manage.cluster.model import signatures as s
-from spark_tui.manage.cluster.model.protocol import RankState
 from spark_tui.manage.cluster.model.signatures import Consequence, Signature
 from spark_tui.observe.explain.model.causes.cause import CauseId
 from spark_tui.observe.explain.model.causes.diagnosis import explain_failure

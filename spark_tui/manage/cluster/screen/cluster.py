@@ -10,11 +10,11 @@ from textual.binding import BindingType
 from textual.containers import Container, Horizontal, VerticalScroll
 
 from spark_tui.base.actions import Scope, key_of
-from spark_tui.manage.cluster.model.record import ClusterRecord
+from spark_tui.base.launches import ClusterRecord
+from spark_tui.machine.nodes import HERE, Nodes
 from spark_tui.manage.cluster.screen.launch import stop_on_nodes
 from spark_tui.manage.cluster.show import cluster as present
 from spark_tui.manage.cluster.use.monitor import ClusterMonitor
-from spark_tui.manage.cluster.use.nodes import HERE, Nodes
 from spark_tui.observe.engines.show.engines import latest_job
 from spark_tui.tui.frame import FrameScreen, bindings
 from spark_tui.tui.widgets.page import Page

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from spark_tui.manage.cluster.model.protocol import rank_of
-from spark_tui.manage.cluster.model.record import ClusterRecord
+from spark_tui.base.launches import ClusterRecord
+from spark_tui.base.protocol import rank_of
 from spark_tui.manage.cluster.show.cluster import stop_question
 from spark_tui.run.launch.use.runner import JobRunner
 from spark_tui.tui.frame import FrameApp, acting

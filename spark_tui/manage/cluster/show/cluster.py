@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections import ChainMap
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, TypeAlias
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from spark_tui import __version__
 from spark_tui.base.engine.container import LOOPBACK, ContainerFacts
 from spark_tui.base.engine.docker_run import render_argv, render_text
 from spark_tui.base.errors import SparkError
 from spark_tui.base.finding import Event, Reading, reason_of, value_of
-from spark_tui.base.graph import value_text
-from spark_tui.base.host.series import MetricId
 from spark_tui.base.jobs import JobView, StepState
+from spark_tui.base.launches import RELAUNCHES_AN_HOUR, ClusterRecord, RankRecord, Stage
 from spark_tui.base.page import (
     TONES,
     Cell,
@@ -28,21 +26,19 @@ from spark_tui.base.page import (
     labelled,
     maybe,
     read,
-    rounded,
 )
+from spark_tui.base.protocol import NodeLook, NodeVersion, RankState, rank_of
 from spark_tui.base.quantities import gib
 from spark_tui.base.remote import Cluster, ClusterNode, memory_words
 from spark_tui.base.text import clean_line
 from spark_tui.catalog.fit.show.launch import finding_object, fit_object, fit_verdict
 from spark_tui.manage.cluster.model.plan import SPREADS, ClusterPlan
-from spark_tui.manage.cluster.model.protocol import NodeLook, NodeVersion, RankState, rank_of
-from spark_tui.manage.cluster.model.record import RELAUNCHES_AN_HOUR, ClusterRecord, RankRecord, Stage
 from spark_tui.manage.cluster.model.variables import Backend
 from spark_tui.manage.cluster.use.cluster import ClusterVerdict
 from spark_tui.manage.cluster.use.install import Installed, NodeProgram
 from spark_tui.manage.cluster.use.launch import NodeCleared
-from spark_tui.manage.cluster.use.monitor import node_values
 from spark_tui.observe.metrics.show.events import event_time
+from spark_tui.observe.metrics.show.vitals import Looks, vitals_section
 
 
 def clusters_table(clusters: Iterable[Cluster]) -> Table:
@@ -250,8 +246,6 @@ def cleared_object(cleared: NodeCleared) -> Object:
 
 # --- on screen --------------------------------------------------------------------------------------------
 
-Looks: TypeAlias = Mapping[str, NodeLook | SparkError]
-"""What each node answered last, by its ssh host; a node that was not asked yet is absent."""
 _ASKING: Final = Cell("asking ...", Tone.QUIET)
 _STAGES: Final = {Stage.READY: Tone.GOOD, Stage.BROKEN: Tone.BAD}
 ADD_COMMAND: Final = "spark-tui cluster add NAME --node ADDRESS --node ADDRESS"
@@ -329,43 +323,6 @@ def ranks_table(records: Iterable[ClusterRecord], looks: Looks) -> Table:
             rows.append(cells(*lead, rank.node.name, rank_role(record, number), rank_cell(record, rank, looks)))
             ids.append(f"{record.name} {number}")
     return Table(columns, tuple(rows), tuple(ids), "Nothing runs on several nodes.")
-
-
-_VITALS: Final = (
-    MetricId.GPU_UTILIZATION, MetricId.GPU_POWER, MetricId.GPU_TEMPERATURE, MetricId.MEMORY_IN_USE,
-    MetricId.MEMORY_AVAILABLE, MetricId.LINK_RATE,
-)  # fmt: skip
-
-
-def vitals_section(record: ClusterRecord, looks: Looks) -> Section:
-    """What each node of a launch does now; a dash for what is unknown, and why a node does not answer."""
-    shown = [each for each in _VITALS if each is not MetricId.MEMORY_AVAILABLE]
-    names = ("temp" if each is MetricId.GPU_TEMPERATURE else each.label for each in shown)
-    columns = (Column("Nodes now"), *(Column(name, right=True) for name in names))
-    rows, silent = [], []
-    for rank in record.ranks:
-        look = looks.get(rank.node.host)
-        known = node_values(look) if isinstance(look, NodeLook) else {}
-        texts = (
-            value_text(known[each], each.unit, each.decimals) if each in known else Cell("-", Tone.QUIET)
-            for each in shown
-        )
-        rows.append(cells(Cell(rank.node.name, Tone.STRONG), *texts))
-        if isinstance(look, SparkError):
-            silent.append(Row(look.summary, "problem", Tone.BAD))
-    return Section(rows=tuple(silent), table=Table(columns, tuple(rows)))
-
-
-def vitals_objects(record: ClusterRecord, looks: Looks) -> tuple[Object, ...]:
-    """What each node does now; null with a reason for what is unknown."""
-    found: list[Object] = []
-    for number, rank in enumerate(record.ranks):
-        look = looks.get(rank.node.host)
-        known = node_values(look) if isinstance(look, NodeLook) else {}
-        why = look.summary if isinstance(look, SparkError) else "not reported by the node"
-        values = (maybe(each.value, rounded(known.get(each), 4), why) for each in _VITALS)
-        found.append(dict(ChainMap({"id": rank.node.name, "rank": number}, *values)))
-    return tuple(found)
 
 
 def rank_role(record: ClusterRecord, number: int) -> str:

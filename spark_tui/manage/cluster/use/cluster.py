@@ -11,15 +11,18 @@ from msgspec.structs import replace
 
 from spark_tui.base.checkpoint import CheckpointFacts, LayerKind
 from spark_tui.base.context import Context
+from spark_tui.base.engine.container import ImageFacts
 from spark_tui.base.errors import SparkError
 from spark_tui.base.executors import in_thread
 from spark_tui.base.finding import Finding, Missing, Ok, Reading, value_of
 from spark_tui.base.host.memory import MemInfo
 from spark_tui.base.ports import CheckpointSource, ContainerEngine
 from spark_tui.base.remote import (
+    Cluster,
     ClusterNode,
     Clusters,
     RemoteStatus,
+    Spread,
     find_nodes,
 )
 from spark_tui.catalog.fit.model.fit import Fit, Shards, measure
@@ -30,10 +33,10 @@ from spark_tui.catalog.presets.model.preset import Preset
 from spark_tui.catalog.presets.model.rules.check import check
 from spark_tui.catalog.presets.model.rules.context import LaunchContext
 from spark_tui.catalog.presets.use.preflight import Preflight
-from spark_tui.manage.cluster.model.plan import ClusterPlan, Spread
+from spark_tui.machine.nodes import Nodes
+from spark_tui.manage.cluster.model.plan import ClusterPlan, plan_cluster
 from spark_tui.manage.cluster.use import hosts
 from spark_tui.manage.cluster.use.hosts import Hosts
-from spark_tui.manage.cluster.use.nodes import Nodes
 
 
 class ClusterVerdict(Struct, frozen=True):
@@ -88,7 +91,7 @@ class ClusterPlanner:
         facts = checkpoint or _public_facts(preset)
         heads = facts.heads if facts is not None else None
         launch_id = uuid.uuid4().hex[:12]
-        plan = self._preflight.cluster_plan(preset, overrides, cluster, launch_id, spread, heads, image)
+        plan = self.plan(preset, overrides, cluster, launch_id, spread, heads, image)
         nodes = tuple(await asyncio.gather(*map(self._status, cluster.nodes)))
         smallest, layout = smallest_memory(nodes), plan.layout
         shards = Shards(layout.tensor * layout.pipeline, layout.cache_ways(_kv_heads(facts)))
@@ -96,7 +99,7 @@ class ClusterPlanner:
         share = auto_share(verdict) if self._auto and not names_share(overrides) else None
         if share is not None and share != verdict.utilization and verdict.utilization_needed is not None:
             overrides = replace(overrides, auto_share=True, gpu_memory_utilization=share)
-            plan = self._preflight.cluster_plan(preset, overrides, cluster, launch_id, spread, heads, image)
+            plan = self.plan(preset, overrides, cluster, launch_id, spread, heads, image)
             verdict = judged(*measure(plan.head.plan, checkpoint, smallest, shards=shards))
         known = value_of(smallest)
         context = LaunchContext(
@@ -104,6 +107,16 @@ class ClusterPlanner:
             memory_total=known.total if known is not None else None,
         )  # fmt: skip
         return ClusterVerdict(plan, nodes, verdict, check(context))
+
+    def plan(
+        self, preset: Preset, overrides: Overrides, cluster: Cluster, launch_id: str, spread: Spread | None,
+        heads: int | None, image: ImageFacts | None,
+    ) -> ClusterPlan:  # fmt: skip
+        """The plan of a launch over several nodes, without asking anyone; their folders are taken to be as here."""
+        return plan_cluster(
+            preset, overrides, self._preflight.paths, cluster, launch_id=launch_id, spread=spread, heads=heads,
+            image=image, env_file=self._preflight.env_file(preset, overrides, write=False),
+        )  # fmt: skip
 
     async def _status(self, node: ClusterNode) -> RemoteStatus:
         """What its spark-tui reports, named as the node; why it does not, in place of each reading."""

@@ -22,6 +22,7 @@ from spark_tui.base.wire import decode
 from spark_tui.catalog.models.model.download import SpeedMeter
 from spark_tui.catalog.models.model.store import Completeness
 from spark_tui.catalog.models.use.ports import ModelStore
+from spark_tui.machine.nodes import Nodes
 from spark_tui.manage.cluster.model.copying import (
     RSYNC_INSTALL,
     Checked,
@@ -41,7 +42,6 @@ from spark_tui.manage.cluster.model.copying import (
     room_sentence,
     same_image,
 )
-from spark_tui.manage.cluster.use.nodes import Nodes
 
 T = TypeVar("T")
 Say = Callable[[CopyProgress], None]

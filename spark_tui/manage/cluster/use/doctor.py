@@ -21,9 +21,11 @@ from spark_tui.base.host.detectors import leaked
 from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.jobs import Report, Step, StepReporter
 from spark_tui.base.ports import Clock, ContainerEngine, DoctorProbe, HostProbe, StateFiles
+from spark_tui.base.protocol import NodeFailed, NodeVersion, rank_of
 from spark_tui.base.remote import Cluster, ClusterNode, Topology
 from spark_tui.catalog.models.use.ports import ModelStore
 from spark_tui.catalog.presets.model.preset import Preset
+from spark_tui.machine.nodes import Nodes
 from spark_tui.manage.cluster.model.facts import (
     ABSENT,
     ALL_GATHER,
@@ -45,9 +47,9 @@ from spark_tui.manage.cluster.model.facts import (
     completed,
 )
 from spark_tui.manage.cluster.model.plan import all_gather_words
-from spark_tui.manage.cluster.model.protocol import NodeFailed, NodeVersion, rank_of
 from spark_tui.manage.cluster.model.variables import MASTER_PORT, Backend, Rank
-from spark_tui.manage.cluster.use.nodes import FabricProbe, Nodes, keep_bandwidth
+from spark_tui.manage.cluster.use.node import FabricProbe
+from spark_tui.observe.results.use import keep_bandwidth
 
 T = TypeVar("T")
 
@@ -198,7 +200,8 @@ class ClusterDoctor(Struct, eq=False):
         if bandwidth:
             async with steps.running("bandwidth"):
                 seen = await self._with_bandwidth(seen, partial(steps.detail, "bandwidth"))
-            keep_bandwidth(self._state, seen)
+            found = [each.text for node in seen.nodes for each in node.measures if each.value is not None]
+            keep_bandwidth(self._state, [node.node.name for node in seen.nodes], found)
         return seen
 
     async def _with_bandwidth(self, seen: ClusterReadings, detail: Callable[[str], None]) -> ClusterReadings:

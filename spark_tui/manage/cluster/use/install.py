@@ -19,6 +19,7 @@ from spark_tui.base.ports import RemoteShell, ShellResult, port_named
 from spark_tui.base.remote import SSH_FAILED, ClusterNode, Hosts, RemoteHost, last_line, no_answer
 from spark_tui.base.text import clean, clean_line
 from spark_tui.base.wire import decode
+from spark_tui.machine.nodes import Nodes
 from spark_tui.manage.cluster.model.install import (
     LINK,
     InstallFailed,
@@ -27,7 +28,6 @@ from spark_tui.manage.cluster.model.install import (
     choose_python,
     disk_full,
 )
-from spark_tui.manage.cluster.use.nodes import Nodes
 
 T = TypeVar("T")
 

@@ -23,13 +23,9 @@ from spark_tui.base.errors import NameInUse, PortInUse, RefusedError, SparkError
 from spark_tui.base.executors import end_tasks
 from spark_tui.base.finding import Missing, Ok, Reading
 from spark_tui.base.jobs import Report, Step, StepReporter
+from spark_tui.base.launches import RELAUNCHES_AN_HOUR, ClusterRecord, RankRecord, Stage
 from spark_tui.base.ports import Clock, LogArchive, LogLine, StateFiles, port_named
-from spark_tui.base.quantities import gib
-from spark_tui.base.text import clean_line
-from spark_tui.base.wire import decode, encode
-from spark_tui.manage.cluster.model.blame import blame, merged_lines
-from spark_tui.manage.cluster.model.copying import other_file, same_image
-from spark_tui.manage.cluster.model.protocol import (
+from spark_tui.base.protocol import (
     Canary,
     Cleared,
     Lease,
@@ -40,9 +36,13 @@ from spark_tui.manage.cluster.model.protocol import (
     Router,
     StopRequest,
 )
+from spark_tui.base.quantities import gib
+from spark_tui.base.text import clean_line
+from spark_tui.base.wire import decode, encode
+from spark_tui.machine.nodes import Nodes
+from spark_tui.manage.cluster.model.blame import blame, merged_lines
+from spark_tui.manage.cluster.model.copying import other_file, same_image
 from spark_tui.manage.cluster.model.rank_report import RankView, read_rank
-from spark_tui.manage.cluster.model.record import RELAUNCHES_AN_HOUR, ClusterRecord, RankRecord, Stage
-from spark_tui.manage.cluster.use.nodes import Nodes
 from spark_tui.observe.explain.model.line import by_time
 from spark_tui.observe.explain.model.tracker import LogTracker
 

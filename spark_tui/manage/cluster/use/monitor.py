@@ -11,15 +11,15 @@ from spark_tui.base.context import Context
 from spark_tui.base.errors import SparkError
 from spark_tui.base.executors import in_thread
 from spark_tui.base.finding import Event, EventKind, Severity
-from spark_tui.base.host.series import MetricId, Sample, node_source
+from spark_tui.base.host.series import Sample, node_source
+from spark_tui.base.launches import RELAUNCHES_AN_HOUR, ClusterRecord, Stage
 from spark_tui.base.ports import Clock
-from spark_tui.base.quantities import GIB
+from spark_tui.base.protocol import LookRequest, NodeLook
 from spark_tui.base.remote import ClusterNode, Clusters
 from spark_tui.base.store import Store
-from spark_tui.manage.cluster.model.protocol import LookRequest, NodeLook, NodeVitals
-from spark_tui.manage.cluster.model.record import RELAUNCHES_AN_HOUR, ClusterRecord, Stage
+from spark_tui.machine.nodes import Nodes
 from spark_tui.manage.cluster.use.launch import ClusterLauncher
-from spark_tui.manage.cluster.use.nodes import Nodes
+from spark_tui.observe.metrics.show.vitals import node_values
 from spark_tui.observe.metrics.use.history import History
 
 READ_SECONDS: Final = 2.0
@@ -122,20 +122,3 @@ class ClusterMonitor:
         else:
             severity, text = Severity.INFO, f"{name}: {now.stage.value} on {', '.join(now.nodes)}"
         self._store.add_event(Event(self._clock.now(), severity, text, remedy, kind, name))
-
-
-def node_values(look: NodeLook) -> dict[MetricId, float]:
-    """The series of one node; those that are unknown are left out."""
-    found, used = look.vitals or NodeVitals(), None
-    if look.available is not None and look.total is not None:
-        used = (look.total - look.available) / GIB
-    traffic = None if found.received is None or found.sent is None else (found.received + found.sent) / 1e6
-    values = {
-        MetricId.GPU_UTILIZATION: found.gpu,
-        MetricId.GPU_POWER: found.power,
-        MetricId.GPU_TEMPERATURE: found.temperature,
-        MetricId.MEMORY_AVAILABLE: None if look.available is None else look.available / GIB,
-        MetricId.MEMORY_IN_USE: used,
-        MetricId.LINK_RATE: traffic,
-    }
-    return {metric: value for metric, value in values.items() if value is not None}

@@ -36,7 +36,7 @@ from spark_tui.base.engine.metrics_page import Family
 from spark_tui.base.engine.state import Endpoint, Health, runtime_of
 from spark_tui.base.errors import EngineFailed, NameInUse, PortInUse, RefusedError, SparkError
 from spark_tui.base.executors import in_thread
-from spark_tui.base.finding import reason_of, value_of
+from spark_tui.base.finding import Reading, reason_of, value_of
 from spark_tui.base.host.detectors import Leak, leaked
 from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.ports import (
@@ -52,14 +52,11 @@ from spark_tui.base.ports import (
     VitalsProbe,
     port_named,
 )
-from spark_tui.base.quantities import human_duration
-from spark_tui.base.secret import Secret
-from spark_tui.base.wire import decode, encode
-from spark_tui.catalog.models.use.ports import ModelStore
-from spark_tui.manage.cluster.model.protocol import (
+from spark_tui.base.protocol import (
     Canary,
     CanaryRequest,
     Cleared,
+    FabricLink,
     Lease,
     LookRequest,
     NodeLook,
@@ -71,7 +68,11 @@ from spark_tui.manage.cluster.model.protocol import (
     StopRequest,
     rank_of,
 )
-from spark_tui.manage.cluster.use.nodes import FabricProbe
+from spark_tui.base.quantities import human_duration
+from spark_tui.base.secret import Secret
+from spark_tui.base.wire import decode, encode
+from spark_tui.catalog.models.use.ports import ModelStore
+from spark_tui.manage.cluster.model.facts import Dial, Ping, ProbeRequest, RoceDevice, Transfer
 from spark_tui.observe.engines.use.collectors import clear_container
 
 if TYPE_CHECKING:  # made for a start alone: a look is asked for again and again
@@ -102,6 +103,29 @@ def _guard_launcher(context: Context) -> GuardLauncher | None:
     from spark_tui.observe.memory.use.guard import guard_launcher
 
     return context.once(guard_launcher)
+
+
+@port_named("fabric")
+class FabricProbe(Protocol):
+    """The network between nodes, as this one sees it. Nothing is changed, and nothing raises. `links` and `devices`
+    read files: not for the event loop."""
+
+    def links(self) -> Reading[tuple[FabricLink, ...]]: ...
+    def devices(self) -> Reading[tuple[RoceDevice, ...]]: ...
+
+    async def route(self, peer: str) -> str | None:
+        """The interface to an address, empty without a route; None where that is not known."""
+
+    async def ping(self, ping: Ping) -> Ping: ...
+
+    async def ssh(self, address: str) -> str:
+        """Why a login there fails; empty when it does not."""
+
+    async def transfer(self, transfer: Transfer, seconds: float) -> Transfer: ...
+
+    async def meet(self, request: ProbeRequest) -> tuple[tuple[Dial, ...], dict[str, str]]:
+        """Listens and connects for as long as asked. The dials with their problems, and for each port why it could not
+        listen."""
 
 
 @port_named("routers")

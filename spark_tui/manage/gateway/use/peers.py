@@ -13,7 +13,8 @@ from spark_tui.base.engine.state import Endpoint, ServedModel
 from spark_tui.base.errors import ModelNotServed, SparkError
 from spark_tui.base.ports import Clock, EngineApi, SecretStore
 from spark_tui.base.text import clean_line, truncate
-from spark_tui.manage.gateway.model import PEER_MARK, GatewayModel, GatewayPeer, Upstream
+from spark_tui.manage.gateway.model import GatewayModel, GatewayPeer, Upstream
+from spark_tui.observe.metrics.model.agents import PEER_MARK
 
 LOOK_SECONDS: Final = 3.0
 

@@ -38,8 +38,8 @@ from spark_tui.base.secret import mask_secrets
 if TYPE_CHECKING:  # the first frame shows an empty list of engines, and loads nothing of logs and hosts for it
     from spark_tui.base.engine.units import ScheduleStatus
     from spark_tui.base.host.vitals import GpuReading, HostIdentity
+    from spark_tui.base.launches import ClusterRecord
     from spark_tui.base.store import World
-    from spark_tui.manage.cluster.model.record import ClusterRecord
     from spark_tui.observe.explain.model.starts import Eta
     from spark_tui.observe.explain.model.timeline import BootTimeline, Phase
     from spark_tui.observe.explain.model.view import EngineView

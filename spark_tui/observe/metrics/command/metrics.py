@@ -15,13 +15,12 @@ from spark_tui.base.errors import EngineUnreachable
 from spark_tui.base.executors import end_tasks
 from spark_tui.base.finding import value_of
 from spark_tui.base.host.series import MetricId, Sample
+from spark_tui.base.launches import ClusterRecord
 from spark_tui.base.page import Object, Page, moment
 from spark_tui.cli.command import command, optional_engine_argument
 from spark_tui.cli.names import engine_name, find_container
 from spark_tui.cli.session import Session
-from spark_tui.manage.cluster.model.record import ClusterRecord
-from spark_tui.manage.cluster.show.cluster import vitals_objects, vitals_section
-from spark_tui.manage.cluster.use.nodes import HERE, Nodes
+from spark_tui.machine.nodes import HERE, Nodes
 from spark_tui.manage.gateway.use.keys import read_status
 from spark_tui.observe.engines.show.engines import engine_status
 from spark_tui.observe.engines.use.collectors import Collectors
@@ -29,6 +28,7 @@ from spark_tui.observe.engines.use.engines import EngineSupervisor, view_of
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.observe.metrics.show import metrics as show
 from spark_tui.observe.metrics.show.agents import agents_page
+from spark_tui.observe.metrics.show.vitals import vitals_objects, vitals_section
 from spark_tui.observe.metrics.use.metrics import EngineMetricsCollector
 
 ACCESS_LINES: Final = 5_000

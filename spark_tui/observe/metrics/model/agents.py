@@ -20,6 +20,8 @@ from spark_tui.observe.metrics.model.slow import FEW_HITS, KV_TIGHT, request_tim
 LONG_PROMPT: Final = 4_000
 """Mean tokens of a prompt from which repeating it hurts. Coding agents send 14,000 and more with each turn."""
 LEAST_TURNS: Final = 3
+PEER_MARK: Final = "peer:"
+"""Before the name of another gateway, where an engine's name stands."""
 _ACCESS: Final = re.compile(
     r"(?P<host>[0-9a-fA-F.:]{2,45}):\d{1,5} - \"POST "
     r"(?P<path>/v1/(?:chat/completions|completions|responses|messages))[ ?]"

@@ -26,7 +26,6 @@ from spark_tui.base.page import TONES, Row, Section, Table
 from spark_tui.base.page import Page as Sections
 from spark_tui.base.quantities import GIB, human_duration
 from spark_tui.base.text import cells_left
-from spark_tui.manage.cluster.show.cluster import vitals_section
 from spark_tui.observe.engines.show.activity import launch_words
 from spark_tui.observe.engines.show.engines import engine_status
 from spark_tui.observe.explain.model.view import EngineView
@@ -34,6 +33,7 @@ from spark_tui.observe.metrics.model.serving import EngineMetrics
 from spark_tui.observe.metrics.model.slow import limits
 from spark_tui.observe.metrics.show import metrics as present
 from spark_tui.observe.metrics.show.agents import clients_at, clients_page
+from spark_tui.observe.metrics.show.vitals import vitals_section
 from spark_tui.observe.metrics.use.history import History
 from spark_tui.observe.metrics.use.metrics import HOST, EngineMetricsCollector
 from spark_tui.tui import format as fmt

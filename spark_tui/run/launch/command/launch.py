@@ -12,6 +12,7 @@ from spark_tui.base.engine.state import Exposure
 from spark_tui.base.errors import RefusedError, UsageError
 from spark_tui.base.finding import Finding, Severity, set_options
 from spark_tui.base.jobs import StepState
+from spark_tui.base.remote import Spread
 from spark_tui.base.text import clean_line
 from spark_tui.catalog.fit.model.verdict import LaunchVerdict
 from spark_tui.catalog.fit.show.launch import finding_fix, finding_object, verdict_object
@@ -25,7 +26,6 @@ from spark_tui.catalog.presets.use.rights import require_reviewed
 from spark_tui.cli.command import command, complete, settings_option, yes_option
 from spark_tui.cli.output import Interrupted
 from spark_tui.cli.session import Session, typed
-from spark_tui.manage.cluster.model.plan import Spread
 from spark_tui.observe.engines.show.engines import engine_object, timeline_object
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.metrics.use.history import supervised

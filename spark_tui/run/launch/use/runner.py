@@ -17,11 +17,11 @@ from spark_tui.base.errors import RefusedError, SparkError
 from spark_tui.base.executors import end_tasks, in_thread
 from spark_tui.base.finding import EventKind, Severity
 from spark_tui.base.jobs import STEP_EVENTS, JobView, Report, Step, StepState, put, step_news
+from spark_tui.base.launches import UNFINISHED, ClusterRecord, Stage
+from spark_tui.base.protocol import rank_of
 from spark_tui.base.store import Store
 from spark_tui.catalog.presets.model.overrides import Overrides, pairs_of
 from spark_tui.catalog.presets.model.preset import Preset
-from spark_tui.manage.cluster.model.protocol import rank_of
-from spark_tui.manage.cluster.model.record import UNFINISHED, ClusterRecord, Stage
 from spark_tui.manage.cluster.use.launch import STEPS as CLUSTER_STEPS
 from spark_tui.manage.cluster.use.launch import ClusterLauncher, NotClean
 from spark_tui.manage.images.use.update import STEPS as UPDATE_STEPS

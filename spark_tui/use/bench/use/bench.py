@@ -49,7 +49,6 @@ from spark_tui.base.ports import (
 )
 from spark_tui.base.quantities import gib
 from spark_tui.catalog.fit.use.fit import MemoryGate
-from spark_tui.manage.cluster.use.nodes import measured_bandwidth
 from spark_tui.observe.engines.use.engines import EngineSupervisor, EngineWatch
 from spark_tui.observe.memory.use.guard import guard_policy
 from spark_tui.observe.results.model.conditions import Conditions, conditions_of
@@ -80,7 +79,7 @@ from spark_tui.observe.results.model.run import (
     warm_ups,
 )
 from spark_tui.observe.results.model.statistics import distribution
-from spark_tui.observe.results.use import Results
+from spark_tui.observe.results.use import Results, measured_bandwidth
 from spark_tui.run.launch.use.edit import Editor
 from spark_tui.run.launch.use.launch import Launcher
 from spark_tui.use.bench.model.load import Load, LoadEvent, LoadResult, RequestSpec, Tick

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 from msgspec.structs import replace
@@ -21,9 +21,9 @@ from spark_tui.base.engine.docker_run import (
     restart_value,
 )
 from spark_tui.base.engine.runtimes import recognised
+from spark_tui.base.engine.units import RESTART_SECONDS, START_LIMITS, word
 from spark_tui.base.errors import UsageError
 from spark_tui.base.quantities import docker_size
-from spark_tui.base.secret import holds_secret, is_secret_name
 from spark_tui.catalog.presets.model.dialects.recipe_files import (
     Value,
     comment,
@@ -35,17 +35,9 @@ from spark_tui.catalog.presets.model.dialects.recipe_files import (
 )
 from spark_tui.catalog.presets.model.located import ListValue, MappingValue, Node, ScalarValue, compact
 
-_BARE = re.compile(r"[A-Za-z0-9_./:=@,+-]+")
-_ESCAPES: Final = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 DOCKER: Final = "/usr/bin/docker"
 CDI_KIND: Final = "nvidia.com/gpu"
 STOP_SECONDS: Final = 30
-RESTART_SECONDS: Final = 30
-MOST_STARTS: Final = 3
-STARTS_WITHIN_SECONDS: Final = 7200
-"""A restart loop leaks GPU mappings and stalls a Spark after some dozens of rounds (eugr/spark-vllm-docker#257)."""
-_REFUSED_CODES: Final = "2 4"
-"""Exit codes after which another try would end the same way: a usage error, and a check that refuses."""
 
 
 # --- Compose ----------------------------------------------------------------------------------------------
@@ -268,75 +260,6 @@ def systemd_text(spec: ContainerSpec, about: tuple[str, ...] = ()) -> str:
     )
 
 
-_START_LIMITS: Final = (f"StartLimitIntervalSec={STARTS_WITHIN_SECONDS}", f"StartLimitBurst={MOST_STARTS}")
-_RETRIES: Final = (
-    "KillMode=process",  # the guard that a launch started continues
-    "Restart=on-failure",
-    f"RestartSec={RESTART_SECONDS}",
-    f"RestartPreventExitStatus={_REFUSED_CODES}",
-)
-
-
-def boot_text(engine: str, command: Sequence[str], environment: Iterable[tuple[str, str]], *, user: str = "") -> str:
-    """The unit's file: the person's own, or with `user` one of the machine. A key or token never gets into it.
-
-    The command waits for Docker by itself: a person's unit cannot be ordered after one of the machine. It stays as
-    long as the engine, and fails when Docker goes away, so that systemd starts it again. Only the command is ended
-    with the unit: the engine, and the guard that the launch started, go on.
-    """
-    network = ("Wants=network-online.target", "After=network-online.target docker.service") if user else ()
-    lines = (
-        f"# Made by spark-tui (spark-tui boot off {engine} removes it)",
-        "[Unit]",
-        f"Description=Starts {engine} with the machine",
-        *network,
-        *_START_LIMITS,
-        "",
-        "[Service]",
-        "Type=exec",
-        *((f"User={user}",) if user else ()),
-        *_environment_lines(environment),
-        f"ExecStart={' '.join(map(word, command))}",
-        "LimitNOFILE=8192",
-        *_RETRIES,
-        "SuccessExitStatus=130",
-        "",
-        "[Install]",
-        f"WantedBy={'multi-user' if user else 'default'}.target",
-    )
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _environment_lines(environment: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    return tuple(
-        f"Environment={word(f'{name}={value}')}"
-        for name, value in environment
-        if not (is_secret_name(name) or holds_secret(value))
-    )
-
-
-def timer_texts(
-    title: str, command: Sequence[str], environment: Iterable[tuple[str, str]], calendar: Sequence[str], *,
-    user: str = "", data: str = "",
-) -> tuple[str, str]:  # fmt: skip
-    """A service that runs a command once, and the timer that starts it at these times (systemd.time(7)) or, where the
-    machine was off, when it is on again. With `data`, which is kept in the timer, the times are exact and a failure is
-    tried again; else it may wait, and yields to other programs. With `user` both are of the machine."""
-    head = (f"# Made by spark-tui: {title}", "[Unit]", f"Description={title}")
-    service = (
-        *head, *(_START_LIMITS if data else ()), "", "[Service]", "Type=oneshot", *((f"User={user}",) if user else ()),
-        *_environment_lines(environment), f"ExecStart={' '.join(map(word, command))}",
-        *(_RETRIES if data else ("Nice=10",)),
-    )  # fmt: skip
-    timer = (
-        *head, "", "[Timer]", *(f"OnCalendar={each}" for each in calendar), "Persistent=true",
-        "AccuracySec=1s" if data else "RandomizedDelaySec=600", "", "[Install]", "WantedBy=timers.target",
-        *(("", "[X-Spark-TUI]", data) if data else ()),
-    )  # fmt: skip
-    joined = ["".join(f"{line}\n" for line in lines) for lines in (service, timer)]
-    return joined[0], joined[1]
-
-
 def quadlet_text(spec: ContainerSpec, about: tuple[str, ...] = ()) -> str:
     """The `.container` file, for /etc/containers/systemd, from which Podman's generator makes a service. Raises
     UsageError also for a mount with a colon in its path."""
@@ -362,8 +285,7 @@ def _unit(spec: ContainerSpec, needs: tuple[str, ...], after: str, service: tupl
         *needs,
         "Wants=network-online.target",
         f"After={after}network-online.target",
-        f"StartLimitIntervalSec={STARTS_WITHIN_SECONDS}",
-        f"StartLimitBurst={MOST_STARTS}",
+        *START_LIMITS,
         "",
         *service,
         f"Restart={restart}",
@@ -417,14 +339,3 @@ def qualified(image: str) -> str:
     if slash and ("." in first or ":" in first or first == "localhost"):
         return image
     return f"docker.io/{image}" if slash else f"docker.io/library/{image}"
-
-
-def word(text: str) -> str:
-    """One word of a unit's command line: quoted where needed, `%` (specifiers) and `$` (variables) doubled."""
-    text = text.replace("%", "%%").replace("$", "$$")
-    if "\0" in text:
-        raise UsageError("A word of the command has a NUL character.", "Remove it: no unit can carry it.")
-    if _BARE.fullmatch(text):
-        return text
-    plain = (f"\\x{ord(char):02x}" if ord(char) < 0x20 or ord(char) == 0x7F else char for char in text)
-    return '"' + "".join(_ESCAPES.get(char, shown) for char, shown in zip(text, plain, strict=True)) + '"'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,7 +13,19 @@ from spark_tui import __version__
 from spark_tui.base.context import Context
 from spark_tui.base.errors import ExitCode, SparkError, UnreachableError
 from spark_tui.base.finding import Missing, Ok, Reading
-from spark_tui.base.ports import HostProbe, RemoteShell, ShellResult, StateFiles, port_named
+from spark_tui.base.ports import HostProbe, RemoteShell, ShellResult
+from spark_tui.base.protocol import (
+    COMMAND,
+    PROTOCOL,
+    Hello,
+    LookRequest,
+    NodeError,
+    NodeFailed,
+    NodeLook,
+    NodeRefused,
+    NodeSilent,
+    NodeVersion,
+)
 from spark_tui.base.remote import (
     ADDRESSES,
     DEFAULT_COMMAND,
@@ -29,22 +41,6 @@ from spark_tui.base.remote import (
 )
 from spark_tui.base.text import clean, clean_line
 from spark_tui.base.wire import decode, encode
-from spark_tui.manage.cluster.model.protocol import (
-    COMMAND,
-    PROTOCOL,
-    FabricLink,
-    Hello,
-    LookRequest,
-    NodeError,
-    NodeFailed,
-    NodeLook,
-    NodeRefused,
-    NodeSilent,
-    NodeVersion,
-)
-
-if TYPE_CHECKING:  # of the doctor alone
-    from spark_tui.manage.cluster.model.facts import ClusterReadings, Dial, Ping, ProbeRequest, RoceDevice, Transfer
 
 T = TypeVar("T")
 
@@ -58,50 +54,6 @@ _PROGRESS: Final = '{"progress"'
 _ERROR: Final = '{"error"'
 _MOST_LINES: Final = 200
 _MOST_CHARS: Final = 8 * 1024 * 1024
-
-
-def keep_bandwidth(state: StateFiles, seen: ClusterReadings) -> None:
-    """Remembers what was measured between the nodes of a cluster, for the conditions of a benchmark."""
-    found = [each.text for node in seen.nodes for each in node.measures if each.value is not None]
-    if found:
-        names = [node.node.name for node in seen.nodes]
-        state.write(_bandwidth_file(names), "; ".join(dict.fromkeys(found)).encode())
-
-
-def measured_bandwidth(state: StateFiles, nodes: Sequence[str]) -> str:
-    """What was measured between those nodes last; empty where nothing was."""
-    try:
-        data = state.read(_bandwidth_file(nodes)) if nodes else None
-    except SparkError:
-        return ""
-    return clean_line((data or b"").decode(errors="replace"))
-
-
-def _bandwidth_file(nodes: Sequence[str]) -> str:
-    return f"bandwidth-{'+'.join(sorted(nodes))}"
-
-
-@port_named("fabric")
-class FabricProbe(Protocol):
-    """The network between nodes, as this one sees it. Nothing is changed, and nothing raises. `links` and `devices`
-    read files: not for the event loop."""
-
-    def links(self) -> Reading[tuple[FabricLink, ...]]: ...
-    def devices(self) -> Reading[tuple[RoceDevice, ...]]: ...
-
-    async def route(self, peer: str) -> str | None:
-        """The interface to an address, empty without a route; None where that is not known."""
-
-    async def ping(self, ping: Ping) -> Ping: ...
-
-    async def ssh(self, address: str) -> str:
-        """Why a login there fails; empty when it does not."""
-
-    async def transfer(self, transfer: Transfer, seconds: float) -> Transfer: ...
-
-    async def meet(self, request: ProbeRequest) -> tuple[tuple[Dial, ...], dict[str, str]]:
-        """Listens and connects for as long as asked. The dials with their problems, and for each port why it could not
-        listen."""
 
 
 class Nodes(Struct, eq=False):
@@ -131,7 +83,7 @@ class Nodes(Struct, eq=False):
         seconds: float = ASK_SECONDS,
         on_progress: Callable[[str], None] | None = None,
     ) -> T:
-        """The answer to one request of `domain.cluster.protocol`. `on_progress` gets each line that comes before it.
+        """The answer to one request of `base.protocol`. `on_progress` gets each line that comes before it.
 
         Raises NodeSilent (no ssh, no spark-tui, no end within `seconds`; 0: no limit), NodeVersion, or NodeFailed
         (NodeRefused where a check there refuses it) with the node's own error.

@@ -12,14 +12,9 @@ from msgspec.structs import replace
 
 from spark_tui.base.engine.container import (
     LABEL_LAUNCH,
-    local_model_path,
 )
-from spark_tui.base.engine.runtimes import runtime_named
+from spark_tui.base.protocol import CanaryRequest, FabricLink, NodeLook, RouteRequest, StartRequest
 from spark_tui.base.remote import Cluster, ClusterNode, Topology
-from spark_tui.catalog.presets.model.plan import key_wanted
-from spark_tui.manage.cluster.model.plan import ClusterPlan, router_port
-from spark_tui.manage.cluster.model.protocol import CanaryRequest, FabricLink, NodeLook, RouteRequest, StartRequest
-from spark_tui.manage.cluster.model.variables import DATA_PORT, MASTER_PORT, SGLANG_PORT, SSH_PORT, Backend
 
 RELAUNCHES_AN_HOUR: Final = 3
 HOUR: Final = 3600.0
@@ -142,46 +137,3 @@ def new_launch(record: ClusterRecord) -> ClusterRecord:
         ranks.append(replace(rank, start=replace(rank.start, spec=replace(rank.start.spec, labels=labels))))
     router = record.router and replace(record.router, launch=launch)
     return replace(record, launch=launch, ranks=tuple(ranks), router=router)
-
-
-_MEETING: Final = {
-    Backend.MP: (MASTER_PORT, DATA_PORT),
-    Backend.RAY: (MASTER_PORT,),
-    Backend.SGLANG: (SGLANG_PORT,),
-    Backend.MPI: (SSH_PORT,),
-    Backend.NONE: (),
-}
-"""Where the ranks meet, on the head."""
-
-
-def record_of(plan: ClusterPlan, *, patience: float = HOUR) -> ClusterRecord:
-    """What a planned launch will do."""
-    head = plan.head.plan
-    alone = plan.backend is Backend.NONE
-    ranks = []
-    for each in plan.ranks:
-        serves = alone or each.rank.number == 0
-        ports = (each.plan.host_port, *_MEETING[plan.backend]) if serves else ()
-        keyed = serves and key_wanted(each.plan.preset, each.plan.overrides)
-        uses_hub = local_model_path(each.plan.model) is None
-        variable = each.plan.preset.server.key_variable if keyed else ""
-        start = StartRequest(each.plan.spec, each.plan.directories, ports, variable, uses_hub)
-        ranks.append(RankRecord(each.node, start))
-    canary = CanaryRequest(
-        head.spec.name, head.host_port, head.served_name, plan.layout.data,
-        seconds=runtime_named(head.preset.engine).first_request_seconds, runtime=head.preset.engine,
-        keyed=key_wanted(head.preset, head.overrides),
-    )  # fmt: skip
-    return ClusterRecord(
-        head.spec.name, plan.launch_id, Stage.STARTING, head.preset.name, plan.cluster.name, tuple(ranks), canary,
-        plan.cluster.topology, alone, _router(plan), patience,
-    )  # fmt: skip
-
-
-def _router(plan: ClusterPlan) -> RouteRequest | None:
-    """In front of replicas that their head reaches: on the loopback address, or as widely as they are exposed."""
-    port, ports = router_port(plan), plan.head.plan.spec.ports
-    if port is None:
-        return None
-    workers = tuple(f"http://{each.node.fabric[0]}:{each.plan.host_port}" for each in plan.ranks)
-    return RouteRequest(plan.launch_id, ports[0].host_ip, port, workers)
