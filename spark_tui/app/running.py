@@ -12,8 +12,8 @@ from spark_tui.base.errors import SparkError
 from spark_tui.base.finding import value_of
 from spark_tui.base.poller import keep
 from spark_tui.catalog.models.use.downloads import Downloads
+from spark_tui.machine.gateway import read_status
 from spark_tui.manage.cluster.use.monitor import ClusterMonitor
-from spark_tui.manage.gateway.use.keys import read_status
 from spark_tui.observe.engines.use.collectors import Collectors
 from spark_tui.observe.engines.use.crash_loops import RestartBreaker
 from spark_tui.observe.engines.use.engines import EngineSupervisor

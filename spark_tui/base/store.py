@@ -29,6 +29,7 @@ from spark_tui.catalog.presets.model.preset import PresetCatalogue
 if TYPE_CHECKING:
     from spark_tui.base.engine.container import DaemonFacts
     from spark_tui.base.engine.units import BootStatus, ScheduleStatus
+    from spark_tui.base.gateway import GatewayStatus
     from spark_tui.base.host.drop_caches import DropResult
     from spark_tui.base.jobs import BenchStatus, JobView
     from spark_tui.base.launches import ClusterRecord
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from spark_tui.base.protocol import NodeLook
     from spark_tui.catalog.models.model.download import Download
     from spark_tui.catalog.presets.model.library import LibraryView
-    from spark_tui.manage.gateway.model import GatewayStatus
     from spark_tui.manage.images.model import ImagesView
     from spark_tui.observe.explain.model.explain import Explanation
     from spark_tui.observe.explain.model.view import EngineView

@@ -12,10 +12,10 @@ import pytest
 
 from spark_tui.base.engine.container import ALL_INTERFACES, LABEL_API_KEY_FILE, ContainerFacts
 from spark_tui.base.engine.state import ServedModel
+from spark_tui.base.gateway import GatewayStatus
 from spark_tui.base.secret import Secret
 from spark_tui.base.wire import encode
-from spark_tui.manage.gateway.model import GatewayStatus
-from spark_tui.manage.gateway.use.keys import GatewayKeys
+from spark_tui.machine.gateway import GatewayKeys
 from spark_tui.use.connect.adapter import HomeFiles
 from spark_tui.use.connect.model import CLIENTS
 from tests.api_recorder import chat, message, response

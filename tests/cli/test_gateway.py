@@ -7,11 +7,11 @@ import json
 import pytest
 import yaml
 
+from spark_tui.base.gateway import ClientCosts, GatewayEngine, GatewayStatus, GatewaySwap
 from spark_tui.base.wire import encode
 from spark_tui.manage.gateway.command import _policy, _words
-from spark_tui.manage.gateway.model import GatewayEngine, GatewayPolicy, GatewayStatus, GatewaySwap
+from spark_tui.manage.gateway.model import GatewayPolicy
 from spark_tui.manage.gateway.use.peers import key_name
-from spark_tui.observe.metrics.model.agents import ClientCosts
 from tests.cli.world import World
 from tests.present.test_bench import nulls_without_reason
 

@@ -7,9 +7,8 @@ import json
 import pytest
 
 from spark_tui.base.errors import EngineUnreachable
+from spark_tui.base.gateway import ClientCosts, GatewayStatus
 from spark_tui.base.wire import encode
-from spark_tui.manage.gateway.model import GatewayStatus
-from spark_tui.observe.metrics.model.agents import ClientCosts
 from tests import metric_fixtures as pages
 from tests.cli.world import World, example
 from tests.fakes_metrics import FakeMetrics

@@ -22,12 +22,13 @@ from spark_tui.base.errors import (
     SparkError,
 )
 from spark_tui.base.finding import Ok
+from spark_tui.base.gateway import KeysUnreadable
 from spark_tui.base.quantities import GIB
 from spark_tui.base.secret import Secret
 from spark_tui.catalog.presets.model.preset import Preset, PresetFacts
-from spark_tui.manage.gateway.model import GatewayPolicy, KeysUnreadable, NotServing, SwapRefused
+from spark_tui.machine.gateway import GatewayKeys, read_status
+from spark_tui.manage.gateway.model import GatewayPolicy, NotServing, SwapRefused
 from spark_tui.manage.gateway.use.gateway import Gateway
-from spark_tui.manage.gateway.use.keys import GatewayKeys, read_status
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.explain.model.starts import StartRecord
 from spark_tui.observe.metrics.model.agents import AgentTurn, prompt_print

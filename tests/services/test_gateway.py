@@ -13,10 +13,10 @@ import pytest
 from spark_tui.base.engine.state import Endpoint
 from spark_tui.base.engine.stream import SseDecoder
 from spark_tui.base.errors import EngineExited
+from spark_tui.base.gateway import KeysUnreadable
 from spark_tui.base.secret import Secret
 from spark_tui.machine.engine_api import VllmApi
 from spark_tui.manage.gateway.adapter.server import MAX_BODY_BYTES, GatewayLog, GatewayProxy
-from spark_tui.manage.gateway.model import KeysUnreadable
 from tests.gateway_kit import DONE, ENGINE_KEY, EVENT, ScriptedRouter, Upstreamer, gateway
 
 CHAT = "/v1/chat/completions"

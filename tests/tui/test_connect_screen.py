@@ -15,10 +15,10 @@ from spark_tui.base.actions import key_of
 from spark_tui.base.engine.container import ALL_INTERFACES, PublishedPort
 from spark_tui.base.engine.state import ServedModel
 from spark_tui.base.finding import Severity
+from spark_tui.base.gateway import GatewayStatus
 from spark_tui.base.secret import Secret
 from spark_tui.base.wire import encode
-from spark_tui.manage.gateway.model import GatewayStatus
-from spark_tui.manage.gateway.use.keys import GatewayKeys
+from spark_tui.machine.gateway import GatewayKeys
 from spark_tui.run.launch.screen import LaunchForm
 from spark_tui.tui.modals import YankMenu
 from spark_tui.tui.widgets.bars import KeyBar

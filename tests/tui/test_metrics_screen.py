@@ -13,10 +13,9 @@ from spark_tui.base.engine.metrics_page import MetricPage, Quantile
 from spark_tui.base.engine.state import Endpoint
 from spark_tui.base.errors import EngineUnreachable
 from spark_tui.base.finding import value_of
+from spark_tui.base.gateway import ClientCosts, GatewayStatus
 from spark_tui.base.host.series import Gap, MetricId, SeriesKey, SeriesSlice
 from spark_tui.base.wire import encode
-from spark_tui.manage.gateway.model import GatewayStatus
-from spark_tui.observe.metrics.model.agents import ClientCosts
 from spark_tui.observe.metrics.screen.metrics import Figures, MetricsScreen, SlowPage, big
 from spark_tui.observe.metrics.show import metrics as present
 from spark_tui.tui.format import ASCII, UNICODE, Glyphs

@@ -9,10 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from spark_tui.base.finding import Missing, Ok
+from spark_tui.base.gateway import ClientCosts
 from spark_tui.observe.metrics.model.agents import (
     AgentClient,
     AgentTurn,
-    ClientCosts,
     PromptPrint,
     agent_costs,
     clients_of,

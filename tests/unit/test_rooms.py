@@ -29,16 +29,15 @@ LAYERS: Final = {"model": 0, "use": 1, "adapter": 2, "show": 2, "command": 3, "s
 
 UPWARD: Final = {
     "base -> catalog": 5,
-    "base -> manage": 2,
+    "base -> manage": 1,
     "base -> observe": 3,
     "catalog -> manage": 2,
     "catalog -> run": 1,
     "catalog.models -> catalog.presets": 4,
     "catalog.presets -> catalog.fit": 2,
     "observe -> catalog": 5,
-    "observe -> manage": 2,
+    "observe -> manage": 1,
     "run -> manage": 6,
-    "use -> manage": 3,
 }
 """Imports that still run upward, of one wing or room in a higher one: each figure is only ever lowered."""
 AMONG_FRONTS: Final = 2

@@ -11,6 +11,7 @@ from spark_tui.base.context import Context
 from spark_tui.base.engine.container import LOOPBACK
 from spark_tui.base.engine.runtimes import KEY_VARIABLES
 from spark_tui.base.errors import RefusedError, UsageError
+from spark_tui.base.gateway import GatewayStatus
 from spark_tui.base.remote import GATEWAY_PORT
 from spark_tui.base.secret import Secret
 from spark_tui.base.text import clean_line
@@ -19,10 +20,10 @@ from spark_tui.catalog.presets.model.command import LOOPBACK_NAMES
 from spark_tui.catalog.presets.use.catalogue import find_preset
 from spark_tui.cli.command import complete, group, yes_option
 from spark_tui.cli.session import Session, confirm
+from spark_tui.machine.gateway import GatewayKeys, read_status
 from spark_tui.manage.gateway import show
-from spark_tui.manage.gateway.model import MOST_FAILURES, STAY_SECONDS, GatewayPolicy, GatewayStatus
+from spark_tui.manage.gateway.model import MOST_FAILURES, STAY_SECONDS, GatewayPolicy
 from spark_tui.manage.gateway.use.gateway import Gateway
-from spark_tui.manage.gateway.use.keys import GatewayKeys, read_status
 from spark_tui.manage.gateway.use.peers import key_name
 from spark_tui.observe.engines.show.engines import boot_text
 from spark_tui.observe.metrics.use.history import supervised

@@ -10,7 +10,6 @@ from msgspec import Struct
 
 from spark_tui.base.engine.state import Endpoint
 from spark_tui.base.errors import RefusedError, UnreachableError
-from spark_tui.observe.metrics.model.agents import ClientCosts
 
 STAY_SECONDS: Final = 15.0
 MOST_FAILURES: Final = 3
@@ -31,10 +30,6 @@ class NotServing(UnreachableError, id="engine_starting"):
 
 class GatewayBusy(UnreachableError, id="gateway_busy"):
     """Too many request bytes are held at once."""
-
-
-class KeysUnreadable(RefusedError, id="gateway_keys"):
-    """The file of the clients' keys cannot be read. `detail` says where and why, to the owner only."""
 
 
 class BodyTooLarge(RefusedError, id="body_too_large"):
@@ -132,7 +127,7 @@ def recent(times: Iterable[float], now: float) -> tuple[float, ...]:
     return tuple(at for at in times if now - at < HOUR_SECONDS)
 
 
-# --- what is served and shown -------------------------------------------------------------------------
+# --- what is served -----------------------------------------------------------------------------------
 
 
 class Upstream(Struct, frozen=True):
@@ -150,63 +145,3 @@ class GatewayModel(Struct, frozen=True):
     engine: str
     serving: bool
     context: int | None = None
-
-
-class GatewayEngine(Struct, frozen=True):
-    """An engine behind the gateway: the names that it is reached by, and requests under way and answered."""
-
-    name: str
-    names: tuple[str, ...]
-    in_flight: int
-    answered: int
-    pinned: bool
-
-
-class GatewaySwap(Struct, frozen=True):
-    """A launch on request. `phase` is the step, `waiting` the clients that wait, `stopped` the engines ended for it.
-    `ready_at` is its estimated end in seconds since the epoch; None: unknown."""
-
-    target: str
-    phase: str
-    detail: str
-    waiting: int
-    stopped: tuple[str, ...] = ()
-    ready_at: float | None = None
-
-
-class GatewayPeer(Struct, frozen=True):
-    """A gateway of another machine: what it serves now, requests passed to it, and why it cannot be asked."""
-
-    name: str
-    address: str
-    serves: tuple[str, ...]
-    in_flight: int
-    answered: int
-    problem: str
-
-
-class GatewayStatus(Struct, frozen=True):
-    """A running gateway. `failures` are pairs of a preset and why its last launch failed; `clients` has who asked which
-    engine, the most active first."""
-
-    address: str
-    since: float
-    keyed: bool
-    engines: tuple[GatewayEngine, ...] = ()
-    swaps: tuple[GatewaySwap, ...] = ()
-    failures: tuple[tuple[str, str], ...] = ()
-    peers: tuple[GatewayPeer, ...] = ()
-    clients: tuple[ClientCosts, ...] = ()
-
-    @property
-    def local_address(self) -> str:
-        """Its address for clients of this machine: one that stands for all addresses is none to connect to."""
-        return self.address.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
-
-
-class GatewayKey(Struct, frozen=True):
-    """A client's key: its SHA-256 in hexadecimal, never itself. `at` is seconds since the epoch."""
-
-    client: str
-    digest: str
-    at: float

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from spark_tui.base.engine.container import LABEL_API_KEY_FILE
+from spark_tui.base.gateway import GatewayKey, GatewayStatus, GatewaySwap
 from spark_tui.base.page import Cell, Column, Object, Page, Row, Section, Table, Tone, cells, maybe, moment
 from spark_tui.base.quantities import human_duration
 from spark_tui.catalog.presets.model.dialects.recipe_files import node_of, yaml_text
 from spark_tui.catalog.presets.model.plan import LaunchPlan
-from spark_tui.manage.gateway.model import GatewayKey, GatewayStatus, GatewaySwap
 from spark_tui.observe.metrics.show.agents import client_object, clients_page
 
 _READY_SECONDS: Final = 1800

@@ -10,7 +10,7 @@ from spark_tui.base.finding import Severity
 from spark_tui.base.page import Section
 from spark_tui.cli.command import command, complete
 from spark_tui.cli.session import Session
-from spark_tui.manage.gateway.use.keys import read_status
+from spark_tui.machine.gateway import read_status
 from spark_tui.observe.engines.use.engines import engines_here
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.use.connect import show

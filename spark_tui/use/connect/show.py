@@ -8,10 +8,10 @@ from urllib.parse import urlsplit
 
 from spark_tui.base.actions import key_of
 from spark_tui.base.finding import Finding
+from spark_tui.base.gateway import GatewayStatus
 from spark_tui.base.page import TONES, Cell, Column, Object, Page, Row, Section, Table, Tone, cells, maybe
 from spark_tui.base.quantities import human_count
 from spark_tui.base.secret import MASK, mask_secrets
-from spark_tui.manage.gateway.model import GatewayStatus
 from spark_tui.use.connect.use import Connection, FileChange
 
 _TONES = {"+": Tone.GOOD, "-": Tone.BAD}

@@ -24,7 +24,7 @@ from spark_tui.base.ports import Clock, EngineApi, HostProbe, SecretStore, State
 from spark_tui.base.secret import Secret
 from spark_tui.base.text import same_name
 from spark_tui.base.wire import decode, encode
-from spark_tui.manage.gateway.use.keys import GatewayKeys
+from spark_tui.machine.gateway import GatewayKeys
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.observe.results.model.proof import PATHS, request_body
 from spark_tui.use.connect.model import (

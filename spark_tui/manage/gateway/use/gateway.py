@@ -27,6 +27,7 @@ from spark_tui.base.errors import (
 )
 from spark_tui.base.executors import end_tasks, in_thread
 from spark_tui.base.finding import EventKind, Severity
+from spark_tui.base.gateway import GatewayEngine, GatewayStatus, GatewaySwap
 from spark_tui.base.jobs import Step, StepState
 from spark_tui.base.poller import failure_of, keep, pause
 from spark_tui.base.ports import port_named
@@ -43,12 +44,10 @@ from spark_tui.catalog.presets.use.last_launches import LastLaunches
 from spark_tui.catalog.presets.use.library import Library
 from spark_tui.catalog.presets.use.preflight import Preflight
 from spark_tui.catalog.presets.use.rights import PresetSource
+from spark_tui.machine.gateway import FILE, GatewayKeys
 from spark_tui.manage.gateway.model import (
-    GatewayEngine,
     GatewayModel,
     GatewayPolicy,
-    GatewayStatus,
-    GatewaySwap,
     NotServing,
     Resident,
     SwapRefused,
@@ -56,7 +55,6 @@ from spark_tui.manage.gateway.model import (
     evict,
     recent,
 )
-from spark_tui.manage.gateway.use.keys import FILE, GatewayKeys
 from spark_tui.manage.gateway.use.peers import Peers
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.explain.model.starts import MAX_STARTS

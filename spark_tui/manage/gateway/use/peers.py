@@ -11,10 +11,10 @@ from msgspec import Struct
 
 from spark_tui.base.engine.state import Endpoint, ServedModel
 from spark_tui.base.errors import ModelNotServed, SparkError
+from spark_tui.base.gateway import PEER_MARK, GatewayPeer
 from spark_tui.base.ports import Clock, EngineApi, SecretStore
 from spark_tui.base.text import clean_line, truncate
-from spark_tui.manage.gateway.model import GatewayModel, GatewayPeer, Upstream
-from spark_tui.observe.metrics.model.agents import PEER_MARK
+from spark_tui.manage.gateway.model import GatewayModel, Upstream
 
 LOOK_SECONDS: Final = 3.0
 

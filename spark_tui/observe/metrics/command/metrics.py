@@ -20,8 +20,8 @@ from spark_tui.base.page import Object, Page, moment
 from spark_tui.cli.command import command, optional_engine_argument
 from spark_tui.cli.names import engine_name, find_container
 from spark_tui.cli.session import Session
+from spark_tui.machine.gateway import read_status
 from spark_tui.machine.nodes import HERE, Nodes
-from spark_tui.manage.gateway.use.keys import read_status
 from spark_tui.observe.engines.show.engines import engine_status
 from spark_tui.observe.engines.use.collectors import Collectors
 from spark_tui.observe.engines.use.engines import EngineSupervisor, view_of

@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spark_tui.base.finding import Finding, Severity, value_of
+from spark_tui.base.gateway import ClientCosts
 from spark_tui.base.graph import seconds_text
 from spark_tui.observe.metrics.model.serving import EngineMetrics
 from spark_tui.observe.metrics.model.slow import FEW_HITS, KV_TIGHT, request_time
@@ -20,8 +21,6 @@ from spark_tui.observe.metrics.model.slow import FEW_HITS, KV_TIGHT, request_tim
 LONG_PROMPT: Final = 4_000
 """Mean tokens of a prompt from which repeating it hurts. Coding agents send 14,000 and more with each turn."""
 LEAST_TURNS: Final = 3
-PEER_MARK: Final = "peer:"
-"""Before the name of another gateway, where an engine's name stands."""
 _ACCESS: Final = re.compile(
     r"(?P<host>[0-9a-fA-F.:]{2,45}):\d{1,5} - \"POST "
     r"(?P<path>/v1/(?:chat/completions|completions|responses|messages))[ ?]"
@@ -224,72 +223,27 @@ def repeat_of(turn: AgentTurn, earlier: Iterable[PromptPrint], *, crowded: bool)
     return RepeatedPrompt(Miss.CROWDED if crowded else Miss.EVICTED, alike)
 
 
-class ClientCosts(Struct, frozen=True):
-    """What a client's requests cost one engine, summed since the gateway started. `path` is that of its last request.
-
-    `counted_prompts` have `prompt_tokens` in all. `cache_known_tokens` are the prompt tokens of requests whose cached
-    tokens are reported, `cached_tokens` those. `timed` streams had their first token after `first_seconds` in all.
-    `repeats` are long prompts that continue an earlier one; the next three say how many of them were read again, by
-    cause. `alike_bytes` is how much of the start was the same at the last change.
-    """
-
-    client: str
-    engine: str
-    path: str = ""
-    requests: int = 0
-    counted_prompts: int = 0
-    prompt_tokens: int = 0
-    cache_known_tokens: int = 0
-    cached_tokens: int = 0
-    timed: int = 0
-    first_seconds: float = 0.0
-    repeats: int = 0
-    changed: int = 0
-    crowded: int = 0
-    evicted: int = 0
-    alike_bytes: int = 0
-
-    @property
-    def prompt_mean(self) -> float | None:
-        """Tokens of a prompt; None: not reported."""
-        return self.prompt_tokens / self.counted_prompts if self.counted_prompts else None
-
-    @property
-    def hits(self) -> float | None:
-        """The share of prompt tokens from the cache, 0 to 1; None: not reported."""
-        return self.cached_tokens / self.cache_known_tokens if self.cache_known_tokens else None
-
-    @property
-    def first_mean(self) -> float | None:
-        """Seconds to the first token of a stream; None without one."""
-        return self.first_seconds / self.timed if self.timed else None
-
-    def after(self, turn: AgentTurn, repeat: RepeatedPrompt | None) -> ClientCosts:
-        tokens, cached, first = turn.prompt_tokens, turn.cached_tokens, turn.first_seconds
-        known = tokens is not None and cached is not None
-        miss = repeat.miss if repeat is not None else None
-        return replace(
-            self,
-            path=turn.path,
-            requests=self.requests + 1,
-            counted_prompts=self.counted_prompts + (tokens is not None),
-            prompt_tokens=self.prompt_tokens + (tokens or 0),
-            cache_known_tokens=self.cache_known_tokens + (tokens or 0) * known,
-            cached_tokens=self.cached_tokens + (cached or 0) * known,
-            timed=self.timed + (first is not None),
-            first_seconds=self.first_seconds + (first or 0.0),
-            repeats=self.repeats + (repeat is not None),
-            changed=self.changed + (miss is Miss.CHANGED),
-            crowded=self.crowded + (miss is Miss.CROWDED),
-            evicted=self.evicted + (miss is Miss.EVICTED),
-            alike_bytes=repeat.alike if repeat is not None and miss is Miss.CHANGED else self.alike_bytes,
-        )
-
-    def joined(self, other: ClientCosts) -> ClientCosts:
-        """Both in one, under this one's name. What each repeats is no matter of the other."""
-        names = ("requests", "counted_prompts", "prompt_tokens", "cache_known_tokens", "cached_tokens", "timed",
-                 "first_seconds")  # fmt: skip
-        return replace(self, **{name: getattr(self, name) + getattr(other, name) for name in names})
+def costs_after(costs: ClientCosts, turn: AgentTurn, repeat: RepeatedPrompt | None) -> ClientCosts:
+    """With one turn more, and whether its prompt repeats an earlier one."""
+    tokens, cached, first = turn.prompt_tokens, turn.cached_tokens, turn.first_seconds
+    known = tokens is not None and cached is not None
+    miss = repeat.miss if repeat is not None else None
+    return replace(
+        costs,
+        path=turn.path,
+        requests=costs.requests + 1,
+        counted_prompts=costs.counted_prompts + (tokens is not None),
+        prompt_tokens=costs.prompt_tokens + (tokens or 0),
+        cache_known_tokens=costs.cache_known_tokens + (tokens or 0) * known,
+        cached_tokens=costs.cached_tokens + (cached or 0) * known,
+        timed=costs.timed + (first is not None),
+        first_seconds=costs.first_seconds + (first or 0.0),
+        repeats=costs.repeats + (repeat is not None),
+        changed=costs.changed + (miss is Miss.CHANGED),
+        crowded=costs.crowded + (miss is Miss.CROWDED),
+        evicted=costs.evicted + (miss is Miss.EVICTED),
+        alike_bytes=repeat.alike if repeat is not None and miss is Miss.CHANGED else costs.alike_bytes,
+    )
 
 
 def read_again(costs: ClientCosts, *, caching: bool | None = None) -> Finding | None:

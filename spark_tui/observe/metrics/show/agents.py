@@ -6,19 +6,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from spark_tui.base.gateway import PEER_MARK, ClientCosts
 from spark_tui.base.graph import seconds_text
 from spark_tui.base.page import TONES, Cell, Column, Object, Page, Row, Section, Table, Tone, cells, maybe, rounded
 from spark_tui.base.quantities import short_tokens
 from spark_tui.base.text import clean_line
 from spark_tui.observe.explain.model.view import EngineView
-from spark_tui.observe.metrics.model.agents import (
-    PEER_MARK,
-    ClientCosts,
-    agent_costs,
-    clients_of,
-    read_again,
-    repeated_prompts,
-)
+from spark_tui.observe.metrics.model.agents import agent_costs, clients_of, read_again, repeated_prompts
 from spark_tui.observe.metrics.model.serving import EngineMetrics
 
 _UNREPORTED: Final = "the engine does not report it"

@@ -7,7 +7,8 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from spark_tui.observe.metrics.model.agents import AgentTurn, ClientCosts, PromptPrint, repeat_of
+from spark_tui.base.gateway import ClientCosts
+from spark_tui.observe.metrics.model.agents import AgentTurn, PromptPrint, costs_after, repeat_of
 
 MOST_CLIENTS: Final = 32
 """Of all engines together. The one that asked longest ago gives way, and is counted under `OTHERS`."""
@@ -33,7 +34,7 @@ class AgentLens:
     def add(self, turn: AgentTurn) -> None:
         key = turn.client, turn.engine
         client = self._clients.pop(key, None) or _ClientPrompts(ClientCosts(*key))
-        client.costs = client.costs.after(turn, repeat_of(turn, client.prompts, crowded=client.crowded))
+        client.costs = costs_after(client.costs, turn, repeat_of(turn, client.prompts, crowded=client.crowded))
         client.prompts.append(turn.prompt)
         client.crowded = False
         for (_, engine), each in self._clients.items():

@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from typing import Final
 
 from spark_tui.base.errors import RefusedError, SparkError, UsageError
+from spark_tui.base.gateway import GatewayKey, GatewayStatus, KeysUnreadable
 from spark_tui.base.ports import Clock, StateFiles
 from spark_tui.base.secret import Secret
 from spark_tui.base.text import clean_line
 from spark_tui.base.wire import decode, encode
-from spark_tui.manage.gateway.model import GatewayKey, GatewayStatus, KeysUnreadable
 
 FILE: Final = "gateway"
 """The running gateway's status; its claim is held as long as it runs."""
