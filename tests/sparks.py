@@ -25,6 +25,7 @@ from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.machine.nodes import Nodes
 from spark_tui.manage.cluster.model.plan import plan_cluster, record_of
 from spark_tui.manage.cluster.use.launch import ClusterLauncher
+from spark_tui.manage.cluster.use.monitor import ClusterMonitor
 from spark_tui.manage.cluster.use.node import Node
 from tests.core.kit import Kit
 from tests.fakes_files import MemoryState
@@ -115,7 +116,7 @@ class Sparks:
         kit = self[HEAD]
         ports = kit.context.ports
         assert isinstance(ports, Ports)
-        ports = ports.changed(remote_shell=self, state=self.state, watchers=self)
+        ports = ports.changed(remote_shell=self, launches=ClusterMonitor, state=self.state, watchers=self)
         settings = replace(kit.context.settings, clusters=(cluster_of(2),))
         kit.context = Context(settings, ports, kit.context.paths)
         return kit

@@ -354,7 +354,7 @@ class SparkApp(EnginesApp):
     @acting("hosts")
     async def action_open_hosts(self) -> None:
         """Opens another host through ssh. Everything here keeps running meanwhile."""
-        from spark_tui.manage.cluster.use.hosts import Hosts
+        from spark_tui.machine.nodes import Hosts
 
         hosts = self.context[Hosts]  # the demo has none
         host: Any = await self.push_screen_wait(make_screen("hosts", hosts))

@@ -46,7 +46,7 @@ COMMANDS: Final = {
     ),
     "draft": ("spark_tui.catalog.fit.command.draft", "Draft a preset for a model that has none."),
     "fit": ("spark_tui.catalog.fit.command.fit", "Check whether a preset fits in the memory that is free now."),
-    "up": ("spark_tui.run.launch.command.launch", "Launch a preset and follow it until it serves."),
+    "up": ("spark_tui.manage.cluster.command.up", "Launch a preset and follow it until it serves."),
     "ps": ("spark_tui.run.launch.command.ps", "List engines: name, state, port, exposure, model."),
     "logs": ("spark_tui.observe.engines.command.logs", "Print a container's log, or those of several by time."),
     "explain": (
@@ -241,7 +241,7 @@ def _run(session: Session, arguments: Sequence[str]) -> ExitCode | int:
             name, rest = there
             session.err.as_json = "--json" in rest
             typed = session.stdin is not None and session.stdin.isatty()
-            from spark_tui.manage.cluster.use.hosts import Hosts
+            from spark_tui.machine.nodes import Hosts
 
             session.opened()[Hosts].become(name, rest, terminal=typed and session.out.terminal.interactive)
         code: Any = cli.main(list(arguments), prog_name=PROGRAM, standalone_mode=False, obj=session)

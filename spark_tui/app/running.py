@@ -13,7 +13,7 @@ from spark_tui.base.finding import value_of
 from spark_tui.base.poller import keep
 from spark_tui.catalog.models.use.downloads import Downloads
 from spark_tui.machine.gateway import read_status
-from spark_tui.manage.cluster.use.monitor import ClusterMonitor
+from spark_tui.manage.cluster.use.monitor import ClusterJobs, ClusterMonitor
 from spark_tui.observe.engines.use.collectors import Collectors
 from spark_tui.observe.engines.use.crash_loops import RestartBreaker
 from spark_tui.observe.engines.use.engines import EngineSupervisor
@@ -49,13 +49,20 @@ async def run(context: Context) -> None:
             watch("Memory guard", launcher.run)
         watch("Downloads", partial(_follow_downloads, context))
         if not settings.read_only:  # the last step of a launch is a request to the engine
-            watch("Launches", context[JobRunner].resume_starting)
+            watch("Launches", partial(_resume, context))
         if settings.clusters and ports.has("remote_shell"):
             watch("Clusters", context[ClusterMonitor].run)
         if ports.has("state"):
             watch("Gateway", partial(_watch_gateway, context))
         if ports.has("boot"):
             watch("Boot units", partial(_look_at_boot, context))
+
+
+async def _resume(context: Context) -> None:
+    """What was interrupted on other nodes at once, for that this machine needs no Docker."""
+    if context.ports.has("remote_shell"):
+        await context[ClusterJobs].recover()
+    await context[JobRunner].resume_starting()
 
 
 async def _watch_gateway(context: Context) -> None:

@@ -118,6 +118,7 @@ REAL: Final[Mapping[str, Adapter]] = {
     ),
     "state": ("spark_tui.base.files:StateFolder", lambda make, p: make(p.folders.state / "launches")),
     "remote_shell": ("spark_tui.machine.ssh:SshHosts", lambda make, p: make(p.environ)),
+    "launches": ("spark_tui.manage.cluster.use.monitor:ClusterMonitor", lambda make, _: make),
     "watchers": (
         "spark_tui.machine.detached:DetachedWatchers",
         lambda make, p: make(p.folders.state / "clusters", p.environ),

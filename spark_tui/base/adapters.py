@@ -61,6 +61,7 @@ class Ports:
     archive: types.LogArchive
     screen_files: types.ScreenFiles
     remote_shell: types.RemoteShell
+    launches: type[Any]  # made of the context: what keeps the launches on several nodes in the World
 
     def __init__(self, adapters: Mapping[str, Adapter], **given: Any) -> None:
         self._adapters = adapters

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from spark_tui.base.finding import Reading, Severity, reason_of, value_of
+from spark_tui.base.finding import Finding, Reading, Severity, pairs_text, reason_of, set_options, value_of
 from spark_tui.base.text import cell_width
 
 
@@ -135,6 +135,56 @@ def column_widths(table: Table, width: int | None, gap: int = 2) -> dict[int, in
         if (more := over(widths.values())) > 0:
             widths[at] = max(least(at), widths[at] - more)
     return widths
+
+
+# --- findings --------------------------------------------------------------------------------------------
+
+
+ABOUT_NOW: Final = frozenset(("gated_without_token",))
+"""Rules about this machine at this moment: the list, which describes the recipe, leaves them out."""
+SEVERITIES: Final = {
+    Severity.ERROR: ("error", Tone.BAD),
+    Severity.WARNING: ("warning", Tone.WARNING),
+    Severity.INFO: ("note", Tone.PLAIN),
+}
+
+
+def finding_fix(finding: Finding, *, flags: bool = False) -> str:
+    """The remedy, with the setting that it means unless it names it."""
+    if pairs_text(finding.change) in finding.remedy:
+        return finding.remedy
+    return f"{finding.remedy} Set {set_options(finding.change) if flags else pairs_text(finding.change)}"
+
+
+def finding_section(finding: Finding, *, flags: bool = False) -> Section:
+    """A finding with its remedy, its evidence, and the change that ends it."""
+    word, tone = SEVERITIES[finding.severity]
+    now = "current machine state only" if finding.id in ABOUT_NOW else ""
+    more = (
+        ("fix", finding.remedy),
+        ("evidence", "; ".join(finding.evidence)),
+        ("setting", set_options(finding.change) if flags else pairs_text(finding.change)),
+        ("now", now),
+        ("rule", finding.id),
+    )
+    return Section(rows=(Row(finding.summary, word, tone), *labelled(more)))
+
+
+def finding_count(findings: Sequence[Finding]) -> str:
+    """`1 error, 2 warnings`."""
+    counts = [(word, sum(each.severity is level for each in findings)) for level, (word, _) in SEVERITIES.items()]
+    return ", ".join(f"{count} {word}{'s' * (count > 1)}" for word, count in counts if count) or "no findings"
+
+
+def finding_object(finding: Finding) -> dict[str, Any]:
+    return {
+        "id": finding.id,
+        "severity": SEVERITIES[finding.severity][0],
+        "summary": finding.summary,
+        "evidence": "; ".join(finding.evidence),
+        "remedy": finding.remedy,
+        "fix": dict(finding.change),
+    }
 
 
 # --- json ------------------------------------------------------------------------------------------------

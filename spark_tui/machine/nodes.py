@@ -1,17 +1,19 @@
-"""The nodes of a cluster, each asked through its own spark-tui."""
+"""Other machines over ssh: the nodes of a cluster, each asked through its own spark-tui, and hosts of the settings."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Final, TypeVar
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Final, NoReturn, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from spark_tui import __version__
+from spark_tui.base import remote
 from spark_tui.base.context import Context
 from spark_tui.base.errors import ExitCode, SparkError, UnreachableError
+from spark_tui.base.executors import end_tasks
 from spark_tui.base.finding import Missing, Ok, Reading
 from spark_tui.base.ports import HostProbe, RemoteShell, ShellResult
 from spark_tui.base.protocol import (
@@ -29,13 +31,20 @@ from spark_tui.base.protocol import (
 from spark_tui.base.remote import (
     ADDRESSES,
     DEFAULT_COMMAND,
+    NOT_FOUND,
+    QUESTION,
     SSH_FAILED,
     ClusterNode,
-    Hosts,
+    HostNotReady,
+    HostUnreachable,
     NodeUnreadable,
     RemoteHost,
+    RemoteStatus,
+    find_host,
     last_line,
     no_answer,
+    not_installed,
+    read_status,
     ssh_host,
     with_addresses,
 )
@@ -59,7 +68,7 @@ _MOST_CHARS: Final = 8 * 1024 * 1024
 class Nodes(Struct, eq=False):
     """Asks nodes through the user's own ssh. `hosts` are those of the settings."""
 
-    _hosts: Hosts
+    _hosts: remote.Hosts
     _shell: RemoteShell
     _host: HostProbe
 
@@ -185,3 +194,69 @@ def _hello(line: str) -> Hello | None:
         return decode(line, Hello) if line.startswith('{"protocol"') else None
     except ValueError:
         return None
+
+
+# --- hosts ---------------------------------------------------------------------------------------------
+
+
+READ_ONLY: Final = "--read-only"
+
+
+class HostView(Struct, frozen=True):
+    """A host with its answer, or with the reason why there is none."""
+
+    host: RemoteHost
+    status: RemoteStatus | None = None
+    problem: SparkError | None = None
+
+
+class Hosts:
+    """The hosts of the settings. In read-only mode the remote control centre is read-only too."""
+
+    @classmethod
+    def from_context(cls, context: Context) -> Hosts:
+        return cls(context.settings.hosts, context.ports.remote_shell, read_only=context.settings.read_only)
+
+    def __init__(self, known: remote.Hosts, shell: RemoteShell, *, read_only: bool = False) -> None:
+        self.known = known
+        self._shell = shell
+        self._read_only = read_only
+
+    async def look(self) -> AsyncGenerator[HostView, None]:
+        """Asks all at once; yields each answer or failure as it comes."""
+        asked = [asyncio.ensure_future(self.ask(host)) for host in self.known]
+        try:
+            for answer in asyncio.as_completed(asked):
+                yield await answer
+        finally:
+            await end_tasks(*asked)
+
+    async def ask(self, host: RemoteHost) -> HostView:
+        """The status of one. Never raises: a failure is the answer."""
+        try:
+            ended = await self._shell.ask(host, QUESTION)
+        except SparkError as error:
+            return HostView(host, problem=error)
+        status = read_status(ended.out)
+        problem = no_answer(host, ended.code, ended.out, ended.err) if status is None else None
+        return HostView(host, status, problem)
+
+    async def open(self, host: RemoteHost) -> None:
+        """Runs its control centre on this terminal. Raises SparkError when it did not open."""
+        code = await self._shell.on_terminal(host, self._arguments(()))
+        remedy = f"See why: spark-tui --host {host.name}"
+        if code == SSH_FAILED:
+            raise HostUnreachable(f"ssh did not connect to {host.name}, or was cut off.", remedy)
+        if code in NOT_FOUND:
+            raise not_installed(host)
+        if code not in (ExitCode.DONE, ExitCode.INTERRUPTED):
+            raise HostNotReady(f"{host.name}: spark-tui ended with exit code {code}.", remedy)
+
+    def become(self, name: str, arguments: Sequence[str], *, terminal: bool) -> NoReturn:
+        """Replaces this process by the command on that host. Raises UsageError for an unknown name, UnreachableError
+        without ssh."""
+        self._shell.become(find_host(self.known, name), self._arguments(arguments), terminal=terminal)
+
+    def _arguments(self, given: Sequence[str]) -> tuple[str, ...]:
+        missing = self._read_only and READ_ONLY not in given
+        return (READ_ONLY, *given) if missing else tuple(given)

@@ -12,7 +12,7 @@ from textual.screen import Screen
 MODES: Final = {
     "home": "spark_tui.app.home.screen:HomeScreen",
     "models": "spark_tui.catalog.library.screen.models:ModelsScreen",
-    "presets": "spark_tui.catalog.fit.screen.presets:PresetsScreen",
+    "presets": "spark_tui.manage.images.screen:UpdatablePresets",
     "logs": "spark_tui.observe.engines.screen.logs:LogsScreen",
     "metrics": "spark_tui.observe.metrics.screen.metrics:MetricsScreen",
     "memory": "spark_tui.observe.memory.screen:MemoryScreen",
@@ -33,7 +33,7 @@ DIALOGS: Final = {
     "hosts": "spark_tui.manage.cluster.screen.hosts:HostsDialog",
     "judge_form": "spark_tui.catalog.fit.screen.presets:JudgeForm",
     "import_form": "spark_tui.catalog.fit.screen.import_form:ImportForm",
-    "launch_form": "spark_tui.run.launch.screen:LaunchForm",
+    "launch_form": "spark_tui.manage.cluster.screen.launch_form:PlacedLaunchForm",
     "tour": "spark_tui.tui.help:TourScreen",
     "yank": "spark_tui.tui.modals:YankMenu",
 }

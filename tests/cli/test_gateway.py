@@ -11,7 +11,7 @@ from spark_tui.base.gateway import ClientCosts, GatewayEngine, GatewayStatus, Ga
 from spark_tui.base.wire import encode
 from spark_tui.manage.gateway.command import _policy, _words
 from spark_tui.manage.gateway.model import GatewayPolicy
-from spark_tui.manage.gateway.use.peers import key_name
+from spark_tui.manage.gateway.use.gateway import key_name
 from tests.cli.world import World
 from tests.present.test_bench import nulls_without_reason
 

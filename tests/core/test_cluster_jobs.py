@@ -15,7 +15,7 @@ from spark_tui.base.jobs import JobView, StepState
 from spark_tui.base.launches import Stage, new_launch
 from spark_tui.machine.nodes import Nodes
 from spark_tui.manage.cluster.use.launch import ClusterLauncher
-from spark_tui.manage.cluster.use.monitor import ClusterMonitor
+from spark_tui.manage.cluster.use.monitor import ClusterJobs, ClusterMonitor
 from spark_tui.run.launch.use.runner import JobRunner
 from tests.core.kit import Kit, running
 from tests.core.test_cluster_launch import no_ssh, worker_ends
@@ -46,7 +46,7 @@ async def over(kit: Kit) -> JobView:
 
 
 async def launched(sparks: Sparks, kit: Kit) -> JobView:
-    kit.context[JobRunner].launch_on_nodes(sparks.record())
+    kit.context[ClusterJobs].launch(sparks.record())
     return await over(kit)
 
 
@@ -71,7 +71,7 @@ async def test_a_launch_that_fails_keeps_what_is_wrong_and_what_to_do(sparks: Sp
 
 async def test_a_cancelled_launch_is_undone_on_all_nodes(sparks: Sparks, kit: Kit) -> None:
     sparks[HEAD].docker.on_start = None  # it loads for ever
-    kit.context[JobRunner].launch_on_nodes(sparks.record())
+    kit.context[ClusterJobs].launch(sparks.record())
     await kit.until(lambda: len(sparks.containers()) == 2)
     await kit.context[JobRunner].cancel("r")
     assert job(kit).state is StepState.CANCELLED
@@ -79,15 +79,15 @@ async def test_a_cancelled_launch_is_undone_on_all_nodes(sparks: Sparks, kit: Ki
 
 
 async def test_one_name_is_worked_on_once(sparks: Sparks, kit: Kit) -> None:
-    kit.context[JobRunner].launch_on_nodes(sparks.record())
+    kit.context[ClusterJobs].launch(sparks.record())
     with pytest.raises(RefusedError):
-        kit.context[JobRunner].stop_on_nodes(sparks.record())
+        kit.context[ClusterJobs].stop(sparks.record())
     await over(kit)
 
 
 async def test_a_stop_proves_each_node_clean(sparks: Sparks, kit: Kit) -> None:
     await launched(sparks, kit)
-    kit.context[JobRunner].stop_on_nodes(kit.context[ClusterLauncher].records()[0])
+    kit.context[ClusterJobs].stop(kit.context[ClusterLauncher].records()[0])
     with pytest.raises(RefusedError):
         await kit.context[JobRunner].cancel("r")
     found = await over(kit)
@@ -101,13 +101,13 @@ async def test_a_stop_proves_each_node_clean(sparks: Sparks, kit: Kit) -> None:
 async def test_a_stop_names_the_node_that_is_away_and_can_be_done_again(sparks: Sparks, kit: Kit) -> None:
     await launched(sparks, kit)
     no_ssh(sparks)
-    kit.context[JobRunner].stop_on_nodes(kit.context[ClusterLauncher].records()[0])
+    kit.context[ClusterJobs].stop(kit.context[ClusterLauncher].records()[0])
     found = await over(kit)
     assert found.state is StepState.FAILED
     assert "spark-2" in found.error
     sparks.cut.clear()
     (left,) = kit.context[ClusterLauncher].records()
-    kit.context[JobRunner].stop_on_nodes(left)
+    kit.context[ClusterJobs].stop(left)
     assert (await over(kit)).state is StepState.DONE
     assert kit.context[ClusterLauncher].records() == ()
 
@@ -116,21 +116,22 @@ async def test_a_launch_goes_on_while_this_program_is_closed_and_the_next_one_fi
     sparks: Sparks, kit: Kit
 ) -> None:
     serve, sparks[HEAD].docker.on_start = sparks[HEAD].docker.on_start, None
-    kit.context[JobRunner].launch_on_nodes(sparks.record())
+    kit.context[ClusterJobs].launch(sparks.record())
     await kit.until(lambda: len(sparks.containers()) == 2)
+    await kit.context[ClusterJobs].close()
     await kit.context[JobRunner].close()
     assert len(sparks.containers()) == 2
     assert serve is not None
     sparks[HEAD].api.serve()
     after = sparks.controller()
     async with after.supervised():
-        await after.context[JobRunner].resume_starting()
+        await after.context[ClusterJobs].recover()
         found = await over(after)
     assert found.state is StepState.DONE
     (record,) = after.context[ClusterLauncher].records()
     assert record.stage is Stage.READY
     assert sparks.watched == ["r"]
-    after.context[JobRunner].launch_on_nodes(new_launch(record), replace_running=True)
+    after.context[ClusterJobs].launch(new_launch(record), replace_running=True)
     assert (await over(after)).state is StepState.DONE, "no node is kept for the launch that was interrupted"
 
 
@@ -139,7 +140,7 @@ async def test_a_stop_that_was_interrupted_is_finished(sparks: Sparks, kit: Kit)
     (record,) = kit.context[ClusterLauncher].records()
     sparks.keep(replace(record, stage=Stage.STOPPING))
     async with kit.supervised():
-        await kit.context[JobRunner].resume_starting()
+        await kit.context[ClusterJobs].recover()
         found = await over(kit)
     assert found.state is StepState.DONE
     assert sparks.containers() == []
@@ -151,7 +152,7 @@ async def test_what_another_program_works_on_is_left_to_it(sparks: Sparks, kit: 
     sparks.keep(replace(record, stage=Stage.STARTING))
     assert sparks.state.claim("cluster-r")
     async with kit.supervised():
-        await kit.context[JobRunner].resume_starting()
+        await kit.context[ClusterJobs].recover()
         found = await over(kit)
     assert (found.state, found.steps[0].state) == (StepState.DONE, StepState.SKIPPED)
     assert len(sparks.containers()) == 2

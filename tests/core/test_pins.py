@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +12,18 @@ from spark_tui.base.engine.container import LABEL_PRESET, PublishedPort
 from spark_tui.base.errors import ImageNotFound, RefusedError, SparkError, UsageError
 from spark_tui.base.finding import Missing, Ok, Severity
 from spark_tui.base.host.vitals import GpuReading
+from spark_tui.catalog.fit.use.finder import preset_badge
 from spark_tui.catalog.presets.adapter.imports import FolderRecipeStore
 from spark_tui.catalog.presets.adapter.store import PresetFiles
 from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.catalog.presets.model.preset import Origin, Preset
 from spark_tui.catalog.presets.use.pins import ImageMatch, Pins
 from spark_tui.catalog.presets.use.preflight import Preflight, preset_diff
-from spark_tui.catalog.presets.use.rights import require_reviewed
 from spark_tui.observe.explain.model.starts import MOST_GOOD, StartRecord, digest_for
 from spark_tui.observe.explain.model.timeline import StartOutcome
 from spark_tui.observe.metrics.use.history import History
-from spark_tui.observe.results.model.proof import Area, CaseResult, Proof, Verdict, preset_badge
+from spark_tui.observe.results.model.proof import Area, CaseResult, Proof, Verdict
+from spark_tui.observe.results.use import measured_starts
 from spark_tui.run.launch.use.launch import Launcher, LaunchRequest
 from tests.bench_kit import SPARK
 from tests.core.kit import IMAGE, Kit
@@ -276,19 +276,14 @@ async def test_a_proof_of_the_pinned_digest_holds_for_the_pinned_preset(tmp_path
     assert badges == [Severity.OK, Severity.WARNING]
 
 
-async def test_results_and_proofs_of_the_same_image_and_options_belong_to_a_start(tmp_path: Path) -> None:
-    kit = Place(tmp_path)
+def test_results_and_proofs_of_the_same_image_and_options_belong_to_a_start() -> None:
     good = start(flags=("--max-model-len 4096",))
     same = replace(SPARK, preset="qwen", image_id="sha256:1", flags=good.flags)
     proofs = [Proof(id_, 1.0, each, ()) for id_, each in (
         ("same", same), ("image", replace(same, image_id="sha256:2")), ("flags", replace(same, flags=())),
         ("preset", replace(same, preset="other")), ("demo", replace(same, simulated=True)),
     )]  # fmt: skip
-    core = kit.context
-    pins = Pins(
-        core[History], kit.presets, None, kit.docker, core.store, tuple, lambda: proofs, partial(require_reviewed, core)
-    )
-    [found] = pins.measured([good])
+    [found] = measured_starts([good], (), proofs)
     assert (found.results, found.proofs) == ((), ("same",))
 
 

@@ -22,10 +22,11 @@ from tests.cases import all_cases
 
 INPUTS = {"builtin_presets", "world", "machine", "simulator", "simulated_hub", "demo_folder", "folder_recipes",
           "folders", "key_folder"}  # fmt: skip
-NOT_IN_THE_DEMO = {"guarding", "user_files", "remote_shell", "watchers", "routers", "transfers", "fabric",
+NOT_IN_THE_DEMO = {"guarding", "user_files", "remote_shell", "launches", "watchers", "routers", "transfers", "fabric",
                    "program", "gateway_server", "registries", "ollama"}  # fmt: skip
-OF_OTHER_MACHINES = {"Hosts", "ClusterPlanner", "ClusterLauncher", "ClusterMonitor", "Nodes", "Installer",
-                     "ClusterCopier", "NodeCopier", "NodeExaminer", "ClusterDoctor", "RegistryManager"}  # fmt: skip
+OF_OTHER_MACHINES = {"Hosts", "ClusterPlanner", "ClusterLauncher", "ClusterMonitor", "ClusterJobs", "Nodes",
+                     "Installer", "ClusterCopier", "NodeCopier", "NodeExaminer", "ClusterDoctor",
+                     "RegistryManager"}  # fmt: skip
 
 
 def modules_with(text: str) -> list[ModuleType]:

@@ -41,8 +41,9 @@ Opened(build_demo()).run(headless=True)
 LATER = (
     "observe.engines.use.engines", "run.launch.use.launch", "observe.metrics.use.metrics",
     "catalog.presets.use.library", "base.host.detectors", "observe.explain.model.timeline",
-    "observe.explain.model.explain", "catalog.presets.model.plan", "catalog.fit.show.launch",
-    "observe.explain.show", "simulator.world", "tui.widgets.graph", "textual.widgets._text_area",
+    "observe.explain.model.explain",
+    "catalog.presets.model.plan", "catalog.fit.show.launch", "observe.explain.show", "simulator.world",
+    "tui.widgets.graph", "textual.widgets._text_area",
 )  # fmt: skip
 """Each brings many others along; the first frame shows nothing of them."""
 QUIET_BOX = [sys.executable, "-m", "tests.perf.quiet_box_app"]

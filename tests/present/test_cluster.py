@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spark_tui.base.protocol import NodeLook, NodeSilent, NodeVitals
 from spark_tui.base.quantities import GIB
-from spark_tui.observe.metrics.show.vitals import vitals_objects, vitals_section
+from spark_tui.observe.metrics.show.metrics import vitals_objects, vitals_section
 from spark_tui.tui.widgets.page import page_lines
 from tests.sparks import HEAD, WORKER, Sparks
 

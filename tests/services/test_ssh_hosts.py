@@ -12,8 +12,8 @@ import pytest
 
 from spark_tui.base.errors import ExitCode, SparkError, UnreachableError
 from spark_tui.base.remote import HostNotReady, HostUnreachable, RemoteHost
+from spark_tui.machine.nodes import Hosts
 from spark_tui.machine.ssh import SshHosts
-from spark_tui.manage.cluster.use.hosts import Hosts
 from tests.fake_ssh import FakeSsh
 
 LAB = RemoteHost("lab", "nv@spark-2")

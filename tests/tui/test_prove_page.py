@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from textual.widgets import TabbedContent
 
 from spark_tui.base.finding import EventKind, Severity
+from spark_tui.catalog.fit.use.finder import preset_badge
 from spark_tui.catalog.presets.model.preset import Preset
 from spark_tui.observe.results.model.proof import (
     Area,
@@ -22,7 +23,6 @@ from spark_tui.observe.results.model.proof import (
     engine_badge,
     identity_of,
     identity_of_engine,
-    preset_badge,
 )
 from spark_tui.observe.results.model.run import RunOutcome
 from spark_tui.tui.modals import ChoiceDialog

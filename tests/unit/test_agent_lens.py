@@ -23,8 +23,7 @@ from spark_tui.observe.metrics.model.agents import (
     usage_tokens,
 )
 from spark_tui.observe.metrics.model.serving import EngineMetrics
-from spark_tui.observe.metrics.show.agents import client_object, clients_page
-from spark_tui.observe.metrics.show.metrics import slow_page
+from spark_tui.observe.metrics.show.metrics import client_object, clients_page, slow_page
 from spark_tui.observe.metrics.use.agent_lens import MOST_CLIENTS, OTHERS, AgentLens
 from tests.cases import all_cases
 

@@ -16,8 +16,7 @@ from spark_tui.base.engine.container import ContainerStatus
 from spark_tui.base.finding import Finding, Missing, Ok, Severity
 from spark_tui.base.protocol import RankState
 from spark_tui.base.remote import Cluster, ClusterNode, Topology
-from spark_tui.manage.cluster.model.blame import blame, merged_lines
-from spark_tui.manage.cluster.model.rank_report import RankView, read_rank
+from spark_tui.manage.cluster.model.blame import RankView, blame, merged_lines, read_rank
 from spark_tui.observe.explain.model.explain import LogExplainer
 from spark_tui.observe.explain.model.view import LogContext
 from tests.cases import all_cases

@@ -21,6 +21,7 @@ from spark_tui.base.jobs import StepState
 from spark_tui.base.page import Row, Section
 from spark_tui.base.protocol import rank_of
 from spark_tui.base.quantities import GIB
+from spark_tui.catalog.presets.model.library import stored_commit
 from spark_tui.observe.engines.show.engines import (
     LiveCells,
     boot_question,
@@ -460,7 +461,7 @@ class HomeScreen(FrameScreen):
         """The page of an engine with what was proved of it, if anything was."""
         if view is None or not self.world.proofs:
             return page
-        from spark_tui.observe.results.model.proof import engine_badge, stored_commit  # not for the first frame
+        from spark_tui.observe.results.model.proof import engine_badge  # not for the first frame
         from spark_tui.use.prove.show import badge_row
 
         found = engine_badge(self.world.proofs, view, stored_commit(self.world.library, view.model))

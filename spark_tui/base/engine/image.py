@@ -34,6 +34,16 @@ def repository(reference: str) -> str:
     return match["name"] if match else reference
 
 
+def digest_of(reference: str) -> str:
+    """`sha256:...` of `NAME@sha256:...`; empty where a reference has none."""
+    return reference.partition("@")[2]
+
+
+def short_digest(reference: str) -> str:
+    """Its first 12 digits: `sha256:0123456789ab`; of an image's id alike."""
+    return (digest_of(reference) or reference)[: len("sha256:") + 12]
+
+
 DOCKER_HUB: Final = "docker.io"
 
 

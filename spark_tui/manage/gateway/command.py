@@ -23,8 +23,7 @@ from spark_tui.cli.session import Session, confirm
 from spark_tui.machine.gateway import GatewayKeys, read_status
 from spark_tui.manage.gateway import show
 from spark_tui.manage.gateway.model import MOST_FAILURES, STAY_SECONDS, GatewayPolicy
-from spark_tui.manage.gateway.use.gateway import Gateway
-from spark_tui.manage.gateway.use.peers import key_name
+from spark_tui.manage.gateway.use.gateway import Gateway, key_name
 from spark_tui.observe.engines.show.engines import boot_text
 from spark_tui.observe.metrics.use.history import supervised
 from spark_tui.run.service.use import BootUnits

@@ -11,7 +11,7 @@ from spark_tui.base.page import Cell, Column, Object, Page, Row, Section, Table,
 from spark_tui.base.quantities import human_duration
 from spark_tui.catalog.presets.model.dialects.recipe_files import node_of, yaml_text
 from spark_tui.catalog.presets.model.plan import LaunchPlan
-from spark_tui.observe.metrics.show.agents import client_object, clients_page
+from spark_tui.observe.metrics.show.metrics import client_object, clients_page
 
 _READY_SECONDS: Final = 1800
 """vLLM on a Spark loads for minutes, and longer while it compiles."""

@@ -12,11 +12,14 @@ from textual.content import Content
 from spark_tui.base.actions import Scope, key_of
 from spark_tui.base.errors import SparkError
 from spark_tui.base.finding import NOT_READ_YET, Stale, reason_of, value_of
+from spark_tui.base.page import Row, Section
 from spark_tui.base.quantities import human_bytes
 from spark_tui.base.text import clean_line, quoted
+from spark_tui.catalog.fit.screen.presets import PageQuestion, PresetsScreen
 from spark_tui.manage.images.model import ImageEntry, ImagesView, TagState
 from spark_tui.manage.images.show import images as present
 from spark_tui.manage.images.use.images import Images
+from spark_tui.manage.images.use.update import Updater, UpdateStage, begin_update
 from spark_tui.tui import format as fmt
 from spark_tui.tui.frame import acting, bindings
 from spark_tui.tui.list_screen import LIST_CSS, ListScreen
@@ -185,3 +188,39 @@ class ImagesScreen(ListScreen):
         except SparkError as error:
             self.spark.report(error)
         self.show_rows()
+
+
+class UpdatablePresets(PresetsScreen):
+    """Presets, with the update of their images."""
+
+    @acting("update")
+    async def action_update_preset(self) -> None:
+        """Asks the registry and tries a newer image; of one that is tried or kept, the decision."""
+        preset, updater = self.preset, self.context[Updater]
+        if preset is None:
+            return
+        record = updater.record(preset.name)
+        engine = record.engine if record is not None else preset.name
+        if record is None or record.stage in (UpdateStage.KEPT, UpdateStage.PULL):
+            found = await updater.check(preset)
+            page, verb, other = present.check_page(found), "Update" if found.moved else "", ""
+            if record is not None and record.stage is UpdateStage.KEPT:
+                verb, other = (verb, "Go back") if verb else ("Go back", "")
+            if not verb:
+                self.notify(f"{preset.reference} has not moved.", markup=False)
+                return
+            what = "Go back to the old image of" if verb == "Go back" else "Update"
+            asked = PageQuestion(f"{what} {preset.name}?", page, verb, other=other)
+            keep = False if verb == "Go back" else None
+        elif record.stage is UpdateStage.DECIDE:
+            page = present.trial_page(record, *await updater.starts(record))
+            asked, keep = PageQuestion(f"Keep the new image of {preset.name}?", page, "Keep", other="Go back"), True
+        else:
+            page = (Section(rows=(Row(present.stage_text(record)),)),)
+            asked, keep = (
+                PageQuestion(f"Continue the update of {preset.name}?", page, "Continue", other="Go back"),
+                None,
+            )
+        yes = await self.app.push_screen_wait(asked)
+        if (yes or asked.other_chosen) and await self.spark.may("Update", engine):
+            begin_update(self.context, preset, engine, keep=keep if yes else False)

@@ -8,6 +8,8 @@ from contextlib import suppress
 from statistics import median
 from typing import Protocol
 
+from msgspec import Struct
+
 from spark_tui.base.context import Context
 from spark_tui.base.engine.container import ContainerFacts
 from spark_tui.base.engine.invocation import parse
@@ -15,9 +17,10 @@ from spark_tui.base.engine.state import runtime_of
 from spark_tui.base.errors import SparkError, UsageError
 from spark_tui.base.ports import Clock, StateFiles, port_named
 from spark_tui.base.text import clean_line
+from spark_tui.observe.explain.model.starts import StartRecord
 from spark_tui.observe.explain.model.view import Baseline
 from spark_tui.observe.results.model.compare import Comparison, compare
-from spark_tui.observe.results.model.conditions import flags_of
+from spark_tui.observe.results.model.conditions import Conditions, flags_of
 from spark_tui.observe.results.model.proof import Proof
 from spark_tui.observe.results.model.published import SOURCES, PublishedComparison, beside, references
 from spark_tui.observe.results.model.run import BenchRun, Result, Status, result_of
@@ -202,3 +205,34 @@ def measured_bandwidth(state: StateFiles, nodes: Sequence[str]) -> str:
 
 def _bandwidth_file(nodes: Sequence[str]) -> str:
     return f"bandwidth-{'+'.join(sorted(nodes))}"
+
+
+# --- what was measured of a start -----------------------------------------------------------------------
+
+
+class GoodStart(Struct, frozen=True):
+    """A start that served well. `results` and `proofs` are ids of what was measured with the same image and flags."""
+
+    start: StartRecord
+    results: tuple[str, ...] = ()
+    proofs: tuple[str, ...] = ()
+
+
+def measured_starts(
+    starts: Sequence[StartRecord], results: Sequence[Result], proofs: Sequence[Proof]
+) -> tuple[GoodStart, ...]:
+    """Each with those of the same image and flags."""
+    ran = [(each.id, each.run.conditions) for each in results if each.run is not None]
+    proved = [(each.id, each.conditions) for each in proofs]
+    return tuple(GoodStart(start, _alike(start, ran), _alike(start, proved)) for start in starts)
+
+
+def _alike(start: StartRecord, found: Sequence[tuple[str, Conditions]]) -> tuple[str, ...]:
+    """Of what was measured, the ids of those of the same preset, image and flags."""
+    return tuple(
+        id_
+        for id_, then in found
+        if (then.preset, then.image_id, then.flags) == (start.preset, start.image_id, start.flags)
+        and not then.simulated
+        and start.flags
+    )

@@ -19,7 +19,6 @@ from spark_tui.base.engine.invocation import ALONE, METHOD, OFF, OPTIONS, TOKENS
 from spark_tui.base.errors import SparkError, UsageError
 from spark_tui.base.finding import Change
 from spark_tui.base.page import Page, Row, Section, Tone
-from spark_tui.base.remote import Cluster, Clusters, Spread
 from spark_tui.base.text import truncate
 from spark_tui.catalog.fit.model.fit import Fit
 from spark_tui.catalog.fit.model.verdict import LaunchVerdict
@@ -27,7 +26,6 @@ from spark_tui.catalog.fit.screen.bar import FitBar
 from spark_tui.catalog.fit.show.launch import ModelStatus, judgement_page, model_page
 from spark_tui.catalog.fit.show.presets import ImageStatus, changes_of, plan_notes, refusal
 from spark_tui.catalog.fit.use.fit import LaunchChecks
-from spark_tui.catalog.models.use.downloads import launch_downloads, requests_of
 from spark_tui.catalog.presets.model.command import missing_values, settable
 from spark_tui.catalog.presets.model.overrides import SHARE, Overrides, all_pairs, overrides_from_pairs
 from spark_tui.catalog.presets.model.plan import LaunchPlan
@@ -36,15 +34,13 @@ from spark_tui.catalog.presets.model.registry import NotReviewed
 from spark_tui.catalog.presets.model.rights import NotAllowed, unallowed
 from spark_tui.catalog.presets.model.rules.context import given_settings
 from spark_tui.catalog.presets.use.last_launches import PLACE, LastLaunches
-from spark_tui.catalog.presets.use.preflight import Preflight
+from spark_tui.catalog.presets.use.preflight import Preflight, launch_downloads, requests_of
 from spark_tui.catalog.presets.use.registries import RegistryManager
 from spark_tui.catalog.presets.use.rights import PresetGrants, require_reviewed
-from spark_tui.manage.cluster.model.plan import record_of
-from spark_tui.manage.cluster.use.cluster import ClusterPlanner, ClusterVerdict
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.run.launch.show.edit import edit_page, shown_value
 from spark_tui.run.launch.use.edit import Editor, EditPlan
-from spark_tui.run.launch.use.launch import DEFAULT_READY_TIMEOUT_SECONDS, LaunchRequest
+from spark_tui.run.launch.use.launch import LaunchRequest
 from spark_tui.run.launch.use.runner import JobRunner
 from spark_tui.tui.form_screen import FieldRow, FormField, FormScreen, Given
 from spark_tui.tui.frame import FrameApp, acting
@@ -59,8 +55,6 @@ JUDGE_SECONDS = 0.3
 FETCH_KEY = "^f"
 FIX_KEY = "^a"
 BASICS, MEMORY, ADVANCED = "Basics", "Memory", "Advanced"
-NODES, PARALLEL = PLACE
-HERE, AUTO = "this machine", "auto"
 
 _BASICS = ("max_model_len", "max_num_seqs", "exposure", "api_key", TOOLS)
 _MEMORY = (SHARE, "kv_cache_dtype")
@@ -126,17 +120,6 @@ def _field(key: str, value: str, group: str) -> FormField:
     )
 
 
-def _place_fields(clusters: Clusters) -> tuple[FormField, ...]:
-    """Where it runs, and how several nodes share the work; nothing without a cluster."""
-    if not clusters:
-        return ()
-    names, ways = (HERE, *(each.name for each in clusters)), (AUTO, *(each.value for each in Spread))
-    return (
-        FormField(NODES, NODES, "this machine, or all nodes of a cluster", value=HERE, choices=names, group=BASICS),
-        FormField(PARALLEL, PARALLEL, "how the nodes share the work", value=AUTO, choices=ways, group=BASICS),
-    )
-
-
 def _suggested(key: str) -> FormField:
     return FormField(key, _LABELS.get(key, key), "suggested; clear to ignore", group=BASICS)
 
@@ -183,10 +166,9 @@ class LaunchForm(FormScreen[str]):
         except SparkError:
             given = {}
         share = "auto" if context.settings.memory_share == "auto" else ""
-        clusters = () if edits else context.settings.clusters
+        places, only = ((), {}) if edits else self.places()
         fields = [each for each in fields_of(preset, given, share=share) if not (edits and each.key == "name")]
-        fields = [*_place_fields(clusters), *fields]
-        only = {NODES: clusters[0].name} if len(clusters) == 1 and preset.min_nodes > 1 else {}
+        fields = [*places, *fields]
         here = {field.key for field in fields}
         begun = [key for key in begin.texts if key not in here and not (edits and key == "name")]
         proposed = [key for key in changes or {} if key not in here and key not in begun]
@@ -202,8 +184,8 @@ class LaunchForm(FormScreen[str]):
         self._plan: LaunchPlan | None = None
         self.judgement: LaunchVerdict | None = None
         """Fit and checks of the values as they are; None while they are worked out."""
-        self._on_nodes: ClusterVerdict | SparkError | None = None
-        """The launch on the nodes of a cluster, or why it cannot be planned; None while the nodes are asked."""
+        self.unplanned: SparkError | None = None
+        """Why there is no judgement."""
         self.overrides = Overrides()
         self.fetch = True
         """The launch downloads what is missing of the model; else the engine does."""
@@ -234,43 +216,39 @@ class LaunchForm(FormScreen[str]):
 
     # --- where it runs --------------------------------------------------------------------------------
 
+    def places(self) -> tuple[tuple[FormField, ...], Mapping[str, str]]:
+        """The fields that say where it runs, if there is a choice, and what the preset needs there."""
+        return (), {}
+
+    def misplaced(self) -> dict[str, SparkError]:
+        """What is wrong with those fields."""
+        return {}
+
     @property
     def pairs(self) -> dict[str, str]:
         """What was typed of the launch's own settings."""
         return {key: text for key, text in self.texts.items() if key not in PLACE}
 
     @property
-    def cluster(self) -> Cluster | None:
-        """The nodes that it runs on; None: this machine."""
-        name = self.texts.get(NODES)
-        return next((each for each in self._core.settings.clusters if each.name == name), None)
+    def place(self) -> Mapping[str, str]:
+        """What was typed of where it runs."""
+        return {key: text for key, text in self.texts.items() if key in PLACE}
 
-    @property
-    def spread(self) -> Spread | None:
-        """How the nodes share the work; None: as the preset says."""
-        text = self.texts.get(PARALLEL)
-        return Spread(text) if text else None
+    def planned(self, overrides: Overrides) -> LaunchPlan:
+        """The plan without asking anyone. Raises SparkError."""
+        return self._core[Preflight].dry_plan(self._preset, overrides, self._image.image)
 
-    def _planned(self, overrides: Overrides) -> LaunchPlan:
-        """The plan of this machine, or of the head. Raises SparkError."""
-        image, cluster = self._image.image, self.cluster
-        if cluster is None:
-            return self._core[Preflight].dry_plan(self._preset, overrides, image)
-        planner = self._core[ClusterPlanner]
-        return planner.plan(self._preset, overrides, cluster, "", self.spread, None, image).head.plan
-
-    async def _judge_nodes(self, cluster: Cluster) -> ClusterVerdict:
-        """Asks the nodes for their memory. Raises SparkError for a launch that cannot be planned."""
-        return await self._core[ClusterPlanner].judge(self._preset, self.overrides, [cluster.name], self.spread)
+    async def judged(self) -> LaunchVerdict:
+        """Fit and rules of the values. Raises SparkError for a launch that cannot be planned."""
+        self._read_model()
+        return await self._core[LaunchChecks].judge(self._preset, self.overrides, image=self._image.image)
 
     # --- check ----------------------------------------------------------------------------------------
 
     def check(self) -> Mapping[str, SparkError]:
         """Each field alone, then all of them together."""
-        wrong: dict[str, SparkError] = {}
+        wrong = self.misplaced()
         self._plan = None
-        if self.spread is not None and self.cluster is None:
-            wrong[PARALLEL] = UsageError("Only for several nodes.", f"Choose a cluster under {NODES}.")
         for key, text in self.pairs.items():
             try:
                 overrides_from_pairs({key: text})
@@ -281,14 +259,14 @@ class LaunchForm(FormScreen[str]):
                 self.overrides = overrides_from_pairs(self.pairs)
                 if self._edits is not None:
                     self.overrides = replace(self.overrides, name=self._edits.name)
-                plan = self._planned(self.overrides)
+                plan = self.planned(self.overrides)
                 render_text(plan.spec)
                 self._plan = plan
             except SparkError as error:
                 wrong[self._culprit(error)] = error
         if self._timer is not None:
             self._timer.stop()
-        self.judgement = self._on_nodes = None
+        self.judgement = self.unplanned = None
         if self._plan is not None:
             self._timer = self.set_timer(JUDGE_SECONDS, self._judge)
         return wrong
@@ -299,7 +277,7 @@ class LaunchForm(FormScreen[str]):
         for key in texts:
             others = overrides_from_pairs({other: text for other, text in texts.items() if other != key})
             try:
-                self._planned(others)
+                self.planned(others)
             except SparkError as error:
                 if str(error) == str(problem):
                     continue
@@ -315,20 +293,15 @@ class LaunchForm(FormScreen[str]):
     @work(exit_on_error=False, exclusive=True, group="judge")
     async def _judge(self) -> None:
         """Fit and rules of the values, once typing rests."""
-        asked = overrides, cluster, _ = self.overrides, self.cluster, self.spread
-        on_nodes: ClusterVerdict | SparkError | None = None
+        asked = self.overrides, self.place
         found: LaunchVerdict | None = None
+        problem: SparkError | None = None
         try:
-            if cluster is not None:
-                on_nodes = await self._judge_nodes(cluster)
-                found = LaunchVerdict(overrides, on_nodes.plan.head.plan, on_nodes.fit, on_nodes.findings)
-            else:
-                self._read_model()
-                found = await self._core[LaunchChecks].judge(self._preset, overrides, image=self._image.image)
-        except SparkError as error:  # a launch that cannot be planned: on this machine the field says so
-            on_nodes = error if cluster is not None else None
-        if asked == (self.overrides, self.cluster, self.spread):
-            self.judgement, self._on_nodes = found, on_nodes
+            found = await self.judged()
+        except SparkError as error:  # on this machine the field says so
+            problem = error
+        if asked == (self.overrides, self.place):
+            self.judgement, self.unplanned = found, problem
             self.preview()
 
     @work(exit_on_error=False, exclusive=True, group="model")
@@ -352,16 +325,8 @@ class LaunchForm(FormScreen[str]):
         plan, problem = self._plan, self.problem
         needed = [row.field.label for row in self.fields if row.field.needed and not row.text]
         found: Page
-        if plan is not None and self.cluster is not None:
-            found = (*self._remarks(), *self._nodes_page(self.cluster, plan))
-        elif plan is not None:
-            found = (
-                *self._remarks(),
-                *model_page(self._model, fetch=self.fetch, key=FETCH_KEY),
-                *judgement_page(self.judgement),
-                *plan_notes(plan, self._image),
-                Section(command=render_text((self.judgement.plan if self.judgement is not None else plan).spec)),
-            )
+        if plan is not None:
+            found = (*self._remarks(), *self.plan_page(plan))
         elif problem is None or self.blamed:
             found = (self.problems(),)
         elif needed:
@@ -371,21 +336,14 @@ class LaunchForm(FormScreen[str]):
         self.show_preview(found)
         self._show_fit()
 
-    def _nodes_page(self, cluster: Cluster, plan: LaunchPlan) -> Page:
-        """The verdict and the command of each node; until they have answered the head's command."""
-        verdict = self._on_nodes
-        if isinstance(verdict, SparkError):
-            return refusal(verdict)
-        if verdict is None:
-            asking = Row(f"Asking {', '.join(node.name for node in cluster.nodes)} ...", tone=Tone.QUIET)
-            return (Section(rows=(asking,)), Section(command=render_text(plan.spec)))
-        from spark_tui.manage.cluster.show import cluster as present
-
-        notes = tuple(Row(note, "!", Tone.WARNING) for note in verdict.plan.notes)
+    def plan_page(self, plan: LaunchPlan) -> Page:
+        """What the launch would download, fit and rules, notes, and the command."""
         return (
-            present.layout_section(verdict), *judgement_page(self.judgement), Section(rows=notes),
-            Section(command=present.commands(verdict.plan)), present.spreads_section(verdict.plan, PARALLEL),
-        )  # fmt: skip
+            *model_page(self._model, fetch=self.fetch, key=FETCH_KEY),
+            *judgement_page(self.judgement),
+            *plan_notes(plan, self._image),
+            Section(command=render_text((self.judgement.plan if self.judgement is not None else plan).spec)),
+        )
 
     def _remarks(self) -> Page:
         gone = ", ".join(_LABELS.get(key, key) for key in self.left_out)
@@ -453,10 +411,7 @@ class LaunchForm(FormScreen[str]):
 
     def submit(self) -> None:
         """Starts the launch; one that cannot fit only when the preset's name is typed."""
-        judgement, cluster = self.judgement, self.cluster
-        if cluster is not None:
-            self._begin_on_nodes(cluster)
-            return
+        judgement = self.judgement
         if judgement is None or not judgement.blocked:
             self._begin(force=False)
             return
@@ -465,9 +420,10 @@ class LaunchForm(FormScreen[str]):
             if yes:
                 self._begin(force=True)
 
-        self.app.push_screen(self._unfit(judgement.fit), decided)
+        self.app.push_screen(self.unfit(judgement.fit), decided)
 
-    def _unfit(self, fit: Fit) -> ConfirmScreen:
+    def unfit(self, fit: Fit) -> ConfirmScreen:
+        """Asks whether a launch that does not fit is begun."""
         return ConfirmScreen(
             "It does not fit. Launch anyway?",
             " ".join(fit.reasons),
@@ -477,35 +433,10 @@ class LaunchForm(FormScreen[str]):
         )
 
     @acting("begin")
-    async def _begin_on_nodes(self, cluster: Cluster) -> None:
-        """Launches on the nodes once they have answered, after a question where it does not fit or the name runs."""
-        from spark_tui.manage.cluster.show.cluster import replace_question
-
-        core, app = self._core, cast("FrameApp", self.app)
-        verdict = self._on_nodes or await self._judge_nodes(cluster)
-        if isinstance(verdict, SparkError):
-            raise verdict
-        preset = verdict.plan.head.plan.preset
-        record = record_of(verdict.plan, patience=preset.ready_timeout_seconds or DEFAULT_READY_TIMEOUT_SECONDS)
-        if verdict.fit.blocked and not await app.push_screen_wait(self._unfit(verdict.fit)):
-            return
-        if not (await self._approved() and await app.may(self.verb, record.name)):
-            return
-        runs = [view.name for view in core.store.world.views if view.container.running]
-        taken = record.name in (*runs, *(each.name for each in core.store.world.launches))
-        if taken:
-            question, what = replace_question(record.name, record.nodes)
-            if not await app.push_screen_wait(ConfirmScreen(question, what, verb="Replace")):
-                return
-        core[JobRunner].launch_on_nodes(record, replace_running=taken)
-        self._keep()
-        self.dismiss(record.name)
-
-    @acting("begin")
     async def _begin(self, *, force: bool) -> None:
         """Launches; an engine of that name that runs with other settings is changed, after a question."""
         core, name, app = self._core, self.overrides.name or self._preset.name, cast("FrameApp", self.app)
-        if not (await self._approved() and await app.may(self.verb, name)):
+        if not (await self.approved() and await app.may(self.verb, name)):
             return
         running = core.store.world.view(name)
         if (
@@ -516,10 +447,10 @@ class LaunchForm(FormScreen[str]):
             core[JobRunner].launch(LaunchRequest(self._preset, self.overrides, force=force, fetch=self.fetch))
         elif not await self._edit(running, force=force):
             return
-        self._keep()
+        self.keep()
         self.dismiss(name)
 
-    async def _approved(self) -> bool:
+    async def approved(self) -> bool:
         """Whether the preset may be launched: the person is asked for a recipe of a registry that was not reviewed, and
         for rights that were not allowed."""
         try:
@@ -541,12 +472,11 @@ class LaunchForm(FormScreen[str]):
             self._preset = self._core[PresetGrants].allow(self._preset, names)
         else:
             return True
-        return await self._approved()
+        return await self.approved()
 
-    def _keep(self) -> None:
+    def keep(self) -> None:
         """Remembers the values for the next launch."""
-        place = {key: text for key, text in self.texts.items() if key in PLACE}
-        problem = self._core[LastLaunches].keep(self._preset, self.overrides, place)
+        problem = self._core[LastLaunches].keep(self._preset, self.overrides, self.place)
         if problem:
             self.notify(problem, severity="warning", markup=False)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from spark_tui.base.context import Context
@@ -19,19 +20,18 @@ from spark_tui.run.launch.use.launch import launched_with
 from spark_tui.run.launch.use.service import due_now
 
 
-class BootUnits:
+class BootUnits(Struct, eq=False):
     """The units of this machine. `known` and `schedules` are what the last look found, by engine."""
+
+    _port: BootPort
+    _supervisor: EngineSupervisor
+    _clock: Clock
+    known: Mapping[str, BootStatus] = {}
+    schedules: Mapping[str, ScheduleStatus] = {}
 
     @classmethod
     def from_context(cls, context: Context) -> BootUnits:
         return cls(context.ports.boot, context[EngineSupervisor], context.clock)
-
-    def __init__(self, port: BootPort, supervisor: EngineSupervisor, clock: Clock) -> None:
-        self._port = port
-        self._supervisor = supervisor
-        self._clock = clock
-        self.known: Mapping[str, BootStatus] = {}
-        self.schedules: Mapping[str, ScheduleStatus] = {}
 
     async def look(self) -> Mapping[str, BootStatus]:
         """What systemd says of every unit. Raises SparkError."""

@@ -21,13 +21,13 @@ from spark_tui.base.errors import (
     UsageError,
 )
 from spark_tui.base.finding import Finding, Severity
-from spark_tui.base.page import Object, Page, Row, Section, Tone, maybe
+from spark_tui.base.page import Object, Page, Row, Section, Tone, finding_count, finding_object, finding_section, maybe
 from spark_tui.base.quantities import parse_bytes
 from spark_tui.base.secret import mask_secrets
 from spark_tui.base.text import clean_line
 from spark_tui.catalog.fit.command.candidates import look_around, search_options
 from spark_tui.catalog.fit.model.verdict import LaunchVerdict
-from spark_tui.catalog.fit.show.launch import finding_count, finding_object, finding_section, verdict_object
+from spark_tui.catalog.fit.show.launch import verdict_object
 from spark_tui.catalog.fit.show.presets import (
     MARKS,
     candidate_object,
@@ -35,8 +35,12 @@ from spark_tui.catalog.fit.show.presets import (
     diff_page,
     drift_object,
     import_page,
+    last_good_object,
+    last_good_rows,
     names_table,
     overview,
+    pin_object,
+    pin_page,
     preset_detail,
     recipe,
 )
@@ -68,7 +72,6 @@ from spark_tui.catalog.presets.use.rights import PresetGrants, PresetSource, dri
 from spark_tui.cli.command import complete, group, preset_argument, settings_option
 from spark_tui.cli.output import error_object, write_new
 from spark_tui.cli.session import Session
-from spark_tui.observe.metrics.show.history import last_good_object, last_good_rows, pin_object, pin_page
 from spark_tui.observe.metrics.use.history import History
 
 MAX_PIPED: Final = 1024 * 1024

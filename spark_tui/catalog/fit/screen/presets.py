@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import ClassVar
 
 from msgspec.structs import replace
@@ -18,10 +19,11 @@ from textual.widgets import Button
 
 from spark_tui.base.actions import Scope, key_of
 from spark_tui.base.engine.docker_run import render_text
+from spark_tui.base.engine.image import digest_of
 from spark_tui.base.errors import PresetError, SparkError, UnreachableError
 from spark_tui.base.finding import Missing, Ok
 from spark_tui.base.page import Page as Sections
-from spark_tui.base.page import Row, Section
+from spark_tui.base.page import Section
 from spark_tui.catalog.fit.screen.bar import FitBar
 from spark_tui.catalog.fit.show import presets as present
 from spark_tui.catalog.fit.show.launch import fit_figures, fit_verdict
@@ -30,17 +32,13 @@ from spark_tui.catalog.fit.use.finder import SORTS, PresetFinder, Search, matche
 from spark_tui.catalog.fit.use.recommend import Candidate
 from spark_tui.catalog.presets.model.overrides import Overrides, pairs_of
 from spark_tui.catalog.presets.model.plan import LaunchPlan
-from spark_tui.catalog.presets.model.preset import Preset, digest_of
+from spark_tui.catalog.presets.model.preset import Preset
 from spark_tui.catalog.presets.use.library import Library
 from spark_tui.catalog.presets.use.pins import Pins
 from spark_tui.catalog.presets.use.preflight import Preflight, preset_diff
 from spark_tui.catalog.presets.use.rights import load_presets
-from spark_tui.manage.images.show.update import check_page, stage_text, trial_page
-from spark_tui.manage.images.use.update import Updater, UpdateStage
 from spark_tui.observe.engines.show.engines import ago
-from spark_tui.observe.metrics.show.history import last_good_rows, pin_page
 from spark_tui.observe.metrics.use.history import History
-from spark_tui.run.launch.use.runner import JobRunner
 from spark_tui.tui.form_screen import FORM_CSS, FormField, FormScreen, Given
 from spark_tui.tui.frame import acting, bindings
 from spark_tui.tui.list_screen import LIST_CSS, ListScreen
@@ -181,7 +179,7 @@ class PresetsScreen(ListScreen):
 
     SCOPE = Scope.PRESETS
     TAB = "show_presets"
-    CSS_PATH: ClassVar = [LIST_CSS, "presets.tcss"]
+    CSS_PATH: ClassVar = [LIST_CSS, Path(__file__).with_name("presets.tcss")]
     BINDINGS: ClassVar[list[BindingType]] = bindings(Scope.PRESETS)
     AUTO_FOCUS = "#preset-list"
     LIST = "preset-list"
@@ -374,7 +372,7 @@ class PresetsScreen(ListScreen):
         status = self._image(preset)
         image = Ok(status.image, 0.0) if status.known else Missing(status.why)
         last = self.context[Pins].last_good(preset, image)
-        return last_good_rows(last, key_of("pin_preset")) if last.start is not None else ()
+        return present.last_good_rows(last, key_of("pin_preset")) if last.start is not None else ()
 
     def _command(self, preset: Preset) -> Sections:
         """The command with the image's real entrypoint when it is downloaded; else with the one that its name
@@ -532,41 +530,9 @@ class PresetsScreen(ListScreen):
         await self.context[History].load()
         plan = pins.unpin_plan(preset) if pinned else await pins.plan(preset)
         verb = "Unpin" if pinned else "Pin"
-        if await self.app.push_screen_wait(PageQuestion(f"{verb} {preset.name}?", pin_page(plan), verb)):
+        if await self.app.push_screen_wait(PageQuestion(f"{verb} {preset.name}?", present.pin_page(plan), verb)):
             found = pins.apply(plan)
             self.notify(f"{found.name}: {found.reference}\n{found.file}", markup=False)
-
-    @acting("update")
-    async def action_update_preset(self) -> None:
-        """Asks the registry and tries a newer image; of one that is tried or kept, the decision."""
-        preset, updater, jobs = self.preset, self.context[Updater], self.context[JobRunner]
-        if preset is None:
-            return
-        record = updater.record(preset.name)
-        engine = record.engine if record is not None else preset.name
-        if record is None or record.stage in (UpdateStage.KEPT, UpdateStage.PULL):
-            found = await updater.check(preset)
-            page, verb, other = check_page(found), "Update" if found.moved else "", ""
-            if record is not None and record.stage is UpdateStage.KEPT:
-                verb, other = (verb, "Go back") if verb else ("Go back", "")
-            if not verb:
-                self.notify(f"{preset.reference} has not moved.", markup=False)
-                return
-            what = "Go back to the old image of" if verb == "Go back" else "Update"
-            asked = PageQuestion(f"{what} {preset.name}?", page, verb, other=other)
-            keep = False if verb == "Go back" else None
-        elif record.stage is UpdateStage.DECIDE:
-            page = trial_page(record, *await updater.starts(record))
-            asked, keep = PageQuestion(f"Keep the new image of {preset.name}?", page, "Keep", other="Go back"), True
-        else:
-            page = (Section(rows=(Row(stage_text(record)),)),)
-            asked, keep = (
-                PageQuestion(f"Continue the update of {preset.name}?", page, "Continue", other="Go back"),
-                None,
-            )
-        yes = await self.app.push_screen_wait(asked)
-        if (yes or asked.other_chosen) and await self.spark.may("Update", engine):
-            jobs.update(preset, engine, keep=keep if yes else False)
 
     def action_import_recipes(self) -> None:
         """Asks for a path, and shows what became of each recipe."""

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from msgspec import Struct
 
 from spark_tui.base.errors import SparkError
-from spark_tui.base.finding import Finding, Severity, pairs_text, set_options
-from spark_tui.base.page import Cell, Object, Page, Row, Section, Tone, labelled
+from spark_tui.base.finding import Severity, pairs_text
+from spark_tui.base.page import SEVERITIES, Cell, Object, Page, Row, Section, Tone, finding_fix
 from spark_tui.base.quantities import short_tokens
 from spark_tui.catalog.fit.model.fit import Fit, FitChange, FitWord
 from spark_tui.catalog.fit.model.verdict import LaunchVerdict, fit_lines
 from spark_tui.catalog.models.model.download import DownloadRequest
-from spark_tui.catalog.models.use.downloads import MissingFiles
+from spark_tui.catalog.presets.use.preflight import MissingFiles
 
 FIT_TONES: Final = {
     FitWord.FITS: Tone.GOOD,
@@ -158,55 +157,6 @@ def fit_object(name: str, found: Fit) -> Object:
             "low_tokens_per_second": round(decode.span()[0], 1),
             "high_tokens_per_second": round(decode.span(found.published)[1], 1),
         },
-    }
-
-
-# --- findings of the rules ---------------------------------------------------------------------------------
-
-ABOUT_NOW: Final = frozenset(("gated_without_token",))
-"""Rules about this machine at this moment: the list, which describes the recipe, leaves them out."""
-SEVERITIES: Final = {
-    Severity.ERROR: ("error", Tone.BAD),
-    Severity.WARNING: ("warning", Tone.WARNING),
-    Severity.INFO: ("note", Tone.PLAIN),
-}
-
-
-def finding_fix(finding: Finding, *, flags: bool = False) -> str:
-    """The remedy, with the setting that it means unless it names it."""
-    if pairs_text(finding.change) in finding.remedy:
-        return finding.remedy
-    return f"{finding.remedy} Set {set_options(finding.change) if flags else pairs_text(finding.change)}"
-
-
-def finding_section(finding: Finding, *, flags: bool = False) -> Section:
-    """A finding with its remedy, its evidence, and the change that ends it."""
-    word, tone = SEVERITIES[finding.severity]
-    now = "current machine state only" if finding.id in ABOUT_NOW else ""
-    more = (
-        ("fix", finding.remedy),
-        ("evidence", "; ".join(finding.evidence)),
-        ("setting", set_options(finding.change) if flags else pairs_text(finding.change)),
-        ("now", now),
-        ("rule", finding.id),
-    )
-    return Section(rows=(Row(finding.summary, word, tone), *labelled(more)))
-
-
-def finding_count(findings: Sequence[Finding]) -> str:
-    """`1 error, 2 warnings`."""
-    counts = [(word, sum(each.severity is level for each in findings)) for level, (word, _) in SEVERITIES.items()]
-    return ", ".join(f"{count} {word}{'s' * (count > 1)}" for word, count in counts if count) or "no findings"
-
-
-def finding_object(finding: Finding) -> Object:
-    return {
-        "id": finding.id,
-        "severity": SEVERITIES[finding.severity][0],
-        "summary": finding.summary,
-        "evidence": "; ".join(finding.evidence),
-        "remedy": finding.remedy,
-        "fix": dict(finding.change),
     }
 
 

@@ -11,15 +11,31 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from spark_tui.base.engine.container import ImageFacts
+from spark_tui.base.engine.image import short_digest
 from spark_tui.base.engine.invocation import OFF
 from spark_tui.base.errors import PresetError, SparkError
 from spark_tui.base.finding import Finding, Severity
-from spark_tui.base.page import TONES, Cell, Column, Object, Page, Row, Section, Table, Tone, cells, labelled, maybe
-from spark_tui.base.quantities import GIB, human_bytes, human_count, short_tokens
+from spark_tui.base.page import (
+    TONES,
+    Cell,
+    Column,
+    Object,
+    Page,
+    Row,
+    Section,
+    Table,
+    Tone,
+    cells,
+    finding_object,
+    finding_section,
+    labelled,
+    maybe,
+)
+from spark_tui.base.quantities import GIB, human_bytes, human_count, human_duration, short_tokens
 from spark_tui.base.secret import mask_secrets
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.catalog.fit.model.fit import FitWord
-from spark_tui.catalog.fit.show.launch import finding_object, finding_section, fit_word, verdict_object
+from spark_tui.catalog.fit.show.launch import fit_word, verdict_object
 from spark_tui.catalog.fit.use.finder import Search
 from spark_tui.catalog.fit.use.recommend import Candidate, Disk, LeftOut, Pick, SpeedSource, crowded, on_cpu
 from spark_tui.catalog.presets.model.command import ToolCalls, missing_values, tool_calls_of
@@ -28,6 +44,8 @@ from spark_tui.catalog.presets.model.plan import LaunchPlan
 from spark_tui.catalog.presets.model.preset import Origin, Preset, PresetFacts, Tag
 from spark_tui.catalog.presets.model.registry import review_of
 from spark_tui.catalog.presets.use.imports import ImportedRecipe, ImportOutcome, ImportReport
+from spark_tui.catalog.presets.use.pins import ImageMatch, LastGood, PinPlan
+from spark_tui.observe.metrics.show.history import start_object, when
 from spark_tui.observe.results.model.proof import Badge, Verdict
 
 MAX_CELL: Final = 200
@@ -714,3 +732,72 @@ def preset_detail(found: Preset) -> Object:
         "mods": list(found.mods),
         "unused": dict(found.unknown),
     }
+
+
+# --- pins ---------------------------------------------------------------------------------------------------
+
+
+def last_good_rows(last: LastGood, back: str) -> tuple[tuple[str, str], ...]:
+    """Labels and texts: the last good start, and how the image of a launch now compares with it. `back` is the key or
+    command that goes back to it."""
+    start = last.start
+    if start is None:
+        return (("last served", last.why),)
+    took = "" if start.seconds is None else f"ready after {human_duration(start.seconds)}"
+    version = f"{start.runtime} {start.version}" if start.version else ""
+    image = short_digest(start.image_digest) or f"image id {short_digest(start.image_id)}"
+    now = _MATCHES[last.match]
+    if last.match is ImageMatch.UNKNOWN:
+        now = f"{now} ({last.why})"
+    if last.match is ImageMatch.DIFFERS:
+        now += f"; go back: {back}"
+    return (
+        ("last served", ", ".join(filter(None, (when(start.at), took, version, image)))),
+        ("image now", now),
+    )
+
+
+_MATCHES: Final = {
+    ImageMatch.SAME: "unchanged",
+    ImageMatch.DIFFERS: "changed",
+    ImageMatch.ABSENT: "not downloaded",
+    ImageMatch.UNKNOWN: "unknown",
+}
+
+
+def pin_page(plan: PinPlan, file: str = "") -> Page:
+    """What a pin changes in the preset's file; `file` is the one that was written."""
+    name = plan.preset.name
+    start = plan.start
+    served = f"{when(start.at)}, {start.runtime} {start.version}".strip() if start is not None else ""
+    rows = labelled((
+        ("image", plan.reference),
+        ("last served", served),
+        ("written", file),
+        ("copy", f"{name} is yours from now on, in place of the {plan.preset.origin.value} preset" * plan.copy),
+    ))  # fmt: skip
+    change = tuple(Row(line, tone=_DIFF_TONES.get(line[:1], Tone.QUIET)) for line in plan.diff)
+    return (Section(name, rows), Section("Change", change))
+
+
+_DIFF_TONES: Final = {"+": Tone.GOOD, "-": Tone.BAD}
+
+
+def pin_object(plan: PinPlan, file: str = "") -> Object:
+    good_start = start_object(plan.start) if plan.start is not None else None
+    return {
+        "id": plan.preset.name,
+        "image": plan.reference,
+        "image_before": plan.preset.reference,
+        "copy": plan.copy,
+        "diff": list(plan.diff),
+        **maybe("good_start", good_start, "the digest is not of a known good start"),
+        **maybe("file", file, "nothing was written"),
+    }
+
+
+def last_good_object(last: LastGood) -> Object:
+    """`last_good_start`, and `image_match`: same, differs, absent, or null where it is unknown."""
+    match = last.match.value if last.start is not None and last.match is not ImageMatch.UNKNOWN else None
+    start = start_object(last.start) if last.start is not None else None
+    return {**maybe("last_good_start", start, last.why), **maybe("image_match", match, last.why)}

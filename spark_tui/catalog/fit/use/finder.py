@@ -21,13 +21,13 @@ from spark_tui.catalog.fit.use.fit import LaunchChecks, Stored
 from spark_tui.catalog.fit.use.recommend import Candidate, Disk, on_cpu, score
 from spark_tui.catalog.models.model.store import Completeness
 from spark_tui.catalog.presets.model.command import ToolCalls, settable, tool_calls_of
-from spark_tui.catalog.presets.model.library import LibraryView
+from spark_tui.catalog.presets.model.library import LibraryView, stored_commit
 from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.catalog.presets.model.preset import Preset, Tag
 from spark_tui.catalog.presets.use.rights import drifts
 from spark_tui.observe.explain.model.starts import StartRecord
 from spark_tui.observe.metrics.use.history import History
-from spark_tui.observe.results.model.proof import Badge, Verdict, preset_badge, stored_commit
+from spark_tui.observe.results.model.proof import Badge, Proof, Verdict, badge, changed, moved
 from spark_tui.observe.results.model.run import Result
 from spark_tui.observe.results.use import Results
 
@@ -261,3 +261,21 @@ def _own_speeds(results: Sequence[Result]) -> dict[str, float]:
         if single is not None and single.decode_rate is not None:
             found.setdefault(run.conditions.preset, single.decode_rate.p50)
     return found
+
+
+def preset_badge(proofs: Sequence[Proof], preset: Preset, *, commit: str = "", image_id: str = "") -> Badge | None:
+    """Of what was last proved when it ran from this preset; None when none was. `commit` and `image_id` are what a
+    launch would use now, where known."""
+    found = next((proof for proof in proofs if proof.conditions.preset == preset.name), None)
+    if found is None:
+        return None
+    then = found.conditions
+    pinned = preset.reference.partition("@")[2]
+    same = then.image_digest.partition("@")[2] == pinned if pinned else then.image == preset.image
+    pulled = bool(image_id and then.image_id) and image_id != then.image_id
+    if (preset.image and then.image and not same) or pulled:
+        return changed(found, "image")
+    revision = preset.model_revision
+    if (revision and revision != then.revision) or moved(found, commit):
+        return changed(found, "revision")
+    return badge(found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from spark_tui.base.context import Context
-from spark_tui.catalog.fit.show.launch import finding_object, finding_section
+from spark_tui.base.page import finding_object, finding_section
 from spark_tui.catalog.presets.model.preset import Preset
 from spark_tui.catalog.presets.model.registry import RegistryRecipe
 from spark_tui.catalog.presets.model.rights import findings_of, unallowed

@@ -11,6 +11,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from spark_tui.base.engine.container import ContainerFacts
+from spark_tui.base.finding import Reading, value_of
 from spark_tui.catalog.models.model.store import Layout, StoreContents, StoredModel, VerifyProgress
 from spark_tui.catalog.presets.model.preset import Preset
 
@@ -73,6 +74,13 @@ class LibraryView(Struct, frozen=True):
         """The entry of that id, or of the folder of that name."""
         found = self.contents.find(model)
         return next((entry for entry in self.entries if found is not None and entry.model.id == found.id), None)
+
+
+def stored_commit(library: Reading[LibraryView], model: str) -> str:
+    """The model's current commit in the store; empty where that is unknown."""
+    found = value_of(library)
+    stored = found.contents.find(model) if found is not None and model else None
+    return stored.commit if stored is not None else ""
 
 
 class PresetUses:

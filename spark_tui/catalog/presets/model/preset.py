@@ -228,16 +228,6 @@ _LINE: Final = re.compile(
 """A plain entry of the top level: key, value, comment."""
 
 
-def digest_of(reference: str) -> str:
-    """`sha256:...` of `NAME@sha256:...`; empty where a reference has none."""
-    return reference.partition("@")[2]
-
-
-def short_digest(reference: str) -> str:
-    """Its first 12 digits: `sha256:0123456789ab`; of an image's id alike."""
-    return (digest_of(reference) or reference)[: len("sha256:") + 12]
-
-
 def is_digest(text: str) -> bool:
     return _DIGEST.fullmatch(text) is not None
 

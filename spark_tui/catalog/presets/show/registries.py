@@ -7,8 +7,19 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from spark_tui.base.page import Cell, Column, Object, Page, Row, Section, Table, Tone, cells
-from spark_tui.catalog.fit.show.launch import finding_object, finding_section
+from spark_tui.base.page import (
+    Cell,
+    Column,
+    Object,
+    Page,
+    Row,
+    Section,
+    Table,
+    Tone,
+    cells,
+    finding_object,
+    finding_section,
+)
 from spark_tui.catalog.presets.model.registry import KNOWN, ChangedPart, ChangeKind, PinnedRegistry, RecipeChange
 from spark_tui.catalog.presets.use.registries import RegistryUpdate
 

@@ -6,31 +6,25 @@ import difflib
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 from msgspec import Struct
 
 from spark_tui.base.actions import by_front_end, key_of
 from spark_tui.base.context import Context
 from spark_tui.base.engine.container import ImageFacts
-from spark_tui.base.engine.image import repository, tag_of
+from spark_tui.base.engine.image import digest_of, repository, tag_of
 from spark_tui.base.errors import RefusedError, SparkError, UsageError
 from spark_tui.base.finding import Missing, Ok, Reading
 from spark_tui.base.ports import ContainerEngine
 from spark_tui.base.store import Store
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.catalog.presets.model.located import Node
-from spark_tui.catalog.presets.model.preset import Origin, Preset, digest_of, is_digest, pinned_reference, with_image
+from spark_tui.catalog.presets.model.preset import Origin, Preset, is_digest, pinned_reference, with_image
 from spark_tui.catalog.presets.use.imports import RecipeStore
 from spark_tui.catalog.presets.use.rights import PresetSource, require_reviewed
 from spark_tui.observe.explain.model.starts import StartRecord, digest_for
 from spark_tui.observe.metrics.use.history import History
-from spark_tui.observe.results.model.conditions import Conditions
-from spark_tui.observe.results.model.proof import Proof
-from spark_tui.observe.results.model.run import Result
-from spark_tui.observe.results.use import ProofStore, Results
-
-T = TypeVar("T")
 
 LEAST_DIGITS: Final = 6
 """Of a digest that is given in short."""
@@ -43,14 +37,6 @@ class ImageMatch(StrEnum):
     DIFFERS = "differs"
     ABSENT = "absent"
     UNKNOWN = "unknown"
-
-
-class GoodStart(Struct, frozen=True):
-    """A start that served well. `results` and `proofs` are ids of what was measured with the same image and flags."""
-
-    start: StartRecord
-    results: tuple[str, ...] = ()
-    proofs: tuple[str, ...] = ()
 
 
 class LastGood(Struct, frozen=True):
@@ -90,8 +76,6 @@ class Pins(Struct, eq=False):
     _recipes: RecipeStore | None
     _docker: ContainerEngine
     _store: Store
-    _results: Callable[[], Sequence[Result]]
-    _proofs: Callable[[], Sequence[Proof]]
     _reviewed: Callable[[Preset], None]
 
     @classmethod
@@ -102,8 +86,6 @@ class Pins(Struct, eq=False):
             context.find(RecipeStore),
             context.docker,
             context.store,
-            lambda: context[Results].all() if context.ports.has("results") else (),
-            lambda: context[ProofStore].all() if context.ports.has("proofs") else (),
             partial(require_reviewed, context),
         )
 
@@ -112,12 +94,6 @@ class Pins(Struct, eq=False):
     def good_starts(self, preset: str) -> tuple[StartRecord, ...]:
         """The newest first; the history must be loaded."""
         return self._history.good_starts(preset)
-
-    def measured(self, starts: Sequence[StartRecord]) -> tuple[GoodStart, ...]:
-        """Each with its results and proofs, as far as these can be read."""
-        results = [(each.id, each.run.conditions) for each in _readable(self._results) if each.run is not None]
-        proofs = [(each.id, each.conditions) for each in _readable(self._proofs)]
-        return tuple(GoodStart(start, _alike(start, results), _alike(start, proofs)) for start in starts)
 
     def last_good(self, preset: Preset, image: Reading[ImageFacts | None]) -> LastGood:
         """The newest good start; `image` is that of a launch now, None where it is not downloaded."""
@@ -260,21 +236,3 @@ class Pins(Struct, eq=False):
         if found is None or found.reference != plan.reference:
             raise RefusedError(f"{file} was written, and another recipe is used.", "Check: spark-tui presets list")
         return found
-
-
-def _alike(start: StartRecord, found: Sequence[tuple[str, Conditions]]) -> tuple[str, ...]:
-    """Of what was measured, the ids of those of the same preset, image and flags."""
-    return tuple(
-        id_
-        for id_, then in found
-        if (then.preset, then.image_id, then.flags) == (start.preset, start.image_id, start.flags)
-        and not then.simulated
-        and start.flags
-    )
-
-
-def _readable(read: Callable[[], Sequence[T]]) -> Sequence[T]:
-    try:
-        return read()
-    except SparkError:  # Bench shows why
-        return ()

@@ -8,8 +8,8 @@ from spark_tui.base.context import Context
 from spark_tui.base.engine.container import LOOPBACK
 from spark_tui.base.errors import SparkError
 from spark_tui.base.finding import Severity
+from spark_tui.base.page import finding_fix
 from spark_tui.base.remote import Spread
-from spark_tui.catalog.fit.show.launch import finding_fix
 from spark_tui.catalog.fit.use.fit import WillNotFit
 from spark_tui.catalog.presets.model.overrides import overrides_from_pairs
 from spark_tui.catalog.presets.use.catalogue import find_preset

@@ -9,7 +9,7 @@ from spark_tui.base.remote import RemoteEngine, memory_words, serving_words
 from spark_tui.cli.command import command
 from spark_tui.cli.output import error_object
 from spark_tui.cli.session import Session
-from spark_tui.manage.cluster.use.hosts import Hosts, HostView
+from spark_tui.machine.nodes import Hosts, HostView
 
 _EXAMPLES = """\
   spark-tui config set hosts.lab nv@spark-2     name a machine as ssh reaches it

@@ -15,7 +15,7 @@ from spark_tui.base.page import Cell, Column, Row, Section, Table, Tone, cells
 from spark_tui.base.page import Page as Sections
 from spark_tui.base.quantities import gib
 from spark_tui.base.remote import RemoteHost, host_text, memory_words, serving_words
-from spark_tui.manage.cluster.use.hosts import Hosts, HostView
+from spark_tui.machine.nodes import Hosts, HostView
 from spark_tui.tui.textual_private import QuietModal
 from spark_tui.tui.widgets.page import Page
 from spark_tui.tui.widgets.row_list import RowList

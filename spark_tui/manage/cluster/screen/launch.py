@@ -5,6 +5,7 @@ from __future__ import annotations
 from spark_tui.base.launches import ClusterRecord
 from spark_tui.base.protocol import rank_of
 from spark_tui.manage.cluster.show.cluster import stop_question
+from spark_tui.manage.cluster.use.monitor import ClusterJobs
 from spark_tui.run.launch.use.runner import JobRunner
 from spark_tui.tui.frame import FrameApp, acting
 from spark_tui.tui.modals import ConfirmScreen
@@ -25,7 +26,7 @@ async def _stop(app: FrameApp, record: ClusterRecord) -> None:
     if jobs.running(record.name) is not None:
         await jobs.cancel(record.name)
     else:
-        jobs.stop_on_nodes(record)
+        app.context[ClusterJobs].stop(record)
 
 
 def stop_on_nodes(app: FrameApp, record: ClusterRecord | None) -> None:

@@ -23,6 +23,7 @@ from spark_tui.base.page import (
     Table,
     Tone,
     cells,
+    finding_object,
     labelled,
     maybe,
     read,
@@ -31,14 +32,14 @@ from spark_tui.base.protocol import NodeLook, NodeVersion, RankState, rank_of
 from spark_tui.base.quantities import gib
 from spark_tui.base.remote import Cluster, ClusterNode, memory_words
 from spark_tui.base.text import clean_line
-from spark_tui.catalog.fit.show.launch import finding_object, fit_object, fit_verdict
+from spark_tui.catalog.fit.show.launch import fit_object, fit_verdict
 from spark_tui.manage.cluster.model.plan import SPREADS, ClusterPlan
 from spark_tui.manage.cluster.model.variables import Backend
 from spark_tui.manage.cluster.use.cluster import ClusterVerdict
 from spark_tui.manage.cluster.use.install import Installed, NodeProgram
 from spark_tui.manage.cluster.use.launch import NodeCleared
 from spark_tui.observe.metrics.show.events import event_time
-from spark_tui.observe.metrics.show.vitals import Looks, vitals_section
+from spark_tui.observe.metrics.show.metrics import Looks, vitals_section
 
 
 def clusters_table(clusters: Iterable[Cluster]) -> Table:

@@ -33,10 +33,8 @@ from spark_tui.catalog.presets.model.preset import Preset
 from spark_tui.catalog.presets.model.rules.check import check
 from spark_tui.catalog.presets.model.rules.context import LaunchContext
 from spark_tui.catalog.presets.use.preflight import Preflight
-from spark_tui.machine.nodes import Nodes
+from spark_tui.machine.nodes import Hosts, Nodes
 from spark_tui.manage.cluster.model.plan import ClusterPlan, plan_cluster
-from spark_tui.manage.cluster.use import hosts
-from spark_tui.manage.cluster.use.hosts import Hosts
 
 
 class ClusterVerdict(Struct, frozen=True):
@@ -65,7 +63,7 @@ class ClusterPlanner:
         )
 
     def __init__(
-        self, clusters: Clusters, hosts: hosts.Hosts, docker: ContainerEngine, preflight: Preflight,
+        self, clusters: Clusters, hosts: Hosts, docker: ContainerEngine, preflight: Preflight,
         checkpoints: CheckpointSource, nodes: Nodes, *, auto: bool = False,
     ) -> None:  # fmt: skip
         """`auto`: unless it is named, the memory share follows from what the launch needs."""

@@ -40,9 +40,8 @@ from spark_tui.base.quantities import gib
 from spark_tui.base.text import clean_line
 from spark_tui.base.wire import decode, encode
 from spark_tui.machine.nodes import Nodes
-from spark_tui.manage.cluster.model.blame import blame, merged_lines
+from spark_tui.manage.cluster.model.blame import RankView, blame, merged_lines, read_rank
 from spark_tui.manage.cluster.model.copying import other_file, same_image
-from spark_tui.manage.cluster.model.rank_report import RankView, read_rank
 from spark_tui.observe.explain.model.line import by_time
 from spark_tui.observe.explain.model.tracker import LogTracker
 

@@ -15,7 +15,7 @@ from spark_tui.catalog.presets.use.catalogue import find_preset
 from spark_tui.cli.command import command, preset_argument, yes_option
 from spark_tui.cli.output import Interrupted, capitals
 from spark_tui.cli.session import Session, confirm
-from spark_tui.manage.images.show import update as show
+from spark_tui.manage.images.show import images as show
 from spark_tui.manage.images.use.update import Updater, UpdateRecord, UpdateStage
 from spark_tui.observe.engines.use.collectors import Collectors
 from spark_tui.observe.metrics.use.history import keep_void, supervised

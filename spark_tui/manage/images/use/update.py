@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from spark_tui.base.actions import by_front_end, key_of
 from spark_tui.base.context import Context
 from spark_tui.base.engine.container import ContainerFacts, ImageFacts
+from spark_tui.base.engine.image import digest_of
 from spark_tui.base.errors import (
     ImageNotFound,
     NoSpaceLeft,
@@ -28,14 +29,14 @@ from spark_tui.base.errors import (
     UnreachableError,
     UsageError,
 )
-from spark_tui.base.finding import value_of
+from spark_tui.base.finding import EventKind, Severity, value_of
 from spark_tui.base.jobs import Report, Step, StepReporter
 from spark_tui.base.ports import Clock, ContainerEngine, HostProbe, LogArchive, StateFiles
 from spark_tui.base.quantities import human_bytes
 from spark_tui.base.text import clean_line, quoted
 from spark_tui.base.wire import decode, encode
 from spark_tui.catalog.presets.model.overrides import Overrides
-from spark_tui.catalog.presets.model.preset import Preset, PresetCatalogue, digest_of, pinned_reference
+from spark_tui.catalog.presets.model.preset import Preset, PresetCatalogue, pinned_reference
 from spark_tui.catalog.presets.use.catalogue import catalogue
 from spark_tui.catalog.presets.use.preflight import container_of
 from spark_tui.manage.images.model import kept_tag
@@ -45,7 +46,8 @@ from spark_tui.observe.explain.model.starts import StartRecord, digest_for
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.observe.metrics.use.history import History
 from spark_tui.run.launch.use.edit import Editor, EditStage
-from spark_tui.run.launch.use.launch import SET_ASIDE, Launcher, LaunchRequest
+from spark_tui.run.launch.use.launch import SET_ASIDE, Launcher, LaunchRequest, pending_steps
+from spark_tui.run.launch.use.runner import JobRunner
 from spark_tui.use.bench.use.ab import Variant
 
 T = TypeVar("T")
@@ -428,3 +430,25 @@ class Updater(Struct, eq=False):
             yield
         finally:
             self._state.release(_PREFIX + preset)
+
+
+def begin_update(context: Context, preset: Preset, engine: str, *, keep: bool | None = None) -> str:
+    """Starts a job, and returns its id: tries the newer image of a preset up to the decision, or with `keep` carries
+    that out. A cancelled one brings what ran before back, and can be continued. Raises RefusedError while that engine
+    is worked on."""
+    updater = context[Updater]
+
+    async def work(report: Report) -> None:
+        if keep is not None:
+            decide = updater.keep if keep else updater.back
+            await decide(preset.name, report)
+            context.store.say(f"{preset.name}: {'new image kept' if keep else 'old image again'}", kind=EventKind.IMAGE)
+        elif await updater.run(preset, report) is None:
+            context.store.say(f"{preset.name}: nothing to update", kind=EventKind.IMAGE)
+        else:
+            text = f"{preset.name}: the new image serves. Keep it or go back: {key_of('update_preset')} on Presets"
+            context.store.say(text, Severity.WARNING, kind=EventKind.IMAGE, subject=engine)
+
+    steps = (*(STEPS if keep is None else ()), *pending_steps())
+    # What runs once it was cancelled is the old engine.
+    return context[JobRunner].begin(engine, work, steps, what="update", undo=lambda: None)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
+
 import click
 
 from spark_tui.base.context import Context
-from spark_tui.base.errors import UsageError
+from spark_tui.base.errors import SparkError, UsageError
 from spark_tui.base.finding import Event, Missing
 from spark_tui.base.history_limits import HistoryOff
-from spark_tui.catalog.presets.use.pins import GoodStart, Pins
 from spark_tui.cli.command import command, complete
 from spark_tui.cli.session import Session
 from spark_tui.observe.explain.model.starts import StartRecord
 from spark_tui.observe.metrics.show import history as show
 from spark_tui.observe.metrics.show.events import event_object, events_table
 from spark_tui.observe.metrics.use.history import History
+from spark_tui.observe.results.model.proof import Proof
+from spark_tui.observe.results.model.run import Result
+from spark_tui.observe.results.use import GoodStart, ProofStore, Results, measured_starts
 
 _EXAMPLES = """\
   spark-tui history                             the latest starts
@@ -41,7 +46,7 @@ def history(session: Session, name: str | None, failed: bool, good: bool, limit:
 
     async def look(context: Context) -> tuple[tuple[StartRecord, ...], tuple[GoodStart, ...]]:
         starts = await _find(context, name, failed=failed, good=good, limit=limit)
-        measured = context[Pins].measured(starts) if good else ()
+        measured = _measured(context, starts) if good else ()
         return starts, measured
 
     starts, measured = session.run(look)
@@ -101,6 +106,17 @@ def events(session: Session, limit: int) -> None:
         session.out.table(events_table(found, now))
     else:
         session.err.say("No events yet. They are recorded while spark-tui is open.")
+
+
+def _measured(context: Context, starts: Sequence[StartRecord]) -> tuple[GoodStart, ...]:
+    """With results and proofs, as far as these can be read."""
+    results: Sequence[Result] = ()
+    proofs: Sequence[Proof] = ()
+    with suppress(SparkError):  # Bench shows why
+        results = context[Results].all() if context.ports.has("results") else ()
+    with suppress(SparkError):
+        proofs = context[ProofStore].all() if context.ports.has("proofs") else ()
+    return measured_starts(starts, results, proofs)
 
 
 async def _find(context: Context, name: str | None, *, failed: bool, good: bool, limit: int) -> tuple[StartRecord, ...]:

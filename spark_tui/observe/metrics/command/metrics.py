@@ -27,8 +27,7 @@ from spark_tui.observe.engines.use.collectors import Collectors
 from spark_tui.observe.engines.use.engines import EngineSupervisor, view_of
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.observe.metrics.show import metrics as show
-from spark_tui.observe.metrics.show.agents import agents_page
-from spark_tui.observe.metrics.show.vitals import vitals_objects, vitals_section
+from spark_tui.observe.metrics.show.metrics import agents_page, vitals_objects, vitals_section
 from spark_tui.observe.metrics.use.metrics import EngineMetricsCollector
 
 ACCESS_LINES: Final = 5_000
@@ -133,14 +132,13 @@ async def _log_end(context: Context, view: EngineView) -> tuple[str, ...]:
 
 async def _launch_on_nodes(context: Context, name: str) -> ClusterRecord | None:
     """The launch on several nodes of that name, once each of its nodes was asked what it does; None for another."""
-    if not context.settings.clusters or not context.ports.has("remote_shell"):
+    if not context.settings.clusters or not context.ports.has("launches"):
         return None
-    from spark_tui.manage.cluster.use.monitor import ClusterMonitor
-
-    await context[ClusterMonitor].read()
+    launches = context[context.ports.launches]
+    await launches.read()
     record = next((each for each in context.store.world.launches if each.name == name), None)
     if record is not None:
-        await context[ClusterMonitor].look(record)
+        await launches.look(record)
     return record
 
 

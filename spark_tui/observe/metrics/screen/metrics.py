@@ -32,8 +32,7 @@ from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.observe.metrics.model.serving import EngineMetrics
 from spark_tui.observe.metrics.model.slow import limits
 from spark_tui.observe.metrics.show import metrics as present
-from spark_tui.observe.metrics.show.agents import clients_at, clients_page
-from spark_tui.observe.metrics.show.vitals import vitals_section
+from spark_tui.observe.metrics.show.metrics import clients_at, clients_page, vitals_section
 from spark_tui.observe.metrics.use.history import History
 from spark_tui.observe.metrics.use.metrics import HOST, EngineMetricsCollector
 from spark_tui.tui import format as fmt

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from spark_tui.base.engine.metrics_page import Latency, Quantile
 from spark_tui.base.engine.state import EngineState
+from spark_tui.base.errors import SparkError
 from spark_tui.base.finding import Missing, Ok, Reading, Stale, reason_of, value_of
+from spark_tui.base.gateway import PEER_MARK, ClientCosts
 from spark_tui.base.graph import Curve, Panel, TimeAxis, seconds_text, totals, value_text
 from spark_tui.base.host.series import MetricId, Sample
 from spark_tui.base.host.vitals import GpuReading
+from spark_tui.base.launches import ClusterRecord
 from spark_tui.base.page import (
     TONES,
     Cell,
@@ -33,11 +37,12 @@ from spark_tui.base.page import (
     read,
     rounded,
 )
+from spark_tui.base.protocol import NodeLook, NodeVitals
 from spark_tui.base.quantities import GIB, human_count, human_duration, short_tokens
 from spark_tui.base.text import clean_line
 from spark_tui.observe.engines.show.engines import gpu_object
 from spark_tui.observe.explain.model.view import EngineView
-from spark_tui.observe.metrics.model.agents import agent_costs, repeated_prompts
+from spark_tui.observe.metrics.model.agents import agent_costs, clients_of, read_again, repeated_prompts
 from spark_tui.observe.metrics.model.serving import ONE_LOOK, Drafting, EngineMetrics
 from spark_tui.observe.metrics.model.slow import limits, request_time
 
@@ -518,4 +523,163 @@ def sample_object(sample: Sample, values: Mapping[MetricId, float]) -> Object:
         "at": moment(sample.at),
         "restarted": sample.restarted,
         **{metric.value: _number(value) for metric, value in values.items()},
+    }
+
+
+# --- the nodes of a launch on several machines ---------------------------------------------------------
+
+
+Looks: TypeAlias = Mapping[str, NodeLook | SparkError]
+"""What each node answered last, by its ssh host; a node that was not asked yet is absent."""
+_VITALS: Final = (
+    MetricId.GPU_UTILIZATION, MetricId.GPU_POWER, MetricId.GPU_TEMPERATURE, MetricId.MEMORY_IN_USE,
+    MetricId.MEMORY_AVAILABLE, MetricId.LINK_RATE,
+)  # fmt: skip
+
+
+def vitals_section(record: ClusterRecord, looks: Looks) -> Section:
+    """What each node of a launch does now; a dash for what is unknown, and why a node does not answer."""
+    shown = [each for each in _VITALS if each is not MetricId.MEMORY_AVAILABLE]
+    names = ("temp" if each is MetricId.GPU_TEMPERATURE else each.label for each in shown)
+    columns = (Column("Nodes now"), *(Column(name, right=True) for name in names))
+    rows, silent = [], []
+    for rank in record.ranks:
+        look = looks.get(rank.node.host)
+        known = node_values(look) if isinstance(look, NodeLook) else {}
+        texts = (
+            value_text(known[each], each.unit, each.decimals) if each in known else Cell("-", Tone.QUIET)
+            for each in shown
+        )
+        rows.append(cells(Cell(rank.node.name, Tone.STRONG), *texts))
+        if isinstance(look, SparkError):
+            silent.append(Row(look.summary, "problem", Tone.BAD))
+    return Section(rows=tuple(silent), table=Table(columns, tuple(rows)))
+
+
+def vitals_objects(record: ClusterRecord, looks: Looks) -> tuple[Object, ...]:
+    """What each node does now; null with a reason for what is unknown."""
+    found: list[Object] = []
+    for number, rank in enumerate(record.ranks):
+        look = looks.get(rank.node.host)
+        known = node_values(look) if isinstance(look, NodeLook) else {}
+        why = look.summary if isinstance(look, SparkError) else "not reported by the node"
+        values = (maybe(each.value, rounded(known.get(each), 4), why) for each in _VITALS)
+        found.append(dict(ChainMap({"id": rank.node.name, "rank": number}, *values)))
+    return tuple(found)
+
+
+def node_values(look: NodeLook) -> dict[MetricId, float]:
+    """The series of one node; those that are unknown are left out."""
+    found, used = look.vitals or NodeVitals(), None
+    if look.available is not None and look.total is not None:
+        used = (look.total - look.available) / GIB
+    traffic = None if found.received is None or found.sent is None else (found.received + found.sent) / 1e6
+    values = {
+        MetricId.GPU_UTILIZATION: found.gpu,
+        MetricId.GPU_POWER: found.power,
+        MetricId.GPU_TEMPERATURE: found.temperature,
+        MetricId.MEMORY_AVAILABLE: None if look.available is None else look.available / GIB,
+        MetricId.MEMORY_IN_USE: used,
+        MetricId.LINK_RATE: traffic,
+    }
+    return {metric: value for metric, value in values.items() if value is not None}
+
+
+# --- what agents cost an engine ------------------------------------------------------------------------
+
+
+_UNREPORTED: Final = "the engine does not report it"
+_REPORT_IT: Final = (
+    "-: not reported. vLLM: set enable_prompt_tokens_details and enable_force_include_usage. "
+    "SGLang: set enable_cache_report."
+)
+
+
+def agents_page(
+    view: EngineView, metrics: EngineMetrics, lines: Sequence[str], clients: Sequence[ClientCosts] = ()
+) -> tuple[Page, Object]:
+    """What agents' prompts cost since the start, as a page and as JSON; `lines` are the end of the engine's log,
+    `clients` those that a gateway saw."""
+    costs, logged = agent_costs(metrics), clients_of(lines)
+    caching, seen = view.timeline.facts.prefix_caching, clients_at(clients, view.name)
+    cause = repeated_prompts(costs, logged, metrics, caching=caching)
+    figures = (
+        ("turns", f"{costs.turns:,.0f} finished"),
+        ("prompt", None if costs.prompt_tokens is None else f"{costs.prompt_tokens:,.0f} tokens per turn"),
+        ("prefix hits", None if costs.hits is None else f"{costs.hits:.0%}"),
+        ("read again", None if costs.prefilled_tokens is None else f"{costs.prefilled_tokens:,.0f} tokens per turn"),
+        ("prefill", None if costs.seconds is None else f"{seconds_text(costs.seconds)} per turn"),
+    )
+    rows = [Row(text or "not reported", label) for label, text in figures]
+    rows += [Row(cause.summary, "cause", Tone.WARNING), Row(cause.remedy, "fix")] if cause else []
+    columns = (Column("ADDRESS"), Column("API"), Column("REQUESTS", right=True))
+    shown = tuple(cells(clean_line(each.host), each.path, str(each.requests)) for each in logged)
+    by_address = Section(table=Table(columns, shown)) if shown else Section(rows=(Row("no access log", "clients"),))
+    shape = {
+        "id": view.name,
+        "turns": costs.turns,
+        **maybe("prompt_tokens_per_turn", rounded(costs.prompt_tokens, 1), _UNREPORTED),
+        **maybe("prefix_hit_percent", None if costs.hits is None else round(costs.hits * 100, 1), _UNREPORTED),
+        **maybe("prefilled_tokens_per_turn", rounded(costs.prefilled_tokens, 1), _UNREPORTED),
+        **maybe("prefill_seconds_per_turn", rounded(costs.seconds), _UNREPORTED),
+        **maybe("cause", cause.summary if cause else None, "no long prompt repeats without hits"),
+        **maybe("remedy", cause.remedy if cause else None, "nothing to do"),
+        "clients": [{"host": each.host, "path": each.path, "requests": each.requests} for each in logged],
+        "gateway_clients": [client_object(each, caching=caching) for each in seen],
+    }
+    return (Section(rows=tuple(rows)), *clients_page(seen, caching=caching), by_address), shape
+
+
+def clients_at(clients: Sequence[ClientCosts], engine: str) -> tuple[ClientCosts, ...]:
+    return tuple(each for each in clients if each.engine == engine)
+
+
+def clients_page(clients: Sequence[ClientCosts], *, engines: bool = False, caching: bool | None = None) -> Page:
+    """Clients as a gateway saw them, and why their prompts are read again; with the engine that each asked. Empty
+    without clients. `caching`: the engine's prefix caching, where it is one engine's."""
+    if not clients:
+        return ()
+    columns = (
+        Column("client", least=8), *([Column("engine", least=6)] if engines else []), Column("asked", right=True),
+        Column("prompt", right=True, keep=2), Column("cached", right=True, keep=3),
+        Column("first token", right=True, keep=1),
+    )  # fmt: skip
+    rows = tuple(
+        cells(
+            Cell(each.client, Tone.STRONG),
+            *([Cell(each.engine.removeprefix(PEER_MARK), Tone.QUIET)] if engines else []),
+            str(each.requests),
+            "-" if each.prompt_mean is None else short_tokens(round(each.prompt_mean)),
+            "-" if each.hits is None else f"{each.hits:.0%}",
+            "-" if each.first_mean is None else seconds_text(each.first_mean),
+        )
+        for each in clients
+    )
+    notes: list[Row] = []
+    for found in filter(None, (read_again(each, caching=caching) for each in clients)):
+        notes += [Row(found.summary, tone=TONES[found.severity]), Row(found.remedy, tone=Tone.QUIET)]
+    if any(each.hits is None for each in clients):
+        notes.append(Row(_REPORT_IT, tone=Tone.QUIET))
+    return (
+        Section("Clients of the gateway", table=Table(columns, rows)),
+        *([Section(rows=tuple(notes))] if notes else []),
+    )
+
+
+def client_object(each: ClientCosts, *, caching: bool | None = None) -> Object:
+    found = read_again(each, caching=caching)
+    return {
+        "id": each.client,
+        "engine": each.engine,
+        "path": each.path,
+        "requests": each.requests,
+        **maybe("prompt_tokens", each.prompt_tokens if each.counted_prompts else None, _UNREPORTED),
+        **maybe("prompt_tokens_per_turn", rounded(each.prompt_mean, 1), _UNREPORTED),
+        **maybe("cached_prompt_tokens", each.cached_tokens if each.cache_known_tokens else None, _UNREPORTED),
+        **maybe("prefix_hit_percent", None if each.hits is None else round(each.hits * 100, 1), _UNREPORTED),
+        **maybe("first_token_seconds", rounded(each.first_mean), "no stream was answered"),
+        "repeated_prompts": each.repeats,
+        "read_again": {"changed": each.changed, "crowded": each.crowded, "evicted": each.evicted},
+        **maybe("cause", found.summary if found else None, "the most repeated prompts are not read again"),
+        **maybe("remedy", found.remedy if found else None, "nothing to do"),
     }

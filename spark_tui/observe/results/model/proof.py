@@ -11,10 +11,8 @@ from msgspec import Struct
 
 from spark_tui.base.engine.invocation import parse
 from spark_tui.base.engine.runtimes import CHAT_PATH, family_of, parsers_of
-from spark_tui.base.finding import Reading, Severity, value_of
+from spark_tui.base.finding import Severity
 from spark_tui.base.untrusted import load_json
-from spark_tui.catalog.presets.model.library import LibraryView
-from spark_tui.catalog.presets.model.preset import Preset
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.observe.results.model.conditions import Conditions, flags_of
 from spark_tui.observe.results.model.run import RunOutcome
@@ -261,13 +259,6 @@ def badge(proof: Proof) -> Badge:
     return Badge(f"partly proved: {proof.judged} of {len(proof.cases)}", Severity.UNKNOWN, proof)
 
 
-def stored_commit(library: Reading[LibraryView], model: str) -> str:
-    """The model's current commit in the store; empty where that is unknown."""
-    found = value_of(library)
-    stored = found.contents.find(model) if found is not None and model else None
-    return stored.commit if stored is not None else ""
-
-
 def engine_badge(proofs: Sequence[Proof], view: EngineView, commit: str = "") -> Badge | None:
     """Of an engine as it is now; None where its model was never proved. `proofs`: the newest first; `commit`: the
     model's in the store now, where known."""
@@ -275,40 +266,23 @@ def engine_badge(proofs: Sequence[Proof], view: EngineView, commit: str = "") ->
     same = [proof for proof in proofs if identity_of(proof).model == now.model]
     if not same:
         return None
-    held = next((proof for proof in same if identity_of(proof) == now and not _moved(proof, commit)), None)
+    held = next((proof for proof in same if identity_of(proof) == now and not moved(proof, commit)), None)
     return badge(held) if held is not None else _stale(same[0], now)
 
 
 def _stale(proof: Proof, now: Identity) -> Badge:
     then = identity_of(proof)
-    return _changed(proof, next((name for name in _NAMES if getattr(then, name) != getattr(now, name)), "revision"))
+    return changed(proof, next((name for name in _NAMES if getattr(then, name) != getattr(now, name)), "revision"))
 
 
-def _changed(proof: Proof, what: str) -> Badge:
+def changed(proof: Proof, what: str) -> Badge:
+    """`what` has changed since: image, revision or flags."""
     return Badge(f"stale: {_NAMES[what]} changed", Severity.WARNING, proof)
 
 
-def _moved(proof: Proof, commit: str) -> bool:
+def moved(proof: Proof, commit: str) -> bool:
     """Whether the store has another commit of a model that is launched without a revision."""
     return bool(commit and proof.commit) and commit != proof.commit and not proof.conditions.revision
-
-
-def preset_badge(proofs: Sequence[Proof], preset: Preset, *, commit: str = "", image_id: str = "") -> Badge | None:
-    """Of what was last proved when it ran from this preset; None when none was. `commit` and `image_id` are what a
-    launch would use now, where known."""
-    found = next((proof for proof in proofs if proof.conditions.preset == preset.name), None)
-    if found is None:
-        return None
-    then = found.conditions
-    pinned = preset.reference.partition("@")[2]
-    same = then.image_digest.partition("@")[2] == pinned if pinned else then.image == preset.image
-    pulled = bool(image_id and then.image_id) and image_id != then.image_id
-    if (preset.image and then.image and not same) or pulled:
-        return _changed(found, "image")
-    revision = preset.model_revision
-    if (revision and revision != then.revision) or _moved(found, commit):
-        return _changed(found, "revision")
-    return badge(found)
 
 
 class Changes(NamedTuple):

@@ -1,112 +1,37 @@
-"""up: from a preset to an engine that serves."""
+"""up: from a preset to an engine that serves on this machine."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-import click
-
 from spark_tui.base.context import Context
 from spark_tui.base.engine.docker_run import render_argv, render_text
 from spark_tui.base.engine.state import Exposure
-from spark_tui.base.errors import RefusedError, UsageError
 from spark_tui.base.finding import Finding, Severity, set_options
 from spark_tui.base.jobs import StepState
-from spark_tui.base.remote import Spread
+from spark_tui.base.page import finding_fix, finding_object
 from spark_tui.base.text import clean_line
 from spark_tui.catalog.fit.model.verdict import LaunchVerdict
-from spark_tui.catalog.fit.show.launch import finding_fix, finding_object, verdict_object
+from spark_tui.catalog.fit.show.launch import verdict_object
 from spark_tui.catalog.fit.use.fit import LaunchChecks, WillNotFit, observe
-from spark_tui.catalog.models.use.downloads import launch_downloads
-from spark_tui.catalog.presets.model.overrides import overrides_from_pairs, pairs_from
+from spark_tui.catalog.presets.model.overrides import overrides_from_pairs
 from spark_tui.catalog.presets.model.plan import LaunchPlan, key_wanted
 from spark_tui.catalog.presets.use.catalogue import find_preset
 from spark_tui.catalog.presets.use.last_launches import LastLaunches
+from spark_tui.catalog.presets.use.preflight import launch_downloads
 from spark_tui.catalog.presets.use.rights import require_reviewed
-from spark_tui.cli.command import command, complete, settings_option, yes_option
 from spark_tui.cli.output import Interrupted
 from spark_tui.cli.session import Session, typed
 from spark_tui.observe.engines.show.engines import engine_object, timeline_object
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.metrics.use.history import supervised
-from spark_tui.run.launch.show.progress import LaunchProgress, keeps_starting, may, shown
+from spark_tui.run.launch.show.progress import LaunchProgress, keeps_starting, shown
 from spark_tui.run.launch.use.launch import Launcher, LaunchRequest, LaunchResult
 from spark_tui.run.launch.use.service import await_docker, due_now, stay
 
-_UP_EXAMPLES = """\
-  spark-tui up gpt-oss-120b
-  spark-tui up gpt-oss-120b --set max_model_len=65536 --port 8001
-  spark-tui up gpt-oss-120b --expose lan        with an API key, made for you
-  spark-tui up gpt-oss-120b --dry-run           print the docker run
-  spark-tui up minimax-m2.7-awq --nodes duo     on several Sparks
-  spark-tui up gpt-oss-120b --json              one object per step, then the result
-"""
 
-
-@command("up", _UP_EXAMPLES)
-@click.argument("name", metavar="PRESET", shell_complete=complete("presets"))
-@settings_option("A value of the preset; may be repeated.")
-@click.option("--port", type=click.IntRange(1, 65535), metavar="PORT", help="The port on this machine.")
-@click.option("--name", "engine", metavar="NAME", help="The container's name.  [the preset's]")
-@click.option("--expose", type=click.Choice(["local", "lan"]), help="Who can reach it.  [local]")
-@click.option("--api-key/--no-api-key", default=None, help="Require a key.  [with --expose lan]")
-@click.option("--nodes", metavar="NAMES", help="A cluster, or nodes of one with commas.")
-@click.option(
-    "--parallel",
-    type=click.Choice([each.value for each in Spread]),
-    help="How the nodes share the work.  [the preset's, else tp]",
-)
-@click.option("--dry-run", is_flag=True, help="Print the docker run and change nothing; works without Docker.")
-@click.option("--wait/--no-wait", default=True, help="Wait until it serves.  [--wait]")
-@click.option("--warm/--no-warm", default=True, help="Make the slow first request.  [--warm]")
-@click.option(
-    "--fetch/--no-fetch", default=True,
-    help="Download missing model files first; else the engine downloads them.  [--fetch]",
-)  # fmt: skip
-@click.option(
-    "--replace", "replace_running", is_flag=True, help="Stop an engine of that name that runs with other settings."
-)
-@click.option("--force", is_flag=True, help="Launch even if it does not fit in memory.")
-@click.option("--service", is_flag=True, help="For systemd: wait for Docker, stay until the engine ends.")
-@yes_option
-def up(
-    session: Session,
-    name: str,
-    settings: tuple[str, ...],
-    port: int | None,
-    engine: str | None,
-    expose: str | None,
-    api_key: bool | None,
-    nodes: str | None,
-    parallel: str | None,
-    dry_run: bool,
-    service: bool,
-    yes: bool,
-    **how: bool,
-) -> None:
-    """Launch a preset and follow it until it serves.
-
-    Check, download the model, pull the image, create, start, follow the boot, warm up. Finished steps are skipped, so
-    the same command resumes after an interruption. Prints the engine's address.
-    """
-    key = None if api_key is None else "yes" if api_key else "no"
-    options = (("port", port), ("name", engine), ("exposure", expose), ("api_key", key))
-    # An option of its own wins over the same key after `--set`.
-    pairs = pairs_from(settings) | {key: str(value) for key, value in options if value is not None}
-    if not (dry_run or service or may(session, "Launch", engine or name, yes=yes)):
-        raise RefusedError("Not started.", f"See what it comes to: spark-tui up {name} --dry-run")
-    if nodes is not None:
-        from spark_tui.manage.cluster.command.nodes import (
-            launch_on_nodes,  # clusters are a third of what `up` would import
-        )
-
-        launch_on_nodes(session, name, pairs, nodes, Spread(parallel) if parallel else None, how, dry_run=dry_run)
-        return
-    if parallel:
-        raise UsageError("--parallel is about several nodes.", f"Name them: spark-tui up {name} --nodes CLUSTER")
-    if dry_run:
-        _dry_run(session, name, pairs, fetch=how["fetch"])
-        return
+def launch(session: Session, name: str, pairs: dict[str, str], how: Mapping[str, bool], *, service: bool) -> None:
+    """On this machine, and followed until it serves; one that does not fit only when the preset's name is typed."""
     try:
         _launch(session, name, pairs, how, service=service)
     except WillNotFit as error:
@@ -155,7 +80,8 @@ def _launch(
     session.run(work, changes=True, on_interrupt=lambda: _interrupted(session.command, engine, moved))
 
 
-def _dry_run(session: Session, name: str, pairs: dict[str, str], *, fetch: bool) -> None:
+def plan_launch(session: Session, name: str, pairs: dict[str, str], *, fetch: bool) -> None:
+    """`up --dry-run`: prints the docker run, and what the checks say."""
     overrides = overrides_from_pairs(pairs)
 
     async def work(context: Context) -> LaunchVerdict:

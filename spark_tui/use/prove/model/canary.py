@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from spark_tui.base.engine.image import short_digest
 from spark_tui.base.history_limits import Record
 from spark_tui.base.text import clean_line, truncate
-from spark_tui.catalog.presets.model.preset import short_digest
 from spark_tui.observe.results.model.conditions import Conditions
 from spark_tui.observe.results.model.statistics import ConfidenceInterval, deviation, student_t
 

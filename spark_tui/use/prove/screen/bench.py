@@ -22,9 +22,10 @@ from spark_tui.base.page import Page as Sections
 from spark_tui.base.page import Section, Tone
 from spark_tui.base.text import cells_left
 from spark_tui.base.under_way import Measurement
+from spark_tui.catalog.presets.model.library import stored_commit
 from spark_tui.observe.results.model.compare import Comparison, compare
 from spark_tui.observe.results.model.plan import BenchPlan, segments
-from spark_tui.observe.results.model.proof import Verdict, engine_badge, stored_commit
+from spark_tui.observe.results.model.proof import Verdict, engine_badge
 from spark_tui.observe.results.model.published import references
 from spark_tui.observe.results.model.run import KNEE_EFFICIENCY, BenchRun, Result, RunOutcome
 from spark_tui.observe.results.use import Results, read_proofs

@@ -29,6 +29,7 @@ from spark_tui.base.ports import Clock, EngineApi
 from spark_tui.base.quantities import human_duration
 from spark_tui.base.store import Store
 from spark_tui.base.text import clean_line, truncate
+from spark_tui.catalog.presets.model.library import stored_commit
 from spark_tui.observe.results.model.conditions import Conditions
 from spark_tui.observe.results.model.proof import (
     PATHS,
@@ -41,7 +42,6 @@ from spark_tui.observe.results.model.proof import (
     changes,
     flag_value,
     request_body,
-    stored_commit,
 )
 from spark_tui.observe.results.model.run import RunOutcome
 from spark_tui.observe.results.use import ProofStore
