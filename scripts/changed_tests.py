@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-GUARDS = (Path("tests/cli/test_golden.py"), Path("tests/unit/test_gates.py"))
+GUARDS = (Path("tests/app/test_golden.py"), Path("tests/app/test_gates.py"))
 """What the product prints and what it may weigh, whichever module changes."""
 FOLDERS = ("unit", "present", "services", "core", "cli", "tui")
 

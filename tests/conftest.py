@@ -8,9 +8,12 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests import TESTS
 
 # A property is about what holds, not how fast: on a busy machine one example may take many times as long.
 # Before a change goes in there are more examples: SPARK_TUI_EXAMPLES in .ci/run.
@@ -48,3 +51,26 @@ def _psutil_reads_proc_afterwards() -> Iterator[None]:
     if psutil is not None and psutil.PROCFS_PATH != "/proc":
         psutil.PROCFS_PATH = "/proc"
         psutil.process_iter.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def _pilots_wait_for_states(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """And leave nothing behind. They stay themselves where time is measured."""
+    if "textual" not in sys.modules or {"real", "perf"} & {*request.path.relative_to(TESTS).parts}:
+        yield
+        return
+    from tests.tui.quiet import taken_apart, wait_for_states
+
+    wait_for_states(monkeypatch)
+    take_apart = taken_apart(monkeypatch)
+    yield
+    take_apart()
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder at the head of the search path; `tests.programs` fills it."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return folder

@@ -21,8 +21,8 @@ from spark_tui.catalog.fit.model.fit import measure
 from spark_tui.catalog.presets.model.plan import plan
 from spark_tui.run.launch.screen import LaunchForm
 from tests.golden.record import Machine
+from tests.run.launch.test_launch_form import full_kit, judged, reach
 from tests.tui.kit import seen
-from tests.tui.test_launch_form import full_kit, judged, reach
 
 PLAN: Final = plan
 """What plans a launch."""

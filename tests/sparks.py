@@ -27,11 +27,11 @@ from spark_tui.manage.cluster.model.plan import plan_cluster, record_of
 from spark_tui.manage.cluster.use.launch import ClusterLauncher
 from spark_tui.manage.cluster.use.monitor import ClusterMonitor
 from spark_tui.manage.cluster.use.node import Node
-from tests.core.kit import Kit
 from tests.fakes_files import MemoryState
 from tests.fakes_host import FakeArchive, FakeClock
 from tests.fakes_ports import Ports
-from tests.unit.test_cluster_plan import PATHS, cluster_of, preset
+from tests.kit import Kit
+from tests.manage.cluster.test_cluster_plan import PATHS, cluster_of, preset
 
 HEAD, WORKER = "nv@spark-1", "nv@spark-2"
 

@@ -18,6 +18,7 @@ from spark_tui.base.errors import ContainerNotFound, ExitCode, ModelNotServed, U
 from spark_tui.catalog.models.model.hub import HubFileMissing, HubRepoMissing, HubRevisionMissing
 from spark_tui.cli.options import Options
 from spark_tui.cli.session import Streams
+from tests import TESTS
 from tests.cli.world import Stream, World, example, in_process
 
 MODULE = (sys.executable, "-m", "spark_tui")
@@ -211,7 +212,7 @@ def test_a_pipe_into_head_is_silent(tmp_path: Path) -> None:
     command = f"{sys.executable} -m spark_tui presets show gpt-oss-120b | head -n 1; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(
         ["bash", "-c", command], env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)}, capture_output=True,
-        text=True, timeout=60, check=False, cwd=Path(__file__).resolve().parents[2],
+        text=True, timeout=60, check=False, cwd=TESTS.parent,
     )  # fmt: skip
     assert done.stdout == "gpt-oss-120b\n"
     assert "Traceback" not in done.stderr

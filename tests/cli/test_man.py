@@ -14,7 +14,7 @@ import click
 import pytest
 
 from spark_tui.app.main import cli
-from tests.cli.test_manners import COMMANDS, told
+from tests.app.test_manners import COMMANDS, told
 from tests.pty_app import REPOSITORY
 
 SHIPPED = REPOSITORY / "assets/spark-tui.1"

@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from tests.machine.fake_docker import FakeDocker, Request, frame, inspected, stamp
 from tests.metric_fixtures import FOLDER
-from tests.services.fake_docker import FakeDocker, Request, frame, inspected, stamp
 
 NAME = "qwen"
 STUB = Path(__file__).parent.parent / "fixtures" / "gb10" / "nvml_stub.c"

@@ -22,11 +22,11 @@ from spark_tui.base.host.vitals import GpuProcess, GpuReading, HostPaths, Vitals
 from spark_tui.base.ports import VitalsProbe
 from spark_tui.base.quantities import GIB, KIB, MIB
 from spark_tui.base.settings import Settings, defaults, folders_of
-from tests.core.kit import PRESET, FixedPresets
 from tests.fakes_api import FakeEngineApi
 from tests.fakes_docker import FakeDocker
 from tests.fakes_host import IDLE_MEMORY, FakeArchive, FakeHost, FakeSecrets
 from tests.fakes_ports import Absent
+from tests.kit import PRESET, FixedPresets
 
 FULL = replace(IDLE_MEMORY, free=14 * GIB, available=24 * GIB, cached=12 * GIB)
 DRIFT = 4 * MIB

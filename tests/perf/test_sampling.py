@@ -20,9 +20,9 @@ from spark_tui.base.settings import Settings
 from spark_tui.machine.nvml import NvmlGpu
 from spark_tui.machine.procfs import ProcfsHost
 from spark_tui.observe.engines.use.collectors import Collectors
-from tests.core.kit import Kit
 from tests.fakes_host import FakeGpu
 from tests.fakes_ports import Ports
+from tests.kit import Kit
 from tests.pty_app import PtyApp
 
 BUDGET = 0.005

@@ -16,7 +16,7 @@ from spark_tui.base.errors import PresetError
 from spark_tui.catalog.presets.model.preset import Origin, Preset, PresetCatalogue, PresetFacts, PublishedSpeed
 from spark_tui.catalog.presets.use.rights import PresetSource
 from spark_tui.tui.format import UNICODE
-from tests.core.kit import IMAGE, PRESET, FixedPresets, Kit
+from tests.kit import IMAGE, PRESET, FixedPresets, Kit
 from tests.tui.quiet import text_of, until
 
 SIZES = ((80, 24), (120, 36), (200, 50))

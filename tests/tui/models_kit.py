@@ -20,8 +20,8 @@ from spark_tui.catalog.models.adapter.store import FolderModelStore
 from spark_tui.catalog.presets.model.preset import Preset
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.widgets.page import Page
-from tests.core.kit import Kit
 from tests.fakes_hub import FakeDownloader, FakeHub
+from tests.kit import Kit
 from tests.tui.kit import Sight
 
 

@@ -1,6 +1,6 @@
 """The Docker SDK's client as this program uses it: one per kind of call, and one for each stream.
 
-Private names of the SDK, of requests and of urllib3 stand in this file only; tests/services/test_docker_client.py
+Private names of the SDK, of requests and of urllib3 stand in this file only; tests/machine/test_docker_client.py
 fails when an update changes one of them.
 """
 

@@ -15,8 +15,8 @@ from spark_tui.base import errors
 from spark_tui.machine.docker.engine import DockerEngine
 from spark_tui.manage.images.model import TagState
 from spark_tui.manage.images.use.images import Images
-from tests.core.kit import PRESET, FixedPresets
-from tests.core.test_images import Shelf, entry_of
+from tests.kit import PRESET, FixedPresets
+from tests.manage.images.test_images_use import Shelf, entry_of
 from tests.pty_app import spark_tui
 from tests.real.lab import Lab, PrivateEngine, PrivateRegistry
 from tests.real.lab.images import BUSYBOX, ensure_layered

@@ -1,0 +1,244 @@
+"""The units that start engines with the machine, on a systemctl of the test's own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from spark_tui.base.engine.units import BootState, Schedule, data_line, schedule_of, timer_name, unit_name
+from spark_tui.base.errors import SparkError
+from spark_tui.machine.systemd import SystemdBoot
+from tests.fakes_host import FakeDropper
+from tests.programs import asked, program
+
+WORDS = ("up", "qwen", "--service", "--set", "served_model_name=a $HOME 50%")
+UNIT = unit_name("qwen")
+
+
+def boot_of(tmp_path: Path, **environ: str) -> SystemdBoot:
+    given = {"PATH": os.environ["PATH"], **environ}
+    return SystemdBoot(tmp_path / "home", given, FakeDropper(), root=tmp_path / "root")
+
+
+def systemctl(folder: Path, state: str = "ActiveState=active", enabled: str = "enabled", more: str = "") -> None:
+    """Answers `show` for one unit, and everything else with success."""
+    answer = f"Id={UNIT}\\nUnitFileState={enabled}\\n{state}\\n{more}\\n"
+    program(folder, "systemctl", f'case "$*" in *show*) printf "{answer}";; esac')
+    program(folder, "loginctl", "exit 0")
+
+
+def test_a_unit_is_written_enabled_read_and_removed(programs: Path, tmp_path: Path) -> None:
+    systemctl(programs)
+    boot = boot_of(tmp_path)
+    assert boot.all() == ()
+    assert asked(programs) == []
+    boot.enable("qwen", WORDS)
+    path = tmp_path / "home/.config/systemd/user" / UNIT
+    assert "--service" in path.read_text()
+    assert f"systemctl --user enable {UNIT}" in asked(programs)
+    assert "loginctl --no-ask-password enable-linger" in asked(programs)
+    (found,) = boot.all()
+    assert (found.name, found.state, found.system, found.lingers) == ("qwen", BootState.ENABLED, False, False)
+    assert boot.disable("qwen")
+    assert not path.exists()
+    assert not boot.disable("qwen")
+
+
+def test_a_unit_asks_for_more_descriptors_than_the_usual_1024(tmp_path: Path) -> None:
+    """A connection to the gateway needs two."""
+    lines = boot_of(tmp_path).text("gateway", ("gateway",)).splitlines()
+    (limit,) = [line.partition("=")[2] for line in lines[lines.index("[Service]") :] if line.startswith("LimitNOFILE")]
+    assert int(limit) >= 4096
+
+
+@pytest.mark.parametrize(
+    ("state", "enabled", "more", "expected", "detail"),
+    [
+        ("ActiveState=failed", "enabled", "Result=exit-code\\nExecMainStatus=4", BootState.FAILED, "exit code 4"),
+        ("ActiveState=failed", "enabled", "Result=timeout", BootState.FAILED, "timeout"),
+        ("ActiveState=inactive", "enabled", "Result=success", BootState.ENABLED, ""),
+        ("ActiveState=active", "disabled", "Result=success", BootState.OFF, ""),
+    ],
+)
+def test_systemd_says_whether_it_is_enabled_or_failed(
+    state: str, enabled: str, more: str, expected: BootState, detail: str, programs: Path, tmp_path: Path
+) -> None:
+    systemctl(programs, state, enabled, more)
+    boot = boot_of(tmp_path)
+    boot.enable("qwen", WORDS)
+    (found,) = boot.all()
+    assert (found.state, found.detail) == (expected, detail)
+
+
+def test_no_secret_gets_into_a_unit(tmp_path: Path) -> None:
+    boot = boot_of(
+        tmp_path, HF_TOKEN="hf_abcdefghijklmnopqrstuvwxyz0123", SPARK_TUI_API_KEY="s3cret", DOCKER_HOST="unix:///d.sock"
+    )
+    text = boot.text("qwen", WORDS)
+    assert "DOCKER_HOST=unix:///d.sock" in text
+    assert "hf_" not in text
+    assert "s3cret" not in text
+
+
+def test_without_systemd_the_error_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(SparkError) as caught:
+        boot_of(tmp_path, PATH=str(tmp_path)).enable("qwen", WORDS)
+    assert "systemd" in caught.value.summary
+    assert "spark-tui up" in caught.value.remedy
+
+
+def test_without_a_user_manager_the_system_unit_is_offered(programs: Path, tmp_path: Path) -> None:
+    program(programs, "systemctl", "echo 'Failed to connect to bus: No medium found' >&2; exit 1")
+    boot = boot_of(tmp_path)
+    with pytest.raises(SparkError) as caught:
+        boot.enable("qwen", WORDS)
+    assert "--system" in caught.value.remedy
+    assert boot.all() == (), "nothing is left that no one could read or remove"
+    assert not boot.disable("qwen")
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+@pytest.mark.parametrize("system", [False, True])
+def test_systemd_finds_no_fault_with_the_unit(system: bool, tmp_path: Path) -> None:
+    path = tmp_path / UNIT
+    path.write_text(boot_of(tmp_path).text("qwen", WORDS, system=system))
+    done = subprocess.run(["systemd-analyze", "verify", str(path)], capture_output=True, text=True, check=False)
+    faults = [line for line in done.stderr.splitlines() if UNIT in line and "docker.service" not in line]
+    assert not faults
+    assert "a $$HOME 50%%" in path.read_text()
+
+
+def test_a_timer_is_written_with_its_service_and_removed(programs: Path, tmp_path: Path) -> None:
+    systemctl(programs)
+    boot = boot_of(tmp_path, HF_TOKEN="secret", DOCKER_HOST="unix:///d.sock")
+    assert not boot.has_timer("spark-tui-canary")
+    boot.install_timer("spark-tui-canary", "Each night", ("canary",), ("*-*-* 03:30:00",))
+    folder = tmp_path / "home/.config/systemd/user"
+    assert "OnCalendar=*-*-* 03:30:00" in (folder / "spark-tui-canary.timer").read_text()
+    service = (folder / "spark-tui-canary.service").read_text()
+    assert " canary" in service and "Type=oneshot" in service and "secret" not in service
+    assert "systemctl --user enable spark-tui-canary.timer" in asked(programs)
+    assert boot.has_timer("spark-tui-canary")
+    assert boot.remove_timer("spark-tui-canary")
+    assert not list(folder.glob("spark-tui-canary*"))
+    assert not boot.remove_timer("spark-tui-canary")
+
+
+# --- schedules --------------------------------------------------------------------------------------------
+
+TIMER, NIGHT = timer_name("qwen"), Schedule("23:00", "07:00", ("mon", "fri"), 5.0)
+HOSTILE = ("schedule", 'a"b $HOME 50% \\', "--apply")
+
+
+def set_schedule(boot: SystemdBoot, schedule: Schedule = NIGHT, *, system: bool = False) -> None:
+    data, title = data_line(schedule), f"qwen {schedule.text}"
+    boot.install_timer(TIMER, title, HOSTILE, schedule.calendar, data=data, system=system)
+
+
+def answers_for_a_timer(folder: Path) -> None:
+    timer = f"Id={TIMER}.timer\\nUnitFileState=enabled\\nNextElapseUSecRealtime=Thu 2026-11-26 23:00:00 CET\\n"
+    service = f"Id={TIMER}.service\\nActiveState=failed\\nResult=exit-code\\nExecMainStatus=4\\n"
+    program(folder, "systemctl", f'case "$*" in *show*) printf "{service}\\n{timer}"; echo "TZ=$TZ" >&2;; esac')
+    program(folder, "loginctl", "exit 0")
+
+
+def test_a_schedule_is_written_read_changed_and_removed(programs: Path, tmp_path: Path) -> None:
+    answers_for_a_timer(programs)
+    boot, folder = boot_of(tmp_path, HF_TOKEN="secret", TZ="Asia/Tokyo"), tmp_path / "home/.config/systemd/user"
+    assert boot.schedules() == ()
+    assert asked(programs) == []
+    set_schedule(boot)
+    assert f"systemctl --user enable {TIMER}.timer" in asked(programs)
+    (found,) = boot.schedules()
+    assert (found.name, found.schedule, found.next) == ("qwen", NIGHT, datetime(2026, 11, 26, 23))
+    assert (found.unit.state, found.unit.detail) == (BootState.FAILED, "exit code 4")
+    service = (folder / f"{TIMER}.service").read_text()
+    assert "KillMode=process" in service, "the guard of a launch lives on"
+    assert "secret" not in service
+    set_schedule(boot, schedule_of("-06:00"))
+    assert [each.schedule.text for each in boot.schedules()] == ["starts 06:00"]
+    (folder / "spark-tui-schedule-other.timer").write_text("[Timer]\n")  # not ours
+    assert len(boot.schedules()) == 1
+    assert boot.all() == (), "it does not start at boot"
+    assert boot.remove_timer(TIMER)
+    assert not list(folder.glob(f"{TIMER}*"))
+    assert not boot.remove_timer(TIMER)
+
+
+def test_a_schedule_of_the_machine_replaces_that_of_the_person(programs: Path, tmp_path: Path) -> None:
+    answers_for_a_timer(programs)
+    dropper = FakeDropper()
+    boot = SystemdBoot(tmp_path / "home", {"PATH": os.environ["PATH"]}, dropper, root=tmp_path / "root")
+    set_schedule(boot)
+    set_schedule(boot, system=True)
+    assert not list((tmp_path / "home/.config/systemd/user").glob(f"{TIMER}*"))
+    written = {Path(path).name: text for path, text in dropper.files.items()}
+    assert list(written) == [f"{TIMER}.service", f"{TIMER}.timer"]
+    assert "\nUser=" in written[f"{TIMER}.service"]
+    assert dropper.terminal[-1][-3:] == ("enable", "--now", f"{TIMER}.timer")
+
+
+@pytest.mark.parametrize("fails", ["daemon-reload", "enable", "restart"])
+def test_a_schedule_that_fails_leaves_what_was_there_before(fails: str, programs: Path, tmp_path: Path) -> None:
+    answers_for_a_timer(programs)
+    boot, folder = boot_of(tmp_path), tmp_path / "home/.config/systemd/user"
+    working = (programs / "systemctl").read_text()
+    program(programs, "systemctl", f'case "$*" in *{fails}*) exit 1;; esac')
+    with pytest.raises(SparkError):
+        set_schedule(boot)
+    assert not list(folder.glob("*")), "neither a timer nor its service"
+    (programs / "systemctl").write_text(working)
+    set_schedule(boot)
+    before = {path.name: path.read_text() for path in folder.iterdir()}
+    program(programs, "systemctl", f'case "$*" in *{fails}*) exit 1;; esac')
+    with pytest.raises(SparkError):
+        set_schedule(boot, schedule_of("-06:00"))
+    assert {path.name: path.read_text() for path in folder.iterdir()} == before
+
+
+def test_a_schedule_of_the_machine_that_fails_leaves_nothing_and_keeps_that_of_the_person(
+    programs: Path, tmp_path: Path
+) -> None:
+    answers_for_a_timer(programs)
+    dropper = FakeDropper(code=1)
+    boot = SystemdBoot(tmp_path / "home", {"PATH": os.environ["PATH"]}, dropper, root=tmp_path / "root")
+    set_schedule(boot)
+    with pytest.raises(SparkError):
+        set_schedule(boot, system=True)
+    assert dropper.files == {}
+    assert [each.unit.system for each in boot.schedules()] == [False]
+
+
+def test_without_systemd_a_schedule_names_the_way_by_cron(tmp_path: Path) -> None:
+    with pytest.raises(SparkError) as caught:
+        set_schedule(boot_of(tmp_path, PATH=str(tmp_path)))
+    assert "systemd" in caught.value.summary
+    assert "cron" in caught.value.remedy
+    assert boot_of(tmp_path, PATH=str(tmp_path)).schedules() == ()
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+@pytest.mark.parametrize("line", ["23:00-07:00", "18:30-08:05 mon-fri", "-00:00 sat,sun", "23:59- tue"])
+def test_systemd_finds_no_fault_with_a_schedule_and_means_the_same_times(
+    line: str, programs: Path, tmp_path: Path
+) -> None:
+    answers_for_a_timer(programs)
+    set_schedule(boot_of(tmp_path), schedule_of(line))
+    folder, schedule = tmp_path / "home/.config/systemd/user", schedule_of(line)
+    files = [str(folder / f"{TIMER}.{suffix}") for suffix in ("timer", "service")]
+    done = subprocess.run(["systemd-analyze", "verify", *files], capture_output=True, text=True, check=False)
+    assert not [each for each in done.stderr.splitlines() if TIMER in each or "X-Spark" in each]
+    assert 'schedule "a\\"b $$HOME 50%% \\\\" --apply' in Path(files[1]).read_text()
+    now = datetime.now()
+    done = subprocess.run(
+        ["systemd-analyze", "calendar", *schedule.calendar], capture_output=True, text=True, check=True,
+        env={**os.environ, "LC_ALL": "C"},
+    )  # fmt: skip
+    elapses = [each.partition(":")[2] for each in done.stdout.splitlines() if "Next elapse:" in each]
+    times = sorted(datetime.strptime(each.strip().rpartition(" ")[0], "%a %Y-%m-%d %H:%M:%S") for each in elapses)
+    assert times[0] == min(at for at, _ in schedule.times(now) if at > now)
