@@ -24,6 +24,8 @@ from tests.pty_app import spark_tui
 MIB = 1024 * 1024
 MOST_RSS = 150 * MIB
 MOST_SECONDS = 0.5
+MOST_TIMES = 10
+"""As long as the slowest answer before the attack: on a busy machine that is more than half a second."""
 TRIES = 20
 BODY = json.dumps({"model": "m", "stream": True, "n": 100_000, "gap": 0.5}).encode()
 
@@ -142,6 +144,7 @@ async def test_slow_heads_and_an_endless_one_hurt_nobody(tmp_path: Path, descrip
     async with Upstreamer().running() as engine, process(tmp_path, engine, descriptors) as gateway:
         opened = [await first_event(gateway)]
         opened += await asyncio.gather(*(first_event(gateway) for _ in range(streams - 1)))
+        before = max([await in_thread(gateway.health) for _ in range(TRIES)])
         attack = [asyncio.ensure_future(slow_head(gateway)) for _ in range(400)]
         endless = asyncio.ensure_future(endless_head(gateway))
         times, most = [], 0
@@ -149,7 +152,8 @@ async def test_slow_heads_and_an_endless_one_hurt_nobody(tmp_path: Path, descrip
             times.append(await in_thread(gateway.health))
             most = max(most, gateway.rss)
             await asyncio.sleep(0.1)
-        assert sum(seconds < MOST_SECONDS for seconds in times) >= TRIES * 0.9, times
+        soon = max(MOST_SECONDS, MOST_TIMES * before)
+        assert sum(seconds < soon for seconds in times) >= TRIES * 0.9, (before, times)
         assert most < MOST_RSS
         async with asyncio.timeout(60):
             assert await endless < 32 * MIB
