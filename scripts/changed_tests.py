@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Prints the test files that a change touches: changed ones, those that import a changed module directly, and for the
-product those of GUARDS.
+product those of GUARDS. Real tests and benchmarks are left out.
 
 python3 scripts/changed_tests.py [REF]        REF: what the working tree is compared with; default: HEAD
 """
@@ -13,9 +13,10 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-GUARDS = (Path("tests/app/test_golden.py"), Path("tests/app/test_gates.py"))
+GUARDS = ("test_golden.py", "test_gates.py")
 """What the product prints and what it may weigh, whichever module changes."""
-FOLDERS = ("unit", "present", "services", "core", "cli", "tui")
+SLOW = ("real", "perf")
+"""Folders whose tests are not for every change."""
 
 
 def changed(ref: str) -> set[Path]:
@@ -41,15 +42,22 @@ def imports_of(path: Path) -> set[str]:
     return found
 
 
+def touched(files: set[Path], root: Path) -> list[Path]:
+    """The tests for changes in these files; paths are relative to `root`."""
+    modules = {module_of(path) for path in files if path.suffix == ".py"}
+    guards = GUARDS if any(path.parts[0] in ("spark_tui", "presets") for path in files) else ()
+    tests = [path.relative_to(root) for path in sorted((root / "tests").rglob("test_*.py"))]
+    return [
+        path
+        for path in tests
+        if path.parts[1] not in SLOW and (path in files or path.name in guards or imports_of(root / path) & modules)
+    ]
+
+
 def main() -> int:
     """Prints the files, one a line."""
-    files = changed(sys.argv[1] if len(sys.argv) > 1 else "HEAD")
-    modules = {module_of(path) for path in files if path.suffix == ".py"}
-    tests = [path for folder in FOLDERS for path in sorted((ROOT / "tests" / folder).glob("test_*.py"))]
-    guards = GUARDS if any(path.parts[0] in ("spark_tui", "presets") for path in files) else ()
-    for path in tests:
-        if path.relative_to(ROOT) in (*files, *guards) or imports_of(path) & modules:
-            print(path.relative_to(ROOT))
+    for path in touched(changed(sys.argv[1] if len(sys.argv) > 1 else "HEAD"), ROOT):
+        print(path)
     return 0
 
 
