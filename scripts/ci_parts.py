@@ -6,7 +6,8 @@ when no other has waited longer.
 
 python3 -m scripts.ci_parts choose FOLDER [--all]     prints what runs and why; the files `runs` and `skipped` in the
                                                       folder get the paths of the tests, one a line
-python3 -m scripts.ci_parts passed FOLDER REPORT      notes the parts of which every test passed, by pytest's JUnit XML
+python3 -m scripts.ci_parts passed FOLDER REPORT      notes the parts of which every test passed, by pytest's JUnit XML,
+                                                      and forgets those that failed
 """
 
 from __future__ import annotations
@@ -137,7 +138,7 @@ def choose(now: Mapping[str, str], passed: Mapping[str, Passed], *, everything: 
     for part, files in now.items():
         at = f"{passed[part].at:%Y-%m-%d %H:%M}" if part in passed else ""
         if not at:
-            chosen[part] = Choice(True, "has not passed yet")
+            chosen[part] = Choice(True, "has not passed yet, or failed since")
         elif part not in same:
             chosen[part] = Choice(True, f"files differ from those with which it passed on {at}")
         elif part == turn or everything:
@@ -160,14 +161,14 @@ def written(passed: Mapping[str, Passed]) -> str:
     return text
 
 
-def whole(tests: Iterable[str], report: ElementTree.Element) -> bool:
-    """Whether tests of each file were run, and all passed. The report is pytest's, of a run that came to its end."""
+def outcome(tests: Iterable[str], report: ElementTree.Element) -> bool | None:
+    """Whether tests of each file were run and all passed; None when none was run. The report is pytest's, of a run that
+    came to its end."""
     cases = [(f"{case.get('classname')}.", case) for case in report.iter("testcase")]
-    for path in tests:
-        own = [case for name, case in cases if name.startswith(f"{module_of(Path(path))}.")]
-        if not own or any(case.find(bad) is not None for case in own for bad in ("failure", "error", "skipped")):
-            return False
-    return True
+    names = [f"{module_of(Path(path))}." for path in tests]
+    own = [[case for name, case in cases if name.startswith(module)] for module in names]
+    bad = any(case.find(each) is not None for ran in own for case in ran for each in ("failure", "error", "skipped"))
+    return all(own) and not bad if any(own) else None
 
 
 # --- the program ------------------------------------------------------------------------------------------
@@ -207,10 +208,14 @@ def _note(folder: Path, report: Path) -> None:
     before, now = json.loads((folder / "hashes.json").read_bytes()), hashes(entries, tree)
     results = ElementTree.parse(report).getroot()
     kept = {part: each for part, each in _passed().items() if part in now}
-    for part in (part for part in now if whole(tests[part], results)):
-        if before.get(part) == now[part]:
+    for part, result in ((part, outcome(tests[part], results)) for part in now):
+        if result and before.get(part) == now[part]:
             kept[part] = Passed(now[part], datetime.now(UTC))
-        print(f"{part}: {'passed' if before.get(part) == now[part] else 'changed while it ran: not noted'}")
+        elif result is False:
+            kept.pop(part, None)  # it runs until it passes, though nothing changed
+        if result is not None:
+            changed = ", but changed while it ran" if before.get(part) != now[part] else ""
+            print(f"{part}: {'passed' if result else 'did not pass whole'}{changed}")
     PASSED.write_text(written(kept), encoding="utf-8")
 
 

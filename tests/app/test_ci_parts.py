@@ -17,10 +17,10 @@ from scripts.ci_parts import (
     choose,
     closure,
     hashes,
+    outcome,
     parts_in,
     read_passed,
     tree_of,
-    whole,
     written,
 )  # fmt: skip
 from tests.pty_app import REPOSITORY
@@ -141,13 +141,14 @@ REPORT = """<testsuites><testsuite>
 </testsuite></testsuites>"""
 
 
-def test_a_part_passed_whole_when_all_tests_of_all_files_did() -> None:
+def test_a_part_passed_when_all_tests_of_all_its_files_did() -> None:
     report = ElementTree.fromstring(REPORT)
     results = {
-        name: whole([f"tests/real/test_{each}.py" for each in name.split()], report)
-        for name in ("up", "upper", "late", "torn", "missing", "up upper", "up missing")
+        names: outcome([f"tests/real/test_{name}.py" for name in names.split()], report)
+        for names in ("up", "upper", "late", "torn", "up upper", "up missing", "missing")
     }
-    assert [name for name, result in results.items() if result] == ["up"]
+    assert [names for names, result in results.items() if result] == ["up"]
+    assert [names for names, result in results.items() if result is None] == ["missing"]
 
 
 def test_every_benchmark_is_in_a_part_and_no_test_in_two() -> None:
