@@ -203,7 +203,7 @@ _TABLE: Final = (
     (Scope.BENCH, "prove_engine", "I", "Prove",
      "Prove that an engine does what agents need: tool calls, reasoning, ...", "!", "prove NAME"),
     (Scope.BENCH, "mark_run", "space", "Mark", "Mark two runs, A and B, to compare", "", "results compare A B"),
-    (Scope.BENCH, "export_runs", "W", "Save", "Save runs as .md, .csv or .json", "", "results export"),
+    (Scope.BENCH, "export_runs", "W", "Save", "Save runs as .md or .json", "", "results export"),
     (Scope.BENCH, "filter_runs", "slash", "Filter", "Filter the list", "", ""),
     (Scope.BENCH, "delete_run", "delete", "Delete", "Delete the run, or both marked ones", "!-", "results rm"),
     (Scope.BENCH, "next_bench_page", "right", "Page", "Next page: run, conditions, compare, A/B, prove", "", ""),
