@@ -37,7 +37,7 @@ NAMED: Final = re.compile(r"\b(?:spark_tui|tests)(?:\.\w+)+")
 """A module by its name in any text: behind `python -m`, or in a program that a test writes."""
 QUOTED: Final = re.compile(r"[\"']([\w./-]+)[\"']")
 ROOM: Final = re.compile(r"spark_tui/(?:observe|catalog|run|use|manage)/\w+/")
-TABLES: Final = frozenset(("spark_tui/app/main.py", "spark_tui/app/wiring.py", "spark_tui/tui/screen_table.py"))
+TABLES: Final = ("app/main.py", "app/rooms.py", "app/wiring.py", "/feature.py")
 """They name all that anybody may ask for: a part names the rooms that it asks for, and what these import counts."""
 
 
@@ -74,7 +74,7 @@ def _file_of(module: str, tree: Tree) -> str | None:
 def reached(path: str, tree: Tree) -> frozenset[str]:
     """What a file needs beside itself: modules that it imports or names, its packages and their fixtures, data beside
     it, and of a room the adapters. Of a test also files and folders of fixtures that it names."""
-    if not path.endswith(".py") or path in TABLES:
+    if not path.endswith(".py") or path.endswith(TABLES):
         return frozenset()
     folder, text = PurePosixPath(path).parent, (tree.root / path).read_text(encoding="utf-8")
     found = {_file_of(module, tree) for module in (*imports_of(tree.root / path), *NAMED.findall(text))}

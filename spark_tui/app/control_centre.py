@@ -29,6 +29,7 @@ from textual.worker import Worker, WorkerState
 
 from spark_tui.app.engines_frame import EnginesApp
 from spark_tui.app.first import first_figures, run
+from spark_tui.app.rooms import ROOMS, Rooms
 from spark_tui.base.actions import ACTIONS, DANGEROUS, Scope, key_of, use_keys, use_screen
 from spark_tui.base.context import Context
 from spark_tui.base.errors import RefusedError
@@ -39,7 +40,6 @@ from spark_tui.machine.config import user_themes
 from spark_tui.tui.format import Glyphs, PlainCharacters, choose
 from spark_tui.tui.frame import FrameScreen, acting, bindings
 from spark_tui.tui.key_queue import GUARD_S, KeyHandled, KeyQueue
-from spark_tui.tui.screen_table import make_screen, modes
 from spark_tui.tui.themes import THEMES, in_console_colours, own_theme, theme_for
 
 T = TypeVar("T")
@@ -77,7 +77,6 @@ class SparkApp(EnginesApp):
         _HERE / "home/screen.tcss",
     ]  # both at once: every later file parses all of them again
     ENABLE_COMMAND_PALETTE = False  # ours knows engines, presets, models and settings too
-    MODES = modes()
     DEFAULT_MODE = "home"
     BINDINGS: ClassVar[list[BindingType]] = bindings(Scope.GLOBAL)
 
@@ -96,7 +95,9 @@ class SparkApp(EnginesApp):
     theme: Reactive[str] = Reactive(Initialize(_theme_at_start))
     """Ours from the first style sheet on: one that is set later has all of them parsed again."""
 
-    def __init__(self, context: Context, glyphs: Glyphs | None = None, theme: Theme | None = None) -> None:
+    def __init__(
+        self, context: Context, glyphs: Glyphs | None = None, theme: Theme | None = None, rooms: Rooms = ROOMS
+    ) -> None:
         glyphs = glyphs or choose(context.settings.glyphs)
         self._plain = PlainCharacters(glyphs)
         wanted = context.settings.theme
@@ -104,7 +105,12 @@ class SparkApp(EnginesApp):
         found = () if self._own_themes is None else self._own_themes.themes
         named = (own_theme(each) for each in found if each.name == wanted)
         self._opening_theme = next(named, theme or theme_for(wanted))
-        super().__init__(context, glyphs)
+        features = tuple(rooms.features())
+        modes = {name: place for each in features for name, place in each.modes.items()}
+        dialogs = {name: place for each in features for name, place in each.dialogs.items()}
+        super().__init__(context, glyphs, modes | dialogs)
+        for name in (each for each in modes if each not in self.MODES):
+            self.add_mode(name, partial(self.make_screen, name))
         self.key_queue = KeyQueue(self, super().on_event)
         self._pressed_at, self._settled = 0.0, False
         own = dict(context.settings.keymap)
@@ -202,7 +208,7 @@ class SparkApp(EnginesApp):
         if works := under_way(self.context.store.world, self.measurement):
             question = f"Quit during the {' and the '.join(each.what for each in works)}?"
             what = "\n".join(dict.fromkeys(each.end for each in works))
-            if not await self.push_screen_wait(make_screen("confirm", question, what, verb="Quit")):
+            if not await self.push_screen_wait(self.make_screen("confirm", question, what, verb="Quit")):
                 return
         if (measured := self.measurement) is not None and not measured.stop.is_set():
             self.notify(f"Stopping the {measured.title} ...", markup=False)
@@ -277,7 +283,7 @@ class SparkApp(EnginesApp):
         if screen.id in ("help-screen", "tour-screen"):
             screen.dismiss(None)
         else:
-            self.push_screen(make_screen("help", screen, read_only=self.context.settings.read_only))
+            self.push_screen(self.make_screen("help", screen, read_only=self.context.settings.read_only))
 
     action_help_anywhere = action_help
 
@@ -312,7 +318,7 @@ class SparkApp(EnginesApp):
         """Copies from the screen; one entry at once, of several one is chosen."""
         entries = self.screen.yanks() if isinstance(self.screen, FrameScreen) else ()
         if len(entries) > 1:
-            self.push_screen(make_screen("yank", entries), lambda chosen: self.copy(chosen) if chosen else None)
+            self.push_screen(self.make_screen("yank", entries), lambda chosen: self.copy(chosen) if chosen else None)
         elif entries:
             self.copy(entries[0])
         else:
@@ -320,7 +326,7 @@ class SparkApp(EnginesApp):
 
     def action_tour(self) -> None:
         if getattr(self.screen, "SCOPE", None) is not None:
-            self.push_screen(make_screen("tour"))
+            self.push_screen(self.make_screen("tour"))
 
     def action_suspend_process(self) -> None:
         """To the shell, where one waits: over `ssh -t HOST spark-tui` there is none to bring the program back."""
@@ -357,7 +363,7 @@ class SparkApp(EnginesApp):
         from spark_tui.machine.nodes import Hosts
 
         hosts = self.context[Hosts]  # the demo has none
-        host: Any = await self.push_screen_wait(make_screen("hosts", hosts))
+        host: Any = await self.push_screen_wait(self.make_screen("hosts", hosts))
         if host is not None:
             await self.lend_terminal(
                 partial(hosts.open, host), "ssh", f"spark-tui --host {host.name}",
@@ -384,8 +390,8 @@ class SparkApp(EnginesApp):
         return outcome
 
 
-def run_app(context: Context) -> int:
+def run_app(context: Context, rooms: Rooms = ROOMS) -> int:
     """Returns the exit code once the person has left."""
-    app = SparkApp(context, theme=theme_for(context.settings.theme, os.environ))
+    app = SparkApp(context, theme=theme_for(context.settings.theme, os.environ), rooms=rooms)
     app.run()
     return app.return_code or 0

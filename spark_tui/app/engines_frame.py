@@ -12,7 +12,6 @@ from spark_tui.base.protocol import rank_of
 from spark_tui.catalog.presets.use.catalogue import catalogue
 from spark_tui.observe.engines.show.activity import activities, engine_counts, engine_statuses, window_title
 from spark_tui.tui.frame import FrameApp
-from spark_tui.tui.screen_table import make_screen
 
 if TYPE_CHECKING:
     from spark_tui.base.jobs import Activity
@@ -94,7 +93,9 @@ class EnginesApp(FrameApp):
             record = self.selected_record
             name, nodes = (view.name, {}) if record is None else (record.name, {"nodes": record.cluster})
             named = {"name": name} if name != preset.name else {}
-            self.push_screen(make_screen("launch_form", self.context, preset, named | nodes | dict(proposed.change)))
+            self.push_screen(
+                self.make_screen("launch_form", self.context, preset, named | nodes | dict(proposed.change))
+            )
 
     def draft_engine(self, view: EngineView | None) -> None:
         """The draft of a preset for an engine that was started by hand, with the change that its log suggests."""
@@ -108,7 +109,7 @@ class EnginesApp(FrameApp):
             proposed = self.explain(view).proposal
             changes = dict(proposed.change) if proposed is not None else {}
             container = view.container
-            dialog = make_screen(
+            dialog = self.make_screen(
                 "draft", self.context, f"Draft: {view.name}", lambda: self.context[Drafts].of_container(container),
                 changes=changes,
             )  # fmt: skip
@@ -128,4 +129,4 @@ class EnginesApp(FrameApp):
         except SparkError as error:
             self.report(error)
         else:
-            self.push_screen(make_screen("launch_form", self.context, preset, changes, view))
+            self.push_screen(self.make_screen("launch_form", self.context, preset, changes, view))

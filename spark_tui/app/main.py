@@ -8,101 +8,17 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
-from importlib import import_module
 from typing import Any, Final
 
 import click
 
 from spark_tui import __version__
+from spark_tui.app.rooms import ROOMS, Rooms
 from spark_tui.base.errors import ExitCode, MeasurementVoid, RefusedError, SparkError, UsageError
+from spark_tui.base.feature import named
 from spark_tui.cli.command import Commands, common_options
-from spark_tui.cli.options import Options
 from spark_tui.cli.output import ReaderGone
-from spark_tui.cli.session import PROGRAM, Opener, Session, Streams
-
-COMMANDS: Final = {
-    "status": ("spark_tui.observe.engines.command.status", "Show the machine, Docker and what is serving."),
-    "memory": (
-        "spark_tui.observe.memory.command",
-        "Show unified memory: engines, applications, driver, cache, free, available.",
-    ),
-    "presets": ("spark_tui.catalog.fit.command.presets", "List and show recipes."),
-    "registries": (
-        "spark_tui.catalog.presets.command.registries",
-        "Use recipes of public registries, pinned to a commit.",
-    ),
-    "recommend": (
-        "spark_tui.catalog.fit.command.recommend",
-        "Recommend presets for a purpose on this machine, and say why others are left out.",
-    ),
-    "from-ollama": (
-        "spark_tui.catalog.fit.command.recommend",
-        "Propose presets for the models that Ollama has, with the speed to expect.",
-    ),
-    "models": ("spark_tui.catalog.library.command.models", "List, download, inspect, verify and delete checkpoints."),
-    "images": (
-        "spark_tui.manage.images.command.images",
-        "List container images: disk, versions inside, used by, moved tags.",
-    ),
-    "draft": ("spark_tui.catalog.fit.command.draft", "Draft a preset for a model that has none."),
-    "fit": ("spark_tui.catalog.fit.command.fit", "Check whether a preset fits in the memory that is free now."),
-    "up": ("spark_tui.manage.cluster.command.up", "Launch a preset and follow it until it serves."),
-    "ps": ("spark_tui.run.launch.command.ps", "List engines: name, state, port, exposure, model."),
-    "logs": ("spark_tui.observe.engines.command.logs", "Print a container's log, or those of several by time."),
-    "explain": (
-        "spark_tui.observe.engines.command.explain",
-        "Explain a start-up log: phases, kernels, memory, root cause, fix.",
-    ),
-    "history": ("spark_tui.observe.metrics.command.history", "Show earlier starts: duration, measurements, failures."),
-    "events": ("spark_tui.observe.metrics.command.history", "Show what happened on this machine."),
-    "chat": ("spark_tui.use.chat.command.chat", "Chat with an engine."),
-    "connect": ("spark_tui.use.connect.command", "Connect a coding agent or a chat front end to an engine."),
-    "metrics": ("spark_tui.observe.metrics.command.metrics", "Show how fast an engine serves, by its own counters."),
-    "conversations": ("spark_tui.use.chat.command.conversations", "Manage saved conversations."),
-    "bench": ("spark_tui.use.bench.command.bench", "Measure how fast an engine is: one stream, several, long prompts."),
-    "tune": (
-        "spark_tui.manage.tune.command",
-        "Search for the settings that make a preset fastest, by measuring them in turn.",
-    ),
-    "results": ("spark_tui.use.bench.command.bench", "List, show, compare and export benchmark results."),
-    "prove": (
-        "spark_tui.use.prove.command.prove",
-        "Prove that an engine does what agents need: tool calls, reasoning, structured output, depth.",
-    ),
-    "canary": (
-        "spark_tui.use.prove.command.canary",
-        "Measure idle engines each night, and show when their figures change.",
-    ),
-    "edit": ("spark_tui.run.launch.command.edit", "Change the settings of a running engine."),
-    "update": (
-        "spark_tui.manage.images.command.update",
-        "Try a preset's newer image beside the old one, then keep it or go back.",
-    ),
-    "restart": ("spark_tui.run.launch.command.engines", "Stop and start an engine with its current settings."),
-    "secure": ("spark_tui.run.launch.command.engines", "Give an engine that is open to the network an API key."),
-    "down": ("spark_tui.manage.cluster.command.down", "Stop an engine."),
-    "boot": ("spark_tui.run.service.command.boot", "Start engines with the machine."),
-    "schedule": (
-        "spark_tui.run.service.command.schedule",
-        "Stop and start an engine at set times, by a systemd timer.",
-    ),
-    "gateway": ("spark_tui.manage.gateway.command", "Serve all engines at one address, and launch models on request."),
-    "drop-caches": ("spark_tui.observe.memory.command", "Free the page cache, which CUDA counts as used."),
-    "guard": ("spark_tui.observe.memory.command", "Stop an engine before the machine runs out of memory and freezes."),
-    "doctor": ("spark_tui.manage.doctor.command", "Check this machine: what is wrong and how to fix it."),
-    "config": ("spark_tui.app.config.command", "Show and change settings."),
-    "serve": ("spark_tui.app.serve", "Open the control centre in a browser, behind a token."),
-    "hosts": ("spark_tui.manage.cluster.command.remote", "List other machines: reachable, serving, available memory."),
-    "cluster": ("spark_tui.manage.cluster.command.cluster", "Manage sets of machines that serve one model together."),
-    "last-copy": ("spark_tui.app.config.command", "Print what was copied last on the screen."),
-    "completion": ("spark_tui.app.completion", "Set up shell completion for bash, zsh or fish."),
-    "man": ("spark_tui.cli.man", "Print the manual page, or install it for man."),
-}
-"""Every command in the order of the help: the module that declares it, and its first sentence. `--help` imports none
-of the modules; a command's own is imported when it is asked for."""
-
-UNLISTED: Final = {"node": "spark_tui.manage.cluster.command.node"}
-"""Commands that the program itself uses, with their modules."""
+from spark_tui.cli.session import PROGRAM, Opener, Options, Session, Streams
 
 SSH_DEFAULTS: Final = (("TEXTUAL_FPS", "20"), ("TEXTUAL_ANIMATIONS", "none"), ("TEXTUAL_SMOOTH_SCROLL", "0"))
 """Fewer bytes over a line that may be slow. Below 15 frames a second typing would lag."""
@@ -126,28 +42,29 @@ HOST: Final = "--host"
 
 
 class Program(Commands):
-    """The top group: everything in its help comes from COMMANDS."""
+    """The top group: its commands are those of the rooms. A command's module is imported when it is asked for."""
+
+    rooms: Rooms = ROOMS
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return list(self.rooms.commands())
 
     def summaries(self, ctx: click.Context) -> list[tuple[str, str]]:
         """Without importing a command."""
-        return [(name, summary.rstrip(".")) for name, (_, summary) in COMMANDS.items()]
+        return [(name, summary.rstrip(".")) for name, summary in self.rooms.commands().items()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        module_name = COMMANDS[cmd_name][0] if cmd_name in COMMANDS else UNLISTED.get(cmd_name)
-        if module_name and cmd_name not in self.commands:
-            module = import_module(module_name)
-            self.add_command(getattr(module, cmd_name.replace("-", "_")))
+        module = "" if cmd_name in self.commands else self.rooms.module_of(cmd_name)
+        if module:
+            self.add_command(named(f"{module}:{cmd_name.replace('-', '_')}"))
         return super().get_command(ctx, cmd_name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] in UNLISTED:
-            return args[0], self.get_command(ctx, args[0]), args[1:]
-        return super().resolve_command(ctx, args)
+        """A name as it is written needs no list of them all."""
+        found = self.get_command(ctx, args[0])
+        return (args[0], found, args[1:]) if found else super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[click.shell_completion.CompletionItem]:
         """Command names without importing a command."""
@@ -159,26 +76,35 @@ class Program(Commands):
         return [*items, *click.Command.shell_complete(self, ctx, incomplete)]
 
 
-@click.group(
-    cls=Program,
-    invoke_without_command=True,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog=EPILOG,
-)
-@common_options(everything=True)
-@click.version_option(__version__, prog_name=PROGRAM, message="%(prog)s %(version)s")
-@click.pass_context
-def cli(ctx: click.Context) -> int:
-    """Serve language models on a DGX Spark: pick a preset, launch it, watch it boot, talk to it.
+def program(rooms: Rooms) -> Program:
+    """The command line of these rooms."""
 
-    Without a command: the control centre, full screen.
-    """
-    if ctx.invoked_subcommand is None:
-        return open_control_centre(ctx.obj)
-    return ExitCode.DONE
+    @click.group(
+        cls=Program,
+        invoke_without_command=True,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+        epilog=EPILOG,
+    )
+    @common_options(everything=True)
+    @click.version_option(__version__, prog_name=PROGRAM, message="%(prog)s %(version)s")
+    @click.pass_context
+    def cli(ctx: click.Context) -> int:
+        """Serve language models on a DGX Spark: pick a preset, launch it, watch it boot, talk to it.
+
+        Without a command: the control centre, full screen.
+        """
+        if ctx.invoked_subcommand is None:
+            return open_control_centre(ctx.obj, rooms)
+        return ExitCode.DONE
+
+    cli.rooms = rooms
+    return cli
 
 
-def open_control_centre(session: Session) -> int:
+cli: Final = program(ROOMS)
+
+
+def open_control_centre(session: Session, rooms: Rooms) -> int:
     if session.as_json:
         raise UsageError("The control centre has no --json.", "Ask for data with: spark-tui status --json")
     in_browser = session.environment.get("TEXTUAL_DRIVER", "").endswith(":WebDriver")  # `serve` uses pipes
@@ -200,18 +126,20 @@ def open_control_centre(session: Session) -> int:
     start_early(context)
     from spark_tui.app.control_centre import run_app
 
-    return run_app(context)
+    return run_app(context, rooms)
 
 
-def run(arguments: Sequence[str], streams: Streams | None = None, opener: Opener | None = None) -> int:
+def run(
+    arguments: Sequence[str], streams: Streams | None = None, opener: Opener | None = None, cli: Program = cli
+) -> int:
     """Runs one command line and returns its exit code. Tests give streams and an opener of their own."""
     if streams is None:
         streams = Streams(sys.stdin, sys.stdout, sys.stderr, os.environ)
     try:
-        with Session(streams, opener or _open) as session:
+        with Session(streams, opener or partial(_open, cli.rooms)) as session:
             session.command = shlex.join((PROGRAM, *arguments))
             session.names_of = _names
-            return int(_run(session, arguments))
+            return int(_run(cli, session, arguments))
     except KeyboardInterrupt:
         return int(ExitCode.INTERRUPTED)
     except BrokenPipeError:  # `| head` has read enough: done, without a word. What is still buffered is dropped
@@ -222,10 +150,10 @@ def run(arguments: Sequence[str], streams: Streams | None = None, opener: Opener
         return int(ExitCode.DONE)
 
 
-def _open(options: Options, environment: Mapping[str, str]) -> Any:
+def _open(rooms: Rooms, options: Options, environment: Mapping[str, str]) -> Any:
     from spark_tui.app.opening import open_context  # settings cost more than `--help` may
 
-    return open_context(options, environment)
+    return open_context(options, environment, rooms)
 
 
 def _names(session: Session, kind: str) -> list[str]:
@@ -234,7 +162,7 @@ def _names(session: Session, kind: str) -> list[str]:
     return names(session, kind)
 
 
-def _run(session: Session, arguments: Sequence[str]) -> ExitCode | int:
+def _run(cli: Program, session: Session, arguments: Sequence[str]) -> ExitCode | int:
     try:
         there = host_asked(arguments)
         if there is not None:  # this process becomes the command on that host; its exit code is ours

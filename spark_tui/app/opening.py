@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from spark_tui.app.rooms import ROOMS, Rooms
 from spark_tui.app.wiring import DEMO_HOME, build, build_demo
 from spark_tui.base.context import Context
 from spark_tui.base.settings import (
@@ -18,7 +19,7 @@ from spark_tui.base.settings import (
     typed_path,
     variable_of,
 )
-from spark_tui.cli.options import Options
+from spark_tui.cli.session import Options
 from spark_tui.machine.config import checked_keys, read_settings
 
 
@@ -30,7 +31,7 @@ def _changed(settings: Settings, key: str, value: str | bool, origin: SettingOri
         raise SettingsError(f"{origin.where} {error}.", "See: spark-tui --help") from None
 
 
-def open_context(options: Options, environment: Mapping[str, str]) -> Context:
+def open_context(options: Options, environment: Mapping[str, str], rooms: Rooms = ROOMS) -> Context:
     """The core with the user's settings, this command's options over them. Raises SettingsError."""
     if options.demo:  # defaults, except for the variables that say how the screen looks
         settings = defaults(folders_of({}, DEMO_HOME))
@@ -40,11 +41,11 @@ def open_context(options: Options, environment: Mapping[str, str]) -> Context:
         if settings.keymap:
             checked_keys(settings)
         settings = _changed(settings, "read_only", True) if options.read_only else settings
-        return build_demo(settings, folders_for(options.config, environment))
+        return build_demo(settings, folders_for(options.config, environment), rooms=rooms)
     folders = folders_for(options.config, environment)
     settings = read_settings(folders, environment)
     store = str(typed_path(options.store, folders.home)) if options.store else ""
     for key, value in (("store", store), ("docker_host", options.docker_host), ("read_only", options.read_only)):
         if value:
             settings = _changed(settings, key, value)
-    return build(settings.resolved(folders.home), folders, environment)
+    return build(settings.resolved(folders.home), folders, environment, rooms)

@@ -13,8 +13,7 @@ from spark_tui.app.web import LOOPBACK_NAMES, serve_web
 from spark_tui.base.errors import RefusedError
 from spark_tui.base.secret import Secret
 from spark_tui.cli.command import command
-from spark_tui.cli.options import Options
-from spark_tui.cli.session import Session
+from spark_tui.cli.session import Options, Session
 
 _TOKEN_BYTES = 24
 

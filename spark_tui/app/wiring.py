@@ -1,31 +1,21 @@
-"""The program put together: each port's adapter in one table for this machine and one for the demo, and the context."""
+"""The program put together: adapters of this machine and of the simulated one, those of the rooms, and the context."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from importlib import import_module
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
 from msgspec.structs import replace
 
-from spark_tui.base.adapters import Adapter, GuardPorts, Ports
+from spark_tui.app.rooms import ROOMS, Rooms
+from spark_tui.base.adapters import Ports
 from spark_tui.base.context import Context
+from spark_tui.base.feature import Adapter
 from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.ports import Clock
 from spark_tui.base.settings import Folders, Settings, defaults, folders_of
-
-
-def _guarding(process: Any, p: Any) -> GuardPorts:
-    guard = import_module("spark_tui.observe.memory.adapter.guard")
-    docker = import_module("spark_tui.machine.docker.socket").DockerSocket(p.docker_environ)
-    journal = guard.FileGuardJournal(p.folders.guard)
-    return GuardPorts(
-        guard.SystemGuardActuator(docker, p.dropper.drop_silently, p.dropper.compact_silently),
-        journal,
-        import_module("spark_tui.machine.systemd").SystemdUserUnits(p.folders.home, p.environ),
-        process(p.settings, p.docker_environ, journal, p.folders.guard / "guard.log", docker.local),
-    )
 
 
 def _private(folder: Path) -> Any:
@@ -41,10 +31,9 @@ _SHARED: Final[Mapping[str, Adapter]] = {
     "clock": ("spark_tui.base.executors:SystemClock", None),
     "archive": ("spark_tui.base.files:FileLogArchive", lambda make, p: make(p.folders.logs)),
     "screen_files": ("spark_tui.base.files:ScreenFolder", lambda make, p: make(p.folders.state)),
-    "builtin_presets": ("spark_tui.catalog.presets.adapter.store:builtin_directory", None),
 }
 
-REAL: Final[Mapping[str, Adapter]] = {
+MACHINE: Final[Mapping[str, Adapter]] = {
     **_SHARED,
     "docker": (
         "spark_tui.machine.docker.engine:DockerEngine",
@@ -55,70 +44,17 @@ REAL: Final[Mapping[str, Adapter]] = {
     "host": ("spark_tui.machine.procfs:ProcfsHost", None),
     "vitals": ("spark_tui.machine.vitals:HostVitals", None),
     "gpu": ("spark_tui.machine.nvml:NvmlGpu", lambda make, p: make(p.clock)),
-    "dropper": ("spark_tui.observe.memory.adapter.drop_caches:SystemCacheDropper", None),
-    "guarding": ("spark_tui.observe.memory.adapter.guard:GuardProcess", _guarding),
     "boot": (
         "spark_tui.machine.systemd:SystemdBoot",
         lambda make, p: make(p.folders.home, p.environ, p.dropper, str(p.folders.config)),
     ),
-    "doctor_probe": ("spark_tui.manage.doctor.adapter:FileDoctorProbe", lambda make, p: make(p.environ)),
-    "fabric": ("spark_tui.manage.cluster.adapter.fabric:SystemFabric", lambda make, p: make(p.environ)),
-    "presets": (
-        "spark_tui.catalog.presets.adapter.store:PresetFiles",
-        lambda make, p: import_module("spark_tui.catalog.presets.use.rights").AllowedPresets(
-            make(
-                p.builtin_presets,
-                p.settings.presets,
-                p.folders.registries / "presets",
-                _private(p.folders.cache / "presets"),
-            ),
-            p.state,
-        ),
-    ),
-    "ollama": ("spark_tui.catalog.models.adapter.ollama:HttpOllama", lambda make, p: make(p.environ)),
-    "registries": (
-        "spark_tui.catalog.presets.adapter.registries:GitRegistries",
-        lambda make, p: make(p.folders.registries, p.environ),
-    ),
-    "recipes": (
-        "spark_tui.catalog.presets.adapter.imports:FolderRecipeStore",
-        lambda make, p: make(p.settings.presets),
-    ),
-    "checkpoints": (
-        "spark_tui.catalog.models.adapter.checkpoints:StoreCheckpoints",
-        lambda make, p: make(Path(p.settings.store)),
-    ),
-    "models": (
-        "spark_tui.catalog.models.adapter.store:FolderModelStore",  # what a scan found is kept in the cache folder
-        lambda make, p: make(
-            Path(p.settings.store), _private(p.folders.cache / "models"), environ=p.environ, home=p.folders.home
-        ),
-    ),
-    "hub": ("spark_tui.catalog.models.adapter.hub_client:HuggingFaceHub", lambda make, p: make(p.environ)),
-    "downloader": (
-        "spark_tui.catalog.models.adapter.downloads:DetachedDownloads",
-        lambda make, p: make(p.folders.downloads, Path(p.settings.store), p.environ),
-    ),
-    "history": (
-        "spark_tui.observe.metrics.adapter.db:HistoryDb",
-        lambda make, p: make(p.folders.history, now=p.clock.now),
-    ),
-    "load": ("spark_tui.use.bench.adapter.driver:HttpLoadDriver", None),
-    "results": ("spark_tui.observe.results.adapter:FileResults", lambda make, p: make(p.folders.benchmarks)),
-    "proofs": ("spark_tui.observe.results.adapter:FileProofs", lambda make, p: make(p.folders.benchmarks)),
-    "conversations": (
-        "spark_tui.use.chat.adapter:FileConversations",
-        lambda make, p: make(p.folders.conversations),
-    ),
     "user_files": ("spark_tui.base.files:SystemUserFiles", lambda make, p: make(p.folders.home)),
-    "client_files": ("spark_tui.use.connect.adapter:HomeFiles", lambda make, p: make(p.folders.home, p.environ)),
     "secrets": (
         "spark_tui.machine.secrets:FileSecrets",
         lambda make, p: make(_private(p.folders.secrets), p.environ, p.folders.home),
     ),
     "state": ("spark_tui.base.files:StateFolder", lambda make, p: make(p.folders.state / "launches")),
     "remote_shell": ("spark_tui.machine.ssh:SshHosts", lambda make, p: make(p.environ)),
-    "launches": ("spark_tui.manage.cluster.use.monitor:ClusterMonitor", lambda make, _: make),
     "watchers": (
         "spark_tui.machine.detached:DetachedWatchers",
         lambda make, p: make(p.folders.state / "clusters", p.environ),
@@ -127,12 +63,9 @@ REAL: Final[Mapping[str, Adapter]] = {
         "spark_tui.machine.detached:DetachedRouters",
         lambda make, p: make(p.folders.state / "clusters", p.environ),
     ),
-    "transfers": ("spark_tui.manage.cluster.adapter.copying:SshTransfers", lambda make, p: make(p.docker_environ)),
-    "program": ("spark_tui.manage.cluster.adapter.bundle:InstalledProgram", lambda make, p: make(p.builtin_presets)),
-    "gateway_server": ("spark_tui.manage.gateway.adapter.server:HttpGateway", None),
 }
 
-DEMO: Final[Mapping[str, Adapter]] = {
+SIMULATED: Final[Mapping[str, Adapter]] = {
     **_SHARED,
     "world": ("spark_tui.simulator.world:DemoWorld", lambda make, p: make(p.clock)),
     "simulator": (
@@ -177,16 +110,6 @@ DEMO: Final[Mapping[str, Adapter]] = {
         "spark_tui.simulator.folder:own_folders",
         lambda make, p: make(p.demo_folder),
     ),  # without those of a user
-    "presets": (
-        "spark_tui.catalog.presets.adapter.store:PresetFiles",
-        lambda make, p: import_module("spark_tui.catalog.presets.use.rights").AllowedPresets(
-            make(p.builtin_presets, p.demo_folder.path), p.state
-        ),
-    ),
-    "folder_recipes": (
-        "spark_tui.catalog.presets.adapter.imports:FolderRecipeStore",
-        lambda make, p: make(p.demo_folder.path),
-    ),
     "recipes": (
         "spark_tui.simulator.folders:DemoRecipes",
         lambda make, p: make(p.folder_recipes, p.demo_folder.path),
@@ -209,13 +132,6 @@ DEMO: Final[Mapping[str, Adapter]] = {
         lambda make, p: make(p.demo_folder.path / "history", p.world),
     ),
     "load": ("spark_tui.simulator.load:DemoLoad", lambda make, p: make(p.world)),
-    "results": ("spark_tui.observe.results.adapter:FileResults", lambda make, p: make(p.demo_folder.path)),
-    "proofs": ("spark_tui.observe.results.adapter:FileProofs", lambda make, p: make(p.demo_folder.path)),
-    "conversations": (
-        "spark_tui.use.chat.adapter:FileConversations",
-        lambda make, p: make(p.demo_folder.path / "conversations"),
-    ),
-    "client_files": ("spark_tui.use.connect.adapter:MemoryFiles", None),
     "key_folder": (
         "spark_tui.simulator.folder:SimulatedFolder",
         lambda make, p: make(Path("/home/demo/.config/spark-tui/secrets"), p.demo_folder.path / "secrets"),
@@ -225,28 +141,58 @@ DEMO: Final[Mapping[str, Adapter]] = {
 }
 
 
-def real_ports(settings: Settings, folders: Folders, environ: Mapping[str, str]) -> Ports:
-    """This machine. Docker is the settings' own, else that of DOCKER_HOST or of the current context."""
+class Adapters(Mapping[str, Adapter]):
+    """Adapters by their ports' names. What a room has is read when no one before it has that name."""
+
+    def __init__(self, rooms: Rooms = ROOMS, *, demo: bool = False) -> None:
+        self._rooms = rooms
+        self._demo = demo
+
+    def _tables(self) -> Iterator[Mapping[str, Adapter]]:
+        yield SIMULATED if self._demo else MACHINE
+        for each in self._rooms.features():
+            yield each.demo if self._demo else each.real
+
+    def __getitem__(self, name: str) -> Adapter:
+        for table in self._tables():
+            if name in table:
+                return table[name]
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return chain.from_iterable(self._tables())
+
+    def __len__(self) -> int:
+        return sum(map(len, self._tables()))
+
+
+def real_ports(
+    settings: Settings, folders: Folders, environ: Mapping[str, str], rooms: Rooms = ROOMS, **given: Any
+) -> Ports:
+    """This machine. Docker is the settings' own, else that of DOCKER_HOST or of the current context. `given` are ports
+    that are made already."""
     host = settings.docker_host
     docker_environ = {**environ, "DOCKER_HOST": host} if host else environ
-    return Ports(REAL, settings=settings, folders=folders, environ=environ, docker_environ=docker_environ)
+    given = {"folders": folders, "environ": environ, "docker_environ": docker_environ, **given}
+    return Ports(Adapters(rooms), settings=settings, **given)
 
 
-def demo_ports(folders: Folders | None = None, clock: Clock | None = None) -> Ports:
+def demo_ports(rooms: Rooms = ROOMS, **given: Any) -> Ports:
     """One simulated Spark behind all ports. Logs that the person saves are real files in `folders.logs`; without
-    `folders` they last as long as the program."""
-    given = {"folders": folders, "clock": clock}
-    return Ports(DEMO, **{name: value for name, value in given.items() if value is not None})
+    `folders` they last as long as the program. `given` are ports that are made already."""
+    known = {name: value for name, value in given.items() if value is not None}
+    return Ports(Adapters(rooms, demo=True), **known)
 
 
-def build(settings: Settings, folders: Folders, environ: Mapping[str, str]) -> Context:
+def build(settings: Settings, folders: Folders, environ: Mapping[str, str], rooms: Rooms = ROOMS) -> Context:
     """This machine."""
-    return Context(settings, real_ports(settings, folders, environ), _host_paths(settings, folders))
+    return Context(settings, real_ports(settings, folders, environ, rooms), _host_paths(settings, folders))
 
 
 def build_demo(
-    settings: Settings | None = None, folders: Folders | None = None, *, clock: Clock | None = None
-) -> Context:
+    settings: Settings | None = None, folders: Folders | None = None, *, clock: Clock | None = None,
+    rooms: Rooms = ROOMS,
+) -> Context:  # fmt: skip
     """A simulated Spark, fed with recordings of a real one. Of `settings` only the looks count, and read-only. Uses no
     Docker; a saved log is a real file."""
     simulated, given = folders_of({}, DEMO_HOME), settings or Settings()
@@ -254,7 +200,8 @@ def build_demo(
         defaults(simulated), read_only=given.read_only, refresh_seconds=given.refresh_seconds,
         theme=given.theme, glyphs=given.glyphs, keymap=given.keymap, notify=given.notify,
     )  # fmt: skip
-    return Context(shown, demo_ports(folders, clock), _host_paths(shown, simulated), demo=True)
+    ports = demo_ports(rooms, folders=folders, clock=clock)
+    return Context(shown, ports, _host_paths(shown, simulated), demo=True)
 
 
 def _host_paths(settings: Settings, folders: Folders) -> HostPaths:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
 from spark_tui.base import ports as types
 from spark_tui.base.errors import RefusedError
-
-Adapter: TypeAlias = tuple[str, Callable[[Any, Any], Any] | None]
-"""Where the adapter's class is, and how it is made of that and the other ports (None: of nothing)."""
-
+from spark_tui.base.feature import Adapter, named
 
 _ABSENT: Final = {
     "guarding": "The memory guard is",
@@ -27,12 +23,6 @@ _ABSENT: Final = {
     "program": "Remote hosts are",
     "gateway_server": "The gateway is",
 }
-
-
-def class_at(place: str) -> Any:
-    """The class at that place of a table, imported."""
-    module, _, name = place.partition(":")
-    return getattr(import_module(module), name)
 
 
 class Ports:
@@ -83,7 +73,7 @@ class Ports:
         """Imports those adapters, and makes none: may be called in a thread."""
         for name in names:
             if name in self._adapters:
-                class_at(self._adapters[name][0])
+                named(self._adapters[name][0])
 
     def made(self) -> tuple[str, ...]:
         """The names of what was used so far."""
@@ -97,7 +87,7 @@ class Ports:
             if name not in self._adapters:
                 raise RefusedError(f"{_ABSENT.get(name, name)} not available in the demo.", "Start without --demo.")
             place, make = self._adapters[name]
-            adapter = class_at(place)
+            adapter = named(place)
             return vars(self).setdefault(name, make(adapter, self) if make else adapter())
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar, cast
 from msgspec import Struct
 
 from spark_tui.base.errors import RefusedError
-from spark_tui.cli.options import Options
 from spark_tui.cli.output import Diagnostics, Interrupted, Output
 
 if TYPE_CHECKING:  # asyncio and the core cost more than `--help` may
@@ -27,6 +26,17 @@ YOUNG_SECONDS: Final = 5.0
 SETTLED_OBJECTS: Final = 5_000
 """New objects between two garbage collections of a command that still runs then: as on the screen, where looks at
 100,000 took up to 0.15 s."""
+
+
+class Options(Struct):
+    """What every command takes. Empty: as the settings have it."""
+
+    as_json: bool = False
+    demo: bool = False
+    read_only: bool = False
+    store: str = ""
+    docker_host: str = ""
+    config: str = ""
 
 
 class Streams(Struct, frozen=True):

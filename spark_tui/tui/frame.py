@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, ParamSpec, cast
 
 from msgspec.structs import asdict, replace
 from textual import work
@@ -19,19 +19,20 @@ from textual.containers import Container
 from textual.events import Resize
 from textual.notifications import Notify, SeverityLevel
 from textual.reactive import var
+from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Static
 from textual.worker import Worker
 
 from spark_tui.base.actions import DANGEROUS, Scope, allowed, of_scope, shown
 from spark_tui.base.errors import SparkError
+from spark_tui.base.feature import named
 from spark_tui.base.finding import EventKind, Severity
 from spark_tui.base.page import Cell
 from spark_tui.base.quantities import GIB
 from spark_tui.base.store import World
 from spark_tui.base.text import clean
 from spark_tui.tui.format import Glyphs
-from spark_tui.tui.screen_table import make_screen
 from spark_tui.tui.terminal_notices import TerminalNotices
 from spark_tui.tui.textual_private import PlainCrashApp, QuietScreen, write_to_terminal
 from spark_tui.tui.widgets.bars import ActivityLine, KeyBar, TabBar, TopBar
@@ -45,6 +46,13 @@ if TYPE_CHECKING:
     from spark_tui.base.store import World
     from spark_tui.base.under_way import Measurement
 
+DIALOGS: Final = {
+    "confirm": "spark_tui.tui.modals:ConfirmScreen",
+    "help": "spark_tui.tui.help:HelpScreen",
+    "tour": "spark_tui.tui.help:TourScreen",
+    "yank": "spark_tui.tui.modals:YankMenu",
+}
+"""Those that every screen may open. Each is imported when it is first shown."""
 ASIDES = ("memory", "events", "cluster", "cluster_doctor", "connect")
 """Screens without a tab."""
 TOAST_SECONDS = 3.0
@@ -88,7 +96,8 @@ class FrameApp(PlainCrashApp[None]):
     selected: var[str] = var("", init=False)
     """Name of the selected engine; all screens show that one."""
 
-    def __init__(self, context: Context, glyphs: Glyphs) -> None:
+    def __init__(self, context: Context, glyphs: Glyphs, screens: Mapping[str, str]) -> None:
+        self._screens = {**DIALOGS, **screens}
         self.context = context  # screens are composed from both: they must be there before them
         self.glyphs = glyphs
         wanted = context.settings.notify.split(",")
@@ -98,6 +107,11 @@ class FrameApp(PlainCrashApp[None]):
         self.world = World()
         self.measurement: Measurement | None = None
         super().__init__()
+
+    def make_screen(self, name: str, *arguments: Any, **options: Any) -> Screen[Any]:
+        """A new screen or dialog of that name. Raises KeyError for one that no room has."""
+        screen: Screen[Any] = named(self._screens[name])(*arguments, **options)
+        return screen
 
     def take(self, world: World) -> None:
         """The only writer of the slices. The selected engine stays selected; before one is chosen, it is the first."""
@@ -180,7 +194,7 @@ class FrameApp(PlainCrashApp[None]):
             stopped = self.measurement if own and each is own[0] else None
             what = f"The {each.what} continues, and its result may suffer." if stopped is None else each.end
             question = f"{then} {name} during the {each.what}?"
-            if not await self.push_screen_wait(make_screen("confirm", question, what, verb=then)):
+            if not await self.push_screen_wait(self.make_screen("confirm", question, what, verb=then)):
                 return False
             if stopped is not None:
                 await stopped.end()

@@ -12,15 +12,17 @@ from textual.keys import _character_to_key
 
 from spark_tui.app.control_centre import SparkApp
 from spark_tui.app.home.palette import entries
+from spark_tui.app.rooms import ROOMS
 from spark_tui.base.errors import RefusedError
 from spark_tui.base.finding import Ok, value_of
 from spark_tui.base.host.memory import MemInfo
 from spark_tui.base.quantities import GIB, gib
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.frame import TOAST_SECONDS
-from spark_tui.tui.screen_table import MODES
 from spark_tui.tui.widgets.memory_strip import MemoryStrip
 from tests.tui.kit import kit_of
+
+MODES = tuple(name for each in ROOMS.features() for name in each.modes)
 
 
 async def test_a_new_reading_repaints_what_shows_it_and_not_the_whole_screen() -> None:
@@ -94,7 +96,7 @@ async def test_the_palette_names_nothing_twice_and_nothing_that_cannot_be_done_n
     app = SparkApp(kit_of().context, UNICODE)
     async with app.run_test(size=(120, 36)) as pilot:
         await pilot.pause()
-        for mode in app.MODES:
+        for mode in MODES:
             app.switch_mode(mode)
             await pilot.pause()
             found = list(entries(app))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import spark_tui
+from spark_tui.app import rooms
 
 WINGS: Final = ("base", "machine", "frame", "observe", "catalog", "run", "use", "manage", "simulator", "app")
 """From the ground up. The frames `cli` and `tui` are beside each other."""
@@ -148,6 +149,17 @@ def test_a_model_knows_models_alone() -> None:
         source, target = place_of(each.source), place_of(each.target)
         if source.layer == "model":
             assert target.wing == "base" or target.layer == "model", each
+
+
+def test_what_a_room_declares_is_one_value_of_names() -> None:
+    assert set(rooms.ROOMS) == {name.removesuffix(".feature") for name in modules() if name.endswith(".feature")} - {
+        "spark_tui.base"
+    }
+    for room in rooms.ROOMS:
+        docstring, needed, feature = modules()[f"{room}.feature"].body
+        assert isinstance(docstring, ast.Expr), room
+        assert ast.unparse(needed) == "from spark_tui.base.feature import Feature", room
+        assert ast.unparse(feature).startswith("FEATURE = Feature("), room
 
 
 def test_fronts_of_rooms_do_not_know_each_other() -> None:

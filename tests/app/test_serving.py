@@ -15,7 +15,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from spark_tui.app.serve import control_centre
-from spark_tui.cli.options import Options
+from spark_tui.cli.session import Options
 from tests.cli.world import World
 
 BLOCKED = """

@@ -11,15 +11,17 @@ from typing import Any
 import pytest
 
 import spark_tui
-from spark_tui.app.wiring import DEMO, REAL, build_demo
-from spark_tui.base.adapters import Ports, class_at
+from spark_tui.app.wiring import Adapters, build_demo
+from spark_tui.base.adapters import Ports
 from spark_tui.base.context import PORTS, Context
 from spark_tui.base.errors import RefusedError
+from spark_tui.base.feature import named
 from spark_tui.base.ports import PORT_NAMES
 from spark_tui.catalog.models.use.ports import HubClient
 from spark_tui.manage.cluster.use.install import ProgramSource
 from tests.cases import all_cases
 
+REAL, DEMO = Adapters(), Adapters(demo=True)
 INPUTS = {"builtin_presets", "world", "machine", "simulator", "simulated_hub", "demo_folder", "folder_recipes",
           "folders", "key_folder"}  # fmt: skip
 NOT_IN_THE_DEMO = {"guarding", "user_files", "remote_shell", "launches", "watchers", "routers", "transfers", "fabric",
@@ -60,7 +62,7 @@ def test_a_port_that_is_asked_for_by_name_is_in_a_table() -> None:
 
 @all_cases("place", sorted({place for table in (REAL, DEMO) for place, _ in table.values()}))
 def test_every_adapter_is_where_the_table_says(place: str) -> None:
-    assert callable(class_at(place))
+    assert callable(named(place))
 
 
 def test_every_part_can_be_made_and_is_made_once() -> None:

@@ -12,12 +12,12 @@ import click
 import pytest
 
 from spark_tui import __version__
-from spark_tui.app.main import COMMANDS, cli, run
+from spark_tui.app.main import cli, run
+from spark_tui.app.rooms import ROOMS
 from spark_tui.base.context import Context
 from spark_tui.base.errors import ContainerNotFound, ExitCode, ModelNotServed, UsageError
 from spark_tui.catalog.models.model.hub import HubFileMissing, HubRepoMissing, HubRevisionMissing
-from spark_tui.cli.options import Options
-from spark_tui.cli.session import Streams
+from spark_tui.cli.session import Options, Streams
 from tests import TESTS
 from tests.cli.world import Stream, World, example, in_process
 
@@ -45,7 +45,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_every_command_has_help_within_90_columns(capsys: pytest.CaptureFixture[str]) -> None:
     faults = []
-    for command in ([], *([name] for name in COMMANDS)):
+    for command in ([], *([name] for name in ROOMS.commands())):
         code, told = run([*command, "-h"]), capsys.readouterr().out
         wide = [line for line in told.splitlines() if len(line) > 90]
         faults += [(command, code, wide)] if code or wide or not told.startswith("Usage: spark-tui") else []
@@ -55,7 +55,7 @@ def test_every_command_has_help_within_90_columns(capsys: pytest.CaptureFixture[
 def test_help_lists_every_command_and_the_contract(capsys: pytest.CaptureFixture[str]) -> None:
     run(["--help"])
     told = capsys.readouterr().out
-    for command in COMMANDS:
+    for command in ROOMS.commands():
         assert f"\n  {command} " in told
     assert "Exit codes: 0 done, 1 failed, 2 usage error or unknown name, 3 Docker" in told
 
@@ -253,7 +253,7 @@ def test_options_on_the_command_line_win_over_the_settings(tmp_path: Path) -> No
 
 
 def test_the_static_table_says_what_the_commands_say() -> None:
-    for name, (_, summary) in COMMANDS.items():
+    for name, summary in ROOMS.commands().items():
         command = cli.get_command(click.Context(cli), name)
         assert command is not None
         assert " ".join((command.help or "").split()).startswith(summary.removesuffix("."))

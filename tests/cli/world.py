@@ -35,8 +35,7 @@ from spark_tui.catalog.models.use.ports import Downloader, HubClient, ModelStore
 from spark_tui.catalog.presets.model.preset import Origin, Preset, PresetCatalogue, PresetFacts, PublishedSpeed
 from spark_tui.catalog.presets.use.imports import RecipeStore
 from spark_tui.catalog.presets.use.rights import AllowedPresets
-from spark_tui.cli.options import Options
-from spark_tui.cli.session import Opener, Streams
+from spark_tui.cli.session import Opener, Options, Streams
 from spark_tui.observe.metrics.use.history import HistoryStore
 from spark_tui.use.chat.use.chat import ConversationStore
 from spark_tui.use.connect.use import SettingsFiles

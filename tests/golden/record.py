@@ -16,14 +16,14 @@ from typing import Any, Final
 
 import click
 
-from spark_tui.app.main import UNLISTED, cli, run
+from spark_tui.app.main import cli, run
+from spark_tui.app.rooms import ROOMS
 from spark_tui.app.wiring import build_demo
 from spark_tui.base.adapters import Ports
 from spark_tui.base.context import Context
 from spark_tui.base.errors import SparkError
 from spark_tui.base.settings import Settings, folders_for
-from spark_tui.cli.options import Options
-from spark_tui.cli.session import PROGRAM, Session, Streams
+from spark_tui.cli.session import PROGRAM, Options, Session, Streams
 from tests.cli.world import Stream
 from tests.fake_ssh import FakeSsh
 from tests.fakes_host import FakeClock, settle
@@ -78,7 +78,8 @@ def _commands(command: click.Command, path: tuple[str, ...]) -> Iterator[str]:
     yield from (f"    {each}" for each in sorted(own.difference(COMMON if common else ())))
     if isinstance(command, click.Group):
         context = click.Context(command)
-        for name in (*command.list_commands(context), *(UNLISTED if command is cli else ())):
+        unlisted = [name for each in ROOMS.features() for name in each.unlisted] if command is cli else []
+        for name in (*command.list_commands(context), *unlisted):
             found = command.get_command(context, name)
             assert found is not None
             yield from _commands(found, (*path, name))

@@ -68,10 +68,7 @@ def live() -> Context:
     folders = folders_of(os.environ, Path.home())
     settings = defaults(folders)
     vitals = Absent(VitalsProbe, look=Vitals())
-    ports = wiring.Ports(
-        wiring.REAL, settings=settings, folders=folders, environ=os.environ, docker_environ=os.environ,
-        host=DriftingHost(), vitals=vitals,
-    )  # fmt: skip
+    ports = wiring.real_ports(settings, folders, os.environ, host=DriftingHost(), vitals=vitals)
     return Context(settings, ports, HostPaths(str(settings.store), str(settings.caches), str(folders.home)))
 
 

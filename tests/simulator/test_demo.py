@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import spark_tui.simulator
-from spark_tui.app.wiring import DEMO, build_demo
-from spark_tui.base.adapters import Ports
+from spark_tui.app.wiring import build_demo, demo_ports
 from spark_tui.base.engine.container import (
     ContainerSpec,
     ContainerStatus,
@@ -93,7 +92,7 @@ class Spark:
     def __init__(self, seed: int = 0) -> None:
         self.clock = FakeClock()
         self.world = DemoWorld(self.clock, seed)
-        self.ports = ports = Ports(DEMO, clock=self.clock, world=self.world)
+        self.ports = ports = demo_ports(clock=self.clock, world=self.world)
         self.docker, self.api, self.host, self.gpu = ports.docker, ports.api, ports.host, ports.gpu
 
     async def close(self) -> None:

@@ -12,7 +12,7 @@ import pytest
 from msgspec.json import encode
 from msgspec.structs import replace
 
-from spark_tui.app.wiring import DEMO, Ports
+from spark_tui.app.wiring import demo_ports
 from spark_tui.base.checkpoint import CheckpointFacts, CheckpointProblem, WeightFormat
 from spark_tui.base.executors import in_thread
 from spark_tui.base.finding import Missing, Ok
@@ -41,7 +41,7 @@ class Asked:
 
     def __init__(self) -> None:
         self.clock = FakeClock()
-        self._ports = Ports(DEMO, clock=self.clock)
+        self._ports = demo_ports(clock=self.clock)
         self.client: HubClient = self._ports.get("hub")
 
     async def answer(self, asked: Coroutine[Any, Any, T]) -> T:

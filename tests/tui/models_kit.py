@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from spark_tui.app.control_centre import SparkApp
-from spark_tui.app.wiring import DEMO, Ports
+from spark_tui.app.wiring import demo_ports
 from spark_tui.base.context import Context
 from spark_tui.base.engine.container import Mount
 from spark_tui.base.host.vitals import HostPaths
@@ -37,7 +37,7 @@ class Stock(Kit):
             "hub": self.hub, "downloader": self.downloader,
         }  # fmt: skip
         if simulated:
-            self.demo = Ports(DEMO, clock=self.clock)
+            self.demo = demo_ports(clock=self.clock)
             parts = {name: getattr(self.demo, name) for name in parts}
         ports = self.context.ports.changed(**parts)
         settings = replace(Settings(), read_only=read_only)

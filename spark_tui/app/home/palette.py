@@ -27,7 +27,6 @@ from spark_tui.machine.config import config_of, user_themes
 from spark_tui.tui.frame import FrameApp, FrameScreen
 from spark_tui.tui.list_screen import go
 from spark_tui.tui.modals import TextDialog
-from spark_tui.tui.screen_table import make_screen
 from spark_tui.tui.textual_private import QuietModal
 from spark_tui.tui.themes import own_theme
 from spark_tui.tui.widgets.page import Page
@@ -211,7 +210,7 @@ async def _awaited(work: Awaitable[object]) -> None:
 
 
 def launch(app: FrameApp, preset: Preset) -> None:
-    app.push_screen(make_screen("launch_form", app.context, preset), app.launched)
+    app.push_screen(app.make_screen("launch_form", app.context, preset), app.launched)
 
 
 def choose_theme(app: FrameApp) -> None:

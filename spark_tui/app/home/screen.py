@@ -35,7 +35,6 @@ from spark_tui.observe.engines.show.engines import (
 )
 from spark_tui.tui.frame import FrameScreen, acting, bindings
 from spark_tui.tui.help import TourText
-from spark_tui.tui.screen_table import make_screen
 from spark_tui.tui.widgets.line import entitle
 from spark_tui.tui.widgets.page import Page
 from spark_tui.tui.widgets.row_list import RowList
@@ -650,7 +649,9 @@ class HomeScreen(FrameScreen):
         if self.selected_engine is None and self.spark.selected_record is not None:
             self.spark.show_aside("cluster")
         elif self.selected_engine is None and self._next and not self.context.settings.read_only:
-            self.app.push_screen(make_screen("launch_form", self.context, self._next[0].preset), self.spark.launched)
+            self.app.push_screen(
+                self.spark.make_screen("launch_form", self.context, self._next[0].preset), self.spark.launched
+            )
         else:
             self.spark.switch_mode("logs")
 
@@ -699,7 +700,9 @@ class HomeScreen(FrameScreen):
         ):  # its question stands for this one
             self._act(verb, name)
             return
-        self.app.push_screen(make_screen("confirm", f"{verb} {name}?", what, verb=verb, type_to_confirm=typed), decided)
+        self.app.push_screen(
+            self.spark.make_screen("confirm", f"{verb} {name}?", what, verb=verb, type_to_confirm=typed), decided
+        )
 
     @acting("secure")
     async def action_secure_engine(self) -> None:
@@ -714,7 +717,7 @@ class HomeScreen(FrameScreen):
         if self.spark.refuses("Restart"):
             return
         secured = await self.context[parts().Securing].plan(view, publish=True)
-        question = make_screen(
+        question = self.spark.make_screen(
             "confirm", f"Open {view.name} to the network with an API key?", secured.what, verb="Restart"
         )
         if not (await self.app.push_screen_wait(question) and await self.spark.may("Restart", view.name)):
@@ -738,7 +741,7 @@ class HomeScreen(FrameScreen):
         boot = self.context[parts().BootUnits]
         now = await boot.status(view.name)
         title, what, verb = boot_question(now)
-        if not await self.app.push_screen_wait(make_screen("confirm", title, what, verb=verb)):
+        if not await self.app.push_screen_wait(self.spark.make_screen("confirm", title, what, verb=verb)):
             return
         after = await (boot.disable(view.name) if now.on else boot.enable(view.name))
         self.notify(f"{view.name}: {boot_text(after)}.", markup=False)

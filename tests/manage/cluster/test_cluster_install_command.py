@@ -20,7 +20,7 @@ from spark_tui import __version__
 from spark_tui.app.opening import open_context
 from spark_tui.base.context import Context
 from spark_tui.catalog.presets.adapter.store import builtin_directory
-from spark_tui.cli.options import Options
+from spark_tui.cli.session import Options
 from spark_tui.manage.cluster.model.install import ProgramBundle
 from tests.cli.world import in_process
 from tests.node_ssh import NodeSsh, packed_small

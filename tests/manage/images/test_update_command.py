@@ -14,7 +14,7 @@ from spark_tui.base.engine.state import Endpoint
 from spark_tui.base.errors import EngineFailed, ImageNotFound
 from spark_tui.base.finding import Ok
 from spark_tui.catalog.presets.model.preset import pinned_reference
-from spark_tui.cli.options import Options
+from spark_tui.cli.session import Options
 from spark_tui.manage.images.model import kept_tag
 from spark_tui.observe.results.adapter import FileProofs
 from spark_tui.use.bench.model.load import Load, LoadEvent

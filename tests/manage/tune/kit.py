@@ -17,7 +17,7 @@ from spark_tui.base.settings import Settings
 from spark_tui.catalog.presets.adapter.imports import FolderRecipeStore
 from spark_tui.catalog.presets.adapter.store import PresetFiles
 from spark_tui.catalog.presets.model.overrides import Overrides
-from spark_tui.cli.options import Options
+from spark_tui.cli.session import Options
 from spark_tui.manage.tune.model import TuneGoal
 from spark_tui.manage.tune.use import TuneProgress, Tuner, TuneRecord
 from spark_tui.observe.engines.use.engines import EngineSupervisor

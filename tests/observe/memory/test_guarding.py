@@ -18,7 +18,7 @@ from spark_tui.base.finding import Ok
 from spark_tui.base.host.guard import GuardEntry
 from spark_tui.base.quantities import GIB
 from spark_tui.base.settings import Settings
-from spark_tui.cli.options import Options
+from spark_tui.cli.session import Options
 from tests.cli.world import World
 from tests.fakes_host import IDLE_MEMORY
 from tests.observe.memory.test_guard_use import FOREIGN, OLD, FakeActuator, FakeJournal

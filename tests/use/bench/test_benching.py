@@ -12,8 +12,7 @@ import pytest
 from spark_tui.app.main import run
 from spark_tui.app.wiring import build_demo
 from spark_tui.base.context import Context
-from spark_tui.cli.options import Options
-from spark_tui.cli.session import Streams
+from spark_tui.cli.session import Options, Streams
 from tests.bench_kit import FakeLoad
 from tests.cases import all_cases
 from tests.cli.world import BOOT, IMAGE, Result, Stream, World

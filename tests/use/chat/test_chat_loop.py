@@ -15,8 +15,7 @@ from spark_tui.base.engine.message import AnswerFinished, ContentDelta, Role, To
 from spark_tui.base.errors import UsageError
 from spark_tui.base.files import SystemUserFiles
 from spark_tui.base.host.vitals import HostPaths
-from spark_tui.cli.options import Options
-from spark_tui.cli.session import Session, Streams
+from spark_tui.cli.session import Options, Session, Streams
 from spark_tui.use.chat.adapter import FileConversations
 from spark_tui.use.chat.command.chat import ChatOptions, start_chat
 from spark_tui.use.chat.command.repl import COMMANDS, command_named

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from spark_tui.base.context import Context
-from spark_tui.cli.options import Options
+from spark_tui.cli.session import Options
 from spark_tui.observe.results.adapter import FileProofs
 from spark_tui.use.prove.show import comparison_object
 from tests.bench_kit import FakeLoad

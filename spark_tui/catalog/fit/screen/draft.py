@@ -24,7 +24,6 @@ from spark_tui.catalog.presets.model.overrides import overrides_from_pairs
 from spark_tui.catalog.presets.use.preflight import Preflight
 from spark_tui.tui import format as fmt
 from spark_tui.tui.modals import TextDialog
-from spark_tui.tui.screen_table import make_screen
 from spark_tui.tui.textual_private import QuietModal
 from spark_tui.tui.widgets.page import Page
 from spark_tui.tui.yank import Yank
@@ -121,7 +120,7 @@ class DraftDialog(QuietModal[str | None]):
 
     def action_launch(self) -> None:
         if self._draft is not None and self._able():
-            form = make_screen("launch_form", self._core, self._draft.preset, self._changes)
+            form = cast("FrameApp", self.app).make_screen("launch_form", self._core, self._draft.preset, self._changes)
             self.app.push_screen(form, self._launched)
 
     def _launched(self, name: str | None) -> None:

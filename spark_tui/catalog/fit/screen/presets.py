@@ -43,7 +43,6 @@ from spark_tui.tui.form_screen import FORM_CSS, FormField, FormScreen, Given
 from spark_tui.tui.frame import acting, bindings
 from spark_tui.tui.list_screen import LIST_CSS, ListScreen
 from spark_tui.tui.modals import ConfirmScreen
-from spark_tui.tui.screen_table import make_screen
 from spark_tui.tui.textual_private import QuietModal
 from spark_tui.tui.widgets.line import Line, packed
 from spark_tui.tui.widgets.page import Page
@@ -458,7 +457,7 @@ class PresetsScreen(ListScreen):
             if found is not None:
                 self._ask(context=found.context, users=found.users)
 
-        self.app.push_screen(make_screen("judge_form", self._search), judged)
+        self.app.push_screen(self.spark.make_screen("judge_form", self._search), judged)
 
     def action_only_tools(self) -> None:
         self._ask(tools=not self._search.tools)
@@ -493,7 +492,7 @@ class PresetsScreen(ListScreen):
         if len(found) < 2:
             self.notify(f"Mark two or three presets with {key_of('mark_preset')}.", markup=False)
         else:
-            self.app.push_screen(make_screen("compare_presets", found))
+            self.app.push_screen(self.spark.make_screen("compare_presets", found))
 
     def action_launch_preset(self) -> None:
         """Opens the launch form, with the context and the users that are asked about."""
@@ -505,7 +504,7 @@ class PresetsScreen(ListScreen):
 
     def _open_form(self, preset: Preset, changes: dict[str, str]) -> None:
         given = pairs_of(self._search.overrides(preset)) | changes
-        self.app.push_screen(make_screen("launch_form", self.context, preset, given), self.spark.launched)
+        self.app.push_screen(self.spark.make_screen("launch_form", self.context, preset, given), self.spark.launched)
 
     def _fixes(self) -> dict[str, str]:
         """What makes the launch of the selected preset fit, and ends the findings."""
@@ -541,7 +540,7 @@ class PresetsScreen(ListScreen):
             if any_:
                 self.action_reload_presets()
 
-        self.app.push_screen(make_screen("import_form", self.context), imported)
+        self.app.push_screen(self.spark.make_screen("import_form", self.context), imported)
 
     def yanks(self) -> tuple[Yank, ...]:
         preset, plan = self.preset, self._plan

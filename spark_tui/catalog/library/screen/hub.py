@@ -29,7 +29,6 @@ from spark_tui.catalog.models.show import downloads, inspection
 from spark_tui.catalog.models.use.downloads import Downloads, Hub
 from spark_tui.tui import format as fmt
 from spark_tui.tui.dialog import Dialog
-from spark_tui.tui.screen_table import make_screen
 from spark_tui.tui.textual_private import QuietModal
 from spark_tui.tui.widgets.page import Page, page_lines
 from spark_tui.tui.widgets.row_list import RowList
@@ -316,7 +315,9 @@ class FetchDialog(Dialog[str | None]):
         fetch = f"{human_bytes(plan.left)} first, then the launch" if plan.left else ""
         file = next(iter(self._request.files), "")
         make = partial(self._core[Drafts].of_repo, plan.facts, file)
-        dialog = make_screen("draft", self._core, f"Draft: {plan.facts.repo}", make, fetch=fetch)
+        dialog = cast("FrameApp", self.app).make_screen(
+            "draft", self._core, f"Draft: {plan.facts.repo}", make, fetch=fetch
+        )
         self.app.push_screen(dialog, self._launched)
 
     def _launched(self, name: str | None) -> None:

@@ -46,7 +46,6 @@ from spark_tui.tui import format as fmt
 from spark_tui.tui.format import UNICODE, Glyphs
 from spark_tui.tui.frame import acting, bindings
 from spark_tui.tui.list_screen import LIST_CSS, TALL_ENOUGH, ListScreen
-from spark_tui.tui.screen_table import make_screen
 from spark_tui.tui.widgets.line import Line, entitle
 from spark_tui.tui.widgets.memory_strip import bar
 from spark_tui.tui.widgets.row_list import NO_ROWS, RowList
@@ -512,7 +511,7 @@ class ModelsScreen(ListScreen):
         else:
             make = partial(self.context[Drafts].of_stored, entry)
             self.app.push_screen(
-                make_screen("draft", self.context, f"Draft: {entry.model.id}", make), self.spark.launched
+                self.spark.make_screen("draft", self.context, f"Draft: {entry.model.id}", make), self.spark.launched
             )
 
     @work(exit_on_error=False, exclusive=True, group="open")

@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -133,6 +133,12 @@ class ModelPlace(Struct, frozen=True):
     path: str
     name: str
     hub: str = ""
+
+
+def model_store(ports: Any) -> FolderModelStore:
+    """This machine's; what a scan found is kept in the cache folder."""
+    kept = PrivateFolder(ports.folders.cache / "models")
+    return FolderModelStore(ports.settings.store, kept, environ=ports.environ, home=ports.folders.home)
 
 
 class FolderModelStore:

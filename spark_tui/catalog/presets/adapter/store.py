@@ -6,7 +6,7 @@ import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
@@ -22,6 +22,7 @@ from spark_tui.catalog.presets.model.include import with_included
 from spark_tui.catalog.presets.model.located import Node
 from spark_tui.catalog.presets.model.preset import Origin, Preset, PresetCatalogue
 from spark_tui.catalog.presets.model.recipe import preset_from
+from spark_tui.catalog.presets.use.rights import AllowedPresets
 
 __all__ = ["MAX_BYTES", "SUFFIXES", "PresetFiles", "builtin_directory", "parse"]
 
@@ -35,6 +36,12 @@ def builtin_directory() -> Path:
     package = Path(spark_tui.__file__).resolve().parent
     shipped = package / "_presets"
     return shipped if shipped.is_dir() else package.parent / "presets"
+
+
+def allowed_presets(ports: Any, user: Path, registries: Path | None = None, kept: Path | None = None) -> AllowedPresets:
+    """Those of the folders, with what the person allowed them."""
+    folder = PrivateFolder(kept) if kept is not None else None
+    return AllowedPresets(PresetFiles(ports.builtin_presets, user, registries, folder), ports.state)
 
 
 class PresetFiles:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
+from spark_tui.base.adapters import GuardPorts
 from spark_tui.base.engine.container import ContainerFacts, ContainerStatus
 from spark_tui.base.engine.runtimes import runtime_named
 from spark_tui.base.engine.state import api_port, runtime_of
@@ -35,6 +36,8 @@ from spark_tui.base.quantities import human_bytes
 from spark_tui.base.settings import Settings, variable_of
 from spark_tui.base.text import clean_line
 from spark_tui.base.untrusted import load_json
+from spark_tui.machine.docker.socket import DockerSocket
+from spark_tui.machine.systemd import SystemdUserUnits
 
 if TYPE_CHECKING:
     from filelock import FileLock
@@ -311,6 +314,18 @@ class GuardProcess(Struct, eq=False):
         except OSError as error:
             return str(error)
         return next((line for line in reversed(lines) if line.strip()), "")
+
+
+def guarding(ports: Any) -> GuardPorts:
+    """What the guard of this machine works with."""
+    docker = DockerSocket(ports.docker_environ)
+    journal, log = FileGuardJournal(ports.folders.guard), ports.folders.guard / "guard.log"
+    return GuardPorts(
+        SystemGuardActuator(docker, ports.dropper.drop_silently, ports.dropper.compact_silently),
+        journal,
+        SystemdUserUnits(ports.folders.home, ports.environ),
+        GuardProcess(ports.settings, ports.docker_environ, journal, log, docker.local),
+    )
 
 
 def _failed(why: str) -> SparkError:

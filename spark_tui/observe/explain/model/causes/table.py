@@ -1,4 +1,4 @@
-"""The rules of causes as `causes.toml` has them, in its order, with the functions that compute.
+"""The rules of causes as `causes.toml` has them, in its order, with the functions that compute."""
 
 from __future__ import annotations
 

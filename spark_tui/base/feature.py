@@ -1,0 +1,34 @@
+"""What a room says of itself, in its `feature.py`: names alone, whose modules are imported when they are first used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any, Final, TypeAlias
+
+from msgspec import Struct
+
+Adapter: TypeAlias = tuple[str, Callable[[Any, Any], Any] | None]
+"""Where the adapter's class is, and how it is made of that and the other ports (None: of nothing)."""
+NOTHING: Final[Mapping[str, Any]] = {}
+
+
+class Feature(Struct, frozen=True):
+    """What a room brings. A place is `package.module:Class`."""
+
+    commands: Mapping[str, tuple[str, str]] = NOTHING
+    """Module and first sentence by the command's name."""
+    unlisted: Mapping[str, str] = NOTHING
+    """Modules of commands that the program itself uses."""
+    modes: Mapping[str, str] = NOTHING
+    """Places of its screens by name."""
+    dialogs: Mapping[str, str] = NOTHING
+    real: Mapping[str, Adapter] = NOTHING
+    """Adapters for this machine by their ports' names."""
+    demo: Mapping[str, Adapter] = NOTHING
+
+
+def named(place: str) -> Any:
+    """What stands at that place, imported."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)

@@ -1,0 +1,19 @@
+"""The model store, the Hub and downloads."""
+
+from spark_tui.base.feature import Feature
+
+FEATURE = Feature(
+    real={
+        "ollama": ("spark_tui.catalog.models.adapter.ollama:HttpOllama", lambda make, p: make(p.environ)),
+        "checkpoints": (
+            "spark_tui.catalog.models.adapter.checkpoints:StoreCheckpoints",
+            lambda make, p: make(p.settings.store),
+        ),
+        "models": ("spark_tui.catalog.models.adapter.store:model_store", lambda make, p: make(p)),
+        "hub": ("spark_tui.catalog.models.adapter.hub_client:HuggingFaceHub", lambda make, p: make(p.environ)),
+        "downloader": (
+            "spark_tui.catalog.models.adapter.downloads:DetachedDownloads",
+            lambda make, p: make(p.folders.downloads, p.settings.store, p.environ),
+        ),
+    },
+)

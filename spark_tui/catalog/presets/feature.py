@@ -1,0 +1,38 @@
+"""Presets, and where they come from."""
+
+from spark_tui.base.feature import Feature
+
+FEATURE = Feature(
+    commands={
+        "registries": (
+            "spark_tui.catalog.presets.command.registries",
+            "Use recipes of public registries, pinned to a commit.",
+        ),
+    },
+    real={
+        "presets": (
+            "spark_tui.catalog.presets.adapter.store:allowed_presets",
+            lambda make, p: make(p, p.settings.presets, p.folders.registries / "presets", p.folders.cache / "presets"),
+        ),
+        "registries": (
+            "spark_tui.catalog.presets.adapter.registries:GitRegistries",
+            lambda make, p: make(p.folders.registries, p.environ),
+        ),
+        "recipes": (
+            "spark_tui.catalog.presets.adapter.imports:FolderRecipeStore",
+            lambda make, p: make(p.settings.presets),
+        ),
+        "builtin_presets": ("spark_tui.catalog.presets.adapter.store:builtin_directory", None),
+    },
+    demo={
+        "presets": (
+            "spark_tui.catalog.presets.adapter.store:allowed_presets",
+            lambda make, p: make(p, p.demo_folder.path),
+        ),
+        "folder_recipes": (
+            "spark_tui.catalog.presets.adapter.imports:FolderRecipeStore",
+            lambda make, p: make(p.demo_folder.path),
+        ),
+        "builtin_presets": ("spark_tui.catalog.presets.adapter.store:builtin_directory", None),
+    },
+)
