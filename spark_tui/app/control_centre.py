@@ -37,6 +37,7 @@ from spark_tui.base.secret import mask_secrets
 from spark_tui.base.settings import THEME_NAMES, SettingsError
 from spark_tui.base.text import clean, clean_line
 from spark_tui.machine.config import user_themes
+from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.tui.format import Glyphs, PlainCharacters, choose
 from spark_tui.tui.frame import FrameScreen, acting, bindings
 from spark_tui.tui.key_queue import GUARD_S, KeyHandled, KeyQueue
@@ -214,7 +215,7 @@ class SparkApp(EnginesApp):
             self.notify(f"Stopping the {measured.title} ...", markup=False)
             await measured.end()
             said.append(f"The {measured.title} was stopped.")
-        running = [view.name for view in self.world.views if view.container.running]
+        running = [view.name for view in self.world.known(ENGINES) if view.container.running]
         said += [f"Still running: {', '.join(running)}."] if running else []
         self.exit(message=" ".join(said) or None)
 

@@ -2,35 +2,94 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from spark_tui.base.actions import key_of
+from spark_tui.base.engine.state import EngineState, EngineWord
 from spark_tui.base.errors import SparkError
+from spark_tui.base.finding import value_of
+from spark_tui.base.jobs import Activity
 from spark_tui.base.page import Cell
 from spark_tui.base.protocol import rank_of
+from spark_tui.catalog.models.feature import DOWNLOADS
+from spark_tui.catalog.presets.feature import LIBRARY
+from spark_tui.catalog.presets.model.preset import PRESETS
 from spark_tui.catalog.presets.use.catalogue import catalogue
-from spark_tui.observe.engines.show.activity import activities, engine_counts, engine_statuses, window_title
+from spark_tui.observe.engines.show.activity import engine_counts, engine_statuses, window_title
+from spark_tui.observe.engines.show.engines import latest_job
+from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.tui.frame import FrameApp
 
 if TYPE_CHECKING:
-    from spark_tui.base.jobs import Activity
     from spark_tui.base.launches import ClusterRecord
     from spark_tui.base.store import World
     from spark_tui.observe.explain.model.explain import Explanation
     from spark_tui.observe.explain.model.view import EngineView
 
 
+UNDER_WAY = (
+    EngineWord.QUEUED, EngineWord.FETCHING, EngineWord.PULLING, EngineWord.STARTING, EngineWord.LOADING,
+    EngineWord.COMPILING, EngineWord.WARMING_UP, EngineWord.STOPPING,
+)  # fmt: skip
+
+
+def activities(world: World, seconds_left: Callable[[EngineView], float | None]) -> tuple[Activity, ...]:
+    """Launches, other starts, downloads, verifications, the benchmark; none of them twice: what a launch downloads is
+    the launch's. `seconds_left` is how long a start will still take."""
+    statuses = engine_statuses(world)
+    downloads = [each for each in value_of(world[DOWNLOADS]) or () if each.phase.active]
+    found, taken = [], set[str]()
+    for name, status in statuses.items():
+        job = latest_job(world.jobs, name)
+        awaited = {id_ for step in job.steps for id_ in step.downloads} if job is not None else set()
+        if status.word is EngineWord.FETCHING:
+            taken |= awaited
+            left = next((each.eta for each in downloads if each.id in awaited and each.eta is not None), None)
+        else:
+            view = world.named(ENGINES, name)
+            left = seconds_left(view) if view is not None and view.state is EngineState.STARTING else None
+        if status.word in UNDER_WAY:
+            found.append(Activity("show_home", name, f"{name} {status.text}", left))
+    for each in downloads:
+        if each.id in taken:
+            continue
+        percent = "" if each.fraction is None else f" {each.fraction:.0%}"
+        title = each.request.title.rpartition("/")[2]
+        found.append(Activity("show_models", each.id, f"download {title}{percent}", each.eta))
+    library = value_of(world[LIBRARY])
+    for entry in library.entries if library is not None else ():
+        check = entry.check
+        if check is not None and not check.over:
+            words = f"verify {entry.model.id.rpartition('/')[2]} {check.fraction:.0%}"
+            found.append(Activity("show_models", entry.model.id, words, check.left_seconds))
+    bench = world.bench
+    if bench is not None:
+        count = f"{bench.done} of {bench.total}" if bench.total else bench.step
+        found.append(Activity("show_bench", bench.engine, f"bench {bench.engine} {count}", bench.seconds_left))
+    return tuple(found)
+
+
 class EnginesApp(FrameApp):
     """The app as Home sees it."""
 
+    BARS = (ENGINES, DOWNLOADS, LIBRARY, "jobs", "bench")
+
     def take(self, world: World) -> None:
+        """The selected engine stays selected; before one is chosen, it is the first."""
         super().take(world)
+        names = self.engine_names()
+        others = [job.title for job in world.jobs] + [record.name for record in world.launches]
+        if self.selected not in names and self.selected not in others:
+            self.selected = names[0] if names else ""
         self.notices.title(window_title(world))
+
+    def engine_names(self) -> list[str]:
+        return [view.name for view in self.world.known(ENGINES)]
 
     @property
     def selected_engine(self) -> EngineView | None:
-        return self.world.view(self.selected)
+        return self.world.named(ENGINES, self.selected)
 
     @property
     def selected_record(self) -> ClusterRecord | None:
@@ -81,8 +140,11 @@ class EnginesApp(FrameApp):
 
         return explanation_of(self.context, view)
 
+    def has_preset(self, name: str) -> bool:
+        return self.world[PRESETS].get(name) is not None
+
     def apply_fix(self, engine: str) -> None:
-        view = self.world.view(engine)
+        view = self.world.named(ENGINES, engine)
         proposed = self.explain(view).proposal if view is not None else None
         preset = catalogue(self.context).get(view.container.preset) if view is not None else None
         if view is None or proposed is None:
@@ -116,7 +178,7 @@ class EnginesApp(FrameApp):
             self.push_screen(dialog, self.launched)
 
     def edit_engine(self, engine: str, changes: Mapping[str, str] | None = None) -> None:
-        view = self.world.view(engine)
+        view = self.world.named(ENGINES, engine)
         if view is None or not view.container.running:
             self.notify("No running engine is selected.", markup=False)
             return

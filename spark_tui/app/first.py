@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from spark_tui.base.context import Context
 from spark_tui.base.poller import keep, pause
+from spark_tui.catalog.presets.model.preset import PRESETS
 from spark_tui.observe.engines.use.collectors import Collectors
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ async def _run_parts(context: Context) -> None:
     presets_read = asyncio.Event()
 
     async def read_presets() -> None:
-        context.store.update(presets=await context.in_thread(lambda: context.ports["presets"].load()))  # noqa: PLW0108 - made there
+        context.store.put(PRESETS, await context.in_thread(lambda: context.ports["presets"].load()))  # noqa: PLW0108 - made there
         presets_read.set()
 
     async with asyncio.TaskGroup() as group:

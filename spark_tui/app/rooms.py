@@ -39,6 +39,7 @@ class Rooms(tuple[str, ...]):
 
 
 ROOMS: Final = Rooms((
+    "spark_tui.observe.explain",
     "spark_tui.observe.results",
     "spark_tui.observe.engines",
     "spark_tui.observe.metrics",

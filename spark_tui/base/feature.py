@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from msgspec import Struct
 
 Adapter: TypeAlias = tuple[str, Callable[[Any, Any], Any] | None]
 """Where the adapter's class is, and how it is made of that and the other ports (None: of nothing)."""
+T_co = TypeVar("T_co", covariant=True)
+
 NOTHING: Final[Mapping[str, Any]] = {}
 
 
@@ -26,6 +28,12 @@ class Feature(Struct, frozen=True):
     real: Mapping[str, Adapter] = NOTHING
     """Adapters for this machine by their ports' names."""
     demo: Mapping[str, Adapter] = NOTHING
+
+
+class Slice(Struct, Generic[T_co], frozen=True, eq=False):
+    """A part of the World that a room declares: `world[PRESETS]`. `default`: before it was read."""
+
+    default: T_co
 
 
 def named(place: str) -> Any:

@@ -17,8 +17,6 @@ from spark_tui.base.quantities import human_duration
 
 if TYPE_CHECKING:  # the first frame shows steps, and loads none of the ports for them
     from spark_tui.base.ports import Clock
-    from spark_tui.catalog.presets.model.overrides import Overrides
-    from spark_tui.catalog.presets.model.preset import Preset
 
 
 class StepState(StrEnum):
@@ -63,7 +61,6 @@ class JobView(Struct, frozen=True):
     detail: str = ""
     state: StepState = StepState.RUNNING
     nodes: tuple[str, ...] = ()
-    launches: tuple[Preset, Overrides] | None = None
     what: str = "launch"
 
     @property

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from spark_tui.base.errors import SparkError
+from spark_tui.base.feature import Slice
 from spark_tui.base.finding import (
     NOT_READ_YET,
     AlarmId,
@@ -24,7 +25,6 @@ from spark_tui.base.finding import (
 from spark_tui.base.host.memory import ALL_WELL, MemInfo, MemoryBreakdown
 from spark_tui.base.host.vitals import GpuReading, HostIdentity, Vitals
 from spark_tui.base.secret import mask_secrets
-from spark_tui.catalog.presets.model.preset import PresetCatalogue
 
 if TYPE_CHECKING:
     from spark_tui.base.engine.container import DaemonFacts
@@ -35,20 +35,26 @@ if TYPE_CHECKING:
     from spark_tui.base.launches import ClusterRecord
     from spark_tui.base.ports import Clock
     from spark_tui.base.protocol import NodeLook
-    from spark_tui.catalog.models.model.download import Download
-    from spark_tui.catalog.presets.model.library import LibraryView
-    from spark_tui.manage.images.model import ImagesView
-    from spark_tui.observe.explain.model.explain import Explanation
-    from spark_tui.observe.explain.model.view import EngineView
-    from spark_tui.observe.results.model.proof import Proof
 
+T = TypeVar("T")
+
+
+class Named(Protocol):
+    """What has a name."""
+
+    @property
+    def name(self) -> str: ...
+
+
+N = TypeVar("N", bound=Named)
 
 MIN_INTERVAL_SECONDS = 0.1
 """At most ten pushes a second to one subscriber."""
 
 
 class World(Struct, frozen=True):
-    """Everything that the front ends show, but for logs and chat, which have a cadence of their own."""
+    """Everything that the front ends show, but for logs and chat, which have a cadence of their own: fields of types
+    that all speak, and the slices that rooms declare."""
 
     identity: HostIdentity = field(default_factory=lambda: HostIdentity(hostname=""))
     uptime_minutes: Reading[int] = NOT_READ_YET
@@ -57,27 +63,18 @@ class World(Struct, frozen=True):
     gpu: Reading[GpuReading] = NOT_READ_YET
     vitals: Reading[Vitals] = NOT_READ_YET
     docker: Reading[DaemonFacts] = NOT_READ_YET
-    engines: Reading[tuple[EngineView, ...]] = NOT_READ_YET
-    explanations: Mapping[str, Explanation] = field(default_factory=dict)
-    """What each engine's log means now, by the engine's name."""
-    presets: PresetCatalogue = field(default_factory=PresetCatalogue)
-    images: Reading[ImagesView] = NOT_READ_YET
     jobs: tuple[JobView, ...] = ()
     events: tuple[Event, ...] = ()
     breakdown: Reading[MemoryBreakdown] = NOT_READ_YET
     memory_state: Finding = ALL_WELL
     alarms: tuple[Finding, ...] = ()
     last_drop: DropResult | None = None
-    library: Reading[LibraryView] = NOT_READ_YET
-    downloads: Reading[tuple[Download, ...]] = NOT_READ_YET
     boot: Mapping[str, BootStatus] = field(default_factory=dict)
     """The engines that start with the machine, and the state of their units."""
     schedules: Mapping[str, ScheduleStatus] = field(default_factory=dict)
     """The engines that stop and start at set times."""
     bench: BenchStatus | None = None
     """The benchmark that runs in this program."""
-    proofs: tuple[Proof, ...] = ()
-    """What engines were proved to do, the newest first."""
     launches: tuple[ClusterRecord, ...] = ()
     """Launches on several nodes that this machine keeps."""
     gateway: GatewayStatus | None = None
@@ -85,13 +82,24 @@ class World(Struct, frozen=True):
     nodes: Mapping[str, NodeLook | SparkError] = field(default_factory=dict)
     """What each node of a cluster answered last, or why it did not, by its ssh host."""
 
-    @property
-    def views(self) -> tuple[EngineView, ...]:
-        """The engines, as far as they are known."""
-        return value_of(self.engines) or ()
+    slices: Mapping[Slice[Any], Any] = field(default_factory=dict)
+    """Those of the rooms, as far as they were read."""
 
-    def view(self, name: str) -> EngineView | None:
-        return next((view for view in self.views if view.name == name), None)
+    def __getitem__(self, key: Slice[T]) -> T:
+        found: T = self.slices.get(key, key.default)
+        return found
+
+    def known(self, key: Slice[Reading[tuple[T, ...]]]) -> tuple[T, ...]:
+        """The items of that slice, as far as they are known."""
+        return value_of(self[key]) or ()
+
+    def named(self, key: Slice[Reading[tuple[N, ...]]], name: str) -> N | None:
+        """The item of that name."""
+        return next((each for each in self.known(key) if each.name == name), None)
+
+    def having(self, slices: Mapping[Slice[Any], Any]) -> World:
+        """This World with these slices in the place of its own."""
+        return replace(self, slices={**self.slices, **slices})
 
 
 class Store:
@@ -107,15 +115,21 @@ class Store:
         """The latest World."""
         return self._world
 
-    def update(self, **slices: Any) -> bool:
-        """Replaces slices; returns whether anything differed. An unknown slice is a TypeError."""
-        changed = {name: value for name, value in slices.items() if getattr(self._world, name) != value}
-        if not changed:
+    def update(self, slices: Mapping[Slice[Any], Any] | None = None, /, **fields: Any) -> bool:
+        """Replaces slices of the rooms, and fields; returns whether anything differed. An unknown field is a
+        TypeError."""
+        changed = {name: value for name, value in fields.items() if getattr(self._world, name) != value}
+        renewed = {key: value for key, value in (slices or {}).items() if self._world[key] != value}
+        if not changed and not renewed:
             return False
-        self._world = replace(self._world, **changed)
+        self._world = replace(self._world.having(renewed), **changed)
         for event in self._subscribers:
             event.set()
         return True
+
+    def put(self, key: Slice[T], value: T) -> bool:
+        """Replaces one slice of a room; returns whether it differed."""
+        return self.update({key: value})
 
     def say(
         self, text: str, severity: Severity = Severity.INFO, remedy: str = "", *, kind: EventKind = EventKind.NOTE,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, ClassVar, Final, ParamSpec, cast
 
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -26,7 +26,7 @@ from textual.worker import Worker
 
 from spark_tui.base.actions import DANGEROUS, Scope, allowed, of_scope, shown
 from spark_tui.base.errors import SparkError
-from spark_tui.base.feature import named
+from spark_tui.base.feature import Slice, named
 from spark_tui.base.finding import EventKind, Severity
 from spark_tui.base.page import Cell
 from spark_tui.base.quantities import GIB
@@ -85,14 +85,15 @@ def acting(
 
 
 class FrameApp(PlainCrashApp[None]):
-    """The app as screens see it: the core, the World, a `var` of each of its slices, and the selected engine.
+    """The app as screens see it: the core, the World, and the selected engine.
 
     A widget wakes only when what it shows has changed, and repaints itself. A `reactive` of the app would repaint the
     whole screen on every change.
     """
 
-    # They wake what is bound to them; their values are read in `world`, which has their types.
-    vars().update({name: var(value, init=False) for name, value in asdict(World()).items()})
+    BARS: ClassVar[tuple[str | Slice[Any], ...]] = ()
+    """What the bars show of engines, and of what is under way."""
+    world: var[World] = var(World(), init=False, always_update=True)
     selected: var[str] = var("", init=False)
     """Name of the selected engine; all screens show that one."""
 
@@ -104,7 +105,6 @@ class FrameApp(PlainCrashApp[None]):
         self.notices = TerminalNotices(wanted, os.environ, partial(write_to_terminal, self))
         self._error_shown = False
         self._before_aside = "home"
-        self.world = World()
         self.measurement: Measurement | None = None
         super().__init__()
 
@@ -114,15 +114,13 @@ class FrameApp(PlainCrashApp[None]):
         return screen
 
     def take(self, world: World) -> None:
-        """The only writer of the slices. The selected engine stays selected; before one is chosen, it is the first."""
+        """The only writer of the World."""
         self.world = world
-        for name in World.__struct_fields__:
-            setattr(self, name, getattr(world, name))
-        names = [view.name for view in world.views]
-        others = [job.title for job in world.jobs] + [record.name for record in world.launches]
-        if self.selected not in names and self.selected not in others:
-            self.selected = names[0] if names else ""
         self.notices.events(world.events)
+
+    def engine_names(self) -> list[str]:
+        """Of all engines."""
+        raise NotImplementedError
 
     def engine_words(self) -> tuple[Cell, tuple[Cell, ...]]:
         """Of several engines the selected one with its state, and how many are in each: for the bar on top."""
@@ -130,6 +128,10 @@ class FrameApp(PlainCrashApp[None]):
 
     def activities(self) -> tuple[Activity, ...]:
         """What is under way on this machine."""
+        raise NotImplementedError
+
+    def has_preset(self, name: str) -> bool:
+        """Whether a preset of that name is here."""
         raise NotImplementedError
 
     def apply_fix(self, engine: str) -> None:
@@ -290,10 +292,9 @@ class FrameScreen(QuietScreen[None]):
             self.bind_slice(name, partial(_set, top, name))
         for name in ("memory", "breakdown", "pressure", "memory_state"):
             self.bind_slice(name, partial(_set, strip, name))
-        self.bind_slices(("engines", "jobs", "selected"), lambda: self._show_engines(top))
+        self.bind_slices((*self.spark.BARS, "selected"), lambda: self._show_engines(top))
         line = self.query_one(ActivityLine)
-        slices = ("engines", "jobs", "downloads", "library", "bench", "alarms")
-        self.bind_slices(slices, lambda: self._show_activities(line))
+        self.bind_slices((*self.spark.BARS, "alarms"), lambda: self._show_activities(line))
         self.bind_slice("docker", partial(_set, keys, "docker"))
 
     def _show_engines(self, top: TopBar) -> None:
@@ -307,14 +308,21 @@ class FrameScreen(QuietScreen[None]):
         line.renew()
 
     def bind_slice(self, name: str, show: Callable[[Any], None]) -> None:
-        """Calls `show` with the app's reactive `name` now and on every change while this screen is the one shown."""
-        self.bind_slices((name,), lambda: show(getattr(self.app, name)))
+        """Calls `show` with that field of the World now, and on every change while this screen is the one shown."""
+        self.bind_slices((name,), lambda: show(getattr(self.world, name)))
 
-    def bind_slices(self, names: Sequence[str], show: Callable[[], None]) -> None:
-        """Calls `show` now, and on every change of one of the app's reactives while this screen is the one shown."""
+    def bind_slices(self, names: Sequence[str | Slice[Any]], show: Callable[[], None]) -> None:
+        """Calls `show` now, and on every change of a field or a slice of the World, or of the `selected` engine, while
+        this screen is the one shown."""
+
+        def look(before: World, now: World) -> None:
+            if self.is_current and any(_part(before, name) != _part(now, name) for name in names):
+                show()
+
         self._shows = (*self._shows, show)
-        for name in names:
-            self.watch(self.app, name, lambda: show() if self.is_current else None, init=False)
+        self.watch(self.app, "world", look, init=False)
+        if "selected" in names:
+            self.watch(self.app, "selected", lambda: show() if self.is_current else None, init=False)
         show()
 
     def resumed(self) -> None:
@@ -361,7 +369,7 @@ class FrameScreen(QuietScreen[None]):
 
     def engine_choices(self) -> list[str]:
         """The engines that this screen can show."""
-        return [view.name for view in self.world.views]
+        return self.spark.engine_names()
 
     def yanks(self) -> tuple[Yank, ...]:
         """What `y` copies here now."""
@@ -385,6 +393,10 @@ class FrameScreen(QuietScreen[None]):
             self.query_one("#too-small", Static).update(
                 f"{width}x{height} is too small: spark-tui needs {MINIMUM_WIDTH}x{MINIMUM_HEIGHT}. q quits."
             )
+
+
+def _part(world: World, name: str | Slice[Any]) -> object:
+    return world[name] if isinstance(name, Slice) else getattr(world, name, None)
 
 
 def _set(bar: Line, name: str, value: object) -> None:

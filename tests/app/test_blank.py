@@ -10,7 +10,9 @@ from spark_tui.base.engine.state import EngineState
 from spark_tui.base.finding import value_of
 from spark_tui.catalog.fit.screen.bar import FitBar
 from spark_tui.catalog.presets.model.overrides import Overrides
+from spark_tui.catalog.presets.model.preset import PRESETS
 from spark_tui.observe.engines.screen.boot_timeline import BootTimelineView
+from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.observe.results.use import Results
 from spark_tui.run.launch.use.launch import LaunchRequest
 from spark_tui.run.launch.use.runner import JobRunner
@@ -31,7 +33,7 @@ async def measured(app: SparkApp, pilot: Pilot[None], clock: FakeClock) -> None:
     """The demo's engine, benchmarked once with what the form proposes."""
 
     def serves() -> bool:
-        views = value_of(app.context.store.world.engines) or ()
+        views = value_of(app.context.store.world[ENGINES]) or ()
         return bool(app.selected) and views[0].state is EngineState.SERVING
 
     await clock.until(serves)
@@ -46,11 +48,11 @@ async def measured(app: SparkApp, pilot: Pilot[None], clock: FakeClock) -> None:
 
 async def launched(app: SparkApp, pilot: Pilot[None], clock: FakeClock, name: str) -> None:
     """Home some seconds after a launch of the demo's preset of that name, which is selected."""
-    await clock.until(lambda: bool(app.world.presets.presets) and bool(app.selected))
+    await clock.until(lambda: bool(app.world[PRESETS].presets) and bool(app.selected))
     for _ in range(20):  # the graphs have their past
         await clock.advance(1.0)
         await pilot.pause()
-    preset = app.world.presets.get(name)
+    preset = app.world[PRESETS].get(name)
     assert preset is not None
     app.context[JobRunner].launch(LaunchRequest(preset, Overrides()))
     await clock.advance(0.5)

@@ -18,6 +18,7 @@ from spark_tui.base.finding import EventKind, Ok, Severity, value_of
 from spark_tui.base.host.vitals import Vitals
 from spark_tui.base.poller import keep
 from spark_tui.observe.engines.use.engines import EngineSupervisor
+from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.observe.metrics.use.metrics import EngineMetricsCollector
 from tests.fakes_host import FakeClock
 from tests.fakes_metrics import FakeMetrics
@@ -122,7 +123,7 @@ FAULTS = [
 def reasons(kit: Kit) -> str:
     """All that the World says of failures."""
     world = kit.context.store.world
-    readings = (world.memory, world.pressure, world.gpu, world.vitals, world.docker, world.engines)
+    readings = (world.memory, world.pressure, world.gpu, world.vitals, world.docker, world[ENGINES])
     said = [getattr(reading, "error", "") or getattr(reading, "reason", "") for reading in readings]
     return " ".join(
         [*said, *(event.text for event in world.events), kit.context[EngineMetricsCollector].of("one").reason]
@@ -156,8 +157,8 @@ async def test_one_that_fails_or_hangs_is_one_only_and_comes_back(name: str, fau
         assert await soon(kit, lambda: all(meters[each].ended > before[each] for each in REPEATED))
         await kit.clock.advance(10)
         world = kit.context.store.world
-        assert all(isinstance(each, Ok) for each in (world.memory, world.vitals, world.docker, world.engines))
-        assert [view.state for view in value_of(world.engines) or ()] == [EngineState.SERVING]
+        assert all(isinstance(each, Ok) for each in (world.memory, world.vitals, world.docker, world[ENGINES]))
+        assert [view.state for view in value_of(world[ENGINES]) or ()] == [EngineState.SERVING]
         kit.docker.write("one", "the last line")
         lines = kit.context[EngineSupervisor].get("one").buffer
         await kit.until(lambda: "the last line" in [lines.line(at).text for at in range(lines.first, lines.end)])
@@ -201,7 +202,7 @@ async def test_what_is_shown_may_fail_too() -> None:
     async with kit.supervised():
         kit.context[EngineSupervisor].on_views = observe
         await kit.until(lambda: not fails)
-        await kit.until(lambda: isinstance(kit.context.store.world.engines, Ok))
+        await kit.until(lambda: isinstance(kit.context.store.world[ENGINES], Ok))
 
 
 # --- keep -------------------------------------------------------------------------------------------------

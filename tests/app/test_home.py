@@ -23,6 +23,7 @@ from spark_tui.base.wire import encode
 from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.observe.engines.screen.view import LogView
 from spark_tui.observe.engines.use.engines import EngineSupervisor
+from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.run.launch.use.launch import LaunchRequest
 from spark_tui.run.launch.use.runner import JobRunner
 from spark_tui.tui.format import UNICODE
@@ -56,7 +57,7 @@ def screen_text(app: SparkApp) -> str:
 
 
 def state(app: SparkApp, name: str) -> EngineState | None:
-    return next((view.state for view in app.world.views if view.name == name), None)
+    return next((view.state for view in app.world.known(ENGINES) if view.name == name), None)
 
 
 async def test_an_engine_that_serves_is_shown_with_what_its_log_proved() -> None:
@@ -147,7 +148,7 @@ async def test_a_launch_is_seen_and_its_failure_has_a_remedy() -> None:
     kit = Kit()
     kit.docker.fail("start", GpuDriverMissing("Docker has no GPU driver.", "Install the NVIDIA Container Toolkit."))
     async with opened(kit) as (app, pilot):
-        await until(kit, pilot, lambda: value_of(app.world.engines) is not None)
+        await until(kit, pilot, lambda: value_of(app.world[ENGINES]) is not None)
         kit.context[JobRunner].launch(LaunchRequest(PRESET, Overrides()))
         await until(kit, pilot, lambda: "NVIDIA Container Toolkit" in screen_text(app))
         assert "Docker has no GPU driver" in screen_text(app)

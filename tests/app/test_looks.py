@@ -27,6 +27,7 @@ from spark_tui.base.page import Cell, Column, Table, Tone
 from spark_tui.base.ports import LogLine
 from spark_tui.base.settings import AUTO, GLYPH_NAMES, THEME_NAMES, Folders, Settings, folders_of
 from spark_tui.base.theme import BASES, ROLES, UserTheme
+from spark_tui.catalog.presets.model.preset import PRESETS
 from spark_tui.observe.engines.screen.view import LogView
 from spark_tui.observe.explain.use import LogBuffer
 from spark_tui.tui.format import ASCII, CONSOLE, UNICODE, Glyphs, choose
@@ -258,7 +259,7 @@ async def test_with_sixteen_colours_nothing_is_left_to_a_terminal_that_may_be_bl
     kit = kit_of(PRESET)
     app = SparkApp(kit.context, ASCII, SPARK_ANSI)
     async with app.run_test(size=(120, 36)) as pilot:
-        while not app.world.presets.presets:
+        while not app.world[PRESETS].presets:
             await kit.clock.advance(1)
             await pilot.pause()
         for keys in (("3", "slash", "x"), ("escape", "enter", "1"), ("escape", "2", "h"), ("escape", "3", "i")):

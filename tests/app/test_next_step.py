@@ -7,7 +7,9 @@ from spark_tui.app.wiring import build_demo
 from spark_tui.base.finding import value_of
 from spark_tui.catalog.fit.use.fit import LaunchChecks
 from spark_tui.catalog.models.model.store import Completeness
+from spark_tui.catalog.presets.feature import LIBRARY
 from spark_tui.catalog.presets.model.overrides import Overrides
+from spark_tui.catalog.presets.model.preset import PRESETS
 from spark_tui.catalog.presets.use.rights import PresetSource
 from spark_tui.observe.engines.use.collectors import Collectors
 
@@ -16,10 +18,10 @@ async def test_only_what_is_downloaded_and_fits_is_suggested() -> None:
     context = build_demo()
     try:
         await context[Collectors].collect_once()
-        context.store.update(presets=context[PresetSource].load())
+        context.store.put(PRESETS, context[PresetSource].load())
         found = await context[NextStep].candidates()
         assert 0 < len(found) <= MOST
-        library = value_of(context.store.world.library)
+        library = value_of(context.store.world[LIBRARY])
         assert library is not None
         whole = {name for entry in library.entries if entry.model.completeness is Completeness.COMPLETE
                  for name in entry.presets}  # fmt: skip

@@ -17,6 +17,7 @@ from spark_tui.base.errors import EngineFailed, EngineUnreachable, GpuDriverMiss
 from spark_tui.base.finding import value_of
 from spark_tui.base.settings import ExposureChoice
 from spark_tui.catalog.presets.model.overrides import Overrides
+from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.run.launch.use.launch import LaunchRequest
 from spark_tui.run.launch.use.runner import JobRunner
 from spark_tui.tui.modals import ConfirmScreen
@@ -101,7 +102,7 @@ async def test_an_error_that_quotes_a_key_is_masked_where_it_is_told() -> None:
         "start", GpuDriverMissing(f"Docker refused: HF_TOKEN={TOKEN}.", "Ask again.", detail=f"Bearer {BEARER}")
     )
     async with opened(kit) as (app, pilot):
-        await until(kit, pilot, lambda: value_of(app.world.engines) is not None)
+        await until(kit, pilot, lambda: value_of(app.world[ENGINES]) is not None)
         kit.context[JobRunner].launch(LaunchRequest(PRESET, Overrides()))
         await until(kit, pilot, lambda: "Docker refused" in screen_text(app))
         clean_of_secrets(screen_text(app))
@@ -153,7 +154,7 @@ async def test_an_open_engine_gets_a_key_from_home_after_a_question() -> None:
         await until(
             kit,
             pilot,
-            lambda: [view.exposure for view in app.world.views if view.container.running] == [Exposure.LAN],
+            lambda: [view.exposure for view in app.world.known(ENGINES) if view.container.running] == [Exposure.LAN],
         )
         assert app.clipboard == "/home/test/.config/spark-tui/secrets/qwen.env"
         assert "2048" in kit.docker.created[-1].command

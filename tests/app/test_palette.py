@@ -11,6 +11,7 @@ from spark_tui.app.control_centre import SparkApp
 from spark_tui.app.home.palette import Palette, PaletteEntry, ThemeChooser, entries, rank
 from spark_tui.base.files import ScreenFolder
 from spark_tui.base.settings import Settings
+from spark_tui.catalog.presets.model.preset import PRESETS
 from spark_tui.observe.engines.screen.logs import LogsScreen
 from spark_tui.run.launch.screen import LaunchForm
 from spark_tui.tui.format import ASCII, UNICODE
@@ -133,7 +134,7 @@ async def test_read_only_lists_nothing_that_changes_what_runs() -> None:
     app = SparkApp(kit.context, UNICODE)
     async with app.run_test() as pilot:
         sight = Sight(kit, app, pilot)
-        await sight.until(lambda: bool(app.world.presets.presets and app.selected))
+        await sight.until(lambda: bool(app.world[PRESETS].presets and app.selected))
         ids = {entry.id for entry in entries(app)}
         assert not {"stop qwen", "edit qwen", "restart qwen", "launch gemma", "drop_cache"} & ids
         assert {"logs qwen", "preset gemma", "chat qwen"} <= ids

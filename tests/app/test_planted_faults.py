@@ -12,6 +12,7 @@ from spark_tui.base.finding import Stale, value_of
 from spark_tui.base.jobs import StepState
 from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.observe.engines.show.engines import engine_object, engine_page, engine_table
+from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.run.launch.use.launch import LaunchRequest
 from spark_tui.run.launch.use.runner import JobRunner
@@ -24,7 +25,7 @@ JUMPS = (-400 * DAY, -3600.0, -1.0, 1.0, 3600.0, 400 * DAY)
 
 
 def views(kit: Kit) -> dict[str, EngineView]:
-    return {view.name: view for view in value_of(kit.context.store.world.engines) or ()}
+    return {view.name: view for view in value_of(kit.context.store.world[ENGINES]) or ()}
 
 
 def shown(kit: Kit, name: str) -> str:
@@ -114,4 +115,4 @@ async def test_a_docker_that_stops_answering_leaves_engines_as_they_were_and_the
         kit.docker.release()
         kit.docker.end("one", 1)
         await kit.until(lambda: views(kit)["one"].state is EngineState.FAILED)
-        assert not isinstance(kit.context.store.world.engines, Stale)
+        assert not isinstance(kit.context.store.world[ENGINES], Stale)

@@ -29,9 +29,6 @@ ROOMS: Final = {
 LAYERS: Final = {"model": 0, "use": 1, "adapter": 2, "show": 2, "command": 3, "screen": 3}
 
 UPWARD: Final = {
-    "base -> catalog": 5,
-    "base -> manage": 1,
-    "base -> observe": 3,
 }
 """Imports that still run upward, of one wing or room in a higher one: each figure is only ever lowered."""
 AMONG_FRONTS: Final = 4
@@ -151,15 +148,22 @@ def test_a_model_knows_models_alone() -> None:
             assert target.wing == "base" or target.layer == "model", each
 
 
-def test_what_a_room_declares_is_one_value_of_names() -> None:
-    assert set(rooms.ROOMS) == {name.removesuffix(".feature") for name in modules() if name.endswith(".feature")} - {
-        "spark_tui.base"
-    }
+def test_what_a_room_declares_are_names_alone() -> None:
+    """So that reading what all rooms declare imports nothing of them."""
+    features = {name.removesuffix(".feature") for name in modules() if name.endswith(".feature")}
+    assert set(rooms.ROOMS) == features - {"spark_tui.base"}
+    light = {"__future__", "collections.abc", "typing", "spark_tui.base.feature", "spark_tui.base.finding"}
     for room in rooms.ROOMS:
-        docstring, needed, feature = modules()[f"{room}.feature"].body
-        assert isinstance(docstring, ast.Expr), room
-        assert ast.unparse(needed) == "from spark_tui.base.feature import Feature", room
-        assert ast.unparse(feature).startswith("FEATURE = Feature("), room
+        body = modules()[f"{room}.feature"].body
+        imported = {each.module for each in body if isinstance(each, ast.ImportFrom)}
+        made = [
+            ast.unparse(each.value).split("(")[0]
+            for each in body
+            if isinstance(each, ast.Assign | ast.AnnAssign) and each.value
+        ]
+        assert imported <= light, room
+        assert made == [*["Slice"] * (len(made) - 1), "Feature"], room
+        assert not any(isinstance(each, ast.Import | ast.FunctionDef | ast.ClassDef) for each in body), room
 
 
 def test_fronts_of_rooms_do_not_know_each_other() -> None:

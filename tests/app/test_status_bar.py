@@ -8,14 +8,17 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from textual.content import Content
 
+from spark_tui.app.engines_frame import activities
 from spark_tui.base.finding import AlarmId, Finding, Missing, Ok, Severity
 from spark_tui.base.host.memory import EngineShare, MemoryBreakdown
 from spark_tui.base.host.vitals import ClusterLoad, DiskRate, GpuReading, HostIdentity, Throttle, Throttled, Vitals
 from spark_tui.base.jobs import Activity, JobView, Step, StepState
 from spark_tui.base.quantities import GIB
 from spark_tui.base.store import World
+from spark_tui.catalog.models.feature import DOWNLOADS
 from spark_tui.catalog.models.model.download import Download, DownloadPhase, DownloadRequest, FileProgress
-from spark_tui.observe.engines.show.activity import activities, engine_counts, engine_statuses
+from spark_tui.observe.engines.show.activity import engine_counts, engine_statuses
+from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.tui.format import ASCII, UNICODE
 from spark_tui.tui.widgets.bars import ActivityLine, TopBar
 from spark_tui.tui.widgets.line import changed_cells
@@ -115,7 +118,7 @@ def top() -> TopBar:
     bar.gpu = Ok(GpuReading("NVIDIA GB10", 96, 45.4, 71, 2418, unified=True))
     load = (ClusterLoad("X925", 10, 20.0), ClusterLoad("A725", 10, 4.0))
     bar.vitals = Ok(Vitals(clusters=Ok(load), disks=Ok((DiskRate("nvme0n1", 1.3e9, 0.1e9, 50.0),))))
-    bar.counts = engine_counts(World(engines=Ok(())), {})
+    bar.counts = engine_counts(World(slices={ENGINES: Ok(())}), {})
     return bar
 
 
@@ -163,7 +166,7 @@ def test_a_gpu_that_cannot_be_read_says_why() -> None:
 
 
 def world_of(*jobs: JobView, downloads: tuple[Download, ...] = ()) -> World:
-    return World(jobs=jobs, downloads=Ok(downloads))
+    return World(jobs=jobs, slices={DOWNLOADS: Ok(downloads)})
 
 
 def download(repo: str, preset: str = "", phase: DownloadPhase = DownloadPhase.DOWNLOADING) -> Download:

@@ -9,6 +9,7 @@ import pytest
 from spark_tui.base.finding import Missing, Ok
 from spark_tui.base.host.vitals import HostIdentity
 from spark_tui.base.store import Store, World
+from spark_tui.observe.explain.feature import ENGINES
 from tests.fakes_host import FakeClock
 
 
@@ -39,4 +40,4 @@ async def test_an_unknown_slice_is_a_mistake_at_once() -> None:
 
 
 def test_the_empty_world_is_a_world() -> None:
-    assert World().engines == World().engines
+    assert World()[ENGINES] == World()[ENGINES]

@@ -23,6 +23,7 @@ from spark_tui.base.finding import NOT_READ_YET
 from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.settings import Settings
 from spark_tui.catalog.presets.model.preset import PresetCatalogue
+from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.frame import FrameScreen
 from spark_tui.use.chat.screen.chat import ChatScreen
@@ -229,7 +230,7 @@ async def chatting(engines: dict[str, str] | None = None, *, size: tuple[int, in
     async with kit.app.run_test(size=size, notifications=True) as pilot:
         kit.pilot = pilot
         serving = any(kit.api.models_by_port)
-        await kit.let_time_pass(lambda: ("ready" in kit.seen()) if serving else kit.app.world.engines != NOT_READ_YET)
+        await kit.let_time_pass(lambda: ("ready" in kit.seen()) if serving else kit.app.world[ENGINES] != NOT_READ_YET)
         await pilot.press("6")
         await kit.until(lambda: isinstance(kit.app.screen, ChatScreen) and kit.app.screen.focused is not None)
         yield kit

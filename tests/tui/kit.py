@@ -13,7 +13,7 @@ from textual.screen import Screen
 
 from spark_tui.app.control_centre import SparkApp
 from spark_tui.base.errors import PresetError
-from spark_tui.catalog.presets.model.preset import Origin, Preset, PresetCatalogue, PresetFacts, PublishedSpeed
+from spark_tui.catalog.presets.model.preset import PRESETS, Origin, Preset, PresetCatalogue, PresetFacts, PublishedSpeed
 from spark_tui.catalog.presets.use.rights import PresetSource
 from spark_tui.tui.format import UNICODE
 from tests.kit import IMAGE, PRESET, FixedPresets, Kit
@@ -139,7 +139,7 @@ async def seen(kit: Kit, size: tuple[int, int] = (120, 36), *keys: str) -> Async
     app = opened_on(mode or "presets")(kit.context, UNICODE)
     async with app.run_test(size=size, notifications=True) as pilot:
         sight = Sight(kit, app, pilot)
-        await sight.until(lambda: bool(app.world.presets.presets or app.world.presets.problems))
+        await sight.until(lambda: bool(app.world[PRESETS].presets or app.world[PRESETS].problems))
         for key in keys if mode is None else keys[1:]:
             await sight.press(key)
         yield sight

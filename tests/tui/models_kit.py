@@ -17,7 +17,7 @@ from spark_tui.base.settings import Settings
 from spark_tui.catalog.library.screen.models import ModelsScreen
 from spark_tui.catalog.models.adapter.checkpoints import StoreCheckpoints
 from spark_tui.catalog.models.adapter.store import FolderModelStore
-from spark_tui.catalog.presets.model.preset import Preset
+from spark_tui.catalog.presets.model.preset import PRESETS, Preset
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.widgets.page import Page
 from tests.fakes_hub import FakeDownloader, FakeHub
@@ -54,7 +54,7 @@ async def seen(kit: Stock, size: tuple[int, int] = (120, 36), *keys: str) -> Asy
     app = SparkApp(kit.context, UNICODE)
     async with app.run_test(size=size, notifications=True) as pilot:
         sight = Sight(kit, app, pilot)
-        await sight.until(lambda: bool(app.world.presets.presets))
+        await sight.until(lambda: bool(app.world[PRESETS].presets))
         await sight.press("2")
         await sight.until(lambda: isinstance(app.screen, ModelsScreen) and app.screen.library is not None)
         for key in keys:

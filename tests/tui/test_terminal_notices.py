@@ -10,6 +10,7 @@ from spark_tui.base.jobs import JobView, Step, StepState
 from spark_tui.base.settings import NOTICES, read_value
 from spark_tui.base.store import World
 from spark_tui.observe.engines.show.activity import window_title
+from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.tui.terminal_notices import DEAF_TERMINALS, TerminalNotices
 
 XTERM = {"TERM": "xterm-256color"}
@@ -79,7 +80,7 @@ def test_the_title_comes_back() -> None:
 def test_the_title_says_the_state_and_no_figures() -> None:
     job = JobView("1", "qwen", (Step("pull", "Pull image", StepState.RUNNING, "", 0.41),))
     assert window_title(World(identity=HostIdentity("spark-7f3a"), jobs=(job,))) == "spark-7f3a: qwen pulling"
-    assert window_title(World(engines=Ok(()))) == "spark-tui: no engine running"
+    assert window_title(World(slices={ENGINES: Ok(())})) == "spark-tui: no engine running"
     assert window_title(World()) == "spark-tui: engines unknown"
 
 

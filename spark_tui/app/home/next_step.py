@@ -15,7 +15,7 @@ from spark_tui.catalog.fit.model.fit import FitWord
 from spark_tui.catalog.fit.use.fit import LaunchChecks
 from spark_tui.catalog.models.model.store import Completeness
 from spark_tui.catalog.presets.model.overrides import Overrides
-from spark_tui.catalog.presets.model.preset import Preset
+from spark_tui.catalog.presets.model.preset import PRESETS, Preset
 from spark_tui.catalog.presets.use.library import Library
 from spark_tui.observe.explain.model.starts import StartRecord
 from spark_tui.observe.metrics.use.history import History
@@ -59,7 +59,7 @@ class NextStep(Struct, eq=False):
             for name in entry.presets
         }
         started = {start.preset: number for number, start in enumerate(self._starts()) if start.ready}
-        presets = [preset for preset in self._store.world.presets.presets if preset.name in names]
+        presets = [preset for preset in self._store.world[PRESETS].presets if preset.name in names]
         found: list[NextPreset] = []
         for preset in sorted(presets, key=lambda each: -started.get(each.name, -1)):
             try:

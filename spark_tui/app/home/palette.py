@@ -22,8 +22,10 @@ from spark_tui.base.page import Cell, Column, Row, Section, Table, Tone, cells
 from spark_tui.base.settings import KEYS, THEME_NAMES
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.base.untrusted import load_json
-from spark_tui.catalog.presets.model.preset import Preset
+from spark_tui.catalog.presets.feature import LIBRARY
+from spark_tui.catalog.presets.model.preset import PRESETS, Preset
 from spark_tui.machine.config import config_of, user_themes
+from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.tui.frame import FrameApp, FrameScreen
 from spark_tui.tui.list_screen import go
 from spark_tui.tui.modals import TextDialog
@@ -71,7 +73,7 @@ def entries(app: FrameApp) -> Iterator[PaletteEntry]:
     yield from _actions(app)
     yield from _engines(app)
     yield from _presets(app)
-    library = value_of(app.world.library)
+    library = value_of(app.world[LIBRARY])
     for each in library.entries if library is not None else ():
         id_, detail = each.model.id, each.model.completeness.value
         yield PaletteEntry(f"model {id_}", "Models", clean_line(id_), detail, "", partial(go, app, "models", row=id_))
@@ -102,7 +104,7 @@ def _actions(app: FrameApp) -> Iterator[PaletteEntry]:
 
 
 def _engines(app: FrameApp) -> Iterator[PaletteEntry]:
-    for view in app.world.views:
+    for view in app.world.known(ENGINES):
         name = clean_line(view.name)
         for verb, mode, id_, running in ENGINE_VERBS:
             if running and not view.container.running:
@@ -117,7 +119,7 @@ def _engines(app: FrameApp) -> Iterator[PaletteEntry]:
 
 def _presets(app: FrameApp) -> Iterator[PaletteEntry]:
     may_launch = not app.context.settings.read_only
-    for preset in app.world.presets.presets:
+    for preset in app.world[PRESETS].presets:
         name, title = clean_line(preset.name), clean_line(preset.facts.title)
         if may_launch:
             run = partial(launch, app, preset)

@@ -21,7 +21,10 @@ from spark_tui.base.jobs import StepState
 from spark_tui.base.page import Row, Section
 from spark_tui.base.protocol import rank_of
 from spark_tui.base.quantities import GIB
+from spark_tui.catalog.models.feature import DOWNLOADS
+from spark_tui.catalog.presets.feature import LIBRARY
 from spark_tui.catalog.presets.model.library import stored_commit
+from spark_tui.catalog.presets.model.preset import PRESETS
 from spark_tui.observe.engines.show.engines import (
     LiveCells,
     boot_question,
@@ -33,6 +36,8 @@ from spark_tui.observe.engines.show.engines import (
     latest_job,
     schedule_text,
 )
+from spark_tui.observe.explain.feature import ENGINES
+from spark_tui.observe.results.feature import PROOFS
 from spark_tui.tui.frame import FrameScreen, acting, bindings
 from spark_tui.tui.help import TourText
 from spark_tui.tui.widgets.line import entitle
@@ -150,11 +155,11 @@ class HomeScreen(FrameScreen):
         self._command: tuple[Section, ...] = ()
         self._guard: Reading[GuardStatus] | None = None
         self._guard_at = float("-inf")
-        self.bind_slices(("engines", "jobs", "boot", "launches", "nodes"), self._show)
-        self.bind_slices(("downloads",), self._show_coming)
-        self.bind_slices(("presets",), lambda: self._show_selected() if not self.world.views else None)
-        self.bind_slices(("selected", "proofs", "gateway", "schedules"), self._show_selected)
-        self.bind_slice("selected", lambda name: self.query_one(RowList).select(name))
+        self.bind_slices((ENGINES, "jobs", "boot", "launches", "nodes"), self._show)
+        self.bind_slices((DOWNLOADS,), self._show_coming)
+        self.bind_slices((PRESETS,), lambda: self._show_selected() if not self.world.known(ENGINES) else None)
+        self.bind_slices(("selected", PROOFS, "gateway", "schedules"), self._show_selected)
+        self.bind_slices(("selected",), lambda: self.query_one(RowList).select(self.spark.selected))
         # At once, and not by a message: the next key is for that engine, and a list shown meanwhile keeps its cursor.
         self.watch(self.query_one(RowList), "cursor", self._select, init=False)
         self.set_timer(PROOFS_SECONDS, self._read_proofs)
@@ -224,7 +229,7 @@ class HomeScreen(FrameScreen):
         from spark_tui.tui.widgets.graph import sparkline
 
         found = {}
-        for view in self.world.views:
+        for view in self.world.known(ENGINES):
             if view.word.serves:
                 curve = self._read(view.name, MetricId.DECODE_RATE)
                 rate, running = curve.last, self._read(view.name, MetricId.RUNNING).last
@@ -236,7 +241,7 @@ class HomeScreen(FrameScreen):
 
     def _renew_graphs(self) -> None:
         """The machine's graphs on the left; on the right the engine's, or while it starts the memory it takes."""
-        if value_of(self.world.engines) is None or not self.is_current:
+        if value_of(self.world[ENGINES]) is None or not self.is_current:
             return  # not for the first frame
         from spark_tui.observe.metrics.show import metrics as present
         from spark_tui.observe.metrics.use.metrics import HOST
@@ -244,7 +249,7 @@ class HomeScreen(FrameScreen):
 
         if self._unsubscribe is None:
             self._unsubscribe = self.context[parts().EngineMetricsCollector].subscribe(self._sampled)
-        for name in (HOST, *(view.name for view in self.world.views)):
+        for name in (HOST, *(view.name for view in self.world.known(ENGINES))):
             if name not in self._past:
                 self._read_past(name)
         if not self.query(GraphGrid):
@@ -288,7 +293,7 @@ class HomeScreen(FrameScreen):
         metrics, name = self.context[parts().EngineMetricsCollector], self.spark.selected
         brief = not (self.has_class("-wide") and self.has_class("-roomy"))
         rows = slow_rows(metrics.current(name), metrics.lifetime(name), self.world.gpu, brief=brief)
-        if self._guard is not None and self.world.views:
+        if self._guard is not None and self.world.known(ENGINES):
             rows = (*rows, guard_row(self._guard))
         slow = self.query_one("#slow", Page)
         slow.display = bool(rows)
@@ -353,9 +358,9 @@ class HomeScreen(FrameScreen):
 
     def _show_list(self) -> None:
         rows = self.query_one(RowList)
-        live = self._live() if any(view.word.serves for view in self.world.views) else {}
+        live = self._live() if any(view.word.serves for view in self.world.known(ENGINES)) else {}
         table = home_table(
-            self.world.views, self.world.jobs, live=live, boot=self.world.boot, launches=self.world.launches
+            self.world.known(ENGINES), self.world.jobs, live=live, boot=self.world.boot, launches=self.world.launches
         )
         rows.show_table(table, self._empty())
         rows.select(self.spark.selected)
@@ -368,11 +373,11 @@ class HomeScreen(FrameScreen):
     @property
     def _docker_fault(self) -> str:
         """Why the engines cannot be listed; empty while they can, and before they were."""
-        why = reason_of(self.world.engines)
+        why = reason_of(self.world[ENGINES])
         return "" if why == "not read yet" else why
 
     def _empty(self) -> Content:
-        if value_of(self.world.engines) is None and not self._docker_fault:
+        if value_of(self.world[ENGINES]) is None and not self._docker_fault:
             return Content.styled("Finding engines ...", "$dim")
         return Content.styled("Cannot list engines.", "bold $error") if self._docker_fault else no_engine()
 
@@ -380,10 +385,10 @@ class HomeScreen(FrameScreen):
         """Without an engine: what keeps it from being launched, else what to launch."""
         if self._docker_fault:
             return docker_page(self._docker_fault, key_of("yank"), key_of("show_doctor"))
-        if value_of(self.world.engines) is None:
+        if value_of(self.world[ENGINES]) is None:
             return ()  # not for the first frame
-        seen = (self.world.presets, tuple(job.id for job in self.world.jobs), self.world.views)
-        if seen != self._looked and self.world.presets.presets and self.context.ports.has("models"):
+        seen = (self.world[PRESETS], tuple(job.id for job in self.world.jobs), self.world.known(ENGINES))
+        if seen != self._looked and self.world[PRESETS].presets and self.context.ports.has("models"):
             self._looked = seen
             self._find_next()
         return next_step_page(
@@ -440,7 +445,7 @@ class HomeScreen(FrameScreen):
         if view is not None:
             from spark_tui.observe.explain.show import explanation_rows, health_rows  # not for the first frame
 
-            preset = self.world.presets.get(view.container.preset) is not None
+            preset = self.world[PRESETS].get(view.container.preset) is not None
             found, key = self.spark.explain(view), key_of("apply_remedy")
             if view.container.running:
                 rows = health_rows(found, preset=preset, key=key, brief=not self.has_class("-roomy"))
@@ -458,12 +463,12 @@ class HomeScreen(FrameScreen):
 
     def _with_proof(self, page: tuple[Section, ...], view: EngineView | None) -> tuple[Section, ...]:
         """The page of an engine with what was proved of it, if anything was."""
-        if view is None or not self.world.proofs:
+        if view is None or not self.world[PROOFS]:
             return page
         from spark_tui.observe.results.model.proof import engine_badge  # not for the first frame
         from spark_tui.use.prove.show import badge_row
 
-        found = engine_badge(self.world.proofs, view, stored_commit(self.world.library, view.model))
+        found = engine_badge(self.world[PROOFS], view, stored_commit(self.world[LIBRARY], view.model))
         return (*page[:-1], Section(rows=(*page[-1].rows, *badge_row(found))))
 
     def _with_nodes(
@@ -515,11 +520,12 @@ class HomeScreen(FrameScreen):
         view, name, wide = self.selected_engine, self.spark.selected, self.has_class("-wide")
         job = latest_job(self.world.jobs, name) if self._loads else None
         awaited = {id_ for step in job.steps for id_ in step.downloads} if job is not None and view is None else set()
-        if job is not None and job.launches is not None and job.launches != self._judged:
-            self._judged = job.launches
-            self._judge(*job.launches)
-        fetched = [each for each in value_of(self.world.downloads) or () if each.id in awaited]
-        preset = self.world.presets.get(view.container.preset if view is not None else name) if self._loads else None
+        launched = self.context[parts().JobRunner].launched.get(job.id) if job is not None else None
+        if launched is not None and launched != self._judged:
+            self._judged = launched
+            self._judge(*launched)
+        fetched = [each for each in value_of(self.world[DOWNLOADS]) or () if each.id in awaited]
+        preset = self.world[PRESETS].get(view.container.preset if view is not None else name) if self._loads else None
         pages: dict[str, tuple[Section, ...]] = dict.fromkeys(
             ("fetch", "preset", "rail-fetch-files", "rail-preset", "rail-command"), ()
         )
@@ -594,7 +600,7 @@ class HomeScreen(FrameScreen):
         view = self.selected_engine
         if view is None and (command := docker_command(self._docker_fault)):
             return (Yank("Command", "c", command),)
-        preset = self.world.presets.get(view.container.preset) if view is not None else None
+        preset = self.world[PRESETS].get(view.container.preset) if view is not None else None
         last = log_and_event_yanks(self.context, self.spark.selected)
         return (*engine_yanks(self.context, view, preset, self.world.identity.lan_address), *last)
 

@@ -1,6 +1,16 @@
 """The model store, the Hub and downloads."""
 
-from spark_tui.base.feature import Feature
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spark_tui.base.feature import Feature, Slice
+from spark_tui.base.finding import NOT_READ_YET, Reading
+
+if TYPE_CHECKING:
+    from spark_tui.catalog.models.model.download import Download
+
+DOWNLOADS: Slice[Reading[tuple[Download, ...]]] = Slice(NOT_READ_YET)
 
 FEATURE = Feature(
     real={

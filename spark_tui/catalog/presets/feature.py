@@ -1,6 +1,16 @@
 """Presets, and where they come from."""
 
-from spark_tui.base.feature import Feature
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spark_tui.base.feature import Feature, Slice
+from spark_tui.base.finding import NOT_READ_YET, Reading
+
+if TYPE_CHECKING:
+    from spark_tui.catalog.presets.model.library import LibraryView
+
+LIBRARY: Slice[Reading[LibraryView]] = Slice(NOT_READ_YET)
 
 FEATURE = Feature(
     commands={

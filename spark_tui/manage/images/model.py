@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
+from typing import Final
 
 from msgspec import Struct
 
@@ -12,7 +13,8 @@ from spark_tui.base.engine.image import familiar, repository, tag_of
 from spark_tui.base.engine.runtimes import recognised
 from spark_tui.base.engine.state import runtime_of
 from spark_tui.base.errors import ImageNotFound, RefusedError, SparkError
-from spark_tui.base.finding import Finding, Severity
+from spark_tui.base.feature import Slice
+from spark_tui.base.finding import NOT_READ_YET, Finding, Reading, Severity
 from spark_tui.catalog.presets.model.preset import Preset
 from spark_tui.observe.explain.model.starts import StartRecord
 
@@ -174,6 +176,9 @@ class ImagesView(Struct, frozen=True):
 
     def names_of(self, image: StoredImage) -> tuple[str, ...]:
         return tuple(each.name for each in self.entries if each.stored is not None and each.stored.id == image.id)
+
+
+IMAGES: Final = Slice[Reading[ImagesView]](NOT_READ_YET)
 
 
 class ImageDeletion(Struct, frozen=True):

@@ -16,7 +16,7 @@ from spark_tui.base.page import Row, Section
 from spark_tui.base.quantities import human_bytes
 from spark_tui.base.text import clean_line, quoted
 from spark_tui.catalog.fit.screen.presets import PageQuestion, PresetsScreen
-from spark_tui.manage.images.model import ImageEntry, ImagesView, TagState
+from spark_tui.manage.images.model import IMAGES, ImageEntry, ImagesView, TagState
 from spark_tui.manage.images.show import images as present
 from spark_tui.manage.images.use.images import Images
 from spark_tui.manage.images.use.update import Updater, UpdateStage, begin_update
@@ -58,14 +58,14 @@ class ImagesScreen(ListScreen):
     def on_mount(self) -> None:
         entitle(self.query_one("#list-pane"), f"{key_of('show_models')} Models  Images")
         self._busy = ""
-        self.bind_slices(("images",), self.show_rows)
+        self.bind_slices((IMAGES,), self.show_rows)
 
     def on_screen_resume(self) -> None:
         self.action_reload_images()
 
     @property
     def view(self) -> ImagesView | None:
-        return value_of(self.world.images)
+        return value_of(self.world[IMAGES])
 
     @property
     def entry(self) -> ImageEntry | None:
@@ -76,7 +76,7 @@ class ImagesScreen(ListScreen):
     # --- show -----------------------------------------------------------------------------------------
 
     def show_rows(self) -> None:
-        view, reading = self.view, self.world.images
+        view, reading = self.view, self.world[IMAGES]
         if view is None:
             waits = reading == NOT_READ_YET
             text = "Reading images..." if waits else f"{reason_of(reading)} {key_of('reload_images')} tries again."
@@ -90,7 +90,7 @@ class ImagesScreen(ListScreen):
         self.show_selected()
 
     def show_selected(self) -> None:
-        view, entry, reading, line = self.view, self.entry, self.world.images, self.query_one(SummaryLine)
+        view, entry, reading, line = self.view, self.entry, self.world[IMAGES], self.query_one(SummaryLine)
         self.page("image").show(present.image_page(entry, view, self.context.clock.now()) if entry and view else ())
         line.text, line.style = present.images_summary(view) if view is not None else "", "$dim"
         if self._busy:

@@ -13,6 +13,7 @@ from spark_tui.base.finding import Change, Finding, Severity, pairs_text, set_op
 from spark_tui.base.page import TONES, Row, Section, Tone
 from spark_tui.base.quantities import human_duration
 from spark_tui.base.text import clean_line
+from spark_tui.observe.explain.feature import EXPLANATIONS
 from spark_tui.observe.explain.model.causes.cause import CauseId
 from spark_tui.observe.explain.model.explain import Explanation, explain_view
 from spark_tui.observe.explain.model.kernels import Fp4
@@ -220,7 +221,7 @@ def landmarks(explanation: Explanation, first_line: int, cause_line: int | None 
 
 def explanation_of(context: Context, view: EngineView) -> Explanation:
     """What the engine's log means now, as it is known; an engine that is not watched is explained here."""
-    known = context.store.world.explanations.get(view.name)
+    known = context.store.world[EXPLANATIONS].get(view.name)
     return known or explain_view(view, now=context.clock.now())
 
 

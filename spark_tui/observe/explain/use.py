@@ -12,17 +12,13 @@ from enum import StrEnum
 from functools import cached_property
 from math import inf
 from sys import getsizeof, maxsize
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from spark_tui.base.ports import LogLine
 from spark_tui.base.secret import mask_secrets
 from spark_tui.base.text import clean_line
 from spark_tui.observe.explain.model.line import REQUESTS, STATISTICS, LineKind, Repeat, by_time, parse_line, repeat_of
-
-if TYPE_CHECKING:
-    from spark_tui.base.ports import LogLine
-
 
 MAX_LINES = 20_000
 MAX_BYTES = 16 * 1024 * 1024

@@ -18,6 +18,7 @@ from spark_tui.base.host.memory import ALL_WELL, SERVING_FLOOR, MemInfo, MemoryB
 from spark_tui.base.host.series import MetricId, SeriesSlice
 from spark_tui.base.page import TONES
 from spark_tui.base.quantities import GIB, human_bytes
+from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.observe.memory import show as present
 from spark_tui.observe.memory.use.memory import DropPlan, MemoryDetail, MemoryInspector
 from spark_tui.observe.metrics.use.history import History
@@ -205,7 +206,9 @@ class MemoryScreen(FrameScreen):
         """The engine whose process is under the cursor; empty where it is none."""
         key = self.query_one("#processes", RowList).key
         found = next((each for each in value_of(self._detail.processes) or () if str(each.pid) == key), None)
-        views = (view for view in self.world.views if found is not None and view.container.id == found.container)
+        views = (
+            view for view in self.world.known(ENGINES) if found is not None and view.container.id == found.container
+        )
         return next((view.name for view in views), "")
 
     async def action_stop_owner(self) -> None:

@@ -1,6 +1,16 @@
 """Results and proofs that are kept."""
 
-from spark_tui.base.feature import Feature
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spark_tui.base.feature import Feature, Slice
+
+if TYPE_CHECKING:
+    from spark_tui.observe.results.model.proof import Proof
+
+PROOFS: Slice[tuple[Proof, ...]] = Slice(())
+"""What engines were proved to do, the newest first."""
 
 FEATURE = Feature(
     real={

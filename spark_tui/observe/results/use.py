@@ -19,6 +19,7 @@ from spark_tui.base.ports import Clock, StateFiles, port_named
 from spark_tui.base.text import clean_line
 from spark_tui.observe.explain.model.starts import StartRecord
 from spark_tui.observe.explain.model.view import Baseline
+from spark_tui.observe.results.feature import PROOFS
 from spark_tui.observe.results.model.compare import Comparison, compare
 from spark_tui.observe.results.model.conditions import Conditions, flags_of
 from spark_tui.observe.results.model.proof import Proof
@@ -184,8 +185,8 @@ async def read_proofs(context: Context) -> None:
         return context[ProofStore].all()  # its modules are imported in the thread too
 
     kept = await context.in_thread(read)
-    known = {proof.id: proof for proof in (*kept, *context.store.world.proofs)}  # one may be new since
-    context.store.update(proofs=tuple(sorted(known.values(), key=lambda proof: -proof.at)))
+    known = {proof.id: proof for proof in (*kept, *context.store.world[PROOFS])}  # one may be new since
+    context.store.put(PROOFS, tuple(sorted(known.values(), key=lambda proof: -proof.at)))
 
 
 def keep_bandwidth(state: StateFiles, nodes: Sequence[str], found: Sequence[str]) -> None:

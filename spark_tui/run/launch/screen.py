@@ -37,6 +37,7 @@ from spark_tui.catalog.presets.use.last_launches import PLACE, LastLaunches
 from spark_tui.catalog.presets.use.preflight import Preflight, launch_downloads, requests_of
 from spark_tui.catalog.presets.use.registries import RegistryManager
 from spark_tui.catalog.presets.use.rights import PresetGrants, require_reviewed
+from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.run.launch.show.edit import edit_page, shown_value
 from spark_tui.run.launch.use.edit import Editor, EditPlan
@@ -438,7 +439,7 @@ class LaunchForm(FormScreen[str]):
         core, name, app = self._core, self.overrides.name or self._preset.name, cast("FrameApp", self.app)
         if not (await self.approved() and await app.may(self.verb, name)):
             return
-        running = core.store.world.view(name)
+        running = core.store.world.named(ENGINES, name)
         if (
             running is None
             or not (running.container.running and running.container.ours)

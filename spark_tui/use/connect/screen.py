@@ -16,6 +16,7 @@ from spark_tui.base.actions import Scope, key_of
 from spark_tui.base.errors import RefusedError, SparkError, UsageError
 from spark_tui.base.finding import Finding
 from spark_tui.base.page import Section
+from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.tui.frame import acting, bindings
 from spark_tui.tui.list_screen import LIST_CSS, ListScreen
@@ -49,7 +50,7 @@ class ConnectScreen(ListScreen):
 
     @property
     def selected_engine(self) -> EngineView | None:
-        return self.world.view(self.spark.selected)
+        return self.world.named(ENGINES, self.spark.selected)
 
     def on_mount(self) -> None:
         self._plans: dict[str, Connection] = {}
@@ -57,7 +58,7 @@ class ConnectScreen(ListScreen):
         self._checks: dict[tuple[str, str], Finding] = {}
         self._seen: tuple[object, ...] = ()
         self._by_gateway: bool | None = None  # as each client is connected, until the key says which
-        self.bind_slices(("engines", "selected", "gateway"), self._look)
+        self.bind_slices((ENGINES, "selected", "gateway"), self._look)
 
     def on_screen_resume(self) -> None:
         self._seen = ()

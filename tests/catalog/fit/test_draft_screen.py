@@ -19,6 +19,7 @@ from spark_tui.catalog.models.model.config import facts_from
 from spark_tui.catalog.models.model.hub import SearchHit
 from spark_tui.catalog.presets.adapter.imports import FolderRecipeStore
 from spark_tui.catalog.presets.adapter.store import PresetFiles, builtin_directory
+from spark_tui.catalog.presets.model.preset import PRESETS
 from spark_tui.run.launch.screen import LaunchForm
 from spark_tui.tui.modals import TextDialog
 from tests import TESTS
@@ -61,7 +62,7 @@ async def test_enter_on_a_model_without_a_preset_shows_its_draft_which_is_saved_
         file = tmp_path / "presets" / "tiny.yaml"
         await sight.until(file.exists)
         assert file.read_text().startswith("# Drafted by spark-tui for acme/tiny")
-        await sight.until(lambda: sight.app.world.presets.get("tiny") is not None)
+        await sight.until(lambda: sight.app.world[PRESETS].get("tiny") is not None)
         await sight.press("l")
         sight.on(LaunchForm)
         await sight.press("ctrl+l")

@@ -20,6 +20,7 @@ from spark_tui.catalog.presets.model.preset import PresetFacts
 from spark_tui.catalog.presets.use.preflight import Preflight, preset_diff
 from spark_tui.observe.engines.use.collectors import Collectors
 from spark_tui.observe.engines.use.engines import EngineSupervisor
+from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.run.launch.use.edit import Editor
 from spark_tui.run.launch.use.launch import Launcher, LaunchRequest
@@ -123,9 +124,9 @@ async def test_the_verdict_is_the_same_before_while_and_after_another_engine_loa
         room = 105 * GIB - holds - host
         state = EngineState.SERVING if step == steps else EngineState.STARTING
         kit.context.store.update(
+            {ENGINES: Ok((EngineView(facts, state, "vllm", Exposure.LOCAL),))},
             memory=Ok(replace(IDLE_MEMORY, total=total, available=room, free=room)),
             gpu=Ok(GpuReading("NVIDIA GB10", unified=True, processes=(GpuProcess(77, holds),) if step else ())),
-            engines=Ok((EngineView(facts, state, "vllm", Exposure.LOCAL),)),
         )
         found = await kit.context[LaunchChecks].judge(LLAMA, overrides_from_pairs({"max_model_len": str(context)}))
         seen.append((found.word, found.text))

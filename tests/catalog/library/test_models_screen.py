@@ -22,6 +22,7 @@ from spark_tui.catalog.fit.screen.presets import PresetsScreen
 from spark_tui.catalog.library.screen.hub import FetchDialog, SearchDialog
 from spark_tui.catalog.library.screen.models import ModelsScreen
 from spark_tui.catalog.library.show.models import speed_text
+from spark_tui.catalog.models.feature import DOWNLOADS
 from spark_tui.catalog.models.model import hub as hub_errors
 from spark_tui.catalog.models.model.download import Download, DownloadPhase, DownloadRequest
 from spark_tui.catalog.models.model.hub import FormatBasis, Formats, Gating, SearchHit, Sort
@@ -30,6 +31,7 @@ from spark_tui.catalog.models.model.weights import DecodeCeiling
 from spark_tui.catalog.models.show.downloads import bar_cell
 from spark_tui.catalog.models.show.inspection import hits_table
 from spark_tui.catalog.models.use.downloads import Downloads
+from spark_tui.catalog.presets.feature import LIBRARY
 from spark_tui.catalog.presets.model.preset import PublishedSpeed
 from spark_tui.tui.format import cell
 from spark_tui.tui.help import HelpScreen
@@ -281,7 +283,7 @@ async def test_one_revision_of_several_can_be_deleted_alone(kit: Stock) -> None:
         await go_to(sight, "org/qwen")
         await sight.press("delete")
         await sight.until_seen("all of it", "revision fffffff", f"revision {COMMIT[:7]} main")
-        view = value_of(kit.context.store.world.library)
+        view = value_of(kit.context.store.world[LIBRARY])
         model = view.contents.find("org/qwen") if view is not None else None
         assert model is not None
         sight.app.screen.query_one(RowList).select(str([each.commit for each in model.revisions].index(other) + 1))
@@ -501,7 +503,7 @@ async def test_progress_is_painted_once_a_second_at_most(kit: Stock) -> None:
         assert "25%" in begin
         for done in (300, 400, 500):
             moved = replace(download, files=(replace(download.files[0], done=done),))
-            sight.app.take(replace(sight.app.world, downloads=Ok((moved,))))
+            sight.app.take(sight.app.world.having({DOWNLOADS: Ok((moved,))}))
             await sight.pilot.pause()
         assert "50%" not in sight.text
         kit.downloader.known[id_] = moved

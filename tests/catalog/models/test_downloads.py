@@ -15,6 +15,7 @@ from spark_tui.base.finding import Ok, Severity, Stale
 from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.quantities import GIB
 from spark_tui.base.store import Store
+from spark_tui.catalog.models.feature import DOWNLOADS
 from spark_tui.catalog.models.model import hub as hub_errors
 from spark_tui.catalog.models.model.download import DownloadPhase, DownloadRequest
 from spark_tui.catalog.models.model.hub import Gating
@@ -147,7 +148,7 @@ def test_a_model_of_the_store_is_not_fetched_and_the_launch_s_own_settings_count
 async def test_the_token_is_handed_over_and_the_world_knows(kit: Kit) -> None:
     id_ = await kit.downloads.start(TINY)
     assert kit.downloader.tokens == [kit.secrets.hf_token()]
-    world = kit.store.world.downloads
+    world = kit.store.world[DOWNLOADS]
     assert isinstance(world, Ok)
     assert [each.id for each in world.value] == [id_]
 
@@ -214,7 +215,7 @@ async def test_records_that_cannot_be_read_age_what_is_known(kit: Kit) -> None:
     await kit.clock.advance(1.0)
     kit.downloader.broken = hub_errors.not_writable("/state", "Permission denied")
     await kit.clock.advance(5.0)
-    world = kit.store.world.downloads
+    world = kit.store.world[DOWNLOADS]
     assert isinstance(world, Stale)
     assert "/state" in world.error
     task.cancel()

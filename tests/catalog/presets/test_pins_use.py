@@ -16,7 +16,7 @@ from spark_tui.catalog.fit.use.finder import preset_badge
 from spark_tui.catalog.presets.adapter.imports import FolderRecipeStore
 from spark_tui.catalog.presets.adapter.store import PresetFiles
 from spark_tui.catalog.presets.model.overrides import Overrides
-from spark_tui.catalog.presets.model.preset import Origin, Preset
+from spark_tui.catalog.presets.model.preset import PRESETS, Origin, Preset
 from spark_tui.catalog.presets.use.pins import ImageMatch, Pins
 from spark_tui.catalog.presets.use.preflight import Preflight, preset_diff
 from spark_tui.observe.explain.model.starts import MOST_GOOD, StartRecord, digest_for
@@ -176,7 +176,7 @@ async def test_a_built_in_preset_becomes_an_own_copy_at_the_digest_that_served_w
     found = await kit.pin()
     assert (found.origin, found.reference) == (Origin.USER, f"{IMAGE}@{GOOD}")
     assert (kit.own / "qwen.yaml").read_text() == RECIPE.replace(IMAGE, f"{IMAGE}@{GOOD}")
-    assert kit.context.store.world.presets.get("qwen") == found
+    assert kit.context.store.world[PRESETS].get("qwen") == found
 
 
 async def test_an_own_preset_keeps_its_file_and_unpin_gives_it_back(tmp_path: Path) -> None:

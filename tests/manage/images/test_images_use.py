@@ -22,7 +22,7 @@ from spark_tui.base.errors import (
 )
 from spark_tui.base.finding import Missing, Stale
 from spark_tui.catalog.presets.model.preset import Preset, PresetFacts
-from spark_tui.manage.images.model import ImageEntry, ImagesView, ImageUser, TagState
+from spark_tui.manage.images.model import IMAGES, ImageEntry, ImagesView, ImageUser, TagState
 from spark_tui.manage.images.use.images import Images
 from spark_tui.observe.explain.model.starts import StartRecord
 from tests.fakes_docker import FakeDocker
@@ -112,13 +112,13 @@ async def test_without_docker_the_list_is_an_error_and_then_out_of_date() -> Non
     kit.docker.go_down()
     with pytest.raises(DaemonNotRunning):
         await kit.images.refresh()
-    assert isinstance(kit.context.store.world.images, Missing)
+    assert isinstance(kit.context.store.world[IMAGES], Missing)
     kit.docker.come_back()
     await kit.images.refresh()
     kit.docker.go_down()
     with pytest.raises(DaemonNotRunning):
         await kit.images.refresh()
-    assert isinstance(kit.context.store.world.images, Stale)
+    assert isinstance(kit.context.store.world[IMAGES], Stale)
 
 
 async def test_names_are_found_by_tag_id_and_digest() -> None:

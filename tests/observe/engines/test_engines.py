@@ -16,6 +16,7 @@ from spark_tui.base.finding import Event, EventKind, Missing, Ok, Severity, Stal
 from spark_tui.base.jobs import StepState
 from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.observe.engines.use.engines import EngineSupervisor
+from spark_tui.observe.explain.feature import ENGINES, EXPLANATIONS
 from spark_tui.observe.explain.model.timeline import StartOutcome
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.observe.metrics.use.history import remember
@@ -32,7 +33,7 @@ PORT = (PublishedPort(8000, 8000),)
 
 
 def engines(kit: Kit) -> dict[str, EngineView]:
-    return {view.name: view for view in value_of(kit.context.store.world.engines) or ()}
+    return {view.name: view for view in value_of(kit.context.store.world[ENGINES]) or ()}
 
 
 @asynccontextmanager
@@ -76,7 +77,7 @@ async def test_a_box_without_engines_is_known_to_have_none() -> None:
     kit = Kit()
     async with kit.supervised():
         await kit.clock.advance(1)
-        assert kit.context.store.world.engines == Ok(())
+        assert kit.context.store.world[ENGINES] == Ok(())
 
 
 async def test_without_docker_the_engines_are_unknown_and_not_none() -> None:
@@ -84,7 +85,7 @@ async def test_without_docker_the_engines_are_unknown_and_not_none() -> None:
     kit.docker.go_down()
     async with kit.supervised():
         await kit.clock.advance(1)
-        assert isinstance(kit.context.store.world.engines, Missing)
+        assert isinstance(kit.context.store.world[ENGINES], Missing)
 
 
 async def test_of_a_docker_that_is_silent_the_engines_are_stale_after_five_seconds_and_fresh_once_it_answers() -> None:
@@ -92,13 +93,13 @@ async def test_of_a_docker_that_is_silent_the_engines_are_stale_after_five_secon
         kit.docker.hold("containers")
         kit.context[EngineSupervisor].wake()
         await kit.clock.advance(4.0)
-        assert isinstance(kit.context.store.world.engines, Ok)
+        assert isinstance(kit.context.store.world[ENGINES], Ok)
         await kit.clock.advance(2.0)
-        found = kit.context.store.world.engines
+        found = kit.context.store.world[ENGINES]
         assert isinstance(found, Stale)
         assert "5 s" in found.error
         kit.docker.release()
-        await kit.until(lambda: isinstance(kit.context.store.world.engines, Ok))
+        await kit.until(lambda: isinstance(kit.context.store.world[ENGINES], Ok))
 
 
 async def test_when_docker_goes_away_the_last_engines_are_stale_and_when_it_comes_back_fresh() -> None:
@@ -107,10 +108,10 @@ async def test_when_docker_goes_away_the_last_engines_are_stale_and_when_it_come
     async with kit.supervised():
         await kit.until(lambda: bool(engines(kit)))
         kit.docker.go_down()
-        await kit.until(lambda: isinstance(kit.context.store.world.engines, Stale))
+        await kit.until(lambda: isinstance(kit.context.store.world[ENGINES], Stale))
         assert set(engines(kit)) == {"one"}
         kit.docker.come_back()
-        await kit.until(lambda: isinstance(kit.context.store.world.engines, Ok))
+        await kit.until(lambda: isinstance(kit.context.store.world[ENGINES], Ok))
 
 
 async def test_the_boot_history_of_an_engine_that_serves_already_is_read_from_its_log() -> None:
@@ -236,7 +237,7 @@ async def test_an_engine_whose_core_died_has_failed_although_its_server_ended_we
     async with kit.supervised():
         await kit.until(lambda: "qwen" in engines(kit) and engines(kit)["qwen"].timeline.ready)
         assert engines(kit)["qwen"].state is state
-        why = kit.context.store.world.explanations["qwen"].cause
+        why = kit.context.store.world[EXPLANATIONS]["qwen"].cause
         words = "" if why is None else " ".join((why.summary, *why.evidence))
         assert ("compiler" in words) is (state is EngineState.FAILED)
 
@@ -260,7 +261,7 @@ async def test_explanations_are_renewed_by_the_clock_without_a_new_line() -> Non
     kit.docker.add_container("qwen", ports=PORT, lines=[stats(0, running=1), stats(10, running=1)])
 
     def stuck() -> str:
-        (hang,) = kit.context.store.world.explanations["qwen"].findings
+        (hang,) = kit.context.store.world[EXPLANATIONS]["qwen"].findings
         assert hang.id == "hang"
         return hang.summary
 
@@ -426,7 +427,7 @@ async def test_the_kernels_lines_decide_where_the_log_does_not(watched: bool) ->
     kit.docker.add_container("qwen", ports=PORT, lines=["loading"], **ended)
 
     def evidence() -> tuple[str, ...]:
-        found = kit.context.store.world.explanations.get("qwen")
+        found = kit.context.store.world[EXPLANATIONS].get("qwen")
         return found.cause.evidence if found is not None and found.cause is not None else ()
 
     async with kit.supervised():
@@ -434,7 +435,7 @@ async def test_the_kernels_lines_decide_where_the_log_does_not(watched: bool) ->
         if watched:
             kit.docker.end("qwen", 137)
         await kit.until(lambda: OOM in evidence())
-        cause = kit.context.store.world.explanations["qwen"].cause
+        cause = kit.context.store.world[EXPLANATIONS]["qwen"].cause
         assert cause is not None
         assert "memory" in cause.summary
         assert not any("usb" in line for line in evidence())
@@ -461,8 +462,8 @@ async def test_an_engine_slower_than_it_was_before_this_start_is_a_finding() -> 
     assert (round(baseline.decode_rate), baseline.runs) == (42, 1)
     async with kit.supervised():
         await kit.until(lambda: "qwen" in engines(kit) and engines(kit)["qwen"].state is EngineState.SERVING)
-        await kit.until(lambda: "qwen" in kit.context.store.world.explanations)
-        assert "below_baseline" in [each.id for each in kit.context.store.world.explanations["qwen"].findings]
+        await kit.until(lambda: "qwen" in kit.context.store.world[EXPLANATIONS])
+        assert "below_baseline" in [each.id for each in kit.context.store.world[EXPLANATIONS]["qwen"].findings]
 
 
 # --- outside Docker -----------------------------------------------------------------------------------------
@@ -489,7 +490,7 @@ async def test_a_server_outside_docker_serves_with_docker_or_without_and_goes_wh
         kit.host.processes = ()
         await kit.context[EngineSupervisor].refresh()
         assert set(engines(kit)) == {"one"}
-        assert isinstance(kit.context.store.world.engines, Stale)
+        assert isinstance(kit.context.store.world[ENGINES], Stale)
 
 
 async def test_without_docker_a_server_outside_it_is_shown_and_why_nothing_else_is() -> None:
@@ -499,7 +500,7 @@ async def test_without_docker_a_server_outside_it_is_shown_and_why_nothing_else_
     kit.api.serve()
     async with kit.supervised():
         await kit.until(lambda: bool(engines(kit)))
-        found = kit.context.store.world.engines
+        found = kit.context.store.world[ENGINES]
         assert isinstance(found, Stale)
         assert "Docker" in found.error
 

@@ -9,7 +9,9 @@ from spark_tui.app.first import first_figures, run, start_early
 from spark_tui.base.errors import SparkError
 from spark_tui.base.finding import Ok, reason_of, value_of
 from spark_tui.base.host.vitals import GpuReading
+from spark_tui.catalog.presets.model.preset import PRESETS
 from spark_tui.observe.engines.use.collectors import Collectors
+from spark_tui.observe.explain.feature import ENGINES
 from tests.kit import Kit, running
 
 PORTS = ("host", "gpu", "docker", "api", "presets", "secrets", "archive")
@@ -50,9 +52,9 @@ async def test_memory_comes_first_then_the_gpu_then_docker_and_presets_after_the
     kit.docker.add_container("qwen", argv=("vllm", "serve", "m"))
     order = noted(kit)
     async with kit.whole():
-        await kit.until(lambda: bool(kit.context.store.world.presets.presets))
+        await kit.until(lambda: bool(kit.context.store.world[PRESETS].presets))
         assert order[:3] == ["host", "gpu", "docker"]
-        assert [view.name for view in value_of(kit.context.store.world.engines) or ()] == ["qwen"]
+        assert [view.name for view in value_of(kit.context.store.world[ENGINES]) or ()] == ["qwen"]
 
 
 async def test_a_gpu_that_has_answered_is_in_the_first_frame() -> None:
@@ -85,10 +87,10 @@ async def test_presets_do_not_wait_for_a_docker_that_is_not_there() -> None:
     opened_at = kit.clock.now()
     async with running(run(kit.context)):
         async with asyncio.timeout(20):
-            while not kit.context.store.world.presets.presets:
+            while not kit.context.store.world[PRESETS].presets:
                 await asyncio.sleep(0)
         assert kit.clock.now() == opened_at
-        assert reason_of(kit.context.store.world.engines) != "not read yet"
+        assert reason_of(kit.context.store.world[ENGINES]) != "not read yet"
 
 
 async def test_units_that_cannot_be_read_are_an_event_and_end_nothing() -> None:

@@ -7,6 +7,7 @@ from spark_tui.app.wiring import build_demo
 from spark_tui.base.finding import value_of
 from spark_tui.base.host.drop_caches import Route, RouteKind
 from spark_tui.base.settings import Settings
+from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.observe.memory.screen import free_cache_question
 from spark_tui.observe.memory.use.memory import DropPlan
 from spark_tui.tui.modals import ConfirmScreen
@@ -29,7 +30,7 @@ async def test_one_key_frees_the_cache_after_one_warning_while_an_engine_serves(
     clock = FakeClock()
     app = SparkApp(build_demo(clock=clock))
     async with app.run_test(size=(120, 36)) as pilot:
-        await clock.until(lambda: bool(value_of(app.world.engines)))
+        await clock.until(lambda: bool(value_of(app.world[ENGINES])))
         before = app.context.host.memory()
         await pilot.press("D")
         await clock.advance(1)
@@ -51,7 +52,7 @@ async def test_read_only_has_no_such_key_and_says_so() -> None:
     clock = FakeClock()
     app = SparkApp(build_demo(Settings(read_only=True), clock=clock))
     async with app.run_test(size=(120, 36)) as pilot:
-        await clock.until(lambda: bool(value_of(app.world.engines)))
+        await clock.until(lambda: bool(value_of(app.world[ENGINES])))
         free = value_of(app.context.host.memory()).free  # type: ignore[union-attr]
         await pilot.press("D")
         await pilot.pause()

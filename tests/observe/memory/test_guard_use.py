@@ -20,6 +20,7 @@ from spark_tui.base.host.guard import GuardAction, GuardedEngine, GuardEntry, Po
 from spark_tui.base.ports import LogLine
 from spark_tui.base.quantities import GIB
 from spark_tui.observe.engines.use.engines import EngineSupervisor, explain_container
+from spark_tui.observe.explain.feature import EXPLANATIONS
 from spark_tui.observe.explain.model.starts import start_record
 from spark_tui.observe.explain.show import explanation_object
 from spark_tui.observe.memory.use.guard import AGAIN_SECONDS, Guard, GuardLauncher, LoadGuard
@@ -429,7 +430,7 @@ async def test_why_the_guard_ended_an_engine_stands_with_the_engine_and_in_its_h
     async with kit.supervised():
         await kit.clock.advance(2)
         [view] = kit.context[EngineSupervisor].views()
-        cause = kit.context.store.world.explanations["qwen"].cause
+        cause = kit.context.store.world[EXPLANATIONS]["qwen"].cause
         assert cause is not None
         assert (cause.id, "1.2 GiB usable" in cause.summary, cause.guess) == ("stopped_by_guard", True, False)
         assert cause.remedy

@@ -16,6 +16,7 @@ from spark_tui.base.finding import value_of
 from spark_tui.base.gateway import ClientCosts, GatewayStatus
 from spark_tui.base.host.series import Gap, MetricId, SeriesKey, SeriesSlice
 from spark_tui.base.wire import encode
+from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.observe.metrics.screen.metrics import Figures, MetricsScreen, SlowPage, big
 from spark_tui.observe.metrics.show import metrics as present
 from spark_tui.tui.format import ASCII, UNICODE, Glyphs
@@ -77,7 +78,7 @@ async def looking(
     app = opened_on("metrics")(kit.context, glyphs)
     async with app.run_test(size=size, notifications=True) as pilot:
         sight = Sight(kit, app, pilot)
-        await sight.until(lambda: bool(app.selected) or value_of(app.world.engines) == ())
+        await sight.until(lambda: bool(app.selected) or value_of(app.world[ENGINES]) == ())
         await sight.until(lambda: isinstance(app.screen, MetricsScreen) and bool(app.screen.query(GraphGrid)))
         yield sight, sight.on(MetricsScreen)
 

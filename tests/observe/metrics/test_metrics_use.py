@@ -22,6 +22,7 @@ from spark_tui.base.host.vitals import GpuReading
 from spark_tui.base.jobs import JobView, Step, StepState
 from spark_tui.base.quantities import GIB
 from spark_tui.base.store import Store
+from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.observe.metrics.use.metrics import CAPACITY, SLOW_SECONDS, EngineMetricsCollector, SeriesRing
 from tests import metric_fixtures as pages
@@ -46,7 +47,7 @@ class Bench:
         self.collector.subscribe(self.samples.append)
 
     def engines(self, *views: EngineView) -> None:
-        self.store.update(engines=Ok(views, self.clock.now()))
+        self.store.put(ENGINES, Ok(views, self.clock.now()))
 
     def gpu(self, watts: float | None) -> None:
         reading = GpuReading("NVIDIA GB10", 96, watts, 62, 2411)
@@ -247,7 +248,7 @@ async def test_a_docker_that_fails_stops_nothing(bench: Bench) -> None:
     async with bench.collecting():
         bench.engines(view())
         await bench.clock.advance(6)
-        bench.store.update(engines=Stale((view(),), 0.0, "Docker is away"))
+        bench.store.put(ENGINES, Stale((view(),), 0.0, "Docker is away"))
         asked = len(bench.source.asked)
         await bench.clock.advance(30)
         assert len(bench.source.asked) > asked + 3

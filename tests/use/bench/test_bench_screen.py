@@ -22,6 +22,7 @@ from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.quantities import GIB
 from spark_tui.base.settings import Settings
 from spark_tui.catalog.presets.model.overrides import Overrides
+from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.observe.results.model.run import BenchRun, HostFigures, Result, RunOutcome, Status, result_of
 from spark_tui.run.launch.screen import LaunchForm
 from spark_tui.run.launch.use.launch import Launcher, LaunchRequest
@@ -401,7 +402,7 @@ async def test_an_engine_that_ends_voids_its_measurement_and_runs_again() -> Non
 async def test_two_engines_are_measured_in_turn_and_stand_side_by_side() -> None:
     kit = BenchKit("qwen", "other")
     async with looking(kit) as (sight, screen):
-        await sight.until(lambda: len(screen.world.views) == 2)
+        await sight.until(lambda: len(screen.world.known(ENGINES)) == 2)
         await quick(sight, **QUICK, engine="qwen", other="other")
         await sight.press("ctrl+l")
         await sight.until_seen("measuring", "waits")

@@ -14,6 +14,8 @@ from textual.widgets import TabbedContent
 from spark_tui.base.finding import EventKind, Severity
 from spark_tui.catalog.fit.use.finder import preset_badge
 from spark_tui.catalog.presets.model.preset import Preset
+from spark_tui.observe.explain.feature import ENGINES
+from spark_tui.observe.results.feature import PROOFS
 from spark_tui.observe.results.model.proof import (
     Area,
     CaseResult,
@@ -51,8 +53,8 @@ async def prove(sight: Sight) -> Proof:
     await sight.press("I")
     await sight.until(lambda: isinstance(sight.app.screen, ChoiceDialog))
     await sight.press("enter")
-    await sight.until(lambda: bool(sight.app.world.proofs) and not sight.on(BenchScreen).measuring)
-    return sight.app.world.proofs[0]
+    await sight.until(lambda: bool(sight.app.world[PROOFS]) and not sight.on(BenchScreen).measuring)
+    return sight.app.world[PROOFS][0]
 
 
 async def test_a_proof_by_keys_is_kept_and_shown_with_its_failures_first() -> None:
@@ -90,8 +92,8 @@ async def test_a_proof_is_cancelled_with_c_and_keeps_its_verdicts() -> None:
         await sight.press("I")
         assert sight.app.screen is bench, "one at a time"
         await sight.press("c")
-        await sight.until(lambda: bool(sight.app.world.proofs) and not bench.measuring)
-        proof = sight.app.world.proofs[0]
+        await sight.until(lambda: bool(sight.app.world[PROOFS]) and not bench.measuring)
+        proof = sight.app.world[PROOFS][0]
         assert (proof.ending, bool(proof.ids(Verdict.PASS))) == (RunOutcome.CANCELLED, True)
         assert badge(proof).text.startswith("partly proved")
 
@@ -111,7 +113,7 @@ async def test_a_proof_is_void_where_the_engine_ends_and_it_runs_again() -> None
         await sight.until(lambda: isinstance(sight.app.screen, ChoiceDialog))
         await sight.press("enter")
         await sight.until(lambda: bool(server.requests) and not bench.measuring)
-        assert sight.app.world.proofs == () == sight.kit.context[Prover].kept()
+        assert sight.app.world[PROOFS] == () == sight.kit.context[Prover].kept()
         [event] = [each for each in sight.kit.context.store.world.events if each.kind is EventKind.BENCH]
         assert event.severity is Severity.ERROR
         now = sight.kit.docker.named("qwen")
@@ -121,7 +123,7 @@ async def test_a_proof_is_void_where_the_engine_ends_and_it_runs_again() -> None
 async def test_an_engine_that_changed_makes_its_proof_stale() -> None:
     async with proving() as (sight, bench):
         proof = await prove(sight)
-        view = next(iter(bench.world.views))
+        view = next(iter(bench.world.known(ENGINES)))
         assert identity_of(proof) == identity_of_engine(view)
         changed = {
             "the image": replace(view, container=replace(view.container, image_id="sha256:other")),

@@ -23,6 +23,7 @@ from spark_tui.base.executors import SystemClock
 from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.settings import Settings
 from spark_tui.machine.engine_api import VllmApi
+from spark_tui.observe.results.feature import PROOFS
 from spark_tui.observe.results.model.proof import Proof, Verdict, changes, parser_advice
 from spark_tui.observe.results.model.run import RunOutcome
 from spark_tui.use.bench.use.bench import Benchmark
@@ -238,7 +239,7 @@ async def test_an_engine_that_answers_nothing_any_more_ends_the_run_and_voids_it
         with pytest.raises(MeasurementVoid):
             await lab.prove()
         assert len(lab.seen[-1].cases) < len(CASES)
-        assert lab.context[Prover].kept() == lab.context.store.world.proofs == ()
+        assert lab.context[Prover].kept() == lab.context.store.world[PROOFS] == ()
         await lab.context.close()
 
 
@@ -257,7 +258,7 @@ async def test_a_proof_of_an_engine_that_ended_or_was_restarted_is_void_though_a
 
         with pytest.raises(MeasurementVoid):
             await lab.context[Prover].run("qwen", seen, times=ROOMY)
-        assert lab.context[Prover].kept() == lab.context.store.world.proofs == ()
+        assert lab.context[Prover].kept() == lab.context.store.world[PROOFS] == ()
         now = lab.docker.named("qwen")
         assert now is not None and now.running
         await lab.context.close()
@@ -332,7 +333,7 @@ async def test_a_stop_keeps_the_verdicts_so_far_and_frees_the_server() -> None:
         assert proof.ending is RunOutcome.CANCELLED
         assert len(proof.ids(Verdict.PASS)) >= 1
         assert lab.context[Prover].kept() == (proof,)
-        assert lab.context.store.world.proofs == (proof,)
+        assert lab.context.store.world[PROOFS] == (proof,)
         while server.open:
             await asyncio.sleep(0.01)
         await lab.context.close()

@@ -53,7 +53,7 @@ from spark_tui.catalog.presets.model.diff import Diff
 from spark_tui.catalog.presets.model.located import MappingValue
 from spark_tui.catalog.presets.model.overrides import Overrides, overrides_from_pairs, pairs_from
 from spark_tui.catalog.presets.model.plan import LaunchPlan
-from spark_tui.catalog.presets.model.preset import Origin, Preset, PresetCatalogue, Tag
+from spark_tui.catalog.presets.model.preset import PRESETS, Origin, Preset, PresetCatalogue, Tag
 from spark_tui.catalog.presets.model.registry import review_of
 from spark_tui.catalog.presets.model.rights import findings_of
 from spark_tui.catalog.presets.use.catalogue import find_preset
@@ -126,7 +126,7 @@ def list_presets(session: Session, search: Search = Search()) -> None:  # noqa: 
     async def work(context: Context) -> tuple[tuple[Candidate, ...], PresetCatalogue]:
         await look_around(context)
         world = context.store.world
-        return await context[PresetFinder].judged(world, search), world.presets
+        return await context[PresetFinder].judged(world, search), world[PRESETS]
 
     found, catalogue = session.run(work)
     if search.sort == "preset":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar, cast
 
 from textual import work
 from textual.app import ComposeResult
@@ -23,13 +23,11 @@ from spark_tui.catalog.models.show.inspection import sentence_page
 from spark_tui.catalog.presets.model.overrides import overrides_from_pairs
 from spark_tui.catalog.presets.use.preflight import Preflight
 from spark_tui.tui import format as fmt
+from spark_tui.tui.frame import FrameApp
 from spark_tui.tui.modals import TextDialog
 from spark_tui.tui.textual_private import QuietModal
 from spark_tui.tui.widgets.page import Page
 from spark_tui.tui.yank import Yank
-
-if TYPE_CHECKING:
-    from spark_tui.tui.frame import FrameApp
 
 
 class DraftDialog(QuietModal[str | None]):
@@ -120,7 +118,7 @@ class DraftDialog(QuietModal[str | None]):
 
     def action_launch(self) -> None:
         if self._draft is not None and self._able():
-            form = cast("FrameApp", self.app).make_screen("launch_form", self._core, self._draft.preset, self._changes)
+            form = cast(FrameApp, self.app).make_screen("launch_form", self._core, self._draft.preset, self._changes)
             self.app.push_screen(form, self._launched)
 
     def _launched(self, name: str | None) -> None:
@@ -155,7 +153,7 @@ class DraftDialog(QuietModal[str | None]):
     def action_copy(self) -> None:
         command = self._command()
         if command:
-            cast("FrameApp", self.app).copy(Yank("Command", "c", command))
+            cast(FrameApp, self.app).copy(Yank("Command", "c", command))
 
     def action_leave(self) -> None:
         self.dismiss(None)

@@ -17,7 +17,7 @@ from spark_tui.base.page import Row, Section, Tone
 from spark_tui.base.secret import mask_secrets
 from spark_tui.base.shell import find_commands, with_newlines
 from spark_tui.catalog.fit.show.presets import import_page
-from spark_tui.catalog.presets.model.preset import Origin
+from spark_tui.catalog.presets.model.preset import PRESETS, Origin
 from spark_tui.catalog.presets.use.imports import ImportOutcome, PastedText, RecipeStore, import_recipes
 from spark_tui.tui.textual_private import PasteInput, QuietModal
 from spark_tui.tui.widgets.page import Page
@@ -110,7 +110,7 @@ class ImportForm(QuietModal[bool]):
     async def _import(self, source: Path | PastedText) -> None:
         page = self.query_one(Page)
         page.show((quiet(f"Reading {PASTED if isinstance(source, PastedText) else source} ..."),))
-        presets = self._core.store.world.presets.presets
+        presets = self._core.store.world[PRESETS].presets
         builtin = [preset.name for preset in presets if preset.origin is Origin.BUILTIN]
         try:
             report = await self._core.in_thread(

@@ -30,15 +30,18 @@ from spark_tui.catalog.fit.show.launch import fit_figures, fit_verdict
 from spark_tui.catalog.fit.show.presets import MARKS, PROBLEM, ImageStatus
 from spark_tui.catalog.fit.use.finder import SORTS, PresetFinder, Search, matches, order
 from spark_tui.catalog.fit.use.recommend import Candidate
+from spark_tui.catalog.presets.feature import LIBRARY
 from spark_tui.catalog.presets.model.overrides import Overrides, pairs_of
 from spark_tui.catalog.presets.model.plan import LaunchPlan
-from spark_tui.catalog.presets.model.preset import Preset
+from spark_tui.catalog.presets.model.preset import PRESETS, Preset
 from spark_tui.catalog.presets.use.library import Library
 from spark_tui.catalog.presets.use.pins import Pins
 from spark_tui.catalog.presets.use.preflight import Preflight, preset_diff
 from spark_tui.catalog.presets.use.rights import load_presets
 from spark_tui.observe.engines.show.engines import ago
+from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.observe.metrics.use.history import History
+from spark_tui.observe.results.feature import PROOFS
 from spark_tui.tui.form_screen import FORM_CSS, FormField, FormScreen, Given
 from spark_tui.tui.frame import acting, bindings
 from spark_tui.tui.list_screen import LIST_CSS, ListScreen
@@ -222,10 +225,10 @@ class PresetsScreen(ListScreen):
         self._marked: list[str] = []
         self._seen: tuple[object, ...] = ()
         self._search = Search()
-        self.bind_slices(("presets",), self._catalogue_changed)
+        self.bind_slices((PRESETS,), self._catalogue_changed)
         self.bind_slices(("docker", "jobs", "identity"), self._check_again)
-        self.bind_slices(("engines",), self._engines_changed)
-        self.bind_slices(("library", "proofs"), self.show_rows)
+        self.bind_slices((ENGINES,), self._engines_changed)
+        self.bind_slices((LIBRARY, PROOFS), self.show_rows)
 
     def on_resize(self, event: Resize) -> None:
         wide = self.app.size.width >= RAIL_COLUMNS
@@ -247,8 +250,8 @@ class PresetsScreen(ListScreen):
         """Asks for the images and judges again when the answer may be another: presets, Docker, a launch ended, an
         engine came or went."""
         ended = tuple(job.id for job in self.world.jobs if job.state.over)
-        running = frozenset(view.name for view in self.world.views if view.container.running)
-        seen = (self.world.presets, isinstance(self.world.docker, Ok), ended, self.world.identity, running)
+        running = frozenset(view.name for view in self.world.known(ENGINES) if view.container.running)
+        seen = (self.world[PRESETS], isinstance(self.world.docker, Ok), ended, self.world.identity, running)
         if seen != self._seen:
             self._seen = seen
             self.context[PresetFinder].forget()
@@ -258,7 +261,7 @@ class PresetsScreen(ListScreen):
     async def _read_images(self) -> None:
         """One question per image; a Docker that does not answer is asked once. Then the model store, and the fit."""
         found: dict[str, ImageStatus] = {}
-        references = dict.fromkeys(preset.reference for preset in self.world.presets.presets)
+        references = dict.fromkeys(preset.reference for preset in self.world[PRESETS].presets)
         for reference in references:
             try:
                 found[reference] = ImageStatus(True, await self.context.docker.image(reference))
@@ -278,9 +281,9 @@ class PresetsScreen(ListScreen):
     async def _judge_all(self) -> None:
         """The launch that is asked about of every preset, the ones found first, one at a time: keys go first."""
         await self.context[History].load()  # the page names the last good start
-        names = [*self.rows.ids, *(each.name for each in self.world.presets.presets)]
+        names = [*self.rows.ids, *(each.name for each in self.world[PRESETS].presets)]
         for name in dict.fromkeys(names):
-            preset = self.world.presets.get(name)
+            preset = self.world[PRESETS].get(name)
             if preset is not None:
                 await self.context[PresetFinder].judge(preset, self._search, self._image(preset).image)
                 self.repaint_soon()
@@ -294,7 +297,7 @@ class PresetsScreen(ListScreen):
 
     def show_rows(self) -> None:
         """The presets that are found, in order; while nothing narrows them also the unreadable files."""
-        catalogue = self.world.presets
+        catalogue = self.world[PRESETS]
         search = replace(self._search, words=tuple(self.filter_words))
         candidates = self.context[PresetFinder].candidates(self.context.store.world, search)
         self._candidates = {each.preset.name: each for each in candidates}
@@ -318,12 +321,12 @@ class PresetsScreen(ListScreen):
     @property
     def preset(self) -> Preset | None:
         """The preset under the cursor."""
-        return self.world.presets.get(self.rows.key)
+        return self.world[PRESETS].get(self.rows.key)
 
     @property
     def problem(self) -> PresetError | None:
         """The unreadable file under the cursor."""
-        key, problems = self.rows.key, self.world.presets.problems
+        key, problems = self.rows.key, self.world[PRESETS].problems
         number = int(key.removeprefix(PROBLEM)) if key.startswith(PROBLEM) else len(problems)
         return problems[number] if number < len(problems) else None
 
@@ -394,7 +397,7 @@ class PresetsScreen(ListScreen):
         if preset is None:
             page.show(())
             return
-        containers = tuple(view.container for view in self.world.views)
+        containers = tuple(view.container for view in self.world.known(ENGINES))
         try:
             found = preset_diff(self.context[Preflight], preset, Overrides(), self._image(preset).image, containers)
         except SparkError as error:
@@ -415,7 +418,7 @@ class PresetsScreen(ListScreen):
     def look_for(self, text: str, names: Sequence[str]) -> None:
         """Shows these presets, asked for by another screen: those that `text` finds, when it finds them all, else the
         first of them among all others."""
-        wanted = [preset for preset in self.world.presets.presets if preset.name in names]
+        wanted = [preset for preset in self.world[PRESETS].presets if preset.name in names]
         if wanted:
             found = all(matches(preset, text.lower().split()) for preset in wanted)
             self._search = Search()
@@ -554,5 +557,5 @@ class PresetsScreen(ListScreen):
         load_presets(self.context)
         self._seen = ()
         self._check_again()
-        problems = len(self.context.store.world.presets.problems)
+        problems = len(self.context.store.world[PRESETS].problems)
         self.notify(f"Presets reloaded{f', {problems} unreadable' if problems else ''}.", markup=False)

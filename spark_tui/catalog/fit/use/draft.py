@@ -33,7 +33,7 @@ from spark_tui.catalog.models.model.store import Completeness, RepoKind
 from spark_tui.catalog.models.use.downloads import Hub
 from spark_tui.catalog.presets.model.dialects.importing import CollectedFiles, FoundFile, Registry, examine
 from spark_tui.catalog.presets.model.library import LibraryEntry
-from spark_tui.catalog.presets.model.preset import Origin, Preset
+from spark_tui.catalog.presets.model.preset import PRESETS, Origin, Preset
 from spark_tui.catalog.presets.use.imports import RecipeStore
 from spark_tui.catalog.presets.use.library import Library
 from spark_tui.catalog.presets.use.rights import PresetSource
@@ -161,7 +161,7 @@ class Drafts(Struct, eq=False):
             raise RefusedError("No preset folder to write to.", "Start without --demo.")
         file: Path = self._recipes.write(called, draft.text)
         catalogue = self._presets.load()
-        self._store.update(presets=catalogue)
+        self._store.put(PRESETS, catalogue)
         found = catalogue.get(called)
         if found is None:
             raise RefusedError(f"{file} was written and cannot be read.", "Check: spark-tui presets list")

@@ -20,13 +20,16 @@ from spark_tui.catalog.fit.model.verdict import LaunchVerdict
 from spark_tui.catalog.fit.use.fit import LaunchChecks, Stored
 from spark_tui.catalog.fit.use.recommend import Candidate, Disk, on_cpu, score
 from spark_tui.catalog.models.model.store import Completeness
+from spark_tui.catalog.presets.feature import LIBRARY
 from spark_tui.catalog.presets.model.command import ToolCalls, settable, tool_calls_of
 from spark_tui.catalog.presets.model.library import LibraryView, stored_commit
 from spark_tui.catalog.presets.model.overrides import Overrides
-from spark_tui.catalog.presets.model.preset import Preset, Tag
+from spark_tui.catalog.presets.model.preset import PRESETS, Preset, Tag
 from spark_tui.catalog.presets.use.rights import drifts
+from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.observe.explain.model.starts import StartRecord
 from spark_tui.observe.metrics.use.history import History
+from spark_tui.observe.results.feature import PROOFS
 from spark_tui.observe.results.model.proof import Badge, Proof, Verdict, badge, changed, moved
 from spark_tui.observe.results.model.run import Result
 from spark_tui.observe.results.use import Results
@@ -198,17 +201,17 @@ class PresetFinder(Struct):
 
     async def judged(self, world: World, search: Search) -> tuple[Candidate, ...]:
         """Those that are found, each that may be judged first; without Docker images are taken as not downloaded."""
-        named = tuple(preset for preset in world.presets.presets if search.names(preset))
+        named = tuple(preset for preset in world[PRESETS].presets if search.names(preset))
         stored = await self.checks.stored(named)
         for preset in named:
             await self.judge(preset, search, stored=stored)
             _tools(preset)  # by the command that was just read
-        return search.of(self.candidates(replace(world, presets=replace(world.presets, presets=named)), search))
+        return search.of(self.candidates(world.having({PRESETS: replace(world[PRESETS], presets=named)}), search))
 
     def candidates(self, world: World, search: Search) -> tuple[Candidate, ...]:
         """Every preset, with the verdicts that there are."""
-        library = value_of(world.library)
-        running = {view.container.preset for view in value_of(world.engines) or () if view.container.running}
+        library = value_of(world[LIBRARY])
+        running = {view.container.preset for view in value_of(world[ENGINES]) or () if view.container.running}
         served = {each.preset for each in self.starts() if each.ready}
         if self._speeds is None:
             try:
@@ -216,8 +219,8 @@ class PresetFinder(Struct):
             except SparkError:  # Bench says why; published speeds are shown
                 self._speeds = {}
         speeds = self._speeds
-        if self._drifts is None or self._drifts[0] is not world.presets.presets:
-            self._drifts = world.presets.presets, self.drifts(world.presets.presets)
+        if self._drifts is None or self._drifts[0] is not world[PRESETS].presets:
+            self._drifts = world[PRESETS].presets, self.drifts(world[PRESETS].presets)
         drifts = self._drifts[1]
         return tuple(
             Candidate(
@@ -230,15 +233,15 @@ class PresetFinder(Struct):
                 speeds.get(preset.name),
                 drifts.get(preset.name),
                 preset_badge(
-                    world.proofs,
+                    world[PROOFS],
                     preset,
-                    commit=stored_commit(world.library, preset.model),
+                    commit=stored_commit(world[LIBRARY], preset.model),
                     image_id=self._image_ids.get(preset.reference, ""),
                 )
-                if world.proofs
+                if world[PROOFS]
                 else None,
             )
-            for preset in world.presets.presets
+            for preset in world[PRESETS].presets
         )
 
 

@@ -35,6 +35,7 @@ from spark_tui.catalog.presets.model.rules.context import LaunchContext
 from spark_tui.catalog.presets.use.preflight import Preflight
 from spark_tui.observe.engines.use.collectors import BreakdownReader, Collectors
 from spark_tui.observe.engines.use.engines import EngineSupervisor
+from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.observe.explain.model.starts import StartRecord, sizes_of
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.observe.memory.use.memory import CacheControl
@@ -173,7 +174,7 @@ class LaunchChecks:
     ) -> tuple[Finding, ...]:
         """All findings of the rules, the worst first."""
         world = self._store.world
-        engines, memory = value_of(world.engines), value_of(world.memory)
+        engines, memory = value_of(world[ENGINES]), value_of(world.memory)
         reference = plan.preset.reference
         seen = (each.version for each in engines or () if each.container.image == reference and each.version)
         return check(
@@ -194,7 +195,7 @@ class LaunchChecks:
         )
 
     def _running(self, name: str) -> EngineView | None:
-        view = self._store.world.view(name)
+        view = self._store.world.named(ENGINES, name)
         return view if view is not None and view.container.running else None
 
     def _fit(self, plan: LaunchPlan, checkpoints: _Checkpoints) -> Fit:
@@ -204,7 +205,7 @@ class LaunchChecks:
         shares = breakdown.engines if breakdown is not None else None
         held = {each.container: each.memory for each in shares or ()}
         none = None if shares is None else 0
-        engines = [view for view in world.views if view.container.running]
+        engines = [view for view in world.known(ENGINES) if view.container.running]
         memory = value_of(world.memory)
         total = memory.total if memory is not None else 0
         own = self._running(plan.spec.name)
@@ -391,7 +392,7 @@ class MemoryGate(Struct, eq=False):
     async def refresh(self) -> None:
         """A new reading of memory, and of engines where there is none."""
         await self._read()
-        if isinstance(self._store.world.engines, Missing):
+        if isinstance(self._store.world[ENGINES], Missing):
             await self._supervisor.refresh()
 
     def _available(self) -> int | None:

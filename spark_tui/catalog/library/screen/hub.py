@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -29,13 +29,11 @@ from spark_tui.catalog.models.show import downloads, inspection
 from spark_tui.catalog.models.use.downloads import Downloads, Hub
 from spark_tui.tui import format as fmt
 from spark_tui.tui.dialog import Dialog
+from spark_tui.tui.frame import FrameApp
 from spark_tui.tui.textual_private import QuietModal
 from spark_tui.tui.widgets.page import Page, page_lines
 from spark_tui.tui.widgets.row_list import RowList
 from spark_tui.tui.yank import Yank
-
-if TYPE_CHECKING:
-    from spark_tui.tui.frame import FrameApp
 
 SORTS = {Sort.DOWNLOADS: "downloads", Sort.TRENDING: "trending", Sort.UPDATED: "newest", Sort.LIKES: "likes"}
 NOTHING = "No results. Try fewer words, another format, or F2."
@@ -315,7 +313,7 @@ class FetchDialog(Dialog[str | None]):
         fetch = f"{human_bytes(plan.left)} first, then the launch" if plan.left else ""
         file = next(iter(self._request.files), "")
         make = partial(self._core[Drafts].of_repo, plan.facts, file)
-        dialog = cast("FrameApp", self.app).make_screen(
+        dialog = cast(FrameApp, self.app).make_screen(
             "draft", self._core, f"Draft: {plan.facts.repo}", make, fetch=fetch
         )
         self.app.push_screen(dialog, self._launched)
@@ -323,7 +321,7 @@ class FetchDialog(Dialog[str | None]):
     def _launched(self, name: str | None) -> None:
         if name:
             self.dismiss(None)
-            cast("FrameApp", self.app).launched(name)
+            cast(FrameApp, self.app).launched(name)
 
     def action_everything(self) -> None:
         """All files, also those that no engine reads; or only the needed ones."""
@@ -335,7 +333,7 @@ class FetchDialog(Dialog[str | None]):
         """The address of the page with the card and the licence."""
         facts = self._plan.facts if isinstance(self._plan, DownloadPlan) else None
         if facts is not None and facts.page:
-            cast("FrameApp", self.app).copy(Yank("Page address", "y", facts.page))
+            cast(FrameApp, self.app).copy(Yank("Page address", "y", facts.page))
 
     def action_leave(self) -> None:
         self.dismiss(None)

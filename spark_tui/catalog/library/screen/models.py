@@ -23,6 +23,7 @@ from spark_tui.catalog.fit.use.fit import LaunchChecks
 from spark_tui.catalog.library.screen.hub import FetchDialog, HubSearch, SearchDialog
 from spark_tui.catalog.library.show import models as present
 from spark_tui.catalog.library.show.models import DOWNLOAD, FINDING, OTHER
+from spark_tui.catalog.models.feature import DOWNLOADS
 from spark_tui.catalog.models.model.download import Download, DownloadPhase, DownloadRequest, Limits, rate_typed
 from spark_tui.catalog.models.model.inspection import Inspection, inspected
 from spark_tui.catalog.models.model.store import (
@@ -39,9 +40,12 @@ from spark_tui.catalog.models.model.store import (
 from spark_tui.catalog.models.show.downloads import download_files_page, download_page, refusal_page
 from spark_tui.catalog.models.show.inspection import checkpoint_page, sentence_page
 from spark_tui.catalog.models.use.downloads import Downloads, Hub
+from spark_tui.catalog.presets.feature import LIBRARY
 from spark_tui.catalog.presets.model.library import LibraryEntry, LibraryView
 from spark_tui.catalog.presets.model.overrides import overrides_from_pairs
+from spark_tui.catalog.presets.model.preset import PRESETS
 from spark_tui.catalog.presets.use.library import Library
+from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.tui import format as fmt
 from spark_tui.tui.format import UNICODE, Glyphs
 from spark_tui.tui.frame import acting, bindings
@@ -120,7 +124,7 @@ class ModelsScreen(ListScreen):
         self._files: dict[str, tuple[StoredModel, tuple[StoredFile, ...] | SparkError]] = {}
         self._looked_at: tuple[object, ...] = ()
         self._serving: dict[str, tuple[LibraryEntry, present.Serving]] = {}
-        self.bind_slices(("library", "downloads"), self._changed)
+        self.bind_slices((LIBRARY, DOWNLOADS), self._changed)
 
     def on_screen_resume(self) -> None:
         self._watch_store()
@@ -144,11 +148,11 @@ class ModelsScreen(ListScreen):
 
     @property
     def library(self) -> LibraryView | None:
-        return value_of(self.world.library)
+        return value_of(self.world[LIBRARY])
 
     @property
     def downloads(self) -> tuple[Download, ...]:
-        return value_of(self.world.downloads) or ()
+        return value_of(self.world[DOWNLOADS]) or ()
 
     @property
     def entry(self) -> LibraryEntry | None:
@@ -183,9 +187,9 @@ class ModelsScreen(ListScreen):
             self.show_count(len(found), len(view.entries))
         else:
             self.rows.show_table(
-                NO_ROWS, fmt.safe(self._empty(), "" if self.world.library == NOT_READ_YET else "$error")
+                NO_ROWS, fmt.safe(self._empty(), "" if self.world[LIBRARY] == NOT_READ_YET else "$error")
             )
-        disk, library = self.query_one(DiskLine), self.world.library
+        disk, library = self.query_one(DiskLine), self.world[LIBRARY]
         disk.stale = isinstance(library, Stale)
         disk.text = f"out of date: {reason_of(library)}" if disk.stale else present.disk_summary(view) if view else ""
         disk.shares = present.disk_shares(view) if view is not None else ()
@@ -199,7 +203,7 @@ class ModelsScreen(ListScreen):
             self.rows.select(next((present.model_id_of(each) for each in self.downloads if each.id == id_), ""))
 
     def _empty(self) -> str:
-        library = self.world.library
+        library = self.world[LIBRARY]
         if library == NOT_READ_YET:
             return "Scanning models..."
         if isinstance(library, Missing):
@@ -267,7 +271,7 @@ class ModelsScreen(ListScreen):
         view, entry = self.library, self.entry
         if view is None:
             return
-        running = tuple(each.name for each in self.world.views if each.container.running)
+        running = tuple(each.name for each in self.world.known(ENGINES) if each.container.running)
         seen = (tuple(each.model for each in view.entries), entry.model if entry is not None else None, running)
         if seen != self._looked_at:
             self._looked_at = seen
@@ -299,7 +303,7 @@ class ModelsScreen(ListScreen):
         self._serving.clear()
         if entry.model.writing or entry.model.completeness in (Completeness.PARTIAL, Completeness.CORRUPT):
             return
-        presets = [each for each in self.world.presets.presets if each.name in entry.presets]
+        presets = [each for each in self.world[PRESETS].presets if each.name in entry.presets]
         published = tuple(speed for each in presets if each.model == entry.model.id for speed in each.facts.published)
         try:
             draft = await self.context[Drafts].of_stored(entry)

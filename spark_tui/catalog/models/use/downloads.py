@@ -17,6 +17,7 @@ from spark_tui.base.ports import Clock, HostProbe, SecretStore
 from spark_tui.base.quantities import human_bytes
 from spark_tui.base.secret import Secret
 from spark_tui.base.store import Store
+from spark_tui.catalog.models.feature import DOWNLOADS
 from spark_tui.catalog.models.model import hub as hub_errors
 from spark_tui.catalog.models.model.download import (
     Download,
@@ -165,10 +166,10 @@ class Downloads(Struct, eq=False):
 
     async def refresh(self) -> tuple[Download, ...]:
         """Reads all downloads into the World and returns them, oldest first. Raises SparkError."""
-        known = value_of(self._store.world.downloads)
+        known = value_of(self._store.world[DOWNLOADS])
         before = {each.id: each.phase for each in known or ()}
         found = await self._downloader.all()
-        self._store.update(downloads=Ok(found, self._clock.now()))
+        self._store.put(DOWNLOADS, Ok(found, self._clock.now()))
         for each in found:
             self._tell(each, before.get(each.id, each.phase if known is None else None))
         return found
@@ -221,7 +222,7 @@ class Downloads(Struct, eq=False):
                     await self.resume_interrupted()
                 busy = any(each.phase.active for each in await self.refresh())
             except SparkError as error:
-                self._store.update(downloads=aged(self._store.world.downloads, error.summary))
+                self._store.put(DOWNLOADS, aged(self._store.world[DOWNLOADS], error.summary))
             await self._clock.sleep(BUSY_SECONDS if busy else IDLE_SECONDS)
 
     async def resume_interrupted(self) -> tuple[str, ...]:

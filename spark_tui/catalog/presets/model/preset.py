@@ -5,16 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
 
 from spark_tui.base.engine.image import repository, tag_of
 from spark_tui.base.engine.runtimes import Runtime, Scalar, runtime_named
+from spark_tui.base.errors import PresetError
+from spark_tui.base.feature import Slice
 from spark_tui.catalog.presets.model.located import MappingValue, Node, plain
-
-if TYPE_CHECKING:
-    from spark_tui.base.errors import PresetError
 
 NO_GPU = "none"
 
@@ -215,6 +214,9 @@ class PresetCatalogue(Struct, frozen=True):
 
     def get(self, name: str) -> Preset | None:
         return next((preset for preset in self.presets if preset.name == name), None)
+
+
+PRESETS: Final = Slice(PresetCatalogue())
 
 
 # --- pin -------------------------------------------------------------------------------------------------

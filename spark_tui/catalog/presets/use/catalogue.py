@@ -5,13 +5,13 @@ from __future__ import annotations
 from spark_tui.base.context import Context
 from spark_tui.base.errors import UsageError
 from spark_tui.base.text import clean_line, known_names, same_name, truncate
-from spark_tui.catalog.presets.model.preset import Preset, PresetCatalogue
+from spark_tui.catalog.presets.model.preset import PRESETS, Preset, PresetCatalogue
 from spark_tui.catalog.presets.use.rights import PresetSource
 
 
 def catalogue(context: Context) -> PresetCatalogue:
     """The presets as they were read last."""
-    known = context.store.world.presets
+    known = context.store.world[PRESETS]
     return known if known.presets else context[PresetSource].load()
 
 

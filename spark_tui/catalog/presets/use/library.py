@@ -25,8 +25,11 @@ from spark_tui.catalog.models.model.store import (
     VerifyProgress,
 )
 from spark_tui.catalog.models.use.ports import ModelStore
+from spark_tui.catalog.presets.feature import LIBRARY
 from spark_tui.catalog.presets.model.library import LibraryEntry, LibraryView, PresetUses, User, container_use
+from spark_tui.catalog.presets.model.preset import PRESETS
 from spark_tui.catalog.presets.use.rights import PresetSource
+from spark_tui.observe.explain.feature import ENGINES
 
 REFRESH_SECONDS = 5.0
 
@@ -66,7 +69,7 @@ class Library:
 
     @property
     def view(self) -> Reading[LibraryView]:
-        return self._store.world.library
+        return self._store.world[LIBRARY]
 
     async def run(self) -> None:
         """Refreshes until cancelled: for as long as a screen shows it."""
@@ -80,7 +83,7 @@ class Library:
             try:
                 contents = await self._models.scan()
             except (SparkError, OSError) as error:
-                self._store.update(library=aged(self.view, str(error)))
+                self._store.put(LIBRARY, aged(self.view, str(error)))
                 return self.view
             containers: tuple[ContainerFacts, ...] = ()
             unknown = ""
@@ -88,11 +91,11 @@ class Library:
                 containers = await self._docker.containers()
             except SparkError as error:
                 unknown = error.summary
-        if contents.models and not self._store.world.presets.presets:
-            self._store.update(presets=self._presets.load())
-        presets = PresetUses(self._store.world.presets.presets)
+        if contents.models and not self._store.world[PRESETS].presets:
+            self._store.put(PRESETS, self._presets.load())
+        presets = PresetUses(self._store.world[PRESETS].presets)
         found = tuple(self._entry(model, containers, presets) for model in contents.models)
-        self._store.update(library=Ok(LibraryView(contents, found, unknown), self._clock.now()))
+        self._store.put(LIBRARY, Ok(LibraryView(contents, found, unknown), self._clock.now()))
         return self.view
 
     async def entry(self, model: str) -> LibraryEntry:
@@ -110,7 +113,7 @@ class Library:
 
     def _entry(self, model: StoredModel, containers: tuple[ContainerFacts, ...], presets: PresetUses) -> LibraryEntry:
         """A model with the engines, then the presets that use it."""
-        served = {view.container.id: view.model for view in value_of(self._store.world.engines) or ()}
+        served = {view.container.id: view.model for view in value_of(self._store.world[ENGINES]) or ()}
         uses = [container_use(model, each, served.get(each.id, "")) for each in containers]
         uses += presets.of(model, self._root, self._home)
         order = list(User)
@@ -172,7 +175,7 @@ class Library:
         entries = tuple(
             replace(entry, check=check, failure=failure) if entry.model.id == model else entry for entry in view.entries
         )
-        self._store.update(library=Ok(replace(view, entries=entries), self._clock.now()))
+        self._store.put(LIBRARY, Ok(replace(view, entries=entries), self._clock.now()))
 
     # --- deleting -------------------------------------------------------------------------------------
 

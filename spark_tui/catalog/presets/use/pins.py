@@ -20,7 +20,7 @@ from spark_tui.base.ports import ContainerEngine
 from spark_tui.base.store import Store
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.catalog.presets.model.located import Node
-from spark_tui.catalog.presets.model.preset import Origin, Preset, is_digest, pinned_reference, with_image
+from spark_tui.catalog.presets.model.preset import PRESETS, Origin, Preset, is_digest, pinned_reference, with_image
 from spark_tui.catalog.presets.use.imports import RecipeStore
 from spark_tui.catalog.presets.use.rights import PresetSource, require_reviewed
 from spark_tui.observe.explain.model.starts import StartRecord, digest_for
@@ -231,7 +231,7 @@ class Pins(Struct, eq=False):
             raise RefusedError(f"The file of {name} has changed meanwhile.", "Look at it, and pin again.")
         file = recipes.write(name, plan.after, replace=not plan.copy)
         catalogue = self._presets.load()
-        self._store.update(presets=catalogue)
+        self._store.put(PRESETS, catalogue)
         found = catalogue.get(name)
         if found is None or found.reference != plan.reference:
             raise RefusedError(f"{file} was written, and another recipe is used.", "Check: spark-tui presets list")

@@ -14,7 +14,7 @@ from spark_tui.base.finding import Finding
 from spark_tui.base.ports import StateFiles, port_named
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.base.wire import decode, encode
-from spark_tui.catalog.presets.model.preset import Origin, Preset, PresetCatalogue
+from spark_tui.catalog.presets.model.preset import PRESETS, Origin, Preset, PresetCatalogue
 from spark_tui.catalog.presets.model.rights import fingerprint, require_allowed, rights_of
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class AllowedPresets:
 def load_presets(context: Context, *, shown: bool = False) -> None:
     """Reads them again. `shown`: for a list, from which nothing is launched."""
     source = context[PresetSource]
-    context.store.update(presets=source.glance() if shown else source.load())
+    context.store.put(PRESETS, source.glance() if shown else source.load())
 
 
 def require_reviewed(context: Context, preset: Preset) -> None:

@@ -16,6 +16,7 @@ from spark_tui.manage.cluster.screen.launch import stop_on_nodes
 from spark_tui.manage.cluster.show import cluster as present
 from spark_tui.manage.cluster.use.monitor import ClusterMonitor
 from spark_tui.observe.engines.show.engines import latest_job
+from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.tui.frame import FrameScreen, bindings
 from spark_tui.tui.widgets.page import Page
 from spark_tui.tui.widgets.row_list import RowList
@@ -131,7 +132,7 @@ class ClusterScreen(FrameScreen):
         record = self.record
         if record is None:
             self.notify("Nothing runs on several nodes.", markup=False)
-        elif any(view.name == record.name for view in self.world.views):
+        elif any(view.name == record.name for view in self.world.known(ENGINES)):
             self.spark.selected = record.name
             self.spark.switch_mode("logs")
         else:

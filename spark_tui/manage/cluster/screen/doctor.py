@@ -14,6 +14,7 @@ from spark_tui.base.finding import EventKind, Finding, counts, worst
 from spark_tui.base.jobs import Step
 from spark_tui.base.page import TONES
 from spark_tui.base.remote import Cluster
+from spark_tui.catalog.presets.model.preset import PRESETS
 from spark_tui.manage.cluster.model.doctor import CHECK_BY_ID, examine, netplan
 from spark_tui.manage.cluster.screen.launch import selected_record
 from spark_tui.manage.cluster.show import doctor as present
@@ -79,7 +80,7 @@ class ClusterDoctorScreen(ListScreen):
             self._under_way = (cluster.name, f"{step.label} {step.detail}".rstrip())
             self._show_state()
 
-        preset = self.world.presets.get(self._preset)
+        preset = self.world[PRESETS].get(self._preset)
         try:
             seen = await self.context[ClusterDoctor].readings(
                 cluster, preset=preset, bandwidth=bandwidth, report=report
@@ -172,7 +173,7 @@ class ClusterDoctorScreen(ListScreen):
                 self._preset = "" if name == NO_PRESET else name
                 self.check_nodes()
 
-        presets = [each for each in self.world.presets.presets if each.max_nodes is None or each.max_nodes > 1]
+        presets = [each for each in self.world[PRESETS].presets if each.max_nodes is None or each.max_nodes > 1]
         presets.sort(key=lambda each: -each.min_nodes)
         choices = [(NO_PRESET, "None: no image, no model"), *((each.name, each.name) for each in presets)]
         self.app.push_screen(ChoiceDialog("Compare the image and model of", choices), chosen)

@@ -6,6 +6,7 @@ from spark_tui.base.launches import ClusterRecord
 from spark_tui.base.protocol import rank_of
 from spark_tui.manage.cluster.show.cluster import stop_question
 from spark_tui.manage.cluster.use.monitor import ClusterJobs
+from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.run.launch.use.runner import JobRunner
 from spark_tui.tui.frame import FrameApp, acting
 from spark_tui.tui.modals import ConfirmScreen
@@ -13,7 +14,7 @@ from spark_tui.tui.modals import ConfirmScreen
 
 def selected_record(app: FrameApp) -> ClusterRecord | None:
     """The launch on several nodes that the selected engine is a rank of, where this machine keeps it."""
-    view = app.world.view(app.selected)
+    view = app.world.named(ENGINES, app.selected)
     if view is not None and rank_of(view.container) is None:
         return None
     launches = app.world.launches

@@ -7,7 +7,6 @@ from typing import cast
 
 from spark_tui.base.engine.docker_run import render_text
 from spark_tui.base.errors import SparkError, UsageError
-from spark_tui.base.finding import value_of
 from spark_tui.base.page import Page, Row, Section, Tone
 from spark_tui.base.remote import Cluster, Spread
 from spark_tui.catalog.fit.model.verdict import LaunchVerdict
@@ -20,6 +19,7 @@ from spark_tui.manage.cluster.model.plan import record_of
 from spark_tui.manage.cluster.show import cluster as present
 from spark_tui.manage.cluster.use.cluster import ClusterPlanner, ClusterVerdict
 from spark_tui.manage.cluster.use.monitor import ClusterJobs
+from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.run.launch.screen import BASICS, LaunchForm
 from spark_tui.run.launch.use.launch import DEFAULT_READY_TIMEOUT_SECONDS
 from spark_tui.tui.form_screen import FormField
@@ -121,7 +121,7 @@ class PlacedLaunchForm(LaunchForm):
             return
         if not (await self.approved() and await app.may(self.verb, record.name)):
             return
-        runs = [view.name for view in value_of(core.store.world.engines) or () if view.container.running]
+        runs = [view.name for view in core.store.world.known(ENGINES) if view.container.running]
         taken = record.name in (*runs, *(each.name for each in core.store.world.launches))
         if taken:
             question, what = present.replace_question(record.name, record.nodes)

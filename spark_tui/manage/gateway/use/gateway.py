@@ -38,7 +38,7 @@ from spark_tui.catalog.fit.use.finder import PresetFinder, Search
 from spark_tui.catalog.fit.use.fit import LaunchChecks, MemoryGate, WillNotFit, short_of_memory
 from spark_tui.catalog.presets.model.overrides import Overrides, overrides_from_pairs
 from spark_tui.catalog.presets.model.plan import LaunchPlan
-from spark_tui.catalog.presets.model.preset import Preset
+from spark_tui.catalog.presets.model.preset import PRESETS, Preset
 from spark_tui.catalog.presets.use.catalogue import catalogue
 from spark_tui.catalog.presets.use.last_launches import LastLaunches
 from spark_tui.catalog.presets.use.library import Library
@@ -259,7 +259,7 @@ class Gateway:
         context, allowed = self._context, self.policy.presets
         self._loaded_at = self._clock.monotonic()
         catalogue = await in_thread(context[PresetSource].load)
-        context.store.update(presets=catalogue)
+        context.store.put(PRESETS, catalogue)
         if allowed:
             found = [each for each in catalogue.presets if each.name in allowed]
         else:

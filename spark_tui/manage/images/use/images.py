@@ -29,6 +29,7 @@ from spark_tui.base.text import clean_line, quoted
 from spark_tui.base.untrusted import load_json
 from spark_tui.catalog.presets.use.rights import PresetSource
 from spark_tui.manage.images.model import (
+    IMAGES,
     ImageDeletion,
     ImageEntry,
     ImagesView,
@@ -100,7 +101,7 @@ class Images:
 
     @property
     def view(self) -> Reading[ImagesView]:
-        return self._store.world.images
+        return self._store.world[IMAGES]
 
     async def refresh(self) -> ImagesView:
         """Reads again. Raises SparkError where Docker does not answer; the slice has the last view as stale."""
@@ -108,9 +109,9 @@ class Images:
             try:
                 found = await self._read()
             except SparkError as error:
-                self._store.update(images=aged(self.view, str(error)))
+                self._store.put(IMAGES, aged(self.view, str(error)))
                 raise
-            self._store.update(images=Ok(found, self._clock.now()))
+            self._store.put(IMAGES, Ok(found, self._clock.now()))
             return found
 
     async def _read(self) -> ImagesView:
@@ -180,7 +181,7 @@ class Images:
         await asyncio.gather(*(self._ask(each) for each in by_registry.values()))
         entries = tuple(replace(each, remote=self._remote.get(each.name)) for each in view.entries)
         view = replace(view, entries=entries)
-        self._store.update(images=Ok(view, self._clock.now()))
+        self._store.put(IMAGES, Ok(view, self._clock.now()))
         return view
 
     async def _ask(self, tags: list[str]) -> None:

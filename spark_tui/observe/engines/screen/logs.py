@@ -21,6 +21,7 @@ from spark_tui.observe.engines.screen.view import LogView
 from spark_tui.observe.engines.show.activity import launch_words
 from spark_tui.observe.engines.show.engines import engine_status
 from spark_tui.observe.engines.use.engines import EngineSupervisor, EngineWatch
+from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.observe.explain.model.explain import Explanation
 from spark_tui.observe.explain.model.line import MOMENTS, moment_of
 from spark_tui.observe.explain.model.timeline import PhaseId, PhaseState
@@ -100,7 +101,7 @@ class LogsScreen(FrameScreen):
         self._together = False
         self._merged: MergedLog | None = None
         self.query_one("#log-input").display = False
-        self.bind_slices(("selected", "engines"), self._show)
+        self.bind_slices(("selected", ENGINES), self._show)
         self._timer = self.set_interval(0.5, self._renew_status)
 
     def on_screen_suspend(self) -> None:
@@ -113,7 +114,7 @@ class LogsScreen(FrameScreen):
 
     @property
     def selected_engine(self) -> EngineView | None:
-        return self.world.view(self.spark.selected)
+        return self.world.named(ENGINES, self.spark.selected)
 
     @property
     def log_view(self) -> LogView:
@@ -205,7 +206,7 @@ class LogsScreen(FrameScreen):
         cause = explanation_of(self.context, view).cause if view is not None else None
         found = self._landmarks_of(view, buffer) if view is not None else ()
         self._sign({landmark.line: landmark for landmark in found})
-        preset = view is not None and self.world.presets.get(view.container.preset) is not None
+        preset = view is not None and self.spark.has_preset(view.container.preset)
         page = self.query_one("#log-cause", Page)
         page.display = cause is not None
         if cause is not None:

@@ -20,6 +20,7 @@ from spark_tui.base.host.vitals import GpuReading, Vitals
 from spark_tui.base.poller import Poller
 from spark_tui.base.ports import Clock, ContainerEngine, HostProbe, LogArchive, LogLine
 from spark_tui.base.store import AlarmBoard, Store, World
+from spark_tui.observe.explain.feature import ENGINES
 
 
 async def clear_container(docker: ContainerEngine, archive: LogArchive, existing: ContainerFacts) -> str:
@@ -78,7 +79,7 @@ class BreakdownReader:
         pids = [process.pid for process in (gpu.processes or ())][:_MOST_REMEMBERED] if gpu is not None else []
         known = self._containers
         self._containers = {pid: known[pid] if pid in known else self._host.container_of(pid) for pid in pids}
-        names = {view.container.id: view.name for view in world.views} | dict(names or {})
+        names = {view.container.id: view.name for view in world.known(ENGINES)} | dict(names or {})
         found = memory_breakdown(world.memory.value, world.gpu, self._containers, names)
         if isinstance(world.memory, Stale):
             return Stale(found, world.memory.at, world.memory.error)
@@ -113,7 +114,7 @@ class MemoryWatch:
         self._points.append((now, mem.usable))
         while now - self._points[0][0] > TREND_SECONDS:
             self._points.popleft()
-        loading = any(view.state in _LOADING for view in self._store.world.views)
+        loading = any(view.state in _LOADING for view in self._store.world.known(ENGINES))
         found = memory_finding(
             mem, falling=fall_rate(tuple(self._points)), pressure=value_of(pressure), loading=loading
         )

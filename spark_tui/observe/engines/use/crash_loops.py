@@ -23,6 +23,7 @@ from spark_tui.base.ports import Clock, ContainerEngine, GuardActuator, LogLine
 from spark_tui.base.quantities import human_duration
 from spark_tui.base.store import AlarmBoard, Store
 from spark_tui.observe.engines.use.engines import EngineSupervisor, stamp_before
+from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.observe.explain.model.causes.cause import CauseId
 from spark_tui.observe.explain.model.causes.diagnosis import explain_failure
 from spark_tui.observe.explain.model.tracker import LogTracker
@@ -178,7 +179,7 @@ class RestartBreaker(Struct, eq=False):
 
     async def run(self) -> None:
         async for world in self._store.changes(min_interval=LOOK_SECONDS):
-            await self.look(value_of(world.engines) or ())
+            await self.look(value_of(world[ENGINES]) or ())
 
     async def look(self, views: tuple[EngineView, ...]) -> None:
         """One look: whose restarts have become more."""

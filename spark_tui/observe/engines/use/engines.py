@@ -54,6 +54,7 @@ from spark_tui.base.ports import (
 )
 from spark_tui.base.quantities import GIB, human_duration
 from spark_tui.base.store import Store
+from spark_tui.observe.explain.feature import ENGINES, EXPLANATIONS
 from spark_tui.observe.explain.model.timeline import StartOutcome
 from spark_tui.observe.explain.model.view import Baseline, EngineView, LogContext
 from spark_tui.observe.explain.use import LogBuffer
@@ -634,7 +635,7 @@ class EngineSupervisor:
         views, now = self.views(), self._ports.clock.now()
         if self.on_views is not None:
             self.on_views(views)
-        if value_of(self._store.world.engines) is not None:
+        if value_of(self._store.world[ENGINES]) is not None:
             for view in views:
                 before = self._known.get(view.container.id)
                 event = _transition(view, before, now) if before is not view.state else None
@@ -643,7 +644,7 @@ class EngineSupervisor:
         self._known = {view.container.id: view.state for view in views}
         self._explain(views)
         if not self._error:
-            self._store.update(engines=aged(Ok(views, now), self._blind) if self._blind else Ok(views, now))
+            self._store.put(ENGINES, aged(Ok(views, now), self._blind) if self._blind else Ok(views, now))
 
     def _is_told(self, event: Event, view: EngineView) -> bool:
         """Whether the feed, which outlives the program, knows already that this start is ready."""
@@ -676,15 +677,15 @@ class EngineSupervisor:
                 before = (view, explanation if before is None or before[1] != explanation else before[1])
             found[view.name] = before
         self._explained = found
-        self._store.update(explanations={name: explanation for name, (_, explanation) in found.items()})
+        self._store.put(EXPLANATIONS, {name: explanation for name, (_, explanation) in found.items()})
 
     def _fail(self, error: SparkError) -> None:
         """Docker's engines stay as they were last seen; those beside it are shown as they are."""
         self._error = str(error)
-        before, views = self._store.world.engines, self.views()
+        before, views = self._store.world[ENGINES], self.views()
         if any(view.container.bare for view in views) or any(each.container.bare for each in value_of(before) or ()):
             before = Ok(views, self._ports.clock.now())
-        self._store.update(engines=aged(before, str(error)))
+        self._store.put(ENGINES, aged(before, str(error)))
 
     def say(self, text: str, severity: Severity = Severity.INFO, remedy: str = "", **about: Any) -> None:
         """As `Store.say`."""

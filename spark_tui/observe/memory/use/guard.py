@@ -40,6 +40,7 @@ from spark_tui.base.quantities import GIB
 from spark_tui.base.store import Store
 from spark_tui.observe.engines.use.crash_loops import LoopEnder
 from spark_tui.observe.engines.use.engines import EngineSupervisor
+from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.observe.memory.use.memory import CacheControl, measuring
 
 ENGINES_SECONDS: Final = 2.0
@@ -306,7 +307,7 @@ class GuardLauncher(Struct, eq=False):
     async def run(self) -> None:
         """Looks after the engines that run, until cancelled."""
         async for world in self.store.changes(min_interval=LOOK_SECONDS):
-            if any(view.container.ours and view.container.running for view in world.views):
+            if any(view.container.ours and view.container.running for view in world.known(ENGINES)):
                 await self.ensure()
 
     async def ensure(self) -> None:

@@ -21,6 +21,7 @@ from spark_tui.base.ports import Clock, EngineApi, HostProbe
 from spark_tui.base.quantities import MIB
 from spark_tui.base.store import AlarmBoard, Store
 from spark_tui.observe.engines.use.engines import EngineSupervisor
+from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.observe.metrics.use.metrics import EngineMetricsCollector
 
@@ -99,7 +100,7 @@ class HealthWatch(Struct, eq=False):
 
     async def look_at_engines(self) -> None:
         """One look at every engine that serves; a suspicion is put to the proof."""
-        serving = {view.name: view for view in self.store.world.views if view.state is EngineState.SERVING}
+        serving = {view.name: view for view in self.store.world.known(ENGINES) if view.state is EngineState.SERVING}
         for name in [name for name in self._engines if name not in serving]:
             del self._engines[name]
             self.alarms.clear(AlarmId.STALL, name)
@@ -169,7 +170,9 @@ class HealthWatch(Struct, eq=False):
         files = value_of(await in_thread(self.host.shared_files))
         if files is None:
             return
-        leak = detectors.leaked(files, engines_run=any(view.container.running for view in self.store.world.views))
+        leak = detectors.leaked(
+            files, engines_run=any(view.container.running for view in self.store.world.known(ENGINES))
+        )
         if leak.size >= LEAK_WORTH_BYTES:
             self.alarms.raise_(Finding(AlarmId.LEAK, Severity.WARNING, leak.sentence, remedy=leak.remedy))
         else:

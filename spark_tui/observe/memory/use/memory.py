@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -28,16 +28,15 @@ from spark_tui.base.host.drop_caches import (
     compact_route,
     routes,
 )
+from spark_tui.base.host.guard import GuardEntry
 from spark_tui.base.host.memory import MemInfo
 from spark_tui.base.host.vitals import ContainerMemory, HostProcess, Vitals
 from spark_tui.base.ports import CacheDropper, Clock, ContainerEngine, HostProbe, VitalsProbe
 from spark_tui.base.store import Store, World
 from spark_tui.observe.engines.use.engines import EngineSupervisor
+from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.observe.explain.model.timeline import BootTimeline, PhaseId
 from spark_tui.observe.explain.model.view import EngineView
-
-if TYPE_CHECKING:
-    from spark_tui.base.host.guard import GuardEntry
 
 ONE_SHOT_SECONDS: Final = 90.0
 _LOOK_SECONDS: Final = 0.2
@@ -305,12 +304,12 @@ class MemoryInspector(Struct, eq=False):
         shares = breakdown.engines or () if breakdown is not None else ()
         held = {share.container: share.memory for share in shares}
         containers: list[ContainerShare] = []
-        for view in value_of(world.engines) or ():
+        for view in world.known(ENGINES):
             facts = view.container
             if facts.running:
                 cpu = probe.container_memory(facts.pid) if facts.pid else Missing("Docker reports no process")
                 share = held.get(facts.id, 0) if known else None
                 containers.append(ContainerShare(view.name, facts.id, facts.ours, share, cpu))
         vitals = value_of(world.vitals) or probe.look()  # the collectors' where they run: rates need even intervals
-        unknown = world.engines if isinstance(world.engines, Missing) else None
+        unknown = engines if isinstance(engines := world[ENGINES], Missing) else None
         return MemoryDetail(processes, unknown or Ok(tuple(containers)), vitals, self.guard())

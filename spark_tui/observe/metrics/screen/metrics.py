@@ -28,6 +28,7 @@ from spark_tui.base.quantities import GIB, human_duration
 from spark_tui.base.text import cells_left
 from spark_tui.observe.engines.show.activity import launch_words
 from spark_tui.observe.engines.show.engines import engine_status
+from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.observe.metrics.model.serving import EngineMetrics
 from spark_tui.observe.metrics.model.slow import limits
@@ -311,7 +312,7 @@ class MetricsScreen(FrameScreen):
 
     @property
     def selected_engine(self) -> EngineView | None:
-        return self.world.view(self.spark.selected)
+        return self.world.named(ENGINES, self.spark.selected)
 
     def on_mount(self) -> None:
         self._window = float(WINDOWS[1])
@@ -329,7 +330,7 @@ class MetricsScreen(FrameScreen):
         self._attention: ExitStack | None = None
         self._unsubscribe: Callable[[], None] | None = None
         self.bind_slices(("selected",), self._other_engine)
-        self.bind_slices(("engines",), self._show)
+        self.bind_slices((ENGINES,), self._show)
 
     def on_screen_suspend(self) -> None:
         """Hidden: engines are polled less often, and nothing is drawn."""

@@ -26,6 +26,7 @@ from spark_tui.base.poller import Poller, pause
 from spark_tui.base.ports import Clock, MetricsSource
 from spark_tui.base.store import Store
 from spark_tui.observe.engines.use.engines import EngineSupervisor
+from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.observe.metrics.model.serving import (
     EngineMetrics,
@@ -289,7 +290,7 @@ class EngineMetricsCollector:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._host_loop())
                 async for world in self._store.changes(min_interval=0.5):
-                    self._follow(group, value_of(world.engines) or (), _warming(world.jobs))
+                    self._follow(group, value_of(world[ENGINES]) or (), _warming(world.jobs))
         finally:
             self._asking.clear()
 

@@ -46,11 +46,14 @@ class JobRunner:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._undo: dict[str, Callable[[], object]] = {}
         self._numbers = itertools.count(1)
+        self.launched: dict[str, tuple[Preset, Overrides]] = {}
+        """What each launch on this machine is of, by the job's id."""
 
     def launch(self, request: LaunchRequest) -> str:
         """Starts a launch and returns the job's id. Raises RefusedError when that engine is being launched already."""
         name, wanted = request.overrides.name or request.preset.name, (request.preset, request.overrides)
-        job = self.begin(name, lambda report: self._launcher.launch(request, report), launches=wanted)
+        job = self.begin(name, lambda report: self._launcher.launch(request, report))
+        self.launched[job] = wanted
         changed = ", ".join(f"{key}={value}" for key, value in pairs_of(request.overrides).items())
         self._store.say(f"{name}: launch requested", kind=EventKind.LAUNCH, subject=name, detail=changed)
         return job
@@ -113,16 +116,13 @@ class JobRunner:
 
     def begin(
         self, name: str, work: Callable[[Report], Awaitable[object]], steps: tuple[Step, ...] = (),
-        nodes: tuple[str, ...] = (), what: str = "launch", launches: tuple[Preset, Overrides] | None = None,
-        undo: Callable[[], object] | None = None,
+        nodes: tuple[str, ...] = (), what: str = "launch", undo: Callable[[], object] | None = None,
     ) -> str:  # fmt: skip
         """Starts any work on an engine as a job, and returns its id. `undo` is called once it was cancelled, in
         place of stopping the engine. Raises RefusedError while that engine is worked on."""
         if self.running(name) is not None:
             raise RefusedError(f"{name} is being launched already.", "Wait for it, or cancel it first.")
-        job = JobView(
-            str(next(self._numbers)), name, steps or pending_steps(), nodes=nodes, launches=launches, what=what
-        )
+        job = JobView(str(next(self._numbers)), name, steps or pending_steps(), nodes=nodes, what=what)
         others = tuple(old for old in self._store.world.jobs if old.title != name)
         self._store.update(jobs=(*others, job)[-MAX_JOBS:])
         if undo is not None:

@@ -26,6 +26,7 @@ from spark_tui.base.quantities import short_tokens
 from spark_tui.base.text import clean
 from spark_tui.observe.engines.show.engines import engine_status
 from spark_tui.observe.engines.use.engines import EngineSupervisor
+from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.observe.metrics.use.metrics import EngineMetricsCollector
 from spark_tui.tui import format as fmt
@@ -111,7 +112,7 @@ class ChatScreen(FrameScreen):
 
     @property
     def selected_engine(self) -> EngineView | None:
-        return self.world.view(self.spark.selected)
+        return self.world.named(ENGINES, self.spark.selected)
 
     def on_mount(self) -> None:
         self._chosen = request.NO_SETTINGS
@@ -132,7 +133,7 @@ class ChatScreen(FrameScreen):
         self._code_back = 0
         self._code_of: tuple[int, int] = (0, 0)
         self._frames = self.set_interval(FRAME_SECONDS, self._frame, pause=True)
-        self.bind_slices(("engines", "selected"), self._show_engine)
+        self.bind_slices((ENGINES, "selected"), self._show_engine)
 
     async def on_unmount(self) -> None:
         for conversation in (self._conversation, self._previous):
@@ -148,7 +149,7 @@ class ChatScreen(FrameScreen):
     def on_screen_resume(self) -> None:
         """A launch that has no engine yet cannot be asked: the chat is then with the first engine that serves."""
         if self.selected_engine is None:
-            serving = (view.name for view in self.world.views if view.state is EngineState.SERVING)
+            serving = (view.name for view in self.world.known(ENGINES) if view.state is EngineState.SERVING)
             self.spark.selected = next(serving, self.spark.selected)
         if self._conversation.live:
             self._frames.resume()
@@ -168,7 +169,7 @@ class ChatScreen(FrameScreen):
     # --- show -----------------------------------------------------------------------------------------
 
     def _show_all(self) -> None:
-        text = empty(self.selected_engine, reason_of(self.world.engines), has_previous=self._previous is not None)
+        text = empty(self.selected_engine, reason_of(self.world[ENGINES]), has_previous=self._previous is not None)
         self._show_turns(text)
         self._show_prompt()
         self._show_status()
@@ -206,7 +207,7 @@ class ChatScreen(FrameScreen):
             entitle(pane, f"edit question{place}: later messages will be removed")
         else:
             entitle(pane, title(self.selected_engine))
-            self._prompt.say(placeholder(self.selected_engine, reason_of(self.world.engines)))
+            self._prompt.say(placeholder(self.selected_engine, reason_of(self.world[ENGINES])))
 
     def _show_status(self) -> None:
         status, last = self.query_one("#chat-status", StatusLine), self._conversation.last
@@ -559,7 +560,9 @@ class ChatScreen(FrameScreen):
         """The last question to another engine too, side by side."""
         last, here = self._conversation.last, self._target()
         others = {
-            view.name: view for view in self.world.views if view.state is EngineState.SERVING and view.served_name
+            view.name: view
+            for view in self.world.known(ENGINES)
+            if view.state is EngineState.SERVING and view.served_name
         }
         others.pop(self.spark.selected, None)
         if last is None or not last.question or here is None:
@@ -597,12 +600,12 @@ class ChatScreen(FrameScreen):
         self._transcript.action_page(1)
 
     def engine_choices(self) -> list[str]:
-        return [view.name for view in self.world.views if view.state is EngineState.SERVING]
+        return [view.name for view in self.world.known(ENGINES) if view.state is EngineState.SERVING]
 
     @dialog
     async def action_choose_engine(self) -> None:
         """Asks which serving engine to talk to."""
-        ready = [view for view in self.world.views if problem_with(view) is None]
+        ready = [view for view in self.world.known(ENGINES) if problem_with(view) is None]
         choices = [(view.name, f"{view.name}   {view.served_name}") for view in ready]
         if not choices:
             self._say("No engine is serving.")

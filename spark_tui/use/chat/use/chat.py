@@ -31,6 +31,7 @@ from spark_tui.base.errors import (
 from spark_tui.base.poller import pause
 from spark_tui.base.ports import Clock, EngineApi, MetricsSource, port_named
 from spark_tui.base.text import clean_line
+from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.use.chat.model import records
 from spark_tui.use.chat.model.conversation import (
@@ -632,4 +633,4 @@ class Conversation:
 
 def advice(context: Context, error: SparkError, target: ChatTarget) -> SparkError:
     """The error of an answer, with what this program knows of the engine."""
-    return advised(error, target, context.secrets.path(target.engine), context.store.world.views)
+    return advised(error, target, context.secrets.path(target.engine), context.store.world.known(ENGINES))

@@ -22,7 +22,10 @@ from spark_tui.base.page import Page as Sections
 from spark_tui.base.page import Section, Tone
 from spark_tui.base.text import cells_left
 from spark_tui.base.under_way import Measurement
+from spark_tui.catalog.presets.feature import LIBRARY
 from spark_tui.catalog.presets.model.library import stored_commit
+from spark_tui.observe.explain.feature import ENGINES
+from spark_tui.observe.results.feature import PROOFS
 from spark_tui.observe.results.model.compare import Comparison, compare
 from spark_tui.observe.results.model.plan import BenchPlan, segments
 from spark_tui.observe.results.model.proof import Verdict, engine_badge
@@ -158,8 +161,8 @@ class BenchScreen(ListScreen):
         self._plan = BenchPlan()
         self._compared: object = None
         self._comparison: Sections = ()
-        self.bind_slices(("engines",), self._engines_changed)
-        self.bind_slices(("proofs", "selected"), self._show_proof)
+        self.bind_slices((ENGINES,), self._engines_changed)
+        self.bind_slices((PROOFS, "selected"), self._show_proof)
 
     def on_screen_resume(self) -> None:
         """The command line may have added results."""
@@ -221,7 +224,7 @@ class BenchScreen(ListScreen):
     def show_rows(self) -> None:
         """What is being measured, then the results that the filter finds."""
         self._painted_at = self.context.clock.monotonic()
-        words, engines = self.filter_words, self.world.views
+        words, engines = self.filter_words, self.world.known(ENGINES)
         chosen = [result for result in self._results if present.matches(result, words)]
         glyphs, live = self.spark.glyphs, self._measured if self.measuring else ()
         views = {view.name: view for view in engines}
@@ -243,9 +246,9 @@ class BenchScreen(ListScreen):
     def _empty(self, *, filtered: bool) -> Content:
         if filtered:
             return Content.styled("No matching runs. Esc clears the filter.", "$dim")
-        names = [view.name for view in present.serving(self.world.views)]
+        names = [view.name for view in present.serving(self.world.known(ENGINES))]
         if not names:
-            return Content.assemble("No runs yet.\n\n", (present.no_engine(self.world.engines), "$dim"))
+            return Content.assemble("No runs yet.\n\n", (present.no_engine(self.world[ENGINES]), "$dim"))
         return Content.assemble(
             "No runs yet.\n\n", (key_of("start_bench"), "bold $primary"), " or ", (key_of("open_run"), "bold $primary"),
             " to start a benchmark of ", safe(" or ".join(names), "bold"),
@@ -322,10 +325,10 @@ class BenchScreen(ListScreen):
         if self._proof is not None:
             self.page("prove").show(proving.live_page(self._proof))
             return
-        proofs, result = self.world.proofs, self.result
+        proofs, result = self.world[PROOFS], self.result
         name = result.engine if result is not None and result.engine else self.spark.selected
-        view = self.world.view(name)
-        commit = stored_commit(self.world.library, view.model) if view is not None else ""
+        view = self.world.named(ENGINES, name)
+        commit = stored_commit(self.world[LIBRARY], view.model) if view is not None else ""
         badge = engine_badge(proofs, view, commit) if view is not None else None
         proof = badge.proof if badge is not None else next((p for p in proofs if p.conditions.engine == name), None)
         now, key = self.context.clock.now(), key_of("prove_engine")
@@ -349,10 +352,10 @@ class BenchScreen(ListScreen):
         """The form: what is measured, how long it takes, what argues against it."""
         if self.measuring:
             self._toast(f"A measurement is under way; {key_of('cancel_bench')} ends it, and keeps what it has.")
-        elif not present.serving(self.world.views):
-            self._toast(present.no_engine(self.world.engines))
+        elif not present.serving(self.world.known(ENGINES)):
+            self._toast(present.no_engine(self.world[ENGINES]))
         else:
-            form = BenchForm(self.context, self.world.views, self.spark.selected, self._results)
+            form = BenchForm(self.context, self.world.known(ENGINES), self.spark.selected, self._results)
             self.app.push_screen(form, self._ordered)
 
     def _ordered(self, order: BenchRequest | None) -> None:
@@ -423,9 +426,9 @@ class BenchScreen(ListScreen):
         if self.measuring:
             self._toast(f"A measurement is under way; {key_of('cancel_bench')} ends it, and keeps what it has.")
             return
-        names = [view.name for view in present.serving(self.world.views)]
+        names = [view.name for view in present.serving(self.world.known(ENGINES))]
         if not names:
-            self._toast(present.no_engine(self.world.engines))
+            self._toast(present.no_engine(self.world[ENGINES]))
             return
         names.sort(key=lambda name: name != self.spark.selected)
         choices = [

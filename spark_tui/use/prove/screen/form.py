@@ -14,6 +14,7 @@ from spark_tui.base.errors import SparkError, UsageError
 from spark_tui.base.finding import value_of
 from spark_tui.base.page import Page, Row, Section, Tone, labelled
 from spark_tui.base.quantities import gib, human_count, human_duration
+from spark_tui.catalog.presets.model.preset import PRESETS
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.observe.memory.use.guard import guard_policy
 from spark_tui.observe.metrics.use.history import History
@@ -228,7 +229,7 @@ class BenchForm(FormScreen[BenchRequest]):
         before = last_run(self._results, view.model)
         if before is not None and (found := estimate(plan, before=before)) is not None:
             return found.seconds, False, f"the run of {ago(self._core.clock.now() - before.at)}"
-        preset = self._core.store.world.presets.get(view.container.preset)
+        preset = self._core.store.world[PRESETS].get(view.container.preset)
         speeds = preset.facts.published if preset is not None else ()
         slowest = min((speed.tokens_per_second for speed in speeds), default=None)
         found = estimate(plan, decode_rate=slowest)

@@ -29,7 +29,9 @@ from spark_tui.base.ports import Clock, EngineApi
 from spark_tui.base.quantities import human_duration
 from spark_tui.base.store import Store
 from spark_tui.base.text import clean_line, truncate
+from spark_tui.catalog.presets.feature import LIBRARY
 from spark_tui.catalog.presets.model.library import stored_commit
+from spark_tui.observe.results.feature import PROOFS
 from spark_tui.observe.results.model.conditions import Conditions
 from spark_tui.observe.results.model.proof import (
     PATHS,
@@ -175,7 +177,7 @@ class _ProveRun:
         self._clock = prover.clock
         self._began = prover.clock.monotonic()
         self._at = prover.clock.now()
-        self._commit = stored_commit(prover.store.world.library, conditions.model)
+        self._commit = stored_commit(prover.store.world[LIBRARY], conditions.model)
         self._results: list[CaseResult] = []
         self._total = 0
         self._silent = 0
@@ -209,7 +211,7 @@ class _ProveRun:
         proof = self._proof(cases)
         if keep and proof.judged:
             self._prover.proofs.add(proof)
-            self._prover.store.update(proofs=self._prover.kept())
+            self._prover.store.put(PROOFS, self._prover.kept())
         return proof
 
     def _proof(self, cases: Sequence[Case]) -> Proof:
