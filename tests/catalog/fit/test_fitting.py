@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from spark_tui.base.finding import Missing, Ok
 from spark_tui.base.host.memory import MemInfo
 from spark_tui.base.quantities import GIB
-from spark_tui.catalog.presets.model.preset import PRESETS, PresetCatalogue
+from spark_tui.catalog.presets.model.preset import PresetCatalogue
 from tests.cli.world import TINY, StaticPresets, World
 
 LLAMA = replace(
@@ -21,7 +21,7 @@ LLAMA = replace(
 
 
 def world(available: float = 117.0) -> World:
-    found = World(slices={PRESETS: StaticPresets(PresetCatalogue((LLAMA, TINY)))})
+    found = World(presets=StaticPresets(PresetCatalogue((LLAMA, TINY))))
     size = int(available * GIB)
     found.host.memory_value = Ok(MemInfo(total=int(121.69 * GIB), free=size, available=size), 0.0)
     return found

@@ -7,7 +7,7 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from spark_tui.catalog.presets.model.preset import PRESETS, PresetCatalogue
+from spark_tui.catalog.presets.model.preset import PresetCatalogue
 from tests.cli.world import BIG, TINY, StaticPresets, World
 
 SHOW = """\
@@ -135,14 +135,14 @@ def test_show_as_data() -> None:
 
 def test_a_value_that_the_recipe_leaves_open_is_asked_for() -> None:
     open_value = replace(BIG, command="vllm serve {model} --tokenizer {tokenizer}")
-    world = World(slices={PRESETS: StaticPresets(PresetCatalogue((open_value,)))})
+    world = World(presets=StaticPresets(PresetCatalogue((open_value,))))
     assert re.search(r"needs +tokenizer", world.run("presets", "show", "big-70b").out)
     assert world.run("presets", "show", "big-70b", "--json").json["values_needed"] == ["tokenizer"]
 
 
 def test_a_secret_in_a_recipe_is_masked() -> None:
     careless = replace(TINY, env=(("HF_TOKEN", "hf_abcdefghijklmnopqrstuvwxyz"),))
-    world = World(slices={PRESETS: StaticPresets(PresetCatalogue((careless,)))})
+    world = World(presets=StaticPresets(PresetCatalogue((careless,))))
     for arguments in (("presets", "show", "tiny-1b"), ("presets", "show", "tiny-1b", "--json")):
         assert "hf_abcdefgh" not in world.run(*arguments).out
 
@@ -166,7 +166,7 @@ def test_asking_for_a_broken_preset_tells_what_is_wrong_with_its_file() -> None:
 def test_a_long_note_is_wrapped_to_the_window_and_not_in_a_pipe() -> None:
     note = "word " * 60
     wordy = replace(TINY, facts=replace(TINY.facts, notes=(note.strip(),)))
-    world = World(slices={PRESETS: StaticPresets(PresetCatalogue((wordy,)))})
+    world = World(presets=StaticPresets(PresetCatalogue((wordy,))))
     seen = world.run("presets", "show", "tiny-1b", tty=True, environment={"COLUMNS": "80", "NO_COLOR": "1"})
     assert max(map(len, seen.out.splitlines())) <= 80
     assert note.strip() in world.run("presets", "show", "tiny-1b").out

@@ -18,7 +18,7 @@ from spark_tui.catalog.models.adapter.checkpoints import StoreCheckpoints
 from spark_tui.catalog.models.adapter.store import FolderModelStore
 from spark_tui.catalog.presets.adapter.imports import FolderRecipeStore
 from spark_tui.catalog.presets.adapter.store import PresetFiles, builtin_directory
-from spark_tui.catalog.presets.model.preset import PRESETS, PresetCatalogue
+from spark_tui.catalog.presets.model.preset import PresetCatalogue
 from tests.cli.world import TINY, StaticPresets, World
 from tests.fakes_hub import FakeDownloader, FakeHub, card
 from tests.gguf_files import QWEN, write_gguf
@@ -52,9 +52,9 @@ def world(root: Path, **ports: Any) -> World:
         **ports,
         models=Store(root),
         checkpoints=StoreCheckpoints(root),
+        presets=StaticPresets(PresetCatalogue((TINY,))),
         paths=HostPaths(str(root), "/caches", "/home/test"),
         settings=Settings(store=root),
-        slices={PRESETS: StaticPresets(PresetCatalogue((TINY,)))},
     )
 
 

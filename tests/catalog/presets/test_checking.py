@@ -8,7 +8,7 @@ import shlex
 import pytest
 from msgspec.structs import replace
 
-from spark_tui.catalog.presets.model.preset import PRESETS, PresetCatalogue
+from spark_tui.catalog.presets.model.preset import PresetCatalogue
 from tests.cli.world import TINY, StaticPresets, World
 
 GREEDY = replace(TINY, name="greedy", defaults=(*TINY.defaults, ("gpu_memory_utilization", 0.92)))
@@ -17,7 +17,7 @@ GATED = replace(TINY, name="gated", facts=replace(TINY.facts, gated=True))
 
 
 def world(*presets: object) -> World:
-    return World(slices={PRESETS: StaticPresets(PresetCatalogue(presets))})  # type: ignore[arg-type]
+    return World(presets=StaticPresets(PresetCatalogue(presets)))  # type: ignore[arg-type]
 
 
 def test_one_preset_is_told_with_remedy_evidence_and_the_fix_as_it_is_typed() -> None:

@@ -11,7 +11,6 @@ import yaml
 from spark_tui.base.engine.docker_run import read_argv, split_text
 from spark_tui.catalog.presets.adapter.imports import FolderRecipeStore
 from spark_tui.catalog.presets.adapter.store import PresetFiles
-from spark_tui.catalog.presets.model.preset import PRESETS
 from tests.cli.world import World
 
 V1 = """\
@@ -51,7 +50,7 @@ class Place:
         (self.registry / "recipes" / "pulse.yaml").write_text("name: p\nengines: {vllm: {image: x}}\n")
         builtin = root / "builtin"
         builtin.mkdir()
-        self.world = World(recipes=FolderRecipeStore(self.own), slices={PRESETS: PresetFiles(builtin, self.own)})  # type: ignore[arg-type]
+        self.world = World(presets=PresetFiles(builtin, self.own), recipes=FolderRecipeStore(self.own))  # type: ignore[arg-type]
 
     def run(self, *arguments: str) -> Any:
         return self.world.run("presets", *arguments)
@@ -130,7 +129,7 @@ def test_an_import_that_is_refused_is_the_commands_error(
 
 
 def test_the_demo_imports_nothing(place: Place) -> None:
-    world = World(recipes=FolderRecipeStore(None), slices={PRESETS: place.world.presets})
+    world = World(presets=place.world.presets, recipes=FolderRecipeStore(None))
     result = world.run("presets", "import", str(place.registry / "recipes" / "heron.yaml"))
     assert (result.code, "demo writes no presets" in result.err) == (4, True)
 

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from spark_tui.catalog.presets.adapter.imports import FolderRecipeStore
 from spark_tui.catalog.presets.adapter.store import PresetFiles
-from spark_tui.catalog.presets.model.preset import PRESETS
 from spark_tui.observe.explain.model.starts import StartBackends, StartRecord
 from spark_tui.observe.explain.model.timeline import StartOutcome
 from tests.cli.world import World
@@ -37,7 +36,7 @@ class Place:
         self.file = self.own / "otter.yaml"
         self.file.write_text(TEXT)
         presets: Any = PresetFiles(root / "builtin", self.own)
-        self.world = World(recipes=FolderRecipeStore(self.own), history=FakeHistory(*starts), slices={PRESETS: presets})
+        self.world = World(presets=presets, recipes=FolderRecipeStore(self.own), history=FakeHistory(*starts))
         self.world.docker.add_image("acme/vllm:nightly", id="sha256:2")
 
     def run(self, *arguments: str) -> Any:
