@@ -30,7 +30,16 @@ from textual.worker import Worker, WorkerState
 from spark_tui.app.engines_frame import EnginesApp
 from spark_tui.app.first import first_figures, run
 from spark_tui.app.rooms import ROOMS, Rooms
-from spark_tui.base.actions import ACTIONS, DANGEROUS, Scope, key_of, use_keys, use_screen
+from spark_tui.base.actions import (
+    ACTIONS,
+    Scope,
+    is_dangerous,
+    key_of,
+    known_actions,
+    use_actions,
+    use_keys,
+    use_screen,
+)
 from spark_tui.base.context import Context
 from spark_tui.base.errors import RefusedError
 from spark_tui.base.secret import mask_secrets
@@ -47,15 +56,6 @@ T = TypeVar("T")
 
 _OUR_THEMES = {each.name: each for each in THEMES}
 CRASHED = "spark-tui crashed. Containers keep running. Please report this: spark-tui doctor --report FILE"
-
-
-def _shows(mode: str) -> Callable[[SparkApp], None]:
-    def show(self: SparkApp) -> None:
-        if self.current_mode == mode and isinstance(self.screen, FrameScreen):
-            self.screen.chosen_again()
-        self.switch_mode(mode)
-
-    return show
 
 
 _COLLECT_OBJECTS: Final = 5_000
@@ -81,15 +81,6 @@ class SparkApp(EnginesApp):
     DEFAULT_MODE = "home"
     BINDINGS: ClassVar[list[BindingType]] = bindings(Scope.GLOBAL)
 
-    action_show_home = _shows("home")
-    action_show_models = _shows("models")
-    action_show_presets = _shows("presets")
-    action_show_logs = _shows("logs")
-    action_show_doctor = _shows("doctor")
-    action_show_metrics = _shows("metrics")
-    action_show_chat = _shows("chat")
-    action_show_bench = _shows("bench")
-
     def _theme_at_start(self) -> str:
         return self._opening_theme.name
 
@@ -108,15 +99,23 @@ class SparkApp(EnginesApp):
         self._opening_theme = next(named, theme or theme_for(wanted))
         features = tuple(rooms.features())
         modes = {name: place for each in features for name, place in each.modes.items()}
+        asides = {name: place for each in features for name, place in each.asides.items()}
         dialogs = {name: place for each in features for name, place in each.dialogs.items()}
-        super().__init__(context, glyphs, modes | dialogs)
-        for name in (each for each in modes if each not in self.MODES):
-            self.add_mode(name, partial(self.make_screen, name))
+        super().__init__(context, glyphs, modes | asides | dialogs, asides)
+        for name in modes | asides:
+            if name not in self.MODES:
+                self.add_mode(name, partial(self.make_screen, name))
+            show = partial(self.show_aside if name in asides else self.show_mode, name)
+            setattr(self, f"action_{'open' if name in asides else 'show'}_{name}", show)
         self.key_queue = KeyQueue(self, super().on_event)
         self._pressed_at, self._settled = 0.0, False
         own = dict(context.settings.keymap)
         use_keys(own)
         use_screen()
+        use_actions(rooms.actions)
+        for each in known_actions()[len(ACTIONS) :]:
+            if each.scope == Scope.GLOBAL:
+                self.bind(",".join(each.keys), each.id, description=each.label, show=each.footer)
         self.set_keymap({id_: ",".join(keys) for id_, keys in own.items()})
 
     @cached_property
@@ -259,7 +258,7 @@ class SparkApp(EnginesApp):
         scope = getattr(self.screen, "SCOPE", None)
         if not self.context.settings.read_only or scope is None:
             return
-        for each in ACTIONS:
+        for each in known_actions():
             if each.dangerous and each.scope in (Scope.GLOBAL, scope) and event.key in each.keys:
                 self.notify(f"Read-only mode: {each.label} is disabled.", markup=False)
                 return
@@ -268,9 +267,15 @@ class SparkApp(EnginesApp):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Read-only mode leaves out what would change something."""
-        if action in DANGEROUS and self.context.settings.read_only:
+        if is_dangerous(action) and self.context.settings.read_only:
             return False
         return super().check_action(action, parameters)
+
+    def show_mode(self, mode: str) -> None:
+        """A screen that has a tab."""
+        if self.current_mode == mode and isinstance(self.screen, FrameScreen):
+            self.screen.chosen_again()
+        self.switch_mode(mode)
 
     def action_command_palette(self) -> None:
         if isinstance(self.screen, FrameScreen):

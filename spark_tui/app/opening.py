@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from spark_tui.app.rooms import ROOMS, Rooms
 from spark_tui.app.wiring import DEMO_HOME, build, build_demo
+from spark_tui.base.actions import use_actions
 from spark_tui.base.context import Context
 from spark_tui.base.settings import (
     LOOKS,
@@ -33,6 +34,7 @@ def _changed(settings: Settings, key: str, value: str | bool, origin: SettingOri
 
 def open_context(options: Options, environment: Mapping[str, str], rooms: Rooms = ROOMS) -> Context:
     """The core with the user's settings, this command's options over them. Raises SettingsError."""
+    use_actions(rooms.actions)
     if options.demo:  # defaults, except for the variables that say how the screen looks
         settings = defaults(folders_of({}, DEMO_HOME))
         for name, key in ((variable_of(key), key) for key in LOOKS):

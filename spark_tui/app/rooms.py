@@ -28,6 +28,10 @@ class Rooms(tuple[str, ...]):
         found = {name: summary for each in self.features() for name, (_, summary) in each.commands.items()}
         return {name: found[name] for name in dict.fromkeys((*_HELP.split(), *found)) if name in found}
 
+    def actions(self) -> Iterator[tuple[str, str, str, str, str, str, str]]:
+        """Of all features."""
+        return (row for each in self.features() for row in each.actions)
+
     def module_of(self, command: str) -> str:
         """The module of a command, empty for what is none."""
         for each in self.features():

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from enum import StrEnum
+from functools import cache
 from types import MappingProxyType
 from typing import Final
 
@@ -42,7 +43,7 @@ class Action(Struct, frozen=True):
     default_keys: tuple[str, ...]
     label: str
     help: str
-    scope: Scope = Scope.GLOBAL
+    scope: str = Scope.GLOBAL
     dangerous: bool = False
     footer: bool = True
     cli: str = ""
@@ -267,10 +268,26 @@ _TABLE: Final = (
 )  # fmt: skip
 """Scope, id, keys, label, help, `!` dangerous and `-` absent from the footer, the command that does the same."""
 
-ACTIONS: tuple[Action, ...] = tuple(
-    Action(id_, tuple(keys.split()), label, help_, scope, "!" in flags, "-" not in flags, cli)
-    for scope, id_, keys, label, help_, flags, cli in _TABLE
-)
+
+def _made(rows: Iterable[tuple[str, str, str, str, str, str, str]]) -> tuple[Action, ...]:
+    return tuple(
+        Action(id_, tuple(keys.split()), label, help_, scope, "!" in flags, "-" not in flags, cli)
+        for scope, id_, keys, label, help_, flags, cli in rows
+    )
+
+
+ACTIONS: Final = _made(_TABLE)
+_of_rooms: ContextVar[Callable[[], tuple[Action, ...]]] = ContextVar("of_rooms", default=tuple)
+
+
+def use_actions(rows: Callable[[], Iterable[tuple[str, str, str, str, str, str, str]]]) -> None:
+    """In this context, and in the tasks that it starts, there are also the actions that rooms declare."""
+    _of_rooms.set(cache(lambda: _made(rows())))
+
+
+def known_actions() -> tuple[Action, ...]:
+    """All of them, those of rooms last."""
+    return ACTIONS + _of_rooms.get()()
 
 
 def allowed(actions: tuple[Action, ...], *, read_only: bool) -> tuple[Action, ...]:
@@ -278,9 +295,9 @@ def allowed(actions: tuple[Action, ...], *, read_only: bool) -> tuple[Action, ..
     return tuple(action for action in actions if not (read_only and action.dangerous))
 
 
-def of_scope(*scopes: Scope) -> tuple[Action, ...]:
+def of_scope(*scopes: str) -> tuple[Action, ...]:
     """The actions of these scopes, in registry order."""
-    return tuple(action for action in ACTIONS if action.scope in scopes)
+    return tuple(action for action in known_actions() if action.scope in scopes)
 
 
 _BY_ID: Final = {action.id: action for action in ACTIONS}
@@ -288,10 +305,15 @@ _BY_ID: Final = {action.id: action for action in ACTIONS}
 
 def action(id_: str) -> Action:
     """The action of that id; KeyError when there is none."""
-    return _BY_ID[id_]
+    return _BY_ID.get(id_) or {each.id: each for each in _of_rooms.get()()}[id_]
 
 
 DANGEROUS = frozenset(found.id for found in ACTIONS if found.dangerous)
+
+
+def is_dangerous(id_: str) -> bool:
+    """Whether read-only mode leaves that action out."""
+    return id_ in DANGEROUS or any(each.dangerous for each in _of_rooms.get()() if each.id == id_)
 
 
 RETIRED: Final = (
@@ -304,20 +326,22 @@ RETIRED: Final = (
 def check_keymap(keymap: Keymap) -> None:
     """Raises ValueError for an action that does not exist, and for a new key that another action of the place has."""
     own = {id_: keys for id_, keys in keymap if id_ not in RETIRED}
+    actions = known_actions() if own else ()
+    ids = [action.id for action in actions]
     for id_ in own:
-        if id_ not in _BY_ID:
-            near = suggestion(id_, _BY_ID)
+        if id_ not in ids:
+            near = suggestion(id_, ids)
             hint = f"did you mean {near}?" if near else "see the ids with: spark-tui config keys"
             raise ValueError(f"must name actions; there is no action {id_}: {hint}")
-    for action in (action for action in ACTIONS if action.id in own):
-        for other in ACTIONS:
-            meet = action.scope is other.scope or Scope.GLOBAL in (action.scope, other.scope)
+    for action in (action for action in actions if action.id in own):
+        for other in actions:
+            meet = action.scope == other.scope or Scope.GLOBAL in (action.scope, other.scope)
             others = own.get(other.id, other.default_keys) if meet and other is not action else ()
             for key in own[action.id]:
                 if key in others and key not in action.default_keys:
                     raise ValueError(
                         f"must give each key one meaning; {key} would be {action.id} and {other.id} "
-                        f"({other.scope.value}): give {other.id} another key too"
+                        f"({other.scope}): give {other.id} another key too"
                     )
 
 

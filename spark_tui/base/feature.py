@@ -23,11 +23,15 @@ class Feature(Struct, frozen=True):
     unlisted: Mapping[str, str] = NOTHING
     """Modules of commands that the program itself uses."""
     modes: Mapping[str, str] = NOTHING
-    """Places of its screens by name."""
+    """Places of its screens by name: the action `show_NAME` goes there."""
+    asides: Mapping[str, str] = NOTHING
+    """Places of screens over whatever is shown: `open_NAME` goes there, and back."""
     dialogs: Mapping[str, str] = NOTHING
     real: Mapping[str, Adapter] = NOTHING
     """Adapters for this machine by their ports' names."""
     demo: Mapping[str, Adapter] = NOTHING
+    actions: tuple[tuple[str, str, str, str, str, str, str], ...] = ()
+    """Rows as in the table of `base/actions.py`."""
 
 
 class Slice(Struct, Generic[T_co], frozen=True, eq=False):

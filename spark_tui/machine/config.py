@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
 
-from spark_tui.base.actions import ACTIONS, action, check_keymap
+from spark_tui.base.actions import action, check_keymap, known_actions
 from spark_tui.base.context import Context
 from spark_tui.base.keymap import Keymap, keymap_text, read_keymap
 from spark_tui.base.remote import (
@@ -184,7 +184,7 @@ def known_key(key: str) -> None:
     if dot and table in _TABLES:
         _read(table, lambda: check_name(name))
     elif key.startswith(_IN_TABLE):
-        known = {each.id for each in ACTIONS}
+        known = {each.id for each in known_actions()}
         given = key.removeprefix(_IN_TABLE)
         if given not in known:
             near = suggestion(given, known)

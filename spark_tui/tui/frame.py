@@ -7,7 +7,7 @@ repaints nothing: it catches up when it is shown.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, ClassVar, Final, ParamSpec, cast
 
@@ -24,7 +24,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 from textual.worker import Worker
 
-from spark_tui.base.actions import DANGEROUS, Scope, allowed, of_scope, shown
+from spark_tui.base.actions import Scope, allowed, is_dangerous, of_scope, shown
 from spark_tui.base.errors import SparkError
 from spark_tui.base.feature import Slice, named
 from spark_tui.base.finding import EventKind, Severity
@@ -53,8 +53,6 @@ DIALOGS: Final = {
     "yank": "spark_tui.tui.modals:YankMenu",
 }
 """Those that every screen may open. Each is imported when it is first shown."""
-ASIDES = ("memory", "events", "cluster", "cluster_doctor", "connect")
-"""Screens without a tab."""
 TOAST_SECONDS = 3.0
 ERROR_SECONDS = 86_400.0
 """Until a key is pressed."""
@@ -97,8 +95,9 @@ class FrameApp(PlainCrashApp[None]):
     selected: var[str] = var("", init=False)
     """Name of the selected engine; all screens show that one."""
 
-    def __init__(self, context: Context, glyphs: Glyphs, screens: Mapping[str, str]) -> None:
+    def __init__(self, context: Context, glyphs: Glyphs, screens: Mapping[str, str], asides: Collection[str]) -> None:
         self._screens = {**DIALOGS, **screens}
+        self._asides = asides
         self.context = context  # screens are composed from both: they must be there before them
         self.glyphs = glyphs
         wanted = context.settings.notify.split(",")
@@ -162,22 +161,13 @@ class FrameApp(PlainCrashApp[None]):
             self.clear_notifications()
 
     def show_aside(self, mode: str) -> None:
-        """Memory or Events, over whatever is shown; once more goes back."""
+        """A screen over whatever is shown; once more goes back."""
         if self.current_mode == mode:
             self.switch_mode(self._before_aside)
             return
-        if self.current_mode not in ASIDES:
+        if self.current_mode not in self._asides:
             self._before_aside = self.current_mode
         self.switch_mode(mode)
-
-    def action_open_memory(self) -> None:
-        self.show_aside("memory")
-
-    def action_open_events(self) -> None:
-        self.show_aside("events")
-
-    def action_open_cluster(self) -> None:
-        self.show_aside("cluster")
 
     def launched(self, name: str | None) -> None:
         """Home shows how an engine starts that a form has launched."""
@@ -234,7 +224,7 @@ class FrameApp(PlainCrashApp[None]):
 class FrameScreen(QuietScreen[None]):
     """Subclasses give `SCOPE`, `TAB` (an action id) and `compose_body`. `folded`: the key that folds unfolds."""
 
-    SCOPE: ClassVar[Scope]
+    SCOPE: ClassVar[str]
     TAB: ClassVar[str]
     folded = False
     OF_ENGINE: ClassVar[bool] = False
@@ -277,7 +267,7 @@ class FrameScreen(QuietScreen[None]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """In read-only mode the dangerous actions do not exist: no key, no palette entry, no call."""
-        if action in DANGEROUS and self.context.settings.read_only:
+        if is_dangerous(action) and self.context.settings.read_only:
             return False
         return super().check_action(action, parameters)
 
@@ -404,7 +394,7 @@ def _set(bar: Line, name: str, value: object) -> None:
     bar.renew()
 
 
-def bindings(*scopes: Scope) -> list[BindingType]:
+def bindings(*scopes: str) -> list[BindingType]:
     """Textual bindings of these scopes, from the registry of actions; each runs the action method of the same id."""
     return [
         Binding(

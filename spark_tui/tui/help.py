@@ -32,7 +32,7 @@ IN_FIELDS = "While you type, letters and digits are text: Esc leaves the field f
 class KeyTable(Line):
     """Key, name and help of each action, wrapped for the width."""
 
-    def __init__(self, scope: Scope | None, *, read_only: bool, dialog: tuple[Action, ...] = ()) -> None:
+    def __init__(self, scope: str | None, *, read_only: bool, dialog: tuple[Action, ...] = ()) -> None:
         """Of a screen, or (`scope` None) of a dialog."""
         super().__init__(classes="keys")
         self._groups: tuple[tuple[str, tuple[Action, ...]], ...] = (("", dialog),)
@@ -64,13 +64,13 @@ class HelpScreen(QuietModal[None]):
 
     def __init__(self, of: Screen[Any], *, read_only: bool) -> None:
         super().__init__(id="help-screen")
-        self._scope: Scope | None = getattr(of, "SCOPE", None)
+        self._scope: str | None = getattr(of, "SCOPE", None)
         self._dialog = () if self._scope else dialog_keys(of)
         self._read_only = read_only
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="dialog", id="help") as dialog:
-            dialog.border_title = f"Keys on {self._scope.value}" if self._scope else "Keys in this dialog"
+            dialog.border_title = f"Keys on {self._scope}" if self._scope else "Keys in this dialog"
             dialog.border_subtitle = f"{key_of('tour')} quick tour   arrows scroll   Esc close"
             yield KeyTable(self._scope, read_only=self._read_only, dialog=self._dialog)
 

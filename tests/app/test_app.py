@@ -22,7 +22,7 @@ from spark_tui.tui.frame import TOAST_SECONDS
 from spark_tui.tui.widgets.memory_strip import MemoryStrip
 from tests.tui.kit import kit_of
 
-MODES = tuple(name for each in ROOMS.features() for name in each.modes)
+MODES = tuple(name for each in ROOMS.features() for name in (*each.modes, *each.asides))
 
 
 async def test_a_new_reading_repaints_what_shows_it_and_not_the_whole_screen() -> None:

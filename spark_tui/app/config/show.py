@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from spark_tui.base.actions import ACTIONS
+from spark_tui.base.actions import known_actions
 from spark_tui.base.page import Cell, Column, Object, Table, Tone, cells, maybe
 from spark_tui.base.settings import SettingSource
 from spark_tui.machine.config import SettingEntry
@@ -46,12 +46,14 @@ def setting_object(entry: SettingEntry) -> Object:
 
 def keys_table() -> Table:
     columns = (Column("WHERE"), Column("ID"), Column("KEYS"), Column("WHAT", keep=8, least=12))
-    return Table(columns, tuple(cells(each.scope.value, each.id, " ".join(each.keys), each.help) for each in ACTIONS))
+    return Table(
+        columns, tuple(cells(str(each.scope), each.id, " ".join(each.keys), each.help) for each in known_actions())
+    )
 
 
 def keys_object() -> list[Object]:
     return [
         {"id": each.id, "keys": list(each.keys), "default_keys": list(each.default_keys), "label": each.label,
-         "where": each.scope.value}
-        for each in ACTIONS
+         "where": str(each.scope)}
+        for each in known_actions()
     ]  # fmt: skip

@@ -15,7 +15,7 @@ from textual.containers import Vertical
 from textual.widgets import Input
 
 from spark_tui.app.config.show import value_text
-from spark_tui.base.actions import ACTIONS, Scope, action, allowed, key_of
+from spark_tui.base.actions import Scope, action, allowed, key_of, known_actions
 from spark_tui.base.errors import SparkError
 from spark_tui.base.finding import value_of
 from spark_tui.base.page import Cell, Column, Row, Section, Table, Tone, cells
@@ -93,13 +93,13 @@ def _plain(value: object) -> bool | float | str:
 def _actions(app: FrameApp) -> Iterator[PaletteEntry]:
     screen, named = app.screen, set[str]()
     scope = getattr(screen, "SCOPE", Scope.GLOBAL)
-    known = allowed(ACTIONS, read_only=app.context.settings.read_only)
-    for each in sorted(known, key=lambda each: each.scope is Scope.GLOBAL):
+    known = allowed(known_actions(), read_only=app.context.settings.read_only)
+    for each in sorted(known, key=lambda each: each.scope == Scope.GLOBAL):
         offered = not isinstance(screen, FrameScreen) or screen.offers(each.id)
         if each.scope in (scope, Scope.GLOBAL) and each.id not in NOT_LISTED and each.label not in named and offered:
             named.add(each.label)  # of two with the same label, the screen's own does it
             name = each.id if hasattr(screen, f"action_{each.id}") else f"app.{each.id}"
-            group = "Everywhere" if each.scope is Scope.GLOBAL else each.scope.value
+            group = "Everywhere" if each.scope == Scope.GLOBAL else str(each.scope)
             yield PaletteEntry(each.id, group, each.label, each.help, key_of(each.id), partial(screen.run_action, name))
 
 

@@ -16,7 +16,7 @@ FEATURE = Feature(
         ),
     },
     unlisted={"node": "spark_tui.manage.cluster.command.node"},
-    modes={
+    asides={
         "cluster": "spark_tui.manage.cluster.screen.cluster:ClusterScreen",
         "cluster_doctor": "spark_tui.manage.cluster.screen.doctor:ClusterDoctorScreen",
     },

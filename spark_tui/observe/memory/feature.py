@@ -14,7 +14,7 @@ FEATURE = Feature(
             "Stop an engine before the machine runs out of memory and freezes.",
         ),
     },
-    modes={"memory": "spark_tui.observe.memory.screen:MemoryScreen"},
+    asides={"memory": "spark_tui.observe.memory.screen:MemoryScreen"},
     real={
         "dropper": ("spark_tui.observe.memory.adapter.drop_caches:SystemCacheDropper", None),
         "guarding": ("spark_tui.observe.memory.adapter.guard:guarding", lambda make, p: make(p)),

@@ -16,6 +16,8 @@ FEATURE = Feature(
     },
     modes={
         "metrics": "spark_tui.observe.metrics.screen.metrics:MetricsScreen",
+    },
+    asides={
         "events": "spark_tui.observe.metrics.screen.events:EventsScreen",
     },
     real={

@@ -6,7 +6,7 @@ FEATURE = Feature(
     commands={
         "connect": ("spark_tui.use.connect.command", "Connect a coding agent or a chat front end to an engine."),
     },
-    modes={"connect": "spark_tui.use.connect.screen:ConnectScreen"},
+    asides={"connect": "spark_tui.use.connect.screen:ConnectScreen"},
     real={
         "client_files": ("spark_tui.use.connect.adapter:HomeFiles", lambda make, p: make(p.folders.home, p.environ)),
     },
