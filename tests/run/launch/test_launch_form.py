@@ -19,6 +19,7 @@ from spark_tui.catalog.presets.model.overrides import overrides_from_pairs
 from spark_tui.catalog.presets.model.preset import ContainerOptions, Preset, PresetFacts
 from spark_tui.catalog.presets.use.last_launches import LastLaunches
 from spark_tui.catalog.presets.use.rights import AllowedPresets
+from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.run.launch.screen import MAX_FIELDS, EditQuestion, LaunchForm, fields_of
 from spark_tui.run.launch.use.launch import Launcher, LaunchRequest
 from spark_tui.tui.form_screen import Choice, FieldRow
@@ -539,7 +540,7 @@ async def test_a_launch_over_a_running_engine_asks_and_no_keeps_the_form() -> No
     kit = kit_of(QWEN)
     await serving(kit, {})
     async with form(kit=kit) as sight:
-        await sight.until(lambda: bool(value_of(sight.app.world.engines)))
+        await sight.until(lambda: bool(sight.app.world.known(ENGINES)))
         await write(sight, "max_model_len", "2048")
         await sight.press("ctrl+l")
         await sight.until(lambda: isinstance(sight.app.screen, EditQuestion))

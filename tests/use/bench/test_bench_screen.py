@@ -102,7 +102,7 @@ def notices(sight: Sight) -> str:
 
 async def quick(sight: Sight, **values: str) -> BenchForm:
     """The form, opened and filled."""
-    await sight.until(lambda: bool(serving(sight.on(BenchScreen).world.views)))
+    await sight.until(lambda: bool(serving(sight.on(BenchScreen).world.known(ENGINES))))
     await sight.press("b")
     await sight.until(lambda: isinstance(sight.app.screen, BenchForm) and bool(sight.app.screen.query("#preview")))
     form: BenchForm = sight.on(BenchForm)
