@@ -17,13 +17,6 @@ from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.ports import Clock
 from spark_tui.base.settings import Folders, Settings, defaults, folders_of
 
-
-def _private(folder: Path) -> Any:
-    from spark_tui.base.files import PrivateFolder
-
-    return PrivateFolder(folder)
-
-
 DEMO_HOME: Final = Path("/home/spark")
 """The home of the simulated Spark's user."""
 
@@ -49,10 +42,7 @@ MACHINE: Final[Mapping[str, Adapter]] = {
         lambda make, p: make(p.folders.home, p.environ, p.dropper, str(p.folders.config)),
     ),
     "user_files": ("spark_tui.base.files:SystemUserFiles", lambda make, p: make(p.folders.home)),
-    "secrets": (
-        "spark_tui.machine.secrets:FileSecrets",
-        lambda make, p: make(_private(p.folders.secrets), p.environ, p.folders.home),
-    ),
+    "secrets": ("spark_tui.machine.secrets:own_secrets", lambda make, p: make(p)),
     "state": ("spark_tui.base.files:StateFolder", lambda make, p: make(p.folders.state / "launches")),
     "remote_shell": ("spark_tui.machine.ssh:SshHosts", lambda make, p: make(p.environ)),
     "watchers": (

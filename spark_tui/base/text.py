@@ -6,7 +6,6 @@ A string that never ends loses only its introducer: text is shown, never swallow
 
 from __future__ import annotations
 
-import difflib
 import re
 import shlex
 import unicodedata
@@ -45,10 +44,17 @@ def same_name(wanted: str, names: Iterable[str]) -> str:
     return alike[0] if len(alike) == 1 else ""
 
 
+def spelled_like(word: str, known: Iterable[str]) -> list[str]:
+    """At most three of them, which are in lower case, the likest first."""
+    import difflib  # most words are spelled right, and `--help` needs none of it
+
+    return difflib.get_close_matches(word.lower(), list(known), 3, 0.5)
+
+
 def known_names(wanted: str, known: Iterable[str], what: str) -> str:
     """`Did you mean qwen36?`, else what there is, else that there is none."""
     names = sorted(clean_line(name) for name in known)
-    near = difflib.get_close_matches(wanted.lower(), [name.lower() for name in names], n=3, cutoff=0.5)
+    near = spelled_like(wanted, (name.lower() for name in names))
     meant = [name for name in names if name.lower() in near] or [
         name for name in names if wanted.lower() in name.lower()
     ]

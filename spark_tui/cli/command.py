@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from functools import update_wrapper
 from typing import Any, Final, TypeVar
@@ -10,7 +9,7 @@ from typing import Any, Final, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from spark_tui.base.text import same_name
+from spark_tui.base.text import same_name, spelled_like
 from spark_tui.cli.session import PROGRAM, Session
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -35,7 +34,7 @@ class Commands(click.Group):
         meant = same_name(word, known)
         if meant or word.startswith("-"):
             return super().resolve_command(ctx, [meant or word, *args[1:]])
-        near = difflib.get_close_matches(word.lower(), known, 3, 0.5)
+        near = spelled_like(word, known)
         hint = f" Did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
         raise click.UsageError(f"No such command {word!r}.{hint}", ctx=ctx)
 

@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from spark_tui.base.engine.runtimes import KEY_VARIABLES
 from spark_tui.base.errors import SparkError, UsageError
@@ -23,6 +23,11 @@ _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _BREAKS_LINE: Final = re.compile("[\x00\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 
 _log = logging.getLogger(__name__)
+
+
+def own_secrets(ports: Any) -> FileSecrets:
+    """Those of the person, in the folder for them."""
+    return FileSecrets(PrivateFolder(ports.folders.secrets), ports.environ, ports.folders.home)
 
 
 class FileSecrets:
