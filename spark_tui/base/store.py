@@ -54,7 +54,7 @@ MIN_INTERVAL_SECONDS = 0.1
 
 class World(Struct, frozen=True):
     """Everything that the front ends show, but for logs and chat, which have a cadence of their own: fields of types
-    that all speak, and the slices that rooms declare."""
+    of the ground floor, and the slices that rooms declare."""
 
     identity: HostIdentity = field(default_factory=lambda: HostIdentity(hostname=""))
     uptime_minutes: Reading[int] = NOT_READ_YET
