@@ -95,12 +95,12 @@ class Sparks:
     def __getitem__(self, destination: str) -> Kit:
         return self.kits[destination]
 
-    def launcher(self) -> ClusterLauncher:
-        """A program that is opened."""
+    def launcher(self, state: MemoryState | None = None) -> ClusterLauncher:
+        """A program that is opened, with files of its own where they are given."""
         self.kill_at, self.state.dead = None, False
         return ClusterLauncher(
             Nodes((), self, self[HEAD].host),
-            self.state,
+            state or self.state,
             FakeArchive(),
             None,
             self.clock,  # type: ignore[arg-type]

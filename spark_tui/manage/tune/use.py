@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final
 
@@ -23,9 +23,9 @@ from spark_tui.base.executors import end_tasks, in_thread
 from spark_tui.base.finding import Severity, value_of
 from spark_tui.base.host.guard import GuardEntry
 from spark_tui.base.jobs import Step, StepState
+from spark_tui.base.journal import Journal
 from spark_tui.base.ports import CheckpointSource, Clock, StateFiles
 from spark_tui.base.quantities import human_duration
-from spark_tui.base.wire import decode, encode
 from spark_tui.catalog.fit.model.draft import Draft
 from spark_tui.catalog.fit.model.verdict import LaunchVerdict
 from spark_tui.catalog.fit.use.draft import Drafts
@@ -61,7 +61,6 @@ from spark_tui.run.launch.use.launch import DEFAULT_READY_TIMEOUT_SECONDS, Launc
 from spark_tui.use.bench.use.ab import ABPlanner, Variant
 from spark_tui.use.bench.use.bench import RESTORE_SECONDS, Benchmark, BenchProgress, BenchStep, finish_when_cancelled
 
-FILE: Final = "tune"
 DEFAULT_MINUTES: Final = 120.0
 WATCH_SECONDS: Final = 0.5
 LEAST_PATIENCE: Final = 120.0
@@ -133,7 +132,7 @@ class Tuner(Struct, eq=False):
     catalogue: Callable[[], PresetCatalogue]
     recipes: RecipeStore | None
     drafts: Drafts
-    state: StateFiles
+    journal: Journal[TuneRecord]
     clock: Clock
     acts: Callable[[], tuple[GuardEntry, ...]] = tuple
 
@@ -151,7 +150,7 @@ class Tuner(Struct, eq=False):
             partial(catalogue, context),
             context.find(RecipeStore),
             context[Drafts],
-            context.ports.state,
+            searches(context.ports.state),
             context.clock,
             *([context.guarding.journal.entries] if context.ports.has("guarding") else []),
         )
@@ -161,16 +160,8 @@ class Tuner(Struct, eq=False):
     def record(self, name: str = "") -> TuneRecord | None:
         """The search that is written down, of any preset or of that one. Raises RefusedError for a file that cannot be
         read."""
-        data = self.state.read(FILE)
-        if data is None:
-            return None
-        try:
-            found = decode(data, TuneRecord)
-        except ValueError as error:
-            raise RefusedError(
-                "The record of the last search cannot be read.", f"Remove it: rm {shlex.quote(self.state.path(FILE))}"
-            ) from error
-        return found if name in ("", found.preset) else None
+        found = self.journal.read("")
+        return found if found is not None and name in ("", found.preset) else None
 
     async def plan(
         self, preset: Preset, goal: TuneGoal, *, minutes: float = DEFAULT_MINUTES, streams: int = 8,
@@ -216,7 +207,7 @@ class Tuner(Struct, eq=False):
         back. So it does after an error, which is raised: the baseline's launch or measurement failed.
         """
         ended = stop or asyncio.Event()
-        with self._claimed():
+        with self.journal.claimed(""):
             return await finish_when_cancelled(
                 _Search(self, self._crashed(record), report, ended).work(), ended, RESTORE_SECONDS
             )
@@ -232,25 +223,13 @@ class Tuner(Struct, eq=False):
 
     async def discard(self, record: TuneRecord, report: OnTune) -> None:
         """Drops what was found, and brings the engine of before back."""
-        with self._claimed():
+        with self.journal.claimed(""):
             if not record.finished:
                 await self.restore(record, lambda text: report(TuneProgress(record, record.spent, detail=text)))
             self.drop()
 
-    @contextmanager
-    def _claimed(self) -> Iterator[None]:
-        if not self.state.claim(FILE):
-            raise RefusedError("Another spark-tui is tuning a preset.", "Wait for its end, or stop it there.")
-        try:
-            yield
-        finally:
-            self.state.release(FILE)
-
     def drop(self) -> None:
-        self.state.remove(FILE)
-
-    def keep(self, record: TuneRecord) -> None:
-        self.state.write(FILE, encode(record).encode())
+        self.journal.drop("")
 
     def baseline(self, record: TuneRecord, changes: Mapping[str, str] | None = None) -> LaunchRequest:
         """The launch of the settings before, with `changes`. Raises RefusedError where the preset is gone."""
@@ -314,6 +293,15 @@ class Tuner(Struct, eq=False):
             document = with_value(document, "defaults", with_value(sub_table(document, "defaults"), TOOLS, "on"))
         text = comment((f"Made by spark-tui from its preset {preset.name}.", about)) + yaml_text(document)
         return self.drafts.save(Draft(replace(preset, name=name), text), name)
+
+
+def searches(state: StateFiles) -> Journal[TuneRecord]:
+    """The one search that is under way, was cut off or was the last."""
+    return Journal(
+        state, TuneRecord, "tune", lambda _: "",
+        damaged=("The record of the last search cannot be read.", "Remove it: rm {path}"),
+        busy=("Another spark-tui is tuning a preset.", "Wait for its end, or stop it there."),
+    )  # fmt: skip
 
 
 class _Search:
@@ -539,7 +527,7 @@ class _Search:
 
     def _keep(self, **changes: Any) -> None:
         self._record = replace(self._record, **changes)
-        self._tuner.keep(self._record)
+        self._tuner.journal.write(self._record)
         self._say("")
 
 

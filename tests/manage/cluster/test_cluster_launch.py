@@ -300,8 +300,7 @@ async def left_when_killed(sparks: Sparks, doing: Coroutine[Any, Any, object], a
 
 async def test_of_two_launches_at_once_one_gets_the_nodes(sparks: Sparks) -> None:
     """Two people with machines of their own, and names of their own for the engine."""
-    ours, mine, theirs = sparks.record(), sparks.launcher(), sparks.launcher()
-    theirs._state = MemoryState()
+    ours, mine, theirs = sparks.record(), sparks.launcher(), sparks.launcher(MemoryState())
     other = record_of(plan_cluster(preset(), Overrides(name="other"), PATHS, cluster_of(2), launch_id="l9"))
     both = asyncio.gather(
         mine.launch(ours, lambda _: None), theirs.launch(other, lambda _: None), return_exceptions=True

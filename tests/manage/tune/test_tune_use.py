@@ -186,7 +186,7 @@ async def test_a_trial_under_which_the_program_died_is_not_repeated() -> None:
     kit = TuneKit()
     await kit.launched()
     record = only_sequences(await kit.planned())
-    kit.context[Tuner].keep(replace(record, under_way=("max_num_seqs", "8"), spent=30.0))
+    kit.context[Tuner].journal.write(replace(record, under_way=("max_num_seqs", "8"), spent=30.0))
     await kit.launched(overrides=None)
     kit.context = kit.opened()
     await kit.context[EngineSupervisor].look()
@@ -201,7 +201,7 @@ async def test_discard_brings_the_engine_back_and_forgets() -> None:
     await kit.launched(overrides=Overrides(max_num_seqs=16))
     trial = Trial("max_num_seqs", "16", (), TrialOutcome.BETTER, ratio=1.5, low=1.4, high=1.6)
     record = replace(await kit.planned(), settings={"max_num_seqs": "4"}, trials=(trial,))
-    kit.context[Tuner].keep(record)
+    kit.context[Tuner].journal.write(record)
     async with kit.supervised():
         task = asyncio.create_task(kit.context[Tuner].discard(record, kit.seen.append))
         await kit.until(task.done)

@@ -7,8 +7,9 @@ left on a node is named.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
@@ -23,6 +24,7 @@ from spark_tui.base.errors import NameInUse, PortInUse, RefusedError, SparkError
 from spark_tui.base.executors import end_tasks
 from spark_tui.base.finding import Missing, Ok, Reading
 from spark_tui.base.jobs import Report, Step, StepReporter
+from spark_tui.base.journal import WAIT, Journal, is_claimed
 from spark_tui.base.launches import RELAUNCHES_AN_HOUR, ClusterRecord, RankRecord, Stage
 from spark_tui.base.ports import Clock, LogArchive, LogLine, StateFiles, port_named
 from spark_tui.base.protocol import (
@@ -38,7 +40,7 @@ from spark_tui.base.protocol import (
 )
 from spark_tui.base.quantities import gib
 from spark_tui.base.text import clean_line
-from spark_tui.base.wire import decode, encode
+from spark_tui.base.wire import decode
 from spark_tui.machine.nodes import Nodes
 from spark_tui.manage.cluster.model.blame import RankView, blame, merged_lines, read_rank
 from spark_tui.manage.cluster.model.copying import other_file, same_image
@@ -55,7 +57,6 @@ STEPS: Final = (
     ("follow", "Boot"),
     ("ready", "First answer"),
 )
-_PREFIX: Final = "cluster-"
 _WATCH: Final = "watch-"
 _STOP: Final = "stop-"
 """Claimed by the program that stops a launch: its watcher leaves it alone meanwhile."""
@@ -181,6 +182,7 @@ class ClusterLauncher:
         self._who = who
         self._nodes = nodes
         self._state = state
+        self._journal = launches(state)
         self._archive = archive
         self._watchers = watchers
         self._clock = clock
@@ -198,7 +200,7 @@ class ClusterLauncher:
         are stopped first. Raises the error of the step that failed, after everything that was started is stopped and
         removed again; cancelling does the same."""
         steps = StepReporter(tuple(Step(id_, label) for id_, label in STEPS), report, self._clock)
-        with self._claimed(record.name):
+        with self._journal.claimed(record.name):
             try:
                 async with steps.running("nodes"):
                     await self._lease(record, CHECK_SECONDS)
@@ -207,7 +209,7 @@ class ClusterLauncher:
                         record = replace(record, router=None)
                         text += f"; no router: vllm-router is not installed on {record.head.node.name}"
                     steps.detail("nodes", text)
-                self._write(record)
+                self._journal.write(record)
                 async with self._undone(record):
                     await self._lease(record, record.patience)
                     async with steps.running("clear"):
@@ -220,7 +222,7 @@ class ClusterLauncher:
                         steps.detail("head", record.head.node.name)
                     await self._follow(record, steps)
                 ready = replace(record, stage=Stage.READY)
-                self._write(ready)
+                self._journal.write(ready)
                 return ready
             finally:
                 if not self._let_go:
@@ -451,7 +453,7 @@ class ClusterLauncher:
         if record is None:
             raise RefusedError(f"No launch over several nodes is named {name}.", "See: spark-tui cluster status")
         async with self._left_by_watcher(name):
-            with self._claimed(name):
+            with self._journal.claimed(name):
                 return await self._finish_stop(replace(record, stage=Stage.STOPPING))
 
     @asynccontextmanager
@@ -463,7 +465,7 @@ class ClusterLauncher:
                 raise RefusedError(f"{name} is being stopped by another spark-tui.", "Wait for it, or cancel it there.")
             await self._clock.sleep(_WISH_SECONDS)
         try:
-            while self._is_claimed(_PREFIX + name) and self._is_claimed(_WATCH + name):
+            while self._journal.is_claimed(name) and is_claimed(self._state, _WATCH + name):
                 if self._clock.monotonic() >= deadline:
                     break
                 await self._clock.sleep(_WISH_SECONDS)
@@ -471,21 +473,14 @@ class ClusterLauncher:
         finally:
             self._state.release(_STOP + name)
 
-    def _is_claimed(self, name: str) -> bool:
-        """Whether a program works on that, ours included."""
-        free = self._state.claim(name)
-        if free:
-            self._state.release(name)
-        return not free
-
     async def _finish_stop(self, record: ClusterRecord) -> tuple[NodeCleared, ...]:
-        self._write(record)
+        self._journal.write(record)
         results = await self._end(record)
         left = tuple(each.node for each in results if not each.clean)
         if left:
-            self._write(replace(record, uncleared=left))
+            self._journal.write(replace(record, uncleared=left))
         else:
-            self._state.remove(_PREFIX + record.name)
+            self._journal.drop(record.name)
         return results
 
     async def _end(self, record: ClusterRecord) -> tuple[NodeCleared, ...]:
@@ -510,9 +505,7 @@ class ClusterLauncher:
         """A program watches it from now on, unless one does already. Raises SparkError."""
         if self._watchers is None:
             raise RefusedError("Clusters are not available in the demo.", "Start without --demo.")
-        watching = _WATCH + record.name
-        if self._state.claim(watching):
-            self._state.release(watching)
+        if not is_claimed(self._state, _WATCH + record.name):
             self._watchers.start(record.name)
 
     async def watch(self, name: str, say: Callable[[str], None]) -> None:
@@ -562,16 +555,16 @@ class ClusterLauncher:
         """Stops one replica and starts it again; after too many starts within an hour it stays as it is. Does nothing
         for a launch that was stopped or changed meanwhile."""
         counted = record.counted(self._clock.now(), problem)
-        with self._claimed(record.name):
+        with self._journal.claimed(record.name):
             if self.read(record.name) != record:
                 return
             if counted is None:
                 if record.problem != problem:
                     say(f"{problem} It was started {RELAUNCHES_AN_HOUR} times within an hour: it stays stopped.")
-                    self._write(replace(record, problem=problem))
+                    self._journal.write(replace(record, problem=problem))
                 return
             say(problem)
-            self._write(counted)
+            self._journal.write(counted)
             cleared = await self._clear(record.replica(rank), rank, keeps_router=True)
             if not cleared.clean:
                 say(f"Not started again: {cleared.text}")
@@ -630,25 +623,25 @@ class ClusterLauncher:
         """Ends all ranks, proves it, and starts them again; not while a node cannot be asked, and not too often. Does
         nothing for a launch that was stopped or changed while its ranks were looked at."""
         again = record.again(self._clock.now(), problem)
-        with self._claimed(record.name):
+        with self._journal.claimed(record.name):
             if self.read(record.name) != record:
                 return
             say(problem)
             results = await self._finish_stop(replace(record, stage=Stage.STOPPING, problem=problem))
             left = [each for each in results if not each.clean]
             if again is not None and not left:
-                self._write(again)  # who stops the launch meanwhile finds it
+                self._journal.write(again)  # who stops the launch meanwhile finds it
         if left:
             say(f"Not started again: {left[0].text}")
         elif again is None:
-            self._write(replace(record, stage=Stage.BROKEN, problem=problem))
+            self._journal.write(replace(record, stage=Stage.BROKEN, problem=problem))
             say(f"{record.name} was started {RELAUNCHES_AN_HOUR} times within an hour: it stays stopped.")
         else:
             say(f"{record.name} is started again.")
             try:
                 await self._launch_unless_stopped(again, say)
             except SparkError as error:
-                self._write(replace(again, stage=Stage.BROKEN, problem=error.summary))
+                self._journal.write(replace(again, stage=Stage.BROKEN, problem=error.summary))
                 say(str(error))
 
     async def _launch_unless_stopped(self, record: ClusterRecord, say: Callable[[str], None]) -> None:
@@ -674,35 +667,26 @@ class ClusterLauncher:
             await _uncancelled(asyncio.ensure_future(asyncio.wait({launch, wish})))
 
     def _is_stopped(self, name: str) -> bool:
-        return self._is_claimed(_STOP + name)
+        return is_claimed(self._state, _STOP + name)
 
     # --- what is written down -------------------------------------------------------------------------
 
     def records(self) -> tuple[ClusterRecord, ...]:
         """Every launch that is known, in the order of their names. Raises SparkError where they cannot be read."""
-        found = (self.read(name.removeprefix(_PREFIX)) for name in self._state.names(_PREFIX))
+        found = map(self.read, self._journal.names())
         return tuple(each for each in found if each is not None)
 
     def read(self, name: str) -> ClusterRecord | None:
         """Raises RefusedError for a damaged file."""
-        data = self._state.read(_PREFIX + name)
-        if data is None:
-            return None
-        try:
-            return decode(data.decode(), ClusterRecord)
-        except ValueError:
-            raise RefusedError(
-                f"The launch {name} cannot be read: {clean_line(self._state.path(_PREFIX + name))} is damaged.",
-                "Remove its containers on each node (docker ps), then delete that file.",
-            ) from None
+        return self._journal.read(name)
 
     async def recover(self, record: ClusterRecord) -> ClusterRecord | None:
         """Finishes what a program began that was killed or closed: a launch that answers in time is ready, any other
         one is undone. Returns the launch, None when it is gone. Raises RefusedError while its owner works on it."""
-        with self._claimed(record.name):
+        with self._journal.claimed(record.name):
             try:
                 if record.stage is Stage.STARTING and await self._comes_up(record):
-                    self._write(replace(record, stage=Stage.READY))
+                    self._journal.write(replace(record, stage=Stage.READY))
                 else:
                     await self._finish_stop(replace(record, stage=Stage.STOPPING))
                 return self.read(record.name)
@@ -718,17 +702,17 @@ class ClusterLauncher:
                 return (await self._first_answer(record)).answered == record.answers
         return False
 
-    @contextmanager
-    def _claimed(self, name: str) -> Iterator[None]:
-        if not self._state.claim(_PREFIX + name):
-            raise RefusedError(f"{name} is being worked on by another spark-tui.", "Wait for it, or cancel it there.")
-        try:
-            yield
-        finally:
-            self._state.release(_PREFIX + name)
 
-    def _write(self, record: ClusterRecord) -> None:
-        self._state.write(_PREFIX + record.name, encode(record).encode())
+def launches(state: StateFiles) -> Journal[ClusterRecord]:
+    """Launches over several nodes that run, are under way or were interrupted."""
+    return Journal(
+        state, ClusterRecord, "cluster-", attrgetter("name"),
+        damaged=(
+            "The launch {name} cannot be read: {path} is damaged.",
+            "Remove its containers on each node (docker ps), then delete that file.",
+        ),
+        busy=("{name} is being worked on by another spark-tui.", WAIT),
+    )  # fmt: skip
 
 
 def _check_node(record: ClusterRecord, rank: RankRecord, look: NodeLook, *, replace_running: bool) -> None:

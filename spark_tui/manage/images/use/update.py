@@ -7,10 +7,11 @@ continues it, keeps it or goes back, and going back asks no registry.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from enum import StrEnum
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -31,10 +32,10 @@ from spark_tui.base.errors import (
 )
 from spark_tui.base.finding import EventKind, Severity, value_of
 from spark_tui.base.jobs import Report, Step, StepReporter
+from spark_tui.base.journal import WAIT, Journal
 from spark_tui.base.ports import Clock, ContainerEngine, HostProbe, LogArchive, StateFiles
 from spark_tui.base.quantities import human_bytes
 from spark_tui.base.text import clean_line, quoted
-from spark_tui.base.wire import decode, encode
 from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.catalog.presets.model.preset import Preset, PresetCatalogue, pinned_reference
 from spark_tui.catalog.presets.use.catalogue import catalogue
@@ -52,7 +53,6 @@ from spark_tui.use.bench.use.ab import Variant
 
 T = TypeVar("T")
 
-_PREFIX: Final = "update-"
 STEPS: Final = (Step("disk", "Disk space"), Step("kept", "Keep old image"), Step("new_image", "Pull new image"))
 
 
@@ -124,7 +124,7 @@ class Updater(Struct, eq=False):
     _supervisor: EngineSupervisor
     _history: History
     _archive: LogArchive
-    _state: StateFiles
+    _journal: Journal[UpdateRecord]
     _clock: Clock
     _catalogue: Callable[[], PresetCatalogue]
 
@@ -138,7 +138,7 @@ class Updater(Struct, eq=False):
             context[EngineSupervisor],
             context[History],
             context.archive,
-            context.ports.state,
+            updates(context.ports.state),
             context.clock,
             partial(catalogue, context),
         )
@@ -176,19 +176,7 @@ class Updater(Struct, eq=False):
 
     def record(self, preset: str) -> UpdateRecord | None:
         """The last update of a preset, if it can still be undone. Raises RefusedError for a damaged file."""
-        data = self._state.read(_PREFIX + preset)
-        if data is None:
-            return None
-        try:
-            record = decode(data, UpdateRecord)
-            if record.preset == preset:
-                return record
-        except ValueError:
-            pass
-        raise RefusedError(
-            f"The last update of {preset} is unknown: {clean_line(self._state.path(_PREFIX + preset))} is damaged.",
-            f"Delete that file. The old image is kept by its tag: {kept_tag('...', preset)}",
-        )
+        return self._journal.read(preset)
 
     async def starts(self, record: UpdateRecord) -> tuple[StartRecord | None, StartRecord | None]:
         """The last good start in the old image, and that in the new one; None where none is known."""
@@ -211,13 +199,13 @@ class Updater(Struct, eq=False):
         """What `work` finds out about the new image, which runs, and the old one, by starting them in turn. Meanwhile
         it is a try again: a program that ends leaves it to the next one. When this ends, the new image serves. Raises
         RefusedError where the engine does not run, what `work` raises, and what a failed try does."""
-        with self._claimed(record.preset):
+        with self._journal.claimed(record.preset):
             now = replace(self._editor.running(await self._view(record.engine)), fetch=False)  # it is there
             new, old = (
                 Variant(record.engine, what, replace(now, preset=replace(now.preset, trial=reference)))
                 for what, reference in (("new image", record.new_reference), ("old image", record.old_reference))
             )
-            record, failure = self._write(replace(record, stage=UpdateStage.TRY)), None
+            record, failure = self._journal.write(replace(record, stage=UpdateStage.TRY)), None
             with self._editor.unsettled(record.engine):
                 try:
                     found = await work((new, old))
@@ -225,7 +213,7 @@ class Updater(Struct, eq=False):
                     failure = error
             if await self._serves_new(record):
                 self._editor.hold(record.engine)
-                self._write(replace(record, stage=UpdateStage.DECIDE))
+                self._journal.write(replace(record, stage=UpdateStage.DECIDE))
             else:
                 await self._try(record, now.preset, report)
             if failure is not None:
@@ -238,7 +226,7 @@ class Updater(Struct, eq=False):
         """Continues an interrupted update, or begins one, up to the decision. None: there is nothing to decide, because
         the tag has not moved, or an interrupted decision was carried out. Raises the error of the step that failed;
         then the old image runs again where it ran."""
-        with self._claimed(preset.name):
+        with self._journal.claimed(preset.name):
             record = self.record(preset.name)
             if record is not None and record.stage is UpdateStage.KEEP:
                 await self._keep(record, report)
@@ -273,7 +261,7 @@ class Updater(Struct, eq=False):
             preset.name, engine.name if engine is not None else preset.name, preset.reference, found.image.id,
             found.digest, found.remote, UpdateStage.PULL, self._clock.now(), engine is not None and engine.running,
         )  # fmt: skip
-        self._write(record)
+        self._journal.write(record)
         async with steps.running("kept"):
             await self._docker.tag_image(record.old_id, kept_tag(record.tag, record.preset))
             steps.detail("kept", kept_tag(record.tag, record.preset))
@@ -288,7 +276,7 @@ class Updater(Struct, eq=False):
 
     async def _try(self, record: UpdateRecord, preset: Preset, report: Report) -> UpdateRecord:
         """The new image serves. What fails goes back, and then there is no update any more."""
-        record = self._write(replace(record, stage=UpdateStage.TRY))
+        record = self._journal.write(replace(record, stage=UpdateStage.TRY))
         engine = record.engine
         try:
             entry = self._editor.entry(engine)
@@ -312,20 +300,20 @@ class Updater(Struct, eq=False):
                         await self._run_in(record, record.old_reference, record.old_id, report, stop=True)
                     await self._forget(record)
             raise
-        return self._write(replace(record, stage=UpdateStage.DECIDE))
+        return self._journal.write(replace(record, stage=UpdateStage.DECIDE))
 
     # --- decide ---------------------------------------------------------------------------------------
 
     async def keep(self, preset: str, report: Report) -> UpdateRecord:
         """The tag means the new image from now on. Raises UsageError where no update waits for it."""
-        with self._claimed(preset):
+        with self._journal.claimed(preset):
             record = self.record(preset)
             if record is None or record.stage not in (UpdateStage.DECIDE, UpdateStage.KEEP):
                 raise UsageError(f"No update of {preset} to keep.", f"Try the new image: spark-tui update {preset}")
             return await self._keep(record, report)
 
     async def _keep(self, record: UpdateRecord, report: Report) -> UpdateRecord:
-        self._write(replace(record, stage=UpdateStage.KEEP))
+        self._journal.write(replace(record, stage=UpdateStage.KEEP))
         new = await self._docker.image(record.new_reference)
         if new is None:
             raise ImageNotFound(
@@ -335,12 +323,12 @@ class Updater(Struct, eq=False):
         await self._editor.settle(record.engine)
         await self._run_in(record, record.new_reference, new.id, report)
         await self._tidy(record)
-        return self._write(replace(record, stage=UpdateStage.KEPT, running=True))
+        return self._journal.write(replace(record, stage=UpdateStage.KEPT, running=True))
 
     async def back(self, preset: str, report: Report) -> UpdateRecord:
         """The tag means the old image again, and the engine runs in it where it ran. Needs no registry. Raises
         UsageError where there is no update."""
-        with self._claimed(preset):
+        with self._journal.claimed(preset):
             record = self.record(preset)
             if record is None:
                 raise UsageError(
@@ -350,7 +338,7 @@ class Updater(Struct, eq=False):
             return await self._back(record, report)
 
     async def _back(self, record: UpdateRecord, report: Report) -> UpdateRecord:
-        record = self._write(replace(record, stage=UpdateStage.BACK))
+        record = self._journal.write(replace(record, stage=UpdateStage.BACK))
         if await self._docker.image(record.old_id) is None:
             raise ImageNotFound(
                 f"The old image of {record.preset} was removed.",
@@ -399,7 +387,7 @@ class Updater(Struct, eq=False):
         await self._tidy(record)
         with suppress(SparkError):
             await self._docker.remove_image(kept_tag(record.tag, record.preset))
-        self._state.remove(_PREFIX + record.preset)
+        self._journal.drop(record.preset)
 
     async def _tidy(self, record: UpdateRecord) -> None:
         """A program killed between two launches may have left a container set aside, which holds its image."""
@@ -418,18 +406,15 @@ class Updater(Struct, eq=False):
         await watch.settled()
         return watch.view()
 
-    def _write(self, record: UpdateRecord) -> UpdateRecord:
-        self._state.write(_PREFIX + record.preset, encode(record).encode())
-        return record
 
-    @contextmanager
-    def _claimed(self, preset: str) -> Iterator[None]:
-        if not self._state.claim(_PREFIX + preset):
-            raise RefusedError(f"Another spark-tui updates {preset}.", "Wait for it, or cancel it there.")
-        try:
-            yield
-        finally:
-            self._state.release(_PREFIX + preset)
+def updates(state: StateFiles) -> Journal[UpdateRecord]:
+    """The last update of each preset, under way or over."""
+    damaged = (
+        "The last update of {name} is unknown: {path} is damaged.",
+        f"Delete that file. The old image is kept by its tag: {kept_tag('...', '{name}')}",
+    )
+    busy = "Another spark-tui updates {name}.", WAIT
+    return Journal(state, UpdateRecord, "update-", attrgetter("preset"), damaged=damaged, busy=busy)
 
 
 def begin_update(context: Context, preset: Preset, engine: str, *, keep: bool | None = None) -> str:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from enum import StrEnum
 from functools import partial
+from operator import attrgetter
 from statistics import median
 from typing import Final
 
@@ -25,9 +26,8 @@ from spark_tui.base.engine.invocation import METHOD, OPTIONS, SETTABLE, TOKENS, 
 from spark_tui.base.engine.runtimes import KEY_VARIABLES
 from spark_tui.base.errors import EngineExited, RefusedError, SparkError, UnreachableError, UsageError
 from spark_tui.base.jobs import Report, Step, StepState
+from spark_tui.base.journal import WAIT, Journal
 from spark_tui.base.ports import EDITS, ContainerEngine, LogArchive, SecretStore, StateFiles
-from spark_tui.base.text import clean_line
-from spark_tui.base.wire import decode, encode
 from spark_tui.catalog.fit.use.fit import LaunchChecks
 from spark_tui.catalog.presets.model.diff import diff
 from spark_tui.catalog.presets.model.overrides import Overrides, all_pairs, overrides_from_pairs, pairs_of
@@ -108,6 +108,11 @@ class EditEntry(Struct, frozen=True):
     hold: bool = False
     stops: str = ""
 
+    def __post_init__(self) -> None:
+        """Raises UsageError for settings that there are not."""
+        for each in (self.before, self.after):
+            overrides_from_pairs(each)
+
 
 class Editor(Struct, eq=False):
     """Plans edits, carries them out, and finishes those that were interrupted. `in_flight` asks an engine how many
@@ -119,7 +124,7 @@ class Editor(Struct, eq=False):
     _docker: ContainerEngine
     _archive: LogArchive
     _secrets: SecretStore
-    _state: StateFiles
+    _journal: Journal[EditEntry]
     _catalogue: Callable[[], PresetCatalogue]
     _history: History
     _in_flight: Callable[[str], Awaitable[int | None]]
@@ -134,7 +139,7 @@ class Editor(Struct, eq=False):
             context.docker,
             context.archive,
             context.secrets,
-            context.ports.state,
+            edits(context.ports.state),
             partial(catalogue, context),
             context[History],
             partial(in_flight, context),
@@ -198,7 +203,7 @@ class Editor(Struct, eq=False):
         entry = EditEntry(
             plan.name, preset, plan.container, before, after, stage, rollback, self._who, image, former_image, hold
         )
-        with self._claimed(plan.name):
+        with self._journal.claimed(plan.name):
             if self.held(plan.name):
                 raise RefusedError(
                     f"The update of {preset} is not decided.",
@@ -214,17 +219,17 @@ class Editor(Struct, eq=False):
 
     def is_busy(self, name: str) -> bool:
         """Whether a program edits that engine now."""
-        return EDITS + name in self._state.claimed(EDITS)
+        return self._journal.is_claimed(name)
 
     def interrupted(self) -> tuple[EditEntry, ...]:
         """Unfinished edits of which no program is the owner now."""
         return tuple(
-            each for each in self._written() if isinstance(each, EditEntry) and each.stage is not EditStage.HELD
+            each for each in self._journal.left() if isinstance(each, EditEntry) and each.stage is not EditStage.HELD
         )
 
     def entry(self, name: str) -> EditEntry | None:
         """What is written down of an edit of that engine. Raises SparkError where it is damaged."""
-        return self._read(EDITS + name)
+        return self._journal.read(name)
 
     def held(self, name: str) -> bool:
         """Whether its former container waits for `settle` or `revert`."""
@@ -235,7 +240,7 @@ class Editor(Struct, eq=False):
     def unsettled(self, name: str) -> Iterator[None]:
         """While an engine whose former container is held is started in one image and the other: when this program ends
         meanwhile, the next one finishes or undoes the edit. Afterwards `hold` or `finish` holds it again."""
-        with self._claimed(name):
+        with self._journal.claimed(name):
             self._restage(name, EditStage.HELD, EditStage.REPLACE)
             yield
 
@@ -244,39 +249,37 @@ class Editor(Struct, eq=False):
         """While an engine and its other settings, or the engine `stops`, are started in turn: when this program
         ends meanwhile, the next one brings it back as it is. Who calls this in an edit of it has promised that
         already."""
-        if not self._state.claim(EDITS + view.name):
+        if self._journal.is_claimed(view.name):
             yield
             return
-        try:
-            self._write(
+        with self._journal.claimed(view.name):
+            self._journal.write(
                 EditEntry(
                     view.name, before.preset.name, view.container.id, all_pairs(before.overrides),
                     all_pairs(after.overrides), EditStage.RESTORE, True, self._who, stops=stops,
                 )
             )  # fmt: skip
             yield
-            self._state.remove(EDITS + view.name)  # not after an error: the next program looks after it
-        finally:
-            self._state.release(EDITS + view.name)
+            self._journal.drop(view.name)  # not after an error: the next program looks after it
 
     def hold(self, name: str) -> None:
         """The new image serves: what ran before waits again for `settle` or `revert`."""
-        with self._claimed(name):
+        with self._journal.claimed(name):
             self._restage(name, EditStage.REPLACE, EditStage.HELD)
 
     def _restage(self, name: str, stage: EditStage, new: EditStage) -> None:
         if (entry := self.entry(name)) is not None and entry.stage is stage:
-            self._write(replace(entry, stage=new))
+            self._journal.write(replace(entry, stage=new))
 
     async def settle(self, name: str) -> None:
         """The new image stays: removes what was held."""
-        with self._claimed(name):
+        with self._journal.claimed(name):
             if (entry := self.entry(name)) is not None:
                 await self._close(entry)
 
     async def revert(self, name: str, report: Report) -> EngineView | None:
         """What ran before the edit runs again, also after it was held; None where nothing is written down."""
-        with self._claimed(name):
+        with self._journal.claimed(name):
             entry = self.entry(name)
             if entry is None:
                 return None
@@ -287,29 +290,13 @@ class Editor(Struct, eq=False):
 
     def unreadable(self) -> tuple[SparkError, ...]:
         """Why other edits that are written down cannot be finished: each names its file and what to do."""
-        return tuple(each for each in self._written() if isinstance(each, SparkError))
-
-    def _written(self) -> Iterator[EditEntry | SparkError]:
-        try:
-            files = self._state.names(EDITS)
-        except SparkError as error:
-            yield error
-            return
-        for file in files:
-            try:
-                entry = self._read(file)
-            except SparkError as error:
-                yield error
-            else:
-                if entry is not None and self._state.claim(file):
-                    self._state.release(file)
-                    yield entry
+        return tuple(each for each in self._journal.left() if isinstance(each, SparkError))
 
     async def finish(self, name: str, report: Report) -> EngineView | None:
         """Continues an interrupted edit; None for one that had changed nothing, which is dropped. Raises
         as `run`."""
-        with self._claimed(name):
-            entry = self._read(EDITS + name)
+        with self._journal.claimed(name):
+            entry = self.entry(name)
             if entry is None:
                 raise RefusedError(f"No interrupted edit of {name}.", f"Begin one: spark-tui edit {name} --set K=V")
             if await self._left_alone(entry):
@@ -322,17 +309,17 @@ class Editor(Struct, eq=False):
     def cancelled(self, name: str) -> bool:
         """After an edit was cancelled: whether `finish` has to bring the former settings back. An edit that was going
         back already is given up."""
-        entry = self._read(EDITS + name)
+        entry = self.entry(name)
         if entry is None or entry.stage is EditStage.RESTORE:
-            self._state.remove(EDITS + name)
+            self._journal.drop(name)
             return False
-        self._write(replace(entry, stage=EditStage.RESTORE))
+        self._journal.write(replace(entry, stage=EditStage.RESTORE))
         return True
 
     async def _replace(
         self, entry: EditEntry, report: Report, *, force: bool = False, fetch: bool = True
     ) -> EngineView:
-        self._write(entry)
+        self._journal.write(entry)
         try:
             request = replace(self._request(entry, entry.after, entry.image), force=force, fetch=fetch)
             keep = entry.container if entry.rollback else ""
@@ -348,7 +335,7 @@ class Editor(Struct, eq=False):
                 detail=error.detail,
             ) from error
         if entry.hold:
-            self._write(replace(entry, stage=EditStage.HELD))
+            self._journal.write(replace(entry, stage=EditStage.HELD))
         else:
             await self._close(entry)
         return result.view
@@ -356,7 +343,7 @@ class Editor(Struct, eq=False):
     async def _restore(self, entry: EditEntry, report: Report) -> EngineView:
         """Starts what ran before: its container, or its preset where another program has removed that. Without Docker
         the entry stays: the next program finishes it."""
-        self._write(entry)
+        self._journal.write(entry)
         step = Step(RESTORE, "Go back", StepState.RUNNING)
 
         def follow(each: Step) -> None:
@@ -380,7 +367,7 @@ class Editor(Struct, eq=False):
         except SparkError as error:
             report(replace(step, state=StepState.FAILED, detail=error.summary))
             if not isinstance(error, UnreachableError):
-                self._state.remove(EDITS + entry.name)
+                self._journal.drop(entry.name)
             raise
         image = "the image of before" if entry.former_image else "image of today"
         detail = "former settings" if kept is not None else f"former settings; new container, {image}"
@@ -399,7 +386,7 @@ class Editor(Struct, eq=False):
             await clear_container(self._docker, self._archive, replace(kept, name=entry.name))
         if self._secrets.api_key(str(self._secrets.path(entry.name + SET_ASIDE))) is not None:
             self._secrets.env_file(entry.name + SET_ASIDE, {})
-        self._state.remove(EDITS + entry.name)
+        self._journal.drop(entry.name)
 
     async def _left_alone(self, entry: EditEntry) -> bool:
         """Whether an engine of that name runs that this edit did not start: the one of before, unless it was started
@@ -423,45 +410,16 @@ class Editor(Struct, eq=False):
             )
         return LaunchRequest(replace(preset, trial=image), overrides_from_pairs(pairs), replace_running=True)
 
-    # --- what is written down -------------------------------------------------------------------------
 
-    @contextmanager
-    def _claimed(self, name: str) -> Iterator[None]:
-        if not self._state.claim(EDITS + name):
-            who = "another spark-tui"
-            with suppress(SparkError):
-                entry = self._read(EDITS + name)
-                who = entry.who if entry is not None else who
-            raise RefusedError(f"{name} is being edited by {who}.", "Wait for it, or cancel it there.")
-        try:
-            yield
-        finally:
-            self._state.release(EDITS + name)
-
-    def _write(self, entry: EditEntry) -> None:
-        self._state.write(EDITS + entry.name, encode(entry).encode())
-
-    def _read(self, file: str) -> EditEntry | None:
-        """None where there is none. Raises SparkError where it cannot be read, or is damaged."""
-        data = self._state.read(file)
-        entry = None if data is None else _entry_of(data)
-        if data is None or (entry is not None and file == EDITS + entry.name):
-            return entry
-        raise RefusedError(
-            f"An interrupted edit cannot be finished: {clean_line(self._state.path(file))} is damaged.",
-            "Check the engine's settings (spark-tui ps), then delete that file.",
-        )
-
-
-def _entry_of(data: bytes) -> EditEntry | None:
-    """None for what is damaged."""
-    try:
-        entry = decode(data, EditEntry)
-        for each in (entry.before, entry.after):
-            overrides_from_pairs(each)
-    except (ValueError, SparkError):
-        return None
-    return entry
+def edits(state: StateFiles) -> Journal[EditEntry]:
+    """Edits that are under way, held or were interrupted."""
+    damaged = (
+        "An interrupted edit cannot be finished: {path} is damaged.",
+        "Check the engine's settings (spark-tui ps), then delete that file.",
+    )
+    return Journal(
+        state, EditEntry, EDITS, attrgetter("name"), damaged=damaged, busy=("{name} is being edited by {who}.", WAIT)
+    )
 
 
 def _difference(setting: str, before: str | None, after: str | None, runtime: str) -> SettingChange:
