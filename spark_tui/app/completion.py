@@ -19,7 +19,7 @@ from spark_tui.catalog.models.use.downloads import Downloads
 from spark_tui.catalog.presets.use.library import Library
 from spark_tui.cli.command import command
 from spark_tui.cli.session import PROGRAM, Session
-from spark_tui.machine.config import open_config
+from spark_tui.machine.settings import Config
 
 VARIABLE: Final = "_SPARK_TUI_COMPLETE"
 """Set by the shell's script: the program then prints completions and does nothing else."""
@@ -82,7 +82,7 @@ def names(session: Session, kind: str) -> list[str]:
     session.err.as_json = True
     try:
         if kind == "settings":
-            config = open_config(folders_for(session.options.config, session.environment), session.environment)
+            config = Config(folders_for(session.options.config, session.environment), session.environment)
             return sorted(entry.key for entry in config.entries())
 
         async def look(context: Context) -> Iterable[str]:

@@ -45,7 +45,7 @@ from spark_tui.base.errors import RefusedError
 from spark_tui.base.secret import mask_secrets
 from spark_tui.base.settings import THEME_NAMES, SettingsError
 from spark_tui.base.text import clean, clean_line
-from spark_tui.machine.config import user_themes
+from spark_tui.machine.settings import user_themes
 from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.tui.format import Glyphs, PlainCharacters, choose
 from spark_tui.tui.frame import FrameScreen, acting, bindings

@@ -21,7 +21,7 @@ from spark_tui.base.settings import (
     variable_of,
 )
 from spark_tui.cli.session import Options
-from spark_tui.machine.config import checked_keys, read_settings
+from spark_tui.machine.settings import checked_keys, load_settings
 
 
 def _changed(settings: Settings, key: str, value: str | bool, origin: SettingOrigin | None = None) -> Settings:
@@ -40,12 +40,11 @@ def open_context(options: Options, environment: Mapping[str, str], rooms: Rooms 
         for name, key in ((variable_of(key), key) for key in LOOKS):
             if name in environment:
                 settings = _changed(settings, key, environment[name], SettingOrigin(SettingSource.ENVIRONMENT, name))
-        if settings.keymap:
-            checked_keys(settings)
+        checked_keys(settings)
         settings = _changed(settings, "read_only", True) if options.read_only else settings
         return build_demo(settings, folders_for(options.config, environment), rooms=rooms)
     folders = folders_for(options.config, environment)
-    settings = read_settings(folders, environment)
+    settings = load_settings(environment, folders)
     store = str(typed_path(options.store, folders.home)) if options.store else ""
     for key, value in (("store", store), ("docker_host", options.docker_host), ("read_only", options.read_only)):
         if value:

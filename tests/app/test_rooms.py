@@ -28,8 +28,7 @@ ROOMS: Final = {
 }
 LAYERS: Final = {"model": 0, "use": 1, "adapter": 2, "show": 2, "command": 3, "screen": 3}
 
-UPWARD: Final = {
-}
+UPWARD: Final = {}
 """Imports that still run upward, of one wing or room in a higher one: each figure is only ever lowered."""
 AMONG_FRONTS: Final = 4
 """Imports of another room's screen or command: only ever lowered."""

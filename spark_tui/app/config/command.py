@@ -10,7 +10,7 @@ from spark_tui.base.errors import RefusedError, SparkError
 from spark_tui.base.settings import SettingSource, folders_for
 from spark_tui.cli.command import command, group, setting_argument
 from spark_tui.cli.session import Session
-from spark_tui.machine.config import Config, open_config
+from spark_tui.machine.settings import Config
 
 LAST_COPY = "last-copy"
 """The control centre's file in the state folder."""
@@ -23,7 +23,7 @@ _SET_EXAMPLES = """\
 
 
 def _config(session: Session) -> Config:
-    return open_config(folders_for(session.options.config, session.environment), session.environment)
+    return Config(folders_for(session.options.config, session.environment), session.environment)
 
 
 def _list(session: Session) -> None:
@@ -83,7 +83,7 @@ def _change(session: Session, key: str, value: str | None) -> None:
 @config.sub("keys", "  spark-tui config keys | grep Home")
 def config_keys(session: Session) -> None:
     """List actions of the control centre: id for `keymap`, keys, screen."""
-    use_keys(dict(_config(session).keymap))
+    use_keys(dict(_config(session).current().keymap))
     session.out.answer(show.keys_object(), show.keys_table())
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from spark_tui.base.actions import known_actions
 from spark_tui.base.page import Cell, Column, Object, Table, Tone, cells, maybe
 from spark_tui.base.settings import SettingSource
-from spark_tui.machine.config import SettingEntry
+from spark_tui.machine.settings import SettingEntry
 
 
 def value_text(value: bool | float | str) -> str:

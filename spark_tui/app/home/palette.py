@@ -24,7 +24,7 @@ from spark_tui.base.text import clean_line, truncate
 from spark_tui.base.untrusted import load_json
 from spark_tui.catalog.presets.feature import LIBRARY
 from spark_tui.catalog.presets.model.preset import PRESETS, Preset
-from spark_tui.machine.config import config_of, user_themes
+from spark_tui.machine.settings import config_of, user_themes
 from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.tui.frame import FrameApp, FrameScreen
 from spark_tui.tui.list_screen import go

@@ -22,7 +22,7 @@ from spark_tui.base.finding import Finding, Missing, Ok, Reading, Severity
 from spark_tui.base.quantities import KIB
 from spark_tui.catalog.presets.model.preset import Preset, PresetCatalogue
 from spark_tui.catalog.presets.use.rights import PresetSource, drifts
-from spark_tui.machine.config import user_themes
+from spark_tui.machine.settings import user_themes
 from spark_tui.manage.doctor.model import DockerState, Readings, TerminalState, examine
 
 PROBE_NAME: Final = "spark-tui-doctor"

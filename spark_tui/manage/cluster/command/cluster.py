@@ -31,8 +31,8 @@ from spark_tui.catalog.presets.use.catalogue import find_preset
 from spark_tui.cli.command import complete, group
 from spark_tui.cli.output import error_object
 from spark_tui.cli.session import Session
-from spark_tui.machine.config import SettingEntry, open_config
 from spark_tui.machine.nodes import Nodes
+from spark_tui.machine.settings import Config, SettingEntry
 from spark_tui.manage.cluster.command import copying
 from spark_tui.manage.cluster.model.doctor import examine, netplan
 from spark_tui.manage.cluster.model.facts import ClusterReadings
@@ -283,7 +283,7 @@ cluster.add(copying.cluster_copy)
 
 
 def _change(session: Session, key: str, text: str | None) -> SettingEntry:
-    settings = open_config(folders_for(session.options.config, session.environment), session.environment)
+    settings = Config(folders_for(session.options.config, session.environment), session.environment)
     entry = settings.change(key, text)
     if entry.origin.source is SettingSource.ENVIRONMENT:
         session.err.note(f"{entry.variable} overrides the file: unset it to use {settings.path}.")
