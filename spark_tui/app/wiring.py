@@ -38,7 +38,7 @@ MACHINE: Final[Mapping[str, Adapter]] = {
     "vitals": ("spark_tui.machine.vitals:HostVitals", None),
     "gpu": ("spark_tui.machine.nvml:NvmlGpu", lambda make, p: make(p.clock)),
     "boot": (
-        "spark_tui.machine.systemd:SystemdBoot",
+        "spark_tui.machine.systemd:SystemdUnits",
         lambda make, p: make(p.folders.home, p.environ, p.dropper, str(p.folders.config)),
     ),
     "user_files": ("spark_tui.base.files:SystemUserFiles", lambda make, p: make(p.folders.home)),
@@ -90,7 +90,7 @@ SIMULATED: Final[Mapping[str, Adapter]] = {
     ),
     "gpu": ("spark_tui.simulator.machine:SimulatedGpu", lambda make, p: make(p.world)),
     "dropper": ("spark_tui.simulator.machine:SimulatedDropper", lambda make, p: make(p.machine)),
-    "boot": ("spark_tui.simulator.machine:SimulatedBoot", None),
+    "boot": ("spark_tui.simulator.machine:SimulatedUnits", None),
     "doctor_probe": (
         "spark_tui.simulator.machine:SimulatedDoctor",
         lambda make, p: p.machine.fresh(make({"HOME": str(p.machine.root)}, p.machine.root)),

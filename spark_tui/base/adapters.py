@@ -42,7 +42,7 @@ class Ports:
     gpu: types.GpuProbe
     dropper: types.CacheDropper
     guarding: GuardPorts
-    boot: types.BootPort
+    boot: types.Units
     doctor_probe: types.DoctorProbe
     checkpoints: types.CheckpointSource
     user_files: types.UserFiles
@@ -96,5 +96,5 @@ class GuardPorts(Struct, frozen=True):
 
     actuator: types.GuardActuator
     journal: types.GuardJournal
-    units: types.UserUnits
+    units: types.Units
     starter: types.GuardStarter | None = None

@@ -3,7 +3,7 @@ Adapters implement them; so do the fakes."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, Protocol, TypeVar
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # the shapes are many, and a port names them only
     from spark_tui.base.engine.message import ChatEvent, ChatRequest
     from spark_tui.base.engine.metrics_page import MetricPage
     from spark_tui.base.engine.state import Endpoint, Health, ServedModel
-    from spark_tui.base.engine.units import BootStatus, ScheduleStatus
+    from spark_tui.base.engine.units import BootStatus, ScheduleStatus, Unit
     from spark_tui.base.finding import Reading
     from spark_tui.base.host.detectors import EngineProcess, Link, SharedFile, StoreState
     from spark_tui.base.host.drop_caches import Access, Route, SystemFile
@@ -311,45 +311,27 @@ class GuardJournal(Protocol):
         """The last entries, oldest first."""
 
 
-class UserUnits(Protocol):
-    """The person's own systemd units. Raises SparkError."""
-
-    def path(self, name: str) -> Path: ...
-
-    def install(self, name: str, text: str) -> None:
-        """Writes the unit, enables and starts it."""
-
-    def uninstall(self, name: str) -> bool:
-        """Stops, disables and removes it; false when there was none."""
-
-
-class BootPort(Protocol):
-    """The systemd units that start engines with the machine. Raises SparkError, also where there is no systemd."""
+class Units(Protocol):
+    """The systemd units of this program. Raises SparkError, also where there is no systemd."""
 
     def all(self) -> tuple[BootStatus, ...]:
-        """Of every engine that has a unit."""
-
-    def enable(self, engine: str, words: Sequence[str], *, system: bool = False) -> None:
-        """Writes, enables and starts the unit that runs spark-tui with these arguments; with `system` one of the
-        machine, written through sudo on the person's terminal."""
-
-    def disable(self, engine: str) -> bool:
-        """Disables and removes it; the engine keeps running. False when there was none."""
+        """Of every engine that starts with the machine."""
 
     def schedules(self) -> tuple[ScheduleStatus, ...]:
         """Of every engine that has a schedule's timer."""
 
-    def install_timer(
-        self, name: str, title: str, words: Sequence[str], calendar: Sequence[str], *, data: str = "",
-        system: bool = False,
-    ) -> None:  # fmt: skip
-        """Runs spark-tui with these arguments at the times of `calendar` (systemd.time(7)). With `data`, which is kept
-        in the timer, exactly then, and again where it fails."""
+    def path(self, name: str) -> Path:
+        """Where the person's own unit of that name is, or would be."""
 
-    def remove_timer(self, name: str) -> bool:
-        """False when there was none."""
+    def files(self, unit: Unit, *, system: bool = False) -> Mapping[str, str]:
+        """What `install` writes, by the names of the files."""
 
-    def has_timer(self, name: str) -> bool: ...
+    def install(self, unit: Unit, *, system: bool = False) -> None:
+        """Writes, enables and starts it; with `system` as one of the machine, through sudo on the person's terminal."""
+
+    def remove(self, name: str, *, machine: bool = True) -> bool:
+        """Ends, disables and removes it, with `machine` one of the machine too; what it started keeps running. False when
+        there was none."""
 
 
 class CheckpointSource(Protocol):

@@ -1,4 +1,4 @@
-"""systemd's units: of the person's own, and of the machine through sudo, that start engines with it."""
+"""systemd's units: of the person's own, and of the machine through sudo."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final
 
 from spark_tui.base.engine.units import (
     BootStatus,
     ScheduleStatus,
-    boot_text,
+    Unit,
+    beside,
     engine_of,
     read_status,
     read_timer,
     scheduled_engine,
     timer_name,
-    timer_texts,
+    unit_files,
     unit_name,
 )
 from spark_tui.base.errors import SparkError
@@ -46,89 +46,30 @@ class UnitFailed(SparkError, id="unit_failed"):
     """systemd refused, or there is none."""
 
 
-class SystemdUserUnits:
-    """The UserUnits port by `systemctl --user`. `home` holds the units unless XDG_CONFIG_HOME names another folder.
-    `otherwise` is what a person does where there is no user manager."""
-
-    def __init__(
-        self, home: Path, environ: Mapping[str, str], otherwise: str = "start the guard in a shell: spark-tui guard"
-    ) -> None:
-        self._otherwise = otherwise
-        given = environ.get("XDG_CONFIG_HOME", "")
-        self._folder = (Path(given) if given.startswith("/") else home / ".config") / "systemd/user"
-        self._environ = environ
-
-    def path(self, name: str) -> Path:
-        return self._folder / name
-
-    def install(self, name: str, text: str, beside: Mapping[str, str] = MappingProxyType({})) -> None:
-        """Writes the unit and those beside it, enables and starts it; one that runs is restarted. Raises SparkError:
-        then the files are what they were before."""
-        texts = {**beside, name: text}
-        before = {each: path.read_text("utf-8") if (path := self.path(each)).exists() else None for each in texts}
-        try:
-            for each in texts:
-                self.write(each, texts[each])
-            for words in (("daemon-reload",), ("enable", name), ("restart", name)):
-                self._systemctl(*words)
-        except UnitFailed:
-            if before[name] is None:
-                with suppress(UnitFailed):  # the first failure is the one to report
-                    self._systemctl("disable", "--now", name)
-            for each, old in before.items():
-                if old is None:
-                    self.path(each).unlink(missing_ok=True)
-                else:
-                    self.write(each, old)
-            with suppress(UnitFailed):
-                self._systemctl("daemon-reload")
-            raise
-
-    def write(self, name: str, text: str) -> None:
-        """Writes the unit only. Raises UnitFailed."""
-        path = self.path(name)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-            path.chmod(UNIT_MODE)
-        except OSError as error:
-            raise UnitFailed(
-                f"Cannot write {path}: {error.strerror or error}.", "Check who owns its folder."
-            ) from error
-
-    def uninstall(self, name: str) -> bool:
-        path = self.path(name)
-        if not path.exists():
-            return False
-        self._systemctl("disable", "--now", name)
-        try:
-            path.unlink()
-        except OSError as error:
-            raise UnitFailed(
-                f"Cannot remove {path}: {error.strerror or error}.", f"Remove it: rm {quoted(path)}"
-            ) from error
-        self._systemctl("daemon-reload")
-        return True
-
-    def _systemctl(self, *words: str) -> None:
-        silent = f"In a login session try again, or {self._otherwise}"
-        refused = f"Run it in a login session of that user (not through sudo), or {self._otherwise}"
-        argv = ("systemctl", "--user", *words)
-        _output(argv, " ".join(argv), self._environ, _START_SECONDS, silent, refused)
-
-
-class SystemdBoot:
-    """The BootPort. `root` is where the system's folders are; `root_hand` writes there, through sudo."""
+class SystemdUnits:
+    """The Units port: the person's own by `systemctl --user`, in `home` unless XDG_CONFIG_HOME names another folder,
+    and those of the machine. `root` is where the system's folders are; `root_hand` writes there, through sudo."""
 
     def __init__(
         self, home: Path, environ: Mapping[str, str], root_hand: CacheDropper, config: str = "", root: Path = Path("/")
     ) -> None:
-        self._own = SystemdUserUnits(home, environ, "use a system unit: the same command with --system")
+        given = environ.get("XDG_CONFIG_HOME", "")
+        self._own = (Path(given) if given.startswith("/") else home / ".config") / "systemd/user"
         self._environ = environ
         self._root_hand = root_hand
         self._config = config
         self._system = root / "etc/systemd/system"
         self._lingering = root / "var/lib/systemd/linger"
+
+    def path(self, name: str) -> Path:
+        return self._own / name
+
+    def files(self, unit: Unit, *, system: bool = False) -> Mapping[str, str]:
+        own = [sys.executable, "-P", "-m", "spark_tui", *unit.words]  # -P: never import from its working folder
+        own += ["--config", self._config] if self._config else []
+        given = [(name, value) for name, value in self._environ.items() if name.startswith(_VARIABLES)]
+        given += [("PYTHONPATH", path)] if (path := python_path()) else []
+        return unit_files(unit, own, given, user=_user() if system else "")
 
     def all(self) -> tuple[BootStatus, ...]:
         """Of every engine that has a unit. systemd is asked only where there is one."""
@@ -146,41 +87,21 @@ class SystemdBoot:
                 found.append(read_timer(engine, text, shown, system=system, lingers=self._lingers))
         return tuple(filter(None, found))
 
-    def enable(self, engine: str, words: Sequence[str], *, system: bool = False) -> None:
-        """Writes the unit, enables and starts it; the person's own starts without a login from then on."""
-        self._install({unit_name(engine): self.text(engine, words, system=system)}, system=system)
+    def install(self, unit: Unit, *, system: bool = False) -> None:
+        """One of the person that runs is restarted. After an error the files are what they were before."""
+        self._need("systemctl", unit.no_systemd)
+        files = self.files(unit, system=system)
+        if system:
+            self._install_as_root(files)
+        else:
+            self._install_own(files, unit.no_manager)
+            if unit.lingers:
+                self._linger()
+        if unit.calendar:  # of the person, or of the machine: not both
+            self._remove(unit.name, own=system, machine=not system)
 
-    def disable(self, engine: str) -> bool:
-        return self._remove(unit_name(engine))
-
-    def install_timer(
-        self, name: str, title: str, words: Sequence[str], calendar: Sequence[str], *, data: str = "",
-        system: bool = False,
-    ) -> None:  # fmt: skip
-        self._need("systemctl", "Use cron (crontab -e): spark-tui down NAME, spark-tui up PRESET" if data else "")
-        user = _user() if system else ""
-        service, timer = timer_texts(title, *self._command(words), calendar, user=user, data=data)
-        self._install({f"{name}.service": service, f"{name}.timer": timer}, system=system)
-        # Of the person, or of the machine: not both.
-        self._remove(f"{name}.timer", f"{name}.service", own=system, machine=not system)
-
-    def remove_timer(self, name: str) -> bool:
-        return self._remove(f"{name}.timer", f"{name}.service")
-
-    def has_timer(self, name: str) -> bool:
-        return self._own.path(f"{name}.timer").exists()
-
-    def text(self, engine: str, words: Sequence[str], *, system: bool = False) -> str:
-        """The unit's file."""
-        return boot_text(engine, *self._command(words), user=_user() if system else "")
-
-    def _command(self, words: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:
-        """The program with these arguments, and what it is given of our environment."""
-        own = [sys.executable, "-P", "-m", "spark_tui", *words]  # -P: never import from the unit's working folder
-        own += ["--config", self._config] if self._config else []
-        given = [(name, value) for name, value in self._environ.items() if name.startswith(_VARIABLES)]
-        given += [("PYTHONPATH", path)] if (path := python_path()) else []
-        return own, given
+    def remove(self, name: str, *, machine: bool = True) -> bool:
+        return self._remove(name, machine=machine)
 
     # --- systemd ----------------------------------------------------------------------------------------
 
@@ -189,7 +110,7 @@ class SystemdBoot:
     ) -> Iterator[tuple[str, Path, bool, Mapping[str, Mapping[str, str]]]]:
         """Every engine with such a unit: its file, whether it is of the machine, and what systemd shows of these units
         and of their services, by name."""
-        for folder, system in ((self._own.path("x").parent, False), (self._system, True)):
+        for folder, system in ((self._own, False), (self._system, True)):
             files = {name: path for path in sorted(folder.glob(pattern)) if (name := engine(path.name))}
             units = {path.with_suffix(suffix).name for path in files.values() for suffix in (path.suffix, ".service")}
             argv = ("systemctl", *(() if system else ("--user",)), "show", *sorted(units), f"--property={_PROPERTIES}")
@@ -200,14 +121,40 @@ class SystemdBoot:
             shown = {block.get("Id", ""): block for block in blocks}
             yield from ((name, path, system, shown) for name, path in files.items())
 
-    def _install(self, files: Mapping[str, str], *, system: bool) -> None:
-        """Writes units, and enables and starts the last of them."""
-        *others, unit = files
-        if not system:
-            self._need("systemctl")
-            self._own.install(unit, files[unit], {name: files[name] for name in others})
-            self._linger()
-            return
+    def _install_own(self, files: Mapping[str, str], otherwise: str) -> None:
+        *_, unit = files
+        before = {name: path.read_text("utf-8") if (path := self.path(name)).exists() else None for name in files}
+        try:
+            for name, text in files.items():
+                self._write(name, text)
+            for words in (("daemon-reload",), ("enable", unit), ("restart", unit)):
+                self._systemctl(*words, otherwise=otherwise)
+        except UnitFailed:
+            if before[unit] is None:
+                with suppress(UnitFailed):  # the first failure is the one to report
+                    self._systemctl("disable", "--now", unit)
+            for name, old in before.items():
+                if old is None:
+                    self.path(name).unlink(missing_ok=True)
+                else:
+                    self._write(name, old)
+            with suppress(UnitFailed):
+                self._systemctl("daemon-reload")
+            raise
+
+    def _write(self, name: str, text: str) -> None:
+        path = self.path(name)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            path.chmod(UNIT_MODE)
+        except OSError as error:
+            raise UnitFailed(
+                f"Cannot write {path}: {error.strerror or error}.", "Check who owns its folder."
+            ) from error
+
+    def _install_as_root(self, files: Mapping[str, str]) -> None:
+        *_, unit = files
         paths, fresh = [str(self._system / name) for name in files], not (self._system / unit).exists()
         try:
             code = self._root_hand.write_files(tuple(map(SystemFile, paths, files.values())))
@@ -218,14 +165,22 @@ class SystemdBoot:
                 self._root_hand.remove_files(paths)
             raise
 
-    def _remove(self, unit: str, *others: str, own: bool = True, machine: bool = True) -> bool:
+    def _remove(self, unit: str, *, own: bool = True, machine: bool = True) -> bool:
         """Ends and removes a unit with the files beside it, of the person and of the machine."""
-        had = own and self._own.uninstall(unit)
-        for name in others if own else ():
-            self._own.path(name).unlink(missing_ok=True)
+        if had := own and self.path(unit).exists():
+            self._systemctl("disable", "--now", unit)
+        for path in map(self.path, beside(unit)) if own else ():
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                raise UnitFailed(
+                    f"Cannot remove {path}: {error.strerror or error}.", f"Remove it: rm {quoted(path)}"
+                ) from error
+        if had:
+            self._systemctl("daemon-reload")
         if machine and (self._system / unit).exists():
             self._as_root("disable", "--now", unit)
-            had = not self._root_hand.remove_files([str(self._system / name) for name in (unit, *others)]) or had
+            had = not self._root_hand.remove_files([str(self._system / name) for name in beside(unit)]) or had
         return had
 
     @property
@@ -240,22 +195,26 @@ class SystemdBoot:
             except SparkError:
                 return
 
+    def _systemctl(self, *words: str, otherwise: str = "") -> None:
+        """Of the person. `otherwise` is what a person does where there is no user manager."""
+        argv = ("systemctl", "--user", *words)
+        silent = ", or ".join(filter(None, ("In a login session try again", otherwise)))
+        refused = ", or ".join(filter(None, ("Run it in a login session of that user (not through sudo)", otherwise)))
+        _output(argv, " ".join(argv), self._environ, _START_SECONDS, silent, refused)
+
     def _as_root(self, *words: str) -> None:
         argv = ("systemctl", *words) if os.geteuid() == 0 else ("sudo", "systemctl", *words)
         _check_sudo(self._root_hand.on_terminal(argv), " ".join(argv))
 
     def _run(self, argv: Sequence[str]) -> str:
-        self._need(argv[0])
+        self._need(argv[0], "Start engines from its own init: spark-tui up PRESET --service")
         remedy = "See its state: systemctl --user status"
         environ = {name: value for name, value in self._environ.items() if name != "TZ"}  # times by the machine's clock
         return _output(argv, " ".join(argv[:3]), environ, _SECONDS, remedy, remedy)
 
-    def _need(self, program: str, otherwise: str = "") -> None:
+    def _need(self, program: str, otherwise: str) -> None:
         if shutil.which(program, path=self._environ.get("PATH")) is None:
-            raise UnitFailed(
-                f"{program} is not installed: this machine has no systemd.",
-                otherwise or "Start engines from its own init: spark-tui up PRESET --service",
-            )
+            raise UnitFailed(f"{program} is not installed: this machine has no systemd.", otherwise)
 
 
 def _output(

@@ -10,14 +10,24 @@ import shutil
 import threading
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
 from msgspec.structs import replace
 
-from spark_tui.base.engine.units import BootState, BootStatus, ScheduleStatus, read_timer, scheduled_engine, unit_name
+from spark_tui.base.engine.units import (
+    BootState,
+    BootStatus,
+    ScheduleStatus,
+    Unit,
+    engine_of,
+    read_timer,
+    scheduled_engine,
+    unit_files,
+    unit_name,
+)
 from spark_tui.base.finding import Ok, Reading
 from spark_tui.base.host.detectors import StoreState
 from spark_tui.base.host.drop_caches import TEE_COMPACT, TEE_DROP, Access, Route, SystemFile
@@ -394,41 +404,33 @@ class SimulatedDropper:
         pass
 
 
-class SimulatedBoot:
-    """The BootPort port: units in memory. What serves when the demo opens starts with the machine."""
+class SimulatedUnits:
+    """The Units port: units in memory, with their data. What serves when the demo opens starts with the machine."""
 
     def __init__(self) -> None:
-        self._on = [SERVING_NAME]
-        self._timers: dict[str, str] = {}
+        self._units = {unit_name(SERVING_NAME): ""}
 
     def all(self) -> tuple[BootStatus, ...]:
-        return tuple(BootStatus(name, BootState.ENABLED, unit_name(name)) for name in sorted(self._on))
-
-    def enable(self, engine: str, words: Sequence[str], *, system: bool = False) -> None:
-        self._on = [*(name for name in self._on if name != engine), engine]
+        found = ((engine_of(unit), unit) for unit in sorted(self._units))
+        return tuple(BootStatus(engine, BootState.ENABLED, unit) for engine, unit in found if engine)
 
     def schedules(self) -> tuple[ScheduleStatus, ...]:
-        on = {f"{name}.timer": {"UnitFileState": "enabled"} for name in self._timers}
-        named = ((scheduled_engine(f"{name}.timer"), data) for name, data in self._timers.items())
-        known = (read_timer(engine, data, on, system=False, lingers=True) for engine, data in named)
+        on = {name: {"UnitFileState": "enabled"} for name in self._units}
+        named = ((scheduled_engine(name), data) for name, data in self._units.items())
+        known = (read_timer(engine, data, on, system=False, lingers=True) for engine, data in named if engine)
         now = datetime.now()
         return tuple(
             replace(each, next=min(at for at, _ in each.schedule.times(now) if at > now)) for each in known if each
         )
 
-    def install_timer(
-        self, name: str, title: str, words: Sequence[str], calendar: Sequence[str], *, data: str = "",
-        system: bool = False,
-    ) -> None:  # fmt: skip
-        self._timers[name] = data
+    def path(self, name: str) -> Path:
+        return Path("/run/systemd/user") / name
 
-    def remove_timer(self, name: str) -> bool:
-        return self._timers.pop(name, None) is not None
+    def files(self, unit: Unit, *, system: bool = False) -> Mapping[str, str]:
+        return unit_files(unit, unit.words, ())
 
-    def has_timer(self, name: str) -> bool:
-        return name in self._timers
+    def install(self, unit: Unit, *, system: bool = False) -> None:
+        self._units[unit.name] = unit.data
 
-    def disable(self, engine: str) -> bool:
-        had = engine in self._on
-        self._on = [name for name in self._on if name != engine]
-        return had
+    def remove(self, name: str, *, machine: bool = True) -> bool:
+        return self._units.pop(name, None) is not None

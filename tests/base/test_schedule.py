@@ -12,9 +12,9 @@ from spark_tui.base.engine.units import (
     DAYS,
     BootState,
     Schedule,
-    data_line,
     read_timer,
     schedule_of,
+    schedule_unit,
     scheduled_engine,
     timer_name,
 )
@@ -83,7 +83,7 @@ def test_a_time_before_it_was_set_is_not_due() -> None:
 
 def test_a_timer_is_read_with_what_systemd_says_of_it() -> None:
     known = Schedule("23:00", "07:00", WEEK, 1.5)
-    text = f"[Timer]\nOnCalendar=x\n\n[X-Spark-TUI]\n{data_line(known)}\n"
+    text = f"[Timer]\nOnCalendar=x\n\n[X-Spark-TUI]\n{schedule_unit('qwen', known).data}\n"
     shown = {
         f"{timer_name('qwen')}.timer": {
             "UnitFileState": "enabled",

@@ -81,64 +81,73 @@ def read_status(engine: str, properties: Mapping[str, str], *, system: bool, lin
 # --- files of units -------------------------------------------------------------------------------------
 
 
-def boot_text(engine: str, command: Sequence[str], environment: Iterable[tuple[str, str]], *, user: str = "") -> str:
-    """The unit's file: the person's own, or with `user` one of the machine. A key or token never gets into it.
+class Unit(Struct, frozen=True):
+    """A unit that runs spark-tui with these words: while the machine runs, or once at each time of `calendar`
+    (systemd.time(7)) or, where the machine was off, when it is on again. `name` is that of what is enabled, a timer for
+    a calendar; `undo` is the command that removes it.
 
-    The command waits for Docker by itself: a person's unit cannot be ordered after one of the machine. It stays as
-    long as the engine, and fails when Docker goes away, so that systemd starts it again. Only the command is ended
-    with the unit: the engine, and the guard that the launch started, go on.
+    `service` are lines of its service, `environment` variables beside ours. `data` is kept in a timer, whose times are
+    exact then. `lingers`: the person's units start with the machine from then on. `no_systemd` and `no_manager` say
+    what a person does without a systemd, and without a user manager.
     """
-    network = ("Wants=network-online.target", "After=network-online.target docker.service") if user else ()
-    lines = (
-        f"# Made by spark-tui (spark-tui boot off {engine} removes it)",
-        "[Unit]",
-        f"Description=Starts {engine} with the machine",
-        *network,
-        *START_LIMITS,
+
+    name: str
+    title: str
+    undo: str
+    words: tuple[str, ...]
+    service: tuple[str, ...] = _RETRIES
+    environment: tuple[tuple[str, str], ...] = ()
+    calendar: tuple[str, ...] = ()
+    data: str = ""
+    lingers: bool = True
+    no_systemd: str = "Start engines from its own init: spark-tui up PRESET --service"
+    no_manager: str = "use a system unit: the same command with --system"
+
+
+def boot_unit(engine: str, words: Sequence[str]) -> Unit:
+    """The command waits for Docker by itself: a person's unit cannot be ordered after one of the machine. It stays as
+    long as the engine, and fails when Docker goes away, so that systemd starts it again. Only the command is ended with
+    the unit: the engine, and the guard that the launch started, go on."""
+    more = "LimitNOFILE=8192", *_RETRIES, "SuccessExitStatus=130"
+    return Unit(unit_name(engine), f"Starts {engine} with the machine", f"boot off {engine}", tuple(words), more)
+
+
+def unit_files(
+    unit: Unit, command: Sequence[str], environment: Iterable[tuple[str, str]], *, user: str = ""
+) -> dict[str, str]:
+    """Its files by name, the enabled one last: the person's own, or with `user` of the machine. A key or token never
+    gets into them."""
+    head = (f"# Made by spark-tui (spark-tui {unit.undo} removes it)", "[Unit]", f"Description={unit.title}")
+    wanted = ("", "[Install]", f"WantedBy={'multi-user' if user else 'default'}.target")
+    service = (
+        *head,
+        *(("Wants=network-online.target", "After=network-online.target docker.service") if user else ()),
+        *(START_LIMITS if set(_RETRIES) <= set(unit.service) else ()),
         "",
         "[Service]",
-        "Type=exec",
+        f"Type={'oneshot' if unit.calendar else 'exec'}",
         *((f"User={user}",) if user else ()),
-        *_environment_lines(environment),
+        *(
+            f"Environment={word(f'{name}={value}').replace('$$', '$')}"  # systemd.exec(5): there `$` is a letter
+            for name, value in {**dict(environment), **dict(unit.environment)}.items()
+            if not (is_secret_name(name) or holds_secret(value))
+        ),
         f"ExecStart={' '.join(map(word, command))}",
-        "LimitNOFILE=8192",
-        *_RETRIES,
-        "SuccessExitStatus=130",
-        "",
-        "[Install]",
-        f"WantedBy={'multi-user' if user else 'default'}.target",
+        *unit.service,
+        *(() if unit.calendar else wanted),
     )
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _environment_lines(environment: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    return tuple(
-        f"Environment={word(f'{name}={value}')}"
-        for name, value in environment
-        if not (is_secret_name(name) or holds_secret(value))
-    )
-
-
-def timer_texts(
-    title: str, command: Sequence[str], environment: Iterable[tuple[str, str]], calendar: Sequence[str], *,
-    user: str = "", data: str = "",
-) -> tuple[str, str]:  # fmt: skip
-    """A service that runs a command once, and the timer that starts it at these times (systemd.time(7)) or, where the
-    machine was off, when it is on again. With `data`, which is kept in the timer, the times are exact and a failure is
-    tried again; else it may wait, and yields to other programs. With `user` both are of the machine."""
-    head = (f"# Made by spark-tui: {title}", "[Unit]", f"Description={title}")
-    service = (
-        *head, *(START_LIMITS if data else ()), "", "[Service]", "Type=oneshot", *((f"User={user}",) if user else ()),
-        *_environment_lines(environment), f"ExecStart={' '.join(map(word, command))}",
-        *(_RETRIES if data else ("Nice=10",)),
-    )  # fmt: skip
     timer = (
-        *head, "", "[Timer]", *(f"OnCalendar={each}" for each in calendar), "Persistent=true",
-        "AccuracySec=1s" if data else "RandomizedDelaySec=600", "", "[Install]", "WantedBy=timers.target",
-        *(("", "[X-Spark-TUI]", data) if data else ()),
+        *head, "", "[Timer]", *(f"OnCalendar={each}" for each in unit.calendar), "Persistent=true",
+        "AccuracySec=1s" if unit.data else "RandomizedDelaySec=600", "", "[Install]", "WantedBy=timers.target",
+        *(("", "[X-Spark-TUI]", unit.data) if unit.data else ()),
     )  # fmt: skip
-    joined = ["".join(f"{line}\n" for line in lines) for lines in (service, timer)]
-    return joined[0], joined[1]
+    files = {beside(unit.name)[-1]: service} | ({unit.name: timer} if unit.calendar else {})
+    return {name: "".join(f"{line}\n" for line in lines) for name, lines in files.items()}
+
+
+def beside(unit: str) -> tuple[str, ...]:
+    """The files of a unit: a timer has its service beside it."""
+    return (unit, unit.removesuffix(".timer") + _SUFFIX) if unit.endswith(".timer") else (unit,)
 
 
 def word(text: str) -> str:
@@ -245,9 +254,13 @@ def scheduled_engine(unit: str) -> str:
     return found[1] if found else ""
 
 
-def data_line(schedule: Schedule) -> str:
-    """What the timer's file keeps of it, in a section that systemd ignores: a line of JSON in ASCII."""
-    return f"Schedule={json.dumps(asdict(schedule))}"
+def schedule_unit(engine: str, schedule: Schedule) -> Unit:
+    """Its timer keeps the schedule, in a section that systemd ignores: a line of JSON in ASCII."""
+    return Unit(
+        f"{timer_name(engine)}.timer", f"{engine} {schedule.text}", f"schedule {engine} --remove",
+        ("schedule", engine, "--apply"), calendar=schedule.calendar, data=f"Schedule={json.dumps(asdict(schedule))}",
+        no_systemd="Use cron (crontab -e): spark-tui down NAME, spark-tui up PRESET",
+    )  # fmt: skip
 
 
 def read_timer(

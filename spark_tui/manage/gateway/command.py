@@ -10,6 +10,7 @@ import click
 from spark_tui.base.context import Context
 from spark_tui.base.engine.container import LOOPBACK
 from spark_tui.base.engine.runtimes import KEY_VARIABLES
+from spark_tui.base.engine.units import boot_unit, unit_name
 from spark_tui.base.errors import RefusedError, UsageError
 from spark_tui.base.gateway import GatewayStatus
 from spark_tui.base.remote import GATEWAY_PORT
@@ -151,7 +152,7 @@ def _install(session: Session, policy: GatewayPolicy, address: str, port: int, *
         raise RefusedError("Nothing was written.", "Skip the question with --yes.")
 
     async def enable(context: Context) -> str:
-        await context.in_thread(context.ports.boot.enable, _UNIT, words)
+        await context.in_thread(context.ports.boot.install, boot_unit(_UNIT, words))
         return boot_text(await context[BootUnits].status(_UNIT))
 
     text = session.run(enable, changes=True)
@@ -159,7 +160,7 @@ def _install(session: Session, policy: GatewayPolicy, address: str, port: int, *
 
 
 def _uninstall(session: Session) -> None:
-    was = session.run(lambda context: context.in_thread(context.ports.boot.disable, _UNIT), changes=True)
+    was = session.run(lambda context: context.in_thread(context.ports.boot.remove, unit_name(_UNIT)), changes=True)
     session.done(
         {"id": "gateway-unit", "installed": False, "was_installed": was},
         "The gateway does not start at boot any more." if was else "No gateway unit is installed.",

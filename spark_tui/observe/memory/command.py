@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
 import threading
 from collections.abc import Sequence
 from datetime import datetime
@@ -13,6 +12,7 @@ from typing import Final
 import click
 
 from spark_tui.base.context import Context
+from spark_tui.base.engine.units import Unit
 from spark_tui.base.errors import RefusedError, SparkError, UsageError
 from spark_tui.base.finding import Severity, reason_of, value_of
 from spark_tui.base.host.drop_caches import (
@@ -24,7 +24,7 @@ from spark_tui.base.host.drop_caches import (
     sudoers_grant,
     unit_files,
 )
-from spark_tui.base.host.guard import UNIT_NAME, GuardEntry, unit_text
+from spark_tui.base.host.guard import GuardEntry
 from spark_tui.base.host.memory import MemInfo, MemoryBreakdown
 from spark_tui.base.page import Object, moment
 from spark_tui.base.quantities import gib
@@ -39,6 +39,10 @@ from spark_tui.observe.memory.use.memory import CacheControl, DropPlan
 
 HEADING_EVERY: Final = 20
 """Lines of `--watch` between two headings."""
+UNIT_NAME: Final = "spark-tui-guard.service"
+_SERVICE: Final = ("Restart=always", "RestartSec=2", "LimitMEMLOCK=infinity", "OOMScoreAdjust=-900", "CPUWeight=1000")
+"""Limits are raised as far as the person's go: the guard needs the person's permission for Docker."""
+
 _COLUMNS: Final = ("time", "avail", "engines", "apps", "driver", "cache", "free", "swap", "PSI", "level")
 
 _MEMORY_EXAMPLES = """\
@@ -278,7 +282,7 @@ def guard(
         _install_unit(session, every_engine=every_engine, yes=yes)
     elif uninstall:
         units = session.run(_core, changes=True).guarding.units
-        was, path = units.uninstall(UNIT_NAME), str(units.path(UNIT_NAME))
+        was, path = units.remove(UNIT_NAME, machine=False), str(units.path(UNIT_NAME))
         session.done(
             {"id": "guard-unit", "file": path, "installed": False, "was_installed": was},
             f"Removed: {path}" if was else "No guard unit is installed.",
@@ -348,15 +352,17 @@ async def _guard_status(session: Session, context: Context) -> None:
 def _install_unit(session: Session, *, every_engine: bool, yes: bool) -> None:
     """Shows the unit, then writes, enables and starts it."""
     context = session.run(_core, changes=True)
-    units = context.guarding.units
-    words = [sys.executable, "-P", "-m", "spark_tui", "guard"]  # -P: never import from the unit's working folder
-    words += ["--config", session.options.config] if session.options.config else []
-    words += ["--every-engine"] if every_engine else []
     # A unit knows nothing of the shell that it was installed from.
     address = context.settings.docker_host or session.environment.get("DOCKER_HOST", "")
-    text, path = unit_text(words, [("DOCKER_HOST", address)] if address else []), str(units.path(UNIT_NAME))
-    _show_files(session, [(path, text)], "Write, enable and start it?", yes=yes)
-    units.install(UNIT_NAME, text)
+    otherwise = "start the guard in a shell: spark-tui guard"
+    unit = Unit(
+        UNIT_NAME, "Stops an engine before this machine runs out of unified memory", "guard --uninstall",
+        ("guard", *["--every-engine"] * every_engine), _SERVICE, (("DOCKER_HOST", address),) if address else (),
+        lingers=False, no_systemd=otherwise.capitalize(), no_manager=otherwise,
+    )  # fmt: skip
+    units, path = context.guarding.units, str(context.guarding.units.path(UNIT_NAME))
+    _show_files(session, [(path, units.files(unit)[UNIT_NAME])], "Write, enable and start it?", yes=yes)
+    units.install(unit)
     session.done(
         {"id": "guard-unit", "file": path, "installed": True},
         "The guard is running. To keep it running after logout: loginctl enable-linger",

@@ -10,10 +10,18 @@ from msgspec.structs import replace
 from spark_tui.base.context import Context
 from spark_tui.base.engine.container import LABEL_LAUNCH
 from spark_tui.base.engine.state import Exposure
-from spark_tui.base.engine.units import BootStatus, Schedule, ScheduleStatus, data_line, timer_name
+from spark_tui.base.engine.units import (
+    BootStatus,
+    Schedule,
+    ScheduleStatus,
+    boot_unit,
+    schedule_unit,
+    timer_name,
+    unit_name,
+)
 from spark_tui.base.errors import ContainerNotFound, RefusedError
 from spark_tui.base.executors import in_thread
-from spark_tui.base.ports import BootPort, Clock
+from spark_tui.base.ports import Clock, Units
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.run.launch.use.launch import launched_with
@@ -23,7 +31,7 @@ from spark_tui.run.launch.use.service import due_now
 class BootUnits(Struct, eq=False):
     """The units of this machine. `known` and `schedules` are what the last look found, by engine."""
 
-    _port: BootPort
+    _port: Units
     _supervisor: EngineSupervisor
     _clock: Clock
     known: Mapping[str, BootStatus] = {}
@@ -49,13 +57,13 @@ class BootUnits(Struct, eq=False):
 
     async def enable(self, name: str, *, system: bool = False) -> BootStatus:
         """The engine starts with the machine from now on, with the settings that it runs with. Raises SparkError."""
-        words = self.words(await self._view(name))
-        await in_thread(self._port.enable, name, words, system=system)
+        unit = boot_unit(name, self.words(await self._view(name)))
+        await in_thread(self._port.install, unit, system=system)
         return await self.status(name)
 
     async def disable(self, name: str) -> BootStatus:
         """It does not start with the machine any more; the engine keeps running."""
-        if not await in_thread(self._port.disable, name):
+        if not await in_thread(self._port.remove, unit_name(name)):
             raise RefusedError(f"{name} does not start at boot.", "See which engines do: spark-tui boot status")
         return await self.status(name)
 
@@ -87,16 +95,15 @@ class BootUnits(Struct, eq=False):
     async def schedule(self, name: str, schedule: Schedule, *, system: bool = False) -> ScheduleStatus:
         """The engine stops and starts at these times from now on. Raises SparkError."""
         self.words(await self._view(name))  # refused where it could not be started again
-        title, words, times = f"{name} {schedule.text}", ("schedule", name, "--apply"), schedule.calendar
-        data = data_line(replace(schedule, since=self._clock.now()))
-        await in_thread(self._port.install_timer, timer_name(name), title, words, times, data=data, system=system)
+        unit = schedule_unit(name, replace(schedule, since=self._clock.now()))
+        await in_thread(self._port.install, unit, system=system)
         return (await self.look_at_schedules())[name]
 
     async def unschedule(self, name: str) -> None:
         """The engine neither stops nor starts by itself any more. Raises SparkError."""
         if name not in await self.look_at_schedules():
             raise RefusedError(f"{name} has no schedule.", "See which engines have one: spark-tui schedule")
-        await in_thread(self._port.remove_timer, timer_name(name))
+        await in_thread(self._port.remove, f"{timer_name(name)}.timer")
         await self.look_at_schedules()
 
     async def due_command(self, name: str) -> tuple[str, ...]:

@@ -22,9 +22,7 @@ from spark_tui.base.errors import SparkError
 from spark_tui.base.host.guard import GuardedEngine, GuardEntry
 from spark_tui.base.settings import Settings
 from spark_tui.machine.docker.socket import DockerSocket
-from spark_tui.machine.systemd import SystemdUserUnits
 from spark_tui.observe.memory.adapter.guard import FileGuardJournal, GuardProcess, SystemGuardActuator, answers
-from tests.programs import asked, program
 
 IDENTITY = "ab" * 32
 PLANTED = "hf_planted_for_the_test"
@@ -290,29 +288,4 @@ def test_a_start_that_fails_gives_the_next_step(person: Person, tmp_path: Path) 
     with pytest.raises(SparkError) as caught:
         person.start()
     assert "did not start" in caught.value.summary
-    assert "spark-tui guard" in caught.value.remedy
-
-
-# --- its systemd unit -----------------------------------------------------------------------------------
-
-
-def test_a_unit_is_written_enabled_and_started_and_removed(programs: Path, tmp_path: Path) -> None:
-    program(programs, "systemctl", "exit 0")
-    units = SystemdUserUnits(tmp_path / "home", dict(os.environ) | {"XDG_CONFIG_HOME": ""})
-    assert not units.uninstall(UNIT)
-    units.install(UNIT, "[Unit]\n")
-    path = tmp_path / "home/.config/systemd/user" / UNIT
-    assert path.read_text() == "[Unit]\n"
-    assert units.uninstall(UNIT)
-    assert not path.exists()
-    assert [line.removeprefix("systemctl --user ") for line in asked(programs)] == [
-        "daemon-reload", f"enable {UNIT}", f"restart {UNIT}", f"disable --now {UNIT}", "daemon-reload",
-    ]  # fmt: skip
-
-
-def test_without_a_login_session_systemd_s_own_words_are_given(programs: Path, tmp_path: Path) -> None:
-    program(programs, "systemctl", "echo 'Failed to connect to bus: No medium found' >&2; exit 1")
-    with pytest.raises(SparkError) as caught:
-        SystemdUserUnits(tmp_path, dict(os.environ)).install("x.service", "[Unit]\n")
-    assert caught.value.detail == "Failed to connect to bus: No medium found"
     assert "spark-tui guard" in caught.value.remedy

@@ -21,7 +21,6 @@ from spark_tui.base.host.guard import (
     decide,
     ended,
     sample_of,
-    unit_text,
     victim,
 )
 from spark_tui.base.host.memory import parse_meminfo
@@ -434,16 +433,7 @@ def test_no_engine_is_ever_started_more_than_a_few_times_an_hour(ends: list[floa
     assert verdict.allowed is (len(recent) <= MOST_RESTARTS)
 
 
-# --- the unit -------------------------------------------------------------------------------------------
-
-
-def test_the_unit_runs_the_given_words_whatever_is_in_them() -> None:
-    text = unit_text(
-        ["/opt/my tools/python", "-m", "spark_tui", "100%", 'a"b', "$HOME"], [("DOCKER_HOST", "unix:///x y")]
-    )
-    assert 'ExecStart="/opt/my tools/python" -m spark_tui 100%% "a\\"b" $$HOME\n' in text
-    assert 'Environment="DOCKER_HOST=unix:///x y"\n' in text
-    assert text.count("[Service]") == 1
+# --- samples --------------------------------------------------------------------------------------------
 
 
 def test_a_sample_is_what_the_reading_says() -> None:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from spark_tui.base.adapters import GuardPorts
 from spark_tui.base.context import Context
+from spark_tui.base.engine.units import Unit, unit_files
 from spark_tui.base.errors import SparkError
 from spark_tui.base.executors import SystemClock
 from spark_tui.base.finding import Ok
@@ -28,7 +29,7 @@ UNIT = "spark-tui-guard.service"
 
 @dataclass
 class FakeUnits:
-    """UserUnits in memory."""
+    """The files of units in memory."""
 
     folder: Path
     installed: dict[str, str] = field(default_factory=dict)
@@ -37,12 +38,15 @@ class FakeUnits:
     def path(self, name: str) -> Path:
         return self.folder / name
 
-    def install(self, name: str, text: str) -> None:
+    def files(self, unit: Unit, *, system: bool = False) -> Mapping[str, str]:
+        return unit_files(unit, ("python", "-m", "spark_tui", *unit.words), ())
+
+    def install(self, unit: Unit, *, system: bool = False) -> None:
         if self.error is not None:
             raise self.error
-        self.installed[name] = text
+        self.installed |= self.files(unit)
 
-    def uninstall(self, name: str) -> bool:
+    def remove(self, name: str, *, machine: bool = True) -> bool:
         return self.installed.pop(name, None) is not None
 
 
@@ -56,7 +60,7 @@ class Post(World):
 
     def context(self, options: Options, environment: Mapping[str, str]) -> Context:
         context = super().context(options, environment)
-        guarding = GuardPorts(self.actuator, self.journal, self.units)
+        guarding = GuardPorts(self.actuator, self.journal, self.units)  # type: ignore[arg-type]
         vars(context.ports).update(clock=SystemClock(), guarding=guarding)
         return context
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 import pytest
@@ -16,7 +15,16 @@ from spark_tui.base.engine.container import (
     ContainerStatus,
     PublishedPort,
 )
-from spark_tui.base.engine.units import BootState, BootStatus, ScheduleStatus, read_timer, schedule_of, scheduled_engine
+from spark_tui.base.engine.units import (
+    BootState,
+    BootStatus,
+    ScheduleStatus,
+    Unit,
+    engine_of,
+    read_timer,
+    schedule_of,
+    scheduled_engine,
+)
 from spark_tui.base.errors import ContainerNotFound, DaemonNotRunning, EngineExited, RefusedError, UnreachableError
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.run.launch.use.service import GONE_SECONDS, await_docker, due_now, stay
@@ -28,7 +36,7 @@ OURS = ((LABEL_PRESET, "qwen"), (LABEL_OVERRIDES, '{"max_model_len": "8192"}'))
 
 
 class FakeBoot:
-    """A BootPort that notes what it was asked."""
+    """A Units that notes what it was asked."""
 
     def __init__(self) -> None:
         self.units: dict[str, tuple[str, ...]] = {}
@@ -37,28 +45,22 @@ class FakeBoot:
     def all(self) -> tuple[BootStatus, ...]:
         return tuple(BootStatus(name, BootState.ENABLED) for name in self.units)
 
-    def enable(self, engine: str, words: tuple[str, ...], *, system: bool = False) -> None:
-        self.units[engine] = tuple(words)
+    def install(self, unit: Unit, *, system: bool = False) -> None:
+        if engine := engine_of(unit.name):
+            self.units[engine] = unit.words
+        else:
+            self.timers[unit.name] = (unit.words, unit.data)
 
-    def disable(self, engine: str) -> bool:
-        return self.units.pop(engine, None) is not None
+    def remove(self, name: str, *, machine: bool = True) -> bool:
+        return (self.units.pop(engine_of(name), None) or self.timers.pop(name, None)) is not None
 
     def schedules(self) -> tuple[ScheduleStatus, ...]:
-        shown = {f"{name}.timer": {"UnitFileState": "enabled", "NextElapseUSecRealtime": NEXT} for name in self.timers}
+        shown = {name: {"UnitFileState": "enabled", "NextElapseUSecRealtime": NEXT} for name in self.timers}
         found = (
-            read_timer(scheduled_engine(f"{name}.timer"), data, shown, system=False, lingers=True)
+            read_timer(scheduled_engine(name), data, shown, system=False, lingers=True)
             for name, (_, data) in self.timers.items()
         )
         return tuple(filter(None, found))
-
-    def install_timer(
-        self, name: str, title: str, words: Sequence[str], calendar: Sequence[str], *, data: str = "",
-        system: bool = False,
-    ) -> None:  # fmt: skip
-        self.timers[name] = (tuple(words), data)
-
-    def remove_timer(self, name: str) -> bool:
-        return self.timers.pop(name, None) is not None
 
 
 @pytest.fixture

@@ -127,5 +127,5 @@ def test_a_schedule_whose_preset_was_removed_is_named(world: Scheduled) -> None:
     world.engine("old", more_labels=())
     assert world.run("schedule", "old", "--stop", "23:00").code == 0
     assert "its preset old was removed" in world.run("schedule").err
-    assert list(world.boot.timers) == [timer_name("old")]
-    assert json.loads(world.boot.timers[timer_name("old")][1].partition("=")[2])["stop"] == "23:00"
+    assert list(world.boot.timers) == [f"{timer_name('old')}.timer"]
+    assert json.loads(world.boot.timers[f"{timer_name('old')}.timer"][1].partition("=")[2])["stop"] == "23:00"

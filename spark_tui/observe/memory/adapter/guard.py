@@ -37,7 +37,6 @@ from spark_tui.base.settings import Settings, variable_of
 from spark_tui.base.text import clean_line
 from spark_tui.base.untrusted import load_json
 from spark_tui.machine.docker.socket import DockerSocket
-from spark_tui.machine.systemd import SystemdUserUnits
 
 if TYPE_CHECKING:
     from filelock import FileLock
@@ -323,7 +322,7 @@ def guarding(ports: Any) -> GuardPorts:
     return GuardPorts(
         SystemGuardActuator(docker, ports.dropper.drop_silently, ports.dropper.compact_silently),
         journal,
-        SystemdUserUnits(ports.folders.home, ports.environ),
+        ports.boot,
         GuardProcess(ports.settings, ports.docker_environ, journal, log, docker.local),
     )
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from spark_tui.base.errors import ContainerNotFound, EngineExited, UnreachableError
 from spark_tui.base.executors import in_thread
-from spark_tui.base.ports import BootPort, Clock, ContainerEngine
+from spark_tui.base.ports import Clock, ContainerEngine, Units
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 
 DOCKER_SECONDS: Final = 2.0
@@ -19,7 +19,7 @@ GONE_SECONDS: Final = 20.0
 """Docker ends its containers before it ends itself: for this long after an engine's end it may go away."""
 
 
-async def due_now(port: BootPort, supervisor: EngineSupervisor, clock: Clock, name: str) -> tuple[str, bool]:
+async def due_now(port: Units, supervisor: EngineSupervisor, clock: Clock, name: str) -> tuple[str, bool]:
     """What its schedule asks for now (`Schedule.due`), and whether it runs. Raises SparkError."""
     status = next((each for each in await in_thread(port.schedules) if each.name == name), None)
     if status is None:

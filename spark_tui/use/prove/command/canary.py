@@ -8,6 +8,7 @@ from functools import partial
 import click
 
 from spark_tui.base.context import Context
+from spark_tui.base.engine.units import Unit
 from spark_tui.base.errors import ExitCode, RefusedError, UsageError
 from spark_tui.base.page import Cell, Column, Object, Table, Tone, cells, maybe, moment, rounded
 from spark_tui.cli.command import command, yes_option
@@ -22,7 +23,7 @@ _EXAMPLES = """\
   spark-tui canary --status               the last night beside the weeks before
   spark-tui canary                        measure now
 """
-_TITLE = "Measures what spark-tui serves, each night"
+_TIMER = f"{UNIT}.timer"
 
 
 @command("canary", _EXAMPLES)
@@ -46,7 +47,7 @@ def canary(session: Session, install: bool, at: str, status: bool, remove: bool,
     if install:
         return _install(session, at, yes=yes)
     if remove:
-        was = session.run(lambda context: context.in_thread(context.ports.boot.remove_timer, UNIT), changes=True)
+        was = session.run(lambda context: context.in_thread(context.ports.boot.remove, _TIMER), changes=True)
         session.done(
             {"id": UNIT, "installed": False, "was_installed": was},
             "The timer is removed." if was else "No timer is installed.",
@@ -61,12 +62,11 @@ def _install(session: Session, at: str, *, yes: bool) -> int:
     if not confirm(session, f"Measure idle engines each night at {at}?", yes=yes):
         raise RefusedError("Nothing was written.", "Skip the question with --yes.")
 
-    session.run(
-        lambda context: context.in_thread(
-            context.ports.boot.install_timer, UNIT, _TITLE, ("canary",), (f"*-*-* {at}:00",)
-        ),
-        changes=True,
-    )
+    unit = Unit(
+        _TIMER, "Measures what spark-tui serves, each night", "canary --remove", ("canary",), ("Nice=10",),
+        calendar=(f"*-*-* {at}:00",), no_systemd="Use cron (crontab -e): spark-tui canary",
+    )  # fmt: skip
+    session.run(lambda context: context.in_thread(context.ports.boot.install, unit), changes=True)
     session.done({"id": UNIT, "installed": True, "at": at}, "Installed. See the last night: spark-tui canary --status")
     return ExitCode.DONE
 
@@ -75,7 +75,7 @@ def _status(session: Session) -> int:
     async def look(context: Context) -> tuple[tuple[CanaryVerdict, ...], bool]:
         found = await verdicts_of(context[HistoryStore], context.clock.now())
         boot = context.ports.get("boot")
-        return found, boot is not None and await context.in_thread(boot.has_timer, UNIT)
+        return found, boot is not None and await context.in_thread(boot.path(_TIMER).exists)
 
     found, installed = session.run(look)
     session.out.json({"installed": installed, "engines": [_object(each) for each in found]})
