@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from spark_tui.app.rooms import ROOMS, Rooms
-from spark_tui.app.wiring import DEMO_HOME, build, build_demo
+from spark_tui.app.wiring import build, build_demo
 from spark_tui.base.actions import use_actions
 from spark_tui.base.context import Context
 from spark_tui.base.settings import (
+    DEMO_HOME,
     LOOKS,
     SettingOrigin,
     Settings,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import chain
-from pathlib import Path
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -15,10 +14,7 @@ from spark_tui.base.context import Context
 from spark_tui.base.feature import Adapter
 from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.ports import Clock
-from spark_tui.base.settings import Folders, Settings, defaults, folders_of
-
-DEMO_HOME: Final = Path("/home/spark")
-"""The home of the simulated Spark's user."""
+from spark_tui.base.settings import DEMO_HOME, Folders, Settings, defaults, folders_of
 
 _SHARED: Final[Mapping[str, Adapter]] = {
     "clock": ("spark_tui.base.executors:SystemClock", None),
@@ -124,7 +120,7 @@ SIMULATED: Final[Mapping[str, Adapter]] = {
     "load": ("spark_tui.simulator.load:DemoLoad", lambda make, p: make(p.world)),
     "key_folder": (
         "spark_tui.simulator.folder:SimulatedFolder",
-        lambda make, p: make(Path("/home/demo/.config/spark-tui/secrets"), p.demo_folder.path / "secrets"),
+        lambda make, p: make(DEMO_HOME / ".config/spark-tui/secrets", p.demo_folder.path / "secrets"),
     ),
     "secrets": ("spark_tui.machine.secrets:FileSecrets", lambda make, p: make(p.key_folder, {}, p.demo_folder.path)),
     "state": ("spark_tui.base.files:StateFolder", lambda make, p: make(p.demo_folder.path / "launches")),

@@ -330,8 +330,8 @@ class Units(Protocol):
         """Writes, enables and starts it; with `system` as one of the machine, through sudo on the person's terminal."""
 
     def remove(self, name: str, *, machine: bool = True) -> bool:
-        """Ends, disables and removes it, with `machine` one of the machine too; what it started keeps running. False when
-        there was none."""
+        """Ends, disables and removes it, with `machine` one of the machine too; what it started keeps running. False
+        when there was none."""
 
 
 class CheckpointSource(Protocol):

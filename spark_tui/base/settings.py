@@ -42,6 +42,8 @@ OFF: Final = "off"
 LOOKS: Final = ("theme", "glyphs", "keymap", "notify")
 """Settings of the screen alone, which apply to the demo too."""
 _DOCKER_SCHEMES: Final = ("unix://", "tcp://", "http://", "https://")
+DEMO_HOME: Final = Path("/home/spark")
+"""The home of the simulated Spark's user: nothing is there."""
 
 
 class ExposureChoice(StrEnum):

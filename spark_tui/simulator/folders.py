@@ -6,10 +6,11 @@ import shutil
 from pathlib import Path
 from typing import Any, Final
 
+from spark_tui.base.settings import DEMO_HOME
 from spark_tui.catalog.presets.model.dialects.importing import CollectedFiles
 from spark_tui.catalog.presets.use.imports import RecipeStore
 
-SAMPLES: Final = Path("/home/spark/recipes")
+SAMPLES: Final = DEMO_HOME / "recipes"
 _DATA: Final = Path(__file__).parent / "data" / "recipes"
 
 

@@ -12,6 +12,7 @@ from spark_tui.base.errors import RefusedError, UsageError
 from spark_tui.base.finding import Finding, Missing, Ok, Reading, Severity
 from spark_tui.base.ports import Clock
 from spark_tui.base.quantities import GIB
+from spark_tui.base.settings import DEMO_HOME
 from spark_tui.catalog.models.model.hub import RepoFile
 from spark_tui.catalog.models.model.store import (
     Algorithm,
@@ -62,7 +63,7 @@ class DemoModels:
         now = clock.now()
         self._models = {model.id: model for model in (*(_cached(now, *each) for each in _MODELS), _folder(now))}
         elsewhere = _cached(now, "Qwen/Qwen3-0.6B", 2.7, 1, Completeness.COMPLETE, 1, 80.0)
-        self._other = OtherCache("/home/spark/.cache/huggingface/hub", (elsewhere,), int(2.7 * GIB))
+        self._other = OtherCache(f"{DEMO_HOME}/.cache/huggingface/hub", (elsewhere,), int(2.7 * GIB))
 
     async def scan(self, *, others: bool = True) -> StoreContents:
         models = tuple(sorted(self._models.values(), key=lambda model: model.id.lower()))

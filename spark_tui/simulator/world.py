@@ -35,6 +35,7 @@ from spark_tui.base.engine.runtimes import KEY_VARIABLES
 from spark_tui.base.errors import EngineUnreachable
 from spark_tui.base.ports import Clock, LogLine
 from spark_tui.base.quantities import GIB
+from spark_tui.base.settings import DEMO_HOME
 from spark_tui.simulator.engines import (
     GRAPHS_GIB,
     BootMarks,
@@ -371,7 +372,7 @@ def _speculation(rate: float, length: float) -> str:
     )
 
 
-STORE: Final = "/home/spark/vllm"
+STORE: Final = f"{DEMO_HOME}/vllm"
 DISK_FREE: Final = 2_448_240_345_088
 DISK_TOTAL: Final = 3_936_818_806_784
 """Bytes free on the disk of the store."""

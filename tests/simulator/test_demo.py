@@ -676,7 +676,7 @@ def test_ports_and_folders_of_the_simulated_host(spark: Spark) -> None:
     for port in (22, SERVING_PORT):
         assert spark.host.port_owner(port) == "another process", "an ordinary user cannot look into it"
     assert spark.host.port_owner(8000) is None
-    assert spark.host.has_folder(Path("/home/demo/vllm/x"))
+    assert spark.host.has_folder(Path("/home/spark/vllm/x"))
     spark.host.make_folders([Path("/nowhere/at/all")])
     assert not Path("/nowhere").exists(), "a demo writes nothing"
     assert isinstance(spark.host.free_disk(Path("/")), Ok)
@@ -720,7 +720,7 @@ def test_keys_and_conversations_of_the_demo_are_real_files_that_end_with_it() ->
     key = secrets.new_key()
     path = secrets.env_file("new", {"VLLM_API_KEY": key})
     assert secrets.api_key(str(path)) == key
-    assert str(path).startswith("/home/demo/")
+    assert str(path).startswith("/home/spark/")
     assert not path.exists()
     assert secrets.api_key("/other") is secrets.api_key(f"{path.parent}/none.env") is None
     asyncio.run(context[ConversationStore].append("one", [{"type": "began"}]))

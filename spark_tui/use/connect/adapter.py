@@ -18,6 +18,7 @@ from spark_tui.base.errors import RefusedError, SparkError
 from spark_tui.base.files import write_whole
 from spark_tui.base.quantities import human_bytes
 from spark_tui.base.secret import Secret
+from spark_tui.base.settings import DEMO_HOME
 from spark_tui.base.untrusted import load_json, load_toml
 from spark_tui.base.yaml_nodes import YamlProblem, compose_yaml
 from spark_tui.use.connect.model import ClientFile, FileFormat, Keys, Named, Path, SettingsText
@@ -144,7 +145,7 @@ class MemoryFiles(HomeFiles):
     """The SettingsFiles port of the demo: files of a home that is nowhere."""
 
     files: dict[str, tuple[str, int]] = field(default_factory=dict)
-    home: FilePath = FilePath("/home/spark")
+    home: FilePath = DEMO_HOME
 
     def __post_init__(self) -> None:
         super().__init__(self.home, {})

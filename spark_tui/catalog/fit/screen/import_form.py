@@ -15,6 +15,7 @@ from spark_tui.base.context import Context
 from spark_tui.base.errors import SparkError
 from spark_tui.base.page import Row, Section, Tone
 from spark_tui.base.secret import mask_secrets
+from spark_tui.base.settings import DEMO_HOME
 from spark_tui.base.shell import find_commands, with_newlines
 from spark_tui.catalog.fit.show.presets import import_page
 from spark_tui.catalog.presets.model.preset import PRESETS, Origin
@@ -30,7 +31,7 @@ HINTS = (
 PASTED = "pasted text"
 
 
-DEMO_SOURCE = "/home/spark/recipes"
+DEMO_SOURCE = f"{DEMO_HOME}/recipes"
 """A folder of the simulated person, with recipes to try it with."""
 
 
