@@ -22,8 +22,8 @@ from spark_tui.base.engine.units import (
     read_timer,
     scheduled_engine,
     timer_name,
-    unit_files,
     unit_name,
+    unit_texts,
 )
 from spark_tui.base.errors import SparkError
 from spark_tui.base.executors import python_path
@@ -69,7 +69,7 @@ class SystemdUnits:
         own += ["--config", self._config] if self._config else []
         given = [(name, value) for name, value in self._environ.items() if name.startswith(_VARIABLES)]
         given += [("PYTHONPATH", path)] if (path := python_path()) else []
-        return unit_files(unit, own, given, user=_user() if system else "")
+        return unit_texts(unit, own, given, user=_user() if system else "")
 
     def all(self) -> tuple[BootStatus, ...]:
         """Of every engine that has a unit. systemd is asked only where there is one."""

@@ -25,8 +25,8 @@ from spark_tui.base.engine.units import (
     engine_of,
     read_timer,
     scheduled_engine,
-    unit_files,
     unit_name,
+    unit_texts,
 )
 from spark_tui.base.finding import Ok, Reading
 from spark_tui.base.host.detectors import StoreState
@@ -427,7 +427,7 @@ class SimulatedUnits:
         return Path("/run/systemd/user") / name
 
     def files(self, unit: Unit, *, system: bool = False) -> Mapping[str, str]:
-        return unit_files(unit, unit.words, ())
+        return unit_texts(unit, unit.words, ())
 
     def install(self, unit: Unit, *, system: bool = False) -> None:
         self._units[unit.name] = unit.data

@@ -19,7 +19,7 @@ from spark_tui.base.engine.units import (
     schedule_of,
     schedule_unit,
     timer_name,
-    unit_files,
+    unit_texts,
 )
 from spark_tui.base.errors import SparkError
 from spark_tui.machine.systemd import SystemdUnits
@@ -147,7 +147,7 @@ def test_without_a_login_session_systemd_s_own_words_are_given(programs: Path, t
 def test_a_unit_runs_the_given_words_whatever_is_in_them() -> None:
     hostile = ["/opt/my tools/python", "-m", "spark_tui", "100%", 'a"b', "$HOME"]
     own = replace(GUARD, environment=(("DOCKER_HOST", "unix:///x $y"),))
-    text = unit_files(own, hostile, [("DOCKER_HOST", "unix:///other")])[GUARD.name]
+    text = unit_texts(own, hostile, [("DOCKER_HOST", "unix:///other")])[GUARD.name]
     assert 'ExecStart="/opt/my tools/python" -m spark_tui "100%%" "a\\"b" "$$HOME"\n' in text
     assert text.count("DOCKER_HOST") == text.count('Environment="DOCKER_HOST=unix:///x $y"\n') == 1
     assert text.count("[Service]") == 1

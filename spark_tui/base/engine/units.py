@@ -112,7 +112,7 @@ def boot_unit(engine: str, words: Sequence[str]) -> Unit:
     return Unit(unit_name(engine), f"Starts {engine} with the machine", f"boot off {engine}", tuple(words), more)
 
 
-def unit_files(
+def unit_texts(
     unit: Unit, command: Sequence[str], environment: Iterable[tuple[str, str]], *, user: str = ""
 ) -> dict[str, str]:
     """Its files by name, the enabled one last: the person's own, or with `user` of the machine. A key or token never

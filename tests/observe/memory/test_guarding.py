@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from spark_tui.base.adapters import GuardPorts
 from spark_tui.base.context import Context
-from spark_tui.base.engine.units import Unit, unit_files
+from spark_tui.base.engine.units import Unit, unit_texts
 from spark_tui.base.errors import SparkError
 from spark_tui.base.executors import SystemClock
 from spark_tui.base.finding import Ok
@@ -39,7 +39,7 @@ class FakeUnits:
         return self.folder / name
 
     def files(self, unit: Unit, *, system: bool = False) -> Mapping[str, str]:
-        return unit_files(unit, ("python", "-m", "spark_tui", *unit.words), ())
+        return unit_texts(unit, ("python", "-m", "spark_tui", *unit.words), ())
 
     def install(self, unit: Unit, *, system: bool = False) -> None:
         if self.error is not None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -24,6 +26,7 @@ from spark_tui.base.engine.units import (
     read_timer,
     schedule_of,
     scheduled_engine,
+    unit_texts,
 )
 from spark_tui.base.errors import ContainerNotFound, DaemonNotRunning, EngineExited, RefusedError, UnreachableError
 from spark_tui.observe.engines.use.engines import EngineSupervisor
@@ -44,6 +47,12 @@ class FakeBoot:
 
     def all(self) -> tuple[BootStatus, ...]:
         return tuple(BootStatus(name, BootState.ENABLED) for name in self.units)
+
+    def path(self, name: str) -> Path:
+        return Path("/nowhere") / name
+
+    def files(self, unit: Unit, *, system: bool = False) -> Mapping[str, str]:
+        return unit_texts(unit, unit.words, ())
 
     def install(self, unit: Unit, *, system: bool = False) -> None:
         if engine := engine_of(unit.name):
