@@ -3,8 +3,6 @@ named with its place."""
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -14,7 +12,7 @@ from msgspec import Struct
 
 from spark_tui.base.actions import action, check_keymap, known_actions
 from spark_tui.base.context import Context
-from spark_tui.base.files import read_plain
+from spark_tui.base.files import FILE_MODE, FOLDER_MODE, read_plain, write_whole
 from spark_tui.base.keymap import keymap_text, read_keymap
 from spark_tui.base.remote import (
     check_name,
@@ -389,22 +387,17 @@ class Config(Struct, eq=False):
             raise SettingsError(f"{key} in {self.path} cannot be changed safely.", "Change it in an editor.") from None
 
     def _save(self, text: str) -> None:
-        """Puts it in place in one step; a link stays a link, and the file keeps its mode. Raises SettingsError."""
+        """Puts it in place in one step; a link stays a link, and the file keeps its mode: a new one is private. Raises
+        SettingsError."""
         target = self.path.resolve()
-        beside = target.with_name(f".{target.name}.{os.urandom(6).hex()}")
         try:
-            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            beside.write_text(text, encoding="utf-8")
-            if target.exists():
-                beside.chmod(target.stat().st_mode & 0o777)
-            beside.replace(target)
+            target.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+            mode = target.stat().st_mode & 0o777 if target.exists() else FILE_MODE
+            write_whole(target, (text.encode(),), mode=mode)
         except OSError as error:
             raise SettingsError(
                 f"{self.path} cannot be written: {error.strerror or error}.", f"Make {target.parent} a folder of yours."
             ) from error
-        finally:
-            with contextlib.suppress(OSError):
-                beside.unlink(missing_ok=True)
 
 
 def known_key(key: str) -> None:

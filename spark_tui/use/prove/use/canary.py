@@ -14,6 +14,7 @@ from spark_tui.base.engine.state import EngineState
 from spark_tui.base.errors import MeasurementVoid, SparkError
 from spark_tui.base.finding import AlarmId, Finding, Severity, value_of
 from spark_tui.base.history_limits import Record
+from spark_tui.base.journal import is_claimed
 from spark_tui.base.ports import MEASURES, Clock, StateFiles
 from spark_tui.base.store import AlarmBoard
 from spark_tui.observe.engines.use.engines import EngineSupervisor
@@ -90,10 +91,7 @@ class CanaryRunner(Struct, eq=False):
             return "unknown whether it is busy: it publishes no metrics"
         if requests:
             return f"busy with {requests} request{'s' * (requests > 1)}"
-        if not self._state.claim(MEASURES + name):
-            return "a benchmark runs"
-        self._state.release(MEASURES + name)
-        return ""
+        return "a benchmark runs" if is_claimed(self._state, MEASURES + name) else ""
 
     async def _measure(self, name: str) -> str:
         """Keeps one night; why it has none, else empty. Raises MeasurementVoid."""
