@@ -23,6 +23,7 @@ from spark_tui.base.engine.units import (
 )
 from spark_tui.base.errors import SparkError
 from spark_tui.machine.systemd import SystemdUnits
+from spark_tui.observe.memory.command import GUARD_SERVICE, UNIT_NAME
 from tests.fakes_host import FakeDropper
 from tests.programs import asked, program
 
@@ -32,8 +33,10 @@ UNIT = QWEN.name
 CANARY = Unit(
     "spark-tui-canary.timer", "Each night", "canary --remove", ("canary",), ("Nice=10",), calendar=("*-*-* 03:30:00",)
 )
-GUARD = Unit("spark-tui-guard.service", "Guards", "guard --uninstall", ("guard",), ("Restart=always",), lingers=False,
-             no_manager="start the guard in a shell: spark-tui guard")  # fmt: skip
+GUARD = Unit(
+    UNIT_NAME, "Guards", "guard --uninstall", ("guard",), GUARD_SERVICE, lingers=False,
+    no_manager="start the guard in a shell: spark-tui guard",
+)  # fmt: skip
 
 
 def boot_of(tmp_path: Path, **environ: str) -> SystemdUnits:
@@ -155,13 +158,16 @@ def test_a_unit_runs_the_given_words_whatever_is_in_them() -> None:
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
 @pytest.mark.parametrize("system", [False, True])
-def test_systemd_finds_no_fault_with_the_unit(system: bool, tmp_path: Path) -> None:
-    path = tmp_path / UNIT
-    path.write_text(text_of(boot_of(tmp_path), system=system))
-    done = subprocess.run(["systemd-analyze", "verify", str(path)], capture_output=True, text=True, check=False)
-    faults = [line for line in done.stderr.splitlines() if UNIT in line and "docker.service" not in line]
-    assert not faults
-    assert "a $$HOME 50%%" in path.read_text()
+@pytest.mark.parametrize("unit", [QWEN, CANARY, GUARD], ids=["boot", "canary", "guard"])
+def test_systemd_finds_no_fault_with_the_unit(unit: Unit, system: bool, tmp_path: Path) -> None:
+    files = boot_of(tmp_path).files(unit, system=system)
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    paths = [str(tmp_path / name) for name in files]
+    done = subprocess.run(["systemd-analyze", "verify", *paths], capture_output=True, text=True, check=False)
+    named = [line for line in done.stderr.splitlines() if any(name in line for name in files)]
+    assert not [line for line in named if "docker.service" not in line]
+    assert unit is not QWEN or "a $$HOME 50%%" in files[UNIT]
 
 
 def test_a_timer_is_written_with_its_service_and_removed(programs: Path, tmp_path: Path) -> None:

@@ -40,7 +40,13 @@ from spark_tui.observe.memory.use.memory import CacheControl, DropPlan
 HEADING_EVERY: Final = 20
 """Lines of `--watch` between two headings."""
 UNIT_NAME: Final = "spark-tui-guard.service"
-_SERVICE: Final = ("Restart=always", "RestartSec=2", "LimitMEMLOCK=infinity", "OOMScoreAdjust=-900", "CPUWeight=1000")
+GUARD_SERVICE: Final = (
+    "Restart=always",
+    "RestartSec=2",
+    "LimitMEMLOCK=infinity",
+    "OOMScoreAdjust=-900",
+    "CPUWeight=1000",
+)
 """Limits are raised as far as the person's go: the guard needs the person's permission for Docker."""
 
 _COLUMNS: Final = ("time", "avail", "engines", "apps", "driver", "cache", "free", "swap", "PSI", "level")
@@ -357,7 +363,7 @@ def _install_unit(session: Session, *, every_engine: bool, yes: bool) -> None:
     otherwise = "start the guard in a shell: spark-tui guard"
     unit = Unit(
         UNIT_NAME, "Stops an engine before this machine runs out of unified memory", "guard --uninstall",
-        ("guard", *["--every-engine"] * every_engine), _SERVICE, (("DOCKER_HOST", address),) if address else (),
+        ("guard", *["--every-engine"] * every_engine), GUARD_SERVICE, (("DOCKER_HOST", address),) if address else (),
         lingers=False, no_systemd=otherwise.capitalize(), no_manager=otherwise,
     )  # fmt: skip
     units, path = context.guarding.units, str(context.guarding.units.path(UNIT_NAME))
