@@ -7,13 +7,14 @@ import hashlib
 import os
 import threading
 import time
-from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Final
 
 from msgspec import Struct
 
 from spark_tui.base.checkpoint import CheckpointProblem
-from spark_tui.base.executors import Closed, ThreadQueue
+from spark_tui.base.executors import ThreadQueue
 from spark_tui.catalog.models.adapter.scan import opened, read_header, reason
 from spark_tui.catalog.models.model.store import (
     Algorithm,
@@ -39,10 +40,6 @@ class Job(Struct, frozen=True):
     known: bool
 
 
-class Cancelled(Exception):
-    """The verification was cancelled."""
-
-
 class Verification:
     """A producer of VerifyProgress for `StreamThreads`. `base` is the revision's folder; `single`: it is a file."""
 
@@ -55,27 +52,21 @@ class Verification:
         self._total = sum(job.size for job in self._jobs if job.known)
         self._done = 0
         self._name = ""
-        self._failure: BaseException | None = None
         self._lock = threading.Lock()
         self._cancelled = threading.Event()
 
     def run(self, handover: ThreadQueue[VerifyProgress]) -> None:
         """Reports ten times a second until all is hashed."""
         start = time.perf_counter()
-        count = min(MOST_THREADS, os.cpu_count() or 1, max(len(self._jobs), 1))
-        threads = [threading.Thread(target=self._work, name=f"hash-{at}", daemon=True) for at in range(count)]
-        for thread in threads:
-            thread.start()
-        try:
-            for thread in threads:
-                while thread.is_alive():
-                    thread.join(_REPORT_SECONDS)
+        with ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1), "hash") as pool:
+            works = [pool.submit(self._check, job) for job in self._jobs]
+            try:
+                while wait(works, _REPORT_SECONDS).not_done:
                     handover.replace(self._progress(start))
-        except Closed:
-            self.cancel()
-            raise
-        if self._failure is not None:
-            raise self._failure
+                for work in works:
+                    work.result()
+            finally:
+                self.cancel()
         handover.replace(self._progress(start, over=True))
 
     def cancel(self) -> None:
@@ -89,30 +80,20 @@ class Verification:
             name = "" if over else self._name
             return VerifyProgress(self._model, self._commit, self._done, self._total, name, checks, seconds, over)
 
-    def _work(self) -> None:
-        try:
-            while not self._cancelled.is_set():
-                with self._lock:
-                    if not self._jobs:
-                        return
-                    job = self._jobs.popleft()
-                    self._name = job.files[0].name
-                checks = self._checked(job)
-                with self._lock:
-                    self._checks += checks
-        except Cancelled:
-            return
-        except BaseException as error:  # noqa: BLE001 - raised where the stream is read
-            self._failure = error
-
     # --- one payload ----------------------------------------------------------------------------------
 
-    def _checked(self, job: Job) -> list[FileCheck]:
+    def _check(self, job: Job) -> None:
+        if self._cancelled.is_set():
+            return
+        self._name = job.files[0].name
         try:
             outcome = self._hashed(job)
+            checks = [_compared(each, job.size, *outcome) for each in job.files]
         except OSError as error:
-            return [FileCheck(each.name, FileVerdict.UNREADABLE, job.size, detail=reason(error)) for each in job.files]
-        return [_compared(each, job.size, *outcome) for each in job.files]
+            why = reason(error)
+            checks = [FileCheck(each.name, FileVerdict.UNREADABLE, job.size, detail=why) for each in job.files]
+        with self._lock:
+            self._checks += checks
 
     def _hashed(self, job: Job) -> tuple[FileVerdict | None, dict[Algorithm, str], str]:
         """(a verdict without digests, the digests, the evidence)."""
@@ -141,7 +122,7 @@ class Verification:
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_SEQUENTIAL)
         while count := os.readv(descriptor, [buffer]):
             if self._cancelled.is_set():
-                raise Cancelled
+                break
             for each in hashes:
                 each.update(view[:count])
             done += count
@@ -155,7 +136,7 @@ class Verification:
         return done
 
 
-def _planned(base: str, files: tuple[StoredFile, ...], *, single: bool) -> tuple[deque[Job], list[FileCheck]]:
+def _planned(base: str, files: tuple[StoredFile, ...], *, single: bool) -> tuple[Sequence[Job], list[FileCheck]]:
     """Payloads to hash, the largest first, each once; and the files that need no reading."""
     by_key: dict[str, list[StoredFile]] = {}
     checks = []
@@ -176,7 +157,7 @@ def _planned(base: str, files: tuple[StoredFile, ...], *, single: bool) -> tuple
         size = payload.size if payload is not None else 0
         known = any(file.expected is not None and file.expected.algorithm for file in same)
         jobs.append(Job(base if single else f"{base}/{same[0].name}", tuple(same), size, known))
-    return deque(sorted(jobs, key=lambda job: -job.size)), checks
+    return sorted(jobs, key=lambda job: -job.size), checks
 
 
 def _new_hash(algorithm: Algorithm, size: int) -> hashlib._Hash:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import queue
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -318,27 +318,12 @@ class DownloadJob:
 
     def _fetch_all(self, files: Sequence[RepoFile]) -> None:
         """Some at once, small ones first: with its config a model can be understood before its weights are here."""
-        waiting: queue.SimpleQueue[RepoFile] = queue.SimpleQueue()
-        for file in sorted(files, key=lambda file: ((file.size or 0) > 1 << 20, file.path)):
-            waiting.put(file)
-        failures: list[BaseException] = []
-
-        def take() -> None:
-            try:
-                while not failures:
-                    self._fetch(waiting.get_nowait())
-            except queue.Empty:
-                return
-            except BaseException as error:  # noqa: BLE001 - raised below, by the thread that waits
-                failures.append(error)
-
-        threads = [threading.Thread(target=take, daemon=True) for _ in range(min(STREAMS, len(files)))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            while thread.is_alive() and not failures:
-                thread.join(0.1)
-        if failures:  # the error rather than the stop that it caused; what still arrives is not waited for
+        pool = ThreadPoolExecutor(STREAMS)
+        small_first = sorted(files, key=lambda file: ((file.size or 0) > 1 << 20, file.path))
+        ended, _ = wait([pool.submit(self._fetch, file) for file in small_first], return_when=FIRST_EXCEPTION)
+        pool.shutdown(wait=False, cancel_futures=True)  # what still arrives is not waited for
+        failures = [error for each in ended if (error := each.exception()) is not None]
+        if failures:  # the error rather than the stop that it caused
             raise next((error for error in failures if not isinstance(error, Stopped)), failures[0])
 
     def _fetch(self, file: RepoFile) -> None:
