@@ -35,16 +35,12 @@ class BadJson(ValueError):
     """Bytes that are no JSON object; the message says why, in words for the screen."""
 
 
-def read_object(data: bytes, *, unique: bool = False) -> dict[str, Any]:
-    """Bytes -> a JSON object. With `unique`, a key that comes twice is an error. Raises BadJson and nothing else."""
+def read_object(data: bytes) -> dict[str, Any]:
+    """Bytes -> a JSON object. Raises BadJson and nothing else."""
     if len(data) > MOST_BYTES:
         raise BadJson(f"larger than {MOST_BYTES >> 20} MiB")
     try:
-        found = load_json(
-            data.decode("utf-8"),
-            object_pairs_hook=_unique if unique else None,
-            parse_constant=_no_constant,
-        )
+        found = load_json(data.decode("utf-8"), parse_constant=_no_constant)
     except UnicodeDecodeError:
         raise BadJson("not UTF-8 text") from None
     except BadJson:
@@ -53,15 +49,6 @@ def read_object(data: bytes, *, unique: bool = False) -> dict[str, Any]:
         raise BadJson(f"not JSON: {truncate(clean_line(str(error)), 80)}") from None
     if not isinstance(found, dict):
         raise BadJson("not a JSON object")
-    return found
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise BadJson(f"the key {truncate(clean_line(twice), 60)!r} comes twice")
     return found
 
 

@@ -6,9 +6,9 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeGuard
+from typing import Annotated, Any, Final, Protocol
 
-from msgspec import Struct
+from msgspec import Meta, Struct, ValidationError, convert
 from msgspec.structs import replace
 
 from spark_tui.base.checkpoint import (
@@ -29,8 +29,6 @@ from spark_tui.catalog.models.model.config import MOST_BYTES, BadJson, facts_fro
 LENGTH_BYTES: Final = 8
 MOST_HEADER_BYTES: Final = MOST_BYTES
 """The library allows 100 MB; the headers of real files have 0.1 to 10 MB."""
-_MOST_DIMENSIONS: Final = 16
-_LARGEST: Final = 2**62
 _METADATA: Final = "__metadata__"
 
 BITS: Final = {
@@ -52,6 +50,17 @@ class Tensor(Struct, frozen=True):
     def elements(self) -> int:
         """How many elements are stored; of packed 4-bit weights, two in each."""
         return math.prod(self.shape)
+
+
+_Count = Annotated[int, Meta(ge=0, le=2**62)]
+
+
+class _Entry(Struct, frozen=True):
+    """A tensor in the JSON of a header."""
+
+    dtype: Annotated[str, Meta(pattern="^[A-Z0-9_]{1,16}$")]
+    shape: Annotated[tuple[_Count, ...], Meta(max_length=16)]
+    data_offsets: tuple[_Count, _Count]
 
 
 class SafetensorsHeader(Struct, frozen=True):
@@ -88,7 +97,7 @@ def parse_header(data: bytes, *, file: str = "", file_size: int | None = None) -
     if len(body) < length:
         return CheckpointProblem(file, f"truncated: {len(body):,} of {length:,} bytes of its header are there")
     try:
-        tensors = _parsed(read_object(body, unique=True))
+        tensors = _parsed(read_object(body))
     except BadJson as error:
         return CheckpointProblem(file, f"its header is wrong: {error}")
     end = sum(tensor.size for tensor in tensors)
@@ -117,26 +126,15 @@ def _parsed(found: dict[str, Any]) -> tuple[Tensor, ...]:
 def _tensor(name: str, entry: Any) -> tuple[tuple[int, int], Tensor]:
     """((begin, end), tensor). The name is kept as it is, so that it can be looked up: clean it where it is shown."""
     shown = truncate(clean_line(name), 80)
-    if not isinstance(entry, dict):
-        raise BadJson(f"{shown} is not an object")
-    dtype, shape, offsets = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
-    if not isinstance(dtype, str) or re.fullmatch(r"[A-Z0-9_]{1,16}", dtype) is None:
-        raise BadJson(f"{shown} has no dtype")
-    if not _is_counts(shape) or len(shape) > _MOST_DIMENSIONS:
-        raise BadJson(f"{shown} has no shape")
-    if not _is_counts(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
-        raise BadJson(f"{shown} has no place in the file")
-    size = offsets[1] - offsets[0]
-    bits = BITS.get(dtype)
-    if bits is not None and math.prod(shape) * bits != size * 8:
-        raise BadJson(f"{shown} is {size:,} bytes long, which its shape and dtype do not give")
-    return (offsets[0], offsets[1]), Tensor(name, dtype, tuple(shape), size)
-
-
-def _is_counts(value: Any) -> TypeGuard[list[int]]:
-    return isinstance(value, list) and all(
-        isinstance(item, int) and not isinstance(item, bool) and 0 <= item <= _LARGEST for item in value
-    )
+    try:
+        found = convert(entry, _Entry)
+    except ValidationError as error:
+        raise BadJson(f"{shown} is no tensor: {clean_line(str(error))}") from None
+    begin, end = found.data_offsets
+    bits = BITS.get(found.dtype)
+    if begin > end or (bits is not None and math.prod(found.shape) * bits != (end - begin) * 8):
+        raise BadJson(f"{shown} has data_offsets {begin:,} to {end:,}, which its shape and dtype do not give")
+    return (begin, end), Tensor(name, found.dtype, found.shape, end - begin)
 
 
 PAPER_BANDWIDTH: Final = 273e9
