@@ -13,7 +13,7 @@ import pytest
 
 from spark_tui import __version__
 from spark_tui.manage.cluster.adapter.bundle import InstalledProgram
-from spark_tui.manage.cluster.model.install import ProgramBundle
+from spark_tui.manage.cluster.use.install import ProgramBundle
 
 _PROGRAM: Final = """#!/bin/sh
 while [ "$1" != "--" ]; do destination=$1; shift; done

@@ -13,7 +13,7 @@ import pytest
 from spark_tui import __version__
 from spark_tui.catalog.presets.adapter.store import builtin_directory
 from spark_tui.manage.cluster.adapter.bundle import InstalledProgram
-from spark_tui.manage.cluster.model.install import InstallFailed
+from spark_tui.manage.cluster.use.install import InstallFailed
 from tests.node_ssh import packed_small
 
 

@@ -21,7 +21,7 @@ from spark_tui.app.opening import open_context
 from spark_tui.base.context import Context
 from spark_tui.catalog.presets.adapter.store import builtin_directory
 from spark_tui.cli.session import Options
-from spark_tui.manage.cluster.model.install import ProgramBundle
+from spark_tui.manage.cluster.use.install import ProgramBundle
 from tests.cli.world import in_process
 from tests.node_ssh import NodeSsh, packed_small
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from spark_tui.base.remote import RemoteHost
 from spark_tui.base.wire import decode, encode
-from spark_tui.manage.cluster.model.install import InstallFailed, NodePython, ProgramBundle, ProgramPart, choose_python
+from spark_tui.manage.cluster.use.install import InstallFailed, NodePython, ProgramBundle, ProgramPart, choose_python
 from tests.cases import all_cases
 
 HOST = RemoteHost("spark-2", "nv@spark-2")

@@ -16,7 +16,7 @@ from typing import Final
 
 import spark_tui
 from spark_tui import __version__
-from spark_tui.manage.cluster.model.install import InstallFailed, ProgramBundle, ProgramPart
+from spark_tui.manage.cluster.use.install import InstallFailed, ProgramBundle, ProgramPart
 
 _NAME: Final = "spark-tui"
 _PACKAGE: Final = Path(spark_tui.__file__).resolve().parent

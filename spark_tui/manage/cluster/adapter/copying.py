@@ -169,7 +169,7 @@ def _files(base: Path, only: frozenset[str]) -> Iterator[ModelFile]:
             inside = str(path.relative_to(base))
             if path.suffix in _UNFINISHED or (only and inside not in only):
                 continue
-            if not _utf8(inside):
+            if inside != inside.encode("utf-8", "replace").decode():
                 raise CopyFailed(f"The name of {clean_line(str(path))} is not UTF-8.", "Rename it.")
             target = path.readlink() if path.is_symlink() else None
             if target and not target.is_absolute() and path.resolve().is_relative_to(root):
@@ -183,14 +183,6 @@ def _files(base: Path, only: frozenset[str]) -> Iterator[ModelFile]:
 def _unless_absent(error: OSError) -> None:
     if not isinstance(error, FileNotFoundError):
         raise error
-
-
-def _utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _as_expected(path: Path, file: ModelFile, count: TransferCount, stopped: TransferCount) -> bool:

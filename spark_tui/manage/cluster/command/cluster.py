@@ -29,15 +29,16 @@ from spark_tui.base.settings import SettingSource, folders_for
 from spark_tui.base.text import clean, last_overwrite
 from spark_tui.catalog.presets.use.catalogue import find_preset
 from spark_tui.cli.command import complete, group
-from spark_tui.cli.output import error_object
+from spark_tui.cli.output import Interrupted, error_object
 from spark_tui.cli.session import Session
 from spark_tui.machine.nodes import Nodes
 from spark_tui.machine.settings import Config, SettingEntry
-from spark_tui.manage.cluster.command import copying
+from spark_tui.manage.cluster.model.copying import CopyPhase, CopyProgress, InventoryRequest
 from spark_tui.manage.cluster.model.doctor import examine, netplan
 from spark_tui.manage.cluster.model.facts import ClusterReadings
 from spark_tui.manage.cluster.show import cluster as show
 from spark_tui.manage.cluster.show import doctor
+from spark_tui.manage.cluster.use.copying import ClusterCopier, Copied
 from spark_tui.manage.cluster.use.doctor import ClusterDoctor
 from spark_tui.manage.cluster.use.install import Installed, Installer
 from spark_tui.manage.cluster.use.launch import ClusterLauncher
@@ -62,10 +63,8 @@ def _clusters(session: Session) -> tuple[Cluster, ...]:
 
 def _list(session: Session) -> None:
     clusters = _clusters(session)
-    if session.as_json:
-        session.out.json([show.cluster_object(each) for each in clusters])
-    elif clusters:
-        session.out.table(show.clusters_table(clusters))
+    if clusters or session.as_json:
+        session.out.answer([show.cluster_object(each) for each in clusters], show.clusters_table(clusters))
     else:
         session.err.say("No clusters configured. Add one: spark-tui cluster add NAME --node ADDRESS --node ADDRESS")
 
@@ -150,13 +149,9 @@ def cluster_add(session: Session, name: str, nodes: tuple[str, ...], topology: s
 def cluster_remove(session: Session, name: str) -> None:
     """Remove a cluster from the settings."""
     _refuse_in_demo(session)
-    if all(each.name != name for each in _clusters(session)):
-        raise UsageError(f"Unknown cluster {name[:60]!r}.", "See: spark-tui cluster list")
+    _named(_clusters(session), name)
     _change(session, f"clusters.{name}", None)
-    if session.as_json:
-        session.out.json({"id": name, "removed": True})
-    else:
-        session.err.say(f"{name} removed.")
+    session.done({"id": name, "removed": True}, f"{name} removed.")
 
 
 @cluster.sub("doctor", _DOCTOR_EXAMPLES)
@@ -279,9 +274,6 @@ def cluster_watch(session: Session, launch: str) -> None:
     session.run(lambda context: context[ClusterLauncher].watch(launch, session.err.say), changes=True)
 
 
-cluster.add(copying.cluster_copy)
-
-
 def _change(session: Session, key: str, text: str | None) -> SettingEntry:
     settings = Config(folders_for(session.options.config, session.environment), session.environment)
     entry = settings.change(key, text)
@@ -296,10 +288,62 @@ def _refuse_in_demo(session: Session) -> None:
 
 
 def _show(session: Session, found: Cluster, versions: Sequence[Reading[str]] = ()) -> None:
-    if session.as_json:
-        session.out.json(show.cluster_object(found, versions))
-    else:
-        session.out.table(show.nodes_table(found, versions))
+    session.out.answer(show.cluster_object(found, versions), show.nodes_table(found, versions))
+
+
+# --- copy -------------------------------------------------------------------------------------------------
+
+_COPY_EXAMPLES = """\
+  spark-tui cluster copy image vllm/vllm-openai:v0.32.0 duo
+  spark-tui cluster copy model org/Qwen3.5-122B duo --from spark-2
+"""
+
+
+class _Report:
+    """Progress for the person: a line that is written over on a terminal, in a pipe one every tenth; as data all."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._last = ("", CopyPhase.SENDING, -1)
+
+    def __call__(self, node: str, progress: CopyProgress) -> None:
+        err, total = self._session.err, progress.total
+        self._session.out.json_line(show.copy_progress_object(node, progress))
+        text = show.copy_progress_text(node, progress)
+        now = (node, progress.phase, int(10 * progress.done / total) if total else 0)
+        if err.interactive:
+            err.standing(text)
+        elif now[:2] != self._last[:2] or now > self._last:
+            err.say(text)
+        self._last = now
+
+
+@cluster.sub("copy", _COPY_EXAMPLES)
+@click.argument("kind", type=click.Choice(("image", "model")))
+@click.argument("name")
+@click.argument("nodes", metavar="CLUSTER", shell_complete=complete("clusters"))
+@click.option("--from", "source", default="", metavar="NODE", help="The node that has it.  [the head]")
+def cluster_copy(session: Session, kind: str, name: str, nodes: str, source: str) -> None:
+    """Copy an image or a model to the nodes that need it, over the fabric.
+
+    CLUSTER is a cluster, or nodes of one with commas. The nodes need ssh to each other's fabric address. Nodes that
+    have it are left alone; an interrupted copy of a model continues when it is repeated.
+    """
+
+    async def work(context: Context) -> tuple[Copied, ...]:
+        request = InventoryRequest(image=name) if kind == "image" else InventoryRequest(model=name)
+        return await context[ClusterCopier].copy(request, nodes.split(","), source, _Report(session))
+
+    def interrupted() -> Interrupted:
+        kept = "What has arrived is kept." if kind == "model" else "Docker keeps nothing of it."
+        return Interrupted(f"Copy stopped. {kept}", f"Repeat it: {session.command}")
+
+    try:
+        done = session.run(work, changes=True, on_interrupt=interrupted)
+    finally:
+        session.err.settle()
+    session.out.json_line({"type": "result", "nodes": [show.copied_object(each) for each in done]})
+    session.out.lines(show.copied_text(each) for each in done)
 
 
 # --- install ----------------------------------------------------------------------------------------------

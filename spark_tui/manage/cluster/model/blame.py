@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Final, NamedTuple, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from spark_tui.base.finding import Finding, Missing, Reading, Severity, value_of
+from spark_tui.base.finding import Change, Finding, Missing, Reading, Severity, value_of
 from spark_tui.base.protocol import RankState
 from spark_tui.base.remote import Cluster, ClusterNode, Topology
 from spark_tui.base.text import clean_line, truncate
-from spark_tui.manage.cluster.model import signatures as s
-from spark_tui.manage.cluster.model.signatures import Consequence, Id, Signature
+from spark_tui.observe.explain.model.causes import network
 from spark_tui.observe.explain.model.causes.cause import CauseId
 from spark_tui.observe.explain.model.causes.diagnosis import explain_failure
 from spark_tui.observe.explain.model.causes.network import FIXED_NCCL
@@ -36,6 +36,138 @@ from spark_tui.observe.explain.model.timeline import (
     StartOutcome,
 )
 from spark_tui.observe.explain.model.view import LogContext
+
+# --- lines that explain a launch over several machines ------------------------------------------------
+
+
+class ClusterCauseId(StrEnum):
+    """Stable ids of findings about several ranks. A rank's own failure keeps its `CauseId`."""
+
+    NODE_UNREACHABLE = "node_unreachable"
+    RANK_MISSING = "rank_missing"
+    RANK_LATE = "rank_late"
+    RANK_LOST = "rank_lost"
+    RANK_LEFT_RUNNING = "rank_left_running"
+    STALE_RANK = "stale_rank"
+    FABRIC_BLOCKED = "fabric_blocked"
+    LINK_LOST = "link_lost"
+    CONNECTION_LOST = "connection_lost"
+    WRONG_MASTER = "wrong_master"
+    WRONG_INTERFACE = "wrong_interface"
+    MASTER_PORT_IN_USE = "master_port_in_use"
+    NO_COMPILER = "no_compiler"
+    NO_RAY = "no_ray"
+    RAY_REFUSED = "ray_refused"
+    RAY_NODE_IP = "ray_node_ip"
+    PINNED_GID = "pinned_gid"
+    RDMA_MEMORY = "rdma_memory"
+    RDMA_RETRY = "rdma_retry"
+    COLLECTIVE_TIMEOUT = "collective_timeout"
+    NO_RDMA = "no_rdma"
+    ONE_HCA = "one_hca"
+    BOOTSTRAP_WIFI = "bootstrap_wifi"
+
+
+class Signature(NamedTuple):
+    """A line that names a fault of the rank that wrote it. Texts may hold `{0}` (the first group), `{host}` (for ssh)
+    and `{refresh}` (the command that reads the nodes' addresses again)."""
+
+    id: ClusterCauseId
+    pattern: re.Pattern[str]
+    summary: str
+    remedy: str
+    change: Change = ()
+
+
+Id: TypeAlias = ClusterCauseId
+
+
+_REFRESH: Final = "Read the interfaces of all nodes again: {refresh}"
+
+
+def _shared(id_: ClusterCauseId, fault: network.Fault, remedy: str = "") -> Signature:
+    """A fault that one log alone shows too, with the remedy for a launch over several nodes where there is a better."""
+    return Signature(id_, re.compile(fault.pattern), fault.summary, remedy or fault.remedy, fault.change)
+
+
+SIGNATURES: Final = (
+    _shared(Id.WRONG_INTERFACE, network.NO_ADDRESS, f"{_REFRESH}. Remove *_SOCKET_IFNAME from the preset."),
+    Signature(Id.MASTER_PORT_IN_USE,
+              re.compile(r"server socket has failed to \w+ on .{0,60}port: (\d{1,5}).{1,80}EADDRINUSE"),
+              "master port {0} is already in use.",
+              "Find the older engine and stop it: spark-tui --host {host} ps. Other programs: ssh {host} ss -ltnp"),
+    Signature(Id.NO_COMPILER, re.compile(r"InvalidCxxCompiler|No working C\+\+ compiler found"),
+              "the image has no C++ compiler: the engine fails at its first request.",
+              "Use an image with g++, or disable torch.compile.", (("env.TORCHDYNAMO_DISABLE", "1"),)),
+    _shared(Id.RAY_REFUSED, network.RAY_REFUSED),
+    Signature(Id.NO_RAY,
+              re.compile(r"Error: (?:No module named 'ray'|Ray is not installed)|\bray\"?: .{0,40}not found"),
+              "Ray is not installed in this image.",
+              "Use an image with Ray, or the engine's own multi-node mode.", (("distributed_executor_backend", "mp"),)),
+    _shared(Id.PINNED_GID, network.NO_QUEUE_PAIR),
+    _shared(Id.RDMA_MEMORY, network.NO_RDMA_MEMORY),
+)  # fmt: skip
+"""The first line of a rank that matches one is a cause, whatever followed on other ranks."""
+NOTES: Final = (
+    Signature(Id.NO_RDMA, re.compile(r"NET/Socket : Using|Using network Socket"),
+              "NCCL uses sockets instead of RDMA: about an eighth of the bandwidth.",
+              f"Start the container with --device=/dev/infiniband. {_REFRESH}"),
+    Signature(Id.ONE_HCA, re.compile(r"NET/IB : Using \[0\](\w{1,40}):\d+/\w+(?! ?\[1\])\b"),
+              "NCCL uses one RDMA device ({0}): half the bandwidth.", f"Configure both of the cage. {_REFRESH}"),
+    Signature(Id.BOOTSTRAP_WIFI, re.compile(r"Bootstrap ?: Using (wl\w{1,20})"),
+              "NCCL starts over Wi-Fi ({0}).", _REFRESH),
+)  # fmt: skip
+"""Warnings: what NCCL says about its choice with NCCL_DEBUG=INFO, at the beginning of a message."""
+
+
+class Consequence(StrEnum):
+    """What a rank reports when another rank, or the way to it, fails."""
+
+    STORE = "store"
+    """The head waited in vain for ranks."""
+    CONNECT = "connect"
+    """The head's store could not be reached."""
+    RETRY = "retry"
+    RPC = "rpc"
+    COLLECTIVE = "collective"
+    PEER_GONE = "peer_gone"
+    DP_WAIT = "dp_wait"
+    RAY_WAIT = "ray_wait"
+    REPEAT = "repeat"
+    """Another process of the rank repeats an error."""
+
+
+CONSEQUENCES: Final[Mapping[Consequence, re.Pattern[str]]] = {
+    Consequence.STORE: re.compile(r"DistStoreError|\d/\d+ clients joined"),
+    Consequence.CONNECT: re.compile(network.CLIENT_SOCKET + "|TCP client failed to connect|connect to GCS"),
+    Consequence.RETRY: re.compile(r"IBV_WC_RETRY_EXC_ERR|[Gg]ot completion .{0,120}?(?:error |status=)12\b"),
+    Consequence.RPC: re.compile(r"RPC call to \w{1,60} timed out"),
+    Consequence.COLLECTIVE: re.compile(network.COLLECTIVE + r"|OpType=\w{1,60},.{0,300}Timeout\(ms\)"),
+    Consequence.REPEAT: re.compile(
+        r"(?:WorkerProc|Engine core) initialization failed|EngineCore encountered an issue|Worker failed with error"
+    ),
+    Consequence.PEER_GONE: re.compile(
+        r"[Cc]onnection (?:was likely )?(?:closed|reset|refused)|[Bb]roken pipe|Socket Timeout|"
+        rf"{network.MESH}|remote process exited|nccl(?:Remote|System)Error|unhandled system error|DistNetworkError"
+    ),
+    Consequence.DP_WAIT: re.compile(r"Waiting for READY message from DP Coordinator"),
+    Consequence.RAY_WAIT: re.compile(r"Waiting for creating a placement group of specs"),
+}
+WAITS: Final = (Consequence.DP_WAIT, Consequence.RAY_WAIT)
+"""Not errors: the rank still waits."""
+
+WORKER_FAILED: Final = ("WorkerProc failed to start", "WorkerProc hit an exception")
+"""A worker's exception follows, in records with the same time and source."""
+RENDEZVOUS: Final = re.compile(r"world_size=\d+ .*distributed_init_method=tcp://\[?([\w.:\-]{1,60}?)\]?:\d{1,5}\b")
+PORT: Final = re.compile(r"(?:\(|to host |GCS at )[\[\]\w.:\-]{1,60}?(?:, |:)(\d{2,5})\b")
+PEER: Final = re.compile(r"\[(\d{1,3}(?:\.\d{1,3}){3})\]:\d+")
+NCCL_VERSION: Final = re.compile(r"(?:nccl==|NCCL version )(\d{1,3})\.(\d{1,3})\.(\d{1,3})")
+WORDS: Final = ("rror", "ERR", "xception", "imed out", "imeout", "by peer", "NCCL", "nccl==", "IBV_", "init_method",
+                "READY message", "placement group", "not found", "roken pipe", "clients joined")  # fmt: skip
+"""One of them is in every line that matters."""
+
+
+# --- what one rank says -------------------------------------------------------------------------------
 
 _COPIES: Final = (CauseId.WEIGHTS_MISSING, CauseId.WEIGHTS_CORRUPT, CauseId.REPO_NOT_FOUND, CauseId.HUB_OFFLINE)
 _LOADING: Final = (PhaseId.WEIGHTS, PhaseId.COMPILE, PhaseId.KV_CACHE, PhaseId.AUTOTUNE, PhaseId.CAPTURE)
@@ -121,7 +253,7 @@ def read_rank(rank: RankView, cluster: Cluster) -> RankReport:
     explainer.feed_many(rank.lines)
     scan = _Scan(RankReport(rank), refresh_command(cluster))
     for number, (stamp, text) in enumerate(rank.lines):
-        for word in s.WORDS:  # plain searches: an alternation is tried at every character
+        for word in WORDS:  # plain searches: an alternation is tried at every character
             if word in text:
                 scan.read(number, stamp, text[:MAX_KEPT])
                 break
@@ -151,7 +283,7 @@ class _Scan:
         if (at := self._clock.read(stamp, record.time)) is not None:
             self._at = at
         line = RankLine(number, self._at, record.message)
-        if match := s.NCCL_VERSION.search(record.message, 0, 200):
+        if match := NCCL_VERSION.search(record.message, 0, 200):
             self._report.nccl = tuple(map(int, match.groups()))
         elif record.level in ("INFO", "DEBUG"):
             self._learn(line)
@@ -161,13 +293,13 @@ class _Scan:
     def _learn(self, line: RankLine) -> None:
         """What a rank says while nothing is wrong; only words of the engine's own, at the beginning."""
         report, message = self._report, line.text
-        if report.rendezvous is None and (match := s.RENDEZVOUS.match(message)):
+        if report.rendezvous is None and (match := RENDEZVOUS.match(message)):
             report.rendezvous, report.master = line, match[1]
         elif message.startswith("Waiting for "):
             self._consequence(line)
         self._rdma = self._rdma or message.startswith(("NET/IB : Using", "Using network IB"))
-        for note in s.NOTES:
-            if (match := note.pattern.match(message)) and not (self._rdma and note.id is s.Id.NO_RDMA):
+        for note in NOTES:
+            if (match := note.pattern.match(message)) and not (self._rdma and note.id is Id.NO_RDMA):
                 report.notes.setdefault(note.id, replace(self._finding(note, match, line), severity=Severity.WARNING))
 
     def _consequence(self, line: RankLine) -> bool:
@@ -182,12 +314,12 @@ class _Scan:
             self._code = "" if code.startswith(("File ", "raise ")) else code
         if record.kind in (LineKind.TRACEBACK, LineKind.BLANK, LineKind.ACCESS, LineKind.PROGRESS):
             return
-        for signature in s.SIGNATURES:
+        for signature in SIGNATURES:
             if match := signature.pattern.search(line.text):
                 self._named = self._named or (line, self._finding(signature, match, line))
                 return
         block = (record.process, record.time, record.source)
-        if line.text.startswith(s.WORKER_FAILED):
+        if line.text.startswith(WORKER_FAILED):
             self._block = block
         elif self._consequence(line) or record.kind is not LineKind.EXCEPTION or block != self._block:
             return
@@ -253,7 +385,7 @@ def titled(rank: RankView, summary: str) -> str:
 
 def consequence_in(message: str) -> Consequence | None:
     """What a message reports of another rank."""
-    return next((kind for kind, pattern in s.CONSEQUENCES.items() if pattern.search(message)), None)
+    return next((kind for kind, pattern in CONSEQUENCES.items() if pattern.search(message)), None)
 
 
 # --- the guilty rank, by the logs and containers of all ------------------------------------------------
@@ -355,7 +487,7 @@ class _Launch:
             if report is not head and store and (joined is None or _after(joined, store)):
                 return _late(report, head, store)
             if failed or (report is not head and store and report.rank.running):
-                match = s.PORT.search(failed.text) if failed else None
+                match = PORT.search(failed.text) if failed else None
                 port = match[1] if match else "29501"
                 check = f"Check: ssh {report.rank.node.host} nc -zv {_fabric(head)} {port}"
                 remedy = f"Allow TCP on {head.rank.node.name}: sudo ufw allow from {_fabric(report)}. {check}"
@@ -369,7 +501,7 @@ class _Launch:
             lines, other = report.consequences, self._other(report)
             node, name = report.rank.node, other.rank.node.name
             ping = f"ssh {node.host} ping -c 3 {_fabric(other)}"
-            state, waits = other.rank.state, report.rank.running or not set(lines) <= set(s.WAITS)
+            state, waits = other.rank.state, report.rank.running or not set(lines) <= set(WAITS)
             if lines and waits and state and not state.running and not other.consequences:
                 signs = (f"exit code {state.exit_code}", *report.first_sign)
                 return _finding(other, Id.RANK_LOST, "ended without a message.", _read(other), signs)
@@ -387,7 +519,7 @@ class _Launch:
                 remedy = f"Check the link, then stop all ranks and launch again: {ping}"
                 return _finding(other, Id.LINK_LOST, summary, remedy, (line.text,), guess=True)
             if line := lines.get(Consequence.PEER_GONE):
-                address, summary = s.PEER.search(line.text), f"{node.name} lost the connection to this rank."
+                address, summary = PEER.search(line.text), f"{node.name} lost the connection to this rank."
                 peer = next((each for each in self.ranks if address and address[1] in each.rank.node.fabric), other)
                 remedy = f"Set env.NCCL_DEBUG=INFO for the reason. Check the link: {ping}"
                 return _finding(peer, Id.CONNECTION_LOST, summary, remedy, (line.text,), guess=True)

@@ -47,8 +47,17 @@ class ClusterVerdict(Struct, frozen=True):
     findings: tuple[Finding, ...]
 
 
-class ClusterPlanner:
-    """Plans launches over several nodes; nothing is changed anywhere."""
+class ClusterPlanner(Struct, eq=False):
+    """Plans launches over several nodes; nothing is changed anywhere. `auto`: unless it is named, the memory share
+    follows from what the launch needs."""
+
+    _clusters: Clusters
+    _hosts: Hosts
+    _docker: ContainerEngine
+    _preflight: Preflight
+    _checkpoints: CheckpointSource
+    _nodes: Nodes
+    _auto: bool
 
     @classmethod
     def from_context(cls, context: Context) -> ClusterPlanner:
@@ -59,21 +68,8 @@ class ClusterPlanner:
             context[Preflight],
             context.checkpoints,
             context[Nodes],
-            auto=context.settings.memory_share == "auto",
+            context.settings.memory_share == "auto",
         )
-
-    def __init__(
-        self, clusters: Clusters, hosts: Hosts, docker: ContainerEngine, preflight: Preflight,
-        checkpoints: CheckpointSource, nodes: Nodes, *, auto: bool = False,
-    ) -> None:  # fmt: skip
-        """`auto`: unless it is named, the memory share follows from what the launch needs."""
-        self._auto = auto
-        self._clusters = clusters
-        self._hosts = hosts
-        self._nodes = nodes
-        self._docker = docker
-        self._preflight = preflight
-        self._checkpoints = checkpoints
 
     async def judge(
         self, preset: Preset, overrides: Overrides, names: Sequence[str], spread: Spread | None = None
@@ -86,7 +82,8 @@ class ClusterPlanner:
         except SparkError:  # without Docker the entrypoint is assumed
             image = None
         checkpoint = value_of(await in_thread(self._checkpoints.read, preset.model, preset.model_revision))
-        facts = checkpoint or _public_facts(preset)
+        known = known_model(f"{preset.model} {preset.facts.title}")
+        facts = checkpoint or (facts_of(known) if known is not None else None)
         heads = facts.heads if facts is not None else None
         launch_id = uuid.uuid4().hex[:12]
         plan = self.plan(preset, overrides, cluster, launch_id, spread, heads, image)
@@ -99,10 +96,10 @@ class ClusterPlanner:
             overrides = replace(overrides, auto_share=True, gpu_memory_utilization=share)
             plan = self.plan(preset, overrides, cluster, launch_id, spread, heads, image)
             verdict = judged(*measure(plan.head.plan, checkpoint, smallest, shards=shards))
-        known = value_of(smallest)
+        memory = value_of(smallest)
         context = LaunchContext(
             plan.head.plan, overrides, image, checkpoint=checkpoint, sparks=layout.nodes // layout.replicas,
-            memory_total=known.total if known is not None else None,
+            memory_total=memory.total if memory is not None else None,
         )  # fmt: skip
         return ClusterVerdict(plan, nodes, verdict, check(context))
 
@@ -132,11 +129,6 @@ def smallest_memory(nodes: Sequence[RemoteStatus]) -> Reading[MemInfo]:
             return reading
     available = min(value_of(each.available) or 0 for each in nodes)
     return Ok(MemInfo(min(value_of(each.total) or 0 for each in nodes), available, available))
-
-
-def _public_facts(preset: Preset) -> CheckpointFacts | None:
-    known = known_model(f"{preset.model} {preset.facts.title}")
-    return facts_of(known) if known is not None else None
 
 
 def _kv_heads(facts: CheckpointFacts | None) -> int | None:

@@ -229,16 +229,15 @@ class _Delivery(Struct, frozen=True):
     files: tuple[ModelFile, ...] = ()
 
 
-class ClusterCopier:
+class ClusterCopier(Struct, eq=False):
     """Copies from one node of a cluster to the others, over the fabric. Nothing passes through this machine."""
+
+    _clusters: Clusters
+    _nodes: Nodes
 
     @classmethod
     def from_context(cls, context: Context) -> ClusterCopier:
         return cls(context.settings.clusters, context[Nodes])
-
-    def __init__(self, clusters: Clusters, nodes: Nodes) -> None:
-        self._clusters = clusters
-        self._nodes = nodes
 
     async def copy(
         self, request: InventoryRequest, names: Sequence[str], source: str, report: Callable[[str, CopyProgress], None]

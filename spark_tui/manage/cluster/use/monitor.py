@@ -34,8 +34,17 @@ NODE_SECONDS: Final = 10.0
 """Between two questions to the nodes of what serves: each starts a Python there."""
 
 
-class ClusterMonitor:
-    """Publishes `launches` and `nodes` of the World. What the watcher of a launch does becomes an event."""
+class ClusterMonitor(Struct, eq=False):
+    """Publishes `launches` and `nodes` of the World. What the watcher of a launch does becomes an event. `_note` keeps
+    what a node of a launch did, under the engine's name."""
+
+    _clusters: Clusters
+    _launcher: ClusterLauncher
+    _nodes: Nodes
+    _store: Store
+    _clock: Clock
+    _note: Callable[[Sample], None] = lambda _: None
+    _problem: str = ""
 
     @classmethod
     def from_context(cls, context: Context) -> ClusterMonitor:
@@ -47,19 +56,6 @@ class ClusterMonitor:
             context.clock,
             *((context[History].note,) if context.ports.has("history") else ()),
         )
-
-    def __init__(
-        self, clusters: Clusters, launcher: ClusterLauncher, nodes: Nodes, store: Store, clock: Clock,
-        note: Callable[[Sample], None] = lambda _: None,
-    ) -> None:  # fmt: skip
-        """`note` keeps what a node of a launch did, under the engine's name."""
-        self._note = note
-        self._clusters = clusters
-        self._launcher = launcher
-        self._nodes = nodes
-        self._store = store
-        self._clock = clock
-        self._problem = ""
 
     async def run(self) -> None:
         """Reads the records again and again; asks the nodes when a launch has changed, and while one runs."""

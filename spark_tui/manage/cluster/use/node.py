@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -79,6 +79,7 @@ if TYPE_CHECKING:  # made for a start alone: a look is asked for again and again
     from spark_tui.observe.memory.use.guard import GuardLauncher
     from spark_tui.observe.memory.use.memory import CacheControl
 
+T = TypeVar("T")
 FREE_SECONDS: Final = 15.0
 """How long a port may take to be free after its container is gone."""
 _LOOK_SECONDS: Final = 0.3
@@ -244,10 +245,10 @@ class Node(Struct, eq=False):
         if not self._state.claim(_LEASE):
             raise RefusedError("Another launch is asking for this node just now.", "Launch again in a moment.")
         try:
-            kept, now = self._lease_now(), self._clock.now()
+            kept, now = self._kept(_LEASE, Lease), self._clock.now()
             # One machine works on a name once at a time: what is its own and another launch was killed.
             own = kept is not None and (kept.name, kept.who) == (wanted.name, wanted.who)
-            if kept is not None and kept.launch != wanted.launch and not own:
+            if kept is not None and kept.until > now and kept.launch != wanted.launch and not own:
                 left = human_duration(kept.until - now)
                 raise RefusedError(
                     f"This node is kept for the launch of {kept.name} by {kept.who} (at most {left} more).",
@@ -261,12 +262,11 @@ class Node(Struct, eq=False):
             self._state.release(_LEASE)
         return wanted
 
-    def _lease_now(self) -> Lease | None:
-        """What this node is kept for; None for nothing, and for what cannot be read."""
-        data = self._state.read(_LEASE)
+    def _kept(self, name: str, kind: type[T]) -> T | None:
+        """As it was written down; None for nothing, and for what cannot be read."""
+        data = self._state.read(name)
         with suppress(ValueError):
-            kept = decode(data.decode(), Lease) if data else None
-            return kept if kept is not None and kept.until > self._clock.now() else None
+            return decode(data.decode(), kind) if data else None
         return None
 
     async def start(self, request: StartRequest) -> RankState:
@@ -326,7 +326,7 @@ class Node(Struct, eq=False):
         still = [each for each in await self._docker.containers() if _meant(each, request)]
         left += [f"the container {each.name} is {each.status.value}" for each in still]
         left += filter(None, [await self._sweep(wanted)])
-        kept, memory = self._lease_now(), value_of(self._host.memory())
+        kept, memory = self._kept(_LEASE, Lease), value_of(self._host.memory())
         if request.final and kept is not None and kept.launch == request.launch:
             self._state.remove(_LEASE)
         return Cleared(tuple(each.name for each in wanted), tuple(left), memory.available if memory else None)
@@ -339,7 +339,7 @@ class Node(Struct, eq=False):
         async with self._routing():
             if all(each.launch != request.launch for each in await self._ranks()):
                 raise RefusedError("The launch of this router is not here.", "Launch it again.")
-            known = self._router(_ROUTER + request.launch)
+            known = self._kept(_ROUTER + request.launch, Router)
             if known is not None and self._routers.runs(known):
                 return known
             if taken := await self._taken((request.port,)):
@@ -356,7 +356,7 @@ class Node(Struct, eq=False):
         async with self._routing():
             launches = {each.launch for each in await self._ranks()}
             for name in self._state.names(_ROUTER):
-                known = self._router(name)
+                known = self._kept(name, Router)
                 if known is not None and known.launch in launches:
                     continue
                 if known is not None and not await in_thread(self._routers.end, known):
@@ -364,13 +364,6 @@ class Node(Struct, eq=False):
                 else:
                     self._state.remove(name)
         return left
-
-    def _router(self, name: str) -> Router | None:
-        """As it was started; None for none, and for what cannot be read."""
-        data = self._state.read(name)
-        with suppress(ValueError):
-            return decode(data.decode(), Router) if data else None
-        return None
 
     @asynccontextmanager
     async def _routing(self) -> AsyncIterator[None]:
@@ -409,7 +402,8 @@ class Node(Struct, eq=False):
         listed = any(model.id == request.model for model in models)
         try:
             page = await self._metrics.read(endpoint)
-            counts = tuple(map(_count, (page.total(Family.RUNNING), page.total(Family.GENERATED))))
+            totals = page.total(Family.RUNNING), page.total(Family.GENERATED)
+            counts = tuple(None if each is None else int(each) for each in totals)
         except SparkError:
             counts = (None, None)
         return Canary(healthy, listed, 0, "" if listed else f"it does not list {request.model}", *counts)
@@ -495,10 +489,6 @@ class Node(Struct, eq=False):
             kept = self._secrets.api_key(str(self._secrets.path(request.spec.name)))
             values[request.key_variable] = kept or self._secrets.new_key()
         return str(self._secrets.env_file(request.spec.name, values)) if values else ""
-
-
-def _count(value: float | None) -> int | None:
-    return None if value is None else int(value)
 
 
 def _meant(container: ContainerFacts, request: StopRequest) -> bool:
