@@ -110,11 +110,11 @@ class FakeDownloader:
         old = self.known.get(request.id)
         if old is None or not old.phase.active:
             self.known[request.id] = Download(
-                request.id,
-                request,
                 DownloadPhase.DOWNLOADING,
                 files,
                 COMMIT,
+                id=request.id,
+                request=request,
                 speed=250.0,
                 created=len(self.known) + 1.0,
             )

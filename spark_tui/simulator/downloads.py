@@ -137,7 +137,7 @@ class DemoDownloads:
 
     def _download(self, id_: str, each: _Fetch, speed: float | None) -> Download:
         return Download(
-            id_, each.request, each.phase, tuple(self._file(each, file) for file in each.files), each.commit,
+            each.phase, tuple(self._file(each, file) for file in each.files), each.commit, id=id_, request=each.request,
             speed=speed if each.phase is DownloadPhase.DOWNLOADING else None, limit=self._limits.bytes_per_second,
             created=each.created, ended=each.ended, left_out=each.left_out,
         )  # fmt: skip

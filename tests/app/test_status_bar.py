@@ -171,7 +171,7 @@ def world_of(*jobs: JobView, downloads: tuple[Download, ...] = ()) -> World:
 
 def download(repo: str, preset: str = "", phase: DownloadPhase = DownloadPhase.DOWNLOADING) -> Download:
     files = (FileProgress("a", 100 * GIB, 16 * GIB),)
-    return Download(repo, DownloadRequest(repo, preset=preset), phase, files, speed=GIB)
+    return Download(phase, files, id=repo, request=DownloadRequest(repo, preset=preset), speed=GIB)
 
 
 FETCH = Step("fetch", "Fetch model", StepState.RUNNING, "", 0.16, downloads=("org/model", "org/drafter"))

@@ -74,7 +74,11 @@ def gateway(session: Session, install: bool, uninstall: bool, yes: bool, address
         raise click.UsageError("Use either --install or --uninstall.")
     policy = _policy(**how)
     if uninstall:
-        _uninstall(session)
+        was = session.run(lambda context: context.in_thread(context.ports.boot.remove, unit_name(_UNIT)), changes=True)
+        session.done(
+            {"id": "gateway-unit", "installed": False, "was_installed": was},
+            "The gateway does not start at boot any more." if was else "No gateway unit is installed.",
+        )
     elif install:
         _install(session, policy, address, port, yes=yes)
     else:
@@ -157,14 +161,6 @@ def _install(session: Session, policy: GatewayPolicy, address: str, port: int, *
 
     text = session.run(enable, changes=True)
     session.done({"id": "gateway-unit", "installed": True}, f"The gateway {text}. See: spark-tui gateway status")
-
-
-def _uninstall(session: Session) -> None:
-    was = session.run(lambda context: context.in_thread(context.ports.boot.remove, unit_name(_UNIT)), changes=True)
-    session.done(
-        {"id": "gateway-unit", "installed": False, "was_installed": was},
-        "The gateway does not start at boot any more." if was else "No gateway unit is installed.",
-    )
 
 
 # --- status and keys ------------------------------------------------------------------------------------

@@ -590,7 +590,10 @@ def test_hostile_answers_of_the_hub_stay_on_one_line_and_lose_their_codes() -> N
 
 def test_every_phase_of_a_download_has_a_word_or_a_bar_and_a_model_one_row() -> None:
     for phase in set(DownloadPhase) - {DownloadPhase.DONE}:
-        assert bar_cell(Download("id", DownloadRequest("a/b"), phase), "#", ".").text in (phase.value, "fetching")
+        assert bar_cell(Download(phase, id="id", request=DownloadRequest("a/b")), "#", ".").text in (
+            phase.value,
+            "fetching",
+        )
 
 
 def test_an_estimate_never_contradicts_a_published_speed() -> None:

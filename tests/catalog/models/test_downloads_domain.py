@@ -46,7 +46,7 @@ def test_an_id_is_always_a_plain_file_name(repo: str, target: str) -> None:
 
 def progress(*parts: tuple[int | None, int]) -> Download:
     files = tuple(FileProgress(str(at), size, done) for at, (size, done) in enumerate(parts))
-    return Download("a", REQUEST, DownloadPhase.DOWNLOADING, files, speed=10.0)
+    return Download(DownloadPhase.DOWNLOADING, files, id="a", request=REQUEST, speed=10.0)
 
 
 def test_sums_and_time_left() -> None:
@@ -59,7 +59,7 @@ def test_what_is_not_known_is_not_zero() -> None:
     assert (found.done, found.total, found.fraction, found.eta) == (50, None, None, None)
     assert [replace(progress((9, 5)), speed=speed).eta for speed in (None, 0.0)] == [None, None]
     assert replace(progress((9, 9)), speed=None).eta == 0.0
-    assert Download("a", REQUEST, DownloadPhase.QUEUED).total is None
+    assert Download(id="a", request=REQUEST).total is None
 
 
 def plan(left: int, free: int) -> DownloadPlan:
@@ -127,8 +127,8 @@ def test_records_come_back_as_they_were_written(tmp_path: Path) -> None:
     request = DownloadRequest("acme/ti\x1bny", "v1", ("a", "b*"), True, "mistral", "t", preset="p")
     order = Order(request, "/store", "https://hub", 12.5, stopped=True)
     state = WorkerState(
-        DownloadPhase.WAITING, 77, 88, "c" * 40, (FileProgress("a\nb", None, 5, FileState.CHECKING),), "why", 1.5, 2.5,
-        None, None, 3,
+        DownloadPhase.WAITING, (FileProgress("a\nb", None, 5, FileState.CHECKING),), "c" * 40, "why", 1.5, 2.5,
+        left_out=3, pid=77, born=88,
     )  # fmt: skip
     folder.put_order("x", order)
     folder.put_state("x", state)

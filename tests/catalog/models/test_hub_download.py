@@ -529,7 +529,7 @@ async def test_a_failed_download_resumes_once_the_cause_is_gone(box: Box, repo: 
 
 async def test_a_process_that_reported_its_end_and_still_lives_does_not_swallow_a_resume(box: Box, repo: Repo) -> None:
     folder, id_ = DownloadFolder(box.records), TINY.id
-    ending = WorkerState(DownloadPhase.FAILED, os.getpid(), born(os.getpid()) or 0, ended=1.0)
+    ending = WorkerState(DownloadPhase.FAILED, pid=os.getpid(), born=born(os.getpid()) or 0, ended=1.0)
     folder.put_state(id_, ending)
     with folder.lock(id_).open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

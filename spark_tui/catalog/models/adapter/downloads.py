@@ -21,7 +21,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from spark_tui.base.errors import UsageError
 from spark_tui.base.executors import CallPool, born, command
@@ -36,7 +36,7 @@ from spark_tui.catalog.models.model.download import (
     DownloadFailure,
     DownloadPhase,
     DownloadRequest,
-    FileProgress,
+    DownloadState,
     FileState,
     Limits,
     LocalFiles,
@@ -75,20 +75,11 @@ class Order(Struct, frozen=True):
     stopped: bool = False
 
 
-class WorkerState(Struct, frozen=True):
+class WorkerState(DownloadState, frozen=True, kw_only=True):
     """What a download's process reports. `pid` and `born` (clock ticks since boot) identify it for good."""
 
-    phase: DownloadPhase = DownloadPhase.QUEUED
     pid: int = 0
     born: int = 0
-    commit: str = ""
-    files: tuple[FileProgress, ...] = ()
-    waiting: str = ""
-    speed: float | None = None
-    limit: float | None = None
-    failure: DownloadFailure | None = None
-    ended: float | None = None
-    left_out: int = 0
 
 
 class DownloadFolder:
@@ -146,7 +137,7 @@ class DownloadFolder:
         if order is None:
             words, remedy = "The record of this download is unreadable.", f"spark-tui models cancel {id_}"
             failure = DownloadFailure("download_failed", words, remedy)
-            return Download(id_, DownloadRequest(target=id_), DownloadPhase.FAILED, failure=failure)
+            return Download(DownloadPhase.FAILED, failure=failure, id=id_, request=DownloadRequest(target=id_))
         # One look at the process for each state that was read: it may write its last one, and end, between two.
         while (gone := state.phase.active and not alive(state)) and (latest := self.state(id_) or state) != state:
             state = latest
@@ -158,11 +149,9 @@ class DownloadFolder:
             idle = FileState.WAITING
             files = (each if each.state is FileState.DONE else replace(each, state=idle) for each in state.files)
             state = replace(state, files=tuple(files))
-        return Download(
-            id=id_, request=order.request, phase=phase, files=state.files, commit=state.commit, waiting=state.waiting,
-            speed=state.speed, limit=state.limit, failure=state.failure, created=order.created, ended=state.ended,
-            left_out=state.left_out, log=str(self.log(id_)),
-        )  # fmt: skip
+        known = asdict(replace(state, phase=phase))
+        del known["pid"], known["born"]
+        return Download(**known, id=id_, request=order.request, created=order.created, log=str(self.log(id_)))
 
     def _read(self, name: str, kind: type[R]) -> R | None:
         try:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
+from msgspec import Struct
+
 from spark_tui.base.errors import UnreachableError, UsageError
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.base.untrusted import load_json
@@ -23,12 +25,11 @@ class OllamaUnreachable(UnreachableError, id="ollama_unreachable"):
     """No Ollama answers at an address."""
 
 
-class HttpOllama:
+class HttpOllama(Struct):
     """The OllamaApi port."""
 
-    def __init__(self, environ: Mapping[str, str], seconds: float = ANSWER_SECONDS) -> None:
-        self._environ = environ
-        self._seconds = seconds
+    _environ: Mapping[str, str]
+    _seconds: float = ANSWER_SECONDS
 
     async def models(self, address: str = "") -> OllamaModels:
         import httpx2

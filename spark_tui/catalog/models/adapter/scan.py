@@ -402,12 +402,17 @@ def _copying(survey: ModelScan, name: str, payload: Payload) -> Partial:
 
 def shared_target(path: str, store: str) -> str | None:
     """Where a blob's link leads within the shared blobs (`hub/blobs/`), None when it leads elsewhere."""
-    try:
-        target = os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(path)))
-    except OSError:
-        return None
+    target = _target(path)
     inside = target.removeprefix(store)
     return target if inside != target and _SHARED_PATH.fullmatch(inside) else None
+
+
+def _target(path: str) -> str:
+    """Where a link leads, that one alone; empty for what is no link."""
+    try:
+        return os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(path)))
+    except OSError:
+        return ""
 
 
 def is_shared_store(hub: str) -> bool:
@@ -429,14 +434,7 @@ def _file(survey: ModelScan, blobs: Mapping[str, StoredFile], name: str, entry: 
 
 def _blob_name(path: str, base: str) -> str:
     """The blob that a snapshot's link leads to; empty when it leads elsewhere."""
-    try:
-        link = os.readlink(path)
-    except OSError:
-        return ""
-    ups, found, name = link.partition("blobs/")
-    if found and "/" not in name and ups == "../" * (path.count("/", len(base)) - 1):  # as the Hub's client makes them
-        return name
-    head, _, name = os.path.normpath(os.path.join(os.path.dirname(path), link)).rpartition("/")
+    head, _, name = _target(path).rpartition("/")
     return name if head == f"{base}/blobs" else ""
 
 

@@ -325,18 +325,15 @@ class PartFile:
         return self._file.digest
 
 
-class FileFetch:
+class FileFetch(Struct):
     """One file of a repository, or (`hub` false) of the web."""
 
-    def __init__(
-        self, shared: TransferState, file: RepoFile, place: FilePlace, url: str, asked: HubCall, *, hub: bool = True
-    ) -> None:
-        self._shared = shared
-        self._file = file
-        self._place = place
-        self._url = url
-        self._asked = asked
-        self._hub = hub
+    _shared: TransferState
+    _file: RepoFile
+    _place: FilePlace
+    _url: str
+    _asked: HubCall
+    hub: bool = True
 
     def run(self) -> None:
         """Until the file is whole and in its place. Raises Stopped, or a SparkError that waiting does not cure."""
@@ -416,7 +413,7 @@ class FileFetch:
         from huggingface_hub import get_session
 
         self._shared.need_room(min(SYNC_BYTES, (self._file.size or SYNC_BYTES) - part.size))
-        headers = plain_headers(self._shared.token if self._hub else None)
+        headers = plain_headers(self._shared.token if self.hub else None)
         if part.size:
             headers["Range"] = f"bytes={part.size}-"
         with get_session().stream("GET", self._url, headers=headers) as response:
@@ -439,7 +436,7 @@ class FileFetch:
         try:
             raise_for_status(response)
         except Exception as error:
-            if self._hub:
+            if self.hub:
                 raise translate(error, self._asked) from error
             missing = f"{hub_errors.shown(self._url)} is not available (HTTP {response.status_code})."
             raise hub_errors.other(missing, "") from error

@@ -113,18 +113,14 @@ def main(argv: list[str]) -> int:
 def acquired(lock: filelock.BaseFileLock, folder: DownloadFolder, id_: str) -> bool:
     """True with the lock; False while another process works on this download. Raises filelock.Timeout after 15 s of
     neither."""
-    for attempt in range(1, _LOCK_TRIES + 1):
-        try:
+    for _ in range(_LOCK_TRIES):
+        with contextlib.suppress(filelock.Timeout):
             lock.acquire(timeout=_LOCK_SECONDS)
-        except filelock.Timeout:
-            state = folder.state(id_)
-            if state is not None and state.phase.active and alive(state):
-                return False
-            if attempt == _LOCK_TRIES:
-                raise
-        else:
-            break
-    return True
+            return True
+        state = folder.state(id_)
+        if state is not None and state.phase.active and alive(state):
+            return False
+    raise filelock.Timeout(lock.lock_file)
 
 
 class Worker:
@@ -135,7 +131,7 @@ class Worker:
         self._id = id_
         self._order = order
         before, own = folder.state(id_) or WorkerState(), os.getpid()
-        self._state = WorkerState(DownloadPhase.QUEUED, own, born(own) or 0, before.commit, before.files)
+        self._state = WorkerState(commit=before.commit, files=before.files, pid=own, born=born(own) or 0)
         self._job = DownloadJob(order, token, before.commit)
         self._stop = threading.Event()
         self._meter = SpeedMeter()

@@ -162,22 +162,27 @@ class DownloadFailure(Struct, frozen=True):
         return error_named(self.id, self.summary, self.remedy, self.detail)
 
 
-class Download(Struct, frozen=True):
-    """One download. `waiting` says in words what it waits for. `speed` None: not known yet, or nothing runs.
+class DownloadState(Struct, frozen=True):
+    """How far a download is. `waiting` says in words what it waits for. `speed` None: not known yet, or nothing runs.
     `limit` is the cap that holds for it now; None: none."""
 
-    id: str
-    request: DownloadRequest
-    phase: DownloadPhase
+    phase: DownloadPhase = DownloadPhase.QUEUED
     files: tuple[FileProgress, ...] = ()
     commit: str = ""
     waiting: str = ""
     speed: float | None = None
     limit: float | None = None
     failure: DownloadFailure | None = None
-    created: float = 0.0
     ended: float | None = None
     left_out: int = 0
+
+
+class Download(DownloadState, frozen=True, kw_only=True):
+    """One download."""
+
+    id: str
+    request: DownloadRequest
+    created: float = 0.0
     log: str = ""
 
     @property

@@ -387,12 +387,9 @@ class RepoFacts(SearchHit, frozen=True):
 
 
 def sum_known(sizes: Iterable[int | None]) -> int | None:
-    total = 0
-    for size in sizes:
-        if size is None:
-            return None
-        total += size
-    return total
+    given = list(sizes)
+    known = [size for size in given if size is not None]
+    return sum(known) if len(known) == len(given) else None
 
 
 class SearchQuery(Struct, frozen=True):
@@ -413,13 +410,8 @@ class SearchQuery(Struct, frozen=True):
 
 def weights_of(dtypes: Iterable[tuple[str, int]]) -> int | None:
     """Bytes of a number of elements by dtype; None for a dtype that is not known, and for none at all."""
-    total = 0
-    for dtype, count in dtypes:
-        bits = BITS.get(dtype)
-        if bits is None:
-            return None
-        total += bits * count
-    return total // 8 or None
+    bits = sum_known(BITS[dtype] * count if dtype in BITS else None for dtype, count in dtypes)
+    return bits // 8 or None if bits is not None else None
 
 
 def formats_of(

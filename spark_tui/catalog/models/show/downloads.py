@@ -79,11 +79,6 @@ def percent(fraction: float) -> str:
     return f"{int(fraction * 100)}%"
 
 
-def phase_word(download: Download) -> str:
-    """`fetching`, `paused`, `failed` ..."""
-    return "fetching" if download.phase is DownloadPhase.DOWNLOADING else download.phase.value
-
-
 def name_text(id_: str) -> str:
     """The name, then its publisher: where it is cut, the publisher goes first."""
     owner, _, name = id_.removeprefix("/models/").rpartition("/")
@@ -120,7 +115,7 @@ def bar_cell(download: Download, full: str, empty: str) -> Cell:
     """`████░░ 41%` while it downloads, else its phase: `paused 41%`."""
     fraction = download.fraction
     if fraction is None:
-        return phase_cell(download, phase_word(download))
+        return phase_cell(download, "fetching" if download.phase is DownloadPhase.DOWNLOADING else "")
     if download.phase is not DownloadPhase.DOWNLOADING:
         return phase_cell(download, f"{download.phase.value} {percent(fraction)}")
     parts = int(BAR * fraction)

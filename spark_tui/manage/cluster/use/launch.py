@@ -41,6 +41,7 @@ from spark_tui.base.protocol import (
 from spark_tui.base.quantities import gib
 from spark_tui.base.text import clean_line
 from spark_tui.base.wire import decode
+from spark_tui.catalog.models.model.hub import sum_known
 from spark_tui.machine.nodes import Nodes
 from spark_tui.manage.cluster.model.blame import RankView, blame, merged_lines, read_rank
 from spark_tui.manage.cluster.model.copying import other_file, same_image
@@ -354,8 +355,8 @@ class ClusterLauncher:
             all(each.listed for each in found),
             sum(each.answered for each in found),
             next((each.problem for each in found if each.problem), ""),
-            _total([each.running for each in found]),
-            _total([each.tokens for each in found]),
+            sum_known(each.running for each in found),
+            sum_known(each.tokens for each in found),
         )
 
     async def _read_log(self, log: RankLog, steps: StepReporter, logs: Sequence[RankLog]) -> RankState | None:
@@ -796,11 +797,6 @@ def _cleared_text(results: Sequence[NodeCleared]) -> str:
 def step_text(step: Step) -> str:
     """`Start workers: spark-2`."""
     return f"{step.label}: {step.detail or step.state.value}"
-
-
-def _total(values: Sequence[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
 
 
 async def _uncancelled(task: asyncio.Future[T]) -> T:

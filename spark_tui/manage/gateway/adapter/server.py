@@ -284,7 +284,7 @@ class GatewayProxy:
             routes=[
                 Route("/health", self._health),
                 Route("/v1/models", self._models),
-                Route("/v1/models/{name:path}", self._model),
+                Route("/v1/models/{name:path}", self._models),
                 *(Route(path, self, methods=["POST"]) for path in PATHS),
             ]
         )
@@ -297,14 +297,10 @@ class GatewayProxy:
         return Response()
 
     async def _models(self, request: Request) -> Any:
-        return await self._listed(request, None)
-
-    async def _model(self, request: Request) -> Any:
-        return await self._listed(request, request.path_params["name"])
-
-    async def _listed(self, request: Request, name: str | None) -> Any:
+        """All of them, or the one of that name."""
         from starlette.responses import JSONResponse
 
+        name = request.path_params.get("name")
         try:
             self._admit(request.scope)
             found = [each for each in self._router.models() if name in (None, each.id)]
@@ -508,7 +504,11 @@ class _Client:
         """The error as what was sent allows: as the answer, or as the API's own event and the end of the stream. Raises
         _CutOff in the middle of another answer."""
         if not self._started:
-            await _send_error(self._send, error, self._path)
+            body = msgspec.json.encode(_error_object(error, self._path))
+            headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+            headers += [(name.lower().encode(), value.encode()) for name, value in _retry(error).items()]
+            await self.start(_status(error), headers, streaming=False)
+            await self.write(body, more=False)
         elif self.streaming:
             await self.write(_error_event(error, self._path), more=False)
         else:
@@ -606,11 +606,3 @@ def _error_event(error: SparkError, path: str) -> bytes:
     if path.startswith("/v1/messages"):
         return b"event: error\ndata: %b\n\n" % data
     return b"data: %b\n\ndata: [DONE]\n\n" % data
-
-
-async def _send_error(send: Send, error: SparkError, path: str) -> None:
-    body = msgspec.json.encode(_error_object(error, path))
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    headers += [(name.lower().encode(), value.encode()) for name, value in _retry(error).items()]
-    await send({"type": "http.response.start", "status": _status(error), "headers": headers})
-    await send({"type": "http.response.body", "body": body})

@@ -576,13 +576,16 @@ class Gateway:
                 )
 
     def _failed(self, preset: str, error: SparkError) -> None:
-        now = self._clock.monotonic()
-        before = self._failures.get(preset, _Failures())
-        self._failures[preset] = _Failures((*recent(before.times, now), now), error)
+        self._count(preset, error)
         self._context.store.say(
             f"{preset}: launch on request failed: {error.summary}", Severity.ERROR, error.remedy,
             kind=EventKind.FAILED, subject=preset,
         )  # fmt: skip
+
+    def _count(self, preset: str, cause: SparkError | None) -> None:
+        now = self._clock.monotonic()
+        before = self._failures.get(preset, _Failures())
+        self._failures[preset] = _Failures((*recent(before.times, now), now), cause)
 
     async def _revive(self, name: str) -> None:
         """Launches an engine again that has died; one that is there was only slow to answer."""
@@ -592,11 +595,10 @@ class Gateway:
             return
         preset = engine.view.container.preset
         died = RefusedError(f"{name} ended while it answered.", f"See why on its host: spark-tui explain {name}")
-        now = self._clock.monotonic()
         before = self._failures.get(preset, _Failures())
-        if before.times and now - before.times[-1] < 1.0:  # one death breaks many answers
+        if before.times and self._clock.monotonic() - before.times[-1] < 1.0:  # one death breaks many answers
             return
-        self._failures[preset] = _Failures((*recent(before.times, now), now), None)
+        self._count(preset, None)
         self._context.store.say(died.summary, Severity.ERROR, died.remedy, kind=EventKind.FAILED, subject=name)
         with suppress(SparkError):
             self._request(preset)
