@@ -28,6 +28,7 @@ from spark_tui.catalog.models.model.download import (
 from spark_tui.catalog.models.show import downloads as show
 from spark_tui.catalog.models.show.inspection import size_or_unknown
 from spark_tui.catalog.models.use.downloads import Downloads
+from spark_tui.catalog.models.use.ports import Downloader
 from spark_tui.catalog.presets.model.fetching import downloads_of
 from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.catalog.presets.use.catalogue import find_preset
@@ -119,8 +120,8 @@ def models_pull(
 
     async def start(context: Context) -> list[str]:
         if rate is not None:
-            now = await context[Downloads].limits()
-            await context[Downloads].set_limits(Limits(rate or None, now.at_once))
+            now = await context[Downloader].limits()
+            await context[Downloader].set_limits(Limits(rate or None, now.at_once))
         return [await context[Downloads].start(request) for request in wanted]
 
     _follow(session, session.run(start), plans, background=background)
@@ -247,12 +248,12 @@ def models_downloads(session: Session, limit: str, at_once: int | None, clear: b
     rate = rate_typed(limit, "--limit")
 
     async def work(context: Context) -> tuple[tuple[Download, ...], Limits]:
-        limits = await context[Downloads].limits()
+        limits = await context[Downloader].limits()
         if rate is not None or at_once is not None:
             session.refuse_if_read_only(context)
             cap = limits.bytes_per_second if rate is None else rate or None
             limits = Limits(cap, at_once or limits.at_once)
-            await context[Downloads].set_limits(limits)
+            await context[Downloader].set_limits(limits)
         if clear:
             session.refuse_if_read_only(context)
             await context[Downloads].clear()

@@ -40,6 +40,7 @@ from spark_tui.catalog.models.model.store import (
 from spark_tui.catalog.models.show.downloads import download_files_page, download_page, refusal_page
 from spark_tui.catalog.models.show.inspection import checkpoint_page, sentence_page
 from spark_tui.catalog.models.use.downloads import Downloads, Hub
+from spark_tui.catalog.models.use.ports import Downloader
 from spark_tui.catalog.presets.feature import LIBRARY
 from spark_tui.catalog.presets.model.library import LibraryEntry, LibraryView
 from spark_tui.catalog.presets.model.overrides import overrides_from_pairs
@@ -417,13 +418,13 @@ class ModelsScreen(ListScreen):
     async def action_limit_downloads(self) -> None:
         from spark_tui.tui.modals import TextDialog
 
-        now = await self.context[Downloads].limits()
+        now = await self.context[Downloader].limits()
         cap = docker_size(int(now.bytes_per_second)) if now.bytes_per_second else ""
         hint = "All downloads together, per second: 50m, 1g, or none."
         text = await self.app.push_screen_wait(TextDialog("Bandwidth cap", hint, value=cap, placeholder="no cap"))
         if text is not None:
             rate = rate_typed(text, "Bandwidth cap") or None
-            await self.context[Downloads].set_limits(Limits(rate, now.at_once))
+            await self.context[Downloader].set_limits(Limits(rate, now.at_once))
             self._toast(f"Bandwidth cap: {text}/s for all downloads." if rate else "No bandwidth cap.")
 
     # --- keys: verify, delete, repair -----------------------------------------------------------------

@@ -76,17 +76,14 @@ class Deletion:
             paths, blobs = [base], tuple(repo.blobs)
             if self._hub and os.path.isdir(locks := f"{self._hub}/.locks/{os.path.basename(base)}"):
                 paths.append(locks)
-            if os.path.isfile(base):
-                payloads = [payload_of(os.lstat(base))]
-            else:
-                payloads = _data(entry for _, entry in walk(self._survey, base))
+            payloads = _plain([base, *(entry.path for _, entry in walk(self._survey, base))])
         else:
             used = {file.blob for files in repo.files.values() for file in files}
             blobs = tuple(name for name in repo.blobs if name not in used)
             folder = f"{base}/blobs" if self._hub else f"{base}/.cache/huggingface/download"
-            parts = [entry for _, entry in walk(self._survey, folder) if entry.name.endswith(INCOMPLETE)]
-            paths = [*(entry.path for entry in parts), *(f"{folder}/{blob}" for blob in blobs)]
-            payloads = [*self._own(repo, blobs), *_data(parts)]
+            parts = [entry.path for _, entry in walk(self._survey, folder) if entry.name.endswith(INCOMPLETE)]
+            paths = [*parts, *(f"{folder}/{blob}" for blob in blobs)]
+            payloads = [*self._own(repo, blobs), *_plain(parts)]
         return self._checked(self._of(model, extent, paths, payloads, blobs))
 
     def _revision_plan(self, model: StoredModel, repo: Repo, revision: StoredRevision) -> DeletePlan:
@@ -95,7 +92,7 @@ class Deletion:
         blobs = tuple(dict.fromkeys(file.blob for file in going if file.blob and file.blob not in kept))
         listing, absences = f"{base}/trees/{revision.commit}.json", f"{base}/.no_exist/{revision.commit}"
         paths = [f"{base}/refs/{ref}" for ref in revision.refs]
-        small = _small([*paths, listing])
+        small = _plain([*paths, listing])
         paths += [f"{base}/snapshots/{revision.commit}", *filter(os.path.lexists, (listing, absences))]
         paths += [f"{base}/blobs/{blob}" for blob in blobs]
         plain = [file.payload for file in going if not file.blob and file.payload is not None]
@@ -118,7 +115,7 @@ class Deletion:
         # The list of references beside the data is a hint; the links of other repositories are the truth.
         kept = set(targets) & self._links_elsewhere() if targets else set()
         behind = [payload_of(os.stat(target), shared=True) for target in targets if os.path.isfile(target)]
-        behind += _small(f"{target}.refs" for target in targets if target not in kept)
+        behind += _plain(f"{target}.refs" for target in targets if target not in kept)
         alone = tuple(self._inside(target) for target in targets if target not in kept)
         keys = {payload_of(os.stat(target)).key for target in kept if os.path.isfile(target)}
         freed, stays = freed_by([*payloads, *behind], keys)
@@ -199,7 +196,6 @@ class Deletion:
                 files += _remove(root, path, device)
             for path in now.shared:
                 files += self._sweep(root, path, device)
-            self._tidy(root, now)
         except OSError as error:
             where = clean_line(str(error.filename or now.path))
             remedy = chown_command(now.path) if error.errno in (errno.EACCES, errno.EPERM) else "See what holds it."
@@ -219,17 +215,6 @@ class Deletion:
             _remove(root, f"{path}.refs", device)
         _remove(root, f"{path}.lock", device)
         return count
-
-    def _tidy(self, root: int, plan: DeletePlan) -> None:
-        """Folders of references that are empty now (`refs/pr`)."""
-        for ref in plan.refs:
-            parts = ref.split("/")[:-1]
-            while parts:
-                with _parent(root, f"{self._inside(self._path)}/refs/{'/'.join(parts)}") as (folder, name):
-                    if folder is None or os.listdir(f"{self._path}/refs/{'/'.join(parts)}"):
-                        break
-                    os.rmdir(name, dir_fd=folder)
-                parts.pop()
 
 
 # --- by descriptors -------------------------------------------------------------------------------------------
@@ -297,24 +282,12 @@ def _lock(path: str) -> Iterator[bool]:
         os.close(descriptor)
 
 
-def _small(paths: Iterable[str]) -> list[Payload]:
-    """The plain files among these: references, listings."""
+def _plain(paths: Iterable[str]) -> list[Payload]:
+    """What these take by themselves: of a link, a folder or what is gone, nothing."""
     found = []
     for path in paths:
-        try:
-            status = os.lstat(path)
-        except OSError:
-            continue
-        if stat.S_ISREG(status.st_mode):
-            found.append(payload_of(status))
-    return found
-
-
-def _data(entries: Iterable[os.DirEntry[str]]) -> list[Payload]:
-    """What these names themselves take: a link takes nothing."""
-    found = []
-    for entry in entries:
         with suppress(OSError):
-            if not entry.is_symlink():
-                found.append(payload_of(entry.stat(follow_symlinks=False)))
+            status = os.lstat(path)
+            if stat.S_ISREG(status.st_mode):
+                found.append(payload_of(status))
     return found

@@ -254,7 +254,7 @@ class PartFile:
         self._path = path
         self._file = file
         self._shared = shared
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)  # by the umask
         self.size = os.fstat(self._descriptor).st_size
         self._synced = self.size
         self._hash = self._new_hash()
@@ -320,7 +320,6 @@ class PartFile:
             self._path.unlink(missing_ok=True)
             return digest
         self._sync()
-        os.fchmod(self._descriptor, 0o666 & ~_UMASK)
         self._path.replace(whole)
         return self._file.digest
 
@@ -448,12 +447,3 @@ class FileFetch(Struct):
             part.restart()
             if begins:
                 raise CutOff("the server answered another range")
-
-
-def _umask() -> int:
-    now = os.umask(0)
-    os.umask(now)
-    return now
-
-
-_UMASK: Final = _umask()  # once, while there is one thread: it can only be read by setting it

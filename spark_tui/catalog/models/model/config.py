@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, lru_cache
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Annotated, Any, Final, NoReturn, TypeVar
 
-from msgspec import Struct
+from msgspec import Meta, Struct, ValidationError, convert
 from msgspec.structs import replace
 
 from spark_tui.base.checkpoint import (
@@ -28,6 +28,8 @@ MOST_BYTES: Final = 64 * 1024 * 1024
 """The index of a model of a trillion parameters has some 20 MB."""
 _LARGEST: Final = 10**15
 _MOST_FINDINGS: Final = 20
+_Whole = Annotated[int, Meta(ge=0, le=_LARGEST)]
+_Number = Annotated[float, Meta(ge=-_LARGEST, le=_LARGEST)]
 T = TypeVar("T")
 
 
@@ -67,24 +69,19 @@ class Keys:
     def __contains__(self, name: str) -> bool:
         return self._found.get(name) is not None
 
-    def _get(self, name: str, expected: str, accept: Callable[[Any], T | None]) -> T | None:
+    def _get(self, name: str, kind: type[T], expected: str) -> T | None:
         value = self._found.get(name)
-        found = None if value is None else accept(value)
-        if value is not None and found is None:
+        try:
+            return None if value is None else convert(value, kind)
+        except ValidationError:
             words = f"{truncate(clean_line(self._path + name), 80)} is not {expected}"
             if words not in self.findings and len(self.findings) < _MOST_FINDINGS:
                 self.findings.append(words)
-        return found
+        return None
 
     def integer(self, *names: str) -> int | None:
         """The first of these keys that holds a whole number from 0 on; `4096.0` is one."""
-
-        def accept(value: Any) -> int | None:
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= _LARGEST:
-                return None
-            return int(value) if value == int(value) else None
-
-        found = (self._get(name, "a whole number", accept) for name in names)
+        found = (self._get(name, _Whole, "a whole number") for name in names)
         return next((number for number in found if number is not None), None)
 
     def positive(self, *names: str) -> int | None:
@@ -93,33 +90,24 @@ class Keys:
 
     def number(self, name: str) -> float | None:
         """A finite number."""
-
-        def accept(value: Any) -> float | None:
-            plain = isinstance(value, (int, float)) and not isinstance(value, bool)
-            return float(value) if plain and abs(value) <= _LARGEST else None
-
-        return self._get(name, "a number", accept)
+        return self._get(name, _Number, "a number")
 
     def text(self, name: str) -> str:
         """A text, cleaned and cut; empty when there is none."""
-        return self._get(name, "a text", lambda value: _cut(value) if isinstance(value, str) else None) or ""
+        return _cut(self._get(name, str, "a text") or "")
 
     def flag(self, name: str) -> bool | None:
         """True, false, or None."""
-        return self._get(name, "true or false", lambda value: value if isinstance(value, bool) else None)
+        return self._get(name, bool, "true or false")
 
     def texts(self, name: str) -> tuple[str, ...] | None:
         """A list of texts; None when there is none."""
-
-        def accept(value: Any) -> tuple[str, ...] | None:
-            plain = isinstance(value, list) and all(isinstance(item, str) for item in value)
-            return tuple(map(_cut, value)) if plain else None
-
-        return self._get(name, "a list of texts", accept)
+        found = self._get(name, list[str], "a list of texts")
+        return None if found is None else tuple(map(_cut, found))
 
     def inner(self, name: str) -> Keys | None:
         """An object within; None when there is none."""
-        found = self._get(name, "an object", lambda value: value if isinstance(value, dict) else None)
+        found = self._get(name, dict[str, Any], "an object")
         return None if found is None else Keys(found, self.findings, f"{self._path}{name}.")
 
     def inners(self, name: str) -> tuple[Keys, ...]:

@@ -24,7 +24,6 @@ from spark_tui.catalog.models.model.download import (
     DownloadPhase,
     DownloadPlan,
     DownloadRequest,
-    Limits,
     PlannedFile,
 )
 from spark_tui.catalog.models.model.hub import Gating, RepoFacts, SearchHit, SearchQuery, select, sum_known
@@ -153,14 +152,6 @@ class Downloads(Struct, eq=False):
             if each.phase is DownloadPhase.DONE:
                 await self._downloader.cancel(each.id)
         await self.refresh()
-
-    async def limits(self) -> Limits:
-        """The cap, and how many run at once."""
-        return await self._downloader.limits()
-
-    async def set_limits(self, limits: Limits) -> None:
-        """For all downloads, those that run too. Raises SparkError."""
-        await self._downloader.set_limits(limits)
 
     # --- following ----------------------------------------------------------------------------------------
 

@@ -63,8 +63,9 @@ def _clusters(session: Session) -> tuple[Cluster, ...]:
 
 def _list(session: Session) -> None:
     clusters = _clusters(session)
-    if clusters or session.as_json:
-        session.out.answer([show.cluster_object(each) for each in clusters], show.clusters_table(clusters))
+    session.out.json([show.cluster_object(each) for each in clusters])
+    if clusters:
+        session.out.table(show.clusters_table(clusters))
     else:
         session.err.say("No clusters configured. Add one: spark-tui cluster add NAME --node ADDRESS --node ADDRESS")
 
@@ -182,14 +183,11 @@ def cluster_doctor(session: Session, name: str, preset: str | None, image: str, 
     seen = session.run(work)
     findings = examine(seen)
     proposals = netplan(seen, findings)
-    if session.as_json:
-        session.out.json(doctor.report_object(name, findings, proposals))
-    else:
-        session.out.table(doctor.matrix(findings))
-        if page := doctor.attention(findings, proposals):
-            session.out.line("")
-            session.out.page(page)
-        session.out.lines(("", counts(findings)))
+    session.out.answer(doctor.report_object(name, findings, proposals), doctor.matrix(findings))
+    if page := doctor.attention(findings, proposals):
+        session.out.line("")
+        session.out.page(page)
+    session.out.lines(("", counts(findings)))
     silent = any(each.problem and each.problem.exit_code is ExitCode.UNREACHABLE for each in seen.nodes)
     failed = ExitCode.FAILED if worst(findings) is Severity.ERROR else ExitCode.DONE
     return ExitCode.UNREACHABLE if silent else failed

@@ -35,11 +35,8 @@ def launch_on_nodes(
         lambda context: context[ClusterPlanner].judge(find_preset(context, name), overrides, nodes.split(","), spread)
     )
     plan = verdict.plan
-    if dry_run and session.as_json:
-        session.out.json(cluster.verdict_object(verdict))
-        return
     if dry_run:
-        session.out.line(cluster.commands(plan))
+        session.out.answer(cluster.verdict_object(verdict), cluster.commands(plan))
         session.err.page(cluster.verdict_page(verdict))
     session.err.note(*plan.notes)
     for each in verdict.findings:
