@@ -196,6 +196,7 @@ class Deletion:
                 files += _remove(root, path, device)
             for path in now.shared:
                 files += self._sweep(root, path, device)
+            self._tidy(root, now)
         except OSError as error:
             where = clean_line(str(error.filename or now.path))
             remedy = chown_command(now.path) if error.errno in (errno.EACCES, errno.EPERM) else "See what holds it."
@@ -215,6 +216,17 @@ class Deletion:
             _remove(root, f"{path}.refs", device)
         _remove(root, f"{path}.lock", device)
         return count
+
+    def _tidy(self, root: int, plan: DeletePlan) -> None:
+        """Folders of references that are empty now (`refs/pr`)."""
+        for ref in plan.refs:
+            parts = ref.split("/")[:-1]
+            while parts:
+                with _parent(root, f"{self._inside(self._path)}/refs/{'/'.join(parts)}") as (folder, name):
+                    if folder is None or os.listdir(f"{self._path}/refs/{'/'.join(parts)}"):
+                        break
+                    os.rmdir(name, dir_fd=folder)
+                parts.pop()
 
 
 # --- by descriptors -------------------------------------------------------------------------------------------

@@ -316,14 +316,8 @@ class DetachedDownloads:
             parts = [
                 each for each in found if _PART_NAME.fullmatch(each.name) and not is_locked(locks / f"{each.stem}.lock")
             ]
-        freed = 0
-        for part in parts:
-            try:
-                size = part.stat().st_blocks * 512
+        with self._store_errors():
+            freed = sum(part.stat().st_blocks * 512 for part in parts)
+            for part in parts:
                 part.unlink()
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                raise io_error(error, part) from error
-            freed += size
         return freed

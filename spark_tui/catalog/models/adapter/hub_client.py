@@ -380,15 +380,8 @@ class RemoteFiles:
         """Some at once. The first error of the Hub ends it: the others would fail the same way."""
         from concurrent.futures import ThreadPoolExecutor
 
-        if not paths:
-            return []
-        with ThreadPoolExecutor(min(READERS, len(paths))) as pool:
-            futures = [pool.submit(self.header, path) for path in paths]
-            try:
-                return [future.result() for future in futures]
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+        with ThreadPoolExecutor(READERS) as pool:
+            return list(pool.map(self.header, paths))
 
     def header(self, path: str) -> SafetensorsHeader | CheckpointProblem:
         name = truncate(clean_line(path), 80)

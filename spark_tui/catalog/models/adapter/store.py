@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.base.errors import SparkError, UsageError
+from spark_tui.base.errors import UsageError
 from spark_tui.base.executors import CallPool, StreamThreads
 from spark_tui.base.files import PrivateFolder
 from spark_tui.base.finding import Finding, Severity
@@ -360,8 +360,6 @@ class FolderModelStore:
 
     def _delete(self, plan: DeletePlan) -> Deleted:
         deletion, now = self._plan(plan.model, plan.extent, plan.revision)
-        if now.path != plan.path:
-            raise SparkError(f"{plan.model} is not where it was.", "Review the new state, then decide.")
         done = deletion.carry_out(now, plan)
         self._kept.drop(now.path)
         return done

@@ -479,7 +479,7 @@ class MeasuredWeights(Struct, frozen=True):
     source: str
 
 
-class KnownModel(Struct, frozen=True):
+class KnownModel(Struct, frozen=True, eq=False):
     """A public config, as far as it matters here. `names` is a pattern for the model's name in lower case."""
 
     names: str
@@ -610,11 +610,6 @@ def loaded_weights(known: KnownModel, names: str) -> MeasuredWeights | None:
 
 
 @cache
-def _facts(names: str) -> CheckpointFacts:
-    known = next(known for known in KNOWN if known.names == names)
-    return replace(facts_from(known.config, source="the model's published config"), quantization=None)
-
-
 def facts_of(known: KnownModel) -> CheckpointFacts:
     """Its facts: layers and lengths. Nothing about quantization and weights, which differ by checkpoint."""
-    return _facts(known.names)
+    return replace(facts_from(known.config, source="the model's published config"), quantization=None)

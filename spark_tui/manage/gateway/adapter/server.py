@@ -401,19 +401,14 @@ class GatewayProxy:
 
     async def _answer(self, ask: _Ask, client: _Client) -> None:
         """Sends the engine's answer. While the engine is started, a streaming client gets comments."""
-        while not await self._served(ask, client):
+        while True:
+            try:
+                with self._router.lease(ask.model) as upstream:
+                    return await self._forward(ask, upstream, client)
+            except NotServing:
+                if not ask.stream:
+                    raise
             await self._wait(ask, client)
-
-    async def _served(self, ask: _Ask, client: _Client) -> bool:
-        """Whether the engine answered; false where a streaming client has to wait for it."""
-        try:
-            with self._router.lease(ask.model) as upstream:
-                await self._forward(ask, upstream, client)
-        except NotServing:
-            if not ask.stream:
-                raise
-            return False
-        return True
 
     async def _wait(self, ask: _Ask, client: _Client) -> None:
         ready = asyncio.ensure_future(self._router.ready(ask.model))
