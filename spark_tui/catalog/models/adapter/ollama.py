@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping
 from typing import Final
-from urllib.parse import urlsplit
 
 from msgspec import Struct
 
@@ -18,6 +18,7 @@ from spark_tui.machine.engine_http import beginning_of, new_client
 ANSWER_SECONDS: Final = 10.0
 MAX_BYTES: Final = 8 * 1024 * 1024
 VARIABLE: Final = "OLLAMA_HOST"
+_ADDRESS: Final = re.compile(r"(?:(https?)://)?(\[[0-9a-f:.]+\]|[\w.-]*)(?::(\d{1,5}))?(?:/.*)?", re.ASCII)
 _ALL: Final = ("0.0.0.0", "::", "")  # noqa: S104 - where a server listens; a client asks this machine
 
 
@@ -59,20 +60,15 @@ class HttpOllama(Struct):
 def base_url(text: str) -> str:
     """The address of a server as OLLAMA_HOST has it: `HOST`, `HOST:PORT`, `:PORT`, or with a scheme. Raises
     UsageError."""
-    scheme, has_scheme, rest = text.strip().rpartition("://")
-    try:
-        parts = urlsplit(f"//{rest}")
-        host, port = parts.hostname or "", parts.port
-    except ValueError:
-        host, port, scheme = "", None, "none"
-    wrong = parts.username or parts.password if scheme != "none" else True
-    if wrong or scheme.lower() not in ("", "http", "https") or host != clean_line(host) or " " in host:
+    match = _ADDRESS.fullmatch(text.strip().lower())
+    if match is None:
         raise UsageError(
             f"{truncate(clean_line(text), 60)!r} is no address of an Ollama.", "For example: http://127.0.0.1:11434"
         )
-    default = {"http": 80, "https": 443}[scheme.lower()] if has_scheme and scheme else PORT
-    host = "127.0.0.1" if host in _ALL else f"[{host}]" if ":" in host else host
-    return f"{scheme.lower() or 'http'}://{host}:{port or default}"
+    scheme, host, port = match.groups()
+    host = "127.0.0.1" if host.strip("[]") in _ALL else host
+    default = PORT if scheme is None else 443 if scheme == "https" else 80
+    return f"{scheme or 'http'}://{host}:{port or default}"
 
 
 def _failed(base: str, why: str) -> OllamaUnreachable:

@@ -379,13 +379,10 @@ def _blobs(survey: ModelScan, hub: str) -> tuple[dict[str, StoredFile], tuple[Pa
             lock = f"{hub}/.locks/{os.path.basename(survey.base)}/{name}.lock"
             writing = is_locked(lock) or survey.now - status.st_mtime < _WRITING_SECONDS
             partials.append(Partial(name, status.st_blocks * _BLOCK, writing))
-        elif entry.is_symlink():
-            payload, trouble = data_behind(survey, entry.path, is_link=True)
+        elif not entry.is_dir(follow_symlinks=False):
+            payload, trouble = data_behind(survey, entry.path, is_link=entry.is_symlink())
             if payload is not None and shared and shared_target(entry.path, f"{hub}/blobs/") is not None:
                 payload = replace(payload, shared=True)
-            blobs[entry.name] = StoredFile(entry.name, payload, trouble=trouble)
-        elif entry.is_file(follow_symlinks=False):
-            payload, trouble = data_behind(survey, entry.path, is_link=False)
             blobs[entry.name] = StoredFile(entry.name, payload, trouble=trouble)
     for _, entry in walk(survey, f"{survey.base}/blobs/{PARTIAL_FOLDER}"):
         payload, _ = data_behind(survey, entry.path, is_link=False)
@@ -421,14 +418,11 @@ def is_shared_store(hub: str) -> bool:
 
 
 def _file(survey: ModelScan, blobs: Mapping[str, StoredFile], name: str, entry: os.DirEntry[str]) -> StoredFile:
-    if not entry.is_symlink():
-        payload, trouble = data_behind(survey, entry.path, is_link=False)
-        return StoredFile(name, payload, "", None, trouble)
-    blob = _blob_name(entry.path, survey.base)
-    found = blobs.get(blob) if blob else None
+    blob = _blob_name(entry.path, survey.base) if entry.is_symlink() else ""
+    found = blobs.get(blob)
     if found is not None:
         return StoredFile(name, found.payload, blob, None, found.trouble)
-    payload, trouble = data_behind(survey, entry.path, is_link=True)
+    payload, trouble = data_behind(survey, entry.path, is_link=entry.is_symlink())
     return StoredFile(name, payload, "", None, trouble)
 
 
