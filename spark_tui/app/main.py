@@ -15,8 +15,7 @@ import click
 from spark_tui import __version__
 from spark_tui.app.rooms import ROOMS, Rooms
 from spark_tui.base.errors import ExitCode, MeasurementVoid, RefusedError, SparkError, UsageError
-from spark_tui.base.feature import named
-from spark_tui.cli.command import Commands, common_options
+from spark_tui.cli.command import Commands, command_at, common_options
 from spark_tui.cli.output import ReaderGone
 from spark_tui.cli.session import PROGRAM, Opener, Options, Session, Streams
 
@@ -56,7 +55,7 @@ class Program(Commands):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         module = "" if cmd_name in self.commands else self.rooms.module_of(cmd_name)
         if module:
-            self.add_command(named(f"{module}:{cmd_name.replace('-', '_')}"))
+            self.add_command(command_at(module, cmd_name))
         return super().get_command(ctx, cmd_name)
 
     def resolve_command(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import update_wrapper
+from importlib import import_module
 from typing import Any, Final, TypeVar
 
 import click
@@ -17,10 +18,20 @@ Work = Callable[..., int | None]
 
 
 class Commands(click.Group):
-    """A group that lists its commands as they were added: the way through a day, not the alphabet."""
+    """A group that lists its commands as they were added: the way through a day, not the alphabet.
+
+    `places` has the modules of commands that are declared elsewhere: one is imported when it is asked for.
+    """
+
+    places: Mapping[str, str] = {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
+        return list(self.places or self.commands)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in self.places and cmd_name not in self.commands:
+            self.add_command(command_at(self.places[cmd_name], cmd_name))
+        return super().get_command(ctx, cmd_name)
 
     def summaries(self, ctx: click.Context) -> list[tuple[str, str]]:
         found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
@@ -113,8 +124,15 @@ def command(name: str, examples: str = "") -> Callable[[Work], click.Command]:
     return make
 
 
-def group(name: str) -> Callable[[Callable[..., int | None]], Commands]:
-    """A group with the common options. What it decorates is its work when none of its commands is given."""
+def command_at(module: str, name: str) -> click.Command:
+    """The command of that name, which the module declares as a variable of its own."""
+    found = vars(import_module(module)).values()
+    return next(each for each in found if isinstance(each, click.Command) and each.name == name)
+
+
+def group(name: str, places: Mapping[str, str] = {}) -> Callable[[Callable[..., int | None]], Commands]:
+    """A group with the common options. What it decorates is its work when none of its commands is given; `places` are
+    the modules of its commands, where it has them elsewhere."""
 
     def make(work: Callable[..., int | None]) -> Commands:
         def alone(ctx: click.Context, /, **given: Any) -> int | None:
@@ -122,7 +140,9 @@ def group(name: str) -> Callable[[Callable[..., int | None]], Commands]:
 
         update_wrapper(alone, work)
         callback = common_options()(click.pass_context(alone))
-        return click.group(name, cls=Commands, invoke_without_command=True)(callback)
+        made = click.group(name, cls=Commands, invoke_without_command=True)(callback)
+        made.places = places
+        return made
 
     return make
 

@@ -17,7 +17,7 @@ from spark_tui.base.page import Row, Section, Tone
 from spark_tui.base.secret import mask_secrets
 from spark_tui.base.settings import DEMO_HOME
 from spark_tui.base.shell import find_commands, with_newlines
-from spark_tui.catalog.fit.show.presets import import_page
+from spark_tui.catalog.fit.show.preset_files import import_page
 from spark_tui.catalog.presets.model.preset import PRESETS, Origin
 from spark_tui.catalog.presets.use.imports import ImportOutcome, PastedText, RecipeStore, import_recipes
 from spark_tui.tui.textual_private import PasteInput, QuietModal

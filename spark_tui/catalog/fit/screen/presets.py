@@ -27,6 +27,7 @@ from spark_tui.base.page import Section
 from spark_tui.catalog.fit.screen.bar import FitBar
 from spark_tui.catalog.fit.show import presets as present
 from spark_tui.catalog.fit.show.launch import fit_figures, fit_verdict
+from spark_tui.catalog.fit.show.preset_files import last_good_rows, pin_page, running_page
 from spark_tui.catalog.fit.show.presets import MARKS, PROBLEM, ImageStatus
 from spark_tui.catalog.fit.use.finder import SORTS, PresetFinder, Search, matches, order
 from spark_tui.catalog.fit.use.recommend import Candidate
@@ -374,7 +375,7 @@ class PresetsScreen(ListScreen):
         status = self._image(preset)
         image = Ok(status.image, 0.0) if status.known else Missing(status.why)
         last = self.context[Pins].last_good(preset, image)
-        return present.last_good_rows(last, key_of("pin_preset")) if last.start is not None else ()
+        return last_good_rows(last, key_of("pin_preset")) if last.start is not None else ()
 
     def _command(self, preset: Preset) -> Sections:
         """The command with the image's real entrypoint when it is downloaded; else with the one that its name
@@ -403,7 +404,7 @@ class PresetsScreen(ListScreen):
         except SparkError as error:
             page.show(present.refusal(error))
         else:
-            page.show(present.running_page(found))
+            page.show(running_page(found))
 
     def offers(self, id_: str) -> bool:
         """Where no preset is chosen, none is launched or copied; a fix is offered where there is one."""
@@ -532,7 +533,7 @@ class PresetsScreen(ListScreen):
         await self.context[History].load()
         plan = pins.unpin_plan(preset) if pinned else await pins.plan(preset)
         verb = "Unpin" if pinned else "Pin"
-        if await self.app.push_screen_wait(PageQuestion(f"{verb} {preset.name}?", present.pin_page(plan), verb)):
+        if await self.app.push_screen_wait(PageQuestion(f"{verb} {preset.name}?", pin_page(plan), verb)):
             found = pins.apply(plan)
             self.notify(f"{found.name}: {found.reference}\n{found.file}", markup=False)
 

@@ -1,0 +1,112 @@
+"""presets export: a preset for another tool."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import click
+
+from spark_tui.base.context import Context
+from spark_tui.base.engine.container import ContainerSpec
+from spark_tui.base.engine.docker_run import render_text
+from spark_tui.base.errors import (
+    PresetError,
+)
+from spark_tui.base.finding import Severity
+from spark_tui.base.page import maybe
+from spark_tui.catalog.fit.use.fit import LaunchChecks, observe
+from spark_tui.catalog.presets.model.dialects.container_files import compose_text, quadlet_text, systemd_text
+from spark_tui.catalog.presets.model.dialects.recipe_files import comment, to_sparkrun, yaml_text
+from spark_tui.catalog.presets.model.located import MappingValue
+from spark_tui.catalog.presets.model.overrides import Overrides, overrides_from_pairs, pairs_from
+from spark_tui.catalog.presets.model.plan import LaunchPlan
+from spark_tui.catalog.presets.model.preset import Preset
+from spark_tui.catalog.presets.model.rights import findings_of
+from spark_tui.catalog.presets.use.catalogue import find_preset
+from spark_tui.catalog.presets.use.imports import (
+    RecipeStore,
+)
+from spark_tui.cli.command import command, preset_argument, settings_option
+from spark_tui.cli.output import write_new
+from spark_tui.cli.session import Session
+
+_OfSpec = Callable[[ContainerSpec, tuple[str, ...]], str]
+
+
+# Format: the file's usual name, what to do with it, and how it is made of the container.
+_OF_SPEC: Final[dict[str, tuple[str, str, _OfSpec]]] = {
+    "docker-run": ("", "", lambda spec, _: render_text(spec) + "\n"),
+    "compose": ("compose.yaml", "docker compose up -d", compose_text),
+    "systemd": ("/etc/systemd/system/{name}.service", "systemctl enable --now {name}", systemd_text),
+    "quadlet": (
+        "/etc/containers/systemd/{name}.container",
+        "systemctl daemon-reload && systemctl start {name}",
+        quadlet_text,
+    ),
+}
+
+
+_FORMATS = ("docker-run", "compose", "systemd", "quadlet", "sparkrun")
+
+
+_EXPORT_EXAMPLES = """\
+  spark-tui presets export gpt-oss-120b --format compose > compose.yaml
+  spark-tui presets export gpt-oss-120b --format systemd -o gpt-oss-120b.service
+  spark-tui presets export gpt-oss-120b --format sparkrun --set max_model_len=65536
+"""
+
+
+@command("export", _EXPORT_EXAMPLES)
+@preset_argument
+@click.option("--format", "format_", type=click.Choice(_FORMATS), default="docker-run", help="[docker-run]")
+@settings_option()
+@click.option("-o", "--output", default="", metavar="FILE", help="Write to a new file.")
+def export_preset(session: Session, name: str, format_: str, settings: tuple[str, ...], output: str) -> None:
+    """Export a preset for another tool: a command, a Compose file, a service, a recipe.
+
+    Keys and tokens are never included: the export names the private file that holds them.
+    """
+    overrides = overrides_from_pairs(pairs_from(settings))
+
+    async def work(context: Context) -> tuple[str, Sequence[str]]:
+        preset = find_preset(context, name)
+        if format_ in _OF_SPEC:
+            await observe(context, session.err.note)
+            return _of_plan((await context[LaunchChecks].judge(preset, overrides)).plan, format_)
+        return _of_recipe(context, preset, overrides)
+
+    text, notes = session.run(work)
+    if output:
+        write_new(output, text, "-o")
+    file = maybe("file", output, "it was not asked for")
+    session.out.json({"id": name, "format": format_, "text": text, **file, "notes": list(notes)})
+    if not output:
+        session.out.write(text)
+    session.err.note(*notes)
+
+
+def _of_plan(plan: LaunchPlan, format_: str) -> tuple[str, Sequence[str]]:
+    """The file, and what a person should know before using it."""
+    file, then, make = _OF_SPEC[format_]
+    name = plan.spec.name
+    about = [f"Made by spark-tui from its preset {plan.preset.name}."]
+    notes = [*plan.notes, *(each.summary for each in findings_of(plan.preset) if each.severity is Severity.ERROR)]
+    if then:
+        about += [f"Save it as {file.format(name=name)}, then:", f"  {then.format(name=name)}"]
+    for path in plan.spec.env_files:
+        notes.append(f"It reads the keys from {path}, which spark-tui writes when it launches the preset.")
+    if plan.directories:
+        notes.append(f"These folders must be there: {', '.join(plan.directories)}")
+    return make(plan.spec, tuple(about)), notes
+
+
+def _of_recipe(context: Context, preset: Preset, overrides: Overrides) -> tuple[str, Sequence[str]]:
+    found = context[RecipeStore].recipe(preset.file)
+    if not isinstance(found.document, MappingValue):
+        raise PresetError("The file holds no recipe any more.", "Restore it.", file=preset.file)
+    exported = to_sparkrun(preset, found.document, overrides)
+    if exported.document is found.document:
+        return found.text, exported.notes  # unchanged, with its comments
+    about = comment((f"Made by spark-tui from its preset {preset.name}.",))
+    return about + yaml_text(exported.document), exported.notes
