@@ -15,8 +15,9 @@ from spark_tui.catalog.models.model.hub import HubRepoMissing
 from spark_tui.catalog.models.model.store import Completeness, DeleteExtent
 from spark_tui.catalog.models.use.downloads import Downloads
 from spark_tui.catalog.presets.model.overrides import Overrides
+from spark_tui.catalog.presets.use.launch_downloads import launch_downloads
 from spark_tui.catalog.presets.use.library import Library
-from spark_tui.catalog.presets.use.preflight import Preflight, launch_downloads
+from spark_tui.catalog.presets.use.preflight import Preflight
 from spark_tui.catalog.presets.use.rights import PresetSource
 from spark_tui.simulator.downloads import PAUSED_AT_START, RATE, DemoDownloads
 from spark_tui.simulator.machine import SimulatedHost

@@ -23,7 +23,7 @@ from spark_tui.base.text import truncate
 from spark_tui.catalog.fit.model.fit import Fit
 from spark_tui.catalog.fit.model.verdict import LaunchVerdict
 from spark_tui.catalog.fit.screen.bar import FitBar
-from spark_tui.catalog.fit.show.launch import ModelStatus, judgement_page, model_page
+from spark_tui.catalog.fit.show.launch import judgement_page
 from spark_tui.catalog.fit.show.presets import ImageStatus, changes_of, plan_notes, refusal
 from spark_tui.catalog.fit.use.fit import LaunchChecks
 from spark_tui.catalog.presets.model.command import missing_values, settable
@@ -34,12 +34,14 @@ from spark_tui.catalog.presets.model.registry import NotReviewed
 from spark_tui.catalog.presets.model.rights import NotAllowed, unallowed
 from spark_tui.catalog.presets.model.rules.context import given_settings
 from spark_tui.catalog.presets.use.last_launches import PLACE, LastLaunches
-from spark_tui.catalog.presets.use.preflight import Preflight, launch_downloads, requests_of
+from spark_tui.catalog.presets.use.launch_downloads import launch_downloads, requests_of
+from spark_tui.catalog.presets.use.preflight import Preflight
 from spark_tui.catalog.presets.use.registries import RegistryManager
 from spark_tui.catalog.presets.use.rights import PresetGrants, require_reviewed
 from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.run.launch.show.edit import edit_page, shown_value
+from spark_tui.run.launch.show.fetch import ModelStatus, model_page
 from spark_tui.run.launch.use.edit import Editor, EditPlan
 from spark_tui.run.launch.use.launch import LaunchRequest
 from spark_tui.run.launch.use.runner import JobRunner

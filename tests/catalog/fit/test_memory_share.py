@@ -17,7 +17,8 @@ from spark_tui.catalog.fit.model.fit import HOST_BYTES, FitWord
 from spark_tui.catalog.fit.use.fit import LaunchChecks
 from spark_tui.catalog.presets.model.overrides import SHARE, Overrides, overrides_from_pairs, pairs_of
 from spark_tui.catalog.presets.model.preset import PresetFacts
-from spark_tui.catalog.presets.use.preflight import Preflight, preset_diff
+from spark_tui.catalog.presets.use.comparing import preset_diff
+from spark_tui.catalog.presets.use.preflight import Preflight
 from spark_tui.observe.engines.use.collectors import Collectors
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.explain.feature import ENGINES

@@ -17,8 +17,9 @@ from spark_tui.catalog.presets.adapter.imports import FolderRecipeStore
 from spark_tui.catalog.presets.adapter.store import PresetFiles
 from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.catalog.presets.model.preset import PRESETS, Origin, Preset
+from spark_tui.catalog.presets.use.comparing import preset_diff
 from spark_tui.catalog.presets.use.pins import ImageMatch, Pins
-from spark_tui.catalog.presets.use.preflight import Preflight, preset_diff
+from spark_tui.catalog.presets.use.preflight import Preflight
 from spark_tui.observe.explain.model.starts import MOST_GOOD, StartRecord, digest_for
 from spark_tui.observe.explain.model.timeline import StartOutcome
 from spark_tui.observe.metrics.use.history import History

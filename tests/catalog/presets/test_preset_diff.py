@@ -14,7 +14,7 @@ from spark_tui.base.engine.container import (
     PublishedPort,
 )
 from spark_tui.catalog.presets.model.diff import SET, DiffRow, diff
-from spark_tui.catalog.presets.use.preflight import container_of
+from spark_tui.catalog.presets.use.comparing import container_of
 from tests.kit import PRESET
 
 SPEC = ContainerSpec(

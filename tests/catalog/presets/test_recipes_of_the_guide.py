@@ -21,10 +21,9 @@ from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.quantities import GIB
 from spark_tui.base.shell import words_of
 from spark_tui.catalog.presets.adapter.store import builtin_directory
-from spark_tui.catalog.presets.model.fetching import fetch_command
 from spark_tui.catalog.presets.model.overrides import Overrides, overrides_from_pairs
 from spark_tui.catalog.presets.model.plan import LaunchPlan, plan
-from spark_tui.catalog.presets.model.preset import Origin, Preset
+from spark_tui.catalog.presets.model.preset import Origin, Preset, fetch_command
 from tests import TESTS
 from tests.cases import all_cases
 from tests.shipped import SHIPPED_FILES

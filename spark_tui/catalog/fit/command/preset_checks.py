@@ -25,7 +25,8 @@ from spark_tui.catalog.presets.model.overrides import Overrides, overrides_from_
 from spark_tui.catalog.presets.model.preset import Preset
 from spark_tui.catalog.presets.model.rights import findings_of
 from spark_tui.catalog.presets.use.catalogue import find_preset
-from spark_tui.catalog.presets.use.preflight import Preflight, container_of, preset_diff
+from spark_tui.catalog.presets.use.comparing import container_of, preset_diff
+from spark_tui.catalog.presets.use.preflight import Preflight
 from spark_tui.catalog.presets.use.rights import PresetGrants, PresetSource
 from spark_tui.cli.command import command, complete, preset_argument, settings_option
 from spark_tui.cli.session import Session

@@ -35,9 +35,10 @@ from spark_tui.catalog.presets.feature import LIBRARY
 from spark_tui.catalog.presets.model.overrides import Overrides, pairs_of
 from spark_tui.catalog.presets.model.plan import LaunchPlan
 from spark_tui.catalog.presets.model.preset import PRESETS, Preset
+from spark_tui.catalog.presets.use.comparing import preset_diff
 from spark_tui.catalog.presets.use.library import Library
 from spark_tui.catalog.presets.use.pins import Pins
-from spark_tui.catalog.presets.use.preflight import Preflight, preset_diff
+from spark_tui.catalog.presets.use.preflight import Preflight
 from spark_tui.catalog.presets.use.rights import load_presets
 from spark_tui.observe.engines.show.engines import ago
 from spark_tui.observe.explain.feature import ENGINES

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from msgspec import Struct
-
-from spark_tui.base.errors import SparkError
 from spark_tui.base.finding import Severity, pairs_text
 from spark_tui.base.page import SEVERITIES, Cell, Object, Page, Row, Section, Tone, finding_fix
 from spark_tui.base.quantities import short_tokens
 from spark_tui.catalog.fit.model.fit import Fit, FitChange, FitWord
 from spark_tui.catalog.fit.model.verdict import LaunchVerdict, fit_lines
-from spark_tui.catalog.models.model.download import DownloadRequest
-from spark_tui.catalog.presets.use.preflight import MissingFiles
 
 FIT_TONES: Final = {
     FitWord.FITS: Tone.GOOD,
@@ -163,14 +158,6 @@ def fit_object(name: str, found: Fit) -> Object:
 # --- the values of the form ---------------------------------------------------------------------------------
 
 
-class ModelStatus(Struct, frozen=True):
-    """What a launch would download, of all that it `needs`. `wanted` None: unknown, or there is no Hub."""
-
-    needs: tuple[DownloadRequest, ...]
-    wanted: MissingFiles | None = None
-    problem: SparkError | None = None
-
-
 def judgement_page(judgement: LaunchVerdict | None) -> Page:
     """The verdict with its reason and what would help, then errors and warnings, each with its fix."""
     if judgement is None:
@@ -188,19 +175,3 @@ def judgement_page(judgement: LaunchVerdict | None) -> Page:
     if notes:
         rows.append(Row(f"{notes} more note{'s' * (notes > 1)}: see Checks of the preset.", tone=Tone.QUIET))
     return (Section(rows=tuple(rows)),)
-
-
-def model_page(status: ModelStatus | None, *, fetch: bool, key: str) -> Page:
-    """One line where something is missing, none where all of it is downloaded. `fetch`: the launch downloads it;
-    `key` changes that."""
-    if status is None or (status.problem is None and (status.wanted is None or not status.wanted.plans)):
-        return ()
-    wanted = status.wanted
-    if not fetch:
-        row = Row(f"left to the engine  {key} download first", "model", Tone.QUIET)
-    elif status.problem is not None or wanted is None:
-        problem = status.problem
-        row = Row(f"{problem.summary} {problem.remedy}" if problem else "", "model", Tone.BAD)
-    else:
-        row = Row(f"{wanted.words}; downloaded first  {key} skip", "model", Tone.WARNING)
-    return (Section(rows=(row,)),)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import posixpath
 import re
-import shlex
 from typing import Final
 
 from spark_tui.base.engine.container import STORE_TARGET
@@ -45,16 +43,3 @@ def _required(file: RequiredFile, preset: str) -> DownloadRequest:
     if file.is_folder:
         return DownloadRequest(file.repo, target=file.target, preset=preset)
     return DownloadRequest(file.repo, files=(file.file,), target=file.target, single=True, preset=preset)
-
-
-def fetch_command(file: RequiredFile, store: str) -> str:
-    """The words to type on the host. `store` is the model store's path there."""
-    place = posixpath.join(store, file.target)
-    if file.url:
-        return shlex.join(("curl", "-fL", "--create-dirs", "-o", place, file.url))
-    if file.is_folder:
-        return shlex.join(("hf", "download", file.repo, "--local-dir", place))
-    folder = place.removesuffix(file.file).rstrip("/") if place.endswith("/" + file.file) else posixpath.dirname(place)
-    fetched = posixpath.join(folder, file.file)
-    download = shlex.join(("hf", "download", file.repo, file.file, "--local-dir", folder))
-    return download if fetched == place else f"{download} && {shlex.join(('mv', fetched, place))}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
+import shlex
 from collections.abc import Callable
 from enum import StrEnum
 from typing import Final
@@ -69,6 +71,19 @@ class RequiredFile(Struct, frozen=True):
     @property
     def is_folder(self) -> bool:
         return bool(self.repo) and not self.file
+
+
+def fetch_command(file: RequiredFile, store: str) -> str:
+    """The words to type on the host. `store` is the model store's path there."""
+    place = posixpath.join(store, file.target)
+    if file.url:
+        return shlex.join(("curl", "-fL", "--create-dirs", "-o", place, file.url))
+    if file.is_folder:
+        return shlex.join(("hf", "download", file.repo, "--local-dir", place))
+    folder = place.removesuffix(file.file).rstrip("/") if place.endswith("/" + file.file) else posixpath.dirname(place)
+    fetched = posixpath.join(folder, file.file)
+    download = shlex.join(("hf", "download", file.repo, file.file, "--local-dir", folder))
+    return download if fetched == place else f"{download} && {shlex.join(('mv', fetched, place))}"
 
 
 class RequiredStep(Struct, frozen=True):

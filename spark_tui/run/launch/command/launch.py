@@ -18,7 +18,7 @@ from spark_tui.catalog.presets.model.overrides import overrides_from_pairs
 from spark_tui.catalog.presets.model.plan import LaunchPlan, key_wanted
 from spark_tui.catalog.presets.use.catalogue import find_preset
 from spark_tui.catalog.presets.use.last_launches import LastLaunches
-from spark_tui.catalog.presets.use.preflight import launch_downloads
+from spark_tui.catalog.presets.use.launch_downloads import launch_downloads
 from spark_tui.catalog.presets.use.rights import require_reviewed
 from spark_tui.cli.output import Interrupted
 from spark_tui.cli.session import Session, typed

@@ -30,7 +30,8 @@ from spark_tui.catalog.fit.use.fit import MemoryGate, share_of
 from spark_tui.catalog.presets.model.overrides import Overrides, overrides_from_pairs
 from spark_tui.catalog.presets.model.plan import LaunchPlan
 from spark_tui.catalog.presets.model.preset import Preset, PresetCatalogue
-from spark_tui.catalog.presets.use.preflight import LaunchDownloads, Preflight, PreflightStatus, launch_downloads
+from spark_tui.catalog.presets.use.launch_downloads import LaunchDownloads, launch_downloads
+from spark_tui.catalog.presets.use.preflight import Preflight, PreflightStatus
 from spark_tui.catalog.presets.use.rights import require_reviewed
 from spark_tui.observe.engines.use.collectors import clear_container
 from spark_tui.observe.engines.use.engines import EngineSupervisor, EngineWatch
