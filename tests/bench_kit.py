@@ -14,8 +14,7 @@ from msgspec.structs import replace
 from spark_tui.base.engine.state import Endpoint
 from spark_tui.base.errors import SparkError
 from spark_tui.base.ports import Clock
-from spark_tui.observe.results.model.conditions import Conditions
-from spark_tui.observe.results.model.plan import BenchPlan, Segment
+from spark_tui.observe.results.model.plan import BenchPlan, Conditions, Segment
 from spark_tui.observe.results.model.record import RequestRecord
 from spark_tui.observe.results.model.run import BenchRun, Pass, levels
 from spark_tui.use.bench.model.load import Load, LoadEvent, LoadResult, RequestSpec, Tick

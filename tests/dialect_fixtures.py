@@ -14,7 +14,7 @@ from spark_tui.catalog.presets.model.dialects.importing import (
     Registry,
     examine,
 )
-from spark_tui.catalog.presets.model.located import MappingValue
+from spark_tui.catalog.presets.model.preset import MappingValue
 
 REAL = Path(__file__).parent / "fixtures" / "presets" / "real"
 EUGR = tuple(sorted((REAL / "eugr" / "recipes").rglob("*.yaml")))

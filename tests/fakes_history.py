@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from spark_tui.base.finding import Missing, Ok, Reading
-from spark_tui.base.history_limits import HistoryOff, HistoryState, Record
-from spark_tui.base.host.series import Sample, SeriesKey, SeriesSlice
+from spark_tui.base.host.series import HistoryOff, HistoryState, Record, Sample, SeriesKey, SeriesSlice
 from spark_tui.observe.explain.model.starts import StartRecord
 
 

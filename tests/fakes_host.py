@@ -23,8 +23,7 @@ from spark_tui.base.engine.runtimes import KEY_VARIABLES
 from spark_tui.base.errors import SparkError
 from spark_tui.base.finding import Missing, Ok, Reading, value_of
 from spark_tui.base.host.detectors import SharedFile
-from spark_tui.base.host.drop_caches import Access, Route, SystemFile
-from spark_tui.base.host.memory import MemInfo
+from spark_tui.base.host.memory import Access, MemInfo, Route, SystemFile
 from spark_tui.base.host.vitals import GpuReading, HostIdentity
 from spark_tui.base.ports import LogLine
 from spark_tui.base.protocol import Router, RouteRequest

@@ -9,11 +9,11 @@ from __future__ import annotations
 from inspect import iscoroutinefunction
 from typing import Any, Final
 
-from spark_tui.base import adapters as product
+from spark_tui.base import context as product
 from spark_tui.base import ports as types
 from spark_tui.base.errors import MetricsUnavailable, RefusedError, UsageError
 from spark_tui.base.finding import Missing
-from spark_tui.base.history_limits import HistoryOff, HistoryState
+from spark_tui.base.host.series import HistoryOff, HistoryState
 from spark_tui.base.host.vitals import Vitals
 from spark_tui.catalog.models.model.download import Limits, LocalFiles
 from spark_tui.catalog.models.model.store import StoreContents

@@ -19,7 +19,7 @@ from spark_tui.base.launches import ClusterRecord
 from spark_tui.base.ports import ShellResult
 from spark_tui.base.protocol import FabricLink
 from spark_tui.base.remote import QUESTION, RemoteHost, Spread
-from spark_tui.base.wire import decode, encode
+from spark_tui.base.untrusted import decode, encode
 from spark_tui.catalog.models.model.store import Payload, StoredFile
 from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.machine.nodes import Nodes

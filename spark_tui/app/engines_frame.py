@@ -15,7 +15,7 @@ from spark_tui.base.protocol import rank_of
 from spark_tui.catalog.models.feature import DOWNLOADS
 from spark_tui.catalog.presets.feature import LIBRARY
 from spark_tui.catalog.presets.model.preset import PRESETS
-from spark_tui.catalog.presets.use.catalogue import catalogue
+from spark_tui.catalog.presets.use.rights import catalogue
 from spark_tui.observe.engines.show.activity import engine_counts, engine_statuses, window_title
 from spark_tui.observe.engines.show.engines import latest_job
 from spark_tui.observe.explain.feature import ENGINES

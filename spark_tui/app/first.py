@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from spark_tui.base.context import Context
-from spark_tui.base.poller import keep, pause
+from spark_tui.base.executors import keep, pause
 from spark_tui.catalog.presets.model.preset import PRESETS
 from spark_tui.observe.engines.use.collectors import Collectors
 

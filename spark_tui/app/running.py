@@ -9,8 +9,8 @@ from functools import partial
 
 from spark_tui.base.context import Context
 from spark_tui.base.errors import SparkError
+from spark_tui.base.executors import keep
 from spark_tui.base.finding import value_of
-from spark_tui.base.poller import keep
 from spark_tui.catalog.models.use.downloads import Downloads
 from spark_tui.machine.gateway import read_status
 from spark_tui.manage.cluster.use.monitor import ClusterJobs, ClusterMonitor

@@ -9,8 +9,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from spark_tui.app.rooms import ROOMS, Rooms
-from spark_tui.base.adapters import Ports
-from spark_tui.base.context import Context
+from spark_tui.base.context import Context, Ports
 from spark_tui.base.feature import Adapter
 from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.ports import Clock

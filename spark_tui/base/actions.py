@@ -11,8 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from spark_tui.base.keymap import Keymap
-from spark_tui.base.settings import suggestion
+from spark_tui.base.settings import Keymap, suggestion
 
 
 class Scope(StrEnum):

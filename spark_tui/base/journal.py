@@ -13,7 +13,7 @@ from typing import Final, Generic, TypeVar
 from spark_tui.base.errors import RefusedError, SparkError
 from spark_tui.base.ports import StateFiles
 from spark_tui.base.text import clean_line, quoted
-from spark_tui.base.wire import decode, encode
+from spark_tui.base.untrusted import decode, encode
 
 T = TypeVar("T")
 

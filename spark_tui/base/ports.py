@@ -26,9 +26,8 @@ if TYPE_CHECKING:  # the shapes are many, and a port names them only
     from spark_tui.base.engine.units import BootStatus, ScheduleStatus, Unit
     from spark_tui.base.finding import Reading
     from spark_tui.base.host.detectors import EngineProcess, Link, SharedFile, StoreState
-    from spark_tui.base.host.drop_caches import Access, Route, SystemFile
     from spark_tui.base.host.guard import GuardedEngine, GuardEntry
-    from spark_tui.base.host.memory import MemInfo
+    from spark_tui.base.host.memory import Access, MemInfo, Route, SystemFile
     from spark_tui.base.host.vitals import ContainerMemory, GpuProcess, GpuReading, HostIdentity, HostProcess, Vitals
     from spark_tui.base.remote import RemoteHost
     from spark_tui.base.secret import Secret

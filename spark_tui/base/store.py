@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from spark_tui.base.engine.container import DaemonFacts
     from spark_tui.base.engine.units import BootStatus, ScheduleStatus
     from spark_tui.base.gateway import GatewayStatus
-    from spark_tui.base.host.drop_caches import DropResult
+    from spark_tui.base.host.memory import DropResult
     from spark_tui.base.jobs import BenchStatus, JobView
     from spark_tui.base.launches import ClusterRecord
     from spark_tui.base.ports import Clock

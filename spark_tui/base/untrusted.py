@@ -1,10 +1,12 @@
-"""JSON and TOML from outside: files, answers, labels, logs. YAML has `services/yaml_nodes.py`."""
+"""JSON and TOML from outside: files, answers, labels, logs. Values of ours as JSON, by their types alone."""
 
 from __future__ import annotations
 
 import json
 import tomllib
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+import msgspec
 
 MAX_DEPTH: Final = 100
 """Lists and mappings within one another; far below Python's own limit for what walks through them later."""
@@ -39,3 +41,22 @@ def _check_depth(value: object) -> None:
         if not level:
             return
     raise ValueError(_TOO_DEEP)
+
+
+# --- wire ------------------------------------------------------------------------------------------------
+
+
+T = TypeVar("T")
+
+
+def encode(value: object) -> str:
+    """A Struct, or a value of JSON's own kinds, in one line."""
+    return msgspec.json.encode(value).decode()
+
+
+def decode(text: str | bytes, kind: type[T]) -> T:
+    """Unknown keys are left out, absent ones have their default. Raises ValueError, which says what does not fit."""
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ValueError(str(error)) from None

@@ -12,13 +12,20 @@ from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from spark_tui.base.engine.api_errors import api_error, is_loading, model_not_served
+from spark_tui.base.engine.answer import (
+    MAX_EVENT_BYTES,
+    EventTooLong,
+    SseDecoder,
+    StreamReader,
+    api_error,
+    is_loading,
+    model_not_served,
+)
 from spark_tui.base.engine.message import ChatEvent, ChatRequest
 from spark_tui.base.engine.metrics_page import WANTED_NAMES, MetricPage, Slot, Source, page_of, source_of
 from spark_tui.base.engine.request import request_bytes
 from spark_tui.base.engine.runtimes import runtime_named, with_tag
 from spark_tui.base.engine.state import Endpoint, Health, ServedModel
-from spark_tui.base.engine.stream import MAX_EVENT_BYTES, EventTooLong, SseDecoder, StreamReader
 from spark_tui.base.errors import (
     ApiKeyRejected,
     EngineFailed,

@@ -12,7 +12,7 @@ from spark_tui.base.gateway import GatewayKey, GatewayStatus, KeysUnreadable
 from spark_tui.base.ports import Clock, StateFiles
 from spark_tui.base.secret import Secret
 from spark_tui.base.text import clean_line
-from spark_tui.base.wire import decode, encode
+from spark_tui.base.untrusted import decode, encode
 
 FILE: Final = "gateway"
 """The running gateway's status; its claim is held as long as it runs."""

@@ -49,7 +49,7 @@ from spark_tui.base.remote import (
     with_addresses,
 )
 from spark_tui.base.text import clean, clean_line
-from spark_tui.base.wire import decode, encode
+from spark_tui.base.untrusted import decode, encode
 
 T = TypeVar("T")
 

@@ -13,7 +13,6 @@ from msgspec import Struct
 from spark_tui.base.actions import action, check_keymap, known_actions
 from spark_tui.base.context import Context
 from spark_tui.base.files import FILE_MODE, FOLDER_MODE, read_plain, write_whole
-from spark_tui.base.keymap import keymap_text, read_keymap
 from spark_tui.base.remote import (
     check_name,
     cluster_plain,
@@ -37,6 +36,8 @@ from spark_tui.base.settings import (
     SettingsError,
     SettingSource,
     defaults,
+    keymap_text,
+    read_keymap,
     read_value,
     suggestion,
     variable_of,

@@ -28,7 +28,7 @@ from spark_tui.base.engine.units import (
 from spark_tui.base.errors import SparkError
 from spark_tui.base.executors import python_path
 from spark_tui.base.files import read_plain
-from spark_tui.base.host.drop_caches import SystemFile
+from spark_tui.base.host.memory import SystemFile
 from spark_tui.base.ports import CacheDropper
 from spark_tui.base.remote import last_line
 from spark_tui.base.text import quoted

@@ -13,8 +13,7 @@ from msgspec.structs import replace
 from spark_tui.base.engine.image import repository
 from spark_tui.base.engine.metrics_page import Snapshot
 from spark_tui.base.finding import Ok, Reading
-from spark_tui.base.history_limits import FINE_STEP, Record
-from spark_tui.base.host.series import HOST, MetricId, Sample, SeriesKey, SeriesSlice
+from spark_tui.base.host.series import FINE_STEP, HOST, MetricId, Record, Sample, SeriesKey, SeriesSlice
 from spark_tui.observe.explain.model.starts import StartBackends, StartRecord, StartSizes
 from spark_tui.observe.explain.model.timeline import PhaseId, StartOutcome
 from spark_tui.observe.metrics.adapter.db import HistoryDb, Write

@@ -30,8 +30,7 @@ from spark_tui.base.engine.units import (
 )
 from spark_tui.base.finding import Ok, Reading
 from spark_tui.base.host.detectors import StoreState
-from spark_tui.base.host.drop_caches import TEE_COMPACT, TEE_DROP, Access, Route, SystemFile
-from spark_tui.base.host.memory import MemInfo
+from spark_tui.base.host.memory import TEE_COMPACT, TEE_DROP, Access, MemInfo, Route, SystemFile
 from spark_tui.base.host.vitals import GpuProcess, GpuReading, HostIdentity
 from spark_tui.base.quantities import GIB, KIB, MIB
 from spark_tui.machine.procfs import ProcfsHost

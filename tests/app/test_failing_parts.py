@@ -14,9 +14,9 @@ import pytest
 from spark_tui.base.engine.container import PublishedPort
 from spark_tui.base.engine.state import EngineState
 from spark_tui.base.errors import SparkError
+from spark_tui.base.executors import keep
 from spark_tui.base.finding import EventKind, Ok, Severity, value_of
 from spark_tui.base.host.vitals import Vitals
-from spark_tui.base.poller import keep
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.observe.metrics.use.metrics import EngineMetricsCollector

@@ -19,7 +19,7 @@ from spark_tui.base.errors import DaemonNotRunning, GpuDriverMissing
 from spark_tui.base.finding import Missing, value_of
 from spark_tui.base.gateway import GatewayStatus, GatewaySwap
 from spark_tui.base.jobs import JobView, Step, StepState
-from spark_tui.base.wire import encode
+from spark_tui.base.untrusted import encode
 from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.observe.engines.screen.view import LogView
 from spark_tui.observe.engines.use.engines import EngineSupervisor

@@ -12,8 +12,7 @@ import pytest
 
 import spark_tui
 from spark_tui.app.wiring import Adapters, build_demo
-from spark_tui.base.adapters import Ports
-from spark_tui.base.context import PORTS, Context
+from spark_tui.base.context import PORTS, Context, Ports
 from spark_tui.base.errors import RefusedError
 from spark_tui.base.feature import named
 from spark_tui.base.ports import PORT_NAMES

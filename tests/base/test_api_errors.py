@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.base.engine.api_errors import api_error, is_loading, message_of, model_not_served, stream_error
+from spark_tui.base.engine.answer import api_error, is_loading, message_of, model_not_served, stream_error
 from spark_tui.base.errors import (
     ApiKeyRejected,
     BadRequest,

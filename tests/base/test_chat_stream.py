@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spark_tui.base.engine.answer import SseDecoder, StreamReader
 from spark_tui.base.engine.message import (
     Answer,
     AnswerBuilder,
@@ -19,7 +20,6 @@ from spark_tui.base.engine.message import (
     ToolCallDelta,
     Usage,
 )
-from spark_tui.base.engine.stream import SseDecoder, StreamReader
 from spark_tui.base.errors import BadRequest, ContextOverflow, EngineFailed, ReplyCutOff, SparkError
 from tests import api_fixtures
 from tests.cases import all_cases

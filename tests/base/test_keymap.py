@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from textual.keys import _character_to_key
 
 from spark_tui.base.actions import ACTIONS, check_keymap
-from spark_tui.base.keymap import key_name, keymap_text, read_keymap
+from spark_tui.base.settings import key_name, keymap_text, read_keymap
 from tests.cases import all_cases
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from spark_tui.base.errors import SparkError
-from spark_tui.base.poller import MAX_BACKOFF_SECONDS, Poller
+from spark_tui.base.executors import MAX_BACKOFF_SECONDS, Poller
 from tests.fakes_host import FakeClock
 
 

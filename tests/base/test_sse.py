@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.base.engine.stream import EventTooLong, SseDecoder
+from spark_tui.base.engine.answer import EventTooLong, SseDecoder
 from tests.cases import all_cases
 
 

@@ -19,8 +19,7 @@ import click
 from spark_tui.app.main import cli, run
 from spark_tui.app.rooms import ROOMS
 from spark_tui.app.wiring import build_demo
-from spark_tui.base.adapters import Ports
-from spark_tui.base.context import Context
+from spark_tui.base.context import Context, Ports
 from spark_tui.base.errors import SparkError
 from spark_tui.base.settings import Settings, folders_for
 from spark_tui.cli.session import PROGRAM, Options, Session, Streams

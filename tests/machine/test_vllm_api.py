@@ -15,9 +15,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from spark_tui.base.engine.answer import SseDecoder, StreamReader
 from spark_tui.base.engine.message import Answer, AnswerBuilder, ChatRequest, ContentDelta, Message, Role
 from spark_tui.base.engine.state import Endpoint, Health, ServedModel
-from spark_tui.base.engine.stream import SseDecoder, StreamReader
 from spark_tui.base.errors import (
     ApiKeyRejected,
     ContextOverflow,

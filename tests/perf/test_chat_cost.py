@@ -11,6 +11,7 @@ from pathlib import Path
 
 from textual.app import App, ComposeResult
 
+from spark_tui.base.engine.answer import SseDecoder, StreamReader
 from spark_tui.base.engine.message import (
     Answer,
     AnswerBuilder,
@@ -21,7 +22,6 @@ from spark_tui.base.engine.message import (
     Usage,
 )
 from spark_tui.base.engine.state import Endpoint
-from spark_tui.base.engine.stream import SseDecoder, StreamReader
 from spark_tui.base.executors import SystemClock
 from spark_tui.tui.format import UNICODE
 from spark_tui.use.chat.adapter import FileConversations

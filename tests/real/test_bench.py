@@ -34,10 +34,9 @@ import pytest
 
 import spark_tui
 from spark_tui.base.engine.state import Endpoint
-from spark_tui.observe.results.model.conditions import Conditions
-from spark_tui.observe.results.model.plan import BenchPlan, PromptForm, Segment
+from spark_tui.observe.results.model.plan import BenchPlan, Conditions, PromptForm, Segment
+from spark_tui.observe.results.model.record import median_interval
 from spark_tui.observe.results.model.run import level
-from spark_tui.observe.results.model.statistics import median_interval
 from spark_tui.use.bench.adapter.driver import HttpLoadDriver
 from spark_tui.use.bench.use.bench import BenchSession
 from tests.bench_server import BenchServer

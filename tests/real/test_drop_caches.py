@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from spark_tui.base.errors import SparkError
 from spark_tui.base.executors import SystemClock
 from spark_tui.base.finding import Ok
-from spark_tui.base.host.drop_caches import GRANT_FILE, Access, RouteKind, routes, sudoers_grant
+from spark_tui.base.host.memory import GRANT_FILE, Access, RouteKind, routes, sudoers_grant
 from spark_tui.base.quantities import MIB
 from spark_tui.base.store import Store
 from spark_tui.machine.docker.engine import DockerEngine
@@ -100,7 +100,7 @@ async def test_as_root_memfree_rises_by_what_was_cached(cached_file: Path, dropp
 
 @needs_root
 async def test_as_root_memory_is_compacted(dropper: SystemCacheDropper) -> None:
-    from spark_tui.base.host.drop_caches import compact_route
+    from spark_tui.base.host.memory import compact_route
 
     route = compact_route(await dropper.access())
     assert route is not None
@@ -167,7 +167,7 @@ def grant(sudo: None) -> Iterator[str]:
 
 PROBE = """
 import asyncio, json, os, subprocess
-from spark_tui.base.host.drop_caches import compact_route, routes
+from spark_tui.base.host.memory import compact_route, routes
 from spark_tui.observe.memory.adapter.drop_caches import SystemCacheDropper
 os.setgroups([]); os.setgid({gid}); os.setuid({uid})  # now: Python itself may be where others cannot read
 

@@ -22,9 +22,8 @@ from spark_tui.catalog.presets.adapter.imports import FolderRecipeStore
 from spark_tui.catalog.presets.adapter.store import PresetFiles, builtin_directory, parse
 from spark_tui.catalog.presets.model.command import command_of
 from spark_tui.catalog.presets.model.dialects.recipe_files import to_sparkrun, yaml_text
-from spark_tui.catalog.presets.model.located import MappingValue
 from spark_tui.catalog.presets.model.overrides import Overrides, overrides_from_pairs
-from spark_tui.catalog.presets.model.preset import Origin, Preset
+from spark_tui.catalog.presets.model.preset import MappingValue, Origin, Preset
 from spark_tui.catalog.presets.use.imports import ImportOutcome, import_recipes
 from tests.dialect_fixtures import IMPORTABLE, REAL
 

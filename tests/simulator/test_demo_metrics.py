@@ -8,7 +8,7 @@ from contextlib import aclosing
 import pytest
 
 from spark_tui.app.wiring import demo_ports
-from spark_tui.base.adapters import Ports
+from spark_tui.base.context import Ports
 from spark_tui.base.engine.message import ChatRequest, Message, Role, Usage
 from spark_tui.base.engine.metrics_page import Change, Family, Snapshot
 from spark_tui.base.engine.state import Endpoint

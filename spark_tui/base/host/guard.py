@@ -15,8 +15,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.base.host.drop_caches import WORTH_BYTES
-from spark_tui.base.host.memory import LOADING_FLOOR, SERVING_FLOOR, THRASHING_PERCENT, MemInfo
+from spark_tui.base.host.memory import LOADING_FLOOR, SERVING_FLOOR, THRASHING_PERCENT, WORTH_BYTES, MemInfo
 from spark_tui.base.quantities import GIB, gib
 
 

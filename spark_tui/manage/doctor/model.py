@@ -25,8 +25,7 @@ from spark_tui.base.host.detectors import (
     leaked,
     watch_power,
 )
-from spark_tui.base.host.drop_caches import Access
-from spark_tui.base.host.memory import MemInfo
+from spark_tui.base.host.memory import Access, MemInfo
 from spark_tui.base.host.vitals import GpuReading, HostIdentity
 from spark_tui.base.quantities import GIB, KIB, MIB, human_bytes
 from spark_tui.base.text import clean_line, quoted, truncate

@@ -18,7 +18,7 @@ from spark_tui.base.secret import Secret
 from spark_tui.base.text import clean_line
 from spark_tui.catalog.fit.use.fit import observe
 from spark_tui.catalog.presets.model.command import LOOPBACK_NAMES
-from spark_tui.catalog.presets.use.catalogue import find_preset
+from spark_tui.catalog.presets.use.rights import find_preset
 from spark_tui.cli.command import complete, group, yes_option
 from spark_tui.cli.session import Session, confirm
 from spark_tui.machine.gateway import GatewayKeys, read_status

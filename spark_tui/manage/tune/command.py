@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from spark_tui.base.context import Context
 from spark_tui.base.errors import ExitCode, RefusedError, UsageError
 from spark_tui.catalog.fit.use.fit import observe
-from spark_tui.catalog.presets.use.catalogue import find_preset
+from spark_tui.catalog.presets.use.rights import find_preset
 from spark_tui.cli.command import command, complete, yes_option
 from spark_tui.cli.output import Interrupted
 from spark_tui.cli.session import Session, confirm

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from spark_tui.base.engine.invocation import METHOD, OFF, TOKENS, number_in
 from spark_tui.observe.results.model.plan import BenchPlan
-from spark_tui.observe.results.model.statistics import ConfidenceInterval, deviation
+from spark_tui.observe.results.model.record import ConfidenceInterval, deviation
 
 LEAST_GAIN: Final = 0.01
 """A smaller gain is not worth another preset, however sure it is."""

@@ -32,12 +32,11 @@ from spark_tui.catalog.fit.use.draft import Drafts
 from spark_tui.catalog.fit.use.fit import LaunchChecks, MemoryGate, WillNotFit
 from spark_tui.catalog.presets.model.command import settable, tool_calls_of
 from spark_tui.catalog.presets.model.dialects.recipe_files import comment, sub_table, to_sparkrun, with_value, yaml_text
-from spark_tui.catalog.presets.model.located import MappingValue
 from spark_tui.catalog.presets.model.overrides import Overrides, all_pairs, overrides_from_pairs
-from spark_tui.catalog.presets.model.preset import Preset, PresetCatalogue
+from spark_tui.catalog.presets.model.preset import MappingValue, Preset, PresetCatalogue
 from spark_tui.catalog.presets.model.rules.context import given_settings
-from spark_tui.catalog.presets.use.catalogue import catalogue
 from spark_tui.catalog.presets.use.imports import RecipeStore
+from spark_tui.catalog.presets.use.rights import catalogue
 from spark_tui.manage.tune.model import (
     PASSES,
     PER_LAUNCH,

@@ -15,17 +15,18 @@ from spark_tui.base.context import Context
 from spark_tui.base.engine.units import Unit
 from spark_tui.base.errors import RefusedError, SparkError, UsageError
 from spark_tui.base.finding import Severity, reason_of, value_of
-from spark_tui.base.host.drop_caches import (
+from spark_tui.base.host.guard import GuardEntry
+from spark_tui.base.host.memory import (
     GRANT_FILE,
     RULE_FILE,
     UNIT_FILE,
     DropResult,
+    MemInfo,
+    MemoryBreakdown,
     SystemFile,
     sudoers_grant,
     unit_files,
 )
-from spark_tui.base.host.guard import GuardEntry
-from spark_tui.base.host.memory import MemInfo, MemoryBreakdown
 from spark_tui.base.page import Object, moment
 from spark_tui.base.quantities import gib
 from spark_tui.base.store import World

@@ -8,9 +8,8 @@ from typing import Any, Final
 from msgspec import Struct
 
 from spark_tui.base.finding import Finding, Missing, Ok, Reading, Severity, reason_of, value_of
-from spark_tui.base.host.drop_caches import DropResult
 from spark_tui.base.host.guard import GuardEntry
-from spark_tui.base.host.memory import RESERVE_BYTES, MemInfo, MemoryBreakdown
+from spark_tui.base.host.memory import RESERVE_BYTES, DropResult, MemInfo, MemoryBreakdown
 from spark_tui.base.host.vitals import Vitals, engine_memory
 from spark_tui.base.page import TONES, Cell, Column, Object, Page, Row, Section, Table, Tone, cells, maybe, moment, read
 from spark_tui.base.quantities import GIB, gib, human_bytes

@@ -20,10 +20,16 @@ from spark_tui.base.text import clean_line
 from spark_tui.observe.explain.model.starts import StartRecord
 from spark_tui.observe.explain.model.view import Baseline
 from spark_tui.observe.results.feature import PROOFS
-from spark_tui.observe.results.model.compare import Comparison, compare
-from spark_tui.observe.results.model.conditions import Conditions, flags_of
+from spark_tui.observe.results.model.compare import (
+    SOURCES,
+    Comparison,
+    PublishedComparison,
+    beside,
+    compare,
+    references,
+)
+from spark_tui.observe.results.model.plan import Conditions, flags_of
 from spark_tui.observe.results.model.proof import Proof
-from spark_tui.observe.results.model.published import SOURCES, PublishedComparison, beside, references
 from spark_tui.observe.results.model.run import BenchRun, Result, Status, result_of
 
 LEAST_ID = 3

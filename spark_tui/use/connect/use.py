@@ -23,7 +23,7 @@ from spark_tui.base.finding import Finding, Severity
 from spark_tui.base.ports import Clock, EngineApi, HostProbe, SecretStore, StateFiles, port_named
 from spark_tui.base.secret import Secret
 from spark_tui.base.text import same_name
-from spark_tui.base.wire import decode, encode
+from spark_tui.base.untrusted import decode, encode
 from spark_tui.machine.gateway import GatewayKeys
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.observe.results.model.proof import PATHS, request_body

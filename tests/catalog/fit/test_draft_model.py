@@ -17,7 +17,7 @@ from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.quantities import GIB
 from spark_tui.catalog.fit.model.draft import Draft, DraftBasis, DraftRefused, DraftSource, draft_of
 from spark_tui.catalog.models.model.config import facts_from
-from spark_tui.catalog.presets.adapter.recipe_yaml import parse
+from spark_tui.catalog.presets.adapter.store import parse
 from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.catalog.presets.model.plan import plan
 from spark_tui.catalog.presets.model.preset import Origin

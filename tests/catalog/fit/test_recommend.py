@@ -25,7 +25,7 @@ from spark_tui.catalog.fit.use.recommend import (
 from spark_tui.catalog.presets.model.preset import Tag
 from spark_tui.catalog.presets.use.rights import load_presets
 from spark_tui.observe.engines.use.collectors import Collectors
-from spark_tui.observe.results.model.conditions import Conditions
+from spark_tui.observe.results.model.plan import Conditions
 from spark_tui.observe.results.model.proof import Badge, Proof
 from tests.fakes_host import IDLE_MEMORY
 from tests.kit import Kit

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from spark_tui.base.shell import join_lines, split_words
 from spark_tui.catalog.presets.adapter.store import parse
 from spark_tui.catalog.presets.model.command import command_of
-from spark_tui.catalog.presets.model.located import plain
 from spark_tui.catalog.presets.model.overrides import Overrides
-from spark_tui.catalog.presets.model.preset import Preset
+from spark_tui.catalog.presets.model.preset import Preset, plain
 from spark_tui.catalog.presets.model.recipe import Dialect
 from tests.cases import all_cases
 from tests.dialect_fixtures import EUGR, document, examined, imported

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from spark_tui.catalog.presets.adapter.store import parse
 from spark_tui.catalog.presets.model.dialects.recipe_files import comment, node_of, yaml_text
-from spark_tui.catalog.presets.model.located import plain
+from spark_tui.catalog.presets.model.preset import plain
 from tests.cases import all_cases
 from tests.dialect_fixtures import EUGR, SPARKRUN, document
 

@@ -7,7 +7,7 @@ import pytest
 from spark_tui.base.errors import PresetError
 from spark_tui.base.yaml_nodes import MAX_DEPTH, MAX_NODES
 from spark_tui.catalog.presets.adapter.store import parse
-from spark_tui.catalog.presets.model.located import Entry, MappingValue, ScalarValue, plain
+from spark_tui.catalog.presets.model.preset import Entry, MappingValue, ScalarValue, plain
 from tests.cases import all_cases
 
 

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from spark_tui.base.engine.image import short_digest
 from spark_tui.base.errors import PresetError
-from spark_tui.catalog.presets.adapter.recipe_yaml import parse
-from spark_tui.catalog.presets.model.located import MappingValue, Node, plain
-from spark_tui.catalog.presets.model.preset import pinned_reference, with_image
+from spark_tui.catalog.presets.adapter.store import parse
+from spark_tui.catalog.presets.model.preset import MappingValue, Node, pinned_reference, plain, with_image
 
 DIGEST = "sha256:" + "0f" * 32
 TEXT = "# Mine.\nmodel: acme/otter  # small\n{}\ncommand: |\n  serve {{model}}\n  container: not this one\n"

@@ -21,10 +21,9 @@ from spark_tui.base.files import PrivateFolder
 from spark_tui.base.host.vitals import HostPaths
 from spark_tui.catalog.presets.adapter import store as preset_files
 from spark_tui.catalog.presets.adapter.store import MAX_BYTES, PresetFiles, builtin_directory, parse
-from spark_tui.catalog.presets.model.located import plain
 from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.catalog.presets.model.plan import plan
-from spark_tui.catalog.presets.model.preset import Origin, PresetCatalogue
+from spark_tui.catalog.presets.model.preset import Origin, PresetCatalogue, plain
 from spark_tui.catalog.presets.model.recipe import preset_from
 from spark_tui.catalog.presets.use.rights import PresetSource
 from tests import TESTS

@@ -12,8 +12,7 @@ from spark_tui.base.errors import PresetError, RefusedError, SparkError, UsageEr
 from spark_tui.catalog.presets.adapter import imports
 from spark_tui.catalog.presets.adapter.imports import FolderRecipeStore
 from spark_tui.catalog.presets.adapter.store import PresetFiles, parse
-from spark_tui.catalog.presets.model.located import MappingValue, plain
-from spark_tui.catalog.presets.model.preset import Origin
+from spark_tui.catalog.presets.model.preset import MappingValue, Origin, plain
 from spark_tui.catalog.presets.model.recipe import Dialect
 from spark_tui.catalog.presets.use.imports import ImportOutcome, RecipeStore, import_recipes
 from tests.cases import all_cases

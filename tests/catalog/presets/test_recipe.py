@@ -9,8 +9,7 @@ import pytest
 from spark_tui.base.engine.image import is_image_reference, repository
 from spark_tui.base.errors import PresetError
 from spark_tui.base.secret import is_secret_name
-from spark_tui.catalog.presets.adapter.recipe_yaml import parse
-from spark_tui.catalog.presets.model.located import plain
+from spark_tui.catalog.presets.adapter.store import parse
 from spark_tui.catalog.presets.model.preset import (
     Origin,
     Preset,
@@ -19,6 +18,7 @@ from spark_tui.catalog.presets.model.preset import (
     RequiredStep,
     engine_of,
     fetch_command,
+    plain,
 )
 from spark_tui.catalog.presets.model.recipe import Dialect, dialect_of, preset_from
 from tests import TESTS

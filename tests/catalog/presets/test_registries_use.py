@@ -15,8 +15,7 @@ from spark_tui.catalog.presets.adapter.imports import FolderRecipeStore
 from spark_tui.catalog.presets.adapter.registries import GitRegistries
 from spark_tui.catalog.presets.adapter.store import PresetFiles, parse
 from spark_tui.catalog.presets.model.dialects.importing import with_source
-from spark_tui.catalog.presets.model.located import MappingValue, plain
-from spark_tui.catalog.presets.model.preset import Origin, Preset, PresetCatalogue, RecipeSource
+from spark_tui.catalog.presets.model.preset import MappingValue, Origin, Preset, PresetCatalogue, RecipeSource, plain
 from spark_tui.catalog.presets.model.recipe import preset_from
 from spark_tui.catalog.presets.model.registry import (
     ChangeKind,

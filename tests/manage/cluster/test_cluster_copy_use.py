@@ -15,7 +15,7 @@ from spark_tui.base.ports import ShellResult
 from spark_tui.base.protocol import Hello, NodeError, NodeFailed
 from spark_tui.base.quantities import GIB
 from spark_tui.base.remote import Cluster, ClusterNode, RemoteHost, Topology
-from spark_tui.base.wire import decode, encode
+from spark_tui.base.untrusted import decode, encode
 from spark_tui.machine.nodes import Nodes
 from spark_tui.manage.cluster.model.copying import (
     Checked,

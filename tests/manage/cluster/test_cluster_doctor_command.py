@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from spark_tui.base.protocol import Hello
-from spark_tui.base.wire import encode
+from spark_tui.base.untrusted import encode
 from spark_tui.manage.cluster.model.facts import NodeFacts, NodeProbe
 from tests.cli.world import in_process
 from tests.fake_ssh import FakeSsh

@@ -11,7 +11,7 @@ from spark_tui.base.finding import Finding, Severity
 from spark_tui.base.protocol import FabricLink, NodeSilent, RankState
 from spark_tui.base.quantities import GIB
 from spark_tui.base.remote import Cluster, ClusterNode, read_cluster
-from spark_tui.base.wire import decode, encode
+from spark_tui.base.untrusted import decode, encode
 from spark_tui.manage.cluster.model.doctor import CHECKS, examine, judge_bandwidth, netplan
 from spark_tui.manage.cluster.model.facts import (
     ABSENT,

@@ -15,7 +15,7 @@ from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.ports import DoctorProbe, ShellResult
 from spark_tui.base.protocol import FabricLink
 from spark_tui.base.remote import Cluster, ClusterNode, RemoteHost
-from spark_tui.base.wire import decode, encode
+from spark_tui.base.untrusted import decode, encode
 from spark_tui.catalog.models.model.store import Payload, StoredFile
 from spark_tui.machine.nodes import Nodes
 from spark_tui.manage.cluster.model.doctor import examine

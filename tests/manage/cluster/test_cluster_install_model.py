@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from spark_tui.base.remote import RemoteHost
-from spark_tui.base.wire import decode, encode
+from spark_tui.base.untrusted import decode, encode
 from spark_tui.manage.cluster.use.install import InstallFailed, NodePython, ProgramBundle, ProgramPart, choose_python
 from tests.cases import all_cases
 

@@ -16,7 +16,7 @@ from spark_tui.base.engine.docker_run import render_argv
 from spark_tui.base.errors import RefusedError, UsageError
 from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.remote import Cluster, ClusterNode, Spread, Topology
-from spark_tui.catalog.presets.adapter.recipe_yaml import parse
+from spark_tui.catalog.presets.adapter.store import parse
 from spark_tui.catalog.presets.model.overrides import overrides_from_pairs
 from spark_tui.catalog.presets.model.preset import Origin, Preset
 from spark_tui.catalog.presets.model.recipe import preset_from

@@ -9,8 +9,7 @@ from msgspec.structs import replace
 from spark_tui.base.errors import UsageError
 from spark_tui.base.finding import Finding, Missing, Ok, Severity, worst
 from spark_tui.base.host.detectors import EngineProcess, Link, SharedFile, StoreState
-from spark_tui.base.host.drop_caches import TEE_DROP, Access
-from spark_tui.base.host.memory import MemInfo
+from spark_tui.base.host.memory import TEE_DROP, Access, MemInfo
 from spark_tui.base.host.vitals import GpuReading, HostIdentity
 from spark_tui.base.quantities import GIB, MIB
 from spark_tui.manage.doctor.model import (

@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator, Callable
 import httpx2
 import pytest
 
+from spark_tui.base.engine.answer import SseDecoder
 from spark_tui.base.engine.state import Endpoint
-from spark_tui.base.engine.stream import SseDecoder
 from spark_tui.base.errors import EngineExited
 from spark_tui.base.gateway import KeysUnreadable
 from spark_tui.base.secret import Secret

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from spark_tui.base.gateway import ClientCosts, GatewayEngine, GatewayStatus, GatewaySwap
-from spark_tui.base.wire import encode
+from spark_tui.base.untrusted import encode
 from spark_tui.manage.gateway.command import _policy, _words
 from spark_tui.manage.gateway.model import GatewayPolicy
 from spark_tui.manage.gateway.use.gateway import key_name

@@ -26,7 +26,7 @@ from spark_tui.manage.tune.model import (
     outcome_of,
 )
 from spark_tui.observe.results.model.compare import ratio_interval
-from spark_tui.observe.results.model.statistics import ConfidenceInterval
+from spark_tui.observe.results.model.record import ConfidenceInterval
 
 Speed = Callable[[Mapping[str, str]], float]
 EVERYTHING = (

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from spark_tui.base.engine.container import PublishedPort
 from spark_tui.base.errors import DockerError, RefusedError, SparkError
 from spark_tui.base.finding import Missing, Ok, Stale
-from spark_tui.base.host.drop_caches import TEE_COMPACT, TEE_DROP, Access, RouteKind
+from spark_tui.base.host.memory import TEE_COMPACT, TEE_DROP, Access, RouteKind
 from spark_tui.base.host.vitals import GpuProcess, GpuReading
 from spark_tui.base.quantities import GIB
 from spark_tui.base.store import World

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from spark_tui.base.context import Context
 from spark_tui.base.finding import Ok
-from spark_tui.base.host.drop_caches import GRANT_FILE, RULE_FILE, TEE_DROP, UNIT_FILE, Access
+from spark_tui.base.host.memory import GRANT_FILE, RULE_FILE, TEE_DROP, UNIT_FILE, Access
 from spark_tui.base.quantities import GIB
 from spark_tui.cli.session import Options
 from tests.cli.world import IMAGE, World

@@ -5,7 +5,7 @@ from __future__ import annotations
 from spark_tui.app.control_centre import SparkApp
 from spark_tui.app.wiring import build_demo
 from spark_tui.base.finding import value_of
-from spark_tui.base.host.drop_caches import Route, RouteKind
+from spark_tui.base.host.memory import Route, RouteKind
 from spark_tui.base.settings import Settings
 from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.observe.memory.screen import free_cache_question

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from spark_tui.base.errors import SparkError
-from spark_tui.base.host.drop_caches import Access, Route, RouteKind, SystemFile, routes, sudoers_grant
+from spark_tui.base.host.memory import Access, Route, RouteKind, SystemFile, routes, sudoers_grant
 from spark_tui.observe.memory.adapter.drop_caches import SystemCacheDropper
 from tests.programs import asked, program
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_tui.base.engine.container import Mount
-from spark_tui.base.host.drop_caches import (
+from spark_tui.base.host.memory import (
     GRANT_FILE,
     RULE_FILE,
     SYSCTL_DROP,
@@ -15,13 +15,13 @@ from spark_tui.base.host.drop_caches import (
     UNIT_FILE,
     Access,
     DropResult,
+    MemInfo,
     RouteKind,
     compact_route,
     routes,
     sudoers_grant,
     unit_files,
 )
-from spark_tui.base.host.memory import MemInfo
 from spark_tui.base.quantities import GIB
 from spark_tui.observe.explain.model.timeline import BootTimeline, EngineFacts, Phase, PhaseId, PhaseState
 from spark_tui.observe.memory.use.memory import measuring, one_shot

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 import pytest
 from msgspec.structs import replace
 
-from spark_tui.base.adapters import GuardPorts
+from spark_tui.base.context import GuardPorts
 from spark_tui.base.engine.container import LABEL_PRESET, ContainerFacts
 from spark_tui.base.errors import DaemonNotRunning, SparkError
 from spark_tui.base.finding import Missing, Ok, Severity
-from spark_tui.base.host.drop_caches import TEE_COMPACT, TEE_DROP, Access
 from spark_tui.base.host.guard import GuardAction, GuardedEngine, GuardEntry, Policy
+from spark_tui.base.host.memory import TEE_COMPACT, TEE_DROP, Access
 from spark_tui.base.ports import LogLine
 from spark_tui.base.quantities import GIB
 from spark_tui.observe.engines.use.engines import EngineSupervisor, explain_container

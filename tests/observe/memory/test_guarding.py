@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from spark_tui.base.adapters import GuardPorts
-from spark_tui.base.context import Context
+from spark_tui.base.context import Context, GuardPorts
 from spark_tui.base.engine.units import Unit, unit_texts
 from spark_tui.base.errors import SparkError
 from spark_tui.base.executors import SystemClock

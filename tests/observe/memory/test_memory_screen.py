@@ -11,9 +11,8 @@ from spark_tui.app.control_centre import SparkApp
 from spark_tui.app.home.screen import HomeScreen
 from spark_tui.app.wiring import build_demo
 from spark_tui.base.finding import Missing, Ok, Reading, Severity, value_of
-from spark_tui.base.host.drop_caches import DropResult, RouteKind
 from spark_tui.base.host.guard import GuardEntry
-from spark_tui.base.host.memory import MemoryBreakdown
+from spark_tui.base.host.memory import DropResult, MemoryBreakdown, RouteKind
 from spark_tui.base.host.vitals import ContainerMemory, GpuProcess, GpuReading, HostProcess, Vitals
 from spark_tui.base.quantities import GIB, MIB
 from spark_tui.catalog.fit.screen.presets import PresetsScreen

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from spark_tui.base.finding import Event, EventKind, Severity
-from spark_tui.base.history_limits import Record
+from spark_tui.base.host.series import Record
 from spark_tui.observe.explain.model.starts import StartRecord, StartSizes
 from spark_tui.observe.explain.model.timeline import PhaseId, StartOutcome
 from spark_tui.observe.metrics.adapter.db import HistoryDb

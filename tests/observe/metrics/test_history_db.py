@@ -22,8 +22,7 @@ import pytest
 from msgspec.structs import replace
 
 from spark_tui.base.finding import Missing, Ok, Reading
-from spark_tui.base.history_limits import HistoryOff, Record
-from spark_tui.base.host.series import Gap, MetricId, Sample, SeriesKey, SeriesSlice
+from spark_tui.base.host.series import Gap, HistoryOff, MetricId, Record, Sample, SeriesKey, SeriesSlice
 from spark_tui.observe.explain.model.starts import MOST_GOOD, StartBackends, StartRecord, StartSizes
 from spark_tui.observe.explain.model.timeline import PhaseId, StartOutcome
 from spark_tui.observe.metrics.adapter.db import MOST_STARTS, STARTS_BETWEEN, HistoryDb, trim_starts
@@ -444,7 +443,7 @@ CHILD = textwrap.dedent(
     from msgspec.structs import replace
     from pathlib import Path
     from spark_tui.base.host.series import MetricId, Sample
-    from spark_tui.base.history_limits import Record
+    from spark_tui.base.host.series import Record
     from spark_tui.observe.metrics.adapter.db import MOST_STARTS, HistoryDb
     from tests.observe.metrics.test_history_db import START, T0
     import asyncio
@@ -859,7 +858,7 @@ FULL = textwrap.dedent(
     import asyncio, resource, sys
     from msgspec.structs import replace
     from pathlib import Path
-    from spark_tui.base.history_limits import HistoryOff, Record
+    from spark_tui.base.host.series import HistoryOff, Record
     from spark_tui.base.finding import Ok
     from spark_tui.observe.metrics.adapter.db import MOST_STARTS, HistoryDb
     from tests.observe.metrics.test_history_db import START, T0

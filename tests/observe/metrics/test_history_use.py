@@ -9,9 +9,8 @@ from spark_tui.base.engine.container import LABEL_PRESET, ContainerStatus, Publi
 from spark_tui.base.engine.state import EngineState, Health
 from spark_tui.base.errors import SparkError
 from spark_tui.base.finding import EventKind, Missing, Ok, Severity
-from spark_tui.base.history_limits import HistoryOff, Record
 from spark_tui.base.host.guard import GuardEntry
-from spark_tui.base.host.series import MetricId, Sample, SeriesKey, SeriesSlice
+from spark_tui.base.host.series import HistoryOff, MetricId, Record, Sample, SeriesKey, SeriesSlice
 from spark_tui.base.quantities import GIB
 from spark_tui.catalog.fit.model.fit import Basis as FitBasis
 from spark_tui.catalog.fit.model.fit import PartId

@@ -8,7 +8,7 @@ import pytest
 
 from spark_tui.base.errors import EngineUnreachable
 from spark_tui.base.gateway import ClientCosts, GatewayStatus
-from spark_tui.base.wire import encode
+from spark_tui.base.untrusted import encode
 from tests import metric_fixtures as pages
 from tests.cli.world import World, example
 from tests.fakes_metrics import FakeMetrics

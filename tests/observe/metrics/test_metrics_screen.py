@@ -15,7 +15,7 @@ from spark_tui.base.errors import EngineUnreachable
 from spark_tui.base.finding import value_of
 from spark_tui.base.gateway import ClientCosts, GatewayStatus
 from spark_tui.base.host.series import Gap, MetricId, SeriesKey, SeriesSlice
-from spark_tui.base.wire import encode
+from spark_tui.base.untrusted import encode
 from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.observe.metrics.screen.metrics import Figures, MetricsScreen, SlowPage, big
 from spark_tui.observe.metrics.show import metrics as present

@@ -13,9 +13,18 @@ from msgspec.structs import replace
 from spark_tui.base.engine.metrics_page import EMPTY_PAGE, MetricPage
 from spark_tui.machine.engine_api import PageReader
 from spark_tui.observe.results.model.plan import BenchPlan, Segment
-from spark_tui.observe.results.model.record import RequestOutcome, RequestRecord, between, cross_check, others
+from spark_tui.observe.results.model.record import (
+    RequestOutcome,
+    RequestRecord,
+    between,
+    cross_check,
+    distribution,
+    mean_interval,
+    median_interval,
+    others,
+    student_t,
+)
 from spark_tui.observe.results.model.run import Estimate, Pass, RunOutcome, estimate, level, scaling
-from spark_tui.observe.results.model.statistics import distribution, mean_interval, median_interval, student_t
 from tests.bench_kit import FIXTURES, a_pass, a_run, records_of, request, saved
 
 RUNS = ("vllm-bench-serve", "vllm-bench-serve-rate")

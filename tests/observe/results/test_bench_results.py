@@ -17,11 +17,22 @@ from msgspec.structs import replace
 
 from spark_tui.base.errors import SparkError
 from spark_tui.observe.results.adapter import FileResults, UnreadableResult, result_from_json
-from spark_tui.observe.results.model.compare import SpeedVerdict, compare
-from spark_tui.observe.results.model.conditions import Conditions, flags_of, quantization_words
-from spark_tui.observe.results.model.plan import BenchPlan, Content, PromptCache
-from spark_tui.observe.results.model.published import SOURCES, beside, family, references
-from spark_tui.observe.results.model.record import HistogramBucket, ServerCheck, ServerHistogram, ServerSide
+from spark_tui.observe.results.model.compare import SOURCES, SpeedVerdict, beside, compare, family, references
+from spark_tui.observe.results.model.plan import (
+    BenchPlan,
+    Conditions,
+    Content,
+    PromptCache,
+    flags_of,
+    quantization_words,
+)
+from spark_tui.observe.results.model.record import (
+    Distribution,
+    HistogramBucket,
+    ServerCheck,
+    ServerHistogram,
+    ServerSide,
+)
 from spark_tui.observe.results.model.run import (
     BenchRun,
     HostFigures,
@@ -35,7 +46,6 @@ from spark_tui.observe.results.model.run import (
     result_of,
     result_to_json,
 )
-from spark_tui.observe.results.model.statistics import Distribution
 from spark_tui.use.bench.show.export import markdown
 from tests.bench_kit import FIXTURES, SPARK, a_run
 

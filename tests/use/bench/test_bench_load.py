@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from spark_tui.base.errors import ContextOverflow
 from spark_tui.base.text import clean_line
-from spark_tui.base.wire import decode, encode
+from spark_tui.base.untrusted import decode, encode
 from spark_tui.observe.results.model.plan import (
     BenchPlan,
     Content,

@@ -9,8 +9,7 @@ from functools import partial
 import pytest
 from msgspec.structs import replace
 
-from spark_tui.base.adapters import GuardPorts
-from spark_tui.base.context import Context
+from spark_tui.base.context import Context, GuardPorts
 from spark_tui.base.engine.container import (
     LABEL_API_KEY_FILE,
     LABEL_MODEL,
@@ -41,8 +40,7 @@ from spark_tui.base.quantities import GIB
 from spark_tui.base.secret import Secret
 from spark_tui.base.settings import Settings
 from spark_tui.machine.engine_api import HttpMetrics
-from spark_tui.observe.results.model.conditions import Conditions
-from spark_tui.observe.results.model.plan import BenchPlan, PromptCache, PromptForm
+from spark_tui.observe.results.model.plan import BenchPlan, Conditions, PromptCache, PromptForm
 from spark_tui.observe.results.model.run import BenchRun, RunOutcome, Status
 from spark_tui.observe.results.use import Results
 from spark_tui.use.bench.adapter.driver import HttpLoadDriver

@@ -14,7 +14,7 @@ from spark_tui.base.engine.container import ALL_INTERFACES, LABEL_API_KEY_FILE, 
 from spark_tui.base.engine.state import ServedModel
 from spark_tui.base.gateway import GatewayStatus
 from spark_tui.base.secret import Secret
-from spark_tui.base.wire import encode
+from spark_tui.base.untrusted import encode
 from spark_tui.machine.gateway import GatewayKeys
 from spark_tui.use.connect.adapter import HomeFiles
 from spark_tui.use.connect.model import CLIENTS

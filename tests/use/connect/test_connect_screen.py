@@ -17,7 +17,7 @@ from spark_tui.base.engine.state import ServedModel
 from spark_tui.base.finding import Severity
 from spark_tui.base.gateway import GatewayStatus
 from spark_tui.base.secret import Secret
-from spark_tui.base.wire import encode
+from spark_tui.base.untrusted import encode
 from spark_tui.machine.gateway import GatewayKeys
 from spark_tui.run.launch.screen import LaunchForm
 from spark_tui.tui.modals import YankMenu

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from spark_tui.base.history_limits import Record
+from spark_tui.base.host.series import Record
 from spark_tui.use.prove.model.canary import KIND
 from tests import metric_fixtures as pages
 from tests.cli.world import World

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from spark_tui.base.history_limits import Record
+from spark_tui.base.host.series import Record
 from spark_tui.use.prove.model.canary import LEAST_NIGHTS, CanaryVerdict, Night, night_of, verdicts
 
 DAY = 86_400.0

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from spark_tui.base.finding import AlarmId
-from spark_tui.base.history_limits import Record
+from spark_tui.base.host.series import Record
 from spark_tui.base.ports import MEASURES
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.use.bench.use.bench import Benchmark

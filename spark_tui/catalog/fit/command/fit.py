@@ -8,7 +8,7 @@ from spark_tui.catalog.fit.model.fit import Fit
 from spark_tui.catalog.fit.show.launch import fit_figures, fit_object, fit_verdict
 from spark_tui.catalog.fit.use.fit import LaunchChecks, observe
 from spark_tui.catalog.presets.model.overrides import overrides_from_pairs, pairs_from
-from spark_tui.catalog.presets.use.catalogue import find_preset
+from spark_tui.catalog.presets.use.rights import find_preset
 from spark_tui.cli.command import command, preset_argument, settings_option
 from spark_tui.cli.session import Session
 

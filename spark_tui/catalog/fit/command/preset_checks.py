@@ -24,10 +24,9 @@ from spark_tui.catalog.presets.model.diff import Diff
 from spark_tui.catalog.presets.model.overrides import Overrides, overrides_from_pairs, pairs_from
 from spark_tui.catalog.presets.model.preset import Preset
 from spark_tui.catalog.presets.model.rights import findings_of
-from spark_tui.catalog.presets.use.catalogue import find_preset
 from spark_tui.catalog.presets.use.comparing import container_of, preset_diff
 from spark_tui.catalog.presets.use.preflight import Preflight
-from spark_tui.catalog.presets.use.rights import PresetGrants, PresetSource
+from spark_tui.catalog.presets.use.rights import PresetGrants, PresetSource, find_preset
 from spark_tui.cli.command import command, complete, preset_argument, settings_option
 from spark_tui.cli.session import Session
 

@@ -18,15 +18,14 @@ from spark_tui.base.page import maybe
 from spark_tui.catalog.fit.use.fit import LaunchChecks, observe
 from spark_tui.catalog.presets.model.dialects.container_files import compose_text, quadlet_text, systemd_text
 from spark_tui.catalog.presets.model.dialects.recipe_files import comment, to_sparkrun, yaml_text
-from spark_tui.catalog.presets.model.located import MappingValue
 from spark_tui.catalog.presets.model.overrides import Overrides, overrides_from_pairs, pairs_from
 from spark_tui.catalog.presets.model.plan import LaunchPlan
-from spark_tui.catalog.presets.model.preset import Preset
+from spark_tui.catalog.presets.model.preset import MappingValue, Preset
 from spark_tui.catalog.presets.model.rights import findings_of
-from spark_tui.catalog.presets.use.catalogue import find_preset
 from spark_tui.catalog.presets.use.imports import (
     RecipeStore,
 )
+from spark_tui.catalog.presets.use.rights import find_preset
 from spark_tui.cli.command import command, preset_argument, settings_option
 from spark_tui.cli.output import write_new
 from spark_tui.cli.session import Session

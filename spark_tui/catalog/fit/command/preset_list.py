@@ -22,7 +22,7 @@ from spark_tui.catalog.fit.show.presets import (
 from spark_tui.catalog.fit.use.finder import SORTS, PresetFinder, Search
 from spark_tui.catalog.fit.use.recommend import Candidate
 from spark_tui.catalog.presets.model.preset import PRESETS, PresetCatalogue, Tag
-from spark_tui.catalog.presets.use.catalogue import find_preset
+from spark_tui.catalog.presets.use.rights import find_preset
 from spark_tui.cli.command import command, complete
 from spark_tui.cli.session import Session
 

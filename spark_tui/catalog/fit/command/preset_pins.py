@@ -21,9 +21,8 @@ from spark_tui.catalog.fit.show.presets import (
     recipe,
 )
 from spark_tui.catalog.presets.model.preset import Preset
-from spark_tui.catalog.presets.use.catalogue import find_preset
 from spark_tui.catalog.presets.use.pins import LastGood, PinPlan, Pins
-from spark_tui.catalog.presets.use.rights import drifts
+from spark_tui.catalog.presets.use.rights import drifts, find_preset
 from spark_tui.cli.command import command, preset_argument
 from spark_tui.cli.session import Session
 from spark_tui.observe.metrics.use.history import History

@@ -20,7 +20,7 @@ from spark_tui.base.engine.state import EngineState
 from spark_tui.base.errors import RefusedError, SparkError, UnreachableError
 from spark_tui.base.executors import in_thread
 from spark_tui.base.finding import Finding, Missing, value_of
-from spark_tui.base.host.drop_caches import WORTH_BYTES
+from spark_tui.base.host.memory import WORTH_BYTES
 from spark_tui.base.ports import CheckpointSource, Clock, ContainerEngine, HostProbe, SecretStore
 from spark_tui.base.quantities import GIB, MIB, gib, human_duration
 from spark_tui.base.store import Store

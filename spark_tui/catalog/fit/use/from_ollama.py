@@ -13,7 +13,7 @@ from spark_tui.catalog.fit.use.recommend import Candidate, Pick, Purpose, Speed,
 from spark_tui.catalog.models.model.ollama import OllamaModel, OllamaModels, same_model
 from spark_tui.catalog.models.model.weights import PAPER_BANDWIDTH
 from spark_tui.catalog.presets.model.preset import Preset
-from spark_tui.observe.results.model.published import SPARK, family, references
+from spark_tui.observe.results.model.compare import SPARK, family, references
 
 MOST: Final = 3
 """Presets for one model."""

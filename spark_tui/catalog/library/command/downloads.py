@@ -31,8 +31,8 @@ from spark_tui.catalog.models.use.downloads import Downloads
 from spark_tui.catalog.models.use.ports import Downloader
 from spark_tui.catalog.presets.model.fetching import downloads_of
 from spark_tui.catalog.presets.model.overrides import Overrides
-from spark_tui.catalog.presets.use.catalogue import find_preset
 from spark_tui.catalog.presets.use.preflight import Preflight
+from spark_tui.catalog.presets.use.rights import find_preset
 from spark_tui.cli.command import command, complete
 from spark_tui.cli.output import Interrupted, bar
 from spark_tui.cli.session import Session

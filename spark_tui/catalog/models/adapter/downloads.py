@@ -28,7 +28,7 @@ from spark_tui.base.executors import CallPool, born, command
 from spark_tui.base.files import is_locked, read_plain
 from spark_tui.base.remote import last_line
 from spark_tui.base.secret import Secret
-from spark_tui.base.wire import decode
+from spark_tui.base.untrusted import decode
 from spark_tui.catalog.models.adapter.hub_client import endpoint_of
 from spark_tui.catalog.models.adapter.transfer import PART, Places, io_error
 from spark_tui.catalog.models.model.download import (

@@ -29,7 +29,7 @@ from spark_tui.base.finding import Finding, Severity
 from spark_tui.base.quantities import human_bytes
 from spark_tui.base.settings import suggestion
 from spark_tui.base.text import clean_line
-from spark_tui.base.wire import decode
+from spark_tui.base.untrusted import decode
 from spark_tui.catalog.models.adapter.delete import Deletion
 from spark_tui.catalog.models.adapter.scan import (
     Mark,

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from spark_tui.base.errors import PresetError, RefusedError, SparkError, UsageError
 from spark_tui.base.files import write_whole
 from spark_tui.base.text import clean_line, truncate
-from spark_tui.catalog.presets.adapter.recipe_yaml import MAX_BYTES, SUFFIXES, decoded, parse, read_text
+from spark_tui.catalog.presets.adapter.store import MAX_BYTES, SUFFIXES, decoded, parse, read_text
 from spark_tui.catalog.presets.model.dialects.container_files import compose_commands, is_compose
 from spark_tui.catalog.presets.model.dialects.importing import (
     CollectedFiles,
@@ -25,7 +25,7 @@ from spark_tui.catalog.presets.model.dialects.importing import (
     licence_of,
     remote_of,
 )
-from spark_tui.catalog.presets.model.located import ListValue, MappingValue, compact
+from spark_tui.catalog.presets.model.preset import ListValue, MappingValue, compact
 
 MAX_SCRIPT_BYTES: Final = 64 * 1024
 MOD_FOLDER: Final = "mods"

@@ -22,7 +22,7 @@ from spark_tui.base.executors import MOST_OUTPUT, NotStarted, OutputTooLong, end
 from spark_tui.base.files import FOLDER_MODE, read_plain, write_whole
 from spark_tui.base.remote import last_line
 from spark_tui.base.text import clean, clean_line
-from spark_tui.base.wire import decode, encode
+from spark_tui.base.untrusted import decode, encode
 from spark_tui.catalog.presets.model.registry import GitUnreachable, PinnedRegistry, RegistryTooLarge
 
 FETCH_SECONDS: Final = 120.0

@@ -2,27 +2,226 @@
 
 from __future__ import annotations
 
+import hashlib
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
+import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 import spark_tui
+from spark_tui import __version__
 from spark_tui.base.engine.invocation import OPTIONS
+from spark_tui.base.engine.runtimes import Scalar
 from spark_tui.base.errors import PresetError
-from spark_tui.base.files import PrivateFolder
+from spark_tui.base.files import PrivateFolder, open_plain
+from spark_tui.base.quantities import human_bytes
 from spark_tui.base.secret import mask_secrets
-from spark_tui.base.text import truncate
-from spark_tui.catalog.presets.adapter.kept import KeptPresets, Stamp
-from spark_tui.catalog.presets.adapter.recipe_yaml import MAX_BYTES, SUFFIXES, parse, read_text, too_large
-from spark_tui.catalog.presets.model.include import with_included
-from spark_tui.catalog.presets.model.located import Node
-from spark_tui.catalog.presets.model.preset import Origin, Preset, PresetCatalogue
-from spark_tui.catalog.presets.model.recipe import preset_from
+from spark_tui.base.text import clean_line, truncate
+from spark_tui.base.yaml_nodes import YamlProblem, compose_yaml, not_of_its_kind
+from spark_tui.catalog.presets.model import preset as read_as
+from spark_tui.catalog.presets.model.preset import (
+    Entry,
+    ListValue,
+    MappingValue,
+    Node,
+    Origin,
+    Preset,
+    PresetCatalogue,
+    ScalarValue,
+    plain,
+)
+from spark_tui.catalog.presets.model.recipe import preset_from, with_included
 from spark_tui.catalog.presets.use.rights import AllowedPresets
+
+MAX_BYTES: Final = 1024 * 1024
+"""A recipe is a few kilobytes. What is larger is something else, and is not even parsed."""
+
+SUFFIXES: Final = (".yaml", ".yml")
+
+_TAGS: Final = "tag:yaml.org,2002:"
+_TYPED: Final = ("null", "bool", "int", "float")
+# Dates and binary data stay as they are written: a recipe has no use for either.
+_TEXTUAL: Final = ("str", "timestamp", "binary", "merge", "value")
+
+
+def read_text(path: Path) -> str:
+    """The text of a file, UTF-8 or UTF-16. Raises OSError, or PresetError for what is too large or no text."""
+    with open_plain(path) as file:
+        return decoded(file.read(MAX_BYTES + 1), path)
+
+
+def decoded(raw: bytes, path: Path) -> str:
+    """The text that a file's bytes are. Raises PresetError for what is too large or no text."""
+    if len(raw) > MAX_BYTES:
+        raise too_large(path, len(raw))
+    try:
+        return raw.decode("utf-16" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise PresetError(
+            f"The file is not UTF-8 text: byte {error.start} is {raw[error.start]:#04x}.",
+            "Save it as UTF-8.",
+            file=str(path),
+            line=raw.count(b"\n", 0, error.start) + 1,
+        ) from None
+
+
+def too_large(path: Path, size: int) -> PresetError:
+    return PresetError(
+        f"The file is {human_bytes(size)}; a recipe is at most {human_bytes(MAX_BYTES)}.",
+        "Move it out of the preset folder.",
+        file=str(path),
+    )
+
+
+def parse(text: str, file: str) -> Node:
+    """The document in `text`, with the semantics of PyYAML's safe loader, which sparkrun uses.
+
+    Mappings merge by `<<` as in YAML 1.1: keys of the mapping itself count more, then those of the earlier merged one.
+    Raises PresetError with file and line for anything that is not one sound document.
+    """
+    try:
+        root = compose_yaml(text)
+        if root is None:
+            raise YamlProblem(1, "The file is empty.", "Write a recipe into it, or remove it.")  # noqa: TRY301
+        return _Documents().node(root)
+    except YamlProblem as error:
+        raise PresetError(error.summary, error.remedy, file=file, line=error.line, detail=error.detail) from None
+
+
+class _Documents:
+    """Composed nodes as located ones. Raises YamlProblem."""
+
+    def __init__(self) -> None:
+        import yaml
+
+        self._mapping, self._scalar = yaml.MappingNode, yaml.ScalarNode
+        self._constructor: Any = yaml.constructor.SafeConstructor()
+
+    def node(self, found: Any) -> Node:
+        """The node; scalars by the safe loader's rules: `yes` is true, `1_000` a number, the rest text."""
+        line = _line(found)
+        if isinstance(found, self._scalar):
+            return ScalarValue(self._value(found), line)
+        mapping = isinstance(found, self._mapping)
+        if found.tag != _TAGS + ("map" if mapping else "seq"):
+            raise self._bad_tag(found)
+        if mapping:
+            return self._table(found)
+        return ListValue(tuple(self.node(item) for item in found.value), line)
+
+    def _table(self, found: Any) -> MappingValue:
+        entries: dict[str, Entry] = {}
+        merged: list[Entry] = []
+        for key, value in found.value:
+            line, name = _line(key), key.value
+            if not isinstance(key, self._scalar):
+                raise YamlProblem(line, "A key must be a word, not a list or mapping.", "Write `key: value`.")
+            if key.tag == _TAGS + "merge":
+                node = self.node(value)
+                for each in node.items if isinstance(node, ListValue) else (node,):
+                    if not isinstance(each, MappingValue):
+                        summary = "`<<` takes a mapping, or a list of mappings."
+                        raise YamlProblem(node.line, summary, "For example: <<: *base")
+                    merged += each.entries
+                continue
+            node = self.node(value)
+            if name in entries and plain(entries[name].node) != plain(node):
+                raise YamlProblem(
+                    line,
+                    f"`{truncate(clean_line(name), 60)}` is given twice (first on line {entries[name].line}).",
+                    "Keep one of the two: YAML would silently take the last.",
+                )
+            entries.setdefault(name, Entry(name, line, node))
+        for entry in merged:
+            entries.setdefault(entry.key, entry)
+        return MappingValue(tuple(entries.values()), _line(found))
+
+    def _value(self, found: Any) -> Scalar:
+        kind = found.tag.removeprefix(_TAGS)
+        if kind in _TEXTUAL:
+            return str(found.value)
+        if kind not in _TYPED:
+            raise self._bad_tag(found)
+        try:
+            value: Scalar = getattr(self._constructor, f"construct_yaml_{kind}")(found)
+        except (ArithmeticError, ValueError, KeyError):
+            raise not_of_its_kind(found.value, _line(found)) from None
+        return value
+
+    def _bad_tag(self, found: Any) -> YamlProblem:
+        summary = f"The tag {truncate(clean_line(found.tag), 60)} is not for recipes."
+        return YamlProblem(_line(found), summary, "Remove the tag: plain values are enough.")
+
+
+def _line(node: Any) -> int:
+    return int(node.start_mark.line) + 1
+
+
+# --- kept ------------------------------------------------------------------------------------------------
+
+
+_MOST_BYTES: Final = 64 << 20
+_DIGEST: Final = 32
+_SETTLED_SECONDS: Final = 2.0
+"""A file that changed less than two seconds before it was read may change again within the clock's step."""
+
+
+class Stamp(Struct, frozen=True):
+    """What a file looked like when it was read: the same stamp gives the same result."""
+
+    path: str
+    inode: int
+    size: int
+    modified_ns: int
+    changed_ns: int
+
+
+class _Saved(msgspec.Struct, frozen=True):
+    version: str
+    presets: list[tuple[Stamp, Preset]]
+
+
+class KeptPresets:
+    """Presets by their files' stamps. `of` are the folders that are read: each set has a file of its own."""
+
+    def __init__(self, files: PrivateFolder, *of: Path | None, now: Callable[[], float] = time.time) -> None:
+        self._files = files
+        self._now = now
+        name = hashlib.sha256("\0".join(map(str, of)).encode("utf-8", "surrogateescape")).hexdigest()
+        self._path = files.file(f"presets-{name[:16]}", ".msgpack")
+
+    def load(self) -> dict[Stamp, Preset]:
+        """Nothing where the file is another version's, damaged, or cannot be read."""
+        with suppress(OSError, msgspec.MsgspecError, RecursionError, ValueError):
+            data = self._files.read(self._path, _MOST_BYTES) or b""
+            if hashlib.sha256(data[_DIGEST:]).digest() == data[:_DIGEST]:
+                found = msgspec.msgpack.decode(data[_DIGEST:], type=_Saved)
+                return dict(found.presets) if found.version == _version() else {}
+        return {}
+
+    def save(self, presets: Mapping[Stamp, Preset]) -> None:
+        """Keeps those alone whose files have settled. A folder that cannot be written is passed over."""
+        latest = (self._now() - _SETTLED_SECONDS) * 1e9
+        settled = [pair for pair in presets.items() if max(pair[0].modified_ns, pair[0].changed_ns) < latest]
+        with suppress(OSError, OverflowError, UnicodeError):  # a whole number, or a name, that the format cannot hold
+            data = msgspec.msgpack.encode(_Saved(_version(), settled))
+            self._files.write(self._path, [hashlib.sha256(data).digest(), data])
+
+
+def _version() -> str:
+    """Of the code that reads recipes: in a checkout it changes under one version."""
+    code = (path for folder in (Path(read_as.__file__), Path(__file__)) for path in folder.parent.glob("*.py"))
+    return f"{__version__} {max(path.stat().st_mtime_ns for path in code)}"
+
+
+# --- store -----------------------------------------------------------------------------------------------
+
 
 __all__ = ["MAX_BYTES", "SUFFIXES", "PresetFiles", "builtin_directory", "parse"]
 

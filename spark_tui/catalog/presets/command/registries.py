@@ -10,8 +10,8 @@ from spark_tui.catalog.presets.model.preset import Preset
 from spark_tui.catalog.presets.model.registry import RegistryRecipe
 from spark_tui.catalog.presets.model.rights import findings_of, unallowed
 from spark_tui.catalog.presets.show.registries import registries_table, registry_object, update_object, update_page
-from spark_tui.catalog.presets.use.catalogue import find_preset
 from spark_tui.catalog.presets.use.registries import RegistryManager, RegistryUpdate
+from spark_tui.catalog.presets.use.rights import find_preset
 from spark_tui.cli.command import group, preset_argument
 from spark_tui.cli.session import Session
 

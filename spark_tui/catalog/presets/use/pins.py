@@ -19,8 +19,15 @@ from spark_tui.base.finding import Missing, Ok, Reading
 from spark_tui.base.ports import ContainerEngine
 from spark_tui.base.store import Store
 from spark_tui.base.text import clean_line, truncate
-from spark_tui.catalog.presets.model.located import Node
-from spark_tui.catalog.presets.model.preset import PRESETS, Origin, Preset, is_digest, pinned_reference, with_image
+from spark_tui.catalog.presets.model.preset import (
+    PRESETS,
+    Node,
+    Origin,
+    Preset,
+    is_digest,
+    pinned_reference,
+    with_image,
+)
 from spark_tui.catalog.presets.use.imports import RecipeStore
 from spark_tui.catalog.presets.use.rights import PresetSource, require_reviewed
 from spark_tui.observe.explain.model.starts import StartRecord, digest_for

@@ -22,8 +22,7 @@ from spark_tui.catalog.presets.model.dialects.importing import (
     with_commands,
     with_source,
 )
-from spark_tui.catalog.presets.model.located import MappingValue
-from spark_tui.catalog.presets.model.preset import Origin, Preset, PresetCatalogue, RecipeSource
+from spark_tui.catalog.presets.model.preset import MappingValue, Origin, Preset, PresetCatalogue, RecipeSource
 from spark_tui.catalog.presets.model.registry import (
     KNOWN,
     SEPARATOR,

@@ -1,5 +1,5 @@
 """Presets with what the person allowed their recipes, in a private file of this program: no recipe can allow itself
-anything."""
+anything. Found by their names."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from spark_tui.base.context import Context
 from spark_tui.base.errors import SparkError, UsageError
 from spark_tui.base.finding import Finding
 from spark_tui.base.ports import StateFiles, port_named
-from spark_tui.base.text import clean_line, truncate
-from spark_tui.base.wire import decode, encode
+from spark_tui.base.text import clean_line, known_names, same_name, truncate
+from spark_tui.base.untrusted import decode, encode
 from spark_tui.catalog.presets.model.preset import PRESETS, Origin, Preset, PresetCatalogue
 from spark_tui.catalog.presets.model.rights import fingerprint, require_allowed, rights_of
 
@@ -107,3 +107,28 @@ def _registries(context: Context) -> RegistryManager:
     from spark_tui.catalog.presets.use.registries import RegistryManager
 
     return context[RegistryManager]
+
+
+# --- catalogue -------------------------------------------------------------------------------------------
+
+
+def catalogue(context: Context) -> PresetCatalogue:
+    """The presets as they were read last."""
+    known = context.store.world[PRESETS]
+    return known if known.presets else context[PresetSource].load()
+
+
+def find_preset(context: Context, name: str) -> Preset:
+    """The preset of that name. Raises UsageError with near names, or the PresetError of a file that would be it."""
+    known = context[PresetSource].load()
+    names = [preset.name for preset in known.presets]
+    found = known.get(same_name(name, names))
+    if found is not None:
+        return found
+    for problem in known.problems:
+        if problem.file.rpartition("/")[2].rpartition(".")[0] == name:
+            raise problem
+    raise UsageError(
+        f"There is no preset named {truncate(clean_line(name), 60)}.",
+        known_names(name, names, "presets"),
+    )

@@ -27,7 +27,7 @@ from spark_tui.base.remote import (
 from spark_tui.base.secret import mask_secrets
 from spark_tui.base.settings import SettingSource, folders_for
 from spark_tui.base.text import clean, last_overwrite
-from spark_tui.catalog.presets.use.catalogue import find_preset
+from spark_tui.catalog.presets.use.rights import find_preset
 from spark_tui.cli.command import complete, group
 from spark_tui.cli.output import Interrupted, error_object
 from spark_tui.cli.session import Session

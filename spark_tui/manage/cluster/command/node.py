@@ -15,7 +15,7 @@ from spark_tui.base.context import Context
 from spark_tui.base.errors import SparkError, UsageError
 from spark_tui.base.executors import end_tasks
 from spark_tui.base.protocol import COMMAND, Hello, NodeError
-from spark_tui.base.wire import decode, encode
+from spark_tui.base.untrusted import decode, encode
 from spark_tui.cli.command import command
 from spark_tui.cli.output import Interrupted
 from spark_tui.cli.session import Session

@@ -12,8 +12,7 @@ from spark_tui.base.page import finding_fix
 from spark_tui.base.remote import Spread
 from spark_tui.catalog.fit.use.fit import WillNotFit
 from spark_tui.catalog.presets.model.overrides import overrides_from_pairs
-from spark_tui.catalog.presets.use.catalogue import find_preset
-from spark_tui.catalog.presets.use.rights import require_reviewed
+from spark_tui.catalog.presets.use.rights import find_preset, require_reviewed
 from spark_tui.cli.output import Interrupted
 from spark_tui.cli.session import Session
 from spark_tui.manage.cluster.model.plan import record_of

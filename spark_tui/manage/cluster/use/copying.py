@@ -18,7 +18,7 @@ from spark_tui.base.finding import value_of
 from spark_tui.base.ports import Clock, ContainerEngine, HostProbe, port_named
 from spark_tui.base.remote import Cluster, ClusterNode, Clusters, check_destination, find_nodes
 from spark_tui.base.text import clean_line, quoted
-from spark_tui.base.wire import decode
+from spark_tui.base.untrusted import decode
 from spark_tui.catalog.models.model.download import SpeedMeter
 from spark_tui.catalog.models.model.store import Completeness
 from spark_tui.catalog.models.use.ports import ModelStore

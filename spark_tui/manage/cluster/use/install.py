@@ -19,7 +19,7 @@ from spark_tui.base.ports import RemoteShell, ShellResult, port_named
 from spark_tui.base.quantities import human_bytes
 from spark_tui.base.remote import SSH_FAILED, ClusterNode, Hosts, RemoteHost, last_line, no_answer
 from spark_tui.base.text import clean, clean_line
-from spark_tui.base.wire import decode
+from spark_tui.base.untrusted import decode
 from spark_tui.machine.nodes import Nodes
 
 LINK: Final = "~/.local/bin/spark-tui"

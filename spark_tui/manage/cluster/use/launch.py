@@ -40,7 +40,7 @@ from spark_tui.base.protocol import (
 )
 from spark_tui.base.quantities import gib
 from spark_tui.base.text import clean_line
-from spark_tui.base.wire import decode
+from spark_tui.base.untrusted import decode
 from spark_tui.catalog.models.model.hub import sum_known
 from spark_tui.machine.nodes import Nodes
 from spark_tui.manage.cluster.model.blame import RankView, blame, merged_lines, read_rank

@@ -70,7 +70,7 @@ from spark_tui.base.protocol import (
 )
 from spark_tui.base.quantities import human_duration
 from spark_tui.base.secret import Secret
-from spark_tui.base.wire import decode, encode
+from spark_tui.base.untrusted import decode, encode
 from spark_tui.catalog.models.use.ports import ModelStore
 from spark_tui.manage.cluster.model.facts import Dial, Ping, ProbeRequest, RoceDevice, Transfer
 from spark_tui.observe.engines.use.collectors import clear_container

@@ -33,7 +33,7 @@ from spark_tui.base.gateway import KeysUnreadable
 from spark_tui.base.optional import install_command
 from spark_tui.base.quantities import MIB, human_bytes
 from spark_tui.base.text import clean_line, truncate
-from spark_tui.base.wire import decode
+from spark_tui.base.untrusted import decode
 from spark_tui.machine.engine_http import ClientPools, bearer, beginning_of
 from spark_tui.manage.gateway.model import BodyTooLarge, GatewayBusy, NotServing, Upstream, retry_after
 from spark_tui.manage.gateway.use.gateway import GatewayRouter

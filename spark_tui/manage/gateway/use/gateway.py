@@ -25,25 +25,23 @@ from spark_tui.base.errors import (
     SparkError,
     UnreachableError,
 )
-from spark_tui.base.executors import end_tasks, in_thread
+from spark_tui.base.executors import end_tasks, failure_of, in_thread, keep, pause
 from spark_tui.base.finding import EventKind, Severity
 from spark_tui.base.gateway import PEER_MARK, GatewayEngine, GatewayPeer, GatewayStatus, GatewaySwap
 from spark_tui.base.jobs import Step, StepState
-from spark_tui.base.poller import failure_of, keep, pause
 from spark_tui.base.ports import Clock, EngineApi, SecretStore, port_named
 from spark_tui.base.text import clean_line, truncate
-from spark_tui.base.wire import encode
+from spark_tui.base.untrusted import encode
 from spark_tui.catalog.fit.model.fit import Fit
 from spark_tui.catalog.fit.use.finder import PresetFinder, Search
 from spark_tui.catalog.fit.use.fit import LaunchChecks, MemoryGate, WillNotFit, short_of_memory
 from spark_tui.catalog.presets.model.overrides import Overrides, overrides_from_pairs
 from spark_tui.catalog.presets.model.plan import LaunchPlan
 from spark_tui.catalog.presets.model.preset import PRESETS, Preset
-from spark_tui.catalog.presets.use.catalogue import catalogue
 from spark_tui.catalog.presets.use.last_launches import LastLaunches
 from spark_tui.catalog.presets.use.library import Library
 from spark_tui.catalog.presets.use.preflight import Preflight
-from spark_tui.catalog.presets.use.rights import PresetSource
+from spark_tui.catalog.presets.use.rights import PresetSource, catalogue
 from spark_tui.machine.gateway import FILE, GatewayKeys
 from spark_tui.manage.gateway.model import (
     GatewayModel,

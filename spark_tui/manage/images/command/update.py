@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from spark_tui.base.context import Context
 from spark_tui.base.errors import ExitCode, MeasurementVoid, RefusedError, SparkError, UsageError
 from spark_tui.base.page import Section
-from spark_tui.catalog.presets.use.catalogue import find_preset
+from spark_tui.catalog.presets.use.rights import find_preset
 from spark_tui.cli.command import command, preset_argument, yes_option
 from spark_tui.cli.output import Interrupted, capitals
 from spark_tui.cli.session import Session, confirm

@@ -21,7 +21,7 @@ from spark_tui.base.errors import (
     UsageError,
 )
 from spark_tui.base.finding import Finding, Ok, Reading, Severity, aged, reason_of, value_of
-from spark_tui.base.history_limits import HistoryOff, Record
+from spark_tui.base.host.series import HistoryOff, Record
 from spark_tui.base.ports import Clock, ContainerEngine
 from spark_tui.base.quantities import human_bytes
 from spark_tui.base.store import Store

@@ -38,8 +38,8 @@ from spark_tui.base.quantities import human_bytes
 from spark_tui.base.text import clean_line, quoted
 from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.catalog.presets.model.preset import Preset, PresetCatalogue, pinned_reference
-from spark_tui.catalog.presets.use.catalogue import catalogue
 from spark_tui.catalog.presets.use.comparing import container_of
+from spark_tui.catalog.presets.use.rights import catalogue
 from spark_tui.manage.images.model import kept_tag
 from spark_tui.observe.engines.use.collectors import clear_container
 from spark_tui.observe.engines.use.engines import EngineSupervisor

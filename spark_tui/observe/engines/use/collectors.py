@@ -8,16 +8,14 @@ from collections.abc import Callable, Mapping
 from contextlib import aclosing, suppress
 from typing import Final
 
-from spark_tui.base.adapters import Ports
-from spark_tui.base.context import Context
+from spark_tui.base.context import Context, Ports
 from spark_tui.base.engine.container import ContainerFacts, DaemonFacts
 from spark_tui.base.engine.state import EngineState
 from spark_tui.base.errors import SparkError
-from spark_tui.base.executors import in_thread
+from spark_tui.base.executors import Poller, in_thread
 from spark_tui.base.finding import NOT_READ_YET, AlarmId, Missing, Ok, Reading, Severity, Stale, aged, value_of
 from spark_tui.base.host.memory import MemInfo, MemoryBreakdown, fall_rate, memory_breakdown, memory_finding, steady
 from spark_tui.base.host.vitals import GpuReading, Vitals
-from spark_tui.base.poller import Poller
 from spark_tui.base.ports import Clock, ContainerEngine, HostProbe, LogArchive, LogLine
 from spark_tui.base.store import AlarmBoard, Store, World
 from spark_tui.observe.explain.feature import ENGINES

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec.structs import replace
 
-from spark_tui.base.adapters import Ports
 from spark_tui.base.checkpoint import CheckpointFacts
-from spark_tui.base.context import Context
+from spark_tui.base.context import Context, Ports
 from spark_tui.base.engine.container import ContainerFacts, ContainerStatus, ImageFacts, outside_docker
 from spark_tui.base.engine.state import (
     Endpoint,
@@ -39,10 +38,9 @@ from spark_tui.base.errors import (
     EngineUnreachable,
     SparkError,
 )
-from spark_tui.base.executors import end_tasks, in_thread
+from spark_tui.base.executors import end_tasks, failure_of, in_thread, keep, pause
 from spark_tui.base.finding import Event, EventKind, Ok, Severity, aged, value_of
 from spark_tui.base.host.guard import GuardEntry, end_by_guard
-from spark_tui.base.poller import failure_of, keep, pause
 from spark_tui.base.ports import (
     CheckpointSource,
     Clock,

@@ -18,7 +18,7 @@ from typing import Final
 
 from spark_tui.base.errors import SparkError
 from spark_tui.base.executors import CallPool
-from spark_tui.base.host import drop_caches
+from spark_tui.base.host import memory as drop_caches
 from spark_tui.base.text import clean_line
 
 SYNC_SECONDS: Final = 30.0

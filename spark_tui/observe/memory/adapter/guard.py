@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from spark_tui.base.adapters import GuardPorts
+from spark_tui.base.context import GuardPorts
 from spark_tui.base.engine.container import ContainerFacts, ContainerStatus
 from spark_tui.base.engine.runtimes import runtime_named
 from spark_tui.base.engine.state import api_port, runtime_of

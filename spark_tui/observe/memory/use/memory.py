@@ -10,26 +10,25 @@ from typing import Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from spark_tui.base.adapters import GuardPorts
-from spark_tui.base.context import Context
+from spark_tui.base.context import Context, GuardPorts
 from spark_tui.base.engine.container import ContainerSpec, Mount
 from spark_tui.base.engine.state import EngineState
 from spark_tui.base.errors import RefusedError, SparkError
 from spark_tui.base.executors import in_thread
 from spark_tui.base.finding import NOT_READ_YET, EventKind, Missing, Ok, Reading, reason_of, value_of
-from spark_tui.base.host.drop_caches import (
+from spark_tui.base.host.guard import GuardEntry
+from spark_tui.base.host.memory import (
     BY_HAND,
     DROP_FILE,
     MOUNTED,
     ONE_SHOT_NAME,
     DropResult,
+    MemInfo,
     Route,
     RouteKind,
     compact_route,
     routes,
 )
-from spark_tui.base.host.guard import GuardEntry
-from spark_tui.base.host.memory import MemInfo
 from spark_tui.base.host.vitals import ContainerMemory, HostProcess, Vitals
 from spark_tui.base.ports import CacheDropper, Clock, ContainerEngine, HostProbe, VitalsProbe
 from spark_tui.base.store import Store, World

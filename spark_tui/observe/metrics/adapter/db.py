@@ -30,12 +30,19 @@ from msgspec.structs import replace
 from spark_tui.base.executors import CallPool
 from spark_tui.base.files import FILE_MODE, PrivateFolder
 from spark_tui.base.finding import Missing, Ok, Reading
-from spark_tui.base.history_limits import MOST_BYTES, HistoryOff, HistoryState, Record
-from spark_tui.base.host.series import MetricId, Sample, SeriesKey, SeriesSlice
+from spark_tui.base.host.series import (
+    MOST_BYTES,
+    HistoryOff,
+    HistoryState,
+    MetricId,
+    Record,
+    Sample,
+    SeriesKey,
+    SeriesSlice,
+)
 from spark_tui.base.quantities import MIB
 from spark_tui.base.text import clean_line
-from spark_tui.base.untrusted import load_json
-from spark_tui.base.wire import decode
+from spark_tui.base.untrusted import decode, load_json
 from spark_tui.observe.explain.model.starts import MOST_GOOD, StartRecord
 from spark_tui.observe.explain.model.timeline import PhaseId
 from spark_tui.observe.metrics.adapter import samples

@@ -19,8 +19,17 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from spark_tui.base.history_limits import COARSE_SECONDS, COARSE_STEP, FINE_SECONDS, FINE_STEP, RAW_SECONDS
-from spark_tui.base.host.series import Gap, Sample, SeriesKey, SeriesSlice
+from spark_tui.base.host.series import (
+    COARSE_SECONDS,
+    COARSE_STEP,
+    FINE_SECONDS,
+    FINE_STEP,
+    RAW_SECONDS,
+    Gap,
+    Sample,
+    SeriesKey,
+    SeriesSlice,
+)
 
 if TYPE_CHECKING:  # sqlite3 is loaded by the threads that use it
     from sqlite3 import Connection

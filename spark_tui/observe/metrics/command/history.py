@@ -10,7 +10,7 @@ import click
 from spark_tui.base.context import Context
 from spark_tui.base.errors import SparkError, UsageError
 from spark_tui.base.finding import Event, Missing
-from spark_tui.base.history_limits import HistoryOff
+from spark_tui.base.host.series import HistoryOff
 from spark_tui.cli.command import command, complete
 from spark_tui.cli.session import Session
 from spark_tui.observe.explain.model.starts import StartRecord

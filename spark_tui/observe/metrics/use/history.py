@@ -16,16 +16,15 @@ from spark_tui.base.engine.state import EngineState
 from spark_tui.base.errors import MeasurementVoid
 from spark_tui.base.executors import end_tasks, in_thread
 from spark_tui.base.finding import MAX_EVENTS, Event, EventKind, Missing, Ok, Reading, Severity, event_of, value_of
-from spark_tui.base.history_limits import HistoryOff, HistoryState, Record
 from spark_tui.base.host.guard import GuardEntry
-from spark_tui.base.host.series import HOST, MetricId, Sample, SeriesKey, SeriesSlice
+from spark_tui.base.host.series import HOST, HistoryOff, HistoryState, MetricId, Record, Sample, SeriesKey, SeriesSlice
 from spark_tui.base.ports import Clock, port_named
 from spark_tui.base.store import Store
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.explain.model.starts import MOST_GOOD, Eta, StartRecord, eta, merged, past_starts, start_record
 from spark_tui.observe.explain.model.timeline import BootTimeline
 from spark_tui.observe.explain.model.view import Baseline, EngineView
-from spark_tui.observe.results.model.conditions import flags_of
+from spark_tui.observe.results.model.plan import flags_of
 
 KNOWN_STARTS: Final = 500
 """The latest starts are held in memory: estimates are asked for many times a second."""

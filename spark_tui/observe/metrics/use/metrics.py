@@ -18,11 +18,11 @@ from spark_tui.base.context import Context
 from spark_tui.base.engine.metrics_page import Family, MetricPage, Snapshot
 from spark_tui.base.engine.state import Endpoint, EngineState
 from spark_tui.base.errors import EngineUnreachable, SparkError
+from spark_tui.base.executors import Poller, pause
 from spark_tui.base.finding import Missing, Ok, Reading, Stale, value_of
 from spark_tui.base.host.detectors import TokenSample
 from spark_tui.base.host.series import Gap, MetricId, Sample, SeriesView
 from spark_tui.base.jobs import JobView, StepState
-from spark_tui.base.poller import Poller, pause
 from spark_tui.base.ports import Clock, MetricsSource
 from spark_tui.base.store import Store
 from spark_tui.observe.engines.use.engines import EngineSupervisor

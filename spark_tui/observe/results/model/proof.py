@@ -14,7 +14,7 @@ from spark_tui.base.engine.runtimes import CHAT_PATH, family_of, parsers_of
 from spark_tui.base.finding import Severity
 from spark_tui.base.untrusted import load_json
 from spark_tui.observe.explain.model.view import EngineView
-from spark_tui.observe.results.model.conditions import Conditions, flags_of
+from spark_tui.observe.results.model.plan import Conditions, flags_of
 from spark_tui.observe.results.model.run import RunOutcome
 
 

@@ -11,10 +11,25 @@ from typing import Any, Final, TypeVar
 from msgspec import Struct
 
 from spark_tui.base.quantities import human_count
-from spark_tui.observe.results.model.conditions import Conditions
-from spark_tui.observe.results.model.plan import BenchPlan, Content, LevelKey, PromptCache, Segment, segments
-from spark_tui.observe.results.model.record import RequestOutcome, RequestRecord, ServerCheck, ServerSide
-from spark_tui.observe.results.model.statistics import ConfidenceInterval, Distribution, distribution, mean_interval
+from spark_tui.observe.results.model.plan import (
+    BenchPlan,
+    Conditions,
+    Content,
+    LevelKey,
+    PromptCache,
+    Segment,
+    segments,
+)
+from spark_tui.observe.results.model.record import (
+    ConfidenceInterval,
+    Distribution,
+    RequestOutcome,
+    RequestRecord,
+    ServerCheck,
+    ServerSide,
+    distribution,
+    mean_interval,
+)
 
 T = TypeVar("T")
 

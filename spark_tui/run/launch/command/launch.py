@@ -16,10 +16,9 @@ from spark_tui.catalog.fit.show.launch import verdict_object
 from spark_tui.catalog.fit.use.fit import LaunchChecks, WillNotFit, observe
 from spark_tui.catalog.presets.model.overrides import overrides_from_pairs
 from spark_tui.catalog.presets.model.plan import LaunchPlan, key_wanted
-from spark_tui.catalog.presets.use.catalogue import find_preset
 from spark_tui.catalog.presets.use.last_launches import LastLaunches
 from spark_tui.catalog.presets.use.launch_downloads import launch_downloads
-from spark_tui.catalog.presets.use.rights import require_reviewed
+from spark_tui.catalog.presets.use.rights import find_preset, require_reviewed
 from spark_tui.cli.output import Interrupted
 from spark_tui.cli.session import Session, typed
 from spark_tui.observe.engines.show.engines import engine_object, timeline_object

@@ -33,8 +33,8 @@ from spark_tui.catalog.presets.model.diff import diff
 from spark_tui.catalog.presets.model.overrides import Overrides, all_pairs, overrides_from_pairs, pairs_of
 from spark_tui.catalog.presets.model.preset import PresetCatalogue
 from spark_tui.catalog.presets.model.rules.context import given_settings
-from spark_tui.catalog.presets.use.catalogue import catalogue
 from spark_tui.catalog.presets.use.preflight import Preflight
+from spark_tui.catalog.presets.use.rights import catalogue
 from spark_tui.observe.engines.use.collectors import clear_container
 from spark_tui.observe.explain.model.starts import MAX_STARTS
 from spark_tui.observe.explain.model.view import EngineView

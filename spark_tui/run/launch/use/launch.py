@@ -20,8 +20,8 @@ from spark_tui.base.engine.message import ChatParameters, ChatRequest, Message, 
 from spark_tui.base.engine.runtimes import runtime_named
 from spark_tui.base.engine.state import EngineState, Exposure
 from spark_tui.base.errors import EngineExited, RefusedError, SparkError
+from spark_tui.base.executors import pause
 from spark_tui.base.jobs import Report, Step, StepReporter, StepState
-from spark_tui.base.poller import pause
 from spark_tui.base.ports import Clock, ContainerEngine, EngineApi, LogArchive
 from spark_tui.base.quantities import human_bytes, human_duration
 from spark_tui.base.settings import ExposureChoice

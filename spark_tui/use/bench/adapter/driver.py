@@ -9,13 +9,12 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Final
 
 from spark_tui.base import executors
-from spark_tui.base.engine.api_errors import api_error
+from spark_tui.base.engine.answer import api_error
 from spark_tui.base.engine.runtimes import LLAMA_CPP
 from spark_tui.base.engine.state import Endpoint
 from spark_tui.base.errors import EngineFailed, EngineUnreachable, SparkError
 from spark_tui.base.remote import last_line
-from spark_tui.base.untrusted import load_json
-from spark_tui.base.wire import decode, encode
+from spark_tui.base.untrusted import decode, encode, load_json
 from spark_tui.machine.engine_http import ClientPools, authorization, bearer, beginning_of
 from spark_tui.use.bench.model.load import Load, LoadEvent, LoadOrder, LoadResult, Tick
 

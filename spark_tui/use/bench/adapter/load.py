@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from typing import Final, cast
 from urllib.parse import urlsplit
 
-from spark_tui.base.wire import decode, encode
+from spark_tui.base.untrusted import decode, encode
 from spark_tui.observe.results.model.record import COMPLETIONS_PATH, WireExchange, record_of
 from spark_tui.use.bench.model.load import Load, LoadEvent, LoadOrder, LoadResult, RequestSpec, Tick
 

@@ -15,11 +15,18 @@ from spark_tui.base.quantities import gib, human_count, human_duration
 from spark_tui.base.text import clean_line
 from spark_tui.observe.engines.show.engines import ago as since_moment
 from spark_tui.observe.explain.model.view import EngineView
-from spark_tui.observe.results.model.compare import Comparison, Difference, SpeedVerdict
-from spark_tui.observe.results.model.conditions import Conditions, quantization_words
-from spark_tui.observe.results.model.plan import BenchPlan, LevelKey
-from spark_tui.observe.results.model.published import PublishedComparison, Reference, family, why_none, why_not_beside
-from spark_tui.observe.results.model.record import ServerCheck
+from spark_tui.observe.results.model.compare import (
+    Comparison,
+    Difference,
+    PublishedComparison,
+    Reference,
+    SpeedVerdict,
+    family,
+    why_none,
+    why_not_beside,
+)
+from spark_tui.observe.results.model.plan import BenchPlan, Conditions, LevelKey, quantization_words
+from spark_tui.observe.results.model.record import Distribution, ServerCheck
 from spark_tui.observe.results.model.run import (
     KNEE_EFFICIENCY,
     BenchRun,
@@ -30,7 +37,6 @@ from spark_tui.observe.results.model.run import (
     Status,
     efficiency,
 )
-from spark_tui.observe.results.model.statistics import Distribution
 from spark_tui.observe.results.use import earlier_runs
 from spark_tui.use.bench.use.ab import Variant, starts_of
 from spark_tui.use.bench.use.bench import BenchProgress, BenchStep

@@ -14,8 +14,8 @@ from spark_tui.base.context import Context
 from spark_tui.base.errors import RefusedError, UsageError
 from spark_tui.catalog.presets.model.overrides import SHARE, Overrides, overrides_from_pairs, pairs_from
 from spark_tui.catalog.presets.model.preset import PresetCatalogue
-from spark_tui.catalog.presets.use.catalogue import catalogue
 from spark_tui.catalog.presets.use.preflight import Preflight
+from spark_tui.catalog.presets.use.rights import catalogue
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.observe.results.model.plan import BenchPlan
 from spark_tui.run.launch.use.launch import LaunchRequest, launched_with, request_of, same_place

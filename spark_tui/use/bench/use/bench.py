@@ -32,11 +32,10 @@ from spark_tui.base.errors import (
     UnreachableError,
     UsageError,
 )
-from spark_tui.base.executors import end_tasks
+from spark_tui.base.executors import end_tasks, pause
 from spark_tui.base.finding import Ok, value_of
 from spark_tui.base.host.memory import MemInfo
 from spark_tui.base.jobs import Step, StepState
-from spark_tui.base.poller import pause
 from spark_tui.base.ports import (
     MEASURES,
     Clock,
@@ -51,22 +50,23 @@ from spark_tui.base.quantities import gib
 from spark_tui.catalog.fit.use.fit import MemoryGate
 from spark_tui.observe.engines.use.engines import EngineSupervisor, EngineWatch
 from spark_tui.observe.memory.use.guard import guard_policy
-from spark_tui.observe.results.model.conditions import Conditions, conditions_of
 from spark_tui.observe.results.model.plan import (
     LEAST_POOL,
     PROSE,
     BenchPlan,
+    Conditions,
     PromptForm,
     Segment,
     Vocabulary,
     check_context,
     check_plan,
+    conditions_of,
     pool_text,
     prompt_ids,
     prompt_text,
     segments,
 )
-from spark_tui.observe.results.model.record import RequestRecord, between, cross_check, others
+from spark_tui.observe.results.model.record import RequestRecord, between, cross_check, distribution, others
 from spark_tui.observe.results.model.run import (
     BenchRun,
     HostSample,
@@ -78,7 +78,6 @@ from spark_tui.observe.results.model.run import (
     result_caveats,
     warm_ups,
 )
-from spark_tui.observe.results.model.statistics import distribution
 from spark_tui.observe.results.use import Results, measured_bandwidth
 from spark_tui.run.launch.use.edit import Editor
 from spark_tui.run.launch.use.launch import Launcher

@@ -21,7 +21,7 @@ from spark_tui.base.engine.message import Answer, Attachment
 from spark_tui.base.engine.request import Defaults, check_taken, check_together
 from spark_tui.base.engine.state import Health
 from spark_tui.base.errors import ApiKeyRejected, SparkError, UsageError
-from spark_tui.base.poller import pause
+from spark_tui.base.executors import pause
 from spark_tui.base.ports import Clock
 from spark_tui.base.quantities import human_duration
 from spark_tui.base.settings import folders_of, suggestion

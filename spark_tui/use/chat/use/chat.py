@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from spark_tui.base.actions import key_of
 from spark_tui.base.context import Context
-from spark_tui.base.engine.api_errors import model_not_served
+from spark_tui.base.engine.answer import model_not_served
 from spark_tui.base.engine.message import Answer, AnswerBuilder, Attachment, ChatRequest
 from spark_tui.base.engine.metrics_page import Change, Family, MetricPage, Snapshot, restarted
 from spark_tui.base.engine.request import NO_SETTINGS, ChatSettings, check_taken, check_together
@@ -28,7 +28,7 @@ from spark_tui.base.errors import (
     SparkError,
     UsageError,
 )
-from spark_tui.base.poller import pause
+from spark_tui.base.executors import pause
 from spark_tui.base.ports import Clock, EngineApi, MetricsSource, port_named
 from spark_tui.base.text import clean_line
 from spark_tui.observe.explain.feature import ENGINES

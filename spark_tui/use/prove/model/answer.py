@@ -8,8 +8,7 @@ from typing import Any, Final, TypeAlias
 
 from msgspec import Struct, field
 
-from spark_tui.base.engine.api_errors import stream_error
-from spark_tui.base.engine.stream import DONE, count_of, object_of, objects_of, text_of
+from spark_tui.base.engine.answer import DONE, count_of, object_of, objects_of, stream_error, text_of
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.base.untrusted import load_json
 from spark_tui.observe.results.model.proof import Api, Call, Question

@@ -10,10 +10,10 @@ from typing import Any, Final
 from msgspec import Struct
 
 from spark_tui.base.engine.image import short_digest
-from spark_tui.base.history_limits import Record
+from spark_tui.base.host.series import Record
 from spark_tui.base.text import clean_line, truncate
-from spark_tui.observe.results.model.conditions import Conditions
-from spark_tui.observe.results.model.statistics import ConfidenceInterval, deviation, student_t
+from spark_tui.observe.results.model.plan import Conditions
+from spark_tui.observe.results.model.record import ConfidenceInterval, deviation, student_t
 
 KIND: Final = "canary"
 """The kind of its records in the history: `key` is the engine."""

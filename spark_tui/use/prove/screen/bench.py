@@ -26,10 +26,9 @@ from spark_tui.catalog.presets.feature import LIBRARY
 from spark_tui.catalog.presets.model.library import stored_commit
 from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.observe.results.feature import PROOFS
-from spark_tui.observe.results.model.compare import Comparison, compare
+from spark_tui.observe.results.model.compare import Comparison, compare, references
 from spark_tui.observe.results.model.plan import BenchPlan, segments
 from spark_tui.observe.results.model.proof import Verdict, engine_badge
-from spark_tui.observe.results.model.published import references
 from spark_tui.observe.results.model.run import KNEE_EFFICIENCY, BenchRun, Result, RunOutcome
 from spark_tui.observe.results.use import Results, read_proofs
 from spark_tui.tui.format import Glyphs, safe

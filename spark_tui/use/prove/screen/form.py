@@ -18,8 +18,15 @@ from spark_tui.catalog.presets.model.preset import PRESETS
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.observe.memory.use.guard import guard_policy
 from spark_tui.observe.metrics.use.history import History
-from spark_tui.observe.results.model.conditions import conditions_of
-from spark_tui.observe.results.model.plan import BenchPlan, Content, PlanError, PromptCache, check_context, check_plan
+from spark_tui.observe.results.model.plan import (
+    BenchPlan,
+    Content,
+    PlanError,
+    PromptCache,
+    check_context,
+    check_plan,
+    conditions_of,
+)
 from spark_tui.observe.results.model.run import BenchRun, Result, RunOutcome, estimate, plan_caveats
 from spark_tui.tui.form_screen import FORM_CSS, FieldRow, FormField, FormScreen
 from spark_tui.use.bench.show.bench import SIMULATED, ab_pairs, ago, serving, short_model

@@ -13,7 +13,7 @@ from spark_tui.base.context import Context
 from spark_tui.base.engine.state import EngineState
 from spark_tui.base.errors import MeasurementVoid, SparkError
 from spark_tui.base.finding import AlarmId, Finding, Severity, value_of
-from spark_tui.base.history_limits import Record
+from spark_tui.base.host.series import Record
 from spark_tui.base.journal import is_claimed
 from spark_tui.base.ports import MEASURES, Clock, StateFiles
 from spark_tui.base.store import AlarmBoard

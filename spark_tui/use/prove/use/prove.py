@@ -32,7 +32,7 @@ from spark_tui.base.text import clean_line, truncate
 from spark_tui.catalog.presets.feature import LIBRARY
 from spark_tui.catalog.presets.model.library import stored_commit
 from spark_tui.observe.results.feature import PROOFS
-from spark_tui.observe.results.model.conditions import Conditions
+from spark_tui.observe.results.model.plan import Conditions
 from spark_tui.observe.results.model.proof import (
     PATHS,
     Api,

@@ -33,7 +33,7 @@ from spark_tui.catalog.presets.model.dialects.recipe_files import (
     sub_table,
     yaml_text,
 )
-from spark_tui.catalog.presets.model.located import ListValue, MappingValue, Node, ScalarValue, compact
+from spark_tui.catalog.presets.model.preset import ListValue, MappingValue, Node, ScalarValue, compact
 
 DOCKER: Final = "/usr/bin/docker"
 CDI_KIND: Final = "nvidia.com/gpu"

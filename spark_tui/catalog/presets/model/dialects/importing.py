@@ -34,10 +34,8 @@ from spark_tui.catalog.presets.model.dialects.recipe_files import (
     yaml_text,
 )
 from spark_tui.catalog.presets.model.dialects.vllm_recipes import from_vllm, names_spark, variants_of
-from spark_tui.catalog.presets.model.include import flattened
-from spark_tui.catalog.presets.model.located import MappingValue, Node
-from spark_tui.catalog.presets.model.preset import Origin, Preset, RecipeSource
-from spark_tui.catalog.presets.model.recipe import COPY_KEY, OWN_KEY, Dialect, dialect_of, preset_from
+from spark_tui.catalog.presets.model.preset import MappingValue, Node, Origin, Preset, RecipeSource
+from spark_tui.catalog.presets.model.recipe import COPY_KEY, OWN_KEY, Dialect, dialect_of, flattened, preset_from
 
 MAX_SHOWN_LINES: Final = 12
 _LINE_CHARS: Final = 160

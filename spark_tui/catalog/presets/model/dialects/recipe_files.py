@@ -26,19 +26,19 @@ from spark_tui.catalog.presets.model.command import (
     render,
     settled,
 )
-from spark_tui.catalog.presets.model.located import (
+from spark_tui.catalog.presets.model.overrides import Overrides
+from spark_tui.catalog.presets.model.preset import (
     Entry,
     ListValue,
     MappingValue,
     Node,
+    Preset,
     ScalarValue,
     compact,
     describe,
     masked,
     plain,
 )
-from spark_tui.catalog.presets.model.overrides import Overrides
-from spark_tui.catalog.presets.model.preset import Preset
 from spark_tui.catalog.presets.model.recipe import IMPORTED_KEY, OWN_KEY
 
 _INDENT: Final = "  "

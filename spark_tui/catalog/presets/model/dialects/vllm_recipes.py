@@ -27,7 +27,7 @@ from spark_tui.catalog.presets.model.dialects.recipe_files import (
     sub_table,
     with_value,
 )
-from spark_tui.catalog.presets.model.located import ListValue, MappingValue, Node, ScalarValue
+from spark_tui.catalog.presets.model.preset import ListValue, MappingValue, Node, ScalarValue
 from spark_tui.catalog.presets.model.recipe import OWN_KEY
 
 HARDWARE: Final = "dgx_spark_gb10"
