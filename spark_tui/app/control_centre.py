@@ -45,6 +45,7 @@ from spark_tui.base.errors import RefusedError
 from spark_tui.base.secret import mask_secrets
 from spark_tui.base.settings import THEME_NAMES, SettingsError
 from spark_tui.base.text import clean, clean_line
+from spark_tui.base.under_way import under_way
 from spark_tui.machine.settings import user_themes
 from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.tui.format import Glyphs, PlainCharacters, choose
@@ -202,8 +203,6 @@ class SparkApp(EnginesApp):
     async def _leave(self) -> None:
         """Asks first while work is under way that ends with this program, and awaits the end of a measurement, unless
         it is awaited already. Names what became of it and what keeps running."""
-        from spark_tui.base.under_way import under_way
-
         said = []
         if works := under_way(self.context.store.world, self.measurement):
             question = f"Quit during the {' and the '.join(each.what for each in works)}?"

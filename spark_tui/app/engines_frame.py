@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from spark_tui.base.actions import key_of
+from spark_tui.base.engine.container import outside_docker
 from spark_tui.base.engine.state import EngineState, EngineWord
 from spark_tui.base.errors import SparkError
 from spark_tui.base.finding import value_of
@@ -124,8 +125,6 @@ class EnginesApp(FrameApp):
         the person does it, or how it is done on all ranks."""
         view = self.selected_engine
         if view is not None and view.container.bare:
-            from spark_tui.base.engine.container import outside_docker
-
             self.notify(str(outside_docker(view.container, acts=True)), severity="warning", markup=False)
             return True
         if view is None or rank_of(view.container) is None:

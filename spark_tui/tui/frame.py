@@ -32,6 +32,7 @@ from spark_tui.base.page import Cell
 from spark_tui.base.quantities import GIB
 from spark_tui.base.store import World
 from spark_tui.base.text import clean
+from spark_tui.base.under_way import disturbed, under_way
 from spark_tui.tui.format import Glyphs
 from spark_tui.tui.terminal_notices import TerminalNotices
 from spark_tui.tui.textual_private import PlainCrashApp, QuietScreen, write_to_terminal
@@ -179,8 +180,6 @@ class FrameApp(PlainCrashApp[None]):
         """Whether `then` may be done with that engine: asks while work is under way that it would disturb. A
         measurement of this program is stopped for it, and its end awaited. To be called by a worker. Raises SparkError
         where it is unknown what other programs do."""
-        from spark_tui.base.under_way import disturbed, under_way
-
         own = under_way(self.context.store.world, self.measurement)
         for each in disturbed(then, name, own, self.context.ports.get("state")):
             stopped = self.measurement if own and each is own[0] else None

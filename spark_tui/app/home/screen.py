@@ -15,6 +15,7 @@ from spark_tui.app.home.home_lines import LABEL_WIDTH, EventFeed, LaunchSteps, L
 from spark_tui.app.home.yanks import engine_yanks, log_and_event_yanks
 from spark_tui.base.actions import Scope, key_of
 from spark_tui.base.engine.state import EngineState
+from spark_tui.base.engine.units import schedule_of
 from spark_tui.base.errors import SparkError
 from spark_tui.base.finding import reason_of, value_of
 from spark_tui.base.jobs import StepState
@@ -756,7 +757,6 @@ class HomeScreen(FrameScreen):
     @work(exit_on_error=False, exclusive=True, group="boot")
     async def action_set_schedule(self) -> None:
         """One line: the times and days. A timer of systemd is written or removed."""
-        from spark_tui.base.engine.units import schedule_of
         from spark_tui.tui.modals import TextDialog
 
         view, boot = self._engine_for("A schedule"), self.context[parts().BootUnits]

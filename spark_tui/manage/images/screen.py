@@ -23,6 +23,7 @@ from spark_tui.manage.images.use.update import Updater, UpdateStage, begin_updat
 from spark_tui.tui import format as fmt
 from spark_tui.tui.frame import acting, bindings
 from spark_tui.tui.list_screen import LIST_CSS, ListScreen
+from spark_tui.tui.modals import ConfirmScreen
 from spark_tui.tui.widgets.line import Line, entitle
 from spark_tui.tui.widgets.row_list import NO_ROWS
 from spark_tui.tui.yank import Yank
@@ -167,8 +168,6 @@ class ImagesScreen(ListScreen):
     @work(exit_on_error=False, exclusive=True, group="ask")
     async def action_delete_image(self) -> None:
         """Shows what is freed, and deletes when a person agrees."""
-        from spark_tui.tui.modals import ConfirmScreen
-
         entry, view = self.entry, self.view
         if entry is None or view is None:
             self._toast("No image selected.")

@@ -51,6 +51,7 @@ from spark_tui.tui import format as fmt
 from spark_tui.tui.format import UNICODE, Glyphs
 from spark_tui.tui.frame import acting, bindings
 from spark_tui.tui.list_screen import LIST_CSS, TALL_ENOUGH, ListScreen
+from spark_tui.tui.modals import ChoiceDialog, ConfirmScreen, TextDialog
 from spark_tui.tui.widgets.line import Line, entitle
 from spark_tui.tui.widgets.memory_strip import bar
 from spark_tui.tui.widgets.row_list import NO_ROWS, RowList
@@ -386,8 +387,6 @@ class ModelsScreen(ListScreen):
     @acting("ask")
     async def action_cancel_work(self) -> None:
         """Cancels the verification, or the download; asks what to do with the downloaded data."""
-        from spark_tui.tui.modals import ChoiceDialog
-
         entry, download = self.entry, self.download
         if entry is not None and self.context[Library].verifying(entry.model.id):
             await self.context[Library].cancel_verify(entry.model.id)
@@ -416,8 +415,6 @@ class ModelsScreen(ListScreen):
 
     @acting("ask")
     async def action_limit_downloads(self) -> None:
-        from spark_tui.tui.modals import TextDialog
-
         now = await self.context[Downloader].limits()
         cap = docker_size(int(now.bytes_per_second)) if now.bytes_per_second else ""
         hint = "All downloads together, per second: 50m, 1g, or none."
@@ -445,8 +442,6 @@ class ModelsScreen(ListScreen):
     @work(exit_on_error=False, exclusive=True, group="ask")
     async def action_delete_model(self) -> None:
         """Shows what is freed, and deletes when the name was typed."""
-        from spark_tui.tui.modals import ConfirmScreen
-
         view, entry = self.library, self.entry
         if view is None or entry is None:
             self._toast(NO_MODEL)
@@ -471,8 +466,6 @@ class ModelsScreen(ListScreen):
 
     async def _delete_plan(self, entry: LibraryEntry, *, unchecked: bool) -> DeletePlan | None:
         """All of it, one revision, or its leftovers: asks only where there is a choice."""
-        from spark_tui.tui.modals import ChoiceDialog
-
         model, library = entry.model, self.context[Library]
         wanted = [(DeleteExtent.MODEL, "")]
         if len(model.revisions) > 1:

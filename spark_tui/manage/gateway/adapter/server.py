@@ -17,7 +17,12 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import msgspec
+import uvicorn
 from msgspec import Struct
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from spark_tui.base.errors import (
     ApiKeyRejected,
@@ -35,6 +40,7 @@ from spark_tui.base.quantities import MIB, human_bytes
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.base.untrusted import decode
 from spark_tui.machine.engine_http import ClientPools, bearer, beginning_of
+from spark_tui.manage.gateway.adapter.door import Connection, limits_of_process
 from spark_tui.manage.gateway.model import BodyTooLarge, GatewayBusy, NotServing, Upstream, retry_after
 from spark_tui.manage.gateway.use.gateway import GatewayRouter
 from spark_tui.observe.metrics.model.agents import (
@@ -48,7 +54,6 @@ from spark_tui.observe.metrics.model.agents import (
 
 if TYPE_CHECKING:
     import httpx2
-    from starlette.applications import Starlette
     from starlette.requests import Request
 
     from spark_tui.manage.gateway.adapter.door import DoorLimits
@@ -189,10 +194,6 @@ class HttpGateway:
     async def serve(self, router: GatewayRouter, host: str, port: int, on_ready: Callable[[int], None]) -> None:
         """As the port says. Ends also by SIGINT and SIGTERM, after open answers have had some seconds."""
         try:
-            import uvicorn
-
-            from spark_tui.manage.gateway.adapter.door import Connection, limits_of_process
-
             proxy = GatewayProxy(router, log := GatewayLog())
             application = proxy.application()
         except ImportError as error:
@@ -277,9 +278,6 @@ class GatewayProxy:
         await self._pools.close()
 
     def application(self) -> Starlette:
-        from starlette.applications import Starlette
-        from starlette.routing import Route
-
         return Starlette(
             routes=[
                 Route("/health", self._health),
@@ -292,14 +290,10 @@ class GatewayProxy:
     # --- what it answers itself -------------------------------------------------------------------------
 
     async def _health(self, _: Request) -> Any:
-        from starlette.responses import Response
-
         return Response()
 
     async def _models(self, request: Request) -> Any:
         """All of them, or the one of that name."""
-        from starlette.responses import JSONResponse
-
         name = request.path_params.get("name")
         try:
             self._admit(request.scope)
@@ -320,8 +314,6 @@ class GatewayProxy:
     # --- what it passes on ------------------------------------------------------------------------------
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        from starlette.requests import ClientDisconnect, Request
-
         client = _Client(send, scope["path"])
         try:
             name = self._admit(scope)

@@ -15,6 +15,7 @@ from spark_tui.base.engine.units import BootState, BootStatus
 from spark_tui.base.errors import SparkError
 from spark_tui.base.finding import Missing, Reading, reason_of, value_of
 from spark_tui.base.host.memory import MemInfo
+from spark_tui.base.host.vitals import shared_engine_memory
 from spark_tui.base.jobs import JobView, Step, StepState
 from spark_tui.base.page import (
     Cell,
@@ -352,8 +353,6 @@ def status_page(
 
 
 def _memory_text(world: World) -> str:
-    from spark_tui.base.host.vitals import shared_engine_memory
-
     info, held = value_of(world.memory), value_of(shared_engine_memory(world.gpu))
     if info is None:
         return f"n/a: {reason_of(world.memory)}"
@@ -408,8 +407,6 @@ def status_object(
     *, demo: bool,
 ) -> Object:  # fmt: skip
     """The same as data."""
-    from spark_tui.base.host.vitals import shared_engine_memory
-
     found = {
         "demo": demo,
         "host": host_object(world.identity),

@@ -13,6 +13,7 @@ import fcntl
 import json
 import os
 import queue
+import sqlite3
 import stat
 import threading
 import time
@@ -475,8 +476,6 @@ class HistoryFile:
 
     def open(self, *, query_only: bool = False) -> Connection:
         """A connection, on a file that is made where there is none. Raises Unavailable, and what `problem` reads."""
-        import sqlite3
-
         with self._opening:
             self._prepare()
             db = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
@@ -599,8 +598,6 @@ class HistoryFile:
     def problem(self, error: Exception) -> Unavailable | Unreadable:
         """What an error means while the file was opened, read or written: Unavailable where the system, another process
         or a value of ours is the reason. Damage can raise everything else: SQLite checks little of what it reads."""
-        import sqlite3
-
         if isinstance(error, Unavailable | Unreadable):
             return error
         ours = (OSError, MemoryError, UnicodeEncodeError, sqlite3.InterfaceError, sqlite3.ProgrammingError)
@@ -614,8 +611,6 @@ class HistoryFile:
 
     def unavailable(self, error: Exception) -> Unavailable:
         """An error of the system or of SQLite, with what a person can do."""
-        import sqlite3
-
         folder = self.path.parent
         writable = f"Make {folder} a folder that you can write."
         if isinstance(error, OSError):

@@ -17,6 +17,7 @@ import asyncio
 import gc
 import json
 import os
+import ssl
 import sys
 import threading
 import time
@@ -327,8 +328,6 @@ class ClosedLoop:
     async def _connect(self) -> HttpConnection:
         context = None
         if self._secure:
-            import ssl
-
             context = ssl.create_default_context()
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(CONNECT_SECONDS):
