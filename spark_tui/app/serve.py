@@ -9,8 +9,9 @@ import sys
 
 import click
 
-from spark_tui.app.web import LOOPBACK_NAMES, serve_web
 from spark_tui.base.errors import RefusedError
+from spark_tui.base.optional import install_command
+from spark_tui.base.remote import LOOPBACK_NAMES
 from spark_tui.base.secret import Secret
 from spark_tui.cli.command import command
 from spark_tui.cli.session import Options, Session
@@ -21,6 +22,10 @@ _EXAMPLES = """\
   spark-tui serve
   ssh -L 8765:127.0.0.1:8765 my-spark spark-tui serve     from a laptop
 """
+
+
+class WebMissing(RefusedError, id="web_missing"):
+    pass
 
 
 @command("serve", _EXAMPLES)
@@ -37,6 +42,14 @@ def serve(session: Session, host: str, port: int, to_network: bool) -> None:
             f"{host} is reachable by others, who could start and stop engines with a stolen token.",
             f"From a laptop use a tunnel: ssh -L {port}:127.0.0.1:{port} SPARK. To allow it: --to-network",
         )
+    try:
+        from spark_tui.app.web import serve_web
+    except ImportError as error:
+        raise WebMissing(
+            "The control centre in the browser needs an optional part that is not installed.",
+            f"Install it: {install_command('web')}",
+            detail=str(error),
+        ) from error
     token = Secret(secrets.token_urlsafe(_TOKEN_BYTES))
 
     def ready(bound: int) -> None:

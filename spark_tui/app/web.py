@@ -1,4 +1,5 @@
-"""The control centre in a browser: textual-serve, behind a token. Everything here is imported when it is used."""
+"""The control centre in a browser: textual-serve, behind a token. Imported when it serves: it is an optional
+part."""
 
 from __future__ import annotations
 
@@ -6,17 +7,18 @@ import asyncio
 import hmac
 import re
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import urlsplit
 
-from spark_tui.base.errors import RefusedError, SparkError
-from spark_tui.base.optional import install_command
+import aiohttp_jinja2
+import jinja2
+from aiohttp import web
+from textual_serve.server import Server
+
+from spark_tui.base.errors import SparkError
+from spark_tui.base.remote import LOOPBACK_NAMES
 from spark_tui.base.secret import Secret
 
-if TYPE_CHECKING:
-    from aiohttp import web
-
-LOOPBACK_NAMES: Final = ("127.0.0.1", "localhost", "::1")
 _SHUTDOWN_SECONDS: Final = 1.0
 # The page loads nothing from elsewhere (textual-serve names a font of Google's), and sends no referrer.
 _HEADERS: Final = {
@@ -40,10 +42,6 @@ _READY_FOR_KEYS: Final = """<title>spark-tui</title>
 """Without it the first key goes nowhere until a click into the terminal."""
 
 
-class WebMissing(RefusedError, id="web_missing"):
-    pass
-
-
 class PortUnusable(SparkError, id="port_unusable"):
     pass
 
@@ -52,20 +50,8 @@ def web_application(command: str, host: str, token: Secret) -> web.Application:
     """textual-serve's application, which runs `command` once for each browser tab, behind the token.
 
     A request with `?token=` gets a cookie and is redirected without it; one with neither gets 403. Pages for
-    another name than this server's (DNS rebinding), and sockets that another site opens, are refused. Raises
-    WebMissing.
+    another name than this server's (DNS rebinding), and sockets that another site opens, are refused.
     """
-    try:
-        import aiohttp_jinja2
-        import jinja2
-        from aiohttp import web
-        from textual_serve.server import Server
-    except ImportError as error:
-        raise WebMissing(
-            "The control centre in the browser needs an optional part that is not installed.",
-            f"Install it: {install_command('web')}",
-            detail=str(error),
-        ) from error
     server = Server(command, host=host, title="spark-tui")
 
     @web.middleware
@@ -113,13 +99,11 @@ def page(text: str, own: str) -> str:
 
 
 async def serve_web(command: str, host: str, port: int, token: Secret, ready: Callable[[int], None]) -> None:
-    """Serves until cancelled; `ready` gets the port. Raises WebMissing or PortUnusable.
+    """Serves until cancelled; `ready` gets the port. Raises PortUnusable.
 
     There is no access log: addresses hold the token.
     """
     app = web_application(command, host, token)
-    from aiohttp import web
-
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS)
     await runner.setup()
     try:

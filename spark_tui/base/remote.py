@@ -31,6 +31,7 @@ _OTHER_KEY: Final = re.compile(r"ssh-keygen .*-R |HOST IDENTIFICATION HAS CHANGE
 _ADDRESS: Final = re.compile(r"\[?([^\]]*?)\]?(?::(\d+))?")
 _SHELLS_OWN: Final = frozenset("'\"`$\\;&<>|(){}*?!#,/")
 """ssh itself refuses most of them in a name: they could reach a shell through its ProxyCommand. The comma is ours."""
+LOOPBACK_NAMES: Final = ("127.0.0.1", "localhost", "::1")
 _PARTS: Final = ("ssh", "command")
 _HERE: Final = ("localhost", "127.0.0.1")
 _NEEDS_QUOTES: Final = re.compile(r"[\s'\"\\]")

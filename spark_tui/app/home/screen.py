@@ -196,45 +196,39 @@ class HomeScreen(FrameScreen):
 
     def _sampled(self, sample: Sample) -> None:
         """The machine is sampled once a second, whatever the engines do."""
-        from spark_tui.observe.metrics.use.metrics import HOST
-
-        if sample.engine == HOST:
+        if sample.engine == parts().HOST:
             self.call_later(self._renew_graphs)
 
     # --- graphs ---------------------------------------------------------------------------------------
 
     def _read(self, name: str, metric: MetricId) -> Curve:
         """What is known of a series, without asking the engine more often: each request is a line in its log."""
-        from spark_tui.base.graph import Curve
-        from spark_tui.observe.metrics.use.metrics import HOST
-
-        past = self._past.get(HOST if metric.of_host else name, {}).get(metric)
-        return Curve("", self.context[parts().EngineMetricsCollector].series(name, metric, 2 * WINDOW_SECONDS), past)
+        past = self._past.get(parts().HOST if metric.of_host else name, {}).get(metric)
+        return parts().Curve(
+            "", self.context[parts().EngineMetricsCollector].series(name, metric, 2 * WINDOW_SECONDS), past
+        )
 
     @work(exit_on_error=False, group="past")
     async def _read_past(self, name: str) -> None:
         """What was measured of an engine, or of the machine, before this program was opened."""
-        from spark_tui.base.host.series import MetricId
-
         self._past[name] = {}
         if not self.context.ports.has("history"):
             return
-        metrics, now = [each for each in MetricId if each.of_host is not bool(name)], self.context.clock.now()
+        metrics, now = [each for each in parts().MetricId if each.of_host is not bool(name)], self.context.clock.now()
         found = await self.context[parts().History].series(name, metrics, now - 10.0 * PAST_BUCKETS, now, PAST_BUCKETS)
-        self._past[name] = {MetricId(stretch.key.metric): stretch for stretch in value_of(found) or ()}
+        self._past[name] = {parts().MetricId(stretch.key.metric): stretch for stretch in value_of(found) or ()}
         self._show()
 
     def _live(self) -> dict[str, LiveCells]:
         """Rate, sparkline and running requests of each engine that serves."""
-        from spark_tui.base.host.series import MetricId
-        from spark_tui.tui.widgets.graph import sparkline
-
         found = {}
         for view in self.world.known(ENGINES):
             if view.word.serves:
-                curve = self._read(view.name, MetricId.DECODE_RATE)
-                rate, running = curve.last, self._read(view.name, MetricId.RUNNING).last
-                line = sparkline(curve, self.context.clock.now(), SPARK_CELLS, self.spark.glyphs, WINDOW_SECONDS)
+                curve = self._read(view.name, parts().MetricId.DECODE_RATE)
+                rate, running = curve.last, self._read(view.name, parts().MetricId.RUNNING).last
+                line = parts().sparkline(
+                    curve, self.context.clock.now(), SPARK_CELLS, self.spark.glyphs, WINDOW_SECONDS
+                )
                 found[view.name] = LiveCells(
                     "" if rate is None else f"{rate:.0f} t/s", line, "" if running is None else f"{running:.0f} req"
                 )
@@ -244,37 +238,33 @@ class HomeScreen(FrameScreen):
         """The machine's graphs on the left; on the right the engine's, or while it starts the memory it takes."""
         if value_of(self.world[ENGINES]) is None or not self.is_current:
             return  # not for the first frame
-        from spark_tui.observe.metrics.show import metrics as present
-        from spark_tui.observe.metrics.use.metrics import HOST
-        from spark_tui.tui.widgets.graph import GraphGrid
-
         if self._unsubscribe is None:
             self._unsubscribe = self.context[parts().EngineMetricsCollector].subscribe(self._sampled)
-        for name in (HOST, *(view.name for view in self.world.known(ENGINES))):
+        for name in (parts().HOST, *(view.name for view in self.world.known(ENGINES))):
             if name not in self._past:
                 self._read_past(name)
-        if not self.query(GraphGrid):
-            graphs = GraphGrid(self.spark.glyphs, least=LEFT_LEAST, one_axis=True, id="host-graphs")
+        if not self.query(parts().GraphGrid):
+            graphs = parts().GraphGrid(self.spark.glyphs, least=LEFT_LEAST, one_axis=True, id="host-graphs")
             self.query_one("#engines-pane").mount(graphs, before="#host-graphs-lines")
-            figures = GraphGrid(self.spark.glyphs, least=(TILE_CELLS, 3), id="figures")
+            figures = parts().GraphGrid(self.spark.glyphs, least=(TILE_CELLS, 3), id="figures")
             self.query_one("#detail-pane").mount(figures, before="#figures-lines")
         memory = value_of(self.world.memory)
         settings = self.context.settings  # the policy made of them brings the guard along
         floor = int((settings.guard_loading_gib if self._loads else settings.guard_serving_gib) * GIB)
-        panels = {each.title: each for each in present.panels_with(memory.total if memory else None, floor)}
+        panels = {each.title: each for each in parts().panels_with(memory.total if memory else None, floor)}
         view = self.selected_engine
         name = self.spark.selected
         shown: list[Panel] = []
         if view is not None and view.container.running:
-            shown = list(present.existing(present.HOME_PANELS, lambda metric: self._read(name, metric)))
+            shown = list(parts().existing(parts().HOME_PANELS, lambda metric: self._read(name, metric)))
         loads = self._loads and (view is not None or self.has_class("-wide"))  # else what is downloaded needs the room
         if loads or (view is not None and view.container.running and not shown):
             shown = [panels["memory"]]
-        host = [panels[title] for title in present.HOST_TITLES]
+        host = [panels[title] for title in parts().HOST_TITLES]
         others = [panel for panel in host if panel not in shown]
-        host = others if present.existing(others, lambda metric: self._read(HOST, metric)) else host
-        self._draw(self.query_one("#host-graphs", GraphGrid), HOST, host)
-        self._draw(self.query_one("#figures", GraphGrid), name, shown)
+        host = others if parts().existing(others, lambda metric: self._read(parts().HOST, metric)) else host
+        self._draw(self.query_one("#host-graphs", parts().GraphGrid), parts().HOST, host)
+        self._draw(self.query_one("#figures", parts().GraphGrid), name, shown)
         if self.context.clock.monotonic() - self._guard_at >= GUARD_SECONDS:
             self._guard_at = self.context.clock.monotonic()
             self._look_at_guard()
@@ -288,14 +278,11 @@ class HomeScreen(FrameScreen):
 
     def _show_slow(self) -> None:
         """What holds the engine back, with its figures where there is room for them; and the guard."""
-        from spark_tui.observe.memory.show import guard_row
-        from spark_tui.observe.metrics.show.metrics import slow_rows
-
         metrics, name = self.context[parts().EngineMetricsCollector], self.spark.selected
         brief = not (self.has_class("-wide") and self.has_class("-roomy"))
-        rows = slow_rows(metrics.current(name), metrics.lifetime(name), self.world.gpu, brief=brief)
+        rows = parts().slow_rows(metrics.current(name), metrics.lifetime(name), self.world.gpu, brief=brief)
         if self._guard is not None and self.world.known(ENGINES):
-            rows = (*rows, guard_row(self._guard))
+            rows = (*rows, parts().guard_row(self._guard))
         slow = self.query_one("#slow", Page)
         slow.display = bool(rows)
         entitle(slow, "Speed" if len(rows) > 1 else "")  # the guard's row alone has its label
@@ -312,17 +299,14 @@ class HomeScreen(FrameScreen):
     def _draw(self, grid: GraphGrid, name: str, panels: Sequence[Panel]) -> None:
         """The panels that have values: as many as there is room for in tiles that fill the width, the others in a line
         each."""
-        from spark_tui.observe.metrics.show.metrics import existing, spark_table
-        from spark_tui.tui.widgets.graph import chart_of, sparkline
-        from spark_tui.tui.widgets.graph_picture import GraphView
 
         def read(metric: MetricId) -> Curve:
             return self._read(name, metric)
 
         def line(curve: Curve, cells: int) -> str:
-            return sparkline(curve, now, cells, self.spark.glyphs, WINDOW_SECONDS)
+            return parts().sparkline(curve, now, cells, self.spark.glyphs, WINDOW_SECONDS)
 
-        found, now = existing(panels, read), self.context.clock.now()
+        found, now = parts().existing(panels, read), self.context.clock.now()
         count = min(MOST_TILES, grid.per_page, len(found))
         if grid.id == "figures":
             count = min(2 * grid.columns, len(found) // grid.columns * grid.columns or len(found))
@@ -335,7 +319,7 @@ class HomeScreen(FrameScreen):
         grid.display = bool(found)
         page = self.query_one(f"#{grid.id}-lines", Page)
         page.display = len(found) > count and not (self.has_class("-short") or self.has_class("-narrow"))
-        charts, rest = [chart_of(panel, read) for panel in found[:count]], found[count:]
+        charts, rest = [parts().chart_of(panel, read) for panel in found[:count]], found[count:]
         values = [curve.last for chart in charts for curve in chart.curves]
         values += [read(metric).last for panel in rest for metric in panel.metrics]
         seen = (name, grid.size, [chart.subject for chart in charts], sum(map(len, self._past.values())))
@@ -344,8 +328,8 @@ class HomeScreen(FrameScreen):
             return  # it has no place yet: it asks again when it has one
         if seen != before or any(map(_moved, old, values)) or now - at >= REST_SECONDS:
             self._drawn[grid.id or ""] = (seen, values, now)
-            grid.draw(charts, GraphView(now, WINDOW_SECONDS))
-            table = spark_table(rest, read, line, grid.size.width - 1)
+            grid.draw(charts, parts().GraphView(now, WINDOW_SECONDS))
+            table = parts().spark_table(rest, read, line, grid.size.width - 1)
             page.show((Section(table=table),) if rest else ())
 
     def on_graph_grid_rearranged(self) -> None:
@@ -444,14 +428,12 @@ class HomeScreen(FrameScreen):
         for widget in self.query("#facts"):
             widget.display = view is not None
         if view is not None:
-            from spark_tui.observe.explain.show import explanation_rows, health_rows  # not for the first frame
-
             preset = self.world[PRESETS].get(view.container.preset) is not None
             found, key = self.spark.explain(view), key_of("apply_remedy")
             if view.container.running:
-                rows = health_rows(found, preset=preset, key=key, brief=not self.has_class("-roomy"))
+                rows = parts().health_rows(found, preset=preset, key=key, brief=not self.has_class("-roomy"))
             else:
-                rows = explanation_rows(found, preset=preset, key=key)
+                rows = parts().explanation_rows(found, preset=preset, key=key)
             facts = self.query_one("#facts", Page)
             facts.most = 1 if view.container.running else 4
             facts.show((Section(rows=tuple(rows)),))
@@ -466,10 +448,9 @@ class HomeScreen(FrameScreen):
         """The page of an engine with what was proved of it, if anything was."""
         if view is None or not self.world[PROOFS]:
             return page
-        from spark_tui.observe.results.model.proof import engine_badge  # not for the first frame
         from spark_tui.use.prove.show import badge_row
 
-        found = engine_badge(self.world[PROOFS], view, stored_commit(self.world[LIBRARY], view.model))
+        found = parts().engine_badge(self.world[PROOFS], view, stored_commit(self.world[LIBRARY], view.model))
         return (*page[:-1], Section(rows=(*page[-1].rows, *badge_row(found))))
 
     def _with_nodes(
@@ -496,15 +477,10 @@ class HomeScreen(FrameScreen):
             widget.display = view is not None or coming
         if view is None and not coming:
             return
-        from spark_tui.observe.engines.screen.boot_timeline import BootTimelineView
-        from spark_tui.observe.explain.model.timeline import (
-            EMPTY_TIMELINE,  # for the first engine, not for the first frame
-        )
-
         if not self.query("#boot"):
-            boot = BootTimelineView(self.context.clock, self.spark.glyphs, bar=True, id="boot")
+            boot = parts().BootTimelineView(self.context.clock, self.spark.glyphs, bar=True, id="boot")
             self.query_one("#detail-pane").mount(boot, after="#job-steps")
-        timeline = view.timeline if view is not None else EMPTY_TIMELINE
+        timeline = view.timeline if view is not None else parts().EMPTY_TIMELINE
         past: tuple[StartRecord, ...] = ()
         if self.context.ports.has("history"):
             if view is not None and timeline.current is not None:
@@ -514,7 +490,7 @@ class HomeScreen(FrameScreen):
                     each for each in self.context[parts().History].starts if each.ready and each.engine == job.title
                 )
         folded = view is not None and view.state is not EngineState.STARTING
-        self.query_one(BootTimelineView).show(timeline, folded=folded, past=past)
+        self.query_one(parts().BootTimelineView).show(timeline, folded=folded, past=past)
 
     def _show_coming(self) -> None:
         """While an engine is launched: what is downloaded for it, in the place of its log, and its preset."""
@@ -531,18 +507,14 @@ class HomeScreen(FrameScreen):
             ("fetch", "preset", "rail-fetch-files", "rail-preset", "rail-command"), ()
         )
         if fetched:
-            from spark_tui.catalog.models.show.downloads import fetch_page  # not for the first frame
-
-            found = fetch_page(fetched, self.spark.glyphs.engine, self.spark.glyphs.cache)
+            found = parts().fetch_page(fetched, self.spark.glyphs.engine, self.spark.glyphs.cache)
             pages["rail-fetch-files" if wide else "fetch"] = found
         if preset is not None:
-            from spark_tui.catalog.fit.show.presets import overview, recipe
-
             if wide and view is None:
-                pages["preset"], pages["rail-preset"] = overview(preset), self._fit or recipe(preset)
+                pages["preset"], pages["rail-preset"] = parts().overview(preset), self._fit or parts().recipe(preset)
                 pages["rail-command"] = self._command
             elif wide or view is None:
-                pages["preset"] = (*overview(preset), *recipe(preset))
+                pages["preset"] = (*parts().overview(preset), *parts().recipe(preset))
         for id_, page in pages.items():
             widget = self.query_one(f"#{id_}", Page)
             widget.display = bool(page)
@@ -556,17 +528,16 @@ class HomeScreen(FrameScreen):
     @work(exit_on_error=False, exclusive=True, group="command")
     async def _judge(self, preset: Preset, overrides: Overrides) -> None:
         """How the launch that waits for its files fits, and its command, both by the memory now."""
-        from spark_tui.base.engine.docker_run import render_text
-        from spark_tui.catalog.fit.screen.bar import FitBar
-        from spark_tui.catalog.fit.show.launch import fit_verdict
-
         self._fit = self._command = ()
         found = await self.context[parts().LaunchChecks].judge(preset, overrides)
-        self._fit, self._command = fit_verdict(found.fit), (Section(command=render_text(found.plan.spec)),)
-        if not self.query(FitBar):
-            bar = FitBar(self.spark.glyphs, sequences=True, id="rail-bar")
+        self._fit, self._command = (
+            parts().fit_verdict(found.fit),
+            (Section(command=parts().render_text(found.plan.spec)),),
+        )
+        if not self.query(parts().FitBar):
+            bar = parts().FitBar(self.spark.glyphs, sequences=True, id="rail-bar")
             await self.query_one("#rail-fetch").mount(bar, before="#rail-command")
-        self.query_one(FitBar).show(found.fit)
+        self.query_one(parts().FitBar).show(found.fit)
         self._show_coming()
 
     def offers(self, id_: str) -> bool:
@@ -612,9 +583,7 @@ class HomeScreen(FrameScreen):
         tail.buffer = watch.buffer if watch is not None else None
         view = self.selected_engine
         if view is not None:
-            from spark_tui.observe.explain.show import landmarks
-
-            tail.marks = {mark.line: mark.tone for mark in landmarks(self.spark.explain(view), view.first_line)}
+            tail.marks = {mark.line: mark.tone for mark in parts().landmarks(self.spark.explain(view), view.first_line)}
         tail.display, other.display = watch is not None, False  # one log, also after the window was resized
         tail.renew()
 
@@ -757,15 +726,13 @@ class HomeScreen(FrameScreen):
     @work(exit_on_error=False, exclusive=True, group="boot")
     async def action_set_schedule(self) -> None:
         """One line: the times and days. A timer of systemd is written or removed."""
-        from spark_tui.tui.modals import TextDialog
-
         view, boot = self._engine_for("A schedule"), self.context[parts().BootUnits]
         if view is None:
             return
         had = self.world.schedules.get(view.name)
         hint = "Stop-start by this machine's clock, then days; or none."
         hint += f" Now: {had.schedule.text}." if had else ""
-        dialog = TextDialog(f"Schedule of {view.name}", hint, placeholder="23:00-07:00 mon-fri")
+        dialog = parts().TextDialog(f"Schedule of {view.name}", hint, placeholder="23:00-07:00 mon-fri")
         text = await self.app.push_screen_wait(dialog)
         try:
             if text == "none":

@@ -50,13 +50,10 @@ def engine_yanks(context: Context, view: EngineView | None, preset: Preset | Non
     if preset is not None and container.ours:
 
         def command() -> str:
-            from spark_tui.base.engine.docker_run import render_text
-            from spark_tui.catalog.presets.model.overrides import overrides_from_pairs
-            from spark_tui.catalog.presets.use.preflight import Preflight
-            from spark_tui.run.launch.use.launch import launched_with
+            from spark_tui.app.home.parts import Parts  # not for the first frame
 
-            pairs = {**launched_with(container), "name": view.name}
-            return render_text(context[Preflight].dry_plan(preset, overrides_from_pairs(pairs)).spec)
+            overrides = Parts.overrides_from_pairs({**Parts.launched_with(container), "name": view.name})
+            return Parts.render_text(context[Parts.Preflight].dry_plan(preset, overrides).spec)
 
         yield Yank("Command", "c", command)
 

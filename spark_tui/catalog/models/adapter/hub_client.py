@@ -18,6 +18,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from datetime import datetime
 from typing import Any, Final, TypeVar
@@ -96,7 +97,7 @@ def prepare(uds: str) -> None:
     """Gives huggingface_hub our session, before each question. A process asks one Hub: that of the network, or with
     `uds` all that it asks is behind that unix socket, and nothing leaves the machine."""
     import httpx2
-    from huggingface_hub import set_client_factory
+    from huggingface_hub import constants, set_client_factory
 
     timeouts = {"connect": CONNECT_SECONDS, "read": READ_SECONDS, "write": READ_SECONDS, "pool": CONNECT_SECONDS}
 
@@ -104,8 +105,6 @@ def prepare(uds: str) -> None:
         """One try for each request, with bounds: the library asks for none in places."""
 
         def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
-            from huggingface_hub import constants
-
             if constants.HF_HUB_OFFLINE and not uds:
                 raise NoResponse(_SWITCHED_OFF)
             request.extensions["timeout"] = timeouts
@@ -378,8 +377,6 @@ class RemoteFiles:
 
     def headers(self, paths: Sequence[str]) -> list[SafetensorsHeader | CheckpointProblem]:
         """Some at once. The first error of the Hub ends it: the others would fail the same way."""
-        from concurrent.futures import ThreadPoolExecutor
-
         with ThreadPoolExecutor(READERS) as pool:
             return list(pool.map(self.header, paths))
 
