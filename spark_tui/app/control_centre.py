@@ -27,7 +27,7 @@ from textual.reactive import Initialize, Reactive
 from textual.theme import Theme
 from textual.worker import Worker, WorkerState
 
-from spark_tui.app.engines_frame import EnginesApp
+from spark_tui.app.engines_frame import EnginesApp, parts
 from spark_tui.app.first import first_figures, run
 from spark_tui.app.rooms import ROOMS, Rooms
 from spark_tui.base.actions import (
@@ -344,9 +344,8 @@ class SparkApp(EnginesApp):
     async def action_drop_cache(self) -> None:
         """Frees the page cache, after asking where something has to be asked."""
         from spark_tui.observe.memory.screen import free_cache_question
-        from spark_tui.observe.memory.use.memory import CacheControl
 
-        cache = self.context[CacheControl]
+        cache = self.context[parts().CacheControl]
         plan = await cache.plan()
         question = free_cache_question(plan)
         if question is not None and not await self.push_screen_wait(question):
@@ -365,9 +364,7 @@ class SparkApp(EnginesApp):
     @acting("hosts")
     async def action_open_hosts(self) -> None:
         """Opens another host through ssh. Everything here keeps running meanwhile."""
-        from spark_tui.machine.nodes import Hosts
-
-        hosts = self.context[Hosts]  # the demo has none
+        hosts = self.context[parts().Hosts]  # the demo has none
         host: Any = await self.push_screen_wait(self.make_screen("hosts", hosts))
         if host is not None:
             await self.lend_terminal(

@@ -23,6 +23,8 @@ from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.tui.frame import FrameApp
 
 if TYPE_CHECKING:
+    from spark_tui.app.home.parts import Parts
+    from spark_tui.base.jobs import Activity
     from spark_tui.base.launches import ClusterRecord
     from spark_tui.base.store import World
     from spark_tui.observe.explain.model.explain import Explanation
@@ -71,6 +73,13 @@ def activities(world: World, seconds_left: Callable[[EngineView], float | None])
     return tuple(found)
 
 
+def parts() -> type[Parts]:
+    """What Home works with, imported after its first frame."""
+    from spark_tui.app.home.parts import Parts
+
+    return Parts
+
+
 class EnginesApp(FrameApp):
     """The app as Home sees it."""
 
@@ -114,9 +123,7 @@ class EnginesApp(FrameApp):
         return activities(self.context.store.world, self._seconds_left)
 
     def _seconds_left(self, view: EngineView) -> float | None:
-        from spark_tui.observe.metrics.use.history import History
-
-        return self.context[History].eta(view).seconds
+        return self.context[parts().History].eta(view).seconds
 
     # --- act ------------------------------------------------------------------------------------------
 
@@ -135,9 +142,7 @@ class EnginesApp(FrameApp):
         return True
 
     def explain(self, view: EngineView) -> Explanation:
-        from spark_tui.observe.explain.show import explanation_of  # its rules are many: after the first frame
-
-        return explanation_of(self.context, view)
+        return parts().explanation_of(self.context, view)
 
     def has_preset(self, name: str) -> bool:
         return self.world[PRESETS].get(name) is not None
@@ -160,8 +165,6 @@ class EnginesApp(FrameApp):
 
     def draft_engine(self, view: EngineView | None) -> None:
         """The draft of a preset for an engine that was started by hand, with the change that its log suggests."""
-        from spark_tui.catalog.fit.use.draft import Drafts
-
         if view is None:
             self.notify("No engine is selected.", markup=False)
         elif catalogue(self.context).get(view.container.preset) is not None:
@@ -171,9 +174,12 @@ class EnginesApp(FrameApp):
             changes = dict(proposed.change) if proposed is not None else {}
             container = view.container
             dialog = self.make_screen(
-                "draft", self.context, f"Draft: {view.name}", lambda: self.context[Drafts].of_container(container),
+                "draft",
+                self.context,
+                f"Draft: {view.name}",
+                lambda: self.context[parts().Drafts].of_container(container),
                 changes=changes,
-            )  # fmt: skip
+            )
             self.push_screen(dialog, self.launched)
 
     def edit_engine(self, engine: str, changes: Mapping[str, str] | None = None) -> None:
@@ -183,10 +189,8 @@ class EnginesApp(FrameApp):
             return
         if self.refuses("Edit"):
             return
-        from spark_tui.run.launch.use.edit import Editor
-
         try:
-            preset = self.context[Editor].running(view).preset
+            preset = self.context[parts().Editor].running(view).preset
         except SparkError as error:
             self.report(error)
         else:

@@ -206,9 +206,7 @@ class ProcfsHost:
         return tuple(done.stdout[-_MOST_JOURNAL:].decode("utf-8", "replace").splitlines())
 
     def addresses(self) -> tuple[str, ...]:
-        import psutil  # costs more than the first frame may
-
-        found = psutil.net_if_addrs().values()
+        found = psutil_at(self._root).net_if_addrs().values()
         return tuple(each.address for addresses in found for each in addresses if each.family == socket.AF_INET)
 
     # --- disk -----------------------------------------------------------------------------------------

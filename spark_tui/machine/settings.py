@@ -102,7 +102,6 @@ def with_value(text: str, key: str, value: object) -> str:
     Comments, order and spacing stay. Raises NotEditable, and KeyError for removing what is absent.
     """
     import tomlkit
-    from tomlkit.exceptions import TOMLKitError
 
     table, _, name = key.rpartition(".")
     plain = list(value) if isinstance(value, tuple) else value
@@ -129,7 +128,7 @@ def with_value(text: str, key: str, value: object) -> str:
                 item.trivia.comment_ws, item.trivia.comment = old.comment_ws, old.comment
             inside[name] = item
         changed = tomlkit.dumps(document)
-    except (TOMLKitError, ValueError, RecursionError, AttributeError) as error:
+    except (tomlkit.exceptions.TOMLKitError, ValueError, RecursionError, AttributeError) as error:
         if isinstance(error, KeyError):  # tomlkit's own for an absent key
             raise KeyError(key) from None
         raise NotEditable(str(error)) from None

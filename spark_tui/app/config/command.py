@@ -7,6 +7,7 @@ import click
 from spark_tui.app.config import show
 from spark_tui.base.actions import use_keys
 from spark_tui.base.errors import RefusedError, SparkError
+from spark_tui.base.files import ScreenFolder
 from spark_tui.base.settings import SettingSource, folders_for
 from spark_tui.cli.command import command, group, setting_argument
 from spark_tui.cli.session import Session
@@ -100,8 +101,6 @@ def last_copy(session: Session) -> None:
 
     For terminals that drop a copy (OSC 52).
     """
-    from spark_tui.base.files import ScreenFolder
-
     files = ScreenFolder(folders_for(session.options.config, session.environment).state)
     try:
         text = files.read(LAST_COPY)

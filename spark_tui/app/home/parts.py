@@ -9,17 +9,19 @@ from spark_tui.base.host.series import MetricId
 from spark_tui.catalog.fit.screen.bar import FitBar
 from spark_tui.catalog.fit.show.launch import fit_verdict
 from spark_tui.catalog.fit.show.presets import overview, recipe
+from spark_tui.catalog.fit.use.draft import Drafts
 from spark_tui.catalog.fit.use.fit import LaunchChecks, MemoryGate
 from spark_tui.catalog.models.show.downloads import fetch_page
 from spark_tui.catalog.presets.model.overrides import overrides_from_pairs
 from spark_tui.catalog.presets.use.last_launches import LastLaunches
 from spark_tui.catalog.presets.use.preflight import Preflight
+from spark_tui.machine.nodes import Hosts
 from spark_tui.observe.engines.screen.boot_timeline import BootTimelineView
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.explain.model.timeline import EMPTY_TIMELINE
-from spark_tui.observe.explain.show import explanation_rows, health_rows, landmarks
+from spark_tui.observe.explain.show import explanation_of, explanation_rows, health_rows, landmarks
 from spark_tui.observe.memory.show import guard_row
-from spark_tui.observe.memory.use.memory import MemoryInspector
+from spark_tui.observe.memory.use.memory import CacheControl, MemoryInspector
 from spark_tui.observe.metrics.show.metrics import (
     HOME_PANELS,
     HOST_TITLES,
@@ -32,6 +34,7 @@ from spark_tui.observe.metrics.use.history import History
 from spark_tui.observe.metrics.use.metrics import HOST, EngineMetricsCollector
 from spark_tui.observe.results.model.proof import engine_badge
 from spark_tui.observe.results.use import read_proofs
+from spark_tui.run.launch.use.edit import Editor
 from spark_tui.run.launch.use.launch import launched_with
 from spark_tui.run.launch.use.runner import JobRunner
 from spark_tui.run.launch.use.secure import Securing
@@ -86,3 +89,8 @@ class Parts:
     Preflight = Preflight
     overrides_from_pairs = overrides_from_pairs
     launched_with = launched_with
+    explanation_of = explanation_of
+    Drafts = Drafts
+    Editor = Editor
+    CacheControl = CacheControl
+    Hosts = Hosts

@@ -11,6 +11,7 @@ from textual.binding import BindingType
 from textual.containers import Container, Horizontal, VerticalScroll
 from textual.content import Content
 
+from spark_tui.app.engines_frame import EnginesApp, parts
 from spark_tui.app.home.home_lines import LABEL_WIDTH, EventFeed, LaunchSteps, LogTail, next_step_page
 from spark_tui.app.home.yanks import engine_yanks, log_and_event_yanks
 from spark_tui.base.actions import Scope, key_of
@@ -49,9 +50,7 @@ from spark_tui.tui.yank import Yank
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from spark_tui.app.engines_frame import EnginesApp
     from spark_tui.app.home.next_step import NextPreset
-    from spark_tui.app.home.parts import Parts
     from spark_tui.base.finding import Reading
     from spark_tui.base.graph import Curve, Panel
     from spark_tui.base.host.series import MetricId, Sample, SeriesSlice
@@ -98,13 +97,6 @@ def no_engine() -> Content:
     """An empty list: the next keys."""
     head, presets, keys = ("No engine is running.", "bold"), (key_of("show_presets"), KEY), (key_of("help"), KEY)
     return Content.assemble(head, "\n\nPress ", presets, " to choose a preset,\nor ", keys, " for all keys.")
-
-
-def parts() -> type[Parts]:
-    """What Home works with, imported after its first frame."""
-    from spark_tui.app.home.parts import Parts
-
-    return Parts
 
 
 class HomeScreen(FrameScreen):

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from spark_tui.app.engines_frame import parts
 from spark_tui.base.engine.state import Exposure
 from spark_tui.base.errors import UsageError
 from spark_tui.base.text import clean
@@ -50,10 +51,8 @@ def engine_yanks(context: Context, view: EngineView | None, preset: Preset | Non
     if preset is not None and container.ours:
 
         def command() -> str:
-            from spark_tui.app.home.parts import Parts  # not for the first frame
-
-            overrides = Parts.overrides_from_pairs({**Parts.launched_with(container), "name": view.name})
-            return Parts.render_text(context[Parts.Preflight].dry_plan(preset, overrides).spec)
+            overrides = parts().overrides_from_pairs({**parts().launched_with(container), "name": view.name})
+            return parts().render_text(context[parts().Preflight].dry_plan(preset, overrides).spec)
 
         yield Yank("Command", "c", command)
 
@@ -61,9 +60,7 @@ def engine_yanks(context: Context, view: EngineView | None, preset: Preset | Non
 def log_and_event_yanks(context: Context, engine: str) -> Iterator[Yank]:
     """The last line of the engine's log, and the last event."""
     if engine:
-        from spark_tui.observe.engines.use.engines import EngineSupervisor
-
-        watch = context[EngineSupervisor].find(engine)
+        watch = context[parts().EngineSupervisor].find(engine)
         if watch is not None and len(watch.buffer):
             yield Yank("Last log line", "l", clean(watch.buffer.line(watch.buffer.end - 1).text))
     if context.store.world.events:

@@ -8,7 +8,7 @@ are removed before parsing, and again after it, because entities (`&#x202e;`) br
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from msgspec import Struct
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from markdown_it.rules_block import StateBlock
     from markdown_it.rules_inline import StateInline
     from markdown_it.token import Token
-    from textual.highlight import HighlightTheme
 
 
 PROSE_CELLS = 120
@@ -204,19 +203,18 @@ def _highlight(code: str, language: str) -> Content:
     longest = max(map(len, code.split("\n")))
     if not language or len(code) > HIGHLIGHT_CHARS or longest > HIGHLIGHT_LINE_CHARS:
         return Content(code)
-    from textual.highlight import highlight
-
-    return highlight(code, language=language, theme=_highlight_theme())
+    return _highlighter()(code, language=language)
 
 
 @cache
-def _highlight_theme() -> type[HighlightTheme]:
-    from textual.highlight import HighlightTheme
+def _highlighter() -> Callable[..., Content]:
+    """Textual's, imported with the first code."""
+    from textual.highlight import HighlightTheme, highlight
 
     class Quiet(HighlightTheme):
         STYLES = {token: style.replace(" underline", "") for token, style in HighlightTheme.STYLES.items()}  # noqa: RUF012
 
-    return Quiet
+    return partial(highlight, theme=Quiet)
 
 
 _STYLES = {"strong": "bold", "em": "italic", "s": "strike"}

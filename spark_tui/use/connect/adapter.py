@@ -272,7 +272,6 @@ _ENV_LINE: Final = re.compile(
 
 def _toml(text: str, path: Path, value: Any) -> str:
     import tomlkit
-    from tomlkit.exceptions import TOMLKitError
 
     *tables, name = map(str, path)
     try:
@@ -293,7 +292,7 @@ def _toml(text: str, path: Path, value: Any) -> str:
                 item.trivia.comment_ws, item.trivia.comment = old.comment_ws, old.comment
             inside[name] = item
         changed = tomlkit.dumps(document)
-    except (TOMLKitError, RecursionError, AttributeError, TypeError, KeyError, ValueError) as error:
+    except (tomlkit.exceptions.TOMLKitError, RecursionError, AttributeError, TypeError, KeyError, ValueError) as error:
         raise ClientFileNotEditable(str(error)) from None
     if value is not None or inside or not tables:
         return changed
