@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from spark_tui.base.context import Context
-from spark_tui.catalog.fit.command.candidates import look_around, search_options
+from spark_tui.catalog.fit.command.preset_list import look_around, search_options
 from spark_tui.catalog.fit.show.from_ollama import replacements_object, replacements_page
 from spark_tui.catalog.fit.show.presets import recommendation, recommendation_object
 from spark_tui.catalog.fit.use.finder import PresetFinder, Search
