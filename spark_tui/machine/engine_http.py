@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
@@ -20,8 +21,6 @@ KEEP_ALIVE_SECONDS: Final = 2.0
 def new_client(read_seconds: float | None, *, secure: bool, idle: int = 8, uds: str = "") -> httpx2.AsyncClient:
     """A pool for engines, over https if `secure`. `read_seconds` is how long the next piece of an answer may take
     (None: for ever), `idle` how many connections are kept for later. With `uds` all are behind that unix socket."""
-    import ssl
-
     import httpx2
 
     # Without https no certificate authorities are needed: reading them takes 35 ms and 3 MB.

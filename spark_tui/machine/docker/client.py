@@ -114,6 +114,8 @@ class DockerClient(docker.APIClient):
 class StreamClient(DockerClient):
     """A client for one long answer: any other thread may `abort` it at any time, also while it connects."""
 
+    failures = FAILURES
+
     def __init__(self, host: DockerHost, config: Path, *, version: str) -> None:
         self.aborted = False
         self._sockets: list[socket.socket] = []

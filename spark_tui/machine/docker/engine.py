@@ -167,13 +167,11 @@ class _StreamReader:
     def _stream(self) -> Iterator[StreamClient]:
         """A client for the stream; what goes wrong with it comes out translated, and nothing after `cancel`."""
         stream = self._opened = self._daemon.stream()
-        from spark_tui.machine.docker.client import FAILURES
-
         try:
             if self._cancelled:
                 stream.abort()
             yield stream
-        except FAILURES as error:
+        except stream.failures as error:
             if self._cancelled:
                 return
             found = self._daemon.translated(error, self._request)
@@ -318,8 +316,6 @@ class LogReader:
         self, facts: ContainerFacts, decoder: wire.FrameDecoder | wire.TerminalDecoder, handover: ThreadQueue[LogLine]
     ) -> tuple[bool, Exception | None]:
         """Hands over lines until the connection ends. Whether any was new, and the error that it ended with."""
-        from spark_tui.machine.docker.client import FAILURES
-
         new, pause = False, _LONGEST_PAUSE
         self._connections += 1
         self._resume.reconnect()
@@ -353,7 +349,7 @@ class LogReader:
                 "Its log file is damaged. Recreate the container to start a new one.",
                 detail=str(error),
             ) from error
-        except (*FAILURES, wire.Damaged) as error:
+        except (*stream.failures, wire.Damaged) as error:
             if getattr(error, "explanation", None) is None:
                 return new, error
             status = getattr(getattr(error, "response", None), "status_code", 0)

@@ -94,21 +94,23 @@ Block: TypeAlias = Paragraph | Code | Quote | ListBlock | TableBlock | RuleBlock
 # --- parse ----------------------------------------------------------------------------------------------
 
 
-@cache
-def _parser() -> MarkdownIt:
+def _commonmark() -> MarkdownIt:
+    """No HTML, no typographer, no reference definitions (their lines vanish): what is not shown as Markdown is text."""
     from markdown_it import MarkdownIt
 
-    # No HTML, no typographer, no reference definitions (their lines vanish): what is not shown as Markdown is text.
-    parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+    return MarkdownIt("commonmark", {"html": False})
+
+
+@cache
+def _parser() -> MarkdownIt:
+    parser = _commonmark().enable(["table", "strikethrough"])
     parser.inline.ruler.before("escape", MATH_INLINE, _inline_rule)
     return parser
 
 
 @cache
 def _block_parser() -> MarkdownIt:
-    from markdown_it import MarkdownIt
-
-    parser = MarkdownIt("commonmark", {"html": False}).enable("table").disable("reference")
+    parser = _commonmark().enable("table").disable("reference")
     parser.core.ruler.disable(["inline", "text_join"])
     parser.block.ruler.before(
         "fence", MATH_BLOCK, _block_rule, {"alt": ["paragraph", "reference", "blockquote", "list"]}

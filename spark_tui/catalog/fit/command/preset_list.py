@@ -23,6 +23,7 @@ from spark_tui.cli.session import Session
 from spark_tui.observe.engines.use.collectors import Collectors
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.metrics.use.history import History
+from spark_tui.observe.results.feature import PROOFS
 
 
 async def look_around(context: Context) -> None:
@@ -36,7 +37,7 @@ async def look_around(context: Context) -> None:
     if context.ports.has("models"):
         await context[Library].refresh()
     with contextlib.suppress(SparkError):
-        context.store.update(proofs=tuple(sorted(context.ports["proofs"].all(), key=lambda proof: -proof.at)))
+        context.store.put(PROOFS, tuple(sorted(context.ports["proofs"].all(), key=lambda proof: -proof.at)))
 
 
 def _tokens(_: click.Context, __: click.Parameter, text: str) -> int | None:
