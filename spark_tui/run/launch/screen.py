@@ -156,6 +156,7 @@ class LaunchForm(FormScreen[str]):
         settings are changed."""
         self._core = context
         self._preset = preset
+        self._drawn: LaunchPlan | None = None
         self._edits = edits
         self.left_out: tuple[str, ...] = ()
         """Remembered values that the preset no longer takes."""
@@ -165,7 +166,8 @@ class LaunchForm(FormScreen[str]):
             last = context[LastLaunches].of(preset, [each.name for each in context.settings.clusters])
             begin, self.left_out = Given(last.pairs, "yours"), last.left_out
         try:
-            given = given_settings(context[Preflight].dry_plan(replace(preset, min_nodes=1), Overrides()))
+            self._drawn = context[Preflight].dry_plan(replace(preset, min_nodes=1), Overrides())
+            given = given_settings(self._drawn)
         except SparkError:
             given = {}
         share = "auto" if context.settings.memory_share == "auto" else ""
@@ -238,13 +240,16 @@ class LaunchForm(FormScreen[str]):
         return {key: text for key, text in self.texts.items() if key in PLACE}
 
     def planned(self, overrides: Overrides) -> LaunchPlan:
-        """The plan without asking anyone. Raises SparkError."""
-        return self._core[Preflight].dry_plan(self._preset, overrides, self._image.image)
+        """The plan without asking anyone, made once for the same values. Raises SparkError."""
+        last, asked = self._drawn, (self._preset, overrides, self._image.image)
+        if last is None or (last.preset, last.overrides, last.image) != asked:
+            self._drawn = last = self._core[Preflight].dry_plan(*asked)
+        return last
 
     async def judged(self) -> LaunchVerdict:
         """Fit and rules of the values. Raises SparkError for a launch that cannot be planned."""
         self._read_model()
-        return await self._core[LaunchChecks].judge(self._preset, self.overrides, image=self._image.image)
+        return (await self._core[LaunchChecks].planned(self.planned(self.overrides))).judge()
 
     # --- check ----------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from spark_tui.base.secret import Secret
 from spark_tui.catalog.fit.use.fit import LaunchChecks
 from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.catalog.presets.model.preset import Preset, PresetFacts, RequiredFile
-from spark_tui.catalog.presets.use.preflight import Preflight
+from spark_tui.catalog.presets.use.preflight import Preflight, PreflightStatus
 from spark_tui.run.launch.use.launch import Launcher, LaunchRequest
 from tests.kit import PRESET, Kit
 
@@ -54,19 +54,25 @@ async def test_files_that_are_there_are_not_spoken_of() -> None:
     assert kit.context[Preflight].missing_files(needing(PARSER, FOLDER, SCRIPT)) == (SCRIPT,)
 
 
+async def checked(kit: Kit, preset: Preset) -> PreflightStatus:
+    preflight = kit.context[Preflight]
+    return await preflight.check(preflight.dry_plan(preset, Overrides()))
+
+
 async def test_what_only_the_chat_needs_does_not_keep_an_engine_from_starting() -> None:
     kit = empty_store()
-    status = await kit.context[Preflight].check(needing(PROMPT), Overrides())
-    assert status.plan.spec.name == PRESET.name
+    status = await checked(kit, needing(PROMPT))
+    assert not status.runs
 
 
 async def test_a_model_may_be_a_file() -> None:
     kit = empty_store()
     preset = replace(PRESET, model="/models/m.gguf", runtime="llama-cpp", command="llama-server -m {model}")
     with pytest.raises(RefusedError, match=r"/store/m\.gguf does not exist"):
-        await kit.context[Preflight].check(preset, Overrides())
+        await checked(kit, preset)
     kit.host.files = {Path("/store/m.gguf")}
-    assert (await kit.context[Preflight].check(preset, Overrides())).plan.model == "/models/m.gguf"
+    await checked(kit, preset)
+    assert kit.context[Preflight].dry_plan(preset, Overrides()).model == "/models/m.gguf"
 
 
 @pytest.mark.parametrize(
@@ -81,11 +87,12 @@ async def test_the_key_stands_under_the_name_that_the_server_reads(runtime: str,
     kit = Kit()
     preset = replace(PRESET, runtime=runtime, command=command, defaults=())
     overrides = Overrides(api_key=True)
-    status = await kit.context[Preflight].check(preset, overrides)
-    first = await kit.context[Preflight].finish(status, preset, overrides)
+    plan = kit.context[Preflight].dry_plan(preset, overrides)
+    status = await kit.context[Preflight].check(plan)
+    first = await kit.context[Preflight].finish(status, plan)
     kept = dict(kit.secrets.files[kit.secrets.path("qwen")])
     assert set(kept) == {variable}
-    again = await kit.context[Preflight].finish(status, preset, overrides)
+    again = await kit.context[Preflight].finish(status, plan)
     assert kit.secrets.files[kit.secrets.path("qwen")] == kept, "the key is kept"
     assert first.spec == again.spec
     assert kept[variable].reveal() not in repr(first.spec)
@@ -94,8 +101,8 @@ async def test_the_key_stands_under_the_name_that_the_server_reads(runtime: str,
 async def test_a_preset_that_wants_a_key_gets_one_unasked() -> None:
     kit = Kit()
     preset = replace(PRESET, facts=PresetFacts(wants_key=True))
-    status = await kit.context[Preflight].check(preset, Overrides())
-    await kit.context[Preflight].finish(status, preset, Overrides())
+    plan = kit.context[Preflight].dry_plan(preset, Overrides())
+    await kit.context[Preflight].finish(await kit.context[Preflight].check(plan), plan)
     assert set(kit.secrets.files[kit.secrets.path("qwen")]) == {"VLLM_API_KEY"}
 
 
@@ -110,8 +117,9 @@ async def test_a_pinned_image_is_looked_for_and_pulled_by_its_digest() -> None:
     kit = Kit()
     digest = "sha256:" + "0f" * 32
     preset = replace(PRESET, facts=PresetFacts(image_digest=digest))
-    status = await kit.context[Preflight].check(preset, Overrides())
-    assert status.plan.spec.image == f"{PRESET.image}@{digest}"
+    plan = kit.context[Preflight].dry_plan(preset, Overrides())
+    status = await kit.context[Preflight].check(plan)
+    assert plan.spec.image == f"{PRESET.image}@{digest}"
     assert status.image is None
 
 

@@ -234,23 +234,31 @@ class Shards(Struct, frozen=True):
 WHOLE: Final = Shards()
 
 
+class Needs(Struct, frozen=True):
+    """What one launch needs, whatever the machine has: its parts as a Fit without memory, what it asks for, the
+    layout of its KV cache, and in bytes all but the cache; None: not known."""
+
+    whole: Fit
+    asked: FitRequest
+    layout: KvLayout | None
+    base: int | None
+    checkpoint: CheckpointFacts | None
+    facts: CheckpointFacts | None
+    basis: Basis
+
+
 def measure(
     plan: LaunchPlan,
     checkpoint: CheckpointFacts | None,
-    memory: Reading[MemInfo],
     *,
-    neighbours: Sequence[Neighbour] = (),
     measured: Measured | None = None,
     drafter: CheckpointFacts | None = None,
-    returns: int = 0,
     shards: Shards = WHOLE,
-) -> tuple[Fit, FitRequest]:
-    """The figures of one launch against the memory now, without a verdict, and what it asks for.
+) -> Needs:
+    """The figures of one launch. They are the same for each number of an automatic memory share.
 
-    `checkpoint` None: it is not in the store, and the recipe's facts and public configs are used. `neighbours` are
-    the other engines: what they hold is gone from MemAvailable already, what they will take is set aside. `measured`
-    are an earlier start's figures. `returns` is what an engine that this launch replaces releases when it ends, in
-    bytes; `shards` is over how many machines it is spread, `memory` then that of the smallest. Pure, and never raises.
+    `checkpoint` None: it is not in the store, and the recipe's facts and public configs are used. `measured` are an
+    earlier start's figures; `shards` is over how many machines it is spread. Pure, and never raises.
     """
     preset = plan.preset
     facts, basis = _layers(checkpoint, preset)
@@ -281,7 +289,6 @@ def measure(
         at_least=sum(part.size or 0 for part in parts),
         need=None if base is None or each is None else base + each,
         need_all=None if base is None or each is None else base + each * asked.sequences,
-        neighbours=tuple(neighbours),
         utilization=asked.utilization,
         auto=plan.overrides.auto_share and plan.overrides.gpu_memory_utilization is not None,
         context=asked.context,
@@ -290,12 +297,27 @@ def measure(
         decode=_decode(checkpoint, preset),
         published=max((speed.tokens_per_second for speed in preset.facts.published), default=0.0),
     )
-    whole = replace(whole, notes=tuple(_notes(whole, asked, checkpoint, facts, basis)))
+    return Needs(whole, asked, layout, base, checkpoint, facts, basis)
+
+
+def against(needs: Needs, memory: Reading[MemInfo], neighbours: Sequence[Neighbour] = (), returns: int = 0) -> Fit:
+    """What is needed against the memory now, without a verdict. `neighbours` are the other engines: what they hold is
+    gone from MemAvailable already, what they will take is set aside. `returns` is what an engine that this launch
+    replaces releases when it ends, in bytes. Over several machines `memory` is that of the smallest."""
+    asked, facts = needs.asked, needs.facts
+    whole = replace(needs.whole, neighbours=tuple(neighbours))
+    whole = replace(whole, notes=tuple(_notes(whole, asked, needs.checkpoint, facts, needs.basis)))
     if isinstance(memory, Missing):
         unread = Finding("fit_memory_unread", Severity.UNKNOWN, f"Memory could not be read: {memory.reason}.")
-        return replace(whole, findings=(unread,)), asked
+        return replace(whole, findings=(unread,))
     limit = max(asked.context or 0, (facts.max_position_embeddings if facts is not None else 0) or 0)
-    return _against(whole, asked, layout, base, memory.value, returns, limit), asked
+    return _against(whole, asked, needs.layout, needs.base, memory.value, returns, limit)
+
+
+def with_share(needs: Needs, share: float) -> Needs:
+    """The same with the number of an automatic memory share."""
+    whole, asked = replace(needs.whole, utilization=share, auto=True), replace(needs.asked, utilization=share)
+    return replace(needs, whole=whole, asked=asked)
 
 
 # --- what it needs ----------------------------------------------------------------------------------------

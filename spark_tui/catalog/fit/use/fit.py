@@ -9,7 +9,6 @@ from pathlib import PurePosixPath
 from typing import Final, TypeAlias
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from spark_tui.base.actions import by_front_end
 from spark_tui.base.checkpoint import CheckpointFacts
@@ -24,11 +23,12 @@ from spark_tui.base.host.memory import WORTH_BYTES
 from spark_tui.base.ports import CheckpointSource, Clock, ContainerEngine, HostProbe, SecretStore
 from spark_tui.base.quantities import GIB, MIB, gib, human_duration
 from spark_tui.base.store import Store
-from spark_tui.catalog.fit.model.fit import HOST_BYTES, Fit, FitWord, Neighbour, measure
+from spark_tui.catalog.fit.model.fit import HOST_BYTES, Fit, FitWord, Needs, Neighbour, against, measure, with_share
 from spark_tui.catalog.fit.model.request import OWN_LOG, measured_before, measured_by
 from spark_tui.catalog.fit.model.verdict import LaunchVerdict, auto_share, fit_lines, judged
 from spark_tui.catalog.presets.model.overrides import SHARE, Overrides, names_share, settings_text
 from spark_tui.catalog.presets.model.plan import LaunchPlan
+from spark_tui.catalog.presets.model.plan import with_share as shared_plan
 from spark_tui.catalog.presets.model.preset import Preset
 from spark_tui.catalog.presets.model.rules.check import check
 from spark_tui.catalog.presets.model.rules.context import LaunchContext
@@ -50,7 +50,7 @@ class AskDocker(Enum):
 
 ASK_DOCKER: Final = AskDocker.ASK
 _LOADING = (EngineState.CREATED, EngineState.STARTING, EngineState.RESTARTING)
-_Checkpoints: TypeAlias = tuple[CheckpointFacts | None, CheckpointFacts | None]
+Checkpoints: TypeAlias = tuple[CheckpointFacts | None, CheckpointFacts | None]
 """A launch's own and its drafter's."""
 Stored: TypeAlias = Mapping[tuple[str, str], CheckpointFacts | None]
 """By model and revision; None: not in the store."""
@@ -105,28 +105,35 @@ class LaunchChecks:
 
         return await in_thread(read)
 
-    async def judge(
+    async def launch(
         self, preset: Preset, overrides: Overrides, *, image: ImageFacts | AskDocker | None = ASK_DOCKER,
         stored: Stored | None = None,
-    ) -> LaunchVerdict:  # fmt: skip
-        """One launch against this machine now, its memory share resolved. `image` as it was found before; None: not
+    ) -> Launch:  # fmt: skip
+        """One launch, planned, and measured by what is stored of its model. `image` as it was found before; None: not
         downloaded, or unknown. Raises SparkError when it cannot be planned at all."""
         if isinstance(image, AskDocker):
             try:
                 image = await self._docker.image(preset.reference)
             except SparkError:  # a Docker that does not answer leaves it unknown
                 image = None
-        plan = self._preflight.dry_plan(preset, overrides, image)
-        checkpoints = await self._read(plan, stored)
-        plan, fit_now = self._with_share(plan, image, checkpoints)
-        return LaunchVerdict(plan.overrides, plan, fit_now, self._findings(plan, image, checkpoints[0], fit_now))
+        return await self.planned(self._preflight.dry_plan(preset, overrides, image), stored)
 
-    async def fit_reader(self, plan: LaunchPlan) -> Callable[[], Fit]:
-        """Reads the checkpoints once. The result gives the fit against the memory now, cheap enough for each second."""
-        checkpoints = await self._read(plan)
-        return lambda: self._fit(plan, checkpoints)
+    async def planned(self, plan: LaunchPlan, stored: Stored | None = None) -> Launch:
+        """One launch that was planned just now, measured likewise."""
+        found = Launch(self, plan)
+        await found.read(stored)
+        return found
 
-    async def _read(self, plan: LaunchPlan, stored: Stored | None = None) -> _Checkpoints:
+    async def judge(
+        self, preset: Preset, overrides: Overrides, *, image: ImageFacts | AskDocker | None = ASK_DOCKER,
+        stored: Stored | None = None,
+    ) -> LaunchVerdict:  # fmt: skip
+        """One launch against this machine now, its memory share resolved. Arguments and errors are those of
+        `launch`."""
+        return (await self.launch(preset, overrides, image=image, stored=stored)).judge()
+
+    async def read(self, plan: LaunchPlan, stored: Stored | None = None) -> Checkpoints:
+        """What the model store has of a launch's own model and of its drafter."""
         own = plan.model, plan.preset.model_revision
         checkpoint = stored[own] if stored and own in stored else await self._checkpoint(*own)
         drafting = LaunchContext(plan).speculation
@@ -136,42 +143,12 @@ class LaunchChecks:
     async def _checkpoint(self, model: str, revision: str) -> CheckpointFacts | None:
         return value_of(await in_thread(self._checkpoints.read, model, revision))
 
-    def _with_share(
-        self, plan: LaunchPlan, image: ImageFacts | None, checkpoints: _Checkpoints
-    ) -> tuple[LaunchPlan, Fit]:
-        """The plan with the number of an automatic memory share, and its fit. An engine that runs with just these
-        settings keeps its number, though the memory is another now."""
-        given = plan.overrides
-        wanted = given.auto_share or (self._auto and not names_share(given))
-        if not wanted or given.gpu_memory_utilization is not None:
-            return plan, self._fit(plan, checkpoints)
-        running = self._running(plan.spec.name)
-        if running is not None:
-            for kept in (
-                given,
-                replace(given, auto_share=True, gpu_memory_utilization=share_of(running.container, running.runtime)),
-            ):
-                there = self._planned(plan.preset, kept, image)
-                if there is not None and running.container.made_by(there.spec):
-                    return there, self._fit(there, checkpoints)
-        fit_now = self._fit(plan, checkpoints)
-        share = auto_share(fit_now)
-        unnamed = fit_now.utilization_needed is None and LaunchContext(plan).number(SHARE) is None
-        if share is None or share == fit_now.utilization or unnamed:  # nothing known, and nothing to change
-            return plan, fit_now
-        shared = self._planned(plan.preset, replace(given, auto_share=True, gpu_memory_utilization=share), image)
-        return (plan, fit_now) if shared is None else (shared, self._fit(shared, checkpoints))
+    def leaves_share_open(self, overrides: Overrides) -> bool:
+        """Whether the memory share follows from what the launch needs, and has no number yet."""
+        wanted = overrides.auto_share or (self._auto and not names_share(overrides))
+        return wanted and overrides.gpu_memory_utilization is None
 
-    def _planned(self, preset: Preset, overrides: Overrides, image: ImageFacts | None) -> LaunchPlan | None:
-        """None where the command has no place for the overrides."""
-        try:
-            return self._preflight.dry_plan(preset, overrides, image)
-        except SparkError:
-            return None
-
-    def _findings(
-        self, plan: LaunchPlan, image: ImageFacts | None, checkpoint: CheckpointFacts | None, fit_now: Fit
-    ) -> tuple[Finding, ...]:
+    def findings(self, plan: LaunchPlan, checkpoint: CheckpointFacts | None, fit_now: Fit) -> tuple[Finding, ...]:
         """All findings of the rules, the worst first."""
         world = self._store.world
         engines, memory = value_of(world[ENGINES]), value_of(world.memory)
@@ -181,7 +158,7 @@ class LaunchChecks:
             LaunchContext(
                 plan,
                 plan.overrides,
-                image,
+                plan.image,
                 engine_version=next(seen, ""),
                 checkpoint=checkpoint,
                 is_spark=world.identity.is_spark if world.identity.hostname else None,
@@ -194,11 +171,21 @@ class LaunchChecks:
             )
         )
 
-    def _running(self, name: str) -> EngineView | None:
+    def running(self, name: str) -> EngineView | None:
+        """The engine of that name, where one runs."""
         view = self._store.world.named(ENGINES, name)
         return view if view is not None and view.container.running else None
 
-    def _fit(self, plan: LaunchPlan, checkpoints: _Checkpoints) -> Fit:
+    def measure(self, plan: LaunchPlan, checkpoints: Checkpoints) -> Needs:
+        """What it needs, by what is stored of it, by the log of its engine where that runs, and by earlier starts."""
+        memory, own = value_of(self._store.world.memory), self.running(plan.spec.name)
+        total = memory.total if memory is not None else 0
+        measured = measured_by(sizes_of(own.timeline.facts), total, OWN_LOG) if own is not None else None
+        measured = measured or measured_before(self._starts(), plan, total)
+        return measure(plan, checkpoints[0], measured=measured, drafter=checkpoints[1])
+
+    def fit(self, name: str, needs: Needs) -> Fit:
+        """That need against the memory and the engines now; one of that `name` is replaced."""
         world = self._store.world
         breakdown = value_of(self._breakdown.read(world))
         # What each container's CUDA processes hold; empty when the driver does not say.
@@ -208,22 +195,74 @@ class LaunchChecks:
         engines = [view for view in world.known(ENGINES) if view.container.running]
         memory = value_of(world.memory)
         total = memory.total if memory is not None else 0
-        own = self._running(plan.spec.name)
-        measured = measured_by(sizes_of(own.timeline.facts), total, OWN_LOG) if own is not None else None
+        own = self.running(name)
         others = [_neighbour(view, held.get(view.container.id, none), total) for view in engines if view is not own]
-        here = {plan.spec.name, *(view.name for view in engines)}
+        here = {name, *(view.name for view in engines)}
         coming = {job.title for job in world.jobs if not job.state.over} - here
-        others += [Neighbour(name, 0, self.claims[name]) for name in sorted(coming & self.claims.keys())]
-        whole = measure(
-            plan,
-            checkpoints[0],
-            world.memory,
-            neighbours=others,
-            measured=measured or measured_before(self._starts(), plan, total),
-            drafter=checkpoints[1],
-            returns=held.get(own.container.id, 0) if own is not None else 0,
-        )
-        return judged(*whole)
+        others += [Neighbour(each, 0, self.claims[each]) for each in sorted(coming & self.claims.keys())]
+        returns = held.get(own.container.id, 0) if own is not None else 0
+        return judged(against(needs, world.memory, others, returns), needs.asked)
+
+
+class Launch:
+    """One launch: planned once, measured once, and judged by the memory as it is at each question. `plan` has the
+    number of an automatic memory share as it was last settled."""
+
+    def __init__(self, checks: LaunchChecks, drawn: LaunchPlan) -> None:
+        self._checks = checks
+        self._drawn = self.plan = drawn
+        self._checkpoints: Checkpoints = (None, None)
+        self._needs: Needs | None = None
+
+    async def read(self, stored: Stored | None = None) -> None:
+        """Reads what is stored of its model; what has changed there is measured again."""
+        found = await self._checks.read(self._drawn, stored)
+        if found != self._checkpoints:
+            self._checkpoints, self._needs = found, None
+
+    def judge(self) -> LaunchVerdict:
+        """Against this machine now, the memory share settled."""
+        self.settle()
+        fit_now = self.fit()
+        findings = self._checks.findings(self.plan, self._checkpoints[0], fit_now)
+        return LaunchVerdict(self.plan.overrides, self.plan, fit_now, findings)
+
+    def fit(self) -> Fit:
+        """Against the memory now, with the share that it has; cheap enough for each second."""
+        return self._checks.fit(self.plan.spec.name, self._needed())
+
+    def _needed(self) -> Needs:
+        if self._needs is None:
+            self._needs = self._checks.measure(self._drawn, self._checkpoints)
+        share = self.plan.overrides.gpu_memory_utilization
+        return self._needs if self.plan is self._drawn or share is None else with_share(self._needs, share)
+
+    def settle(self) -> LaunchPlan:
+        """Gives an automatic memory share its number, by the memory now, and returns the plan with it. An engine that
+        runs with just these settings keeps its number, though the memory is another now."""
+        drawn, self.plan = self._drawn, self._drawn
+        if not self._checks.leaves_share_open(drawn.overrides):
+            return drawn
+        running = self._checks.running(drawn.spec.name)
+        if running is not None:
+            kept = self._shared(share_of(running.container, running.runtime))
+            for each in (drawn, kept):
+                if running.container.made_by(each.spec):
+                    self.plan = each
+                    return each
+        fit_now = self.fit()
+        share = auto_share(fit_now)
+        unnamed = fit_now.utilization_needed is None and LaunchContext(drawn).number(SHARE) is None
+        if share not in (None, fit_now.utilization) and not unnamed:  # else nothing is known, or nothing to change
+            self.plan = self._shared(share)
+        return self.plan
+
+    def _shared(self, share: float | None) -> LaunchPlan:
+        """With that number; as it was drawn where the command has no place for one."""
+        try:
+            return shared_plan(self._drawn, share)
+        except SparkError:
+            return self._drawn
 
 
 def share_of(container: ContainerFacts, runtime: str) -> float | None:
@@ -306,36 +345,29 @@ class MemoryGate(Struct, eq=False):
             context[Collectors].collect_ready,
         )
 
-    async def resolve(self, preset: Preset, overrides: Overrides) -> Overrides:
-        """The overrides of a launch with its memory share as a number, by the memory now."""
-        await self.refresh()
-        return (await self._checks.judge(preset, overrides)).overrides
-
-    async def check(self, plan: LaunchPlan, *, force: bool = False) -> Fit:
+    async def check(self, launch: Launch, *, force: bool = False) -> Fit:
         """The fit now. Raises WillNotFit for a launch that does not fit, unless `force` is given or memory of an engine
         that has just ended may still be released; `make_room` decides then. What is not known never refuses."""
-        fit_now = await self._checks.fit_reader(plan)
         await self.refresh()
-        found = fit_now()
+        found, name = launch.fit(), launch.plan.spec.name
         awaited = short_of_memory(found) and bool(self._just_ended())
         if found.blocked and not force and not awaited:
-            raise WillNotFit(plan.spec.name, found)
+            raise WillNotFit(name, found)
         if found.claim is not None:
-            self._checks.claims[plan.spec.name] = found.claim + sum(part.size or 0 for part in found.outside)
+            self._checks.claims[name] = found.claim + sum(part.size or 0 for part in found.outside)
         return found
 
-    async def make_room(self, plan: LaunchPlan, say: Callable[[str], None], *, force: bool = False) -> str:
+    async def make_room(self, launch: Launch, say: Callable[[str], None], *, force: bool = False) -> str:
         """Just before the start: waits for memory that is being released, frees page cache, and checks the fit again.
         Returns what was done, as text; raises WillNotFit like `check`."""
-        fit_now = await self._checks.fit_reader(plan)
-        done = [await self.await_return(say, lambda: short_of_memory(fit_now()))]
-        found = fit_now()
+        done = [await self.await_return(say, lambda: short_of_memory(launch.fit()))]
+        found = launch.fit()
         if found.cache_to_drop >= WORTH_BYTES:
             done.append(await self._free_cache(found.cache_to_drop, say))
             await self.refresh()
-            found = fit_now()
+            found = launch.fit()
         if found.blocked and not force:
-            raise WillNotFit(plan.spec.name, found)
+            raise WillNotFit(launch.plan.spec.name, found)
         known = found.word is not FitWord.UNKNOWN
         done.append(f"{found.text}: {''.join(found.reasons[:1])}" if known else "fit unknown")
         return "; ".join(filter(None, done))

@@ -73,7 +73,8 @@ class LaunchPlan(Struct, frozen=True):
     """One launch, decided. `directories` are host folders that must exist, `overrides` the changes behind it.
 
     `notes` say what was assumed, changed or left out; what counts against the launch is the rules' to say.
-    `model` is the name that the engine gets: a Hub name, or a path below /models.
+    `model` is the name that the engine gets: a Hub name, or a path below /models. `image` is what it was planned with,
+    None: not downloaded, and its entrypoint is assumed from its name.
     """
 
     spec: ContainerSpec
@@ -84,6 +85,7 @@ class LaunchPlan(Struct, frozen=True):
     notes: tuple[str, ...] = ()
     directories: tuple[str, ...] = ()
     overrides: Overrides = field(default_factory=Overrides)
+    image: ImageFacts | None = None
 
     @property
     def base_url(self) -> str:
@@ -120,7 +122,6 @@ def plan(
     several.
     Raises PresetError (the recipe), UsageError (the overrides) or RefusedError (not on this machine, not like this).
     """
-    keyed = key_wanted(preset, overrides)
     if preset.min_nodes > 1:
         raise RefusedError(
             f"{preset.name} needs {preset.min_nodes} nodes.",
@@ -128,34 +129,17 @@ def plan(
         )
     model = model_in_container(preset.model, paths)
     command = command_of(preset, overrides, model)
-    argv = _with_key(command, preset) if keyed else command.argv
-    argv = place.instead or (*place.before, *argv)
-    arranged = _arranged(preset, argv, image)
     options, on_host = preset.options, preset.options.network == HOST_NETWORK
     default_port = preset.default("port")
     host_port = overrides.port or (default_port if isinstance(default_port, int) else command.port)
     host_port = command.port if on_host else host_port
     host_ip = ALL_INTERFACES if overrides.exposure is ExposureChoice.LAN else LOOPBACK
-    env, env_notes = _environment(preset, overrides, command, model, place)
     mounts = mounts_of(preset, paths)
-    changes = pairs_of(overrides)
-    labels = (
-        (LABEL_PRESET, preset.name),
-        (LABEL_MODEL, model),
-        (LABEL_SERVED_NAME, command.served_name),
-        (LABEL_RUNTIME, preset.engine),
-        (LABEL_PORT, str(host_port)),
-        *(((LABEL_OVERRIDES, json.dumps(changes)),) if changes else ()),
-        *(((LABEL_API_KEY_FILE, env_file),) if keyed and env_file else ()),
-    )
     limits = () if preset.cpu_only else _ULIMITS  # pinned memory is for the GPU
     shared = 0 if options.ipc == "host" else SHM_SIZE  # the host's /dev/shm has its own size
     spec = ContainerSpec(
         name=overrides.name or preset.name,
         image=preset.reference,
-        command=arranged.command,
-        entrypoint=arranged.entrypoint,
-        env=tuple(EnvVar(name, text) for name, text in env.items()),
         env_files=(env_file,) if env_file else (),
         mounts=mounts,
         ports=() if on_host else (PublishedPort(command.port, host_port, host_ip),),
@@ -166,23 +150,54 @@ def plan(
         user=options.user or "",
         ulimits=tuple({limit.name: limit for limit in (*limits, *map(read_ulimit, options.ulimits))}.values()),
         restart=RestartPolicy() if options.restart_policy is None else read_restart(options.restart_policy),
-        labels=labels,
         oom_score_adj=OOM_SCORE_ADJ,
         cap_add=options.cap_add,
         devices=options.devices,
         security_opt=options.security_opt,
         privileged=bool(options.privileged),
     )
+    folders = tuple(mount.source for mount in mounts)
+    arranged = LaunchPlan(spec, preset, model, command.served_name, host_port, (), folders, overrides, image)
+    return _commanded(arranged, command, place)
+
+
+def with_share(found: LaunchPlan, share: float | None) -> LaunchPlan:
+    """The same launch on one machine with that number of its automatic memory share, None where it has none: its
+    command, environment and labels differ. Raises UsageError where the command has no place for it."""
+    overrides = replace(found.overrides, auto_share=True, gpu_memory_utilization=share)
+    command = command_of(found.preset, overrides, found.model)
+    return _commanded(replace(found, overrides=overrides), command, ALONE)
+
+
+def _commanded(found: LaunchPlan, command: Command, place: Placement) -> LaunchPlan:
+    """With its command, environment and labels, whatever it had before."""
+    preset, overrides, spec = found.preset, found.overrides, found.spec
+    keyed = key_wanted(preset, overrides)
+    argv = _with_key(command, preset) if keyed else command.argv
+    arranged = _arranged(preset, place.instead or (*place.before, *argv), found.image)
+    env, env_notes = _environment(preset, overrides, command, found.model, place)
+    changes = pairs_of(overrides)
+    labels = (
+        (LABEL_PRESET, preset.name),
+        (LABEL_MODEL, found.model),
+        (LABEL_SERVED_NAME, command.served_name),
+        (LABEL_RUNTIME, preset.engine),
+        (LABEL_PORT, str(found.host_port)),
+        *(((LABEL_OVERRIDES, json.dumps(changes)),) if changes else ()),
+        *((LABEL_API_KEY_FILE, file) for file in spec.env_files if keyed),
+    )
+    spec = replace(
+        spec,
+        command=arranged.command,
+        entrypoint=arranged.entrypoint,
+        env=tuple(EnvVar(name, text) for name, text in env.items()),
+        labels=labels,
+    )
     named = replace(spec, image=replace(preset, trial="").reference)  # on trial it has the settings of its preset
-    return LaunchPlan(
+    return replace(
+        found,
         spec=replace(spec, labels=(*labels, (LABEL_SPEC_HASH, spec_hash(named)))),
-        preset=preset,
-        model=model,
-        served_name=command.served_name,
-        host_port=host_port,
         notes=(*_recipe_notes(preset), *command.notes, *env_notes, *filter(None, (arranged.note,))),
-        directories=tuple(mount.source for mount in mounts),
-        overrides=overrides,
     )
 
 

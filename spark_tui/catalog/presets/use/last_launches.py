@@ -65,7 +65,7 @@ class LastLaunches:
             key: value for key, value in list(given.items())[:MAX_PAIRS]
             if isinstance(value, str) and len(value) <= MAX_CHARS and self._takes(preset, {key: value}, alone=True)
         }  # fmt: skip
-        if not self._takes(preset, pairs):
+        if pairs and not self._takes(preset, pairs):
             rest = ({other: pairs[other] for other in pairs if other != key} for key in pairs)
             pairs = next((each for each in rest if self._takes(preset, each)), {})
         left = [key for key in given if key not in pairs]

@@ -38,7 +38,6 @@ class PreflightStatus(Struct, frozen=True):
     image: ImageFacts | None
     existing: ContainerFacts | None
     daemon: DaemonFacts
-    plan: LaunchPlan
     runs: bool = False
 
 
@@ -65,13 +64,12 @@ class Preflight(Struct, eq=False):
         return plan(preset, overrides, self.paths, image=image, env_file=env_file)
 
     async def check(
-        self, preset: Preset, overrides: Overrides, *, replace_running: bool = False, fetches: bool = False
+        self, proposal: LaunchPlan, *, replace_running: bool = False, fetches: bool = False
     ) -> PreflightStatus:
         """Raises the error of the first check that fails; changes nothing. `fetches`: the launch itself brings what the
         preset needs in the model store."""
-        daemon = await self._docker.daemon()
+        preset, daemon = proposal.preset, await self._docker.daemon()
         image = await self._image(preset, daemon)
-        proposal = self.dry_plan(preset, overrides, image)
         if not fetches:
             self._check_files(preset)
         self._check_model(proposal, fetches=fetches)
@@ -84,14 +82,15 @@ class Preflight(Struct, eq=False):
             await self._check_port(proposal.host_port, containers, existing)
             if existing is not None and existing.running:
                 self._check_disk(daemon)
-        return PreflightStatus(image, existing, daemon, proposal, runs)
+        return PreflightStatus(image, existing, daemon, runs)
 
-    async def finish(self, status: PreflightStatus, preset: Preset, overrides: Overrides) -> LaunchPlan:
+    async def finish(self, status: PreflightStatus, decided: LaunchPlan) -> LaunchPlan:
         """The plan to carry out, with its keys written. A new one is made only where the image was pulled since: its
         entrypoint is known now."""
+        preset, overrides = decided.preset, decided.overrides
         self._check_files(preset)
-        decided, env_file = status.plan, self.env_file(preset, overrides, write=True)
-        if status.image is None or decided.spec.env_files != ((env_file,) if env_file else ()):
+        env_file = self.env_file(preset, overrides, write=True)
+        if decided.image is None or decided.spec.env_files != ((env_file,) if env_file else ()):
             image = await self._image(preset, status.daemon)
             decided = plan(preset, overrides, self.paths, image=image, env_file=env_file)
         self._host.make_folders([Path(folder) for folder in decided.directories])

@@ -25,7 +25,7 @@ from spark_tui.base.remote import (
     Spread,
     find_nodes,
 )
-from spark_tui.catalog.fit.model.fit import Fit, Shards, measure
+from spark_tui.catalog.fit.model.fit import Fit, Shards, against, measure, with_share
 from spark_tui.catalog.fit.model.verdict import auto_share, judged
 from spark_tui.catalog.models.model.config import facts_of, known_model
 from spark_tui.catalog.presets.model.overrides import Overrides, names_share
@@ -90,12 +90,14 @@ class ClusterPlanner(Struct, eq=False):
         nodes = tuple(await asyncio.gather(*map(self._status, cluster.nodes)))
         smallest, layout = smallest_memory(nodes), plan.layout
         shards = Shards(layout.tensor * layout.pipeline, layout.cache_ways(_kv_heads(facts)))
-        verdict = judged(*measure(plan.head.plan, checkpoint, smallest, shards=shards))
+        needs = measure(plan.head.plan, checkpoint, shards=shards)
+        verdict = judged(against(needs, smallest), needs.asked)
         share = auto_share(verdict) if self._auto and not names_share(overrides) else None
         if share is not None and share != verdict.utilization and verdict.utilization_needed is not None:
             overrides = replace(overrides, auto_share=True, gpu_memory_utilization=share)
             plan = self.plan(preset, overrides, cluster, launch_id, spread, heads, image)
-            verdict = judged(*measure(plan.head.plan, checkpoint, smallest, shards=shards))
+            needs = with_share(needs, share)
+            verdict = judged(against(needs, smallest), needs.asked)
         memory = value_of(smallest)
         context = LaunchContext(
             plan.head.plan, overrides, image, checkpoint=checkpoint, sparks=layout.nodes // layout.replicas,

@@ -34,7 +34,7 @@ from spark_tui.base.text import clean_line, truncate
 from spark_tui.base.untrusted import encode
 from spark_tui.catalog.fit.model.fit import Fit
 from spark_tui.catalog.fit.use.finder import PresetFinder, Search
-from spark_tui.catalog.fit.use.fit import LaunchChecks, MemoryGate, WillNotFit, short_of_memory
+from spark_tui.catalog.fit.use.fit import Launch, LaunchChecks, MemoryGate, WillNotFit, short_of_memory
 from spark_tui.catalog.presets.model.overrides import Overrides, overrides_from_pairs
 from spark_tui.catalog.presets.model.plan import LaunchPlan
 from spark_tui.catalog.presets.model.preset import PRESETS, Preset
@@ -475,8 +475,9 @@ class Gateway:
         elif running is None:
             if self._context[Editor].is_busy(offer.name):
                 raise RefusedError(f"{offer.name} is being edited.", "Retry when the edit is finished.")
-            overrides = await self._make_way(swap, ended)
-            await launcher.launch(LaunchRequest(offer.preset, overrides), report)
+            launch = await self._make_way(swap, ended)
+            request = LaunchRequest(offer.preset, launch.plan.overrides)
+            await launcher.launch(request, report, planned=launch)
         self._draining.clear()
         deadline = self._clock.monotonic() + _ROUTE_SECONDS
         while self._serving(offer.preset.name) is None:
@@ -486,8 +487,8 @@ class Gateway:
             await pause(self._clock, _LOOK_SECONDS, self._moved)
         self._context.store.say(f"{offer.name}: launched on request", kind=EventKind.LAUNCH, subject=offer.name)
 
-    async def _make_way(self, swap: _Swap, ended: list[LaunchRequest]) -> Overrides:
-        """Ends engines by the policy until the launch fits. Returns its settings, with a port that is free. Raises
+    async def _make_way(self, swap: _Swap, ended: list[LaunchRequest]) -> Launch:
+        """Ends engines by the policy until the launch fits. Returns it, on a port that is free. Raises
         SwapRefused, WillNotFit."""
         context, offer, began = self._context, swap.offer, self._clock.monotonic()
 
@@ -495,10 +496,11 @@ class Gateway:
             swap.phase, swap.detail = "memory", text
 
         while True:
-            overrides = await context[MemoryGate].resolve(offer.preset, await self._placed(offer))
-            fit_now = await context[LaunchChecks].fit_reader(context[Preflight].dry_plan(offer.preset, overrides))
-            await context[MemoryGate].await_return(say, lambda fit_now=fit_now: short_of_memory(fit_now()))  # type: ignore[misc]
-            fit = fit_now()
+            await context[MemoryGate].refresh()
+            launch = await context[LaunchChecks].launch(offer.preset, await self._placed(offer))
+            launch.settle()
+            await context[MemoryGate].await_return(say, lambda launch=launch: short_of_memory(launch.fit()))  # type: ignore[misc]
+            fit = launch.fit()
             if fit.blocked and not short_of_memory(fit):
                 raise WillNotFit(offer.name, fit)
             residents = await self._residents(offer, fit)
@@ -508,7 +510,7 @@ class Gateway:
             if found.refused:
                 raise SwapRefused(f"{offer.name} has no room. {' '.join(fit.reasons)}", f"Stays: {found.refused}.")
             if not (found.stop or found.wait):
-                return overrides
+                return launch
             if found.wait:
                 swap.phase, swap.detail = "waiting", f"{', '.join(found.wait)} busy"
                 if self._clock.monotonic() - began >= _DRAIN_AFTER_SECONDS:

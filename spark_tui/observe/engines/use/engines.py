@@ -98,7 +98,8 @@ class EngineWatch:
         """Once set, the log is read on after the start of an engine that runs, and its model's files are looked at."""
         self.changes = 0
         self._moved = asyncio.Condition()
-        self._start_read = asyncio.Event()
+        self.start_read = asyncio.Event()
+        """Set once the log of an engine that runs was read as far as it had come, or up to ready."""
         self._asked = asyncio.Event()
         self._reset()
 
@@ -123,7 +124,7 @@ class EngineWatch:
     # --- life -----------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        self._start_read.clear()
+        self.start_read.clear()
         self._asked.clear()
         self._spawn(self._read_log, lambda _: None)  # the buffer has it, and Docker's state is one event for all
         if self.container.running:
@@ -164,7 +165,7 @@ class EngineWatch:
         """From this start's first line until the server was ready; then it is followed, of a long log only the tail."""
         if self.container.bare:
             self.buffer.end_of_log(f"it runs outside Docker. Try: systemctl status {self.container.pid}")
-            self._start_read.set()
+            self.start_read.set()
             self.log_read.set()
             return
         name, read = self.container.id, self._ports.docker.logs
@@ -176,7 +177,7 @@ class EngineWatch:
                         break  # a week of log is not read for its first minute
             running = self.container.running
             if running:
-                self._start_read.set()
+                self.start_read.set()
                 await self.follows.wait()
                 self._look_at_model()
             async with aclosing(read(name, follow=running, since=self._log_since, tail=TAIL_LINES)) as batches:
@@ -190,7 +191,7 @@ class EngineWatch:
             if self.container.running:
                 raise  # it is read on from here
         finally:
-            self._start_read.set()
+            self.start_read.set()
             self.log_read.set()
             await self._note()
 
@@ -364,7 +365,7 @@ class EngineWatch:
 
     async def settled(self) -> None:
         """Waits until the log of this start has been read once and, while it runs, its health was asked once."""
-        await self._start_read.wait()
+        await self.start_read.wait()
         await self._asked.wait()
 
     async def _note(self) -> None:

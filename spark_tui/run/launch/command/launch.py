@@ -62,7 +62,8 @@ def _launch(
                 return
         require_reviewed(context, preset)
         await observe(context, session.err.note)
-        verdict = await context[LaunchChecks].judge(preset, overrides)
+        planned = await context[LaunchChecks].launch(preset, overrides)
+        verdict = planned.judge()
         findings = verdict.findings
         _note(session, name, verdict.plan, pairs, findings)
         request = LaunchRequest(preset, overrides, **how)
@@ -70,7 +71,8 @@ def _launch(
         problem = context[LastLaunches].keep(preset, overrides)
         if problem:
             session.err.note(problem)
-        launched = await supervised(context, shown(progress, context[Launcher].launch(request, progress.step)))
+        launching = context[Launcher].launch(request, progress.step, planned=planned)
+        launched = await supervised(context, shown(progress, launching))
         lan = context.store.world.identity.lan_address
         _show_result(session, launched, request, findings, context.clock.now(), lan)
         if service:

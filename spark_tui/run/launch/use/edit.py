@@ -173,9 +173,9 @@ class Editor(Struct, eq=False):
         if (wanted.name or before.preset.name) != name:
             raise UsageError(f"The name of {name} cannot be changed.", "Launch its preset under another name.")
         wanted = replace(wanted, name=name, port=wanted.port or view.port)
-        after = replace(before, overrides=(await self._checks.judge(before.preset, wanted)).overrides)
-        judged = [await self._checks.judge(each.preset, each.overrides) for each in (before, after)]
-        old, new = (each.plan for each in judged)
+        launches = [await self._checks.launch(before.preset, each) for each in (before.overrides, wanted)]
+        old, new = (each.settle() for each in launches)
+        after = replace(before, overrides=new.overrides)
         rows = diff(before.preset.name, old.spec, new.spec, None).differing
         past = [start.seconds for start in self._history.past(view.container) if start.seconds is not None]
         return EditPlan(

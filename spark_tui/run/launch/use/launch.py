@@ -26,7 +26,7 @@ from spark_tui.base.ports import Clock, ContainerEngine, EngineApi, LogArchive
 from spark_tui.base.quantities import human_bytes, human_duration
 from spark_tui.base.settings import ExposureChoice
 from spark_tui.base.untrusted import load_json
-from spark_tui.catalog.fit.use.fit import MemoryGate, share_of
+from spark_tui.catalog.fit.use.fit import Launch, LaunchChecks, MemoryGate, share_of
 from spark_tui.catalog.presets.model.overrides import Overrides, overrides_from_pairs
 from spark_tui.catalog.presets.model.plan import LaunchPlan
 from spark_tui.catalog.presets.model.preset import Preset, PresetCatalogue
@@ -100,6 +100,7 @@ class Launcher(Struct, eq=False):
     _preflight: Preflight
     _clock: Clock
     _load_guard: LoadGuard | None
+    _checks: LaunchChecks
     _gate: MemoryGate
     _fetching: LaunchDownloads | None
     _guard_launcher: GuardLauncher | None
@@ -115,42 +116,45 @@ class Launcher(Struct, eq=False):
             context[Preflight],
             context.clock,
             context[LoadGuard],
+            context[LaunchChecks],
             context[MemoryGate],
             context.once(launch_downloads),
             context.once(guard_launcher),
             partial(require_reviewed, context),
         )
 
-    async def launch(self, request: LaunchRequest, report: Report, *, keep: str = "") -> LaunchResult:
-        """Brings the preset up. A container of the id `keep` is set aside and not removed. Raises the error of the step
-        that failed, after reporting that step as failed."""
+    async def launch(
+        self, request: LaunchRequest, report: Report, *, keep: str = "", planned: Launch | None = None
+    ) -> LaunchResult:
+        """Brings the preset up. A container of the id `keep` is set aside and not removed; `planned` is this launch as
+        it was asked about before. Raises the error of the step that failed, after reporting that step as failed."""
         steps = StepReporter(pending_steps(), report, self._clock)
-        asked = request.overrides
         async with steps.running("preflight"):
             self._reviewed(request.preset)
-            request = replace(request, overrides=await self._gate.resolve(request.preset, asked))
+            await self._gate.refresh()
+            launch = planned or await self._checks.launch(request.preset, request.overrides)
+            launch.settle()
             status = await self._preflight.check(
-                request.preset,
-                request.overrides,
+                launch.plan,
                 replace_running=request.replace_running,
                 fetches=request.fetch and self._fetching is not None,
             )
             if not status.runs:
-                await self._gate.check(status.plan, force=request.force)
-            where = f"{status.plan.spec.name} on port {status.plan.host_port}"
+                await self._gate.check(launch, force=request.force)
+            where = f"{launch.plan.spec.name} on port {launch.plan.host_port}"
             steps.detail("preflight", f"{where}: already running" if status.runs else where)
-        await self._fetch(status, request, steps)
-        await self._pull(status, steps)
+        await self._fetch(status, launch.plan, steps, fetch=request.fetch)
+        await self._pull(status, request.preset.reference, steps)
         try:
-            await self._make_room(status, request, steps)
+            await self._make_room(status, launch, steps, force=request.force)
             if not status.runs:  # the model is there now, and the memory is another
-                request = replace(request, overrides=await self._gate.resolve(request.preset, asked))
-                decided = self._preflight.dry_plan(request.preset, request.overrides, status.image)
-                status = replace(status, plan=decided)
-            plan = await self._preflight.finish(status, request.preset, request.overrides)
+                await self._gate.refresh()
+                await launch.read()
+                launch.settle()
+            plan = await self._preflight.finish(status, launch.plan)
             container_id = await self._bring_up(status, plan, steps, keep)
         except SparkError:
-            await self._undo(status, report)
+            await self._undo(status, launch.plan.spec.name, report)
             raise
         watch = await self._guarded(container_id)
         if request.wait:
@@ -205,13 +209,13 @@ class Launcher(Struct, eq=False):
 
     # --- before the container -------------------------------------------------------------------------
 
-    async def _fetch(self, status: PreflightStatus, request: LaunchRequest, steps: StepReporter) -> None:
+    async def _fetch(self, status: PreflightStatus, plan: LaunchPlan, steps: StepReporter, *, fetch: bool) -> None:
         """Brings the model, its drafter and its plugin files into the store, as far as they are not there."""
-        if status.runs or self._fetching is None or not request.fetch:
+        if status.runs or self._fetching is None or not fetch:
             steps.skip("fetch", "already running" if status.runs else "left to the engine")
             return
         async with steps.running("fetch"):
-            wanted = await self._fetching.look(status.plan)
+            wanted = await self._fetching.look(plan)
             if not wanted.plans:
                 steps.skip("fetch", "model downloaded" if wanted.here else "nothing to download")
                 return
@@ -219,11 +223,10 @@ class Launcher(Struct, eq=False):
             done = await self._fetching.fetch(wanted, lambda text, share: steps.detail("fetch", text, share))
             steps.detail("fetch", done)
 
-    async def _pull(self, status: PreflightStatus, steps: StepReporter) -> None:
+    async def _pull(self, status: PreflightStatus, reference: str, steps: StepReporter) -> None:
         if status.image is not None:
             steps.skip("pull", "image downloaded")
             return
-        reference = status.plan.preset.reference
         async with steps.running("pull"):
             await self.pull(reference, lambda text, share: steps.detail("pull", text, share))
 
@@ -235,7 +238,7 @@ class Launcher(Struct, eq=False):
                 text = f"{human_bytes(done)} of {human_bytes(total)}" if total else each.status
                 say(text, done / total if total else None)
 
-    async def _make_room(self, status: PreflightStatus, request: LaunchRequest, steps: StepReporter) -> None:
+    async def _make_room(self, status: PreflightStatus, launch: Launch, steps: StepReporter, *, force: bool) -> None:
         """Ends the engine that is replaced, awaits its memory, and checks that the launch fits into what is free
         then."""
         if status.runs:
@@ -250,7 +253,7 @@ class Launcher(Struct, eq=False):
             def say(text: str) -> None:
                 steps.detail("memory", text)
 
-            say(await self._gate.make_room(status.plan, say, force=request.force))
+            say(await self._gate.make_room(launch, say, force=force))
 
     # --- container ------------------------------------------------------------------------------------
 
@@ -294,10 +297,10 @@ class Launcher(Struct, eq=False):
             await clear_container(self._docker, self._archive, older)
         await self._docker.rename(existing.id, existing.name + SET_ASIDE)
 
-    async def _undo(self, status: PreflightStatus, report: Report) -> None:
+    async def _undo(self, status: PreflightStatus, name: str, report: Report) -> None:
         """After a launch that failed before its container ran: what it replaced has its name again, and runs again if
         it did. A container that never ran holds the name and no log worth keeping."""
-        former, name = status.existing, status.plan.spec.name
+        former = status.existing
         with suppress(SparkError):
             for each in await self._docker.containers():
                 if each.name == name and each.started_at is None and (former is None or each.id != former.id):
@@ -328,6 +331,7 @@ class Launcher(Struct, eq=False):
         while True:
             seen, view, now = watch.changes, watch.view(), self._clock.monotonic()
             if view.state is EngineState.SERVING:
+                await pause(self._clock, LAST_LINES_SECONDS, watch.start_read)  # its log tells of the boot
                 return
             if view.state in (EngineState.FAILED, EngineState.STOPPED):
                 # The reason is in the log, which may still be on its way.
