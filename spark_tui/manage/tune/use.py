@@ -179,7 +179,7 @@ class Tuner(Struct, eq=False):
         )  # fmt: skip
         overrides = request_of(view, self.catalogue()).overrides if view is not None else Overrides()
         verdict = await self.checks.judge(preset, overrides)
-        if view is None and verdict.blocked and not verdict.stops:
+        if view is None and verdict.fit.blocked and not verdict.fit.stops:
             raise WillNotFit(preset.name, verdict.fit)
         checkpoint = value_of(await in_thread(self.checkpoints.read, preset.model, preset.model_revision))
         limit = checkpoint.max_position_embeddings if checkpoint is not None else None
@@ -188,7 +188,7 @@ class Tuner(Struct, eq=False):
             input_tokens=input_tokens, output_tokens=output_tokens, at=self.clock.now(),
             settings=all_pairs(overrides), share=overrides.gpu_memory_utilization if overrides.auto_share else None,
             given=given_settings(verdict.plan), takes=tuple(key for key in SETTABLE if settable(preset, key)),
-            ran=view is not None, context_limit=limit, stopped=() if view is not None else verdict.stops,
+            ran=view is not None, context_limit=limit, stopped=() if view is not None else verdict.fit.stops,
         )  # fmt: skip
         if not found.searched:
             raise RefusedError(
@@ -533,7 +533,7 @@ class _Search:
 def _refusal(verdict: LaunchVerdict) -> str:
     """Why a launch is not tried; empty where it may be."""
     wrong = next((each.summary for each in verdict.findings if each.severity is Severity.ERROR), "")
-    return wrong or (verdict.text if verdict.blocked else "")
+    return wrong or (verdict.text if verdict.fit.blocked else "")
 
 
 def _reach(context: int | None, room: int | None) -> int | None:

@@ -379,7 +379,7 @@ class LaunchForm(FormScreen[str]):
         found = self.judgement
         if found is None:
             return ()
-        change = dict(found.change) or changes_of(found.findings)
+        change = dict(found.fit.change) or changes_of(found.findings)
         return tuple((key, value) for key, value in change.items() if self.texts.get(key) != value)
 
     def _fix_words(self) -> str:
@@ -420,7 +420,7 @@ class LaunchForm(FormScreen[str]):
     def submit(self) -> None:
         """Starts the launch; one that cannot fit only when the preset's name is typed."""
         judgement = self.judgement
-        if judgement is None or not judgement.blocked:
+        if judgement is None or not judgement.fit.blocked:
             self._begin(force=False)
             return
 
@@ -484,8 +484,7 @@ class LaunchForm(FormScreen[str]):
 
     def keep(self) -> None:
         """Remembers the values for the next launch."""
-        problem = self._core[LastLaunches].keep(self._preset, self.overrides, self.place)
-        if problem:
+        for problem in self._core[LastLaunches].keep(self._preset, self.overrides, self.place):
             self.notify(problem, severity="warning", markup=False)
 
     async def _edit(self, view: EngineView, *, force: bool) -> bool:

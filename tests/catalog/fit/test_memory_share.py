@@ -16,7 +16,7 @@ from spark_tui.base.quantities import GIB
 from spark_tui.catalog.fit.model.fit import HOST_BYTES, FitWord
 from spark_tui.catalog.fit.use.fit import LaunchChecks
 from spark_tui.catalog.presets.model.overrides import SHARE, Overrides, overrides_from_pairs, pairs_of
-from spark_tui.catalog.presets.model.preset import PresetFacts
+from spark_tui.catalog.presets.model.preset import Preset, PresetFacts
 from spark_tui.catalog.presets.use.comparing import preset_diff
 from spark_tui.catalog.presets.use.preflight import Preflight
 from spark_tui.observe.engines.use.collectors import Collectors
@@ -97,7 +97,19 @@ async def test_a_command_without_a_place_for_it_and_another_engine_keep_theirs()
         replace(LLAMA, runtime="sglang", command="python3 -m sglang.launch_server --model {model}"),
     ):
         found = await kit.context[LaunchChecks].judge(preset, Overrides())
-        assert (found.overrides, found.word is FitWord.FITS_WITH) == (Overrides(), False)
+        assert (found.plan.overrides, found.word is FitWord.FITS_WITH) == (Overrides(), False)
+
+
+@pytest.mark.parametrize("preset", [LLAMA, replace(LLAMA, model="acme/new", facts=PresetFacts())], ids=["known", "new"])
+async def test_an_automatic_launch_the_fix_and_the_rule_have_one_number(preset: Preset) -> None:
+    kit = Kit(preset)
+    available(kit, 60)
+    await kit.context[Collectors].collect_once()
+    judge = kit.context[LaunchChecks].judge
+    auto = (await judge(preset, overrides_from_pairs({SHARE: "auto"}))).fit
+    named = await judge(preset, overrides_from_pairs({SHARE: "0.95"}))
+    rule = next(each for each in named.findings if each.id == "utilization_high")
+    assert {float(dict(change)[SHARE]) for change in (named.fit.change, rule.change)} == {auto.utilization}
 
 
 def test_auto_is_read_and_written_and_a_number_ends_it() -> None:

@@ -25,8 +25,8 @@ from spark_tui.catalog.presets.model.preset import PresetFacts, PublishedSpeed, 
 from spark_tui.catalog.presets.use.rights import PresetSource
 from spark_tui.run.launch.screen import LaunchForm
 from spark_tui.tui.format import UNICODE
-from spark_tui.tui.frame import KeyBar
 from spark_tui.tui.help import HelpScreen
+from spark_tui.tui.widgets.bars import KeyBar
 from spark_tui.tui.widgets.page import Page, dense_lines
 from spark_tui.tui.widgets.row_list import RowList
 from tests.tui.kit import BROKEN, ESCAPE, GEMMA, IMAGE, MARKUP, MINE, PRESET, QWEN, SIZES, SMOL, Sight, kit_of, seen
@@ -108,7 +108,8 @@ async def test_the_command_uses_the_real_entrypoint_of_a_downloaded_image() -> N
     image = kit.docker.add_image(IMAGE, entrypoint=())
     async with seen(kit, (200, 50), "right") as sight:
         await sight.until(lambda: "fits" in row_of(sight, "Qwen3.6-35B-A3B"))
-        verdict = await kit.context[LaunchChecks].judge(QWEN, Overrides(), image=image)
+        assert await kit.docker.image(QWEN.reference) == image
+        verdict = await kit.context[LaunchChecks].judge(QWEN, Overrides())
         await sight.press("y", "c")
         assert sight.app.clipboard == render_text(verdict.plan.spec)
         assert "not downloaded" not in page(sight, "command")

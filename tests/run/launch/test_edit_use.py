@@ -368,7 +368,7 @@ async def test_remembered_values_that_cannot_be_read_are_not_overwritten() -> No
     kit.context = kit.opened()
     last = kit.context[LastLaunches]
     assert (last.latest, last.of(PRESET).pairs) == ("", {})
-    assert "/state/last-launches.json" in last.keep(PRESET, overrides_from_pairs({"max_model_len": "1024"}))
+    assert "/state/last-launches.json" in " ".join(last.keep(PRESET, overrides_from_pairs({"max_model_len": "1024"})))
 
 
 async def test_a_launch_does_not_depend_on_remembering_its_values(tmp_path: Path) -> None:
@@ -376,7 +376,7 @@ async def test_a_launch_does_not_depend_on_remembering_its_values(tmp_path: Path
     kit = Kit()
     kit.state = StateFolder(tmp_path / "state" / "launches")  # type: ignore[assignment]
     last = kit.opened()[LastLaunches]
-    assert "not remembered" in last.keep(PRESET, Overrides(max_model_len=1024))
+    assert "not remembered" in " ".join(last.keep(PRESET, Overrides(max_model_len=1024)))
     assert last.latest == ""
 
 

@@ -106,7 +106,7 @@ async def test_without_its_preset_or_with_a_foreign_label_nothing_is_guessed() -
         with pytest.raises(RefusedError, match="cannot be read"):
             await kit.context[Securing].plan(replace(view, container=replace(view.container, labels=labels)))
     kit.presets.catalogue = replace(kit.presets.catalogue, presets=())
-    assert "is not here" in str(await refused(kit))
+    assert "is not available" in str(await refused(kit))
 
 
 def test_a_launch_without_changes_has_no_label_for_them() -> None:

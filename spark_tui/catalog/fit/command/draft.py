@@ -14,7 +14,7 @@ from spark_tui.catalog.fit.model.verdict import LaunchVerdict
 from spark_tui.catalog.fit.show.draft import draft_object, draft_page
 from spark_tui.catalog.fit.use.draft import Drafts
 from spark_tui.catalog.fit.use.fit import LaunchChecks
-from spark_tui.catalog.presets.model.overrides import overrides_from_pairs
+from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.catalog.presets.model.preset import Preset
 from spark_tui.cli.command import command, complete, run_command
 from spark_tui.cli.session import Session
@@ -47,9 +47,7 @@ def draft(session: Session, name: str, saved: str, launch: bool) -> None:
             await context[Collectors].collect_once()
             try:
                 await context[EngineSupervisor].look()
-                verdict = await context[LaunchChecks].judge(
-                    kept or found.preset, overrides_from_pairs({"gpu_memory_utilization": "auto"})
-                )
+                verdict = await context[LaunchChecks].judge(kept or found.preset, Overrides(auto_share=True))
             except SparkError as error:
                 session.err.note(f"Fit unknown: {error.summary}")
         return found, verdict, kept

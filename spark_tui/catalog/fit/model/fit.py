@@ -236,15 +236,13 @@ WHOLE: Final = Shards()
 
 class Needs(Struct, frozen=True):
     """What one launch needs, whatever the machine has: its parts as a Fit without memory, what it asks for, the
-    layout of its KV cache, and in bytes all but the cache; None: not known."""
+    layout of its KV cache, in bytes all but the cache (None: not known), and the model's context in tokens."""
 
     whole: Fit
     asked: FitRequest
     layout: KvLayout | None
     base: int | None
-    checkpoint: CheckpointFacts | None
-    facts: CheckpointFacts | None
-    basis: Basis
+    limit: int
 
 
 def measure(
@@ -297,27 +295,9 @@ def measure(
         decode=_decode(checkpoint, preset),
         published=max((speed.tokens_per_second for speed in preset.facts.published), default=0.0),
     )
-    return Needs(whole, asked, layout, base, checkpoint, facts, basis)
-
-
-def against(needs: Needs, memory: Reading[MemInfo], neighbours: Sequence[Neighbour] = (), returns: int = 0) -> Fit:
-    """What is needed against the memory now, without a verdict. `neighbours` are the other engines: what they hold is
-    gone from MemAvailable already, what they will take is set aside. `returns` is what an engine that this launch
-    replaces releases when it ends, in bytes. Over several machines `memory` is that of the smallest."""
-    asked, facts = needs.asked, needs.facts
-    whole = replace(needs.whole, neighbours=tuple(neighbours))
-    whole = replace(whole, notes=tuple(_notes(whole, asked, needs.checkpoint, facts, needs.basis)))
-    if isinstance(memory, Missing):
-        unread = Finding("fit_memory_unread", Severity.UNKNOWN, f"Memory could not be read: {memory.reason}.")
-        return replace(whole, findings=(unread,))
+    whole = replace(whole, notes=tuple(_notes(whole, asked, checkpoint, facts, basis)))
     limit = max(asked.context or 0, (facts.max_position_embeddings if facts is not None else 0) or 0)
-    return _against(whole, asked, needs.layout, needs.base, memory.value, returns, limit)
-
-
-def with_share(needs: Needs, share: float) -> Needs:
-    """The same with the number of an automatic memory share."""
-    whole, asked = replace(needs.whole, utilization=share, auto=True), replace(needs.asked, utilization=share)
-    return replace(needs, whole=whole, asked=asked)
+    return Needs(whole, asked, layout, base, limit)
 
 
 # --- what it needs ----------------------------------------------------------------------------------------
@@ -436,9 +416,6 @@ def _notes(
     declared = recipe.weights_bytes
     if declared and summary is not None and summary.complete and not 0.8 < summary.size / declared < 1.25:
         yield f"The recipe has {human_bytes(declared)} of weights; the checkpoint has {human_bytes(summary.size)}."
-    for other in whole.neighbours:
-        if other.will_take is None:
-            yield f"{other.name} is still loading; its further memory is unknown."
     if checkpoint is None:
         yield "The checkpoint is not in the store: its figures are from the recipe or public configs."
     elif basis is Basis.CONFIG:
@@ -460,10 +437,18 @@ def _notes(
 # --- against the machine ----------------------------------------------------------------------------------
 
 
-def _against(
-    whole: Fit, asked: FitRequest, layout: KvLayout | None, base: int | None, mem: MemInfo, returns: int, limit: int
-) -> Fit:
-    """`available` counts page cache that can be dropped, free memory does not. `limit` is the model's context."""
+def against(needs: Needs, memory: Reading[MemInfo], neighbours: Sequence[Neighbour] = (), returns: int = 0) -> Fit:
+    """What is needed against the memory now, without a verdict. `neighbours` are the other engines: what they hold is
+    gone from MemAvailable already, what they will take is set aside. `returns` is what an engine that this launch
+    replaces releases when it ends, in bytes. Over several machines `memory` is that of the smallest."""
+    loading = (
+        f"{each.name} is still loading; its further memory is unknown." for each in neighbours if each.will_take is None
+    )
+    whole = replace(needs.whole, neighbours=tuple(neighbours), notes=(*needs.whole.notes, *loading))
+    if isinstance(memory, Missing):
+        unread = Finding("fit_memory_unread", Severity.UNKNOWN, f"Memory could not be read: {memory.reason}.")
+        return replace(whole, findings=(unread,))
+    mem, asked, layout, base = memory.value, needs.asked, needs.layout, needs.base
     reserved = sum(neighbour.will_take or 0 for neighbour in whole.neighbours)
     available = max(0, min(mem.total, mem.allocatable + max(0, returns)) - reserved)
     free = max(0, min(mem.total, mem.free + max(0, returns)) - reserved)
@@ -494,7 +479,7 @@ def _against(
             least = _share_of(base + each, whole, mem.total)
             needed = _share_of(base + each * whole.users, whole, mem.total)
             spare = [max(0, _usable(size, whole) - base) for size in rooms]
-            now, later = ((_longest(layout, size, whole.users, limit), size // each) for size in spare)
+            now, later = ((_longest(layout, size, whole.users, needs.limit), size // each) for size in spare)
             reach = Reach(whole.users, *now, *later)
         if claim is not None:
             room = asked.kv_bytes or max(0, claim - base)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.base.finding import Change, Finding, Severity
-from spark_tui.base.host.memory import RESERVE_BYTES
+from spark_tui.base.finding import Change, Finding, Reading, Severity
+from spark_tui.base.host.memory import RESERVE_BYTES, MemInfo
 from spark_tui.base.quantities import gib, human_bytes, short_tokens
 from spark_tui.catalog.fit.model.fit import (
     FEW_SEQUENCES,
@@ -22,10 +22,13 @@ from spark_tui.catalog.fit.model.fit import (
     FitChange,
     FitPart,
     FitWord,
+    Needs,
+    Neighbour,
     PartId,
+    against,
 )
 from spark_tui.catalog.fit.model.request import FitRequest
-from spark_tui.catalog.presets.model.overrides import SHARE, Overrides
+from spark_tui.catalog.presets.model.overrides import SHARE
 from spark_tui.catalog.presets.model.plan import LaunchPlan
 
 
@@ -54,7 +57,7 @@ def fit_lines(fit: Fit) -> Iterator[FitLine]:
             yield FitLine(f"  {other.name}", _size(other.holds), state)
         if fit.claim is not None:
             share = "" if fit.utilization is None else f"{fit.utilization:g} of the memory"
-            if share and fit.utilization_needed is not None and fit.utilization_needed <= 1:
+            if share and fit.utilization_needed is not None and auto_share(fit) == fit.utilization_needed:
                 share += f"; {fit.utilization_needed:.2f} would be enough"
             yield FitLine("Takes", _size(fit.claim), share)
         yield from map(_part_line, fit.outside)
@@ -119,9 +122,8 @@ _MOST_STOPS: Final = 8
 
 
 class LaunchVerdict(Struct, frozen=True):
-    """One launch, judged: `overrides` with the memory share resolved, the plan, the fit, the findings of the rules."""
+    """One launch, judged: the plan with the memory share resolved, the fit, the findings of the rules."""
 
-    overrides: Overrides
     plan: LaunchPlan
     fit: Fit
     findings: tuple[Finding, ...] = ()
@@ -133,19 +135,6 @@ class LaunchVerdict(Struct, frozen=True):
     @property
     def text(self) -> str:
         return self.fit.text
-
-    @property
-    def blocked(self) -> bool:
-        """It does not fit as it is: only a person who insists launches it."""
-        return self.fit.blocked
-
-    @property
-    def change(self) -> Change:
-        return self.fit.change
-
-    @property
-    def stops(self) -> tuple[str, ...]:
-        return self.fit.stops
 
 
 def auto_share(whole: Fit) -> float | None:
@@ -164,11 +153,28 @@ def auto_share(whole: Fit) -> float | None:
     return min(needed, max(least, most if tight else whole.utilization_alone or most))
 
 
+def number_for(whole: Fit, asked: FitRequest) -> float | None:
+    """The number that a launch which leaves its share open is given; None where it has that already, or where nothing
+    is known and its command names none."""
+    share = auto_share(whole)
+    unnamed = whole.utilization_needed is None and asked.launch.number(SHARE) is None
+    return None if unnamed or share == whole.utilization else share
+
+
 # --- the word ---------------------------------------------------------------------------------------------
 
 
-def judged(whole: Fit, asked: FitRequest) -> Fit:
-    """What was measured with its word, its reasons, and what would help; as it is where memory could not be read."""
+def judged(
+    needs: Needs, memory: Reading[MemInfo], neighbours: Sequence[Neighbour] = (), returns: int = 0,
+    share: float | None = None,
+) -> Fit:  # fmt: skip
+    """What is needed `against` the memory now, with its word, its reasons, and what would help; only the figures where
+    memory could not be read. `share`: the number of an automatic memory share."""
+    asked = needs.asked
+    if share is not None:
+        asked = replace(asked, utilization=share)
+        needs = replace(needs, asked=asked, whole=replace(needs.whole, utilization=share, auto=True))
+    whole = against(needs, memory, neighbours, returns)
     if whole.total is None:
         return whole
     findings = (*_blocking(whole, asked), *_slowing(whole, asked))
@@ -253,14 +259,9 @@ def _slowing(whole: Fit, asked: FitRequest) -> Iterator[Finding]:
 
 def _other_share(whole: Fit, asked: FitRequest) -> float | None:
     """The share that fits now, where the launch has another one."""
-    least, most = whole.utilization_least, whole.utilization_most
-    if asked.utilization is None or most is None:
-        return None
-    if least is None:  # the need is unknown: all that there is, where that is less
-        share = most if whole.at_least < most * (whole.total or 0) and most < asked.utilization else None
-    else:
-        share = auto_share(whole) if least * (whole.total or 0) + _beside(whole) <= (whole.available or 0) else None
-    return share if share != asked.utilization else None
+    least, share = whole.utilization_least, auto_share(whole)
+    fits = least is None or least * (whole.total or 0) + _beside(whole) <= (whole.available or 0)
+    return share if fits and share != asked.utilization else None
 
 
 def _beside(whole: Fit) -> int:

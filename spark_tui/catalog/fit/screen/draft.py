@@ -75,8 +75,8 @@ class DraftDialog(QuietModal[str | None]):
             self._draft = await self._make()
             self._show()
             self._verdict = await self._judge(self._draft)
-            if self._verdict.change:  # the log's advice is of then: another engine may hold the memory now
-                self._changes |= dict(self._verdict.change)
+            if self._verdict.fit.change:  # the log's advice is of then: another engine may hold the memory now
+                self._changes |= dict(self._verdict.fit.change)
                 self._verdict = await self._judge(self._draft)
         except SparkError as error:
             self._problem = error

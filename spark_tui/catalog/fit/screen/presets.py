@@ -383,9 +383,12 @@ class PresetsScreen(ListScreen):
         implies."""
         image = self._image(preset)
         found = self._candidates[preset.name].verdict
+        wanted = found.plan.overrides if found is not None else self._search.overrides(preset)
         try:
-            wanted = found.overrides if found is not None else self._search.overrides(preset)
-            plan = self.context[Preflight].dry_plan(preset, wanted, image.image)
+            if found is not None and found.plan.image == image.image:
+                plan = found.plan
+            else:
+                plan = self.context[Preflight].dry_plan(preset, wanted, image.image)
             text = render_text(plan.spec)
         except SparkError as error:
             self._plan = error
@@ -514,7 +517,7 @@ class PresetsScreen(ListScreen):
     def _fixes(self) -> dict[str, str]:
         """What makes the launch of the selected preset fit, and ends the findings."""
         verdict = self.candidate.verdict if self.candidate is not None else None
-        return {} if verdict is None else present.changes_of(verdict.findings) | dict(verdict.change)
+        return {} if verdict is None else present.changes_of(verdict.findings) | dict(verdict.fit.change)
 
     def action_apply_fixes(self) -> None:
         """The launch form with these changes."""

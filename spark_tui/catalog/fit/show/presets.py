@@ -204,7 +204,7 @@ def fits_cell(each: Candidate) -> Cell:
     if found is None:
         return Cell("...", Tone.QUIET)
     whole = fit_word(found.fit)
-    stops = found.stops
+    stops = found.fit.stops
     if found.word is FitWord.FITS_WHEN_STOPPED:
         named = f"stop {stops[0]}" if len(stops) == 1 else f"stop {len(stops)}"
         return Cell(named, whole.tone, "stop engine" if len(stops) == 1 else "")

@@ -194,7 +194,8 @@ class PresetFinder(Struct):
             self._image_ids[preset.reference] = image.id
         if key not in self._verdicts:
             try:
-                self._verdicts[key] = await self.checks.judge(*key, image=image, stored=stored)
+                plan = self.checks.preflight.dry_plan(*key, image)
+                self._verdicts[key] = (await self.checks.planned(plan, stored)).judge()
             except SparkError as error:
                 self._verdicts[key] = error
         return self._verdicts[key]

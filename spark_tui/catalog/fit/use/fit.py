@@ -4,31 +4,29 @@ is still being released."""
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from enum import Enum
 from pathlib import PurePosixPath
 from typing import Final, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from spark_tui.base.actions import by_front_end
 from spark_tui.base.checkpoint import CheckpointFacts
 from spark_tui.base.context import Context
-from spark_tui.base.engine.container import ContainerFacts, ImageFacts
+from spark_tui.base.engine.container import ContainerFacts
 from spark_tui.base.engine.invocation import parse
 from spark_tui.base.engine.state import EngineState
 from spark_tui.base.errors import RefusedError, SparkError, UnreachableError
 from spark_tui.base.executors import in_thread
-from spark_tui.base.finding import Finding, Missing, value_of
+from spark_tui.base.finding import Missing, value_of
 from spark_tui.base.host.memory import WORTH_BYTES
-from spark_tui.base.ports import CheckpointSource, Clock, ContainerEngine, HostProbe, SecretStore
+from spark_tui.base.ports import CheckpointSource, Clock, ContainerEngine, SecretStore
 from spark_tui.base.quantities import GIB, MIB, gib, human_duration
 from spark_tui.base.store import Store
-from spark_tui.catalog.fit.model.fit import HOST_BYTES, Fit, FitWord, Needs, Neighbour, against, measure, with_share
+from spark_tui.catalog.fit.model.fit import HOST_BYTES, Fit, FitWord, Needs, Neighbour, measure
 from spark_tui.catalog.fit.model.request import OWN_LOG, measured_before, measured_by
-from spark_tui.catalog.fit.model.verdict import LaunchVerdict, auto_share, fit_lines, judged
+from spark_tui.catalog.fit.model.verdict import LaunchVerdict, auto_share, fit_lines, judged, number_for
 from spark_tui.catalog.presets.model.overrides import SHARE, Overrides, names_share, settings_text
-from spark_tui.catalog.presets.model.plan import LaunchPlan
-from spark_tui.catalog.presets.model.plan import with_share as shared_plan
+from spark_tui.catalog.presets.model.plan import LaunchPlan, with_share
 from spark_tui.catalog.presets.model.preset import Preset
 from spark_tui.catalog.presets.model.rules.check import check
 from spark_tui.catalog.presets.model.rules.context import LaunchContext
@@ -41,167 +39,66 @@ from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.observe.memory.use.memory import CacheControl
 from spark_tui.observe.metrics.use.history import History
 
-
-class AskDocker(Enum):
-    """The image is looked up."""
-
-    ASK = "ask"
-
-
-ASK_DOCKER: Final = AskDocker.ASK
 _LOADING = (EngineState.CREATED, EngineState.STARTING, EngineState.RESTARTING)
-Checkpoints: TypeAlias = tuple[CheckpointFacts | None, CheckpointFacts | None]
-"""A launch's own and its drafter's."""
 Stored: TypeAlias = Mapping[tuple[str, str], CheckpointFacts | None]
 """By model and revision; None: not in the store."""
 
 
-class LaunchChecks:
+class LaunchChecks(Struct, eq=False):
     """Rules and fit of a launch, by the World's last readings: they must have been collected. `starts` are earlier
-    starts on this machine. `auto`: a launch that names no memory share gets what it needs, else the preset's."""
+    starts on this machine. `auto`: a launch that names no memory share gets what it needs, else the preset's. `claims`
+    is what launches that passed the memory gate will take, by engine: it is set aside before their start."""
+
+    docker: ContainerEngine
+    secrets: SecretStore
+    preflight: Preflight
+    checkpoints: CheckpointSource
+    store: Store
+    breakdown: BreakdownReader
+    starts: Callable[[], Iterable[StartRecord]]
+    auto: bool
+    claims: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def from_context(cls, context: Context) -> LaunchChecks:
         return cls(
             context.docker,
-            context.host,
             context.secrets,
             context[Preflight],
             context.checkpoints,
             context.store,
+            BreakdownReader(context.host),
             lambda: context[History].starts,
-            auto=context.settings.memory_share == "auto",
+            context.settings.memory_share == "auto",
         )
-
-    def __init__(
-        self,
-        docker: ContainerEngine,
-        host: HostProbe,
-        secrets: SecretStore,
-        preflight: Preflight,
-        checkpoints: CheckpointSource,
-        store: Store,
-        starts: Callable[[], Iterable[StartRecord]] = tuple,
-        *,
-        auto: bool = True,
-    ) -> None:
-        self._docker = docker
-        self._secrets = secrets
-        self._preflight = preflight
-        self._checkpoints = checkpoints
-        self._store = store
-        self._starts = starts
-        self._auto = auto
-        self._breakdown = BreakdownReader(host)
-        self.claims: dict[str, int] = {}
-        """What launches that passed the memory gate will take, by engine: it is set aside before their start."""
 
     async def stored(self, presets: Iterable[Preset]) -> Stored:
         """What the model store has of each preset's model, read in one go."""
 
         def read() -> Stored:
             wanted = {(each.model, each.model_revision) for each in presets}
-            return {key: value_of(self._checkpoints.read(*key)) for key in wanted}
+            return {key: value_of(self.checkpoints.read(*key)) for key in wanted}
 
         return await in_thread(read)
 
-    async def launch(
-        self, preset: Preset, overrides: Overrides, *, image: ImageFacts | AskDocker | None = ASK_DOCKER,
-        stored: Stored | None = None,
-    ) -> Launch:  # fmt: skip
-        """One launch, planned, and measured by what is stored of its model. `image` as it was found before; None: not
-        downloaded, or unknown. Raises SparkError when it cannot be planned at all."""
-        if isinstance(image, AskDocker):
-            try:
-                image = await self._docker.image(preset.reference)
-            except SparkError:  # a Docker that does not answer leaves it unknown
-                image = None
-        return await self.planned(self._preflight.dry_plan(preset, overrides, image), stored)
+    async def launch(self, preset: Preset, overrides: Overrides) -> Launch:
+        """One launch, planned with the image that is downloaded; Docker that does not answer leaves it unknown. Raises
+        SparkError when it cannot be planned at all."""
+        try:
+            image = await self.docker.image(preset.reference)
+        except SparkError:
+            image = None
+        return await self.planned(self.preflight.dry_plan(preset, overrides, image))
 
     async def planned(self, plan: LaunchPlan, stored: Stored | None = None) -> Launch:
-        """One launch that was planned just now, measured likewise."""
+        """One launch that was planned just now, by what is stored of its model."""
         found = Launch(self, plan)
         await found.read(stored)
         return found
 
-    async def judge(
-        self, preset: Preset, overrides: Overrides, *, image: ImageFacts | AskDocker | None = ASK_DOCKER,
-        stored: Stored | None = None,
-    ) -> LaunchVerdict:  # fmt: skip
-        """One launch against this machine now, its memory share resolved. Arguments and errors are those of
-        `launch`."""
-        return (await self.launch(preset, overrides, image=image, stored=stored)).judge()
-
-    async def read(self, plan: LaunchPlan, stored: Stored | None = None) -> Checkpoints:
-        """What the model store has of a launch's own model and of its drafter."""
-        own = plan.model, plan.preset.model_revision
-        checkpoint = stored[own] if stored and own in stored else await self._checkpoint(*own)
-        drafting = LaunchContext(plan).speculation
-        name = drafting.drafter if drafting is not None else ""
-        return checkpoint, await self._checkpoint(str(PurePosixPath(name)), "") if name else None
-
-    async def _checkpoint(self, model: str, revision: str) -> CheckpointFacts | None:
-        return value_of(await in_thread(self._checkpoints.read, model, revision))
-
-    def leaves_share_open(self, overrides: Overrides) -> bool:
-        """Whether the memory share follows from what the launch needs, and has no number yet."""
-        wanted = overrides.auto_share or (self._auto and not names_share(overrides))
-        return wanted and overrides.gpu_memory_utilization is None
-
-    def findings(self, plan: LaunchPlan, checkpoint: CheckpointFacts | None, fit_now: Fit) -> tuple[Finding, ...]:
-        """All findings of the rules, the worst first."""
-        world = self._store.world
-        engines, memory = value_of(world[ENGINES]), value_of(world.memory)
-        reference = plan.preset.reference
-        seen = (each.version for each in engines or () if each.container.image == reference and each.version)
-        return check(
-            LaunchContext(
-                plan,
-                plan.overrides,
-                plan.image,
-                engine_version=next(seen, ""),
-                checkpoint=checkpoint,
-                is_spark=world.identity.is_spark if world.identity.hostname else None,
-                has_gpu=world.identity.has_gpu,
-                sparks=1,
-                memory_total=memory.total if memory is not None else None,
-                has_hf_token=self._secrets.hf_token() is not None,
-                share=auto_share(fit_now) if fit_now.utilization_needed is not None else None,
-                missing_files=self._preflight.missing_files(plan.preset),
-            )
-        )
-
-    def running(self, name: str) -> EngineView | None:
-        """The engine of that name, where one runs."""
-        view = self._store.world.named(ENGINES, name)
-        return view if view is not None and view.container.running else None
-
-    def measure(self, plan: LaunchPlan, checkpoints: Checkpoints) -> Needs:
-        """What it needs, by what is stored of it, by the log of its engine where that runs, and by earlier starts."""
-        memory, own = value_of(self._store.world.memory), self.running(plan.spec.name)
-        total = memory.total if memory is not None else 0
-        measured = measured_by(sizes_of(own.timeline.facts), total, OWN_LOG) if own is not None else None
-        measured = measured or measured_before(self._starts(), plan, total)
-        return measure(plan, checkpoints[0], measured=measured, drafter=checkpoints[1])
-
-    def fit(self, name: str, needs: Needs) -> Fit:
-        """That need against the memory and the engines now; one of that `name` is replaced."""
-        world = self._store.world
-        breakdown = value_of(self._breakdown.read(world))
-        # What each container's CUDA processes hold; empty when the driver does not say.
-        shares = breakdown.engines if breakdown is not None else None
-        held = {each.container: each.memory for each in shares or ()}
-        none = None if shares is None else 0
-        engines = [view for view in world.known(ENGINES) if view.container.running]
-        memory = value_of(world.memory)
-        total = memory.total if memory is not None else 0
-        own = self.running(name)
-        others = [_neighbour(view, held.get(view.container.id, none), total) for view in engines if view is not own]
-        here = {name, *(view.name for view in engines)}
-        coming = {job.title for job in world.jobs if not job.state.over} - here
-        others += [Neighbour(each, 0, self.claims[each]) for each in sorted(coming & self.claims.keys())]
-        returns = held.get(own.container.id, 0) if own is not None else 0
-        return judged(against(needs, world.memory, others, returns), needs.asked)
+    async def judge(self, preset: Preset, overrides: Overrides) -> LaunchVerdict:
+        """The same against this machine now, its memory share settled. Raises likewise."""
+        return (await self.launch(preset, overrides)).judge()
 
 
 class Launch:
@@ -211,56 +108,100 @@ class Launch:
     def __init__(self, checks: LaunchChecks, drawn: LaunchPlan) -> None:
         self._checks = checks
         self._drawn = self.plan = drawn
-        self._checkpoints: Checkpoints = (None, None)
-        self._needs: Needs | None = None
+        self._stored: tuple[CheckpointFacts | None, ...] = ()
+        self._measured: Needs | None = None
 
     async def read(self, stored: Stored | None = None) -> None:
-        """Reads what is stored of its model; what has changed there is measured again."""
-        found = await self._checks.read(self._drawn, stored)
-        if found != self._checkpoints:
-            self._checkpoints, self._needs = found, None
+        """Reads what is stored of its model and its drafter; what has changed there is measured again."""
+        own = self._drawn.model, self._drawn.preset.model_revision
+        checkpoint = stored[own] if stored and own in stored else await self._checkpoint(*own)
+        drafting = LaunchContext(self._drawn).speculation
+        name = drafting.drafter if drafting is not None else ""
+        found = checkpoint, await self._checkpoint(str(PurePosixPath(name)), "") if name else None
+        if found != self._stored:
+            self._stored, self._measured = found, None
+
+    async def _checkpoint(self, model: str, revision: str) -> CheckpointFacts | None:
+        return value_of(await in_thread(self._checks.checkpoints.read, model, revision))
 
     def judge(self) -> LaunchVerdict:
-        """Against this machine now, the memory share settled."""
-        self.settle()
-        fit_now = self.fit()
-        findings = self._checks.findings(self.plan, self._checkpoints[0], fit_now)
-        return LaunchVerdict(self.plan.overrides, self.plan, fit_now, findings)
+        """Against this machine now, the memory share settled, with all findings of the rules, the worst first."""
+        plan, fit_now, world = self.settle(), self.fit(), self._checks.store.world
+        engines, memory = value_of(world[ENGINES]), value_of(world.memory)
+        reference = plan.preset.reference
+        seen = (each.version for each in engines or () if each.container.image == reference and each.version)
+        context = LaunchContext(
+            plan,
+            plan.overrides,
+            plan.image,
+            engine_version=next(seen, ""),
+            checkpoint=self._stored[0],
+            is_spark=world.identity.is_spark if world.identity.hostname else None,
+            has_gpu=world.identity.has_gpu,
+            sparks=1,
+            memory_total=memory.total if memory is not None else None,
+            has_hf_token=self._checks.secrets.hf_token() is not None,
+            share=auto_share(fit_now),
+            missing_files=self._checks.preflight.missing_files(plan.preset),
+        )
+        return LaunchVerdict(plan, fit_now, check(context))
 
     def fit(self) -> Fit:
-        """Against the memory now, with the share that it has; cheap enough for each second."""
-        return self._checks.fit(self.plan.spec.name, self._needed())
+        """Against the memory and the engines now, with the share that it has; cheap enough for each second."""
+        world, name, own = self._checks.store.world, self.plan.spec.name, self._running()
+        breakdown = value_of(self._checks.breakdown.read(world))
+        # What each container's CUDA processes hold; empty when the driver does not say.
+        shares = breakdown.engines if breakdown is not None else None
+        held = {each.container: each.memory for each in shares or ()}
+        none = None if shares is None else 0
+        engines = [view for view in world.known(ENGINES) if view.container.running]
+        memory = value_of(world.memory)
+        total = memory.total if memory is not None else 0
+        others = [_neighbour(view, held.get(view.container.id, none), total) for view in engines if view is not own]
+        claims, here = self._checks.claims, {name, *(view.name for view in engines)}
+        coming = {job.title for job in world.jobs if not job.state.over} - here
+        others += [Neighbour(each, 0, claims[each]) for each in sorted(coming & claims.keys())]
+        returns = held.get(own.container.id, 0) if own is not None else 0
+        share = None if self.plan is self._drawn else self.plan.overrides.gpu_memory_utilization
+        return judged(self._needs(), world.memory, others, returns, share)
 
-    def _needed(self) -> Needs:
-        if self._needs is None:
-            self._needs = self._checks.measure(self._drawn, self._checkpoints)
-        share = self.plan.overrides.gpu_memory_utilization
-        return self._needs if self.plan is self._drawn or share is None else with_share(self._needs, share)
+    def _running(self) -> EngineView | None:
+        """The engine that it replaces."""
+        view = self._checks.store.world.named(ENGINES, self._drawn.spec.name)
+        return view if view is not None and view.container.running else None
+
+    def _needs(self) -> Needs:
+        """By what is stored of it, by the log of its engine where that runs, and by earlier starts."""
+        if self._measured is None:
+            memory, own = value_of(self._checks.store.world.memory), self._running()
+            total = memory.total if memory is not None else 0
+            earlier = measured_by(sizes_of(own.timeline.facts), total, OWN_LOG) if own is not None else None
+            earlier = earlier or measured_before(self._checks.starts(), self._drawn, total)
+            self._measured = measure(self._drawn, self._stored[0], measured=earlier, drafter=self._stored[1])
+        return self._measured
 
     def settle(self) -> LaunchPlan:
         """Gives an automatic memory share its number, by the memory now, and returns the plan with it. An engine that
         runs with just these settings keeps its number, though the memory is another now."""
-        drawn, self.plan = self._drawn, self._drawn
-        if not self._checks.leaves_share_open(drawn.overrides):
+        drawn, running = self._drawn, self._running()
+        self.plan, given = drawn, drawn.overrides
+        wanted = given.auto_share or (self._checks.auto and not names_share(given))
+        if not wanted or given.gpu_memory_utilization is not None:
             return drawn
-        running = self._checks.running(drawn.spec.name)
         if running is not None:
             kept = self._shared(share_of(running.container, running.runtime))
             for each in (drawn, kept):
                 if running.container.made_by(each.spec):
                     self.plan = each
                     return each
-        fit_now = self.fit()
-        share = auto_share(fit_now)
-        unnamed = fit_now.utilization_needed is None and LaunchContext(drawn).number(SHARE) is None
-        if share not in (None, fit_now.utilization) and not unnamed:  # else nothing is known, or nothing to change
+        if (share := number_for(self.fit(), self._needs().asked)) is not None:
             self.plan = self._shared(share)
         return self.plan
 
     def _shared(self, share: float | None) -> LaunchPlan:
         """With that number; as it was drawn where the command has no place for one."""
         try:
-            return shared_plan(self._drawn, share)
+            return with_share(self._drawn, share)
         except SparkError:
             return self._drawn
 

@@ -43,7 +43,7 @@ from spark_tui.catalog.models.use.downloads import Downloads, Hub
 from spark_tui.catalog.models.use.ports import Downloader
 from spark_tui.catalog.presets.feature import LIBRARY
 from spark_tui.catalog.presets.model.library import LibraryEntry, LibraryView
-from spark_tui.catalog.presets.model.overrides import overrides_from_pairs
+from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.catalog.presets.model.preset import PRESETS
 from spark_tui.catalog.presets.use.library import Library
 from spark_tui.observe.explain.feature import ENGINES
@@ -57,7 +57,6 @@ from spark_tui.tui.widgets.memory_strip import bar
 from spark_tui.tui.widgets.row_list import NO_ROWS, RowList
 from spark_tui.tui.yank import Yank
 
-AUTO_SHARE = {"gpu_memory_utilization": "auto"}
 NO_MODEL = "No model selected."
 SETTLE_SECONDS = 0.15
 """How long the cursor rests on a model before its files are read."""
@@ -309,7 +308,7 @@ class ModelsScreen(ListScreen):
         published = tuple(speed for each in presets if each.model == entry.model.id for speed in each.facts.published)
         try:
             draft = await self.context[Drafts].of_stored(entry)
-            verdict = await self.context[LaunchChecks].judge(draft.preset, overrides_from_pairs(AUTO_SHARE))
+            verdict = await self.context[LaunchChecks].judge(draft.preset, Overrides(auto_share=True))
             found = present.Serving(draft, verdict, published)
         except SparkError as error:
             found = present.Serving(error, None, published)

@@ -73,7 +73,7 @@ class LastLaunches:
             pairs |= place
         return LastValues(pairs, (*left, *(key for key in place if key not in pairs)))
 
-    def keep(self, preset: Preset, overrides: Overrides, place: Mapping[str, str] = _HERE) -> str:
+    def keep(self, preset: Preset, overrides: Overrides, place: Mapping[str, str] = _HERE) -> tuple[str, ...]:
         """Why it could not be written; a launch does not depend on it. `place` has values of `PLACE`."""
         try:
             known = self._read()
@@ -82,8 +82,8 @@ class LastLaunches:
             latest = dict(list(known.items())[-MAX_PRESETS:])
             self._state.write(_FILE, json.dumps({"version": 1, "presets": latest}).encode())
         except SparkError as error:
-            return f"Values not remembered. {error.summary}"
-        return ""
+            return (f"Values not remembered. {error.summary}",)
+        return ()
 
     def _takes(self, preset: Preset, pairs: Mapping[str, str], *, alone: bool = False) -> bool:
         """`alone`: one pair by itself, which may need another one to make a command."""

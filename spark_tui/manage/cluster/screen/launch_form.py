@@ -80,9 +80,8 @@ class PlacedLaunchForm(LaunchForm):
         return await super().judged() if self.cluster is None else await self._judged_on(self.cluster)
 
     async def _judged_on(self, cluster: Cluster) -> JudgedNodes:
-        overrides = self.overrides
-        found = await self._core[ClusterPlanner].judge(self._preset, overrides, [cluster.name], self.spread)
-        return JudgedNodes(overrides, found.plan.head.plan, found.fit, found.findings, whole=found)
+        found = await self._core[ClusterPlanner].judge(self._preset, self.overrides, [cluster.name], self.spread)
+        return JudgedNodes(found.plan.head.plan, found.fit, found.findings, whole=found)
 
     def plan_page(self, plan: LaunchPlan) -> Page:
         """On nodes the verdict and the command of each; until they have answered the head's command."""

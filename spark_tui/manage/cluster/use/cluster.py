@@ -25,8 +25,8 @@ from spark_tui.base.remote import (
     Spread,
     find_nodes,
 )
-from spark_tui.catalog.fit.model.fit import Fit, Shards, against, measure, with_share
-from spark_tui.catalog.fit.model.verdict import auto_share, judged
+from spark_tui.catalog.fit.model.fit import Fit, Shards, measure
+from spark_tui.catalog.fit.model.verdict import judged, number_for
 from spark_tui.catalog.models.model.config import facts_of, known_model
 from spark_tui.catalog.presets.model.overrides import Overrides, names_share
 from spark_tui.catalog.presets.model.preset import Preset
@@ -91,13 +91,12 @@ class ClusterPlanner(Struct, eq=False):
         smallest, layout = smallest_memory(nodes), plan.layout
         shards = Shards(layout.tensor * layout.pipeline, layout.cache_ways(_kv_heads(facts)))
         needs = measure(plan.head.plan, checkpoint, shards=shards)
-        verdict = judged(against(needs, smallest), needs.asked)
-        share = auto_share(verdict) if self._auto and not names_share(overrides) else None
-        if share is not None and share != verdict.utilization and verdict.utilization_needed is not None:
+        verdict = judged(needs, smallest)
+        open_ = self._auto and not names_share(overrides)
+        if open_ and (share := number_for(verdict, needs.asked)) is not None:
             overrides = replace(overrides, auto_share=True, gpu_memory_utilization=share)
             plan = self.plan(preset, overrides, cluster, launch_id, spread, heads, image)
-            needs = with_share(needs, share)
-            verdict = judged(against(needs, smallest), needs.asked)
+            verdict = judged(needs, smallest, share=share)
         memory = value_of(smallest)
         context = LaunchContext(
             plan.head.plan, overrides, image, checkpoint=checkpoint, sparks=layout.nodes // layout.replicas,

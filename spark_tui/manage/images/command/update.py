@@ -18,12 +18,12 @@ from spark_tui.cli.session import Session, confirm
 from spark_tui.manage.images.show import images as show
 from spark_tui.manage.images.use.update import Updater, UpdateRecord, UpdateStage
 from spark_tui.observe.engines.use.collectors import Collectors
-from spark_tui.observe.metrics.use.history import keep_void, supervised
+from spark_tui.observe.metrics.use.history import keep_void
 from spark_tui.observe.results.model.compare import Comparison, SpeedVerdict, compare
 from spark_tui.observe.results.model.plan import BenchPlan
 from spark_tui.observe.results.model.proof import Proof, changes
 from spark_tui.observe.results.model.run import RunOutcome
-from spark_tui.run.launch.show.progress import LaunchProgress, may, shown
+from spark_tui.run.launch.show.progress import followed, may
 from spark_tui.use.bench.show import bench as bench_present
 from spark_tui.use.bench.show.export import comparison_object
 from spark_tui.use.bench.show.ticker import Ticker
@@ -130,8 +130,8 @@ async def _try(session: Session, context: Context, name: str) -> UpdateRecord | 
     if before is not None and before.stage is not UpdateStage.KEPT:
         session.err.say(show.stage_text(before))
     await context[Collectors].collect_once()
-    progress = LaunchProgress(session, context, before.engine if before is not None else preset.name)
-    record = await supervised(context, shown(progress, context[Updater].run(preset, progress.step)))
+    engine = before.engine if before is not None else preset.name
+    record = await followed(session, context, engine, partial(context[Updater].run, preset))
     if record is None:
         left = context[Updater].record(preset.name)
         if before is not None and before.stage in (UpdateStage.KEEP, UpdateStage.BACK):
@@ -154,8 +154,8 @@ def _back(session: Session, name: str) -> int:
         before = context[Updater].record(preset)
         if before is not None:
             session.err.say(show.stage_text(before))
-        progress = LaunchProgress(session, context, before.engine if before is not None else preset)
-        done = await supervised(context, shown(progress, context[Updater].back(preset, progress.step)))
+        engine = before.engine if before is not None else preset
+        done = await followed(session, context, engine, partial(context[Updater].back, preset))
         _result(session, done, kept=False)
         session.err.say(f"{done.tag} is the old image again ({done.old_digest[:19]}).")
 
@@ -166,9 +166,9 @@ def _back(session: Session, name: str) -> int:
 def _decided(session: Session, name: str, *, keep: bool) -> UpdateRecord:
     async def work(context: Context) -> UpdateRecord:
         record = context[Updater].record(name)
-        progress = LaunchProgress(session, context, record.engine if record is not None else name)
         decide = context[Updater].keep if keep else context[Updater].back
-        return await supervised(context, shown(progress, decide(name, progress.step)))
+        engine = record.engine if record is not None else name
+        return await followed(session, context, engine, partial(decide, name))
 
     return session.run(work, on_interrupt=lambda: _stopped(name))
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import click
 
 from spark_tui.base.context import Context
 from spark_tui.base.errors import UsageError
-from spark_tui.base.jobs import StepState
 from spark_tui.catalog.presets.model.overrides import pairs_from
 from spark_tui.catalog.presets.use.last_launches import LastLaunches
 from spark_tui.cli.command import command, engine_argument, settings_option, yes_option
@@ -17,9 +18,9 @@ from spark_tui.observe.engines.show.engines import engine_object
 from spark_tui.observe.engines.use.collectors import Collectors
 from spark_tui.observe.engines.use.engines import view_of
 from spark_tui.observe.explain.model.view import EngineView
-from spark_tui.observe.metrics.use.history import History, supervised
+from spark_tui.observe.metrics.use.history import History
 from spark_tui.run.launch.show.edit import edit_object, edit_page
-from spark_tui.run.launch.show.progress import LaunchProgress, may, shown
+from spark_tui.run.launch.show.progress import followed, may
 from spark_tui.run.launch.use.edit import Editor, EditPlan
 
 _EXAMPLES = """\
@@ -73,15 +74,11 @@ def edit(
     if not (sure and may(session, "Restart", plan.name, yes=yes)):
         session.err.say("Nothing was changed.")
         return
-    moved: dict[str, StepState] = {}
 
     async def work(context: Context) -> None:
-        progress = LaunchProgress(session, context, plan.name, moved)
-        running = context[Editor].run(plan, progress.step, rollback=rollback, force=force)
-        view = await supervised(context, shown(progress, running))
-        problem = context[LastLaunches].keep(plan.after.preset, plan.after.overrides)
-        if problem:
-            session.err.note(problem)
+        running = partial(context[Editor].run, plan, rollback=rollback, force=force)
+        view = await followed(session, context, plan.name, running)
+        session.err.note(*context[LastLaunches].keep(plan.after.preset, plan.after.overrides))
         _show(session, context, view)
 
     session.run(work, on_interrupt=lambda: _interrupted(plan.name))
@@ -92,8 +89,7 @@ def _finish(session: Session, name: str) -> None:
         if name not in [entry.name for entry in context[Editor].interrupted()]:
             session.err.note(*(f"{problem.summary} {problem.remedy}" for problem in context[Editor].unreadable()))
             raise UsageError("No change given.", f"For example: spark-tui edit {name} --set max_model_len=64k")
-        progress = LaunchProgress(session, context, name, {})
-        view = await supervised(context, shown(progress, context[Editor].finish(name, progress.step)))
+        view = await followed(session, context, name, partial(context[Editor].finish, name))
         if view is None:
             session.err.say(f"{name} still runs as before: the edit had changed nothing.")
         else:

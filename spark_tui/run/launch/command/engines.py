@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import click
 from msgspec.structs import replace
 
 from spark_tui.base.context import Context
-from spark_tui.base.jobs import Step, StepState
+from spark_tui.base.jobs import Report, StepState
 from spark_tui.catalog.fit.use.fit import MemoryGate
 from spark_tui.cli.command import command, engine_argument, grace_option, yes_option
 from spark_tui.cli.names import find_container
@@ -14,8 +16,8 @@ from spark_tui.cli.output import Interrupted
 from spark_tui.cli.session import Session, confirm, interrupted
 from spark_tui.observe.engines.show.engines import engine_object
 from spark_tui.observe.engines.use.engines import EngineSupervisor, view_of
-from spark_tui.observe.metrics.use.history import supervised
-from spark_tui.run.launch.show.progress import RESUMED, LaunchProgress, keeps_starting, may, shown
+from spark_tui.observe.explain.model.view import EngineView
+from spark_tui.run.launch.show.progress import RESUMED, followed, keeps_starting, may
 from spark_tui.run.launch.use.launch import Launcher
 from spark_tui.run.launch.use.secure import Secured, Securing
 
@@ -47,14 +49,12 @@ def restart(session: Session, name: str, wait: bool, grace_seconds: int, yes: bo
         await context[EngineSupervisor].restart(container.name, grace_seconds, settle=settle)
         begun.append(container.name)
         if wait:
-            progress = LaunchProgress(session, context, container.name)
+            launcher = context[Launcher]
 
-            def report(step: Step) -> None:
-                if step.id in RESUMED:
-                    progress.step(step)
+            async def resume(report: Report) -> EngineView:
+                return await launcher.resume(container.name, lambda step: report(step) if step.id in RESUMED else None)
 
-            resuming = context[Launcher].resume(container.name, report)
-            view = await supervised(context, shown(progress, resuming))
+            view = await followed(session, context, container.name, resume)
         else:
             watch = await context[EngineSupervisor].watch(container.name)
             await watch.settled()
@@ -97,9 +97,8 @@ def secure(session: Session, name: str, wait: bool, yes: bool) -> None:
     moved: dict[str, StepState] = {}
 
     async def work(context: Context) -> None:
-        progress = LaunchProgress(session, context, engine, moved)
         request = replace(secured.request, wait=wait)
-        launched = await supervised(context, shown(progress, context[Launcher].launch(request, progress.step)))
+        launched = await followed(session, context, engine, partial(context[Launcher].launch, request), moved)
         session.out.json_line(
             {
                 "type": "result",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from spark_tui.base.context import Context
 from spark_tui.base.engine.docker_run import render_argv, render_text
@@ -23,8 +24,7 @@ from spark_tui.cli.output import Interrupted
 from spark_tui.cli.session import Session, typed
 from spark_tui.observe.engines.show.engines import engine_object, timeline_object
 from spark_tui.observe.engines.use.engines import EngineSupervisor
-from spark_tui.observe.metrics.use.history import supervised
-from spark_tui.run.launch.show.progress import LaunchProgress, keeps_starting, shown
+from spark_tui.run.launch.show.progress import followed, keeps_starting
 from spark_tui.run.launch.use.launch import Launcher, LaunchRequest, LaunchResult
 from spark_tui.run.launch.use.service import await_docker, due_now, stay
 
@@ -67,12 +67,9 @@ def _launch(
         findings = verdict.findings
         _note(session, name, verdict.plan, pairs, findings)
         request = LaunchRequest(preset, overrides, **how)
-        progress = LaunchProgress(session, context, engine, moved)
-        problem = context[LastLaunches].keep(preset, overrides)
-        if problem:
-            session.err.note(problem)
-        launching = context[Launcher].launch(request, progress.step, planned=planned)
-        launched = await supervised(context, shown(progress, launching))
+        session.err.note(*context[LastLaunches].keep(preset, overrides))
+        launching = partial(context[Launcher].launch, request, planned=planned)
+        launched = await followed(session, context, engine, launching, moved)
         lan = context.store.world.identity.lan_address
         _show_result(session, launched, request, findings, context.clock.now(), lan)
         if service:

@@ -7,11 +7,11 @@ tenth of its way.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
-from typing import Final, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final, TypeVar
 
 from spark_tui.base.context import Context
-from spark_tui.base.jobs import Step, StepState
+from spark_tui.base.jobs import Report, Step, StepState
 from spark_tui.base.under_way import UnderWay, disturbed
 from spark_tui.cli.output import STYLES, Interrupted
 from spark_tui.cli.session import Session, confirm
@@ -19,7 +19,7 @@ from spark_tui.observe.engines.show import engines
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.explain.model.starts import UNKNOWN, Eta, EtaBasis, eta_text
 from spark_tui.observe.explain.model.timeline import PhaseState
-from spark_tui.observe.metrics.use.history import History
+from spark_tui.observe.metrics.use.history import History, supervised
 
 T = TypeVar("T")
 
@@ -139,6 +139,16 @@ def keeps_starting(engine: str, wait: str = "") -> Interrupted:
     ways = [f"Follow its log:  spark-tui logs {engine} -f"]
     ways += [f"Wait for it:     {wait}"] if wait else []
     return Interrupted(f"{engine} keeps starting.", "\n".join([*ways, f"Stop it:         spark-tui down {engine}"]))
+
+
+async def followed(
+    session: Session, context: Context, name: str, work: Callable[[Report], Coroutine[Any, Any, T]],
+    states: dict[str, StepState] | None = None,
+) -> T:  # fmt: skip
+    """Runs what an engine on this machine goes through, under supervision and with its progress told; `states` as
+    LaunchProgress takes them."""
+    progress = LaunchProgress(session, context, name, states)
+    return await supervised(context, shown(progress, work(progress.step)))
 
 
 async def shown(progress: LaunchProgress, work: Awaitable[T]) -> T:

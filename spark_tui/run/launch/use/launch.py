@@ -403,15 +403,14 @@ def _exited(view: EngineView, *, with_docker: bool) -> EngineExited:
 def launched_with(container: ContainerFacts) -> dict[str, str]:
     """The changes to its preset that a container was launched with. Raises RefusedError for a label that is not
     ours."""
-    try:
+    with suppress(ValueError, SparkError):
         pairs = load_json(container.overrides or "{}")
-    except ValueError:
-        pairs = None
-    if not isinstance(pairs, dict) or not all(isinstance(value, str) for value in pairs.values()):
-        raise RefusedError(
-            f"The settings of {container.name} cannot be read from its label.", "Launch it again from its preset."
-        )
-    return pairs
+        if isinstance(pairs, dict) and all(isinstance(value, str) for value in pairs.values()):
+            overrides_from_pairs(pairs)
+            return pairs
+    raise RefusedError(
+        f"The settings of {container.name} cannot be read from its label.", "Launch it again from its preset."
+    )
 
 
 def launched_overrides(view: EngineView) -> Overrides:

@@ -10,13 +10,13 @@ from msgspec.structs import replace
 from spark_tui.base.context import Context
 from spark_tui.base.engine.container import outside_docker
 from spark_tui.base.engine.state import Exposure
-from spark_tui.base.errors import RefusedError, SparkError
+from spark_tui.base.errors import RefusedError
 from spark_tui.base.ports import SecretStore
 from spark_tui.base.settings import ExposureChoice
 from spark_tui.catalog.presets.use.preflight import Preflight
 from spark_tui.catalog.presets.use.rights import PresetSource
 from spark_tui.observe.explain.model.view import EngineView
-from spark_tui.run.launch.use.launch import LaunchRequest, launched_overrides
+from spark_tui.run.launch.use.launch import LaunchRequest, request_of
 
 _CHANGED: Final = (
     " The preset, the image, your token or spark-tui has changed since the launch. The current preset applies."
@@ -48,36 +48,20 @@ class Securing(Struct, eq=False):
         """The launch for an engine of ours that is LAN NO KEY, with `publish` also for one that only this machine
         reaches. Raises RefusedError, with a remedy, for any other."""
         _check(view, publish=publish)
-        container = view.container
-        preset = self._presets.load().get(container.preset)
-        if preset is None:
-            raise RefusedError(
-                f"The preset {container.preset}, from which {view.name} was launched, is not here.",
-                f"Stop it, and launch another preset with {_OPEN}.",
-            )
-        try:
-            launched = launched_overrides(view)
-        except SparkError as error:
-            raise RefusedError(
-                f"The settings of {view.name} cannot be read from its label.",
-                f"Stop it, and launch {container.preset} with {_OPEN}.",
-            ) from error
-        local = view.exposure is Exposure.LOCAL
-        exposure = ExposureChoice.LOCAL if local else ExposureChoice.LAN
-        now = replace(launched, name=view.name, port=view.port, exposure=exposure, api_key=False)
-        wanted = replace(now, exposure=ExposureChoice.LAN, api_key=True)
-        proposal = await self._preflight.plan(preset, wanted)  # refuses engines that take no key
-        today = await self._preflight.plan(preset, now)  # without a key: the same container as the one that runs?
-        note = "" if container.made_by(today.spec) else _CHANGED
+        now, local = request_of(view, self._presets.load()), view.exposure is Exposure.LOCAL
+        request = replace(now, overrides=replace(now.overrides, exposure=ExposureChoice.LAN, api_key=True), fetch=False)
+        proposal = await self._preflight.plan(now.preset, request.overrides)  # refuses engines that take no key
+        today = await self._preflight.plan(now.preset, now.overrides)  # the same container as the one that runs?
+        note = "" if view.container.made_by(today.spec) else _CHANGED
         key_file = str(self._secrets.path(view.name))
-        variable = preset.server.key_variable
+        variable = now.preset.server.key_variable
         reach = "open to the network" if local else "still open to the network"
         what = (
             f"Restarts {view.name} with its preset and settings on port {proposal.host_port}, {reach}. "
             f"Clients are cut off until they send the new key. "
             f"Key file: {key_file} ({variable}). The key is never shown.{note}"
         )
-        return Secured(LaunchRequest(preset, wanted, replace_running=True, fetch=False), key_file, variable, what)
+        return Secured(request, key_file, variable, what)
 
 
 def _check(view: EngineView, *, publish: bool) -> None:

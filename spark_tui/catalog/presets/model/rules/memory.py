@@ -170,9 +170,10 @@ def yarn_without_need(launch: LaunchContext) -> Matches:
 def qwen3_6_community_values(launch: LaunchContext) -> Matches:
     """The guide, 7.1.1: earlier recipes had 0.4 and 262144; NVIDIA's card has 0.85 and 65536."""
     share, context = launch.number("gpu_memory_utilization"), launch.integer("max_model_len")
-    low, long = share is not None and share <= 0.4, context is not None and context >= 262144
+    best, long = _best_share(launch), context is not None and context >= 262144
+    low = share is not None and share <= 0.4 and share < best  # less where this launch needs no more
     if launch.named(QWEN3_6 + "-35b-a3b-nvfp4") and (low or long):
-        higher = launch.setting("gpu_memory_utilization", "0.85") if low else ()
+        higher = launch.setting("gpu_memory_utilization", best) if low else ()
         shorter = launch.setting("max_model_len", "65536") if long else ()
         yield RuleMatch(f"--gpu-memory-utilization {share}, --max-model-len {context}", (*higher, *shorter))
 
