@@ -20,7 +20,6 @@ from spark_tui.base.errors import SparkError, UsageError
 from spark_tui.base.finding import Change
 from spark_tui.base.page import Page, Row, Section, Tone
 from spark_tui.base.text import truncate
-from spark_tui.catalog.fit.model.fit import Fit
 from spark_tui.catalog.fit.model.verdict import LaunchVerdict
 from spark_tui.catalog.fit.screen.bar import FitBar
 from spark_tui.catalog.fit.show.launch import judgement_page
@@ -418,45 +417,41 @@ class LaunchForm(FormScreen[str]):
             rows[key].input.value = value
 
     def submit(self) -> None:
-        """Starts the launch; one that cannot fit only when the preset's name is typed."""
-        judgement = self.judgement
-        if judgement is None or not judgement.fit.blocked:
-            self._begin(force=False)
-            return
-
-        def decided(yes: bool | None) -> None:
-            if yes:
-                self._begin(force=True)
-
-        self.app.push_screen(self.unfit(judgement.fit), decided)
-
-    def unfit(self, fit: Fit) -> ConfirmScreen:
-        """Asks whether a launch that does not fit is begun."""
-        return ConfirmScreen(
-            "It does not fit. Launch anyway?",
-            " ".join(fit.reasons),
-            verb="Launch",
-            type_to_confirm=self._preset.name,
-            because="It will fail or may freeze the machine.",
-        )
+        self._begin()
 
     @acting("begin")
-    async def _begin(self, *, force: bool) -> None:
-        """Launches; an engine of that name that runs with other settings is changed, after a question."""
-        core, name, app = self._core, self.overrides.name or self._preset.name, cast("FrameApp", self.app)
-        if not (await self.approved() and await app.may(self.verb, name)):
-            return
-        running = core.store.world.named(ENGINES, name)
+    async def _begin(self) -> None:
+        """Begins it after the questions that it raises: it does not fit, its recipe was not approved,
+        it would disturb what is under way."""
+        app, verdict = cast("FrameApp", self.app), await self.weighed()
+        force, name = verdict is not None and verdict.fit.blocked, self.overrides.name or self._preset.name
+        if verdict is not None and force:
+            question = ConfirmScreen(
+                "It does not fit. Launch anyway?", " ".join(verdict.fit.reasons), verb="Launch",
+                type_to_confirm=self._preset.name, because="It will fail or may freeze the machine.",
+            )  # fmt: skip
+            if not await app.push_screen_wait(question):
+                return
+        if await self.approved() and await app.may(self.verb, name) and await self.start(name, force=force):
+            self.keep()
+            self.dismiss(name)
+
+    async def weighed(self) -> LaunchVerdict | None:
+        """The verdict that decides what is asked; None: not known yet, and the launch itself finds out."""
+        return self.judgement
+
+    async def start(self, name: str, *, force: bool) -> bool:
+        """Launches; an engine of that name that runs with other settings is changed, after a question. Whether
+        it was begun."""
+        core, running = self._core, self._core.store.world.named(ENGINES, name)
         if (
             running is None
             or not (running.container.running and running.container.ours)
             or core[JobRunner].running(name) is not None
         ):
             core[JobRunner].launch(LaunchRequest(self._preset, self.overrides, force=force, fetch=self.fetch))
-        elif not await self._edit(running, force=force):
-            return
-        self.keep()
-        self.dismiss(name)
+            return True
+        return await self._edit(running, force=force)
 
     async def approved(self) -> bool:
         """Whether the preset may be launched: the person is asked for a recipe of a registry that was not reviewed, and

@@ -112,6 +112,18 @@ async def test_an_automatic_launch_the_fix_and_the_rule_have_one_number(preset: 
     assert {float(dict(change)[SHARE]) for change in (named.fit.change, rule.change)} == {auto.utilization}
 
 
+@pytest.mark.parametrize("room", [60, 117])
+async def test_where_nothing_is_known_and_named_the_fix_and_the_rule_have_one_number_too(room: int) -> None:
+    kit = Kit(LLAMA)
+    available(kit, room)
+    await kit.context[Collectors].collect_once()
+    preset = replace(LLAMA, model="acme/new", facts=PresetFacts(), command="vllm serve {model}", defaults=())
+    found = await kit.context[LaunchChecks].judge(preset, Overrides())
+    rule = next(each for each in found.findings if each.id == "utilization_unset")
+    numbers = {dict(each.pairs)[SHARE] for each in found.fit.changes if SHARE in dict(each.pairs)}
+    assert {*map(float, numbers)} == {float(dict(rule.change)[SHARE])}
+
+
 def test_auto_is_read_and_written_and_a_number_ends_it() -> None:
     auto = overrides_from_pairs({SHARE: "Auto"})
     resolved = replace(auto, gpu_memory_utilization=0.24)

@@ -49,7 +49,7 @@ async def test_files_that_are_there_are_not_spoken_of() -> None:
     kit = empty_store()
     kit.host.files = {Path("/store/parser.py")}
     kit.host.folders = {Path("/store/draft")}
-    plan = await kit.context[Preflight].plan(needing(PARSER, FOLDER), Overrides())
+    plan = kit.context[Preflight].dry_plan(needing(PARSER, FOLDER), Overrides())
     assert not any("in the model store" in note for note in plan.notes)
     assert kit.context[Preflight].missing_files(needing(PARSER, FOLDER, SCRIPT)) == (SCRIPT,)
 
@@ -110,7 +110,7 @@ async def test_the_hubs_token_stays_at_home_where_nothing_is_fetched_from_the_hu
     kit = Kit()
     kit.secrets.token = Secret("hf_planted")
     preset = replace(PRESET, runtime="ollama", model="qwen3:32b", command="ollama serve", defaults=())
-    assert (await kit.context[Preflight].plan(preset, Overrides())).spec.env_files == ()
+    assert kit.context[Preflight].dry_plan(preset, Overrides()).spec.env_files == ()
 
 
 async def test_a_pinned_image_is_looked_for_and_pulled_by_its_digest() -> None:

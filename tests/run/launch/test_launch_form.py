@@ -200,7 +200,7 @@ async def test_fit_and_rules_of_what_is_typed_follow_when_typing_rests() -> None
         await sight.until(lambda: value_of(sight.app.world.memory) is not None)
         await write(sight, "gpu_memory_utilization", "0.99")
         shown = sight.on(LaunchForm).judgement
-        assert shown is None or shown.overrides.gpu_memory_utilization == 0.99, "no old verdict for new values"
+        assert shown is None or shown.plan.overrides.gpu_memory_utilization == 0.99, "no old verdict for new values"
         await judged(sight)
         assert "vLLM will refuse to start" in sight.text
         assert "0.99 of 121.0" in sight.on(LaunchForm).judgement.fit.reasons[0]  # type: ignore[union-attr]

@@ -152,8 +152,9 @@ class Fit(Struct, frozen=True):
     `cache_to_drop` is page cache that must go first. `left` is what stays free. `published` is the recipe's highest
     speed in tokens per second, 0 where it has none.
 
-    `share` is the memory share that it fits with now, `auto` says that the launch follows it by itself. `change` makes
-    a launch that does not fit launchable; `stops` are the engines to stop for it as it is.
+    `share` is the memory share that it fits with now, `named` says that its command has one, `auto` that the launch
+    follows it by itself. `change` makes a launch that does not fit launchable; `stops` are the engines to stop for it
+    as it is.
     """
 
     word: FitWord
@@ -172,6 +173,7 @@ class Fit(Struct, frozen=True):
     cache_to_drop: int = 0
     neighbours: tuple[Neighbour, ...] = ()
     utilization: float | None = None
+    named: bool = False
     utilization_least: float | None = None
     utilization_needed: float | None = None
     utilization_most: float | None = None
@@ -288,6 +290,7 @@ def measure(
         need=None if base is None or each is None else base + each,
         need_all=None if base is None or each is None else base + each * asked.sequences,
         utilization=asked.utilization,
+        named=asked.launch.number("gpu_memory_utilization") is not None,
         auto=plan.overrides.auto_share and plan.overrides.gpu_memory_utilization is not None,
         context=asked.context,
         sequences=asked.sequences,

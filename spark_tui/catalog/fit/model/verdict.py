@@ -28,7 +28,7 @@ from spark_tui.catalog.fit.model.fit import (
     against,
 )
 from spark_tui.catalog.fit.model.request import FitRequest
-from spark_tui.catalog.presets.model.overrides import SHARE
+from spark_tui.catalog.presets.model.overrides import SHARE, SHARE_ALONE
 from spark_tui.catalog.presets.model.plan import LaunchPlan
 
 
@@ -144,20 +144,20 @@ def auto_share(whole: Fit) -> float | None:
     least, needed, most = whole.utilization_least, whole.utilization_needed, whole.utilization_most
     if most is None:
         return None
-    if least is None or needed is None:  # the recipe's own, as far as it fits
+    if least is None or needed is None:  # the recipe's own, or the usual one, as far as it fits
         fits = whole.utilization is not None and whole.at_least < most * (whole.total or 0)
-        return min(whole.utilization or most, most) if fits else None
+        return min(whole.utilization if whole.named and whole.utilization else SHARE_ALONE, most) if fits else None
     if least > 1:
         return None
     tight = least * (whole.total or 0) + _beside(whole) <= (whole.available or 0)
     return min(needed, max(least, most if tight else whole.utilization_alone or most))
 
 
-def number_for(whole: Fit, asked: FitRequest) -> float | None:
+def number_for(whole: Fit) -> float | None:
     """The number that a launch which leaves its share open is given; None where it has that already, or where nothing
     is known and its command names none."""
     share = auto_share(whole)
-    unnamed = whole.utilization_needed is None and asked.launch.number(SHARE) is None
+    unnamed = whole.utilization_needed is None and not whole.named
     return None if unnamed or share == whole.utilization else share
 
 

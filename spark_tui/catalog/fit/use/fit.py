@@ -108,21 +108,19 @@ class Launch:
     def __init__(self, checks: LaunchChecks, drawn: LaunchPlan) -> None:
         self._checks = checks
         self._drawn = self.plan = drawn
-        self._stored: tuple[CheckpointFacts | None, ...] = ()
+        self._stored: list[CheckpointFacts | None] = []
         self._measured: Needs | None = None
 
     async def read(self, stored: Stored | None = None) -> None:
         """Reads what is stored of its model and its drafter; what has changed there is measured again."""
-        own = self._drawn.model, self._drawn.preset.model_revision
-        checkpoint = stored[own] if stored and own in stored else await self._checkpoint(*own)
-        drafting = LaunchContext(self._drawn).speculation
-        name = drafting.drafter if drafting is not None else ""
-        found = checkpoint, await self._checkpoint(str(PurePosixPath(name)), "") if name else None
+        drafting, read = LaunchContext(self._drawn).speculation, self._checks.checkpoints.read
+        wanted = [(self._drawn.model, self._drawn.preset.model_revision)]
+        if drafting is not None and drafting.drafter:
+            wanted.append((str(PurePosixPath(drafting.drafter)), ""))
+        known = stored or {}
+        found = [known[key] if key in known else value_of(await in_thread(read, *key)) for key in wanted]
         if found != self._stored:
             self._stored, self._measured = found, None
-
-    async def _checkpoint(self, model: str, revision: str) -> CheckpointFacts | None:
-        return value_of(await in_thread(self._checks.checkpoints.read, model, revision))
 
     def judge(self) -> LaunchVerdict:
         """Against this machine now, the memory share settled, with all findings of the rules, the worst first."""
@@ -177,7 +175,8 @@ class Launch:
             total = memory.total if memory is not None else 0
             earlier = measured_by(sizes_of(own.timeline.facts), total, OWN_LOG) if own is not None else None
             earlier = earlier or measured_before(self._checks.starts(), self._drawn, total)
-            self._measured = measure(self._drawn, self._stored[0], measured=earlier, drafter=self._stored[1])
+            checkpoint, *drafters = self._stored
+            self._measured = measure(self._drawn, checkpoint, measured=earlier, drafter=next(iter(drafters), None))
         return self._measured
 
     def settle(self) -> LaunchPlan:
@@ -194,7 +193,7 @@ class Launch:
                 if running.container.made_by(each.spec):
                     self.plan = each
                     return each
-        if (share := number_for(self.fit(), self._needs().asked)) is not None:
+        if (share := number_for(self.fit())) is not None:
             self.plan = self._shared(share)
         return self.plan
 
@@ -244,17 +243,14 @@ class WillNotFit(RefusedError, id="does_not_fit"):
             f"{each.summary.rstrip('.')} ({settings_text(each.pairs)})." if each.pairs else each.summary
             for each in fit.changes
         )
+        as_it_is = "" if fit.word is FitWord.DOES_NOT_FIT else f" as it is: {fit.text}"
         super().__init__(
-            f"{name} does not fit{_other_way(fit)}. {' '.join(fit.reasons)}",
+            f"{name} does not fit{as_it_is}. {' '.join(fit.reasons)}",
             f"{ways or 'Choose a smaller model, or stop other processes that use memory.'} "
             f"To launch anyway: {by_front_end('type the name of the preset in its form.', '--force')}",
             detail="\n".join(f"{row.label.strip()}: {row.value} {row.note}".rstrip() for row in fit_lines(fit)),
         )
         self.fit = fit
-
-
-def _other_way(fit: Fit) -> str:
-    return "" if fit.word is FitWord.DOES_NOT_FIT else f" as it is: {fit.text}"
 
 
 def short_of_memory(fit: Fit) -> bool:
@@ -271,7 +267,6 @@ class MemoryGate(Struct, eq=False):
     _checks: LaunchChecks
     _cache: CacheControl
     _supervisor: EngineSupervisor
-    _store: Store
     _clock: Clock
     _read: Callable[[], Awaitable[None]]
 
@@ -281,7 +276,6 @@ class MemoryGate(Struct, eq=False):
             context[LaunchChecks],
             context[CacheControl],
             context[EngineSupervisor],
-            context.store,
             context.clock,
             context[Collectors].collect_ready,
         )
@@ -365,11 +359,11 @@ class MemoryGate(Struct, eq=False):
     async def refresh(self) -> None:
         """A new reading of memory, and of engines where there is none."""
         await self._read()
-        if isinstance(self._store.world[ENGINES], Missing):
+        if isinstance(self._checks.store.world[ENGINES], Missing):
             await self._supervisor.refresh()
 
     def _available(self) -> int | None:
-        memory = value_of(self._store.world.memory)
+        memory = value_of(self._checks.store.world.memory)
         return None if memory is None else memory.available
 
 

@@ -110,6 +110,8 @@ _CONTROL = re.compile("[\x00-\x1f\x7f]")
 _ENV_PREFIX: Final = "env."
 SHARE: Final = "gpu_memory_utilization"
 AUTO: Final = "auto"
+SHARE_ALONE: Final = 0.85
+"""The guide's value for one engine on 128 GB; 0.80 to 0.87 serve alone without starving the machine."""
 _COPY_IT: Final = "To use another image, copy this file to your preset folder and change `container`."
 _NOT_SETTABLE: Final = {
     "host": "Set who may reach the port: exposure=local or exposure=lan.",

@@ -156,9 +156,11 @@ def plan(
         security_opt=options.security_opt,
         privileged=bool(options.privileged),
     )
-    folders = tuple(mount.source for mount in mounts)
-    arranged = LaunchPlan(spec, preset, model, command.served_name, host_port, (), folders, overrides, image)
-    return _commanded(arranged, command, place)
+    found = LaunchPlan(
+        spec, preset, model, command.served_name, host_port,
+        directories=tuple(mount.source for mount in mounts), overrides=overrides, image=image,
+    )  # fmt: skip
+    return _commanded(found, command, place)
 
 
 def with_share(found: LaunchPlan, share: float | None) -> LaunchPlan:

@@ -53,10 +53,6 @@ class Preflight(Struct, eq=False):
     def from_context(cls, context: Context) -> Preflight:
         return cls(context.docker, context.host, context.secrets, context.paths)
 
-    async def plan(self, preset: Preset, overrides: Overrides) -> LaunchPlan:
-        """The plan with the downloaded image, without checking anything else and without writing any key."""
-        return self.dry_plan(preset, overrides, await self._docker.image(preset.reference))
-
     def dry_plan(self, preset: Preset, overrides: Overrides, image: ImageFacts | None = None) -> LaunchPlan:
         """The plan without asking Docker; `image` as it was found before, if it was: else its entrypoint is assumed
         from its name, and the plan notes it."""

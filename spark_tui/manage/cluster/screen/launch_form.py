@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import cast
 
 from spark_tui.base.engine.docker_run import render_text
 from spark_tui.base.errors import SparkError, UsageError
@@ -23,7 +22,6 @@ from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.run.launch.screen import BASICS, LaunchForm
 from spark_tui.run.launch.use.launch import DEFAULT_READY_TIMEOUT_SECONDS
 from spark_tui.tui.form_screen import FormField
-from spark_tui.tui.frame import FrameApp, acting
 from spark_tui.tui.modals import ConfirmScreen
 
 NODES, PARALLEL = PLACE
@@ -99,33 +97,29 @@ class PlacedLaunchForm(LaunchForm):
             Section(command=present.commands(verdict.plan)), present.spreads_section(verdict.plan, PARALLEL),
         )  # fmt: skip
 
-    def submit(self) -> None:
-        """Starts the launch; one that cannot fit only when the preset's name is typed."""
-        if self.cluster is None:
-            super().submit()
-        else:
-            self._begin_on_nodes(self.cluster)
+    async def weighed(self) -> LaunchVerdict | None:
+        """On nodes once they have answered."""
+        return await (super().weighed() if self.cluster is None else self._weighed_on(self.cluster))
 
-    @acting("begin")
-    async def _begin_on_nodes(self, cluster: Cluster) -> None:
-        """Launches on the nodes once they have answered, after a question where it does not fit or the name runs."""
-        core, app = self._core, cast("FrameApp", self.app)
+    async def _weighed_on(self, cluster: Cluster) -> JudgedNodes:
         if self.unplanned is not None:
             raise self.unplanned
-        known = self.judgement
-        verdict = (known if isinstance(known, JudgedNodes) else await self._judged_on(cluster)).whole
-        preset = verdict.plan.head.plan.preset
-        record = record_of(verdict.plan, patience=preset.ready_timeout_seconds or DEFAULT_READY_TIMEOUT_SECONDS)
-        if verdict.fit.blocked and not await app.push_screen_wait(self.unfit(verdict.fit)):
-            return
-        if not (await self.approved() and await app.may(self.verb, record.name)):
-            return
+        if not isinstance(self.judgement, JudgedNodes):
+            self.judgement = await self._judged_on(cluster)
+        return self.judgement
+
+    async def start(self, name: str, *, force: bool) -> bool:
+        """On nodes after a question where the name runs."""
+        if self.cluster is None:
+            return await super().start(name, force=force)
+        core, plan = self._core, (await self._weighed_on(self.cluster)).whole.plan
+        preset = plan.head.plan.preset
+        record = record_of(plan, patience=preset.ready_timeout_seconds or DEFAULT_READY_TIMEOUT_SECONDS)
         runs = [view.name for view in core.store.world.known(ENGINES) if view.container.running]
         taken = record.name in (*runs, *(each.name for each in core.store.world.launches))
         if taken:
             question, what = present.replace_question(record.name, record.nodes)
-            if not await app.push_screen_wait(ConfirmScreen(question, what, verb="Replace")):
-                return
+            if not await self.app.push_screen_wait(ConfirmScreen(question, what, verb="Replace")):
+                return False
         core[ClusterJobs].launch(record, replace_running=taken)
-        self.keep()
-        self.dismiss(record.name)
+        return True

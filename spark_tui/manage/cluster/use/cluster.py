@@ -93,7 +93,7 @@ class ClusterPlanner(Struct, eq=False):
         needs = measure(plan.head.plan, checkpoint, shards=shards)
         verdict = judged(needs, smallest)
         open_ = self._auto and not names_share(overrides)
-        if open_ and (share := number_for(verdict, needs.asked)) is not None:
+        if open_ and (share := number_for(verdict)) is not None:
             overrides = replace(overrides, auto_share=True, gpu_memory_utilization=share)
             plan = self.plan(preset, overrides, cluster, launch_id, spread, heads, image)
             verdict = judged(needs, smallest, share=share)

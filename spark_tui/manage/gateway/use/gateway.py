@@ -476,8 +476,7 @@ class Gateway:
             if self._context[Editor].is_busy(offer.name):
                 raise RefusedError(f"{offer.name} is being edited.", "Retry when the edit is finished.")
             launch = await self._make_way(swap, ended)
-            request = LaunchRequest(offer.preset, launch.plan.overrides)
-            await launcher.launch(request, report, planned=launch)
+            await launcher.launch(LaunchRequest(offer.preset, launch.plan.overrides), report, planned=launch)
         self._draining.clear()
         deadline = self._clock.monotonic() + _ROUTE_SECONDS
         while self._serving(offer.preset.name) is None:

@@ -145,7 +145,7 @@ async def followed(
     session: Session, context: Context, name: str, work: Callable[[Report], Coroutine[Any, Any, T]],
     states: dict[str, StepState] | None = None,
 ) -> T:  # fmt: skip
-    """Runs what an engine on this machine goes through, under supervision and with its progress told; `states` as
+    """Runs a start or a change of an engine on this machine, watches it, and prints its progress; `states` as
     LaunchProgress takes them."""
     progress = LaunchProgress(session, context, name, states)
     return await supervised(context, shown(progress, work(progress.step)))

@@ -33,7 +33,6 @@ from spark_tui.catalog.presets.model.diff import diff
 from spark_tui.catalog.presets.model.overrides import Overrides, all_pairs, overrides_from_pairs, pairs_of
 from spark_tui.catalog.presets.model.preset import PresetCatalogue
 from spark_tui.catalog.presets.model.rules.context import given_settings
-from spark_tui.catalog.presets.use.preflight import Preflight
 from spark_tui.catalog.presets.use.rights import catalogue
 from spark_tui.observe.engines.use.collectors import clear_container
 from spark_tui.observe.explain.model.starts import MAX_STARTS
@@ -119,7 +118,6 @@ class Editor(Struct, eq=False):
     requests it answers; `who` names this program to another one."""
 
     _launcher: Launcher
-    _preflight: Preflight
     _checks: LaunchChecks
     _docker: ContainerEngine
     _archive: LogArchive
@@ -134,7 +132,6 @@ class Editor(Struct, eq=False):
     def from_context(cls, context: Context) -> Editor:
         return cls(
             context[Launcher],
-            context[Preflight],
             context[LaunchChecks],
             context.docker,
             context.archive,
@@ -152,7 +149,7 @@ class Editor(Struct, eq=False):
         """The launch that makes the engine as it runs: by its label, and by its command where its preset says otherwise
         now. Raises RefusedError."""
         request = request_of(view, self._catalogue())
-        planned = given_settings(self._preflight.dry_plan(request.preset, request.overrides))
+        planned = given_settings(self._checks.preflight.dry_plan(request.preset, request.overrides))
         command = parse(view.container.argv, view.runtime)
         runs = {key: command.value(key) for key in SETTABLE if key not in _ELSEWHERE and key in planned}
         pairs = {key: value for key, value in runs.items() if value is not None and value != planned[key]}

@@ -31,7 +31,7 @@ from spark_tui.catalog.presets.model.overrides import Overrides, overrides_from_
 from spark_tui.catalog.presets.model.plan import LaunchPlan
 from spark_tui.catalog.presets.model.preset import Preset, PresetCatalogue
 from spark_tui.catalog.presets.use.launch_downloads import LaunchDownloads, launch_downloads
-from spark_tui.catalog.presets.use.preflight import Preflight, PreflightStatus
+from spark_tui.catalog.presets.use.preflight import PreflightStatus
 from spark_tui.catalog.presets.use.rights import require_reviewed
 from spark_tui.observe.engines.use.collectors import clear_container
 from spark_tui.observe.engines.use.engines import EngineSupervisor, EngineWatch
@@ -97,7 +97,6 @@ class Launcher(Struct, eq=False):
     _api: EngineApi
     _archive: LogArchive
     _supervisor: EngineSupervisor
-    _preflight: Preflight
     _clock: Clock
     _load_guard: LoadGuard | None
     _checks: LaunchChecks
@@ -113,7 +112,6 @@ class Launcher(Struct, eq=False):
             context.api,
             context.archive,
             context[EngineSupervisor],
-            context[Preflight],
             context.clock,
             context[LoadGuard],
             context[LaunchChecks],
@@ -134,7 +132,7 @@ class Launcher(Struct, eq=False):
             await self._gate.refresh()
             launch = planned or await self._checks.launch(request.preset, request.overrides)
             launch.settle()
-            status = await self._preflight.check(
+            status = await self._checks.preflight.check(
                 launch.plan,
                 replace_running=request.replace_running,
                 fetches=request.fetch and self._fetching is not None,
@@ -151,17 +149,15 @@ class Launcher(Struct, eq=False):
                 await self._gate.refresh()
                 await launch.read()
                 launch.settle()
-            plan = await self._preflight.finish(status, launch.plan)
+            plan = await self._checks.preflight.finish(status, launch.plan)
             container_id = await self._bring_up(status, plan, steps, keep)
         except SparkError:
             await self._undo(status, launch.plan.spec.name, report)
             raise
         watch = await self._guarded(container_id)
         if request.wait:
-            await self._until_ready(watch, steps, request.preset.ready_timeout_seconds)
-            if request.warm:
-                await self._warm(watch, steps)
-            else:
+            await self._until_ready(watch, steps, request.preset.ready_timeout_seconds, warm=request.warm)
+            if not request.warm:
                 steps.skip("warm", "not requested")
         return LaunchResult(container_id, plan, watch.view(), status.runs)
 
@@ -171,9 +167,7 @@ class Launcher(Struct, eq=False):
         for id_ in ("preflight", "fetch", "pull", "memory", "create", "start"):
             steps.skip(id_, "done earlier")
         watch = await self._supervisor.watch(name)
-        await self._until_ready(watch, steps)
-        if watch.container.ours:
-            await self._warm(watch, steps)
+        await self._until_ready(watch, steps, warm=watch.container.ours)
         return watch.view()
 
     async def bring_back(self, name: str, kept: ContainerFacts, report: Report) -> EngineView:
@@ -192,7 +186,6 @@ class Launcher(Struct, eq=False):
             await self._docker.start(kept.id)
         watch = await self._guarded(kept.id)
         await self._until_ready(watch, steps)
-        await self._warm(watch, steps)
         return watch.view()
 
     async def _guarded(self, container: str) -> EngineWatch:
@@ -314,8 +307,10 @@ class Launcher(Struct, eq=False):
 
     # --- boot -----------------------------------------------------------------------------------------
 
-    async def _until_ready(self, watch: EngineWatch, steps: StepReporter, patience: float | None = None) -> None:
-        """Steps `follow` and `ready`; memory is kept free while it loads."""
+    async def _until_ready(
+        self, watch: EngineWatch, steps: StepReporter, patience: float | None = None, *, warm: bool = True
+    ) -> None:
+        """Steps `follow` and `ready`; memory is kept free while it loads. Then `warm`."""
         patience = patience or DEFAULT_READY_TIMEOUT_SECONDS
         name = watch.view().name
         async with self._load_guard.during(name) if self._load_guard is not None else nullcontext():
@@ -324,6 +319,8 @@ class Launcher(Struct, eq=False):
             view = watch.view()
             models = ", ".join(model.id for model in view.models)
             steps.done("ready", f"{models or 'serving'} at {view.base_url}")
+        if warm:
+            await self._warm(watch, steps)
 
     async def _follow(self, watch: EngineWatch, steps: StepReporter, patience: float) -> None:
         before, away, waited = self._clock.monotonic(), False, False

@@ -13,7 +13,7 @@ from spark_tui.base.engine.state import Exposure
 from spark_tui.base.errors import RefusedError
 from spark_tui.base.ports import SecretStore
 from spark_tui.base.settings import ExposureChoice
-from spark_tui.catalog.presets.use.preflight import Preflight
+from spark_tui.catalog.fit.use.fit import LaunchChecks
 from spark_tui.catalog.presets.use.rights import PresetSource
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.run.launch.use.launch import LaunchRequest, request_of
@@ -37,12 +37,12 @@ class Securing(Struct, eq=False):
     """Plans such launches; changes nothing."""
 
     _presets: PresetSource
-    _preflight: Preflight
+    _checks: LaunchChecks
     _secrets: SecretStore
 
     @classmethod
     def from_context(cls, context: Context) -> Securing:
-        return cls(context[PresetSource], context[Preflight], context.secrets)
+        return cls(context[PresetSource], context[LaunchChecks], context.secrets)
 
     async def plan(self, view: EngineView, *, publish: bool = False) -> Secured:
         """The launch for an engine of ours that is LAN NO KEY, with `publish` also for one that only this machine
@@ -50,8 +50,9 @@ class Securing(Struct, eq=False):
         _check(view, publish=publish)
         now, local = request_of(view, self._presets.load()), view.exposure is Exposure.LOCAL
         request = replace(now, overrides=replace(now.overrides, exposure=ExposureChoice.LAN, api_key=True), fetch=False)
-        proposal = await self._preflight.plan(now.preset, request.overrides)  # refuses engines that take no key
-        today = await self._preflight.plan(now.preset, now.overrides)  # the same container as the one that runs?
+        # An engine that takes no key is refused here. Without one: is it the same container as the one that runs?
+        launches = [await self._checks.launch(now.preset, each) for each in (request.overrides, now.overrides)]
+        proposal, today = (each.plan for each in launches)
         note = "" if view.container.made_by(today.spec) else _CHANGED
         key_file = str(self._secrets.path(view.name))
         variable = now.preset.server.key_variable

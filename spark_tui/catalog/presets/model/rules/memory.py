@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from spark_tui.base.engine.invocation import mappings_in
 from spark_tui.base.quantities import GIB, human_bytes, short_tokens
+from spark_tui.catalog.presets.model.overrides import SHARE_ALONE
 from spark_tui.catalog.presets.model.rules.context import (
     ERROR,
     INFO,
@@ -21,8 +22,6 @@ from spark_tui.catalog.presets.model.rules.context import (
 
 RULES: Final = RuleTable()
 
-SHARE_ALONE: Final = 0.85
-"""The guide's value for one engine on 128 GB; 0.80 to 0.87 serve alone without starving the machine."""
 HEADROOM_BYTES: Final = 12 * GIB
 """Left to the system at a share of 0.90 of a GB10's 121.69 GiB."""
 LEAST_BYTES: Final = 6 * GIB
