@@ -92,8 +92,7 @@ class ClusterPlanner(Struct, eq=False):
         shards = Shards(layout.tensor * layout.pipeline, layout.cache_ways(_kv_heads(facts)))
         needs = measure(plan.head.plan, checkpoint, shards=shards)
         verdict = judged(needs, smallest)
-        open_ = self._auto and not names_share(overrides)
-        if open_ and (share := number_for(verdict)) is not None:
+        if self._auto and not names_share(overrides) and (share := number_for(verdict)) is not None:
             overrides = replace(overrides, auto_share=True, gpu_memory_utilization=share)
             plan = self.plan(preset, overrides, cluster, launch_id, spread, heads, image)
             verdict = judged(needs, smallest, share=share)
