@@ -262,41 +262,26 @@ def _whole(record: LogRecord, below: Sequence[str]) -> LogRecord:
 # --- whose -----------------------------------------------------------------------------------------------
 
 
-_OURS: Final = lazy_pattern(
-    r"CUDA|cud(?:a|nn)[A-Z_]|NCCL|nccl\w+Error|Value 'sm_|[Gg]loo\b|\bIBV?_|Dist(?:Store|Network|Backend)Error|"
-    r"TCPStore|torch\.|ptxas|PTXAS|[Tt]riton|sm_?1\d\d|gpu_memory_utilization|GPU memory|KV cache|max_model_len|"
-    r"max_num_\w|[Tt]ensor.parallel|vllm|vLLM|EngineCore|Engine (?:process|loop)|Worker(?:Proc)? |SGLang|"
-    r"sglang|sigquit|"
-    r"SIGQUIT|TRT-LLM|TensorRT|[Ee]xecutor worker|llama|GGML|GGUF|ggml|safetensors|[Ss]afetensorError|nvcc|flashinfer|"
-    r"FlashInfer|attention backend|quant_|[Cc][Uu][Tt][Ll][Aa][Ss][Ss]|[Ff]lash[ _]?[Aa]ttention|FlashMLA|DeepGEMM|"
-    r"N[Vv][Ff][Pp]4|M[Xx][Ff][Pp]4|modelopt|quantization method|"
-    r"[Ll]o[Rr][Aa] (?:rank|weight)|speculative|[Hh]ead size|"
-    r"weights were not initialized|any model weights|RPC call to|EngineArgs|LlmArgs|lm_head|\.experts\.|"
-    r"weight_scale|-data-parallel|[Tt]okenizers?\b|sentencepiece|[Cc]hat template|hf\.co|"
-    r"hf-mirror|NVML|compute_1\d\d|gpu-architecture|transformers[.'][\w']{0,20}|"
-    r"enable-lora|radix cache|mamba[-_]|[Ss]peculative decoding|"
-    r"For(?:CausalLM|ConditionalGeneration)\b|KV connector|[Pp]refix caching|[Cc]hunked[- _]prefill|"
-    r"[Cc][Uu][Dd][Aa][- ]?[Gg]raph|Tokenizer class|V cache|adaptive_verification|mpirun noticed|mpi4py|"
-    r"The cluster was started with|RepositoryNotFoundError|huggingface|gated repo|sgl_kernel|"
-    r"Scheduler (?:hit|or Data)|scheduler died|client socket has|Watchdog caught|by watchdog|GGML_ASSERT|ggml_|"
-    r"MPI_ABORT|warmup error|Workspace is locked but|LLM engine|"
-    r"ray\.exceptions|tensorrt_llm|no kernel image|Ray killed|\(raylet\)|"
-    r"lib(?:nvrtc|cu\w+)\.so|model requires more system memory|for ModelConfig|for VllmConfig|ParallelConfig|"
-    r"SpeculativeConfig|architectures|digest mismatch|pull model manifest|version of Ollama|ROCm error|\bhip[A-Z]\w+|"
-    r"nvidia-container-cli|\.ollama/|Cuda error /|\bibv_|exited with code [1-9]|:11434: bind|"
-    r"Failed to infer device type|Segfault encountered|"
-    r"(?:Out of memory: )Killed process \d+ \((?:VLLM|vllm|sglang|trtllm|llama|ollama)|\.cuh? \d{1,5} - |"
-    r"directory: '(?:ninja|nvcc)'|compute capability|kernel only supports sm|rocBLAS error|"
-    r"Shard process was|caught in c10/|Scheduler terminated after|left for only one request|"
-    r"Watchdog timeout \(self|killed due to memory pressure|error: creating server: |remote server shutdown or crash"
+_ANY_MACHINE: Final = frozenset(
+    (
+        CauseId.DISK_FULL,
+        CauseId.PERMISSION_DENIED,
+        CauseId.PORT_IN_USE,
+        CauseId.HUB_OFFLINE,
+        CauseId.KILLED,
+        CauseId.MISSING_FILE,
+        CauseId.MISSING_MODULE,
+        CauseId.BAD_ARGUMENT,
+        CauseId.ENGINE_DIED,
+        CauseId.KERNEL_FAILURE,
+        CauseId.OUT_OF_MEMORY_LOADING,
+        CauseId.OUT_OF_MEMORY_WARMUP,
+    )
 )
-"""Words of engines, their settings and libraries, for a text without a line of theirs."""
-_DAEMON: Final = lazy_pattern(
-    r"Error response from daemon|ERROR: Head \"https|no matching manifest|pull access denied|exec format error|"
-    r"unauthorized: authentication|toomanyrequests: |failed to register layer|failed to copy: |"
-    r"failed to resolve reference| - manifest unknown: |nvidia-container-cli: |NVIDIA Container Runtime Hook|"
-    r"unresolvable CDI devices|could not select device driver|"
-    rf"no runtime for \"nvidia\"|{NO_PROGRAM}"
+"""What happens to any program, in the same words: such a text must name an engine, or what engines are made of."""
+_ENGINES: Final = lazy_pattern(
+    r"(?i:vllm|sglang|sigquit|tensorrt|trt|llama|ggml|cuda|nccl|gpu|nvidia|engine|worker|scheduler|huggingface|"
+    r"model manifest|triton|ptxas|nvcc|mpi)"
 )
 DEADLY: Final = lazy_pattern(
     r"CUDA error|EngineDeadError|Watchdog caught|Hang detected on rank|Watchdog timeout \(self|"
@@ -348,8 +333,8 @@ _CLIENT: Final = lazy_pattern(
     r"Packages?NotFoundError"
 )
 """Exceptions of those who ask an engine, and of package managers."""
-_ANY_PROGRAM: Final = lazy_pattern(r"error: (?!creating server)")
-"""How any program refuses its option or its file."""
+_ANY_PROGRAM: Final = lazy_pattern(rf"error: (?!creating server)|{GPU_FAULT}")
+"""How any program refuses its option or its file, or loses its GPU."""
 _SGLANG_RANK: Final = lazy_pattern(SGLANG_RANK)
 _UNDER_WAY: Final = lazy_pattern(r"^Processed prompts: +\d|\(\w+ pid=\d.{1,200}failed for request ")
 _LLAMA_CPP: Final = lazy_pattern(FATAL)
@@ -365,6 +350,14 @@ def in_form(text: str) -> bool:
 def known_sure(message: str) -> bool:
     known = recognise(message)
     return known is not None and known[0].sure and not known[0].vague
+
+
+def _names_an_engine(message: str) -> bool:
+    """Whether a text without a line of an engine's names one, or fails for what only an engine fails for."""
+    if _ENGINES.search(message, 0, 1_500):
+        return True
+    known = recognise(message)
+    return known is not None and known[0].id not in _ANY_MACHINE
 
 
 def another_program(lines: Sequence[str]) -> bool:
@@ -406,8 +399,8 @@ def is_ours(record: LogRecord, lines: Sequence[str], at: int, *, serving: bool, 
         return inner and not process.startswith("rank")
     if engine or inner:
         return True
-    if _DAEMON.search(lines[at]):  # its own words, not those of the line below it
+    if "response from daemon" in lines[at]:
         return recognise(message) is not None
     if _ANY_PROGRAM.match(message):
         return False
-    return bool(_OURS.search(message, 0, 1_500)) or any(in_form(text) or ENGINE_PATH.search(text) for text in above)
+    return _names_an_engine(message) or any(in_form(text) or ENGINE_PATH.search(text) for text in above)

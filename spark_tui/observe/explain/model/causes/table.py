@@ -1,4 +1,4 @@
-"""The rules of causes as `causes.toml` has them, in its order, with the functions that compute."""
+"""The rules of causes that `causes.toml` holds, in its order."""
 
 from __future__ import annotations
 
