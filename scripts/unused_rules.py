@@ -35,7 +35,7 @@ def texts(folders: list[Path]) -> Iterator[str]:
             yield path.read_text(encoding="utf-8", errors="replace")
     yield from ("\n".join(case.log) for case in cases())
     for name in TABLES:
-        tree = ast.parse((ROOT / f"tests/observe/explain/test_{name}.py").read_text("utf-8"))
+        tree = ast.parse((ROOT / f"tests/observe/explain/{name}.py").read_text("utf-8"))
         yield from (str(each.value) for each in ast.walk(tree) if isinstance(each, ast.Constant))
 
 

@@ -123,7 +123,7 @@ def test_a_refused_option_that_is_cut_or_quoted_is_explained(rest: str) -> None:
     assert read([f"vllm: error: unrecognized arguments:{rest}"]).outcome == "failed"
 
 
-PARTS = 6
+PARTS = 3
 Place = tuple[int, str]
 """A line of another program, and at which line of a log it stands."""
 
