@@ -41,6 +41,7 @@ class Slice(Struct, Generic[T_co], frozen=True, eq=False):
 
 
 def named(place: str) -> Any:
-    """What stands at that place, imported."""
+    """What stands at that place, imported; the module, where no name is given."""
     module, _, name = place.partition(":")
-    return getattr(import_module(module), name)
+    found = import_module(module)
+    return getattr(found, name) if name else found

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import update_wrapper
-from importlib import import_module
 from typing import Any, Final, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
+from spark_tui.base.feature import named
 from spark_tui.base.text import same_name, spelled_like
 from spark_tui.cli.session import PROGRAM, Session
 
@@ -126,7 +126,7 @@ def command(name: str, examples: str = "") -> Callable[[Work], click.Command]:
 
 def command_at(module: str, name: str) -> click.Command:
     """The command of that name, which the module declares as a variable of its own."""
-    found = vars(import_module(module)).values()
+    found = vars(named(module)).values()
     return next(each for each in found if isinstance(each, click.Command) and each.name == name)
 
 

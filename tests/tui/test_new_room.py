@@ -131,7 +131,7 @@ def test_without_a_room_the_rest_works(tmp_path: Path) -> None:
     assert said("cluster list", fewer, tmp_path)[0] == 2
     assert said("node look", fewer, tmp_path)[0] == 2
     assert said("--demo ps", fewer, tmp_path)[0] == 0
-    assert len(fewer.commands()) == len(ROOMS.commands()) - 3
+    assert len(fewer.commands()) == len(ROOMS.commands()) - 4
 
 
 def test_every_name_that_a_room_declares_is_there() -> None:

@@ -281,7 +281,7 @@ _ANY_MACHINE: Final = frozenset(
 """What happens to any program, in the same words: such a text must name an engine, or what engines are made of."""
 _ENGINES: Final = lazy_pattern(
     r"(?i:vllm|sglang|sigquit|tensorrt|trt|llama|ggml|cuda|nccl|gpu|nvidia|engine|worker|scheduler|huggingface|"
-    r"model manifest|triton|ptxas|nvcc|mpi)"
+    r"model manifest|triton|ptxas|nvcc|\bmpi)"
 )
 DEADLY: Final = lazy_pattern(
     r"CUDA error|EngineDeadError|Watchdog caught|Hang detected on rank|Watchdog timeout \(self|"
