@@ -17,7 +17,7 @@ from spark_tui.base.finding import Change, Finding
 from spark_tui.catalog.presets.model import rights
 from spark_tui.catalog.presets.model.command import command_of
 from spark_tui.catalog.presets.model.overrides import with_change
-from spark_tui.catalog.presets.model.rules import image, memory, model, serving, speculation
+from spark_tui.catalog.presets.model.rules import image, memory, model, serving
 from spark_tui.catalog.presets.model.rules.context import LaunchContext
 
 RULES: Final[Mapping[str, Callable[[LaunchContext], Finding | None]]] = {
@@ -27,7 +27,6 @@ RULES: Final[Mapping[str, Callable[[LaunchContext], Finding | None]]] = {
     },
     **serving.RULES,
     **model.RULES,
-    **speculation.RULES,
     **memory.RULES,
     **image.RULES,
 }
