@@ -473,9 +473,13 @@ def _block_tokens(state: int, token: int, settings: KvSettings, *, latent: bool)
 
 
 def _groups(
-    attention: tuple[AttentionLayers, ...], width: list[int], states: tuple[StateLayers, ...], settings: KvSettings,
-    block: int, page: int,
-) -> tuple[tuple[KvGroup, ...], int]:  # fmt: skip
+    attention: tuple[AttentionLayers, ...],
+    width: list[int],
+    states: tuple[StateLayers, ...],
+    settings: KvSettings,
+    block: int,
+    page: int,
+) -> tuple[tuple[KvGroup, ...], int]:
     """The groups, and how many layers each of them has (the last of a kind is padded)."""
     same = len({layers.window for layers in attention}) == 1
     if attention and same and not states:

@@ -345,9 +345,14 @@ async def run_child(
     err, err_transport, err_end = await _output_pipe()
     try:
         child = await asyncio.create_subprocess_exec(
-            *words, stdin=asyncio.subprocess.PIPE if given else asyncio.subprocess.DEVNULL, stdout=out_end,
-            stderr=err_end, env=environ, cwd=cwd, start_new_session=True,
-        )  # fmt: skip
+            *words,
+            stdin=asyncio.subprocess.PIPE if given else asyncio.subprocess.DEVNULL,
+            stdout=out_end,
+            stderr=err_end,
+            env=environ,
+            cwd=cwd,
+            start_new_session=True,
+        )
     except OSError as error:
         out_transport.close()
         err_transport.close()

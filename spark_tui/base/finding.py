@@ -210,9 +210,12 @@ class Event(Struct, frozen=True):
     def body(self) -> dict[str, str]:
         """What is kept of it on disk beside its time and text."""
         found = {
-            "severity": self.severity.value, "remedy": self.remedy, "kind": self.kind.value, "subject": self.subject,
+            "severity": self.severity.value,
+            "remedy": self.remedy,
+            "kind": self.kind.value,
+            "subject": self.subject,
             "detail": self.detail,
-        }  # fmt: skip
+        }
         return {key: value for key, value in found.items() if value}
 
 

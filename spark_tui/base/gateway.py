@@ -59,8 +59,15 @@ class ClientCosts(Struct, frozen=True):
 
     def joined(self, other: ClientCosts) -> ClientCosts:
         """Both in one, under this one's name. What each repeats is no matter of the other."""
-        names = ("requests", "counted_prompts", "prompt_tokens", "cache_known_tokens", "cached_tokens", "timed",
-                 "first_seconds")  # fmt: skip
+        names = (
+            "requests",
+            "counted_prompts",
+            "prompt_tokens",
+            "cache_known_tokens",
+            "cached_tokens",
+            "timed",
+            "first_seconds",
+        )
         return replace(self, **{name: getattr(self, name) + getattr(other, name) for name in names})
 
 

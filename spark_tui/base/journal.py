@@ -28,9 +28,15 @@ class Journal(Generic[T]):
     while another program works on the thing, with `{name}` and with `{who}`, which the record may have."""
 
     def __init__(
-        self, state: StateFiles, kind: type[T], prefix: str, key: Callable[[T], str], *, damaged: tuple[str, str],
+        self,
+        state: StateFiles,
+        kind: type[T],
+        prefix: str,
+        key: Callable[[T], str],
+        *,
+        damaged: tuple[str, str],
         busy: tuple[str, str],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._state = state
         self._kind = kind
         self._prefix = prefix

@@ -240,7 +240,14 @@ def rank_of(container: ContainerFacts) -> RankState | None:
     if not number.isdigit() or not count.isdigit():
         return None
     return RankState(
-        container.id, container.name, container.label(LABEL_LAUNCH), int(number), int(count), container.status,
-        None if container.running else container.exit_code, container.oom_killed, container.started_at,
+        container.id,
+        container.name,
+        container.label(LABEL_LAUNCH),
+        int(number),
+        int(count),
+        container.status,
+        None if container.running else container.exit_code,
+        container.oom_killed,
+        container.started_at,
         container.finished_at,
-    )  # fmt: skip
+    )

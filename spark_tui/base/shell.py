@@ -145,8 +145,10 @@ _START = re.compile(
     r"(?:(?:exec|nohup|time|command|env|sudo(?:[ \t]+-[A-Za-z]+)*)[ \t]+)*"
     r"(?P<command>(?:/\S*/)?(?P<program>docker|podman)[ \t]+(?:container[ \t]+)?run(?=[ \t\\]|$))"
 )
-_SSH = re.compile(r"[ \t]*(?:[$>%][ \t]+)?ssh(?:[ \t]+(?:-[46AaCfGgKkMNnqTtVvXxYy]+|-[A-Za-z][ \t]*[^\s'\"]+))*"
-                  r"[ \t]+[^\s'\"-][^\s'\"]*[ \t]+(?=['\"]?[^\n]*\b(?:docker|podman)\b)")  # fmt: skip
+_SSH = re.compile(
+    r"[ \t]*(?:[$>%][ \t]+)?ssh(?:[ \t]+(?:-[46AaCfGgKkMNnqTtVvXxYy]+|-[A-Za-z][ \t]*[^\s'\"]+))*"
+    r"[ \t]+[^\s'\"-][^\s'\"]*[ \t]+(?=['\"]?[^\n]*\b(?:docker|podman)\b)"
+)
 """A command for another machine, up to its first word there."""
 _SET_BEFORE = re.compile(
     r"[ \t]*(?:[$>%][ \t]+)?(?:export[ \t]+)?(?P<name>[A-Za-z_]\w*)="

@@ -132,9 +132,15 @@ class Store:
         return self.update({key: value})
 
     def say(
-        self, text: str, severity: Severity = Severity.INFO, remedy: str = "", *, kind: EventKind = EventKind.NOTE,
-        subject: str = "", detail: str = "",
-    ) -> None:  # fmt: skip
+        self,
+        text: str,
+        severity: Severity = Severity.INFO,
+        remedy: str = "",
+        *,
+        kind: EventKind = EventKind.NOTE,
+        subject: str = "",
+        detail: str = "",
+    ) -> None:
         """Adds a line to the event feed."""
         self.add_event(Event(self._clock.now(), severity, text, remedy, kind, subject, detail))
 

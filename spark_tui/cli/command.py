@@ -177,9 +177,13 @@ model_argument: Final = click.argument("name", shell_complete=complete("models")
 setting_argument: Final = click.argument("key", shell_complete=complete("settings"))
 
 grace_option: Final = click.option(
-    "--timeout", "grace_seconds", type=click.IntRange(0, 3600), default=30, metavar="SECONDS",
+    "--timeout",
+    "grace_seconds",
+    type=click.IntRange(0, 3600),
+    default=30,
+    metavar="SECONDS",
     help="Time to stop before it is killed.  [30]",
-)  # fmt: skip
+)
 yes_option: Final = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 
 

@@ -45,9 +45,14 @@ def start_detached(arguments: Sequence[str], log: Path, environ: Mapping[str, st
     with _opened(log) as written:
         subprocess.run(
             ["setsid", "--fork", *command("spark_tui"), *arguments],
-            stdin=subprocess.DEVNULL, stdout=written, stderr=written, env={**environ, "PYTHONPATH": python_path()},
-            cwd="/", timeout=START_SECONDS, check=True,
-        )  # fmt: skip
+            stdin=subprocess.DEVNULL,
+            stdout=written,
+            stderr=written,
+            env={**environ, "PYTHONPATH": python_path()},
+            cwd="/",
+            timeout=START_SECONDS,
+            check=True,
+        )
 
 
 @contextmanager

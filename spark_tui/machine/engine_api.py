@@ -325,9 +325,11 @@ async def _error_body(response: httpx2.Response) -> str:
 def _served(entry: dict[str, Any]) -> ServedModel:
     length = entry.get("max_model_len")
     return ServedModel(
-        str(entry["id"]), str(entry.get("root") or ""), length if isinstance(length, int) else None,
+        str(entry["id"]),
+        str(entry.get("root") or ""),
+        length if isinstance(length, int) else None,
         entry.get("serving") is not False,
-    )  # fmt: skip
+    )
 
 
 # --- metrics ----------------------------------------------------------------------------------------------

@@ -198,9 +198,12 @@ class ProcfsHost:
         span = (f"--since=@{at - 60:.0f}", f"--until=@{at + 5:.0f}")
         try:
             done = subprocess.run(
-                ("journalctl", "-kq", "--no-pager", "-o", "short-iso", "-n", "200", *span), stdin=subprocess.DEVNULL,
-                capture_output=True, timeout=3, check=True,
-            )  # fmt: skip
+                ("journalctl", "-kq", "--no-pager", "-o", "short-iso", "-n", "200", *span),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=3,
+                check=True,
+            )
         except (OSError, subprocess.SubprocessError):
             return ()
         return tuple(done.stdout[-_MOST_JOURNAL:].decode("utf-8", "replace").splitlines())

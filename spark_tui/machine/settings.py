@@ -269,10 +269,15 @@ _TABLES: Mapping[str, _NamedTable] = {
         "host", "spark-tui config set hosts.{} USER@ADDRESS", read_hosts, read_host, hosts_text, host_text, host_plain
     ),
     "clusters": _NamedTable(
-        "cluster", "spark-tui cluster add {} --node ADDRESS --node ADDRESS", read_clusters, read_cluster,
-        clusters_text, cluster_text, cluster_plain,
+        "cluster",
+        "spark-tui cluster add {} --node ADDRESS --node ADDRESS",
+        read_clusters,
+        read_cluster,
+        clusters_text,
+        cluster_text,
+        cluster_plain,
     ),
-}  # fmt: skip
+}
 
 
 class SettingEntry(Struct, frozen=True):
@@ -304,11 +309,14 @@ class Config(Struct, eq=False):
         settings, usual = self.current(), defaults(self.folders)
         return tuple(
             SettingEntry(
-                key, plain(key, getattr(settings, key)), plain(key, getattr(usual, key)),
-                settings.origin(key), variable_of(key),
+                key,
+                plain(key, getattr(settings, key)),
+                plain(key, getattr(usual, key)),
+                settings.origin(key),
+                variable_of(key),
             )
             for key in KEYS
-        )  # fmt: skip
+        )
 
     def entry(self, key: str) -> SettingEntry:
         """One setting; `keymap.stop` is one action's keys, `hosts.lab` one host, `clusters.duo` one cluster. Raises

@@ -223,9 +223,13 @@ def _output(
     """What it prints. Raises UnitFailed: with the remedy `silent` for no answer, `refused` for a failure."""
     try:
         done = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, capture_output=True, env={**environ, "LC_ALL": "C"}, timeout=seconds,
+            argv,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            env={**environ, "LC_ALL": "C"},
+            timeout=seconds,
             check=False,
-        )  # fmt: skip
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UnitFailed("systemd does not answer.", silent) from error
     if done.returncode != 0:

@@ -140,8 +140,9 @@ class HostVitals(Struct, eq=False):
             found = psutil_at(self._root).net_io_counters(pernic=True)
             kept = {name: each for name, each in found.items() if not _NOT_LINKS.fullmatch(name)}
             rdma = {name: self._rdma_bytes(name) for name in kept}
-            return {name: (each.bytes_recv + rdma[name][0], each.bytes_sent + rdma[name][1])
-                    for name, each in kept.items()}  # fmt: skip
+            return {
+                name: (each.bytes_recv + rdma[name][0], each.bytes_sent + rdma[name][1]) for name, each in kept.items()
+            }
 
         def link(name: str, received: float, sent: float) -> vitals.LinkRate:
             folder = self._root / "sys/class/net" / name

@@ -148,9 +148,14 @@ class FrameApp(PlainCrashApp[None]):
         self._error_shown = event.notification.severity == "error"
 
     def notify(
-        self, message: str, *, title: str = "", severity: SeverityLevel = "information", timeout: float | None = None,
+        self,
+        message: str,
+        *,
+        title: str = "",
+        severity: SeverityLevel = "information",
+        timeout: float | None = None,
         markup: bool = True,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """A toast covers what is under it: it goes soon, whatever it says; an error stays until a key."""
         seconds = ERROR_SECONDS if severity == "error" else TOAST_SECONDS
         super().notify(message, title=title, severity=severity, timeout=seconds, markup=markup)

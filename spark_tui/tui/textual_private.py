@@ -177,9 +177,10 @@ class QuietCompositor(Compositor):
         for widget, (region, clip) in self.visible_widgets.items():
             x, y, width, height = region.intersection(clip)
             rows = [
-                row for row in range(y, y + height)
+                row
+                for row in range(y, y + height)
                 if row in changed and any(begin < x + width and x < end for begin, end in changed[row])
-            ]  # fmt: skip
+            ]
             if rows and width:
                 shown = Region(x, rows[0], width, rows[-1] + 1 - rows[0])
                 yield shown, shown, widget.render_lines(shown.translate(-region.offset))

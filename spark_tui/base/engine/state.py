@@ -194,9 +194,17 @@ def bare_engine(
     if runtime is None or runtime.lists_more or "--headless" in argv:
         return None
     facts = ContainerFacts(
-        f"{PROCESS_ID}{pid}", "", "", "", ContainerStatus.RUNNING, argv, network_mode="host", environment=environment,
-        pid=pid, started_at=started_at,
-    )  # fmt: skip
+        f"{PROCESS_ID}{pid}",
+        "",
+        "",
+        "",
+        ContainerStatus.RUNNING,
+        argv,
+        network_mode="host",
+        environment=environment,
+        pid=pid,
+        started_at=started_at,
+    )
     return replace(facts, name=f"{runtime.id}-{api_port(facts)}")
 
 

@@ -137,10 +137,17 @@ def unit_texts(
         *(() if unit.calendar else wanted),
     )
     timer = (
-        *head, "", "[Timer]", *(f"OnCalendar={each}" for each in unit.calendar), "Persistent=true",
-        "AccuracySec=1s" if unit.data else "RandomizedDelaySec=600", "", "[Install]", "WantedBy=timers.target",
+        *head,
+        "",
+        "[Timer]",
+        *(f"OnCalendar={each}" for each in unit.calendar),
+        "Persistent=true",
+        "AccuracySec=1s" if unit.data else "RandomizedDelaySec=600",
+        "",
+        "[Install]",
+        "WantedBy=timers.target",
         *(("", "[X-Spark-TUI]", unit.data) if unit.data else ()),
-    )  # fmt: skip
+    )
     files = {beside(unit.name)[-1]: service} | ({unit.name: timer} if unit.calendar else {})
     return {name: "".join(f"{line}\n" for line in lines) for name, lines in files.items()}
 
@@ -257,10 +264,14 @@ def scheduled_engine(unit: str) -> str:
 def schedule_unit(engine: str, schedule: Schedule) -> Unit:
     """Its timer keeps the schedule, in a section that systemd ignores: a line of JSON in ASCII."""
     return Unit(
-        f"{timer_name(engine)}.timer", f"{engine} {schedule.text}", f"schedule {engine} --remove",
-        ("schedule", engine, "--apply"), calendar=schedule.calendar, data=f"Schedule={json.dumps(asdict(schedule))}",
+        f"{timer_name(engine)}.timer",
+        f"{engine} {schedule.text}",
+        f"schedule {engine} --remove",
+        ("schedule", engine, "--apply"),
+        calendar=schedule.calendar,
+        data=f"Schedule={json.dumps(asdict(schedule))}",
         no_systemd="Use cron (crontab -e): spark-tui down NAME, spark-tui up PRESET",
-    )  # fmt: skip
+    )
 
 
 def read_timer(
@@ -275,8 +286,9 @@ def read_timer(
         known = replace(known, since=float(data["since"]))
     except (ValueError, KeyError, TypeError, UsageError):
         return None
-    status = read_status(engine, {**service, "UnitFileState": timer.get("UnitFileState", "")}, system=system,
-                         lingers=lingers)  # fmt: skip
+    status = read_status(
+        engine, {**service, "UnitFileState": timer.get("UnitFileState", "")}, system=system, lingers=lingers
+    )
     when = timer.get("NextElapseUSecRealtime", "").rpartition(" ")[0]  # `Thu 2026-11-26 23:00:00 CET`
     try:
         return ScheduleStatus(engine, known, status, datetime.strptime(when, "%a %Y-%m-%d %H:%M:%S"))

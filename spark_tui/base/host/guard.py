@@ -64,10 +64,13 @@ def end_by_guard(
     if started_at is None or finished_at is None:
         return None
     found = [
-        each for each in entries
-        if each.engine == engine and each.act in _ENDS and started_at <= each.at <= finished_at + 1
+        each
+        for each in entries
+        if each.engine == engine
+        and each.act in _ENDS
+        and started_at <= each.at <= finished_at + 1
         and finished_at - each.at <= _LATE_SECONDS
-    ]  # fmt: skip
+    ]
     return found[-1] if found else None
 
 

@@ -235,9 +235,12 @@ class Daemon:
 
         def run(client: DockerClient) -> tuple[int, bytes]:
             host = client.create_host_config(
-                network_mode="none", cap_drop=["ALL"], security_opt=["no-new-privileges"], pids_limit=256,
+                network_mode="none",
+                cap_drop=["ALL"],
+                security_opt=["no-new-privileges"],
+                pids_limit=256,
                 mem_limit=_RUN_BYTES,
-            )  # fmt: skip
+            )
             made = client.create_container(
                 image, entrypoint=[*argv], host_config=host, labels={LABEL_TOOL: "run"}, network_disabled=True
             )
